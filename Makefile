@@ -1,0 +1,54 @@
+# Needs make, Python 3.11 or newer, and Java 17 or newer; the rest is fetched on first use.
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint ui grid bench java
+
+# uv from PATH if it runs, else one of our own in .tools, installed when first needed.
+UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .tools/bin/uv)
+UV_HERE := $(filter .tools/bin/uv,$(UV))
+RUN := $(UV) run --frozen
+PORT ?= 3000
+
+help: ## List the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F '|' '{printf "  make %-7s %s\n", $$1, $$2}'
+
+demo: java $(UV_HERE) ## Run the shop pipelines over the shipped capture and compare the tables with the truth
+	@$(RUN) python data/shop/demo.py
+
+test: java lint ## Run linters, type checks and all tests
+	$(RUN) pytest -q
+
+lint: $(UV_HERE) ## Run linters and type checks only
+	$(RUN) ruff check
+	$(RUN) ruff format --check
+	$(RUN) mypy ebbtide
+
+ui: java $(UV_HERE) ## Start Dagster on http://127.0.0.1:3000 (another port: make ui PORT=3001)
+	@mkdir -p .dagster
+	@test -e .dagster/dagster.yaml || ln -sf ../dagster.yaml .dagster/dagster.yaml
+	DAGSTER_HOME="$(CURDIR)/.dagster" $(RUN) dagster dev -w workspace.yaml -h 127.0.0.1 -p $(PORT)
+
+grid: java $(UV_HERE) ## Run the long tests, those marked grid
+	$(RUN) pytest -q -m grid
+
+bench: java $(UV_HERE) ## Measure against a plain MERGE
+	$(RUN) python benchmarks/naive_merge.py
+
+java: ## Check that Java 17 or newer is there; JAVA_HOME goes before PATH
+	@java="$${JAVA_HOME:+$${JAVA_HOME}/bin/}java"; \
+	version=$$("$$java" -version 2>&1 | sed -n 's/.*version "\([0-9._]*\).*/\1/p' | sed -n 1p); \
+	major=$${version%%.*}; \
+	if [ "$${major:-0}" -lt 17 ]; then \
+	  { if [ -n "$$version" ]; then echo "Java is too old; got $$version ($$java)."; \
+	    elif [ -n "$$JAVA_HOME" ]; then echo "Java is missing; got none at $$java, where JAVA_HOME points."; \
+	    else echo "Java is missing; got none on PATH."; fi; \
+	  echo "Allowed: Java 17 or newer. To get it:"; \
+	  echo "  Debian, Ubuntu:  apt install openjdk-17-jre-headless"; \
+	  echo "  macOS:           brew install openjdk@17"; \
+	  echo "  anywhere:        sdk install java   (SDKMAN, https://sdkman.io)"; \
+	  } >&2; exit 1; \
+	fi
+
+.tools/bin/uv:
+	@python3 -m venv --clear .tools || { echo "python3 cannot make a virtual environment. Install uv, or on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@.tools/bin/pip install --quiet --disable-pip-version-check uv

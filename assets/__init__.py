@@ -1,0 +1,1 @@
+"""Factories of assets, jobs, schedules and checks: spec in, Dagster objects out."""

@@ -1,0 +1,82 @@
+"""Every error that Ebbtide raises, one class per situation.
+
+A message says what happened, what was got, what is allowed and what to do next. `Terminal` errors come back
+on every retry until somebody acts; `Transient` ones may pass by themselves. An orchestrator decides by that mixin
+whether to retry.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Self
+
+
+class EbbtideError(Exception):
+    """Base of all Ebbtide errors."""
+
+    @classmethod
+    def of(cls, what: str, *, got: object = None, allowed: object = None, next_step: str | None = None) -> Self:
+        """Compose the message in the one order that all errors share.
+
+        Example:
+            >>> print(ConfigError.of("The ttl is not positive.", got="-1s", allowed="a duration above 0"))
+            The ttl is not positive. Got: -1s. Allowed: a duration above 0.
+        """
+        parts = [what]
+        parts += [f"Got: {got}."] if got is not None else []
+        parts += [f"Allowed: {allowed}."] if allowed is not None else []
+        parts += [next_step] if next_step else []
+        return cls(" ".join(parts))
+
+    @classmethod
+    def within(cls, error: BaseException) -> EbbtideError | None:
+        """Find the error of ours that a worker raised in what Spark made of it; None if there is none."""
+        for found in re.finditer(r"^(?:ebbtide\.errors\.)(\w+): (.+)$", str(error), re.MULTILINE):
+            kind = globals().get(found[1])
+            if isinstance(kind, type) and issubclass(kind, EbbtideError):
+                return kind(found[2])
+        return None
+
+
+class Terminal(EbbtideError):  # noqa: N818 - what it is, not an error by itself
+    """Retrying cannot help: a person must change something first."""
+
+
+class Transient(EbbtideError):  # noqa: N818
+    """Retrying later may help."""
+
+
+class ConfigError(Terminal):
+    """Raised when a pipeline spec or a command's argument is not usable."""
+
+
+class SpecChangedError(Terminal):
+    """Raised when a spec no longer fits the state that was stored under it."""
+
+
+class CheckpointMismatchError(Terminal):
+    """Raised when the checkpoint and the stored state do not belong together."""
+
+
+class StoredFormatError(Terminal):
+    """Raised when a stored table was written in a format that this version does not read."""
+
+
+class LateFileError(Terminal):
+    """Raised when a file appears under a name that sorts below one already read."""
+
+
+class SourceReadError(Terminal):
+    """Raised when a source file cannot be read: truncated, not gzip, gone."""
+
+
+class QuarantineThresholdError(Terminal):
+    """Raised when a step holds more bad records than the spec allows, before anything is committed."""
+
+
+class LeaseHeldError(Transient):
+    """Raised when another run holds the pipeline's lease."""
+
+
+class LeaseLostError(Transient):
+    """Raised when another run has taken the lease over; the loser stops before its next commit."""

@@ -1,0 +1,1 @@
+"""The pure model: no Spark, no files, no clock but the one passed in."""

@@ -1,0 +1,131 @@
+"""What the two reconcilers share: the columns of a state entry, the step they run in, and what they return."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ebbtide.model.changelog import ORDER
+from ebbtide.model.codes import Codes
+from ebbtide.model.ttl import StateTtlConfig, TimeCharacteristic, expired
+
+ENTRY_COLUMNS: dict[str, pa.DataType] = {
+    "_step": pa.int64(),
+    "_change": pa.string(),
+    "_removed": pa.bool_(),
+    "_stamp_ms": pa.int64(),
+    "_changed_by": ORDER,
+}
+"""Of every entry: the step that wrote it; what the sink must do for its key (`I`, `U`, `D`, null: nothing); whether the
+entry is dropped; its last access, epoch ms; the order of the change that caused it."""
+
+INSERT, UPDATE, DELETE = "I", "U", "D"
+SINK_STEP = -1
+"""`_step` of a sink row that stands in for an entry that the state no longer has."""
+LONG_MIN = -(2**63)
+
+
+@dataclass(frozen=True)
+class Step:
+    """The fixed facts of one step; nothing else may tell the time.
+
+    Args:
+        number: The ledger's number of the step.
+        now_ms: Processing time, epoch ms.
+        watermark_ms: Greatest event time of earlier steps less the allowed delay; None before the first event.
+        floor: What a TRUNCATE left dead: (lsn,) in sequence mode, (step, part, position) in arrival mode.
+    """
+
+    number: int
+    now_ms: int
+    watermark_ms: int | None = None
+    floor: tuple[int, ...] | None = None
+
+    def clock_ms(self, ttl: StateTtlConfig) -> int:
+        """The clock that `ttl` ages entries by."""
+        if ttl.time_characteristic is TimeCharacteristic.PROCESSING_TIME:
+            return self.now_ms
+        return LONG_MIN if self.watermark_ms is None else self.watermark_ms
+
+
+@dataclass(frozen=True)
+class Reconciled:
+    """Entries to append to the state, and counts of what was met.
+
+    Args:
+        entries: Entry rows; those with a `_change` are the step's change set.
+        metrics: Counts by name; names with a count of 0 may be absent.
+    """
+
+    entries: pa.Table
+    metrics: Mapping[str, int] = field(default_factory=Counter)
+
+
+def has_expired(stamp_ms: NDArray[np.int64], ttl: StateTtlConfig | None, at: Step) -> NDArray[np.bool_]:
+    """Tell which stamps have expired at a step; none has without a ttl."""
+    if ttl is None:
+        return np.zeros(len(stamp_ms), dtype=bool)
+    return expired(stamp_ms, ttl.ttl_ms, at.clock_ms(ttl))
+
+
+def newest(codes: Codes, steps: NDArray[np.int64]) -> Codes:
+    """Return, in order of code, the index of each code's row with the greatest step.
+
+    Example:
+        >>> newest(np.array([1, 0, 1]), np.array([5, 1, 7])).tolist()
+        [1, 2]
+    """
+    order = np.lexsort((steps, codes))
+    return order[last_of_group(codes[order])]
+
+
+def last_of_group(sorted_codes: Codes) -> NDArray[np.bool_]:
+    """Mark the last row of each run of equal codes."""
+    last = np.ones(len(sorted_codes), dtype=bool)
+    last[:-1] = sorted_codes[1:] != sorted_codes[:-1]
+    return last
+
+
+def ints(table: pa.Table, column: str, *, null: int = 0) -> NDArray[np.int64]:
+    """Return an integer column as numpy, nulls replaced; `a.b` names a struct's field."""
+    name, _, part = column.partition(".")
+    array = table[name].combine_chunks()
+    if part:
+        array = pc.struct_field(array, part)
+    return np.asarray(array.fill_null(null).to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def flags(table: pa.Table, column: str) -> NDArray[np.bool_]:
+    """Return a boolean column as numpy, null as false."""
+    return np.asarray(table[column].fill_null(False).to_numpy(), dtype=bool)
+
+
+def order_struct(table: pa.Table, column: str = "_order") -> NDArray[np.int64]:
+    """Return an order column as (n, 3) integers: step, part, position."""
+    return (
+        np.stack([ints(table, f"{column}.{part}") for part in ("step", "part", "position")], axis=1)
+        if len(table)
+        else np.empty((0, 3), np.int64)
+    )
+
+
+def entry_table(schema: pa.Schema, columns: dict[str, object], n: int) -> pa.Table:
+    """Build a table of `schema` with n rows; what `columns` does not give is null."""
+    arrays = []
+    for f in schema:
+        values = columns.get(f.name)
+        if values is None:
+            arrays.append(pa.nulls(n, f.type))
+        else:
+            arrays.append(
+                values.cast(f.type) if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values, f.type)
+            )
+    return pa.Table.from_arrays(
+        [a if isinstance(a, pa.ChunkedArray) else pa.chunked_array([a], a.type) for a in arrays], schema=schema
+    )

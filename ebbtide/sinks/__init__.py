@@ -1,0 +1,1 @@
+"""Sinks: where a pipeline's right rows go."""

@@ -1,0 +1,158 @@
+"""The Delta sink: the user's columns, and two reserved ones.
+
+| column | meaning |
+|---|---|
+| `_sequence` | sequence mode: struct(lsn or 0, rank of the operation), never null |
+| `_changed_by` | struct(step, part, position): the order of the input that caused the row's last change |
+
+The change feed is on from the first commit. Every commit carries the step's identity, so that a replay is skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from delta import DeltaTable
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from ebbtide.model.changelog import ORDER, SEQUENCE
+from ebbtide.model.entries import DELETE
+from ebbtide.store.delta import log
+from ebbtide.store.delta.facts import StepFacts
+from ebbtide.store.delta.transaction import transaction
+
+RESERVED = ("_sequence", "_changed_by")
+"""Sink columns that views and comparisons leave out."""
+LARGE_FILES = 16
+"""From how many files on a table's reads are pruned by the range of keys."""
+
+
+@dataclass(frozen=True)
+class SinkTable:
+    """One pipeline's sink.
+
+    Args:
+        path: Its location.
+        columns: The user's columns.
+        key: Names of the key's columns.
+        by_sequence: Rows carry `_sequence`, and no change may overwrite a newer row.
+        properties: Delta table properties, set when the table is made.
+    """
+
+    path: str
+    columns: pa.Schema
+    key: tuple[str, ...]
+    by_sequence: bool
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The user's columns and the reserved ones."""
+        sequence = [pa.field("_sequence", SEQUENCE)] if self.by_sequence else []
+        return pa.schema([*self.columns, *sequence, pa.field("_changed_by", ORDER)])
+
+    def create(self, spark: SparkSession) -> None:
+        """Create the table if it is not there."""
+        if log.versions(self.path):
+            return
+        nullable = pa.schema([f.with_nullable(True) if f.name not in self.key else f for f in self.schema])
+        builder = (
+            DeltaTable.createIfNotExists(spark)
+            .location(self.path)
+            .addColumns(from_arrow_schema(nullable, prefer_timestamp_ntz=True))
+        )
+        for name, value in {
+            "delta.enableDeletionVectors": "false",
+            **self.properties,
+            "delta.enableChangeDataFeed": "true",
+        }.items():
+            builder = builder.property(name, value)
+        builder.execute()
+
+    def last_step(self) -> int:
+        """Return the last step that changed the sink, 0 before the first."""
+        return next((int(facts["step"]) for _, facts in log.own_commits(self.path)), 0)
+
+    def version(self) -> int:
+        """Return the newest version."""
+        return log.versions(self.path)[-1]
+
+    def take(
+        self,
+        spark: SparkSession,
+        changes: DataFrame,
+        facts: StepFacts,
+        *,
+        only_inserts: bool,
+        bounds: tuple[object, object] | None,
+    ) -> None:
+        """Apply a step's change set: the redo, as often as needed.
+
+        Args:
+            spark: The session to write in.
+            changes: Entries with a `_change`, one per key.
+            facts: The step's.
+            only_inserts: No key is in the sink yet: append instead of merge.
+            bounds: Least and greatest value of the first key column among the changes, which prune the target.
+        """
+        names = self.schema.names
+        app_id, metadata = facts.transaction("sink"), facts.to_json()
+        if only_inserts:
+            writer = changes.select(*names).write.format("delta").mode("append").option("userMetadata", metadata)
+            writer.option("txnAppId", app_id).option("txnVersion", facts.step).save(self.path)
+            return
+        same_key = [_quoted("t", k) == _quoted("s", k) for k in self.key]
+        if bounds is not None and not facts.floor_raised and is_large(spark.read.format("delta").load(self.path)):
+            first = _quoted("t", self.key[0])
+            same_key += [first >= F.lit(bounds[0]), first <= F.lit(bounds[1])]
+        condition = same_key[0]
+        for part in same_key[1:]:
+            condition &= part
+        gone = F.col("s._change") == DELETE
+        not_older = F.col("s._sequence") >= F.col("t._sequence") if self.by_sequence else F.lit(True)
+        values: dict[str, str | Column] = {f"`{name}`": _quoted("s", name) for name in names}
+        merge = (
+            DeltaTable.forPath(spark, self.path)
+            .alias("t")
+            .merge(changes.select("_change", *names).alias("s"), condition)
+        )
+        merge = (
+            merge.whenMatchedDelete(gone & not_older)
+            .whenMatchedUpdate(~gone & not_older, values)
+            .whenNotMatchedInsert(~gone, values)
+        )
+        if facts.floor_raised and facts.floor:
+            merge = merge.whenNotMatchedBySourceDelete(self._below(facts.floor))
+        with transaction(spark, app_id, facts.step, metadata):
+            merge.execute()
+
+    def empty(self, spark: SparkSession, facts: StepFacts) -> None:
+        """Replace the table's rows by none and its columns by the spec's; its history stays."""
+        none = spark.createDataFrame([], from_arrow_schema(self.schema, prefer_timestamp_ntz=True))
+        writer = (
+            none.write.format("delta")
+            .mode("overwrite")
+            .option("overwriteSchema", "true")
+            .option("userMetadata", facts.to_json())
+        )
+        writer.option("txnAppId", facts.transaction("sink")).option("txnVersion", facts.step).save(self.path)
+
+    def _below(self, floor: list[int]) -> Column:
+        if self.by_sequence:
+            return F.col("t._sequence.lsn") < F.lit(floor[0])
+        return F.col("t._changed_by") < F.struct(
+            *[F.lit(v).cast("bigint").alias(f.name) for v, f in zip(floor, ORDER, strict=True)]
+        )
+
+
+def is_large(table: DataFrame) -> bool:
+    """Tell whether a table has so many files that skipping some is worth compiling the query anew."""
+    return len(table.inputFiles()) >= LARGE_FILES
+
+
+def _quoted(side: str, name: str) -> Column:
+    return F.col(f"{side}.`{name.replace('`', '``')}`")

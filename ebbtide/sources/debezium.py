@@ -1,0 +1,210 @@
+"""Debezium change events, in the three forms that Kafka Connect writes.
+
+| form | looks like |
+|---|---|
+| envelope | `{"before", "after", "source": {"lsn", "ts_ms", ...}, "op"}` |
+| with schema | `{"schema": ..., "payload": <envelope or flattened>}`; decimals and times as the schema says |
+| flattened | the columns, and `__op`, `__lsn`, `__source_ts_ms`, `__deleted` (ExtractNewRecordState) |
+
+Operations: c, u, r (snapshot) add a row; d removes one; t empties the table. Source: Debezium 3.7,
+"Data change events" of the Postgres connector.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from ebbtide.model.changelog import TRUNCATE, RowKind
+from ebbtide.sources.change import BadRecordError, Change, Json
+from ebbtide.sources.columns import TimeUnit
+
+UNAVAILABLE = "__debezium_unavailable_value"
+OPERATIONS = ("c", "r", "u", "d", "t")
+_UNAVAILABLE_BYTES = base64.b64encode(UNAVAILABLE.encode()).decode()
+_UNITS: dict[str, TimeUnit] = {
+    "io.debezium.time.Timestamp": "ms",
+    "org.apache.kafka.connect.data.Timestamp": "ms",
+    "io.debezium.time.MicroTimestamp": "us",
+    "io.debezium.time.NanoTimestamp": "ns",
+}
+_UNSCALED_BYTES = 1024
+"""Longest unscaled decimal: a column takes 38 digits, beyond them there can only be zeros; the time to convert grows with the square."""
+
+
+def unavailable_form(type_: pa.DataType) -> str | list[str] | None:
+    """Return what stands, in a column of this type, for a value that the database did not log as it had not changed."""
+    if pa.types.is_list(type_):
+        return [UNAVAILABLE]
+    return _UNAVAILABLE_BYTES if pa.types.is_binary(type_) else UNAVAILABLE if pa.types.is_string(type_) else None
+
+
+@dataclass(frozen=True)
+class DebeziumDecoder:
+    """Decodes Debezium events.
+
+    Args:
+        key: Names of the key's columns.
+        retract: Give the whole row before a change as a retraction (arrival mode), instead of only deleted keys.
+        table: Take only events of this source table, `orders` or `public.orders`; None takes all.
+    """
+
+    key: tuple[str, ...]
+    retract: bool = False
+    table: str | None = None
+
+    def changes(self, value: Json, key: str | None) -> list[Change]:
+        """See `Decoder.changes`."""
+        fields: dict[str, Json] = {}
+        if value.keys() == {"schema", "payload"}:
+            fields = _row_fields(value["schema"])
+            value = value["payload"]
+            if not isinstance(value, dict):
+                raise BadRecordError("not_a_change", f"payload: got {_short(value)}; allowed: an object")
+        if "__op" in value or "__deleted" in value:
+            return self._flattened(value, fields)
+        if "op" not in value:
+            raise BadRecordError(
+                "not_a_change",
+                f"got fields {sorted(value)[:8]}; allowed: a Debezium envelope (op, before, after, source) or a flattened row (__op)",
+            )
+        return self._envelope(value, key, fields)
+
+    def _envelope(self, value: Json, key: str | None, fields: dict[str, Json]) -> list[Change]:
+        source = value.get("source")
+        if not isinstance(source, dict):
+            raise BadRecordError(
+                "missing_source", f"source: got {_short(source)}; allowed: an object with lsn and ts_ms"
+            )
+        if self.table and not self._of_table(source.get("schema"), source.get("table")):
+            return []
+        event_ms = _integer(source.get("ts_ms"), "source.ts_ms", "bad_event_time")
+        before, after = (_row(value.get(side), side, fields) for side in ("before", "after"))
+        if before is None and value["op"] == "d":
+            before = _key_row(key)
+        return self._build(value["op"], before, after, source.get("lsn"), event_ms, fields)
+
+    def _flattened(self, value: Json, fields: dict[str, Json]) -> list[Change]:
+        if self.table and not self._of_table(value.get("__schema"), value.get("__table", self.table)):
+            return []
+        row = _row({c: v for c, v in value.items() if not c.startswith("__")}, "row", fields)
+        op = value.get("__op", "d" if value.get("__deleted") == "true" else None)
+        event_ms = _integer(value.get("__source_ts_ms"), "__source_ts_ms", "bad_event_time")
+        return self._build(
+            op, row if op == "d" else None, None if op == "d" else row, value.get("__lsn"), event_ms, fields
+        )
+
+    def _of_table(self, schema: Any, table: Any) -> bool:
+        return self.table in (table, f"{schema}.{table}")
+
+    def _build(
+        self, op: Any, before: Json | None, after: Json | None, lsn: Any, event_ms: int | None, fields: dict[str, Json]
+    ) -> list[Change]:
+        if op not in OPERATIONS:
+            raise BadRecordError("unknown_operation", f"op: got {_short(op)}; allowed: {', '.join(OPERATIONS)}")
+        lsn = _integer(lsn, "source.lsn", "bad_sequence")
+        if lsn is not None and lsn < 0:
+            raise BadRecordError("bad_sequence", f"source.lsn: got {lsn}; allowed: 0 to 2^63 - 1")
+        units = {c: _UNITS[f["name"]] for c, f in fields.items() if f.get("name") in _UNITS} or None
+        if op == "t":
+            return [Change(TRUNCATE, None, op, lsn, event_ms)]
+        if op == "d":
+            return [Change(RowKind.DELETE, self._present(before, "before", op), op, lsn, event_ms, units=units)]
+        new = self._present(after, "after", op)
+        if op == "u" and self.retract:
+            old = self._present(before, "before", op)
+            return [
+                Change(k, r, op, lsn, event_ms, units=units)
+                for k, r in ((RowKind.UPDATE_BEFORE, old), (RowKind.UPDATE_AFTER, new))
+            ]
+        add = Change(RowKind.UPDATE_AFTER if op == "u" else RowKind.INSERT, new, op, lsn, event_ms, units=units)
+        if (
+            op == "u"
+            and before
+            and all(before.get(k) is not None for k in self.key)
+            and any(before[k] != new.get(k) for k in self.key)
+        ):
+            moved = Change(add.kind, new, op, lsn, event_ms, old_row=before, units=units)
+            return [Change(RowKind.UPDATE_BEFORE, before, op, lsn, event_ms, units=units), moved]
+        return [add]
+
+    @staticmethod
+    def _present(row: Json | None, side: str, op: str) -> Json:
+        if row is None:
+            raise BadRecordError(f"missing_{side}", f"{side}: got null; allowed: the row, which op {op!r} needs")
+        return row
+
+
+def _row(value: Any, side: str, fields: dict[str, Json]) -> Json | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise BadRecordError("not_a_row", f"{side}: got {_short(value)}; allowed: an object or null")
+    if not fields:
+        return value
+    try:
+        return {c: _logical(v, fields[c]) if c in fields else v for c, v in value.items()}
+    except (ValueError, TypeError, KeyError, ArithmeticError) as error:
+        raise BadRecordError(
+            "schema_mismatch", f"{side}: {error}; allowed: values in the form that the record's schema gives"
+        ) from error
+
+
+def _key_row(key: str | None) -> Json | None:
+    """Read a record's key, with or without its schema, as a row of the key's columns."""
+    try:
+        row = json.loads(key or "null")
+    except (ValueError, RecursionError):
+        return None
+    row = row.get("payload", row) if isinstance(row, dict) else None
+    return row if isinstance(row, dict) else None
+
+
+def _row_fields(schema: Any) -> dict[str, Json]:
+    """Find the row's fields in a Connect schema: those of `after`, or of the flattened row itself."""
+    try:
+        fields = {f["field"]: f for f in schema["fields"]}
+        fields = {f["field"]: f for f in fields["after"]["fields"]} if "after" in fields else fields
+        hash(tuple(f.get("name") for f in fields.values()))  # looked up later: a list there is refused here
+    except (KeyError, TypeError, AttributeError) as error:
+        raise BadRecordError(
+            "bad_schema", f"schema: got {_short(schema)}; allowed: a Kafka Connect schema with fields"
+        ) from error
+    return fields
+
+
+def _logical(value: Any, field: Json) -> Any:
+    """Undo Connect's encoding of decimals; other values are read by the column's type."""
+    name = field.get("name")
+    if value is None or value in (UNAVAILABLE, _UNAVAILABLE_BYTES):
+        return value
+    if name == "org.apache.kafka.connect.data.Decimal" and isinstance(value, str):
+        return _unscaled(value, int(field["parameters"]["scale"]))
+    if name == "io.debezium.data.VariableScaleDecimal":
+        return _unscaled(value["value"], int(value["scale"]))
+    return value
+
+
+def _unscaled(text: str, scale: int) -> str:
+    data = base64.b64decode(text, validate=True)
+    if len(data) > _UNSCALED_BYTES:
+        raise ValueError(f"a decimal of {len(data)} bytes")
+    unscaled = int.from_bytes(data, "big", signed=True)
+    sign, digits, _ = Decimal(unscaled).as_tuple()
+    return str(Decimal((sign, digits, -scale)))
+
+
+def _integer(value: Any, name: str, reason: str) -> int | None:
+    if value is None or (type(value) is int and -(2**63) <= value < 2**63):
+        return value
+    raise BadRecordError(reason, f"{name}: got {_short(value)}; allowed: an integer of 64 bits")
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

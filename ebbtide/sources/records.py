@@ -1,0 +1,8 @@
+"""Raw records, as sources give them and decoders take them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+RECORDS = pa.schema([("file", pa.string()), ("part", pa.int64()), ("line", pa.int64()), ("value", pa.binary())])
+"""Records of a file source: file name, its number within the step, line from 0, the line's bytes."""

@@ -1,0 +1,61 @@
+"""What each commit says of its step, as JSON in Delta's `userMetadata`.
+
+`{"ebbtide": 1, "pipeline": ..., "step": ..., ...}`: the fields of `StepFacts`. The newest commit of the state table with
+such facts is the pipeline's last step.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+STATE_FORMAT = 1
+"""Version of the stored formats: state table, sink's reserved columns, facts."""
+
+
+class StepFacts(BaseModel):
+    """The facts of a step, known before it is committed."""
+
+    model_config = ConfigDict(frozen=True, populate_by_name=True)
+
+    format: int = Field(default=STATE_FORMAT, alias="ebbtide", description="Version of the stored formats.")
+    pipeline: str = Field(description="Name of the pipeline.")
+    incarnation: str = Field(description="Minted with the checkpoint; part of every transaction's identity.")
+    epoch: int = Field(description="The lease under which it was written.")
+    step: int = Field(description="Number in the ledger, from 1.")
+    kind: Literal["batch", "tick", "reset"] = Field(description="What made the step.")
+    batch_id: int | None = Field(
+        default=None, description="Spark's batch id; of a tick the last one before it; null before the first."
+    )
+    offsets_hash: str | None = Field(default=None, description="SHA-256 of Spark's offsets/<batch_id>.")
+    query_id: str | None = Field(
+        default=None, description="Id of Spark's checkpoint; after a reset that of the one to discard."
+    )
+    now_ms: int = Field(description="Processing time of the step, epoch ms.")
+    held_ms: int = Field(default=0, description="How far the clock was ahead of what max_clock_jump allows.")
+    watermark_ms: int | None = Field(default=None, description="Watermark of the step, epoch ms.")
+    max_event_ms: int | None = Field(default=None, description="Greatest event time of this and all earlier steps.")
+    floor: list[int] | None = Field(
+        default=None, description="What TRUNCATE left dead: [lsn], or [step, part, position]."
+    )
+    floor_raised: bool = Field(default=False, description="This step met the TRUNCATE.")
+    positions: dict[str, list[tuple[int, int]]] = Field(
+        default_factory=dict, description="Arrival mode: places read, as intervals per source/partition."
+    )
+    records: int = Field(default=0, description="Records of this pipeline in the step, bad ones included.")
+    quarantined: int = Field(default=0, description="Bad records in the step.")
+    ignored_columns: list[str] = Field(
+        default_factory=list, description="Columns of the records that the schema has not."
+    )
+    state_version: int = Field(description="Version of the state that the step read.")
+    spec: dict[str, Any] = Field(description="The parts of the spec that stored state depends on.")
+    code: str = Field(description="Version of Ebbtide.")
+
+    def to_json(self) -> str:
+        """Return the stored form."""
+        return self.model_dump_json(by_alias=True)
+
+    def transaction(self, stage: str) -> str:
+        """Return Delta's application id for a stage of this step."""
+        return f"{self.pipeline}/{self.incarnation}/{stage}"

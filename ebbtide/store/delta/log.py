@@ -1,0 +1,56 @@
+"""Reads a Delta table's log without a JVM: which commits there are, and what Ebbtide wrote into them.
+
+A commit is `_delta_log/<20 digits>.json`: actions, one a line. `commitInfo.userMetadata` holds our facts as JSON.
+
+Source: Delta transaction log protocol, "Delta Log Entries".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import unquote
+
+from ebbtide.paths import exists, join, list_files, read_bytes
+
+FACTS = "ebbtide"
+"""The key of our facts in a commit's userMetadata; its value is the format's version."""
+
+
+def versions(table: str) -> list[int]:
+    """Return the versions whose commits are still in the log, ascending."""
+    names = list_files(join(table, "_delta_log")) if exists(table) else []
+    return [int(name[:20]) for name in names if name.endswith(".json") and name[:20].isdigit() and len(name) == 25]
+
+
+def actions(table: str, version: int) -> list[dict[str, Any]]:
+    """Return a commit's actions."""
+    raw = read_bytes(join(table, "_delta_log", f"{version:020d}.json"))
+    return [json.loads(line) for line in (raw or b"").splitlines() if line.strip()]
+
+
+def facts(table: str, version: int) -> dict[str, Any] | None:
+    """Return what Ebbtide wrote into a commit; None if the commit is not ours."""
+    for action in actions(table, version):
+        try:
+            metadata = json.loads(action.get("commitInfo", {}).get("userMetadata", "null"))
+        except ValueError:
+            continue
+        if isinstance(metadata, dict) and FACTS in metadata:
+            return metadata
+    return None
+
+
+def added(table: str, version: int) -> list[str]:
+    """Return the locations of the data files that a commit added."""
+    paths = [action["add"]["path"] for action in actions(table, version) if "add" in action]
+    return [path if "://" in path else join(table, unquote(path)) for path in paths]
+
+
+def own_commits(table: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (version, facts) of our commits, the newest first."""
+    for version in reversed(versions(table)):
+        found = facts(table, version)
+        if found is not None:
+            yield version, found

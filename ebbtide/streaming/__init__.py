@@ -1,0 +1,1 @@
+"""Pipelines: their spec, their steps, and the run that drives them."""

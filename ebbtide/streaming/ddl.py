@@ -1,0 +1,144 @@
+"""Spark column DDL to Arrow, without a JVM: `id BIGINT NOT NULL, tier STRING DEFAULT 'basic'`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+
+from ebbtide.errors import ConfigError
+
+_SIMPLE: dict[str, pa.DataType] = {
+    "BOOLEAN": pa.bool_(),
+    "TINYINT": pa.int8(),
+    "SMALLINT": pa.int16(),
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "FLOAT": pa.float32(),
+    "DOUBLE": pa.float64(),
+    "TEXT": pa.string(),
+    "BINARY": pa.binary(),
+    "DATE": pa.date32(),
+    "TIMESTAMPTZ": pa.timestamp("us", "UTC"),
+    "TIMESTAMPLTZ": pa.timestamp("us", "UTC"),
+    "TIMESTAMPNTZ": pa.timestamp("us"),
+}
+ALLOWED_TYPES = "BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL(p,s), STRING, BINARY, DATE, TIMESTAMP, TIMESTAMP_NTZ, ARRAY<>, MAP<,>, STRUCT<>"
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """A table's columns, and what they hold in records from before they were added.
+
+    Args:
+        columns: Names, types, nullability.
+        defaults: Column to its DEFAULT as a JSON value, a fraction as a Decimal; columns without one must be in every record.
+        comments: Column to its COMMENT.
+    """
+
+    columns: pa.Schema
+    defaults: dict[str, Any]
+    comments: dict[str, str]
+
+
+def parse_ddl(ddl: str) -> TableSchema:
+    """Parse the columns of a Spark `CREATE TABLE`.
+
+    Raises:
+        ConfigError: not column DDL, a type that is not supported, a column named twice, a DEFAULT that is no literal.
+
+    Example:
+        >>> parse_ddl("id BIGINT NOT NULL, tier STRING DEFAULT 'basic'").defaults
+        {'tier': 'basic'}
+    """
+    try:
+        definitions = _definitions(ddl)
+    except (sqlglot.errors.SqlglotError, AttributeError, ValueError) as error:
+        raise ConfigError.of(
+            "The schema is not column DDL.", got=ddl, allowed="columns such as: id BIGINT NOT NULL, total DECIMAL(12,2)"
+        ) from error
+    if not definitions:
+        raise ConfigError.of("The schema has no columns.", got=ddl, allowed="at least one name and type")
+    fields: list[pa.Field] = []
+    defaults: dict[str, Any] = {}
+    comments: dict[str, str] = {}
+    for column in definitions:
+        if not isinstance(column, exp.ColumnDef) or column.kind is None:
+            raise ConfigError.of(
+                "The schema has something that is not a column.",
+                got=column.sql(dialect="spark"),
+                allowed="a name and a type",
+            )
+        if column.name.lower() in {f.name.lower() for f in fields}:
+            raise ConfigError.of("The schema names a column twice; Spark does not tell case apart.", got=column.name)
+        nullable = True
+        for constraint in column.constraints:
+            kind = constraint.kind
+            if isinstance(kind, exp.NotNullColumnConstraint):
+                nullable = bool(kind.args.get("allow_null"))
+            elif isinstance(kind, exp.DefaultColumnConstraint):
+                defaults[column.name] = _literal(kind.this)
+            elif isinstance(kind, exp.CommentColumnConstraint):
+                comments[column.name] = kind.this.name
+            else:
+                raise ConfigError.of(
+                    "The schema has a constraint that is not supported.",
+                    got=constraint.sql(dialect="spark"),
+                    allowed="NOT NULL, DEFAULT, COMMENT",
+                )
+        fields.append(pa.field(column.name, _arrow_type(column.kind), nullable))
+    return TableSchema(pa.schema(fields), defaults, comments)
+
+
+def _definitions(ddl: str) -> list[exp.Expression]:
+    [statement] = sqlglot.parse(f"CREATE TABLE t (\n{ddl}\n)", read="spark")
+    if statement is None or any(part for name, part in statement.args.items() if name not in ("this", "kind")):
+        raise ValueError("more than columns")
+    return list(statement.this.expressions)
+
+
+def _arrow_type(kind: exp.DataType) -> pa.DataType:
+    name, inner = kind.this.name, kind.expressions
+    if name in _SIMPLE:
+        return _SIMPLE[name]
+    if name == "DECIMAL":
+        precision, scale = (
+            [int(p.this.name) for p in inner] if len(inner) == 2 else [int(inner[0].this.name), 0] if inner else [10, 0]
+        )
+        if 1 <= precision <= 38 and 0 <= scale <= precision:
+            return pa.decimal128(precision, scale)
+    if name == "ARRAY" and len(inner) == 1:
+        return pa.list_(_arrow_type(inner[0]))
+    if name == "MAP" and len(inner) == 2:
+        return pa.map_(_arrow_type(inner[0]), _arrow_type(inner[1]))
+    if name == "STRUCT":
+        return pa.struct([pa.field(f.name, _arrow_type(f.kind)) for f in inner])
+    raise ConfigError.of(
+        "The schema has a type that is not supported.", got=kind.sql(dialect="spark"), allowed=ALLOWED_TYPES
+    )
+
+
+def _literal(node: exp.Expression) -> Any:
+    """Return a literal as the JSON value that a record would carry."""
+    if isinstance(node, exp.Null):
+        return None
+    if isinstance(node, exp.Boolean):
+        return bool(node.this)
+    if isinstance(node, exp.Concat) and all(isinstance(e, exp.Literal) for e in node.expressions):
+        return "'".join(e.name for e in node.expressions)
+    negative = isinstance(node, exp.Neg)
+    literal = node.this if negative else node
+    if not isinstance(literal, exp.Literal) or (negative and literal.is_string):
+        raise ConfigError.of(
+            "A column's DEFAULT is not a literal.",
+            got=node.sql(dialect="spark"),
+            allowed="a string, a number, true, false, NULL",
+        )
+    if literal.is_string:
+        return literal.name
+    text = ("-" if negative else "") + literal.name
+    return int(text) if text.lstrip("-").isdigit() else Decimal(text)

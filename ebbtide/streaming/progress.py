@@ -1,0 +1,100 @@
+"""What a run reports while it goes and when it ends."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class StepProgress:
+    """One finished step.
+
+    Args:
+        pipeline: Its name.
+        step: Number in the ledger.
+        kind: `batch`, `tick`; a replayed batch is `replay`.
+        batch_id: Spark's; None for a tick.
+        records: Records read, bad ones included.
+        quarantined: Bad ones among them.
+        metrics: Counts of the reconciler by name.
+        now_ms: The step's clock, epoch ms.
+        watermark_ms: The step's watermark, epoch ms; None before the first event.
+        held_ms: How far the clock ran ahead of what is allowed.
+        seconds: Wall time.
+    """
+
+    pipeline: str
+    step: int
+    kind: str
+    batch_id: int | None
+    records: int
+    quarantined: int
+    metrics: dict[str, int]
+    now_ms: int
+    watermark_ms: int | None
+    held_ms: int
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return asdict(self)
+
+    def line(self) -> str:
+        """Write it for a terminal."""
+        m = self.metrics
+        said = [f"{self.records} records", f"+{m.get('inserted', 0)} ~{m.get('updated', 0)} -{m.get('deleted', 0)}"]
+        odd = (
+            "quarantined",
+            "duplicates",
+            "redelivered",
+            "superseded",
+            "below_floor",
+            "unmatched",
+            "filled",
+            "waiting",
+            "late",
+            "expired",
+        )
+        counts = {"quarantined": self.quarantined, **m}
+        said += [f"{counts[name]} {name.replace('_', ' ')}" for name in odd if counts.get(name)]
+        said += [f"clock held back {self.held_ms} ms"] if self.held_ms else []
+        return f"{self.pipeline:<16} {self.kind:<6} step {self.step:<4} {', '.join(said)}  ({self.seconds:.1f} s)"
+
+
+OnProgress = Callable[[StepProgress], None]
+
+
+@dataclass
+class RunSummary:
+    """What a run did.
+
+    Args:
+        pipeline: Its name.
+        root: Folder of its tables.
+        steps: Steps in order.
+    """
+
+    pipeline: str
+    root: str
+    steps: list[StepProgress] = field(default_factory=list)
+
+    @property
+    def totals(self) -> Counter[str]:
+        """Sum of all counts, with `records`, `quarantined` and `steps`."""
+        total: Counter[str] = Counter(steps=len(self.steps))
+        for step in self.steps:
+            total.update(step.metrics)
+            total.update(records=step.records, quarantined=step.quarantined, replayed=int(step.kind == "replay"))
+        return total
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return {
+            "pipeline": self.pipeline,
+            "root": self.root,
+            "totals": dict(self.totals),
+            "steps": [s.as_dict() for s in self.steps],
+        }

@@ -1,0 +1,122 @@
+"""Staging: a batch is decoded once, by the workers, into Parquet files of its own.
+
+What must be known before the decision (bad records, TRUNCATE, the range of keys) is summed up on the way, and returned.
+A task that Spark ran twice leaves files that no returned sum names; nobody reads those.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from ebbtide.model.changelog import TRUNCATE, RowKind
+from ebbtide.model.entries import order_struct
+from ebbtide.paths import ParquetFile, join
+from ebbtide.sources.decode import Decoding
+
+Batches = Iterator[pa.RecordBatch]
+KINDS = [str(kind) for kind in RowKind]
+
+
+@dataclass
+class Staged:
+    """What a step's records are, in sum.
+
+    Args:
+        files: Where the rows are.
+        records: All records of this pipeline.
+        bad: Bad ones.
+        changes: Rows with a row kind.
+        truncate: The newest TRUNCATE: (lsn,) in sequence mode, else its order.
+        max_event_ms: Greatest event time.
+        bounds: Least and greatest value of the first key column, where it is an integer or a string.
+        moves: Changes whose values must be looked for under another key.
+        ignored: Columns of the records that the schema has not.
+    """
+
+    files: list[str] = field(default_factory=list)
+    records: int = 0
+    bad: int = 0
+    changes: int = 0
+    truncate: tuple[int, ...] | None = None
+    max_event_ms: int | None = None
+    bounds: tuple[Any, Any] | None = None
+    moves: int = 0
+    ignored: set[str] = field(default_factory=set)
+
+    def add(self, part: dict[str, Any]) -> None:
+        """Add the sum of one decoded batch."""
+        self.files += [file for file in part["files"] if file not in self.files]
+        for name in ("records", "bad", "changes", "moves"):
+            setattr(self, name, getattr(self, name) + part[name])
+        self.truncate = max([tuple(t) for t in (self.truncate, part["truncate"]) if t], default=None)
+        self.max_event_ms = max(
+            [ms for ms in (self.max_event_ms, part["max_event_ms"]) if ms is not None], default=None
+        )
+        ends = [end for bounds in (self.bounds, part["bounds"]) if bounds for end in bounds]
+        self.bounds = (min(ends), max(ends)) if ends else None
+        self.ignored |= set(part["ignored"])
+
+
+def stage(
+    frame: DataFrame,
+    read: Callable[[Iterable[pa.RecordBatch]], Batches],
+    decoding: Decoding,
+    folder: str,
+    *,
+    step: int,
+    now_ms: int,
+) -> Staged:
+    """Decode a micro-batch into files under `folder`.
+
+    Args:
+        frame: Spark's micro-batch.
+        read: Turns its rows into raw records.
+        decoding: Turns those into staged rows.
+        folder: Where the files go.
+        step: The step's number.
+        now_ms: The step's now, epoch ms.
+    """
+
+    def work(batches: Batches) -> Batches:
+        location = join(folder, f"{uuid.uuid4().hex}.parquet")
+        with ParquetFile(location, decoding.schema) as file:
+            for batch in decoding.decode(read(batches), step=step, now_ms=now_ms):
+                file.write(batch)
+                part = _sum(pa.Table.from_batches([batch]), decoding) | {"files": [location]}
+                yield pa.record_batch({"part": [json.dumps(part, default=str)]})
+
+    staged = Staged()
+    for row in frame.mapInArrow(work, "part STRING").collect():
+        staged.add(json.loads(row["part"]))
+    return staged
+
+
+def _sum(rows: pa.Table, decoding: Decoding) -> dict[str, Any]:
+    good = rows.filter(pc.is_in(rows["_kind"], pa.array(KINDS)))
+    truncates = rows.filter(pc.equal(rows["_kind"], TRUNCATE).fill_null(False))
+    places = (
+        [(lsn,) for lsn in truncates["_lsn"].to_pylist()] if decoding.sequence else order_struct(truncates).tolist()
+    )
+    first = good[decoding.key[0]]
+    bounded = len(good) and (pa.types.is_integer(first.type) or pa.types.is_string(first.type))
+    ends = pc.min_max(first).as_py() if bounded else None
+    return {
+        "records": len(rows),
+        "bad": len(rows) - rows["_reason"].null_count,
+        "changes": len(good),
+        "truncate": max(map(tuple, places), default=None),
+        "max_event_ms": pc.max(good["_event_ms"]).as_py(),
+        "bounds": (ends["min"], ends["max"]) if ends else None,
+        "moves": len(good) - good["_moved_from"].null_count,
+        "ignored": sorted(
+            {name for names in rows["_ignored"].unique().to_pylist() if names for name in names.split(",")}
+        ),
+    }

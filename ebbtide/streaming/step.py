@@ -1,0 +1,381 @@
+"""One step: decode and stage, decide (one commit to the state), redo (the sink), quarantine.
+
+A crash before the state's commit leaves nothing; after it the step is finished from what the commit holds.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from ebbtide.errors import CheckpointMismatchError, QuarantineThresholdError
+from ebbtide.model.entries import LONG_MIN, SINK_STEP, Step
+from ebbtide.model.positions import Positions
+from ebbtide.model.ttl import to_ms
+from ebbtide.paths import delete, join
+from ebbtide.sinks.delta import is_large
+from ebbtide.sources.files import read_files
+from ebbtide.store.delta import log
+from ebbtide.store.delta.facts import StepFacts
+from ebbtide.streaming.checkpoint import BatchOffsets
+from ebbtide.streaming.lease import Lease
+from ebbtide.streaming.progress import StepProgress
+from ebbtide.streaming.session import code_version
+from ebbtide.streaming.staging import KINDS, Staged, stage
+from ebbtide.streaming.tables import Tables
+
+ROWS_PER_PARTITION = 50_000
+"""Changes and entries that one call of the reconciler takes; more make fewer tasks, each with more memory."""
+BROADCAST_ROWS = 200_000
+"""Touched keys up to which the state is joined without a shuffle."""
+
+
+class Stepper:
+    """Runs the steps of one run, in order; holds the last step's facts between them."""
+
+    def __init__(self, tables: Tables, lease: Lease) -> None:
+        self.tables, self.lease, self.spec = tables, lease, tables.spec
+        found = tables.state.last()
+        self.version = found[0] if found else log.versions(tables.state.path)[-1]
+        self.last = found[1] if found else None
+        self.open_moves = tables.state.open_moves()
+
+    def batch(self, frame: DataFrame, batch_id: int) -> StepProgress:
+        """Run the step of one micro-batch, or finish it if its decision stands already."""
+        started = time.monotonic()
+        self.lease.check()
+        offsets = self.tables.checkpoint.offsets(batch_id)
+        facts = self._decided(batch_id, offsets)
+        replay = facts is not None
+        number = facts.step if facts else self.number + 1
+        now_ms, held_ms = (facts.now_ms, facts.held_ms) if facts else self._now(offsets.timestamp_ms)
+        spark = frame.sparkSession
+        summary, staged = self._stage(frame, number, now_ms)
+        if facts is None:
+            self._refuse_too_many(summary)
+            facts = self._facts("batch", number, now_ms, held_ms, summary, batch_id=batch_id, offsets_hash=offsets.hash)
+            facts = self._decide(spark, staged, summary, facts, offsets.source.get("files", []))
+        metrics = self.redo(spark, summary.bounds)
+        if summary.bad:
+            self._quarantine(staged, facts)
+        delete(self.tables.at("staged"))
+        kind = "replay" if replay else "batch"
+        return StepProgress(
+            self.spec.name,
+            facts.step,
+            kind,
+            batch_id,
+            summary.records,
+            summary.bad,
+            metrics,
+            now_ms,
+            facts.watermark_ms,
+            held_ms,
+            time.monotonic() - started,
+        )
+
+    def tick(self, spark: SparkSession, clock_ms: int) -> StepProgress | None:
+        """Expire what is due; None if nothing is."""
+        if self.spec.ttl is None or self.last is None:
+            return None
+        started = time.monotonic()
+        self.lease.check()
+        now_ms, held_ms = self._now(clock_ms)
+        facts = self._facts(
+            "tick",
+            self.number + 1,
+            now_ms,
+            held_ms,
+            None,
+            batch_id=self.last.batch_id,
+            offsets_hash=self.last.offsets_hash,
+        )
+        at = self._step(facts)
+        clock = at.clock_ms(self.spec.ttl)
+        if clock == LONG_MIN:
+            return None  # no event yet, so no watermark
+        state = self.tables.state
+        entries = state.read(spark, self.version)
+        due = entries.where((F.col("_stamp_ms") <= clock - self.spec.ttl.ttl_ms) & ~F.col("_removed"))
+        if self.spec.sequence and not self.spec.ttl.expire_live:
+            due = due.where("_tombstone")
+        keys = due.select(*map(_name, self.spec.key)).distinct()
+        mine = entries.join(keys, [*self.spec.key], "left_semi")
+        out = mine.repartition(self._partitions(spark), *map(_name, self.spec.key)).mapInArrow(
+            state.expirer(at), _spark(state.schema)
+        )
+        # Looked at before the commit. The entries are read as of a version: a lost block is made again alike.
+        out = out.localCheckpoint()
+        if out.where(F.col("_removed")).isEmpty():
+            return None
+        self.version = state.append(out, facts, self.version)
+        self.last = facts
+        metrics = state.metrics(self.version)
+        return StepProgress(
+            self.spec.name,
+            facts.step,
+            "tick",
+            None,
+            0,
+            0,
+            dict(metrics),
+            now_ms,
+            facts.watermark_ms,
+            held_ms,
+            time.monotonic() - started,
+        )
+
+    def reset(self, spark: SparkSession, incarnation: str, clock_ms: int) -> None:
+        """Start over: a commit that empties the state is the decision; the sink, the quarantine and the checkpoint follow."""
+        facts = self._facts("reset", self.number + 1, self._now(clock_ms)[0], 0, None).model_copy(
+            update={
+                "incarnation": incarnation,
+                "floor": None,
+                "positions": {},
+                "max_event_ms": None,
+                "watermark_ms": None,
+                "query_id": self.tables.checkpoint.query_id,
+            }
+        )
+        state = self.tables.state
+        none = spark.createDataFrame([], _spark(state.schema))
+        writer = (
+            none.write.format("delta")
+            .mode("overwrite")
+            .option("overwriteSchema", "true")
+            .option("userMetadata", facts.to_json())
+        )
+        writer.option("txnAppId", facts.transaction("state")).option("txnVersion", facts.step).save(state.path)
+        self.version, self.last = log.versions(state.path)[-1], facts
+        self.redo(spark)
+
+    @property
+    def number(self) -> int:
+        """Number of the last step, 0 before the first."""
+        return self.last.step if self.last else 0
+
+    def redo(self, spark: SparkSession, bounds: tuple[Any, Any] | None = None) -> dict[str, int]:
+        """Bring the sink to the last decision; done already, it does nothing.
+
+        Returns:
+            The step's counts.
+        """
+        facts = self.last
+        if facts is None:
+            return {}
+        if facts.kind == "reset":
+            self._finish_reset(spark, facts)
+            return {}
+        state, sink = self.tables.state, self.tables.sink
+        counts = state.metrics(self.version)
+        if facts.kind == "batch":
+            self.open_moves = counts["open_moves"] > 0
+        writes = counts["updated"] + counts["deleted"] + counts["filled"]
+        if (writes or counts["inserted"] or facts.floor_raised) and sink.last_step() < facts.step:
+            only_inserts = not writes and not facts.floor_raised
+            sink.take(
+                spark,
+                state.change_set(spark, self.version),
+                facts,
+                only_inserts=only_inserts,
+                bounds=bounds,
+            )
+        return dict(counts)
+
+    def _finish_reset(self, spark: SparkSession, facts: StepFacts) -> None:
+        if self.tables.sink.last_step() < facts.step:
+            self.tables.sink.empty(spark, facts)
+        delete(self.tables.at("staged"))
+        quarantine = self.tables.at("quarantine")
+        if log.versions(quarantine):
+            none = spark.read.format("delta").load(quarantine).limit(0)
+            writer = none.write.format("delta").mode("overwrite").option("userMetadata", facts.to_json())
+            writer.option("txnAppId", facts.transaction("quarantine")).option("txnVersion", facts.step).save(quarantine)
+        if self.tables.checkpoint.query_id == facts.query_id:
+            self.tables.checkpoint.discard()
+
+    def _decided(self, batch_id: int, offsets: BatchOffsets) -> StepFacts | None:
+        """Return the facts of a batch whose decision stands; refuse one that does not follow the last."""
+        last = self.last.batch_id if self.last else None
+        if self.last and last == batch_id:
+            if self.last.offsets_hash == offsets.hash and self.last.kind == "batch":
+                return self.last
+            raise self._mismatch(f"Batch {batch_id} was decided from other records than the checkpoint now names.")
+        if batch_id != (0 if last is None else last + 1):
+            raise self._mismatch(
+                f"The checkpoint is at batch {batch_id}, the state at {'none' if last is None else last}."
+            )
+        return None
+
+    def _mismatch(self, what: str) -> CheckpointMismatchError:
+        return CheckpointMismatchError.of(
+            what,
+            allowed="the checkpoint that wrote this state",
+            next_step=f"Restore '{self.tables.checkpoint.path}', or run 'ebbtide refresh' to rebuild the sink from the source.",
+        )
+
+    def _now(self, clock_ms: int) -> tuple[int, int]:
+        """Return the step's now and how much of the clock's jump was held back; it never goes back."""
+        if self.last is None:
+            return clock_ms, 0
+        limit = self.last.now_ms + to_ms(self.spec.max_clock_jump)
+        return max(self.last.now_ms, min(clock_ms, limit)), max(0, clock_ms - limit)
+
+    def _facts(
+        self, kind: Any, number: int, now_ms: int, held_ms: int, summary: Staged | None, **more: Any
+    ) -> StepFacts:
+        last = self.last
+        greatest = last.max_event_ms if last else None
+        watermark = None if greatest is None else greatest - to_ms(self.spec.allowed_delay)
+        if last and last.watermark_ms is not None:
+            watermark = max(watermark if watermark is not None else last.watermark_ms, last.watermark_ms)
+        floor = tuple(last.floor) if last and last.floor else None
+        raised = summary is not None and summary.truncate is not None and (floor is None or summary.truncate > floor)
+        events = [ms for ms in (greatest, summary.max_event_ms if summary else None) if ms is not None]
+        return StepFacts(
+            pipeline=self.spec.name,
+            incarnation=self.lease.facts.incarnation,
+            epoch=self.lease.facts.epoch,
+            step=number,
+            kind=kind,
+            query_id=self.tables.checkpoint.query_id,
+            now_ms=now_ms,
+            held_ms=held_ms,
+            watermark_ms=watermark,
+            max_event_ms=max(events, default=None),
+            floor=list(summary.truncate) if raised and summary and summary.truncate else list(floor) if floor else None,
+            floor_raised=raised,
+            positions=last.positions if last else {},
+            records=summary.records if summary else 0,
+            quarantined=summary.bad if summary else 0,
+            ignored_columns=sorted(summary.ignored) if summary else [],
+            state_version=self.version,
+            spec=self.spec.identity,
+            code=code_version(),
+            **more,
+        )
+
+    def _step(self, facts: StepFacts) -> Step:
+        return Step(facts.step, facts.now_ms, facts.watermark_ms, tuple(facts.floor) if facts.floor else None)
+
+    def _stage(self, frame: DataFrame, number: int, now_ms: int) -> tuple[Staged, DataFrame]:
+        decoding, folder = self.spec.decoding, join(self.tables.at("staged"), str(number))
+        staged = stage(frame, read_files(self.spec.source.path), decoding, folder, step=number, now_ms=now_ms)
+        spark, schema = frame.sparkSession, _spark(decoding.schema)
+        return staged, spark.read.schema(schema).parquet(*staged.files) if staged.files else spark.createDataFrame(
+            [], schema
+        )
+
+    def _refuse_too_many(self, summary: Staged) -> None:
+        limit = self.spec.quarantine.max_rows_per_step
+        if summary.bad > limit:
+            raise QuarantineThresholdError.of(
+                f"Pipeline '{self.spec.name}' met too many bad records in one step; nothing of it was committed.",
+                got=f"{summary.bad} of {summary.records}",
+                allowed=f"up to {limit} (quarantine.max_rows_per_step)",
+                next_step=f"See their reasons in '{self.tables.at('staged')}' (_reason, _detail, _raw), then repair the source or the spec, or raise the limit.",
+            )
+
+    def _decide(
+        self, spark: SparkSession, staged: DataFrame, summary: Staged, facts: StepFacts, files: list[str]
+    ) -> StepFacts:
+        state = self.tables.state
+        changes = staged.where(F.col("_kind").isin(KINDS))
+        seen = None
+        if self.spec.sequence is None and self.spec.has_positions:
+            seen = Positions(facts.positions)
+            facts = facts.model_copy(update={"positions": dict(seen.with_places(_places(changes)).read)})
+        entries = self._entries_of(spark, changes, summary)
+        keys = [*map(_name, self.spec.key)]
+        both = (
+            changes.unionByName(entries, allowMissingColumns=True)
+            if entries is not None
+            else _with_columns(changes, _spark(state.schema))
+        )
+        together = summary.moves > 0 or self.open_moves  # a value may have to be looked for under another key
+        parts = 1 if together else self._partitions(spark, summary.changes)
+        out = both.repartition(parts, *keys).mapInArrow(state.reconciler(self._step(facts), seen), _spark(state.schema))
+        if files:
+            out = out.unionByName(state.file_rows(spark, files, facts.step), allowMissingColumns=True)
+        self.lease.check()
+        self.version = state.append(out, facts, self.version)
+        self.last = facts
+        return facts
+
+    def _entries_of(self, spark: SparkSession, changes: DataFrame, summary: Staged) -> DataFrame | None:
+        """Read what is stored under the touched keys; where live entries expire, the sink's rows too."""
+        if self.last is None or self.last.kind == "reset":
+            return None
+        keys = changes.select(*map(_name, self.spec.key)).distinct()
+        entries = self.tables.state.read(spark, self.version)
+        if self.open_moves:
+            keys = keys.union(
+                entries.where(F.col("_moved_from").isNotNull()).select(*map(_name, self.spec.key))
+            ).distinct()
+        elif summary.bounds is not None and is_large(entries):
+            entries = entries.where(_name(self.spec.key[0]).between(*summary.bounds))
+        keys = F.broadcast(keys) if summary.changes <= BROADCAST_ROWS else keys
+        if self.spec.ttl and self.spec.ttl.expire_live:
+            sink = (
+                spark.read.format("delta").option("versionAsOf", self.tables.sink.version()).load(self.tables.sink.path)
+            )
+            stand_in = sink.withColumns(
+                {
+                    "_step": F.lit(SINK_STEP).cast("bigint"),
+                    "_stamp_ms": F.lit(0).cast("bigint"),
+                    "_base": F.lit(-1).cast("bigint"),
+                }
+            )
+            entries = entries.unionByName(stand_in, allowMissingColumns=True)
+        return entries.join(keys, [*self.spec.key], "left_semi")
+
+    def _partitions(self, spark: SparkSession, rows: int | None = None) -> int:
+        most = int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
+        return most if rows is None else max(min(most, 1 + rows // 5_000), -(-rows // ROWS_PER_PARTITION))
+
+    def _quarantine(self, staged: DataFrame, facts: StepFacts) -> None:
+        bad = staged.where(F.col("_reason").isNotNull())
+        rows = bad.select(
+            F.lit(facts.step).cast("bigint").alias("step"),
+            F.col("_reason").alias("reason"),
+            F.col("_detail").alias("detail"),
+            F.col("_origin").alias("origin"),
+            F.col("_order").alias("order"),
+            F.col("_raw").alias("raw"),
+            F.timestamp_millis(F.lit(facts.now_ms)).alias("at"),
+        )
+        writer = rows.write.format("delta").mode("append").option("userMetadata", facts.to_json())
+        writer.option("txnAppId", facts.transaction("quarantine")).option("txnVersion", facts.step).save(
+            self.tables.at("quarantine")
+        )
+
+
+def _places(changes: DataFrame) -> dict[str, list[tuple[int, int]]]:
+    """Collect the places of the rows as intervals: rows with the same (position - rank) stand in one run."""
+    places = changes.select(
+        F.concat_ws("/", "_origin.source", "_origin.partition").alias("name"), F.col("_origin.position").alias("p")
+    ).distinct()
+    runs = places.selectExpr("name", "p", "p - row_number() OVER (PARTITION BY name ORDER BY p) AS run")
+    found: dict[str, list[tuple[int, int]]] = {}
+    for row in runs.groupBy("name", "run").agg(F.min("p").alias("a"), F.max("p").alias("b")).collect():
+        found.setdefault(row["name"], []).append((row["a"], row["b"]))
+    return found
+
+
+def _with_columns(frame: DataFrame, schema: Any) -> DataFrame:
+    missing = {f.name: F.lit(None).cast(f.dataType) for f in schema if f.name not in frame.columns}
+    return frame.withColumns(missing)
+
+
+def _spark(schema: pa.Schema) -> Any:
+    nullable = pa.schema([f.with_nullable(True) for f in schema])
+    return from_arrow_schema(nullable, prefer_timestamp_ntz=True)
+
+
+def _name(column: str) -> Column:
+    return F.col(f"`{column.replace('`', '``')}`")

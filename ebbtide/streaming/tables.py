@@ -1,0 +1,47 @@
+"""Where a pipeline's tables are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ebbtide.paths import join, resolve
+from ebbtide.sinks.delta import SinkTable
+from ebbtide.store.delta.state import StateTable
+from ebbtide.streaming.checkpoint import Checkpoint
+from ebbtide.streaming.spec import UpsertPipeline
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Where a pipeline lives: `ROOT/NAME/{sink,state,quarantine,ledger,checkpoint,staged}`."""
+
+    root: str
+    spec: UpsertPipeline
+
+    @property
+    def state(self) -> StateTable:
+        """The state table."""
+        return StateTable(join(self.root, "state"), self.spec.operator)
+
+    @property
+    def sink(self) -> SinkTable:
+        """The sink."""
+        spec = self.spec
+        by_sequence = spec.sequence is not None
+        return SinkTable(
+            join(self.root, "sink"), spec.table.columns, tuple(spec.key), by_sequence, spec.sink.table_properties
+        )
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """Spark's checkpoint."""
+        return Checkpoint(join(self.root, "checkpoint"))
+
+    def at(self, name: str) -> str:
+        """Return the location of one of the others."""
+        return join(self.root, name)
+
+    @classmethod
+    def under(cls, root: str, spec: UpsertPipeline) -> Tables:
+        """Return where a pipeline lives under the root of all pipelines."""
+        return cls(join(resolve(root), spec.name), spec)

@@ -1,0 +1,154 @@
+"""Run a pipeline's whole logic without Spark: the same decoder and reconciler over Arrow tables in memory.
+
+For tests of your own specs and records: `MemoryPipeline(spec).step(lines)`, then look at `sink`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.model.changelog import TRUNCATE, RowKind
+from ebbtide.model.entries import DELETE, SINK_STEP, Step, order_struct
+from ebbtide.model.operators.sequence import key_texts
+from ebbtide.model.positions import Positions
+from ebbtide.model.ttl import to_ms
+from ebbtide.sources.decode import TOMBSTONE
+from ebbtide.sources.records import RECORDS
+from ebbtide.streaming.spec import UpsertPipeline
+
+KINDS = pa.array(list(map(str, RowKind)))
+Row = dict[str, Any]
+
+
+class MemoryPipeline:
+    """A pipeline in memory.
+
+    Args:
+        spec: The pipeline; its source is not read.
+
+    Example:
+        >>> spec = UpsertPipeline(name="t", source={"path": "in", "records": "value"}, format={"type": "plain"},
+        ...                       schema="id BIGINT", key=["id"], order="arrival")
+        >>> pipeline = MemoryPipeline(spec)
+        >>> pipeline.step(['{"kind": "+I", "row": {"id": 1}}', '{"kind": "-D", "row": {"id": 9}}'])
+        >>> pipeline.rows(), pipeline.metrics["unmatched"]
+        ([{'id': 1}], 1)
+    """
+
+    def __init__(self, spec: UpsertPipeline) -> None:
+        self.spec = spec
+        self.state = spec.operator.schema.empty_table()
+        self.sink: dict[str, Row] = {}
+        self.quarantine: list[Row] = []
+        self.metrics: Counter[str] = Counter()
+        self.positions = Positions()
+        self.now_ms = 0
+        self._number = 0
+        self._floor: tuple[int, ...] | None = None
+        self._greatest_event_ms: int | None = None
+
+    def step(self, lines: Iterable[str | bytes], *, now_ms: int = 0, file: str | None = None) -> None:
+        """Read lines as one step.
+
+        Args:
+            lines: Records as they stand in a file.
+            now_ms: The clock, epoch ms; it does not go back.
+            file: Name of the file; each step's own by default.
+        """
+        self._advance(now_ms)
+        values = [line.encode() if isinstance(line, str) else line for line in lines]
+        n = len(values)
+        records = pa.record_batch([[file or f"step-{self._number}"] * n, [0] * n, range(n), values], schema=RECORDS)
+        staged = pa.Table.from_batches(
+            self.spec.decoding.decode([records], step=self._number, now_ms=self.now_ms), self.spec.decoding.schema
+        )
+        self.quarantine += (
+            staged.filter(pc.is_valid(staged["_reason"])).select(["_reason", "_detail", "_raw", "_origin"]).to_pylist()
+        )
+        good = self._not_yet_read(staged.filter(pc.is_null(staged["_reason"])))
+        self._raise_floor(good.filter(pc.equal(good["_kind"], TRUNCATE)))
+        self.metrics["tombstones"] += pc.sum(pc.equal(good["_kind"], TOMBSTONE)).as_py() or 0
+        changes = good.filter(pc.is_in(good["_kind"], KINDS))
+        self._take(self.spec.operator.apply(changes, self._entries_of(changes), self._step()))
+        events = pc.max(changes["_event_ms"]).as_py()
+        if events is not None:
+            self._greatest_event_ms = max(
+                events, events if self._greatest_event_ms is None else self._greatest_event_ms
+            )
+
+    def tick(self, *, now_ms: int) -> None:
+        """Expire what is due, as the end of every bounded run does."""
+        self._advance(now_ms)
+        self._take(self.spec.operator.expire(self.state, self._step()))
+
+    def rows(self) -> list[Row]:
+        """The sink's rows, the user's columns only, in order of key."""
+        names, key = self.spec.table.columns.names, self.spec.key
+        rows = sorted(self.sink.values(), key=lambda row: [row[name] for name in key])
+        return [{name: row[name] for name in names} for row in rows]
+
+    def _advance(self, now_ms: int) -> None:
+        self.now_ms = max(self.now_ms, now_ms)
+        self._number += 1
+
+    def _step(self) -> Step:
+        delay = to_ms(self.spec.allowed_delay)
+        watermark = None if self._greatest_event_ms is None else self._greatest_event_ms - delay
+        return Step(self._number, self.now_ms, watermark, self._floor)
+
+    def _raise_floor(self, truncates: pa.Table) -> None:
+        if not len(truncates):
+            return
+        by_sequence = [(lsn,) for lsn in truncates["_lsn"].to_pylist()]
+        by_arrival = [tuple(map(int, order)) for order in order_struct(truncates)]
+        self._floor = max(
+            [*(by_sequence if self.spec.sequence else by_arrival), *([self._floor] if self._floor else [])]
+        )
+        below = [key for key, row in self.sink.items() if self._place(row) < self._floor]
+        for key in below:
+            del self.sink[key]
+
+    def _not_yet_read(self, rows: pa.Table) -> pa.Table:
+        """Leave out what is redelivered, a TRUNCATE too; in sequence mode the reconciler knows it by itself."""
+        if self.spec.sequence is not None or not self.spec.has_positions:
+            return rows
+        known = pa.array(self.positions.repeats(rows))
+        self.positions = self.positions.with_rows(rows)
+        self.metrics["redelivered"] += pc.sum(pc.is_in(rows.filter(known)["_kind"], KINDS)).as_py() or 0
+        return rows.filter(pc.invert(known))
+
+    def _entries_of(self, changes: pa.Table) -> pa.Table:
+        """Return the stored entries, at least those of the keys of `changes`; where live ones expire, the sink's rows too."""
+        if not (self.spec.ttl and self.spec.ttl.expire_live and self.sink):
+            return self.state
+        rows = {"_step": SINK_STEP, "_stamp_ms": 0, "_base": -1}
+        return pa.concat_tables(
+            [self.state, pa.Table.from_pylist([row | rows for row in self.sink.values()], self.state.schema)]
+        )
+
+    def _take(self, result: Any) -> None:
+        self.metrics.update(result.metrics)
+        self.state = pa.concat_tables([self.state, result.entries])
+        shown = result.entries.filter(pc.is_valid(result.entries["_change"]))
+        reserved = ["_changed_by", *(["_sequence"] if self.spec.sequence else [])]
+        names: Sequence[str] = [*self.spec.table.columns.names, *reserved]
+        for key, entry in zip(key_texts(shown, tuple(self.spec.key)), shown.to_pylist(), strict=True):
+            if entry["_change"] == DELETE:
+                self.sink.pop(key, None)
+            else:
+                self.sink[key] = {name: entry[name] for name in names}
+
+    def _place(self, row: Row) -> tuple[int, ...]:
+        order = row["_changed_by"]
+        return (row["_sequence"]["lsn"],) if self.spec.sequence else (order["step"], order["part"], order["position"])
+
+
+def canonical(row: Row) -> str:
+    """Write a row as text, so that rows of any types can be compared and sorted."""
+    return json.dumps(row, sort_keys=True, default=str)

@@ -1,0 +1,1 @@
+"""Great Expectations expectations and suites, and their results as asset checks."""

@@ -1,0 +1,1 @@
+"""What Dagster loads: the definitions, the component types, and the pipelines themselves."""

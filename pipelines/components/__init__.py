@@ -1,0 +1,1 @@
+"""Component types: what a `defs.yaml` can name as its `type`."""

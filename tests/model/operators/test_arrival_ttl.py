@@ -1,0 +1,167 @@
+"""Arrival mode with a time to live: each row of a history by its own insertion; the sink keeps what it shows."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import Histories
+from support import change, cut, envelope, plain, record, spec
+
+from ebbtide.model.entries import Step
+from ebbtide.testing import MemoryPipeline
+
+TTL = 100
+BY_CLOCK = plain(ttl="100ms")
+BY_EVENT = plain(
+    "id BIGINT NOT NULL, n INT, at TIMESTAMP",
+    event_time="at",
+    allowed_delay="20ms",
+    ttl={"ttl": "100ms", "time_characteristic": "EVENT_TIME"},
+)
+CHANGES = st.lists(
+    st.tuples(st.sampled_from(["+I", "-U", "+U", "-D"]), st.integers(0, 1), st.integers(0, 2)), max_size=8
+)
+TIMES = st.integers(0, 60)
+TIMED = st.lists(st.tuples(st.sampled_from(["+I", "-D"]), st.integers(0, 1), st.integers(0, 300)), max_size=6)
+
+
+def row(kind, key, n):
+    return change(kind, id=key, n=n)
+
+
+def numbers(pipeline):
+    return {row["id"]: row["n"] for row in pipeline.rows()}
+
+
+def agrees(pipeline, histories):
+    names = [f.name for f in pipeline.spec.table.columns if f.name != "at"]
+    assert [{n: row[n] for n in names} for row in pipeline.rows()] == [
+        {n: row[n] for n in names} for row in histories.shown()
+    ]
+
+
+@given(st.lists(st.tuples(TIMES, CHANGES, st.booleans()), max_size=8))
+def test_rows_expire_by_the_clock_of_steps_as_histories_do(steps):
+    pipeline, histories, now = MemoryPipeline(BY_CLOCK), Histories(["id"], TTL), 0
+    for wait, changes, tick in steps:
+        now += wait
+        histories.expire(now)
+        pipeline.step([row(*each) for each in changes], now_ms=now)
+        for kind, key, n in changes:
+            histories.apply(kind, {"id": key, "n": n}, now)
+        agrees(pipeline, histories)
+        if tick:
+            now += wait
+            histories.expire(now)
+            pipeline.tick(now_ms=now)
+            agrees(pipeline, histories)
+            assert stored(pipeline) == sum(map(len, histories.rows.values()))
+    assert pipeline.metrics["unmatched"] == histories.unmatched
+
+
+def stored(pipeline):
+    entries = {(e["id"], e["_position"]): e["_removed"] for e in pipeline.state.sort_by("_step").to_pylist()}
+    return sum(not removed for removed in entries.values())
+
+
+@given(st.lists(TIMED, max_size=8))
+def test_rows_expire_by_the_watermark_as_histories_do(steps):
+    """Rows already past their time reach the sink and are not stored; until the step ends they can be retracted."""
+    pipeline, histories, greatest = MemoryPipeline(BY_EVENT), Histories(["id"], TTL), -(10**6)
+    for changes in steps:
+        watermark, late = greatest - 20, pipeline.metrics["late"]
+        histories.expire(watermark)
+        rows = [(kind, {"id": key, "n": at // 100, "at": at * 1000}, at) for kind, key, at in changes]
+        pipeline.step([change(kind, **r) for kind, r, _ in rows])
+        for kind, r, at in rows:
+            histories.apply(kind, r, at)
+        assert pipeline.metrics["late"] - late == histories.expire(watermark)
+        agrees(pipeline, histories)
+        greatest = max([greatest, *(at for _, _, at in changes)])
+
+
+def run(*steps, of=BY_CLOCK):
+    """Run (now, lines) pairs; lines of None are a tick."""
+    pipeline = MemoryPipeline(of)
+    for now, lines in steps:
+        pipeline.tick(now_ms=now) if lines is None else pipeline.step(lines, now_ms=now)
+    return pipeline
+
+
+@pytest.mark.parametrize(("now", "left"), [(99, 1), (100, 0)])
+def test_tick_drops_a_row_at_exactly_its_time_and_leaves_the_sink(now, left):
+    pipeline = run((0, [row("+I", 1, 1)]), (now, None), (now, None))
+    assert (stored(pipeline), pipeline.metrics["expired"], numbers(pipeline)) == (left, 1 - left, {1: 1})
+
+
+def test_row_lives_by_its_own_insertion_and_is_not_renewed_by_later_ones():
+    pipeline = run((0, [row("+I", 1, 1)]), (60, [row("+U", 1, 2)]), (100, [row("-U", 1, 2)]))
+    assert (numbers(pipeline), stored(pipeline), pipeline.metrics["deleted"]) == ({}, 0, 1)
+
+
+def test_row_shown_again_keeps_the_time_of_its_insertion():
+    pipeline = run((0, [row("+I", 1, 1)]), (60, [row("+U", 1, 2)]), (90, [row("-U", 1, 2)]), (100, None))
+    assert (numbers(pipeline), stored(pipeline), pipeline.metrics["expired"]) == ({1: 1}, 0, 1)
+
+
+@pytest.mark.parametrize("tick", [False, True])
+def test_retraction_of_an_expired_row_is_unmatched_and_leaves_its_orphan(tick):
+    pipeline = run((0, [row("+I", 1, 1)]), *([(100, None)] if tick else []), (100, [row("-D", 1, 1)]))
+    assert (numbers(pipeline), pipeline.metrics["unmatched"]) == ({1: 1}, 1)
+    assert pipeline.metrics["unmatched_expired"] == (0 if tick else 1)
+
+
+@pytest.mark.parametrize("tick", [False, True])
+def test_row_added_to_an_orphan_is_an_update_of_the_sink(tick):
+    pipeline = run((0, [row("+I", 1, 1)]), *([(100, None)] if tick else []), (100, [row("+I", 1, 2)]))
+    assert (numbers(pipeline), pipeline.metrics["inserted"], stored(pipeline)) == ({1: 2}, 0, 1)
+
+
+@pytest.mark.parametrize("cuts", [[], [1]], ids=["one step", "two steps"])
+def test_row_added_to_an_orphan_and_retracted_takes_the_orphan_along(cuts):
+    lines = [row("+I", 1, 2), row("-D", 1, 2)]
+    pipeline = run((0, [row("+I", 1, 1)]), (100, None), *((100, step) for step in cut(lines, cuts)))
+    assert (numbers(pipeline), stored(pipeline)) == ({}, 0)
+
+
+def test_clock_that_goes_back_brings_nothing_back_and_expires_nothing_early():
+    pipeline = run((500, [row("+I", 1, 1)]), (0, [row("+I", 1, 2)]), (0, None), (599, None))
+    assert (stored(pipeline), pipeline.now_ms) == (2, 599)
+    operator = pipeline.spec.operator
+    assert operator.expire(pipeline.state, Step(9, -(2**63))).entries.num_rows == 0
+
+
+def timed(kind, key, n, at):
+    return change(kind, id=key, n=n, at=at * 1000)
+
+
+def test_late_row_reaches_the_sink_and_is_not_stored():
+    pipeline = run((0, [timed("+I", 1, 1, 1000)]), (0, [timed("+I", 2, 2, 880)]), of=BY_EVENT)
+    assert (numbers(pipeline), pipeline.metrics["late"], stored(pipeline)) == ({1: 1, 2: 2}, 1, 1)
+    pipeline.step([timed("-D", 2, 2, 880)])
+    assert (numbers(pipeline), pipeline.metrics["unmatched"]) == ({1: 1, 2: 2}, 1)
+
+
+def test_older_row_that_outlived_a_newer_one_is_shown_once_something_is_added():
+    pipeline = run((0, [timed("+I", 1, 1, 1000), timed("+I", 1, 2, 900)]), (0, []), of=BY_EVENT)
+    assert numbers(pipeline) == {1: 2}
+    pipeline.step([timed("+I", 1, 1, 1000)])
+    assert numbers(pipeline) == {1: 1}
+
+
+@pytest.mark.parametrize(("stamp", "gone_at"), [(0, 100), (-1, 99), (-(2**53), 100 - 2**53)])
+def test_row_with_an_extreme_event_time_expires_at_its_time(stamp, gone_at):
+    by_source = spec(order="arrival", ttl={"ttl": "100ms", "time_characteristic": "EVENT_TIME"})
+    pipeline = run((0, [record(envelope("c", 1, after={"id": 1, "n": 1}, ts_ms=stamp))]), of=by_source)
+    expire = by_source.operator.expire
+    assert expire(pipeline.state, Step(9, 0, watermark_ms=gone_at - 1)).entries.num_rows == 0
+    assert expire(pipeline.state, Step(9, 0, watermark_ms=gone_at)).entries["_removed"].to_pylist() == [True]
+
+
+def test_rows_below_a_truncate_are_not_counted_as_expired_matches():
+    by_clock = spec(order="arrival", ttl="100ms")
+    first = record(envelope("c", 1, after={"id": 1, "n": 1}), 0)
+    truncate, delete = record(envelope("t", 2), 1), record(envelope("d", 3, before={"id": 1, "n": 1}), 2)
+    pipeline = run((0, [first]), (50, [truncate]), (200, [delete]), of=by_clock)
+    assert (numbers(pipeline), pipeline.metrics["unmatched"], pipeline.metrics["unmatched_expired"]) == ({}, 1, 0)

@@ -1,0 +1,273 @@
+"""Sequence mode, case by case: what the recorded capture does not have."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from reference import UNAVAILABLE
+from support import OnlyTouchedKeys, envelope, record, spec
+
+from ebbtide.testing import MemoryPipeline
+
+SPEC = spec("id BIGINT NOT NULL, notes STRING")
+PIPELINES = pytest.mark.parametrize("kind", [MemoryPipeline, OnlyTouchedKeys])
+KEPT = UNAVAILABLE
+
+
+def event(op, lsn, key=1, notes=None, *, was=None):
+    after = None if op in "dt" else {"id": key, "notes": notes}
+    before = {"id": key if was is None else was} if op == "d" or was is not None else None
+    return record(envelope(op, lsn, before=before, after=after))
+
+
+def run(*steps, kind=MemoryPipeline, of=SPEC):
+    """Run steps; each is one event or a list of them."""
+    pipeline = kind(of)
+    for step in steps:
+        pipeline.step([step] if isinstance(step, str) else step)
+    assert pipeline.quarantine == []
+    return pipeline
+
+
+def notes(pipeline):
+    return {row["id"]: row["notes"] for row in pipeline.rows()}
+
+
+def arrivals(*events):
+    """Every order of arrival, in one step and in a step each."""
+    for order in itertools.permutations(events):
+        yield [list(order)]
+        yield list(order)
+
+
+SNAPSHOT = event("r", None, 1, "snapshot")
+
+
+@pytest.mark.parametrize(
+    ("logged", "shown"),
+    [
+        ([], {1: "snapshot"}),
+        ([event("c", 5, 1, "c")], {1: "c"}),
+        ([event("c", 5, 1, "c"), event("u", 7, 1, "u")], {1: "u"}),
+        ([event("u", 7, 1, KEPT)], {1: "snapshot"}),
+        ([event("d", 5)], {}),
+        ([event("d", 5), event("c", 6, 1, "c")], {1: "c"}),
+        ([event("d", 5), event("u", 7, 1, KEPT)], {1: None}),
+        ([event("t", 5)], {}),
+        ([event("t", 5), event("c", 6, 1, "c")], {1: "c"}),
+    ],
+    ids=["alone", "created", "changed", "fills", "deleted", "came back", "fills nothing", "truncated", "filled again"],
+)
+def test_snapshot_row_without_lsn_counts_only_while_its_key_has_nothing_above(logged, shown):
+    for steps in arrivals(SNAPSHOT, *logged):
+        assert notes(run(*steps)) == shown
+
+
+def test_snapshot_row_without_lsn_read_twice_counts_once():
+    pipeline = run(SNAPSHOT, [SNAPSHOT, event("u", 3, 1, "u")], SNAPSHOT)
+    assert (notes(pipeline), pipeline.metrics["duplicates"], pipeline.metrics["superseded"]) == ({1: "u"}, 1, 1)
+
+
+@pytest.mark.parametrize("lsn", [10, 11])
+def test_change_at_or_above_truncate_lives(lsn):
+    for steps in arrivals(event("t", 10), event("c", lsn, 1, "new"), event("c", 9, 2, "old")):
+        assert notes(run(*steps)) == {1: "new"}
+
+
+def test_change_below_truncate_is_counted_as_below_floor():
+    pipeline = run(event("t", 10), event("c", 9, 1, "old"))
+    assert (notes(pipeline), pipeline.metrics["below_floor"]) == ({}, 1)
+
+
+def test_older_truncate_arriving_later_takes_only_what_is_below_it():
+    assert notes(run(event("t", 10), event("c", 11, 1, "new"), event("t", 5))) == {1: "new"}
+
+
+def test_delete_and_create_at_one_lsn_leave_the_row_in_any_order():
+    for steps in arrivals(event("c", 3, 1, "old"), event("d", 5), event("c", 5, 1, "new")):
+        assert notes(run(*steps)) == {1: "new"}
+
+
+def test_parked_swap_at_one_lsn_each_is_right_in_any_order():
+    swap = [
+        *(event("d", 5, 1), event("c", 5, -1, "one")),
+        *(event("d", 6, 2), event("c", 6, 1, "two")),
+        *(event("d", 7, -1), event("c", 7, 2, "one")),
+    ]
+    start = [event("c", 1, 1, "one"), event("c", 2, 2, "two")]
+    for order in itertools.islice(itertools.permutations(swap), 0, None, 29):
+        assert notes(run(start, order[:3], list(order[3:]))) == {1: "two", 2: "one"}
+
+
+def test_two_upserts_at_one_lsn_are_decided_by_arrival():
+    first, second = event("r", 5, 1, "r"), event("u", 5, 1, "u")
+    assert [notes(run([first, second])), notes(run(first, second))] == [{1: "u"}] * 2
+    assert [notes(run([second, first])), notes(run(second, first))] == [{1: "r"}] * 2
+    assert notes(run(first, second, first, second)) == {1: "u"}
+
+
+def test_redelivered_changes_are_counted_and_change_nothing():
+    log = [event("c", 5, 1, "a"), event("u", 6, 1, "b"), event("c", 7, 2, "x"), event("d", 8, 2)]
+    pipeline = run(log, log, log + log)
+    assert notes(pipeline) == {1: "b"}
+    assert (pipeline.metrics["duplicates"], pipeline.metrics["superseded"]) == (2 + 6, 6 - 2)
+    assert (pipeline.metrics["inserted"], pipeline.metrics["updated"], pipeline.metrics["deleted"]) == (1, 0, 0)
+
+
+def test_late_fill_reaches_the_sink_at_the_row_s_own_sequence():
+    pipeline = run(event("u", 9, 1, KEPT))
+    assert (notes(pipeline), pipeline.metrics["waiting"]) == ({1: None}, 1)
+    before = pipeline.sink["[1]"]["_sequence"]
+    pipeline.step([event("c", 4, 1, "long")])
+    assert (notes(pipeline), pipeline.metrics["filled"]) == ({1: "long"}, 1)
+    assert pipeline.sink["[1]"]["_sequence"] == before == {"lsn": 9, "op": 2}
+
+
+def test_fill_takes_the_newest_value_below_the_row():
+    for steps in arrivals(event("c", 4, 1, "old"), event("u", 6, 1, "newer"), event("u", 8, 1, KEPT)):
+        assert notes(run(*steps)) == {1: "newer"}
+
+
+def test_late_delete_takes_back_what_had_filled_a_row():
+    pipeline = run(event("c", 4, 1, "dead"), event("u", 9, 1, KEPT), event("d", 6))
+    assert (notes(pipeline), pipeline.metrics["waiting"]) == ({1: None}, 1)
+    pipeline.step([event("c", 7, 1, "alive")])
+    assert notes(pipeline) == {1: "alive"}
+
+
+def test_late_delete_is_remembered_against_values_from_before_it():
+    pipeline = run(event("u", 9, 1, KEPT), event("d", 6), event("c", 4, 1, "dead"))
+    assert notes(pipeline) == {1: None}
+
+
+def test_value_not_sent_stays_through_several_updates_and_steps():
+    steps = [event("c", 4, 1, "long"), *(event("u", lsn, 1, KEPT) for lsn in (5, 6, 7)), event("u", 8, 1, None)]
+    assert notes(run(*steps[:-1])) == notes(run(steps[:-1])) == {1: "long"}
+    assert notes(run(*steps)) == {1: None}
+
+
+@PIPELINES
+@pytest.mark.parametrize("together", [True, False])
+def test_changed_key_takes_the_value_not_sent_from_the_old_key(kind, together):
+    steps = [event("c", 4, 1, "long"), event("u", 5, 2, KEPT, was=1)]
+    assert notes(run(*([steps] if together else steps), kind=kind)) == {2: "long"}
+
+
+@PIPELINES
+@pytest.mark.parametrize("cuts", range(8))
+def test_key_changed_again_and_again_takes_the_value_along(kind, cuts):
+    log = [event("c", 4, 1, "long"), *(event("u", 4 + n, 1 + n, KEPT, was=n) for n in (1, 2, 3))]
+    steps = [[log[0]]]
+    for n, line in enumerate(log[1:]):
+        if cuts >> n & 1:
+            steps.append([])
+        steps[-1].append(line)
+    assert notes(run(*steps, kind=kind)) == {4: "long"}
+
+
+@PIPELINES
+def test_key_changed_there_and_back_keeps_the_value(kind):
+    there_and_back = [event("u", 5, 2, KEPT, was=1), event("u", 6, 1, KEPT, was=2)]
+    pipeline = run(event("c", 4, 1, "long"), there_and_back, event("c", 9, 3, "other"), kind=kind)
+    assert notes(pipeline) == {1: "long", 3: "other"}
+
+
+@PIPELINES
+def test_swap_by_updates_of_the_key_swaps_the_values(kind):
+    swap = [event("u", 5, 0, KEPT, was=1), event("u", 6, 1, KEPT, was=2), event("u", 7, 2, KEPT, was=0)]
+    start = [event("c", 1, 1, "one"), event("c", 2, 2, "two")]
+    for steps in ([*start, *swap], [start, swap], [start + swap]):
+        assert notes(run(*steps, kind=kind)) == {1: "two", 2: "one"}
+
+
+@PIPELINES
+def test_changed_key_arriving_before_the_old_key_s_row_waits_for_it_through_other_steps(kind):
+    pipeline = run(event("u", 5, 2, KEPT, was=1), kind=kind)
+    assert (notes(pipeline), pipeline.metrics["waiting"], pipeline.metrics["open_moves"]) == ({2: None}, 1, 1)
+    pipeline.step([event("c", 8, 7, "other")])
+    pipeline.step([event("c", 9, 8, "another")])
+    pipeline.step([event("c", 4, 1, "long")])
+    assert notes(pipeline) == {2: "long", 7: "other", 8: "another"}
+
+
+@PIPELINES
+def test_chain_of_changed_keys_arriving_before_the_first_row_waits_for_it(kind):
+    pipeline = run(event("u", 5, 2, KEPT, was=1), event("u", 6, 3, KEPT, was=2), event("c", 4, 1, "long"), kind=kind)
+    assert notes(pipeline) == {3: "long"}
+
+
+@PIPELINES
+@pytest.mark.parametrize("first", [0, 2], ids=["together", "row later"])
+def test_key_changed_two_thousand_times_takes_the_value_along(kind, first):
+    log = [event("c", 4, 1, "long"), *(event("u", 4 + n, 1 + n, KEPT, was=n) for n in range(1, 2001))]
+    assert notes(run(log[first:], log[:first], kind=kind)) == {2001: "long"}
+
+
+@PIPELINES
+def test_changed_key_does_not_take_a_value_of_the_old_key_s_next_or_former_life(kind):
+    life = [event("c", 2, 1, "former"), event("d", 3, 1), event("c", 4, 1, "mine"), event("u", 5, 2, KEPT, was=1)]
+    assert notes(run(life, event("c", 6, 1, "next"), kind=kind)) == {1: "next", 2: "mine"}
+    assert notes(run([*life, event("c", 6, 1, "next")], kind=kind)) == {1: "next", 2: "mine"}
+
+
+@PIPELINES
+def test_changed_key_does_not_take_a_snapshot_row_read_after_it(kind):
+    pipeline = run(event("u", 5, 2, KEPT, was=1), [event("c", 6, 1, "next"), event("r", None, 1, "next")], kind=kind)
+    assert notes(pipeline) == {1: "next", 2: None}
+
+
+@PIPELINES
+def test_changed_key_with_all_values_is_right_in_any_order(kind):
+    events = (
+        event("c", 4, 1, "old"),
+        event("u", 5, 2, "moved", was=1),
+        event("u", 6, 2, "later"),
+        event("c", 7, 1, "new"),
+    )
+    for steps in arrivals(*events):
+        assert notes(run(*steps, kind=kind)) == {1: "new", 2: "later"}
+
+
+def test_update_whose_before_has_the_same_key_is_no_move():
+    pipeline = run(event("c", 4, 1, "a"), event("u", 5, 1, "b", was=1))
+    assert (notes(pipeline), pipeline.metrics["deleted"]) == ({1: "b"}, 0)
+
+
+def test_key_of_a_move_is_read_in_the_unit_of_its_column():
+    timed = spec(
+        "at TIMESTAMP_NTZ NOT NULL, notes STRING", ["at"], format={"type": "debezium", "time_units": {"at": "ms"}}
+    )
+    first = record(envelope("c", 4, after={"at": 86_400_000, "notes": "long"}))
+    moved = record(envelope("u", 5, before={"at": 86_400_000}, after={"at": 172_800_000, "notes": KEPT}))
+    assert [row["notes"] for row in run([first, moved], of=timed).rows()] == ["long"]
+
+
+def test_arrays_and_binary_not_sent_are_kept_too():
+    several = spec("id BIGINT NOT NULL, tags ARRAY<STRING>, data BINARY")
+    start = envelope("c", 4, after={"id": 1, "tags": ["a", None], "data": "AAE="})
+    kept = envelope("u", 5, after={"id": 1, "tags": [KEPT], "data": "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="})
+    pipeline = run([record(start)], [record(kept)], of=several)
+    assert pipeline.rows() == [{"id": 1, "tags": ["a", None], "data": b"\0\1"}]
+
+
+def test_sequence_of_a_column_orders_a_plain_changelog():
+    dated = spec(
+        "id BIGINT NOT NULL, n INT, at TIMESTAMP",
+        source={"path": "in", "records": "value"},
+        format={"type": "plain"},
+        order={"sequence": ["at"]},
+    )
+    day = "2026-01-{:02}T00:00:00Z".format
+    lines = [
+        f'{{"kind": "{kind}", "row": {{"id": 1, "n": {n}, "at": "{day(n)}"}}}}'
+        for kind, n in (("+I", 1), ("+U", 3), ("-U", 2), ("+U", 2))
+    ]
+    for order in itertools.permutations(lines):
+        assert [row["n"] for row in run(*order, of=dated).rows()] == [3]
+
+
+@pytest.mark.parametrize("changes", [[], [event("t", 5)]], ids=["nothing", "truncate"])
+def test_step_without_changes_writes_no_entries(changes):
+    pipeline = run(event("c", 9, 1, "a"), changes)
+    assert (notes(pipeline), len(pipeline.state)) == ({1: "a"}, 1)

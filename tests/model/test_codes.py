@@ -1,0 +1,68 @@
+import math
+import struct
+from datetime import date
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ebbtide.model.codes import row_codes
+
+OTHER_NAN = struct.unpack("d", struct.pack("Q", 0x7FF8000000000001))[0]
+MAP = pa.map_(pa.string(), pa.int32())
+
+
+@pytest.mark.parametrize(
+    ("type_", "values", "codes"),
+    [
+        (pa.int64(), [2**63 - 1, -(2**63), None, 2**63 - 1, None], [0, 1, 2, 0, 2]),
+        (pa.string(), ["", None, "a", "", "A"], [0, 1, 2, 0, 3]),
+        (pa.bool_(), [True, False, None, True], [0, 1, 2, 0]),
+        (pa.binary(), [b"", b"\x00", None, b""], [0, 1, 2, 0]),
+        (pa.date32(), [date(1970, 1, 1), None, date(1970, 1, 1)], [0, 1, 0]),
+        (pa.decimal128(4, 2), [Decimal("1.50"), Decimal("1.5"), Decimal("1.51")], [0, 0, 1]),
+        (pa.float64(), [math.nan, OTHER_NAN, None, 0.0, -0.0, math.inf, -math.inf, None], [0, 0, 1, 2, 3, 4, 5, 1]),
+        (pa.float32(), [math.nan, 0.1, None, 0.1, 0.0, -0.0], [0, 1, 2, 1, 3, 4]),
+        (pa.float64(), [1.0, 2.0, 1.0], [0, 1, 0]),
+        (pa.list_(pa.int32()), [[1], [], None, [None], [1], []], [0, 1, 2, 3, 0, 1]),
+        (pa.list_(pa.string()), [["a', 'b"], ["a", "b"], ["None"], [None]], [0, 1, 2, 3]),
+        (pa.struct([("a", pa.int8())]), [{"a": 1}, {"a": None}, None, {"a": 1}], [0, 1, 2, 0]),
+        (MAP, [[("k", 1)], [], None, [("k", None)], [("k", 1)]], [0, 1, 2, 3, 0]),
+    ],
+    ids=str,
+)
+def test_row_codes_of_one_column_are_equal_exactly_for_equal_values(type_, values, codes):
+    column = pa.array(values, type_)
+    assert row_codes(pa.table({"c": column}), ["c"]).tolist() == codes
+    assert row_codes(pa.table({"c": pa.chunked_array([column[:2], column[2:]])}), ["c"]).tolist() == codes
+
+
+def test_row_codes_of_several_columns_tell_rows_apart():
+    table = pa.table({"a": ["x", "x", None, None, "x"], "b": ["1", None, "1", None, "1"], "c": [1, 1, 1, 1, 2]})
+    assert row_codes(table, ["a", "b"]).tolist() == [0, 1, 2, 3, 0]
+    assert row_codes(table, ["a", "b", "c"]).tolist() == [0, 1, 2, 3, 4]
+    assert row_codes(table, ["a"]).tolist() == [0, 0, 1, 1, 0]
+
+
+@pytest.mark.parametrize("type_", [pa.int64(), pa.float64(), pa.string(), pa.list_(pa.int8()), MAP], ids=str)
+def test_row_codes_of_no_rows_are_none(type_):
+    assert row_codes(pa.table({"a": pa.array([], type_), "b": pa.array([], type_)}), ["a", "b"]).tolist() == []
+
+
+CELLS = st.tuples(
+    st.none() | st.integers(-2, 2), st.none() | st.floats(width=32), st.none() | st.text("ab,", max_size=2)
+)
+
+
+@given(st.lists(CELLS, max_size=12))
+def test_row_codes_are_dense_and_those_of_equality(rows):
+    table = pa.Table.from_pylist(
+        [dict(zip("abc", row, strict=True)) for row in rows],
+        pa.schema([("a", pa.int64()), ("b", pa.float64()), ("c", pa.string())]),
+    )
+    codes = row_codes(table, ["a", "b", "c"]).tolist()
+    same = {repr(row): code for row, code in zip(rows, codes, strict=True)}
+    assert [same[repr(row)] for row in rows] == codes
+    assert sorted(set(codes)) == list(range(len(same)))

@@ -1,0 +1,145 @@
+from datetime import timedelta
+
+import numpy as np
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from ebbtide.model.ttl import (
+    LONG_MAX,
+    NEVER_MS,
+    Duration,
+    StateTtlConfig,
+    TimeCharacteristic,
+    UpdateType,
+    expired,
+    format_duration,
+    parse_duration,
+    to_ms,
+)
+
+LONG_MIN = -(2**63)
+READ = TypeAdapter(Duration)
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("0s", timedelta(0)),
+        ("1500ms", timedelta(milliseconds=1500)),
+        ("90s", timedelta(seconds=90)),
+        ("5m", timedelta(minutes=5)),
+        ("36h", timedelta(hours=36)),
+        ("999999999999999ms", timedelta(milliseconds=999_999_999_999_999)),
+        ("999999999d", timedelta(days=999_999_999)),
+        ("7d", timedelta(days=7)),
+        ("2w", timedelta(weeks=2)),
+        ("1h30m", timedelta(minutes=90)),
+        (" 1 H 30 M ", timedelta(minutes=90)),
+        ("P1DT1H", timedelta(hours=25)),
+        ("-P1D", timedelta(days=-1)),
+        (timedelta(seconds=1), timedelta(seconds=1)),
+    ],
+)
+def test_duration_with_its_unit_is_read(text, want):
+    assert READ.validate_python(text) == want
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        30,
+        1.5,
+        True,
+        None,
+        "",
+        "30",
+        "d",
+        "1y",
+        "1.5h",
+        "-1d",
+        "1d x",
+        "pt",
+        [1],
+        "1000000000d",
+        "9" * 18 + "w",
+        "9" * 5000 + "d",
+        "\u0661d",
+    ],
+)
+def test_duration_without_a_known_unit_is_refused(value):
+    with pytest.raises(ValidationError):
+        READ.validate_python(value)
+
+
+def test_duration_that_is_refused_is_told_with_what_is_allowed():
+    with pytest.raises(ValueError, match=r"got 30; allowed: a number with its unit \(ms, s, m, h, d, w\)"):
+        parse_duration(30)
+
+
+@pytest.mark.parametrize("text", ["30d", "1500ms", "1ms", "36h", "90m", "61s", "0d"])
+def test_duration_that_was_written_is_read_again(text):
+    assert format_duration(parse_duration(text)) == text
+    assert READ.dump_json(parse_duration(text)) == f'"{text}"'.encode()
+
+
+@pytest.mark.parametrize(("micros", "ms"), [(0, 0), (999, 0), (1000, 1), (1999, 1)])
+def test_duration_in_milliseconds_is_whole(micros, ms):
+    assert to_ms(timedelta(microseconds=micros)) == ms
+
+
+@pytest.mark.parametrize(
+    ("stamp", "ttl", "now", "want"),
+    [
+        (0, 10, 9, False),
+        (0, 10, 10, True),
+        (-1, 1, -1, False),
+        (-1, 1, 0, True),
+        (LONG_MIN, 1, LONG_MIN, False),
+        (LONG_MIN, 1, LONG_MIN + 1, True),
+        (LONG_MIN, LONG_MAX - 1, -3, False),
+        (LONG_MIN, LONG_MAX - 1, -2, True),
+        (LONG_MAX, 1, LONG_MAX - 1, False),
+        (LONG_MAX, 1, LONG_MAX, True),
+        (LONG_MAX - 5, 10, LONG_MAX - 1, False),
+        (LONG_MAX - 5, 10, LONG_MAX, True),
+        (1, LONG_MAX - 1, LONG_MAX - 1, False),
+        (1, LONG_MAX - 1, LONG_MAX, True),
+        (0, NEVER_MS, LONG_MAX, False),
+        (LONG_MIN, NEVER_MS, LONG_MAX, False),
+        (0, 1, LONG_MIN, False),
+    ],
+)
+def test_expired_exactly_from_stamp_and_ttl_on(stamp, ttl, now, want):
+    got = expired(np.array([stamp, LONG_MAX], np.int64), ttl, now)
+    assert got.dtype == bool
+    assert got.tolist() == [want, ttl != NEVER_MS and now == LONG_MAX]
+
+
+def test_expired_of_no_stamps_is_empty():
+    assert expired(np.empty(0, np.int64), 1, 1).tolist() == []
+
+
+def test_ttl_config_has_the_defaults_of_its_page():
+    config = StateTtlConfig(ttl="30d")
+    assert (config.ttl_ms, config.expire_live) == (30 * 86_400_000, False)
+    assert (config.update_type, config.time_characteristic) == (
+        UpdateType.ON_CREATE_AND_WRITE,
+        TimeCharacteristic.PROCESSING_TIME,
+    )
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"ttl": "0s"},
+        {"ttl": "-P1D"},
+        {"ttl": 5},
+        {"ttl": "1d", "update_type": "ON_READ"},
+        {"ttl": "1d", "state_visibility": "RETURN_EXPIRED_IF_NOT_CLEANED_UP"},
+        {"ttl": "1d", "more": 1},
+    ],
+)
+def test_ttl_config_that_cannot_be_kept_is_refused(fields):
+    with pytest.raises(ValidationError):
+        StateTtlConfig(**fields)

@@ -1,0 +1,285 @@
+"""Every kind of bad record is set apart with its reason, its place and its bytes; the good ones around it go on."""
+
+import json
+import math
+import re
+from decimal import Decimal
+from functools import cache
+
+import pytest
+from support import ROOT, change, envelope, plain, record, spec
+
+from ebbtide import UpsertPipeline
+from ebbtide.testing import MemoryPipeline
+
+TYPES = {
+    "n": "INT",
+    "total": "DECIMAL(6,2)",
+    "flag": "BOOLEAN",
+    "f": "FLOAT",
+    "d": "DOUBLE",
+    "born": "DATE",
+    "at": "TIMESTAMP",
+    "local": "TIMESTAMP_NTZ",
+    "blob": "BINARY",
+    "tags": "ARRAY<INT>",
+    "pair": "STRUCT<a: INT>",
+    "rates": "MAP<STRING, INT>",
+}
+SCHEMA = "id BIGINT NOT NULL, name STRING NOT NULL, " + ", ".join(f"{n} {t} DEFAULT NULL" for n, t in TYPES.items())
+HOUR = 3_600_000
+
+
+@cache
+def pipeline_spec(name: str) -> UpsertPipeline:
+    return {
+        "debezium": lambda: spec(SCHEMA, quarantine={"max_record_bytes": 20_000}),
+        "arrival": lambda: spec(SCHEMA, order="arrival"),
+        "ahead": lambda: spec(SCHEMA, quarantine={"max_ahead": "1h"}),
+        "event ttl": lambda: spec(SCHEMA, ttl={"ttl": "1d", "time_characteristic": "EVENT_TIME"}),
+        "plain": lambda: plain(SCHEMA),
+        "placed": lambda: plain(SCHEMA, format={"type": "plain", "position": ["part", "seq"]}),
+        "by column": lambda: plain(SCHEMA, order={"sequence": ["n"]}),
+        "own event time": lambda: plain(SCHEMA, event_time="born", quarantine={"max_ahead": "1h"}),
+    }[name]()
+
+
+def good(kind: str, at: int) -> str:
+    row = {"id": at, "name": f"row {at}", "n": at}
+    if pipeline_spec(kind).format.type == "debezium":
+        return record(envelope("c", at, after=row), at)
+    return json.dumps({"kind": "+I", "row": row, "part": 0, "seq": at})
+
+
+def row(**values):
+    return {"id": 7, "name": "bad", **values}
+
+
+def raw(value) -> bytes:
+    """A record as it stands, at the place of the bad one."""
+    return (value if isinstance(value, str) else record(value, 1)).encode()
+
+
+def created(**values) -> bytes:
+    return raw(envelope("c", 1, after=row(**values)))
+
+
+def kafka(**fields) -> bytes:
+    return json.dumps({"topic": "t", "partition": 0, "offset": 1, "key": None, "value": "{}"} | fields).encode()
+
+
+def inner(text: str) -> bytes:
+    return kafka(value=text)
+
+
+def with_schema(fields, after) -> bytes:
+    after_field = {"field": "after", "type": "struct", "fields": fields}
+    return raw({"schema": {"type": "struct", "fields": [after_field]}, "payload": envelope("c", 1, after=row(**after))})
+
+
+def nested(depth: int) -> str:
+    return "[" * depth + "]" * depth
+
+
+DECIMAL = {"field": "total", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "2"}}
+LINE, KAFKA, PLACED = ("f", 0, 1), ("t", 0, 1), ("", 0, 1)
+# kind: pipeline, reason, origin, bytes
+KINDS = {
+    # the line
+    "json that is none": ("debezium", "bad_json", LINE, b"{nothing}"),
+    "json cut off": ("debezium", "bad_json", LINE, created()[:-9]),
+    "json with text after it": ("debezium", "bad_json", LINE, created() + b"}"),
+    "bytes that are not utf-8": ("debezium", "not_utf8", LINE, b'{"topic": "\xff\xfe"}'),
+    "nan constant": ("debezium", "bad_json", LINE, b'{"topic": NaN}'),
+    "infinity constant": ("plain", "bad_json", LINE, b'{"kind": "+I", "row": {"id": 7, "d": -Infinity}}'),
+    "integer of 5,000 digits": ("plain", "bad_json", LINE, b'{"kind": "+I", "row": {"id": ' + b"1" * 5000 + b"}}"),
+    "array line": ("debezium", "not_an_object", LINE, b"[1, 2]"),
+    "number line": ("debezium", "not_an_object", LINE, b"17"),
+    "nested 2,000 deep": ("debezium", "too_deep", LINE, b'{"a": ' + nested(2000).encode() + b"}"),
+    "larger than allowed": ("debezium", "too_large", LINE, created(name="x" * 20_000)),
+    # the Kafka record
+    "no topic": ("debezium", "not_a_record", LINE, b'{"partition": 0, "offset": 1, "value": null}'),
+    "topic with a lone surrogate": ("debezium", "not_a_record", LINE, kafka(topic="\ud800")),
+    "partition a string": ("debezium", "not_a_record", LINE, kafka(partition="0")),
+    "partition a boolean": ("debezium", "not_a_record", LINE, kafka(partition=False)),
+    "partition of 2^31": ("debezium", "not_a_record", LINE, kafka(partition=2**31)),
+    "offset below 0": ("debezium", "not_a_record", LINE, kafka(offset=-1)),
+    "offset of 2^63": ("debezium", "not_a_record", LINE, kafka(offset=2**63)),
+    "no value": ("debezium", "not_a_record", KAFKA, b'{"topic": "t", "partition": 0, "offset": 1}'),
+    "value an object": ("debezium", "not_a_record", KAFKA, kafka(value={})),
+    # the value
+    "value not json": ("debezium", "bad_json", KAFKA, inner("{oops")),
+    "value with a nan constant": ("debezium", "bad_json", KAFKA, inner('{"op": "c", "after": {"d": NaN}}')),
+    "value an array": ("debezium", "not_an_object", KAFKA, inner("[]")),
+    "value nested 2,000 deep": ("debezium", "too_deep", KAFKA, inner('{"op": ' + nested(2000) + "}")),
+    "no operation": ("debezium", "not_a_change", KAFKA, raw({"before": None, "after": row()})),
+    "operation unknown": ("debezium", "unknown_operation", KAFKA, raw(envelope("x", 1, after=row()))),
+    "operation an array": ("debezium", "unknown_operation", KAFKA, raw(envelope(["c"], 1, after=row()))),
+    "operation null in a flattened row": ("debezium", "unknown_operation", KAFKA, raw(row(__op=None, __lsn=1))),
+    "no source": ("debezium", "missing_source", KAFKA, raw({"op": "c", "before": None, "after": row()})),
+    "source not an object": ("debezium", "missing_source", KAFKA, raw({"op": "c", "after": row(), "source": "pg"})),
+    "delete without before": ("debezium", "missing_before", KAFKA, raw(envelope("d", 1))),
+    "update without before": ("arrival", "missing_before", KAFKA, raw(envelope("u", 1, after=row()))),
+    "create without after": ("debezium", "missing_after", KAFKA, raw(envelope("c", 1))),
+    "after not an object": ("debezium", "not_a_row", KAFKA, raw(envelope("c", 1, after=[1]))),
+    "before not an object": ("debezium", "not_a_row", KAFKA, raw(envelope("u", 1, before="x", after=row()))),
+    "log position a string": ("debezium", "bad_sequence", KAFKA, raw(envelope("c", "9", after=row()))),
+    "log position a fraction": ("debezium", "bad_sequence", KAFKA, raw(envelope("c", 1.5, after=row()))),
+    "log position below 0": ("debezium", "bad_sequence", KAFKA, raw(envelope("c", -1, after=row()))),
+    "log position of 2^63": ("debezium", "bad_sequence", KAFKA, raw(envelope("c", 2**63, after=row()))),
+    "log position null in an update": ("debezium", "null_sequence", KAFKA, raw(envelope("u", None, after=row()))),
+    "event time a string": ("debezium", "bad_event_time", KAFKA, raw(envelope("c", 1, after=row(), ts_ms="noon"))),
+    "event time too far ahead": ("ahead", "event_time_ahead", KAFKA, raw(envelope("c", 1, after=row(), ts_ms=HOUR + 1))),
+    "event time null": ("event ttl", "null_event_time", KAFKA, raw(envelope("c", 1, after=row(), ts_ms=None))),
+    "payload not an object": ("debezium", "not_a_change", KAFKA, raw({"schema": {"fields": []}, "payload": 1})),
+    "connect schema null": ("debezium", "bad_schema", KAFKA, raw({"schema": None, "payload": envelope("c", 1, after=row())})),
+    "connect schema without fields": ("debezium", "bad_schema", KAFKA, raw({"schema": {}, "payload": {}})),
+    "connect schema with a list for a name": ("debezium", "bad_schema", KAFKA, with_schema([{"field": "n", "name": []}], {})),
+    "unscaled decimal not base64": ("debezium", "schema_mismatch", KAFKA, with_schema([DECIMAL], {"total": "?!"})),
+    "unscaled decimal without a scale": ("debezium", "schema_mismatch", KAFKA, with_schema([DECIMAL | {"parameters": {}}], {"total": "AQ=="})),
+    "unscaled decimal of 2,000 bytes": ("debezium", "schema_mismatch", KAFKA, with_schema([DECIMAL], {"total": "AAAA" * 667})),
+    # the row
+    "key null": ("debezium", "null_key", KAFKA, created(id=None)),
+    "key a string": ("debezium", "wrong_type", KAFKA, created(id="7")),
+    "null in a not null column": ("debezium", "null_value", KAFKA, created(name=None)),
+    "column missing": ("debezium", "missing_column", KAFKA, raw(envelope("c", 1, after={"id": 7}))),
+    "key missing": ("debezium", "missing_column", KAFKA, raw(envelope("c", 1, after={"name": "bad"}))),
+    "both halves of a changed key": ("debezium", "wrong_type", KAFKA, raw(envelope("u", 1, before={"id": "7"}, after={"id": "8", "name": 1}))),
+    # the type: int, boolean
+    "int above its range": ("debezium", "wrong_type", KAFKA, created(n=2**31)),
+    "int below its range": ("debezium", "wrong_type", KAFKA, created(n=-(2**31) - 1)),
+    "bigint above its range": ("debezium", "wrong_type", KAFKA, created(id=2**63)),
+    "fraction in an int column": ("debezium", "wrong_type", KAFKA, created(n=1.5)),
+    "whole float in an int column": ("debezium", "wrong_type", KAFKA, created(n=1.0)),
+    "boolean in an int column": ("debezium", "wrong_type", KAFKA, created(n=True)),
+    "number in a boolean column": ("debezium", "wrong_type", KAFKA, created(flag=1)),
+    # decimal, float
+    "decimal with too many digits": ("debezium", "wrong_type", KAFKA, created(total="12345.00")),
+    "decimal to be rounded": ("debezium", "wrong_type", KAFKA, created(total="1.005")),
+    "decimal number to be rounded": ("debezium", "wrong_type", KAFKA, created(total=1.005)),
+    "decimal with a huge exponent": ("debezium", "wrong_type", KAFKA, created(total="1e999999999")),
+    "decimal that is text": ("debezium", "wrong_type", KAFKA, created(total="ten")),
+    "decimal nan": ("debezium", "wrong_type", KAFKA, created(total="NaN")),
+    "decimal of other digits": ("debezium", "wrong_type", KAFKA, created(total="\u0661\u0662")),
+    "boolean in a decimal column": ("debezium", "wrong_type", KAFKA, created(total=True)),
+    "float out of range": ("debezium", "wrong_type", KAFKA, created(f=1e39)),
+    "double out of range": ("plain", "wrong_type", LINE, b'{"kind": "+I", "row": {"id": 7, "name": "bad", "d": 1e400}}'),
+    "text in a double column": ("debezium", "wrong_type", KAFKA, created(d="1.5")),
+    "boolean in a double column": ("debezium", "wrong_type", KAFKA, created(d=True)),
+    # date, timestamp
+    "date that is text": ("debezium", "wrong_type", KAFKA, created(born="yesterday")),
+    "date with no such day": ("debezium", "wrong_type", KAFKA, created(born="2023-02-29")),
+    "date beyond the year 9999": ("debezium", "wrong_type", KAFKA, created(born=2_932_897)),
+    "timestamp above int64": ("debezium", "wrong_type", KAFKA, created(local=2**63)),
+    "timestamp beyond the year 9999": ("debezium", "wrong_type", KAFKA, created(local=253_402_300_800_000_000)),
+    "timestamp without its zone": ("debezium", "wrong_type", KAFKA, created(at="2024-01-01T00:00:00")),
+    "timestamp with a zone too many": ("debezium", "wrong_type", KAFKA, created(local="2024-01-01T00:00:00Z")),
+    "timestamp a fraction": ("debezium", "wrong_type", KAFKA, created(at=1.5)),
+    # string, binary, nested
+    "number in a string column": ("debezium", "wrong_type", KAFKA, created(name=1)),
+    "object in a string column": ("debezium", "wrong_type", KAFKA, created(name={"a": 1})),
+    "lone surrogate": ("debezium", "wrong_type", KAFKA, created(name="\ud800")),
+    "binary that is not base64": ("debezium", "wrong_type", KAFKA, created(blob="?")),
+    "array with a wrong element": ("debezium", "wrong_type", KAFKA, created(tags=[1, "2"])),
+    "object in an array column": ("debezium", "wrong_type", KAFKA, created(tags={"a": 1})),
+    "struct with an unknown field": ("debezium", "wrong_type", KAFKA, created(pair={"b": 1})),
+    "map with a wrong value": ("debezium", "wrong_type", KAFKA, created(rates={"a": "b"})),
+    # plain changelogs
+    "kind unknown": ("plain", "unknown_kind", LINE, change("+X", **row()).encode()),
+    "kind missing": ("plain", "unknown_kind", LINE, b'{"row": {"id": 7}}'),
+    "kind an object": ("plain", "unknown_kind", LINE, b'{"kind": {}, "row": {"id": 7}}'),
+    "row not an object": ("plain", "not_a_row", LINE, b'{"kind": "+I", "row": [7]}'),
+    "row missing": ("plain", "not_a_row", LINE, b'{"kind": "+I"}'),
+    "position below 0": ("placed", "bad_position", LINE, json.dumps({"kind": "+I", "row": row(), "part": 0, "seq": -1}).encode()),
+    "position missing": ("placed", "bad_position", LINE, json.dumps({"kind": "+I", "row": row(), "part": 0}).encode()),
+    "key null at a position": ("placed", "null_key", PLACED, json.dumps({"kind": "+I", "row": row(id=None), "part": 0, "seq": 1}).encode()),
+    "sequence column null": ("by column", "null_sequence", LINE, change("+I", **row(n=None)).encode()),
+    "sequence column below 0": ("by column", "bad_sequence", LINE, change("+I", **row(n=-1)).encode()),
+    "event time column too far ahead": ("own event time", "event_time_ahead", LINE, change("+I", **row(born=1)).encode()),
+}  # fmt: skip
+
+
+def run(name: str, *bad: bytes) -> MemoryPipeline:
+    pipeline = MemoryPipeline(pipeline_spec(name))
+    pipeline.step([good(name, 0), *bad, good(name, 2)], file="f")
+    return pipeline
+
+
+@cache
+def good_rows(name: str) -> str:
+    """The rows without a bad record between them; as text, since they are shared."""
+    pipeline = MemoryPipeline(pipeline_spec(name))
+    pipeline.step([good(name, 0), b"", good(name, 2)], file="f")
+    assert [r["id"] for r in pipeline.rows()] == [0, 2]
+    assert not pipeline.quarantine
+    return repr(pipeline.rows())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bad_record_between_good_ones_is_quarantined_alone(kind):
+    name, reason, (source, partition, position), data = KINDS[kind]
+    pipeline = run(name, data)
+    assert repr(pipeline.rows()) == good_rows(name)
+    [entry] = pipeline.quarantine
+    assert entry.pop("_detail")
+    assert entry == {
+        "_reason": reason,
+        "_raw": data,
+        "_origin": {"source": source, "partition": partition, "position": position},
+    }
+
+
+def test_bad_records_of_every_kind_in_one_step_are_quarantined_in_their_order():
+    data = [data for name, _, _, data in KINDS.values() if name == "debezium"]
+    pipeline = run("debezium", *data)
+    assert repr(pipeline.rows()) == good_rows("debezium")
+    assert sorted(entry["_raw"] for entry in pipeline.quarantine) == sorted(data)
+
+
+def test_every_reason_on_the_page_occurs_among_the_kinds():
+    page = (ROOT / "docs" / "bad-records.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\| (`.+?) \|", page, re.MULTILINE)
+    assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} == {kind[1] for kind in KINDS.values()}
+
+
+@pytest.mark.parametrize("depth", [100, 190, 210, 300, 500, 700, 900, 960, 990, 1500])
+def test_value_nested_to_any_depth_is_quarantined(depth):
+    data = inner(json.dumps(envelope("c", 1, after=row(name=0))).replace('"name": 0', f'"name": {nested(depth)}'))
+    pipeline = run("debezium", data)
+    assert repr(pipeline.rows()) == good_rows("debezium")
+    [entry] = pipeline.quarantine
+    assert (entry["_reason"] in ("wrong_type", "too_deep"), entry["_raw"]) == (True, data)
+
+
+def test_record_of_64_mib_is_too_large_and_keeps_its_bytes():
+    data = created(name="x" * 64 * 2**20)
+    pipeline = MemoryPipeline(spec(SCHEMA))
+    pipeline.step([good("debezium", 0), data, good("debezium", 2)])
+    assert [r["id"] for r in pipeline.rows()] == [0, 2]
+    [entry] = pipeline.quarantine
+    assert (entry["_reason"], entry["_raw"]) == ("too_large", data)
+
+
+def test_decimal_number_keeps_every_digit():
+    pipeline = MemoryPipeline(spec("id BIGINT, weight DECIMAL(38,9), d DOUBLE"))
+    line = '{"op":"c","after":{"id":1,"weight":12345678901234567.123456789,"d":0.1},"source":{"lsn":1}}'
+    pipeline.step([record(line)])
+    assert pipeline.rows() == [{"id": 1, "weight": Decimal("12345678901234567.123456789"), "d": 0.1}]
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", -0.0, "null"])
+def test_double_takes_what_floats_have(text):
+    value = None if text == "null" else text
+    pipeline = MemoryPipeline(pipeline_spec("debezium"))
+    pipeline.step([created(d=value, f=value)])
+    [got] = pipeline.rows()
+    for at in (got["d"], got["f"]):
+        assert at is None if value is None else struct_of(at) == struct_of(float(text))
+
+
+def struct_of(number: float) -> tuple[bool, float, float]:
+    return (
+        math.isnan(number),
+        0.0 if math.isnan(number) else number,
+        math.copysign(1, number) * (not math.isnan(number)),
+    )

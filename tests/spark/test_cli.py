@@ -1,0 +1,59 @@
+"""The command line as a user types it, in processes of its own."""
+
+import json
+import signal
+import subprocess
+import sys
+
+from spark_support import change, write
+
+MAIN = [sys.executable, "-c", "from ebbtide.cli import main; main()"]
+SPEC = """
+type: pipelines.components.UpsertPipelineComponent
+attributes:
+  name: t
+  source: {path: in, records: value, max_files_per_step: 1}
+  format: {type: plain, position: [p, n]}
+  schema: id BIGINT, v STRING, seq BIGINT
+  key: [id]
+  order: arrival
+"""
+
+
+def call(folder, *arguments):
+    return subprocess.run([*MAIN, *arguments], cwd=folder, check=False, capture_output=True, text=True)
+
+
+def test_run_prints_json_and_a_bad_source_exits_with_1(tmp_path):
+    (tmp_path / "defs.yaml").write_text(SPEC)
+    missing = call(tmp_path, "run", ".")
+    assert missing.returncode == 1
+    assert "SourceReadError: The source folder" in missing.stderr
+    assert "Traceback" not in missing.stderr
+
+    write(tmp_path / "in", [change("+I", 1, "a", 1)], [change("+I", 2, "b", 2), "{"])
+    done = call(tmp_path, "run", ".", "--json")
+    assert done.returncode == 0, done.stderr
+    *steps, summary = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [step["records"] for step in steps] == [1, 2]
+    assert summary["totals"]["quarantined"] == 1
+    assert (tmp_path / ".ebbtide" / "t" / "sink").is_dir()
+
+
+def test_interrupted_run_ends_after_its_step_and_the_next_goes_on(tmp_path):
+    (tmp_path / "defs.yaml").write_text(SPEC)
+    write(tmp_path / "in", *[[change("+I", n, "a", n)] for n in range(6)])
+    process = subprocess.Popen(
+        [*MAIN, "run", ".", "--json"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    first = json.loads(process.stdout.readline())
+    process.send_signal(signal.SIGINT)
+    rest, said = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "Stopping after this step" in said
+    done = [first, *(json.loads(line) for line in rest.splitlines() if '"step"' in line and '"totals"' not in line)]
+    assert len(done) < 6
+
+    finished = call(tmp_path, "run", ".", "--json")
+    steps = [json.loads(line) for line in finished.stdout.splitlines()][:-1]
+    assert sum(step["records"] for step in steps if step["kind"] == "batch") + len(done) >= 6

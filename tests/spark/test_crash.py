@@ -1,0 +1,48 @@
+"""A run killed with SIGKILL at any place of a step: the next run ends with the same tables as one never killed."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from spark_support import change, plain_spec, sink, table, write
+
+from ebbtide.streaming.runner import run
+
+CRASH = Path(__file__).parent / "crash.py"
+PLACES = ("before the decision", "after the decision", "after the quarantine")
+OTHERS = ("after the sink", "before the quarantine")
+FILES = [
+    [change("+I", 1, "a", 1), change("+I", 2, "b", 2), "{"],
+    [change("-D", 1, "a", 3), change("+U", 2, "c", 4), change("+I", 3, "d", 5), "["],
+    [change("-U", 2, "b", 6), change("+I", 1, "e", 7), "]"],
+]
+
+
+def unnumbered(lines):
+    """Equal rows must meet: the place in the source is left out of the row."""
+    return [line.replace('"seq": ', '"no": ') for line in lines]
+
+
+@pytest.mark.parametrize("place", [*PLACES, *(pytest.param(place, marks=pytest.mark.grid) for place in OTHERS)])
+def test_run_killed_in_a_step_is_finished_by_the_next(spark, tmp_path, place):
+    spec = plain_spec(write(tmp_path / "in", *map(unnumbered, FILES)), schema="id BIGINT, v STRING")
+    given = spec.model_dump_json(by_alias=True)
+    killed = subprocess.run(
+        [sys.executable, CRASH, given, tmp_path / "killed", place], check=False, stderr=subprocess.PIPE
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()[-2000:]
+
+    rest = run(spark, spec, str(tmp_path / "killed"))
+    kinds = [step.kind for step in rest.steps]
+    assert kinds == (["batch", "batch"] if place == "before the decision" else ["replay", "batch"])
+    assert [(row["id"], row["v"]) for row in sink(spark, tmp_path / "killed", spec)] == [(1, "e"), (2, "c"), (3, "d")]
+    bad = table(spark, tmp_path / "killed", spec, "quarantine")
+    assert sorted((row["step"], row["raw"]) for row in bad) == [(1, b"{"), (2, b"["), (3, b"]")]
+    state = table(spark, tmp_path / "killed", spec, "state")
+    assert sorted(row["_note"] for row in state if row["_entry"] == "file") == [
+        "0000.jsonl",
+        "0001.jsonl",
+        "0002.jsonl",
+    ]

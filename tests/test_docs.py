@@ -1,0 +1,93 @@
+"""The pages that list what the code has; `python tests/test_docs.py` writes docs/spec.md anew."""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from ebbtide import StateTtlConfig, UpsertPipeline
+from ebbtide.streaming import spec
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "spec.md"
+MODELS: tuple[type[BaseModel], ...] = (
+    UpsertPipeline,
+    spec.FileSource,
+    spec.DebeziumFormat,
+    spec.PlainFormat,
+    spec.SequenceOrder,
+    StateTtlConfig,
+    spec.QuarantineConfig,
+    spec.DeltaSink,
+)
+
+
+def page() -> str:
+    """Lay out every field of a spec."""
+    lines = [
+        "# The pipeline spec",
+        "",
+        "One schema for YAML (the `attributes` of a `defs.yaml`), the command line and Python.",
+        "",
+    ]
+    for model in MODELS:
+        lines += [f"## {model.__name__}", "", first_sentence(model), "", "| field | meaning |", "|---|---|"]
+        lines += [f"| `{field.alias or name}` | {field.description} |" for name, field in model.model_fields.items()]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def first_sentence(model: type[BaseModel]) -> str:
+    return " ".join((model.__doc__ or "").split("\n\n")[0].split())
+
+
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from models_in(inner)
+
+
+def test_spec_page_is_what_the_code_says():
+    assert PAGE.read_text(encoding="utf-8") == page()
+
+
+def test_spec_page_has_every_model_that_a_spec_can_hold():
+    held = {inner for model in MODELS for field in model.model_fields.values() for inner in models_in(field.annotation)}
+    assert held <= set(MODELS)
+
+
+def test_spec_fields_state_their_default_or_that_they_are_required():
+    for model in MODELS:
+        for name, field in model.model_fields.items():
+            said = field.description or ""
+            choice = name == "type" and field.default is PydanticUndefined
+            assert choice or ("Required" in said if field.is_required() else "Default" in said), (
+                f"{model.__name__}.{name}"
+            )
+
+
+def test_bad_records_page_lists_every_reason():
+    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "ebbtide" / "sources").glob("*.py"))
+    reasons = set(re.findall(r"BadRecordError\(\s*\"([a-z_0-9]+)\"", code)) | set(
+        re.findall(r"_fail\(\s*\w+,\s*\"([a-z_0-9]+)\"", code)
+    )
+    reasons |= {"missing_before", "missing_after", "bad_event_time"}
+    listed = set(re.findall(r"`([a-z_0-9]+)`", (ROOT / "docs" / "bad-records.md").read_text(encoding="utf-8")))
+    assert len(reasons) > 20
+    assert reasons <= listed
+
+
+def test_links_of_the_pages_lead_somewhere():
+    for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        for link in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
+            assert (path.parent / link).exists(), f"{path.name}: {link}"
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    PAGE.write_text(page(), encoding="utf-8")

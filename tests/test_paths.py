@@ -1,0 +1,69 @@
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ebbtide import paths
+
+
+@pytest.mark.parametrize(
+    ("location", "base", "want"),
+    [
+        ("s3://bucket/a/../b", Path("/data"), "s3://bucket/a/../b"),
+        ("shop", Path("/data"), "/data/shop"),
+        ("../shop", Path("/data/x"), "/data/shop"),
+        ("/shop", Path("/data"), "/shop"),
+        (".", Path("/data"), "/data"),
+    ],
+)
+def test_resolve_makes_a_local_path_absolute(location, base, want):
+    assert paths.resolve(location, base) == want
+
+
+def test_resolve_without_a_base_starts_at_the_working_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert paths.resolve("shop") == str(tmp_path / "shop")
+
+
+@pytest.mark.parametrize("location", ["s3://bucket/a", "s3://bucket/a/"])
+def test_join_puts_one_slash_between(location):
+    assert paths.join(location, "b", "c") == "s3://bucket/a/b/c"
+
+
+@pytest.mark.parametrize("uri", [False, True])
+def test_list_files_gives_plain_names_in_order_without_hidden_ones(tmp_path, uri):
+    for name in ("b", "a", "C", "10", "9", ".x", "_y"):
+        (tmp_path / name).touch()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "inner").touch()
+    assert paths.list_files(tmp_path.as_uri() if uri else str(tmp_path)) == ["10", "9", "C", "a", "b"]
+
+
+def test_absent_location_has_nothing(tmp_path):
+    absent = str(tmp_path / "no")
+    assert (paths.exists(absent), paths.list_files(absent), paths.read_bytes(absent)) == (False, [], None)
+    paths.delete(absent)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["f", "f.gz", "odd name %20 ü"])
+def test_read_bytes_gives_the_file_as_it_is(tmp_path, name):
+    (tmp_path / name).write_bytes(b"\x00no gzip")
+    assert paths.exists(str(tmp_path / name))
+    assert paths.read_bytes(str(tmp_path / name)) == b"\x00no gzip"
+
+
+def test_read_parquet_gives_the_columns_asked_for(tmp_path):
+    location = str(tmp_path / "part=1.parquet")
+    table = pa.table({"id": [1, 2], "n": [None, "x"]})
+    pq.write_table(table, location)
+    assert paths.read_parquet(location, ["n"]).equals(table.select(["n"]))
+
+
+def test_delete_removes_a_folder_and_nothing_beside_it(tmp_path):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "f").touch()
+    (tmp_path / "ab").mkdir()
+    paths.delete(str(tmp_path / "a"))
+    assert [p.name for p in tmp_path.iterdir()] == ["ab"]

@@ -1,0 +1,43 @@
+import importlib
+import inspect
+import pkgutil
+
+import pytest
+
+import ebbtide
+
+MODULES = ["ebbtide", *(m.name for m in pkgutil.walk_packages(ebbtide.__path__, "ebbtide."))]
+PUBLIC = [name for name in MODULES if not any(part.startswith("_") for part in name.split("."))]
+
+
+def without_docstring(owner, module):
+    """Names of an owner's public classes, functions and methods that say nothing of themselves."""
+    for name, found in vars(owner).items():
+        thing = found.fget if isinstance(found, property) else getattr(found, "func", getattr(found, "__func__", found))
+        ours = getattr(thing, "__module__", None) == module
+        if name.startswith("_") or not ours or not (inspect.isclass(thing) or inspect.isfunction(thing)):
+            continue
+        if not (vars(thing).get("__doc__") if inspect.isclass(thing) else thing.__doc__):
+            yield f"{owner.__name__}.{name}"
+        if inspect.isclass(thing):
+            yield from without_docstring(thing, module)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_module_and_all_in_it_have_docstrings(name):
+    module = importlib.import_module(name)
+    assert module.__doc__
+    assert list(without_docstring(module, name)) == []
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_exported_name_exists(name):
+    module = importlib.import_module(name)
+    exported = getattr(module, "__all__", [])
+    assert [n for n in exported if not hasattr(module, n)] == []
+    assert list(exported) == sorted(set(exported))
+
+
+def test_package_exports_its_names():
+    assert {"UpsertPipeline", "StateTtlConfig", "RowKind"} <= set(ebbtide.__all__)
+    assert len(PUBLIC) > 20

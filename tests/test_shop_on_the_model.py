@@ -1,0 +1,97 @@
+"""The shipped specs over the shipped recording, without Spark: the tables are the truth, however the reading is cut."""
+
+import json
+import random
+
+import pytest
+from reference import canonical_rows, differences, fold_log, read_event
+from support import ROOT, SHOP, TABLES, evenly, lines_of, shop
+
+from ebbtide.testing import MemoryPipeline
+
+FLAT, WITH_SCHEMA = ROOT / "tests/data/flat.jsonl.gz", ROOT / "tests/data/shopx.jsonl.gz"
+CUTS = (1, 2, 8, 40)
+
+
+def recording(table):
+    return lines_of(SHOP / ("join" if table == "order_balances" else "capture"))
+
+
+def of_topic(lines, topic):
+    return [line for line in lines if f'"topic": "{topic}"'.encode() in line]
+
+
+def truth(spec):
+    rows = [json.loads(line) for line in lines_of(SHOP / "truth" / f"{spec.name}.jsonl.gz")]
+    return canonical_rows(rows, spec.table.columns)
+
+
+def found(pipeline):
+    assert pipeline.quarantine == []
+    return canonical_rows(pipeline.rows(), pipeline.spec.table.columns)
+
+
+def run(spec, steps):
+    pipeline = MemoryPipeline(spec)
+    for lines in steps:
+        pipeline.step(lines)
+    return pipeline
+
+
+@pytest.mark.parametrize("cuts", CUTS)
+@pytest.mark.parametrize("table", [*TABLES, "order_balances"])
+def test_shop_table_read_in_order_equals_truth(table, cuts):
+    spec = shop(table)
+    assert differences(found(run(spec, evenly(recording(table), cuts))), truth(spec)) == []
+
+
+@pytest.mark.parametrize("table", [*TABLES, "order_balances"])
+def test_shop_table_redelivered_equals_truth(table):
+    spec = shop(table)
+    lines = of_topic(recording(table), spec.source.topic) if spec.source.topic else recording(table)
+    third = len(lines) // 3
+    pipeline = run(spec, [lines[: 2 * third], lines[third:], lines])
+    assert differences(found(pipeline), truth(spec)) == []
+    known = pipeline.metrics["duplicates"] + pipeline.metrics["superseded"] + pipeline.metrics["below_floor"]
+    assert known + pipeline.metrics["redelivered"] > len(lines) / 2
+
+
+@pytest.mark.parametrize(("seed", "cuts"), [(1, 1), (2, 3), (3, 8), (4, 40)])
+@pytest.mark.parametrize("table", TABLES)
+def test_shop_table_delivered_in_any_order_equals_truth(table, seed, cuts):
+    spec = shop(table)
+    lines = of_topic(recording(table), spec.source.topic)
+    random.Random(seed).shuffle(lines)
+    assert differences(found(run(spec, evenly(lines, cuts))), truth(spec)) == []
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_shop_truth_is_what_the_reference_makes_of_the_events(table):
+    spec = shop(table)
+    events = [event for line in recording(table) if (event := read_event(line, spec.source.topic))]
+    rows = fold_log(events, spec.key, spec.table.defaults).values()
+    assert differences(canonical_rows(list(rows), spec.table.columns, spec.format.time_units), truth(spec)) == []
+
+
+@pytest.mark.parametrize("cuts", [1, 7])
+@pytest.mark.parametrize("table", ["customers", "orders"])
+def test_shop_table_from_flattened_events_equals_truth(table, cuts):
+    spec = shop(table, topic=f"flat.public.{table}")
+    assert differences(found(run(spec, evenly(lines_of(FLAT), cuts))), truth(spec)) == []
+
+
+def test_shop_price_list_from_flattened_events_keeps_rows_whose_truncate_was_dropped():
+    spec = shop("price_list", topic="flat.public.price_list")
+    diff = differences(found(run(spec, [lines_of(FLAT)])), truth(spec))
+    assert (len(diff), {line.split(" [")[0] for line in diff}) == (33, {"too many"})
+
+
+@pytest.mark.parametrize("cuts", [1, 7])
+@pytest.mark.parametrize("table", ["customers", "price_list"])
+def test_shop_table_from_events_with_schema_equals_reference(table, cuts):
+    spec = shop(table, topic=f"shopx.public.{table}")
+    pipeline = run(spec, evenly(lines_of(WITH_SCHEMA), cuts))
+    events = [event for line in lines_of(WITH_SCHEMA) if (event := read_event(line, spec.source.topic))]
+    rows = list(fold_log(events, spec.key, spec.table.defaults).values())
+    assert len(rows) > 50
+    assert differences(found(pipeline), canonical_rows(rows, spec.table.columns, spec.format.time_units)) == []
