@@ -148,17 +148,20 @@ def _stream(
     Another thread waits for the query, so that an interrupt of this one never cuts a call into the JVM in two.
     """
     failure: list[BaseException] = []
-    stepping = threading.Lock()
+    idle = threading.Event()
+    idle.set()
 
     def on_batch(frame: DataFrame, batch_id: int) -> None:
-        with stepping:
+        idle.clear()  # before `stop` is looked at: whoever sees it set and us idle knows that no step will begin
+        try:
             if stop.is_set():
                 raise InterruptedError("stopped between steps")
-            try:
-                report(stepper.batch(frame, batch_id))
-            except BaseException as error:
-                failure.append(error)
-                raise
+            report(stepper.batch(frame, batch_id))
+        except BaseException as error:
+            failure.append(error)
+            raise
+        finally:
+            idle.set()
 
     options: dict[str, str | int] = {
         "path": spec.source.path,
@@ -182,8 +185,7 @@ def _stream(
 
     threading.Thread(target=wait, daemon=True, name=f"query-{spec.name}").start()
     while not done.wait(0.1):
-        if stop.is_set():
-            with stepping:
-                query.stop()
+        if stop.is_set() and idle.is_set():
+            query.stop()
     if failure and not (stop.is_set() and isinstance(failure[0], InterruptedError)):
         raise EbbtideError.within(failure[0]) or failure[0]
