@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from ebbtide.model.changelog import TRUNCATE, RowKind
 from ebbtide.model.entries import DELETE, SINK_STEP, Step, order_struct
-from ebbtide.model.operators.sequence import key_texts
+from ebbtide.model.operators.moves import key_texts
 from ebbtide.model.positions import Positions
 from ebbtide.model.ttl import to_ms
 from ebbtide.sources.decode import TOMBSTONE

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide import UpsertPipeline
-from ebbtide.model.operators.sequence import key_texts
+from ebbtide.model.operators.moves import key_texts
 from ebbtide.testing import MemoryPipeline
 
 ROOT = Path(__file__).resolve().parent.parent

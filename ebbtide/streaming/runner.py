@@ -151,12 +151,15 @@ def _stream(
     idle = threading.Event()
     idle.set()
 
+    def step(frame: DataFrame, batch_id: int) -> None:
+        if stop.is_set():
+            raise InterruptedError("stopped between steps")
+        report(stepper.batch(frame, batch_id))
+
     def on_batch(frame: DataFrame, batch_id: int) -> None:
         idle.clear()  # before `stop` is looked at: whoever sees it set and us idle knows that no step will begin
         try:
-            if stop.is_set():
-                raise InterruptedError("stopped between steps")
-            report(stepper.batch(frame, batch_id))
+            step(frame, batch_id)
         except BaseException as error:
             failure.append(error)
             raise

@@ -17,17 +17,14 @@ first, `[{"lsn": of the update that changed the key, "key": [the old key]}, ...]
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from ebbtide.model.changelog import OP_DELETE, OP_UPSERT, SEQUENCE, changelog_schema
 from ebbtide.model.codes import Codes, row_codes
@@ -47,11 +44,8 @@ from ebbtide.model.entries import (
     newest,
     order_struct,
 )
+from ebbtide.model.operators.moves import UNKNOWN, Mask, Moves
 from ebbtide.model.ttl import StateTtlConfig, TimeCharacteristic, UpdateType
-
-Mask = NDArray[np.bool_]
-UNKNOWN = -1
-"""In `_columns` and `_base`: never."""
 
 SEQUENCE_COLUMNS: dict[str, pa.DataType] = {
     "_sequence": SEQUENCE,
@@ -61,14 +55,6 @@ SEQUENCE_COLUMNS: dict[str, pa.DataType] = {
     "_moved_from": pa.string(),
     "_tombstone": pa.bool_(),
 }
-
-
-class _Move(NamedTuple):
-    """An update that changed a row's key: where it stands in the log, the old key as JSON, its arrival in this step."""
-
-    lsn: int
-    old_key: str
-    arrival: int
 
 
 @dataclass(frozen=True)
@@ -249,7 +235,7 @@ class _Fold:
             absent = missing.get(name, np.zeros(len(self.code), dtype=bool))
             candidates = self.order[~self.is_delete[self.order] & ~absent[self.order]]
             candidates = candidates[
-                (entry_lsn[candidates] != UNKNOWN) & (entry_lsn[candidates] >= self._since[self.code[candidates]])
+                (entry_lsn[candidates] != UNKNOWN) & (entry_lsn[candidates] >= self._moves.since[self.code[candidates]])
             ]
             by_column = candidates[
                 np.lexsort(
@@ -262,7 +248,7 @@ class _Fold:
             event = best_of[self.code[winner]]
             lsn = np.where(event >= 0, entry_lsn[event], UNKNOWN)
             for i in np.flatnonzero((event < 0) & ~self.is_delete[winner]).tolist():
-                event[i], lsn[i] = self._from_old_key(int(winner[i]), name, absent, stored.get(name, {}))
+                event[i], lsn[i] = self._moves.value(int(winner[i]), absent, stored.get(name, {}))
             before = np.where(winner < self.n_state, entry_lsn[winner], lsn)
             fresh = (lsn != before) & ~self.is_delete[winner]
             touched |= fresh
@@ -272,95 +258,20 @@ class _Fold:
         return source, known_at, changed_by, touched
 
     @cached_property
-    def _moves(self) -> dict[str, dict[int, _Move]]:
-        """Map a key, as JSON, to the updates that gave a row this key, by their lsn."""
-        events = pa.concat_tables([self.state.select(["_moved_from"]), self.changes.select(["_moved_from"])])
-        found: dict[str, dict[int, _Move]] = {}
-        for i in np.flatnonzero(events["_moved_from"].is_valid().to_numpy() & self.valid).tolist():
-            key, moves = self._key_texts[i], json.loads(events["_moved_from"][i].as_py())
-            for move in moves if isinstance(moves, list) else [moves]:
-                first = _Move(move["lsn"], json.dumps(move["key"]), int(self.arrival[i]))
-                found.setdefault(key, {}).setdefault(first.lsn, first)
-                key = first.old_key
-        return found
-
-    @cached_property
-    def _key_texts(self) -> list[str]:
-        keys = pa.concat_tables([self.state.select(self.op.key), self.changes.select(self.op.key)])
-        return key_texts(keys, self.op.key)
-
-    @cached_property
-    def _code_of_key(self) -> dict[str, int]:
-        return dict(zip(self._key_texts, self.code.tolist(), strict=True))
-
-    @cached_property
-    def _since(self) -> Codes:
-        """Give each key the lsn from which on a value of its own may fill its row: the last delete, or the last move to it."""
-        since = self.base.copy()
-        for key in self._moves:
-            if (code := self._code_of_key.get(key)) is not None and (move := self._move(key)):
-                since[code] = move.lsn
-        return since
-
-    def _move(self, key: str, below: float = math.inf) -> _Move | None:
-        """Return the last move to a key below a position, unless the row was deleted since."""
-        deleted = self._deleted(key, below)
-        return max([m for lsn, m in self._moves.get(key, {}).items() if deleted <= lsn < below], default=None)
-
-    def _deleted(self, key: str, below: float = math.inf) -> int:
-        """Return the lsn of a key's last delete below a position, at least the floor."""
-        code = self._code_of_key.get(key)
-        if code is None or self.base[code] < below:
-            return self._floor if code is None else int(self.base[code])
-        return max([int(self.lsn[i]) for i in self._events(key, below) if self.is_delete[i]], default=self._floor)
-
-    def _events(self, key: str, below: float = math.inf) -> list[int]:
-        code = self._code_of_key.get(key, UNKNOWN)
-        start, end = np.searchsorted(self.code[self.order], [code, code + 1])
-        return [int(i) for i in self.order[start:end] if self.lsn[i] < below]
-
-    def _from_old_key(self, winner: int, name: str, absent: Mask, stored: dict[int, int]) -> tuple[int, int]:
-        """Look for a value of `name` under the keys that the row had before; there it counts as known at the move."""
-        key = self._key_texts[winner]
-        move = self._move(key)
-        if move is None:
-            return UNKNOWN, UNKNOWN
-        event = self._known_under(move, absent, stored)
-        if event >= 0:
-            return event, move.lsn
-        event = self._snapshot(self._known(key, math.inf, absent, stored), self._deleted(key), math.inf)
-        return event, min(event, 0)
-
-    def _known_under(self, until: _Move, absent: Mask, stored: dict[int, int]) -> int:
-        """Find the event with the last value under the key that a row moved on from, or under the keys before that."""
-        snapshots, at = [UNKNOWN], cast("_Move | None", until)
-        while at:
-            moved, deleted = self._move(at.old_key, at.lsn), self._deleted(at.old_key, at.lsn)
-            known = self._known(at.old_key, at.lsn, absent, stored)
-            best = max([each for each in known if each[0] >= max(deleted, moved.lsn if moved else 1)], default=None)
-            if best:
-                return best[1]
-            snapshots.append(self._snapshot(known, deleted, at.arrival))
-            at = moved
-        return next((event for event in reversed(snapshots) if event >= 0), UNKNOWN)
-
-    def _known(self, key: str, below: float, absent: Mask, stored: dict[int, int]) -> list[tuple[int, int]]:
-        """List (lsn at which the value was known, event) of a key's rows below a position."""
-        events = [i for i in self._events(key, below) if not self.is_delete[i] and not absent[i]]
-        return [(stored.get(i, int(self.lsn[i])), i) for i in events]
-
-    def _snapshot(self, known: list[tuple[int, int]], deleted: int, arrival: float) -> int:
-        """Pick a snapshot row, which has no lsn: the last choice, and none if it was read after the row had moved on."""
-        return max([i for at, i in known if at == 0 and deleted <= 0 and self.arrival[i] < arrival], default=UNKNOWN)
-
-    def _open_move(self, row: int) -> str | None:
-        """Write, as `_moved_from`, where a row that waits may still find its values."""
-        chain: list[dict[str, Any]] = []
-        move = self._move(self._key_texts[row])
-        while move:
-            chain.append({"lsn": move.lsn, "key": json.loads(move.old_key)})
-            move = self._move(move.old_key, move.lsn)
-        return json.dumps(chain) if chain else None
+    def _moves(self) -> Moves:
+        events = [table.select([*self.op.key, "_moved_from"]) for table in (self.state, self.changes)]
+        return Moves(
+            pa.concat_tables(events),
+            self.op.key,
+            code=self.code,
+            lsn=self.lsn,
+            arrival=self.arrival,
+            is_delete=self.is_delete,
+            valid=self.valid,
+            order=self.order,
+            base=self.base,
+            floor=self._floor,
+        )
 
     def _entries(
         self,
@@ -390,7 +301,7 @@ class _Fold:
         mortal = dead | bool(self.op.ttl and self.op.ttl.expire_live)
         removed = mortal & has_expired(stamp, self.op.ttl, at)
         columns, waiting = self._knowledge(rows, {c: v[changed] for c, v in known_at.items()}, dead)
-        moves = [self._open_move(r) if w else None for r, w in zip(rows.tolist(), waiting, strict=True)]
+        moves = [self._moves.open(r) if w else None for r, w in zip(rows.tolist(), waiting, strict=True)]
         left_open = self.state["_moved_from"].is_valid().to_numpy()[winner[~changed]]
         orders = pa.concat_tables(
             [self.state.select(["_changed_by"]), self.changes.select(["_order"]).rename_columns(["_changed_by"])]
@@ -464,12 +375,6 @@ class _Fold:
                 ]
                 ops[at] = json.dumps(sorted({op for each in lists for op in each}))
         return pa.array(ops, pa.string())
-
-
-def key_texts(table: pa.Table, key: tuple[str, ...]) -> list[str]:
-    """Return each row's key as a JSON list."""
-    columns = [table[name].to_pylist() for name in key]
-    return [json.dumps(list(values), default=str) for values in zip(*columns, strict=True)]
 
 
 def _missing(changes: pa.Table, n_state: int, n: int) -> dict[str, Mask]:
