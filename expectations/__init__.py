@@ -1,1 +1,1 @@
-"""Great Expectations expectations and suites, and their results as asset checks."""
+"""Great Expectations over Ebbtide's tables: the rules are in `ebbtide.rules`, here are their shells."""

@@ -1,1 +1,1 @@
-"""Dagster resources: what lives as long as the process, such as the Spark session and the storage roots."""
+"""Dagster resources: whatever lives as long as a process does."""

@@ -22,6 +22,9 @@ MODELS: tuple[type[BaseModel], ...] = (
     spec.SequenceOrder,
     StateTtlConfig,
     spec.QuarantineConfig,
+    spec.ChecksConfig,
+    spec.SchedulesConfig,
+    spec.FreshnessConfig,
     spec.DeltaSink,
 )
 

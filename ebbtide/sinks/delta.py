@@ -126,7 +126,7 @@ class SinkTable:
             .whenNotMatchedInsert(~gone, values)
         )
         if facts.floor_raised and facts.floor:
-            merge = merge.whenNotMatchedBySourceDelete(self._below(facts.floor))
+            merge = merge.whenNotMatchedBySourceDelete(self.below(facts.floor, "t."))
         with transaction(spark, app_id, facts.step, metadata):
             merge.execute()
 
@@ -141,10 +141,11 @@ class SinkTable:
         )
         writer.option("txnAppId", facts.transaction("sink")).option("txnVersion", facts.step).save(self.path)
 
-    def _below(self, floor: list[int]) -> Column:
+    def below(self, floor: list[int], side: str = "") -> Column:
+        """Tell of a row whether a TRUNCATE left it dead."""
         if self.by_sequence:
-            return F.col("t._sequence.lsn") < F.lit(floor[0])
-        return F.col("t._changed_by") < F.struct(
+            return F.col(f"{side}_sequence.lsn") < F.lit(floor[0])
+        return F.col(f"{side}_changed_by") < F.struct(
             *[F.lit(v).cast("bigint").alias(f.name) for v, f in zip(floor, ORDER, strict=True)]
         )
 

@@ -32,7 +32,6 @@ Values = Sequence[Any]
 SPECIAL_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _REFUSALS = (pa.ArrowException, ValueError, TypeError, OverflowError)
 _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,9})?")
-_DAYS = pa.scalar(date.min, pa.date32()), pa.scalar(date.max, pa.date32())
 _TIMES_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
@@ -146,7 +145,7 @@ def _binary(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
 def _dates(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
     _only(values, int, str)
     days = pa.array([v if isinstance(v, int) else None for v in values], pa.int32()).cast(type_)
-    return _between(_with_text(days, values, type_), *_DAYS)
+    return _between(_with_text(days, values, type_), *(pa.scalar(day, type_) for day in (date.min, date.max)))
 
 
 def _timestamps(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:

@@ -113,14 +113,7 @@ def _refuse_misfits(spark: SparkSession, tables: Tables, stepper: Stepper) -> No
                 next_step="Restore the state table, or run 'ebbtide refresh' to rebuild both.",
             )
         return
-    changed = [name for name, value in tables.spec.identity.items() if last.spec.get(name) != value]
-    if changed:
-        raise SpecChangedError.of(
-            f"The spec of '{tables.spec.name}' no longer fits its stored state.",
-            got="; ".join(f"{name}: {tables.spec.identity[name]}" for name in changed),
-            allowed="; ".join(f"{name}: {last.spec.get(name)}" for name in changed),
-            next_step="Change it back, or run 'ebbtide refresh' to rebuild the sink from the source.",
-        )
+    refuse_changed_spec(tables, stepper)
     if last.batch_id is None:
         return
     if checkpoint.query_id != last.query_id:
@@ -134,6 +127,23 @@ def _refuse_misfits(spark: SparkSession, tables: Tables, stepper: Stepper) -> No
     read = tables.state.files(spark, stepper.version)
     newest = max(read, default="")
     refuse_late([n for n in list_source(tables.spec.source.path) if n <= newest], read, newest, tables.spec.source.path)
+
+
+def refuse_changed_spec(tables: Tables, stepper: Stepper) -> None:
+    """Refuse a spec that does not fit the stored state.
+
+    Raises:
+        SpecChangedError: key, order, columns, or whether there is a ttl, are not those of the last step.
+    """
+    stored, now = stepper.last.spec if stepper.last else tables.spec.identity, tables.spec.identity
+    changed = [name for name, value in now.items() if stored.get(name) != value]
+    if changed:
+        raise SpecChangedError.of(
+            f"The spec of '{tables.spec.name}' no longer fits its stored state.",
+            got="; ".join(f"{name}: {now[name]}" for name in changed),
+            allowed="; ".join(f"{name}: {stored.get(name)}" for name in changed),
+            next_step="Change it back, or run 'ebbtide refresh' to rebuild the sink from the source.",
+        )
 
 
 def _stream(

@@ -6,6 +6,7 @@ In YAML a spec is the `attributes` of a `defs.yaml`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -137,6 +138,47 @@ class DeltaSink(_Model):
     )
 
 
+class ChecksConfig(_Model):
+    """What the checks allow."""
+
+    expiry_grace: NaturalDuration = Field(
+        default="1h",
+        validate_default=True,
+        description="How late an entry may expire before the check 'expiry' is an error; before that it warns. Default: 1h.",
+    )
+    cleanup_within: NaturalDuration = Field(
+        default="7d",
+        validate_default=True,
+        description="How long an expired entry may stay stored before 'expiry' warns that no cleanup ran. Default: 7d.",
+    )
+    max_quarantine_rate: float = Field(
+        default=0.01, ge=0, le=1, description="Greatest share of bad records, 0 to 1. Default: 0.01."
+    )
+
+
+class SchedulesConfig(_Model):
+    """When Dagster starts the jobs, as cron expressions in UTC; each schedule is off until switched on."""
+
+    stream: str | None = Field(
+        default="*/15 * * * *", description="The job NAME_stream; null: no schedule. Default: '*/15 * * * *'."
+    )
+    cleanup: str | None = Field(
+        default="0 3 * * *", description="The job NAME_cleanup; null: no schedule. Default: '0 3 * * *'."
+    )
+    compaction: str | None = Field(
+        default="30 3 * * *", description="The job NAME_compaction; null: no schedule. Default: '30 3 * * *'."
+    )
+
+
+class FreshnessConfig(_Model):
+    """How old the sink's last materialization may be."""
+
+    fail_window: PositiveDuration = Field(description="Age at which the sink is stale. Required.")
+    warn_window: PositiveDuration | None = Field(
+        default=None, description="Age at which it is about to be; below fail_window. Default: none."
+    )
+
+
 class UpsertPipeline(_Model):
     """A changelog source, how its rows are reconciled, and the table that is kept right.
 
@@ -198,6 +240,16 @@ class UpsertPipeline(_Model):
     sink: DeltaSink = Field(
         default_factory=DeltaSink, description="The sink table. Default: Delta, no further properties."
     )
+    checks: ChecksConfig = Field(
+        default_factory=ChecksConfig, description="What the checks allow. Default: that of ChecksConfig."
+    )
+    schedules: SchedulesConfig = Field(
+        default_factory=SchedulesConfig, description="When Dagster starts the jobs. Default: that of SchedulesConfig."
+    )
+    freshness: FreshnessConfig = Field(
+        default_factory=lambda: FreshnessConfig(fail_window=timedelta(days=1)),
+        description="How old the sink may get. Default: fail_window 1d.",
+    )
 
     @field_validator("ttl", mode="before")
     @classmethod
@@ -212,8 +264,7 @@ class UpsertPipeline(_Model):
         unfit = [
             f"{n} DEFAULT {'NULL' if value is None else value}"
             for n, value in self.table.defaults.items()
-            if (value is None and not columns.field(n).nullable)
-            or convert([value], columns.field(n).type, self.format.time_units.get(n, "us"))[1]
+            if not self._fits(value, columns.field(n))
         ]
         _refuse("schema", unfit, "defaults that fit their columns")
         _refuse("key", [k for k in self.key if k not in names], f"columns of the schema: {', '.join(names)}")
@@ -259,6 +310,13 @@ class UpsertPipeline(_Model):
         if self.source.topic and self.source.records == "value":
             _refuse("source.topic", [self.source.topic], "none with records: value, which name no topic")
         return self
+
+    def _fits(self, default: Any, column: pa.Field) -> bool:
+        if default is None:
+            return bool(column.nullable)
+        if isinstance(default, str) and pa.types.is_string(column.type):
+            return True  # said here, since `convert` loads pandas, and specs are loaded often
+        return not convert([default], column.type, self.format.time_units.get(column.name, "us"))[1]
 
     @cached_property
     def table(self) -> TableSchema:
@@ -380,11 +438,14 @@ def _explain(error: ValidationError) -> str:
 
 
 __all__ = [
+    "ChecksConfig",
     "DebeziumFormat",
     "DeltaSink",
     "FileSource",
+    "FreshnessConfig",
     "PlainFormat",
     "QuarantineConfig",
+    "SchedulesConfig",
     "SequenceOrder",
     "UpsertPipeline",
 ]

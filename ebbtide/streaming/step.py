@@ -6,7 +6,7 @@ A crash before the state's commit leaves nothing; after it the step is finished 
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ebbtide.errors import CheckpointMismatchError, QuarantineThresholdError
-from ebbtide.model.entries import LONG_MIN, SINK_STEP, Step
+from ebbtide.model.entries import SINK_STEP, Step
 from ebbtide.model.positions import Positions
 from ebbtide.model.ttl import to_ms
 from ebbtide.paths import delete, join
@@ -60,7 +60,7 @@ class Stepper:
             self._refuse_too_many(summary)
             facts = self._facts("batch", number, now_ms, held_ms, summary, batch_id=batch_id, offsets_hash=offsets.hash)
             facts = self._decide(spark, staged, summary, facts, offsets.source.get("files", []))
-        metrics = self.redo(spark, summary.bounds)
+        metrics = self.redo(spark, summary.bounds) if facts == self.last else {}
         if summary.bad:
             self._quarantine(staged, facts)
         delete(self.tables.at("staged"))
@@ -85,25 +85,11 @@ class Stepper:
             return None
         started = time.monotonic()
         self.lease.check()
-        now_ms, held_ms = self._now(clock_ms)
-        facts = self._facts(
-            "tick",
-            self.number + 1,
-            now_ms,
-            held_ms,
-            None,
-            batch_id=self.last.batch_id,
-            offsets_hash=self.last.offsets_hash,
-        )
+        facts = self.between("tick", *self._now(clock_ms))
         at = self._step(facts)
-        clock = at.clock_ms(self.spec.ttl)
-        if clock == LONG_MIN:
-            return None  # no event yet, so no watermark
         state = self.tables.state
         entries = state.read(spark, self.version)
-        due = entries.where((F.col("_stamp_ms") <= clock - self.spec.ttl.ttl_ms) & ~F.col("_removed"))
-        if self.spec.sequence and not self.spec.ttl.expire_live:
-            due = due.where("_tombstone")
+        due = entries.where(state.expired(self.clock_ms(facts)) & ~F.col("_removed"))
         keys = due.select(*map(_name, self.spec.key)).distinct()
         mine = entries.join(keys, [*self.spec.key], "left_semi")
         out = mine.repartition(self._partitions(spark), *map(_name, self.spec.key)).mapInArrow(
@@ -113,8 +99,7 @@ class Stepper:
         out = out.localCheckpoint()
         if out.where(F.col("_removed")).isEmpty():
             return None
-        self.version = state.append(out, facts, self.version)
-        self.last = facts
+        self.take(facts, state.commit(out, facts, self.version))
         metrics = state.metrics(self.version)
         return StepProgress(
             self.spec.name,
@@ -124,9 +109,9 @@ class Stepper:
             0,
             0,
             dict(metrics),
-            now_ms,
+            facts.now_ms,
             facts.watermark_ms,
-            held_ms,
+            facts.held_ms,
             time.monotonic() - started,
         )
 
@@ -144,15 +129,27 @@ class Stepper:
         )
         state = self.tables.state
         none = spark.createDataFrame([], _spark(state.schema))
-        writer = (
-            none.write.format("delta")
-            .mode("overwrite")
-            .option("overwriteSchema", "true")
-            .option("userMetadata", facts.to_json())
-        )
-        writer.option("txnAppId", facts.transaction("state")).option("txnVersion", facts.step).save(state.path)
-        self.version, self.last = log.versions(state.path)[-1], facts
+        self.take(facts, state.commit(none, facts, self.version, "overwrite"))
         self.redo(spark)
+
+    def between(self, kind: Literal["tick", "cleanup", "compaction"], now_ms: int, held_ms: int = 0) -> StepFacts:
+        """Make the facts of a step that reads no records."""
+        last = self.last
+        batch_id, offsets_hash = (last.batch_id, last.offsets_hash) if last else (None, None)
+        facts = self._facts(kind, self.number + 1, now_ms, held_ms, None, batch_id=batch_id, offsets_hash=offsets_hash)
+        return facts.model_copy(update={"open_moves": self.open_moves})
+
+    def between_now(self, kind: Literal["cleanup", "compaction"]) -> StepFacts:
+        """Make the facts of a step of maintenance, which goes by the ledger's clock and does not move it on."""
+        return self.between(kind, self.last.now_ms if self.last else 0)
+
+    def clock_ms(self, facts: StepFacts) -> int:
+        """Return the clock that state ages by at a step."""
+        return self._step(facts).clock_ms(self.spec.ttl) if self.spec.ttl else facts.now_ms
+
+    def take(self, facts: StepFacts, version: int) -> None:
+        """Go on from a step that was committed as `version` of the state."""
+        self.version, self.last = version, facts
 
     @property
     def number(self) -> int:
@@ -170,6 +167,7 @@ class Stepper:
             return {}
         if facts.kind == "reset":
             self._finish_reset(spark, facts)
+        if facts.kind in ("reset", "cleanup", "compaction"):
             return {}
         state, sink = self.tables.state, self.tables.sink
         counts = state.metrics(self.version)
@@ -203,8 +201,8 @@ class Stepper:
         """Return the facts of a batch whose decision stands; refuse one that does not follow the last."""
         last = self.last.batch_id if self.last else None
         if self.last and last == batch_id:
-            if self.last.offsets_hash == offsets.hash and self.last.kind == "batch":
-                return self.last
+            if self.last.offsets_hash == offsets.hash:
+                return self.tables.state.batch(batch_id)
             raise self._mismatch(f"Batch {batch_id} was decided from other records than the checkpoint now names.")
         if batch_id != (0 if last is None else last + 1):
             raise self._mismatch(
@@ -303,8 +301,7 @@ class Stepper:
         if files:
             out = out.unionByName(state.file_rows(spark, files, facts.step), allowMissingColumns=True)
         self.lease.check()
-        self.version = state.append(out, facts, self.version)
-        self.last = facts
+        self.take(facts, state.commit(out, facts, self.version))
         return facts
 
     def _entries_of(self, spark: SparkSession, changes: DataFrame, summary: Staged) -> DataFrame | None:

@@ -65,6 +65,11 @@ class ArrivalOperator:
         own = [pa.field(n, t) for n, t in (ENTRY_COLUMNS | ARRIVAL_COLUMNS).items()]
         return pa.schema([f.with_nullable(True) for f in self.columns] + own)
 
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Columns that tell one entry from another."""
+        return (*self.key, "_position")
+
     def apply(self, changes: pa.Table, state: pa.Table, at: Step) -> Reconciled:
         """Apply one step's changes to the histories of their keys.
 
@@ -100,7 +105,7 @@ class ArrivalOperator:
 
     def _current(self, state: pa.Table) -> pa.Table:
         state = state.select(self.schema.names)
-        rows = newest(row_codes(state, [*self.key, "_position"]), ints(state, "_step"))
+        rows = newest(row_codes(state, self.identity), ints(state, "_step"))
         current = state.take(rows)
         return current.filter(pa.array(~flags(current, "_removed")))
 

@@ -77,6 +77,11 @@ class SequenceOperator:
         own = [pa.field(n, t) for n, t in (ENTRY_COLUMNS | SEQUENCE_COLUMNS).items()]
         return pa.schema([f.with_nullable(True) for f in self.columns] + own)
 
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Columns that tell one entry from another."""
+        return self.key
+
     def apply(self, changes: pa.Table, state: pa.Table, at: Step) -> Reconciled:
         """Fold one step's changes into the state of their keys.
 

@@ -24,9 +24,10 @@ class StepFacts(BaseModel):
     incarnation: str = Field(description="Minted with the checkpoint; part of every transaction's identity.")
     epoch: int = Field(description="The lease under which it was written.")
     step: int = Field(description="Number in the ledger, from 1.")
-    kind: Literal["batch", "tick", "reset"] = Field(description="What made the step.")
+    kind: Literal["batch", "tick", "reset", "cleanup", "compaction"] = Field(description="What made the step.")
     batch_id: int | None = Field(
-        default=None, description="Spark's batch id; of a tick the last one before it; null before the first."
+        default=None,
+        description="Spark's batch id; of another kind of step the last one before it; null before the first.",
     )
     offsets_hash: str | None = Field(default=None, description="SHA-256 of Spark's offsets/<batch_id>.")
     query_id: str | None = Field(
@@ -47,6 +48,9 @@ class StepFacts(BaseModel):
     quarantined: int = Field(default=0, description="Bad records in the step.")
     ignored_columns: list[str] = Field(
         default_factory=list, description="Columns of the records that the schema has not."
+    )
+    open_moves: bool = Field(
+        default=False, description="Of a step that is no batch: some row waits for a value from another key."
     )
     state_version: int = Field(description="Version of the state that the step read.")
     spec: dict[str, Any] = Field(description="The parts of the spec that stored state depends on.")

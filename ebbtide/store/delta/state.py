@@ -21,19 +21,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from delta import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ebbtide.errors import LeaseLostError, StoredFormatError
 from ebbtide.model.changelog import changelog_schema
-from ebbtide.model.entries import Reconciled, Step
+from ebbtide.model.entries import LONG_MIN, Reconciled, Step
 from ebbtide.model.operators.arrival import ArrivalOperator
 from ebbtide.model.operators.sequence import SequenceOperator
 from ebbtide.model.positions import Positions
 from ebbtide.paths import read_parquet
 from ebbtide.store.delta import log
 from ebbtide.store.delta.facts import STATE_FORMAT, StepFacts
+from ebbtide.store.delta.transaction import transaction
 
 ROW, METRICS, FILE = "row", "metrics", "file"
 Operator = SequenceOperator | ArrivalOperator
@@ -89,11 +90,49 @@ class StateTable:
         """Read one kind of rows as of a version."""
         return spark.read.format("delta").option("versionAsOf", version).load(self.path).where(F.col("_entry") == entry)
 
-    def append(self, frame: DataFrame, facts: StepFacts, read_version: int) -> int:
+    def current(self, spark: SparkSession, version: int) -> DataFrame:
+        """Read the newest version of each entry, dropped ones included (`_removed`)."""
+        newest = F.row_number().over(Window.partitionBy(*map(_name, self.operator.identity)).orderBy(F.desc("_step")))
+        return self.read(spark, version).withColumn("_newest", newest).where("_newest = 1").drop("_newest")
+
+    @property
+    def mortal(self) -> Column:
+        """Tell of an entry whether it may expire: in sequence mode only tombstones do, unless live entries may too."""
+        ttl = self.operator.ttl
+        every = isinstance(self.operator, ArrivalOperator) or (ttl is not None and ttl.expire_live)
+        return F.lit(ttl is not None) if every or ttl is None else F.col("_tombstone")
+
+    def expired(self, clock_ms: int) -> Column:
+        """Tell of an entry whether its time is over at a clock; never without a ttl."""
+        due_ms = clock_ms - (self.operator.ttl.ttl_ms if self.operator.ttl else 0)
+        return self.mortal & (F.col("_stamp_ms") <= due_ms) if due_ms >= LONG_MIN else F.lit(False)
+
+    def commit(self, frame: DataFrame, facts: StepFacts, read_version: int, mode: str = "append") -> int:
         """Commit a step: the decision.
 
         Args:
             frame: Rows of this table, evaluated once, here.
+            facts: What the commit must say of itself.
+            read_version: The version that the step read.
+            mode: `append`, or `overwrite` for a table folded or emptied.
+
+        Returns:
+            The commit's version.
+
+        Raises:
+            LeaseLostError: another run committed this step first.
+        """
+        writer = frame.write.format("delta").mode(mode).option("userMetadata", facts.to_json())
+        writer = writer.option("overwriteSchema", "true") if mode == "overwrite" else writer
+        writer.option("txnAppId", facts.transaction("state")).option("txnVersion", facts.step).save(self.path)
+        return self._committed(facts, read_version)
+
+    def purge(self, spark: SparkSession, gone: DataFrame, facts: StepFacts, read_version: int) -> int:
+        """Commit a step that deletes entries with all their versions; only files that hold one are rewritten.
+
+        Args:
+            spark: The session to write in.
+            gone: Their identities, once each.
             facts: What the commit must say of itself.
             read_version: The version that the step read.
 
@@ -103,8 +142,16 @@ class StateTable:
         Raises:
             LeaseLostError: another run committed this step first.
         """
-        writer = frame.write.format("delta").mode("append").option("userMetadata", facts.to_json())
-        writer.option("txnAppId", facts.transaction("state")).option("txnVersion", facts.step).save(self.path)
+        same = F.col("t._entry") == ROW
+        for name in self.operator.identity:
+            same &= F.col(f"t.{_quoted(name)}") == F.col(f"s.{_quoted(name)}")
+        merge = DeltaTable.forPath(spark, self.path).alias("t").merge(gone.alias("s"), same).whenMatchedDelete()
+        with transaction(spark, facts.transaction("state"), facts.step, facts.to_json()):
+            merge.execute()
+        return self._committed(facts, read_version)
+
+    def _committed(self, facts: StepFacts, read_version: int) -> int:
+        """Return the version under which a step stands in the log; refuse if it is another's."""
         for version, found in log.own_commits(self.path):
             if version <= read_version or found["step"] < facts.step:
                 break
@@ -134,11 +181,15 @@ class StateTable:
         return counts
 
     def open_moves(self) -> bool:
-        """Tell whether, after the last batch, some row waits for a value from under another key."""
+        """Tell whether, after the last step, some row waits for a value from under another key."""
         for version, facts in log.own_commits(self.path):
-            if facts["kind"] != "tick":
-                return self.metrics(version)["open_moves"] > 0
+            return self.metrics(version)["open_moves"] > 0 if facts["kind"] == "batch" else bool(facts["open_moves"])
         return False
+
+    def batch(self, batch_id: int) -> StepFacts:
+        """Return the facts of the step that decided one of the last batches."""
+        own = (StepFacts.model_validate(facts) for _, facts in log.own_commits(self.path))
+        return next(facts for facts in own if facts.kind == "batch" and facts.batch_id == batch_id)
 
     def files(self, spark: SparkSession, version: int) -> set[str]:
         """Return the names of all source files read."""
@@ -213,3 +264,11 @@ def _rows(schema: pa.Schema, result: Reconciled, at: Step) -> Iterator[pa.Record
     metrics = pa.Table.from_arrays([pa.array(note.get(f.name, [None]), f.type) for f in schema], schema=schema)
     yield from entries.to_batches()
     yield from metrics.to_batches()
+
+
+def _quoted(column: str) -> str:
+    return f"`{column.replace('`', '``')}`"
+
+
+def _name(column: str) -> Column:
+    return F.col(_quoted(column))

@@ -1,0 +1,1 @@
+"""What keeps the stored tables small; each job is a step of the same ledger, under the same lease."""

@@ -1,0 +1,109 @@
+"""What all maintenance jobs share: the lease, the open step finished first, a report at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from delta import DeltaTable
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from ebbtide.model.ttl import to_ms
+from ebbtide.store.delta import log
+from ebbtide.streaming.lease import Lease
+from ebbtide.streaming.runner import refuse_changed_spec
+from ebbtide.streaming.spec import UpsertPipeline
+from ebbtide.streaming.step import Stepper
+from ebbtide.streaming.tables import Tables
+
+
+@dataclass(frozen=True)
+class MaintenanceReport:
+    """What a maintenance job did to a pipeline's state.
+
+    Args:
+        pipeline: Its name.
+        job: `cleanup` or `compaction`.
+        step: Its step in the ledger; None if there was nothing to do.
+        entries: Entries kept.
+        rows_removed: Stored rows that went: expired and dropped entries, superseded versions.
+        files_before: Data files of the state.
+        files_after: The same at the end.
+        bytes_before: Their bytes.
+        bytes_after: The same at the end.
+        oldest_ms: Stamp of the oldest entry kept, epoch ms; None if none is.
+    """
+
+    pipeline: str
+    job: str
+    step: int | None = None
+    entries: int = 0
+    rows_removed: int = 0
+    files_before: int = 0
+    files_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    oldest_ms: int | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return asdict(self)
+
+    def text(self) -> str:
+        """Write it for a terminal."""
+        if self.step is None:
+            return f"{self.pipeline}: {self.job} found nothing to do; {self.entries} entries."
+        return (
+            f"{self.pipeline}: {self.job}, step {self.step}: {self.rows_removed} rows removed, {self.entries} entries "
+            f"kept, files {self.files_before} -> {self.files_after}, bytes {self.bytes_before} -> {self.bytes_after}."
+        )
+
+
+Work = Callable[[SparkSession, Stepper], bool]
+"""Does the job's step, if there is something to do, and tells whether there was."""
+
+
+def maintain(spark: SparkSession, spec: UpsertPipeline, root: str, job: str, work: Work) -> MaintenanceReport:
+    """Run one job on a pipeline's state.
+
+    Raises:
+        LeaseHeldError: the pipeline is being run.
+        SpecChangedError: the spec no longer fits the stored state.
+    """
+    tables = Tables.under(root, spec)
+    if not log.versions(tables.state.path):
+        return MaintenanceReport(spec.name, job)
+    with Lease(spark, tables.at("ledger"), spec.name, to_ms(spec.lease_ttl) / 1000) as lease:
+        stepper = Stepper(tables, lease)
+        if stepper.last is None:
+            return MaintenanceReport(spec.name, job)
+        refuse_changed_spec(tables, stepper)
+        stepper.redo(spark)
+        rows, (files, size) = _rows(spark, stepper), _files(spark, tables.state.path)
+        done = work(spark, stepper)
+        kept = tables.state.current(spark, stepper.version).where(~F.col("_removed"))
+        entries, oldest = kept.agg(F.count("*"), F.min("_stamp_ms")).collect()[0]
+        files_after, size_after = _files(spark, tables.state.path)
+        return MaintenanceReport(
+            spec.name,
+            job,
+            stepper.number if done else None,
+            entries,
+            rows - _rows(spark, stepper),
+            files,
+            files_after,
+            size,
+            size_after,
+            oldest,
+        )
+
+
+def _rows(spark: SparkSession, stepper: Stepper) -> int:
+    return stepper.tables.state.read(spark, stepper.version).count()
+
+
+def _files(spark: SparkSession, table: str) -> tuple[int, int]:
+    row = DeltaTable.forPath(spark, table).detail().select("numFiles", "sizeInBytes").collect()[0]
+    return row["numFiles"], row["sizeInBytes"]

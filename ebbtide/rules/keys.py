@@ -1,0 +1,35 @@
+"""Keys: the sink has one row per key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ebbtide.rules.window import Window
+from ebbtide.streaming.tables import Tables
+
+
+def sink_keys(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
+    """Read the key columns of the sink's rows.
+
+    Args:
+        spark: A session with Delta.
+        tables: The pipeline's.
+        window: The versions; the newest is looked at.
+    """
+    sink = spark.read.format("delta").option("versionAsOf", window.sink_until).load(tables.sink.path)
+    return sink.select(*(f"`{name}`" for name in tables.spec.key))
+
+
+def repeated(rows: DataFrame, key: Sequence[str]) -> DataFrame:
+    """Pick the keys with more than one row, with their count (`rows`), and those that have a null.
+
+    Args:
+        rows: Rows with the key's columns.
+        key: Names of the key's columns.
+    """
+    names = [f"`{name}`" for name in key]
+    has_null = F.greatest(*(F.col(name).isNull() for name in names), F.lit(False))
+    return rows.groupBy(*names).agg(F.count("*").alias("rows")).where((F.col("rows") > 1) | has_null)

@@ -1,0 +1,102 @@
+"""Ordering: changes reach the sink in order, and the sink shows what the state decided.
+
+Source: DESIGN, "Expectations"; FLIP-544, on what a disordered changelog does to a sink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Window as Per
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from ebbtide.model.changelog import ORDER
+from ebbtide.model.entries import DELETE
+from ebbtide.rules.window import Window
+from ebbtide.store.delta import log
+from ebbtide.streaming.tables import Tables
+
+
+def sink_changes(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
+    """Read the sink's change feed.
+
+    Args:
+        spark: A session with Delta.
+        tables: The pipeline's.
+        window: The versions.
+
+    Returns:
+        One row per changed row and image: key columns, `_changed_by`, `_change_type`, `_commit_version`.
+    """
+    if window.sink_since >= window.sink_until:  # Delta refuses to read from a version that is not there yet
+        fields = [*(tables.spec.table.columns.field(name) for name in tables.spec.key), pa.field("_changed_by", ORDER)]
+        empty = pa.schema([*fields, pa.field("_change_type", pa.string()), pa.field("_commit_version", pa.int64())])
+        return spark.createDataFrame([], from_arrow_schema(empty, prefer_timestamp_ntz=True))
+    columns = [*_all(tables.spec.key), *_all(["_changed_by", "_change_type", "_commit_version"])]
+    feed = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", window.sink_since + 1)
+    return feed.option("endingVersion", window.sink_until).load(tables.sink.path).select(*columns)
+
+
+def disordered(changes: DataFrame, key: Sequence[str]) -> DataFrame:
+    """Pick the changes whose `_changed_by` is not after that of the row before, per key.
+
+    Args:
+        changes: As from `sink_changes`.
+        key: Names of the key's columns.
+    """
+    image = F.when(F.col("_change_type").isin("delete", "update_preimage"), 0).otherwise(1)
+    earlier = Per.partitionBy(*_all(key)).orderBy("_commit_version", image)
+    before = F.lag("_changed_by").over(earlier)
+    written = F.col("_change_type").isin("insert", "update_postimage")
+    late = F.col("_changed_by").isNull() | (F.col("_changed_by") <= F.col("_before"))
+    return changes.withColumn("_before", before).where(written & late)
+
+
+def decisions(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
+    """Read, for the keys that changed, what the state decided last and what the sink shows.
+
+    Args:
+        spark: A session with Delta.
+        tables: The pipeline's.
+        window: The versions; keys count that either table changed.
+
+    Returns:
+        One row per key: key columns, `decided` and `shown`: the row as JSON with its `_changed_by`, null if it must not
+        be, or is not, there. Keys that a TRUNCATE swept, or of which the state keeps no decision, are left out.
+    """
+    key, names = [*tables.spec.key], tables.spec.table.columns.names
+    stored = tables.state.read(spark, window.state_until).where(F.col("_change").isNotNull())
+    decided_keys = stored.where(F.col("_step") > _step(tables, window.state_since)).select(*_all(key))
+    keys = sink_changes(spark, tables, window).select(*_all(key)).union(decided_keys).distinct()
+    found = tables.state.last()
+    floor = found[1].floor if found else None
+    newest = Per.partitionBy(*_all(key)).orderBy(F.desc("_step"))
+    decided = stored.join(keys, key, "left_semi").withColumn("_n", F.row_number().over(newest)).where("_n = 1")
+    if floor:
+        decided = decided.where(~tables.sink.below(floor))
+    row = F.to_json(F.struct(*_all(names), "_changed_by"), {"ignoreNullFields": "false"})
+    decided = decided.select(*_all(key), F.when(F.col("_change") != DELETE, row).alias("decided"))
+    sink = spark.read.format("delta").option("versionAsOf", window.sink_until).load(tables.sink.path)
+    shown = sink.join(keys, key, "left_semi").select(*_all(key), row.alias("shown"))
+    return decided.join(shown, key, "left")
+
+
+def unlike(decided: DataFrame) -> DataFrame:
+    """Pick the keys whose row in the sink is not the one that was decided.
+
+    Args:
+        decided: As from `decisions`.
+    """
+    return decided.where(~F.col("decided").eqNullSafe(F.col("shown")))
+
+
+def _step(tables: Tables, state_version: int) -> int:
+    """Return the last step that a version of the state holds."""
+    return next((int(facts["step"]) for v, facts in log.own_commits(tables.state.path) if v <= state_version), 0)
+
+
+def _all(names: Sequence[str]) -> list[Column]:
+    return [F.col(f"`{name.replace('`', '``')}`") for name in names]

@@ -1,0 +1,34 @@
+"""The checks of a pipeline, by name. Importing this loads neither Spark nor Great Expectations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check of a pipeline's sink.
+
+    Args:
+        name: Its name in Dagster.
+        description: What it holds the tables to.
+        blocking: Whether what reads the sink must wait until it passes.
+    """
+
+    name: str
+    description: str
+    blocking: bool = False
+
+
+CHECKS = (
+    Check(
+        "ordering",
+        "Per key the order of the input that caused a change rises through the change feed, and the sink shows what the "
+        "state decided.",
+        blocking=True,
+    ),
+    Check("expiry", "No state entry lives past its time to live, and cleanup deletes what has expired."),
+    Check("unique_key", "The sink has one row per key, and no key with a null."),
+    Check("quarantine_rate", "The share of bad records stays below checks.max_quarantine_rate."),
+    Check("foreign_writes", "Nobody but the pipeline changes the sink or its state."),
+)

@@ -1,0 +1,174 @@
+"""The expectations: each asks that a rule of `ebbtide.rules` finds no row that breaks it.
+
+A metric per rule gives `{"count": broken rows, "sample": the first of them, as JSON values}`. The models are pydantic v1, as
+all of Great Expectations is.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, ClassVar
+
+from great_expectations.compatibility.pyspark import DataFrame
+from great_expectations.core.metric_domain_types import MetricDomainTypes
+from great_expectations.execution_engine import SparkDFExecutionEngine
+from great_expectations.expectations.expectation import BatchExpectation
+from great_expectations.expectations.metrics.metric_provider import metric_value
+from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
+from great_expectations.render import LegacyRendererType, RenderedStringTemplateContent
+from great_expectations.render.renderer.renderer import renderer
+
+from ebbtide.rules import expiry, keys, ordering, quarantine, writes
+
+SAMPLE_ROWS = 20
+
+
+class _Broken(TableMetricProvider):
+    """The rows of a batch that break a rule. Subclasses name the metric, its arguments and the rule."""
+
+    @staticmethod
+    def rule(frame: DataFrame, **arguments: Any) -> DataFrame:
+        """Pick the rows that break the rule."""
+        raise NotImplementedError
+
+    @metric_value(engine=SparkDFExecutionEngine)
+    def _spark(
+        cls,  # noqa: N805 - the decorator makes it a class method
+        execution_engine: SparkDFExecutionEngine,
+        metric_domain_kwargs: dict[str, Any],
+        metric_value_kwargs: dict[str, Any],
+        metrics: dict[str, Any],
+        runtime_configuration: dict[str, Any],
+    ) -> dict[str, Any]:
+        frame, _, _ = execution_engine.get_compute_domain(metric_domain_kwargs, domain_type=MetricDomainTypes.TABLE)
+        broken = cls.rule(frame, **{key: metric_value_kwargs[key] for key in cls.value_keys})
+        found = [json.loads(row) for row in broken.toJSON().take(SAMPLE_ROWS + 1)]  # one query where nothing is wrong
+        return {"count": len(found) if len(found) <= SAMPLE_ROWS else broken.count(), "sample": found[:SAMPLE_ROWS]}
+
+
+class _ExpectNone(BatchExpectation):
+    """Asks that its metric, the first of `metric_dependencies`, counts nothing."""
+
+    domain_keys: ClassVar[tuple[str, ...]] = ()
+    template: ClassVar[str]
+
+    def _validate(
+        self, metrics: dict[str, Any], runtime_configuration: dict[str, Any] | None = None, execution_engine: Any = None
+    ) -> dict[str, Any]:
+        broken = metrics[self.metric_dependencies[0]]
+        return {
+            "success": broken["count"] == 0,
+            "result": {"observed_value": broken["count"], "details": {"sample": broken["sample"]}},
+        }
+
+    @classmethod
+    @renderer(renderer_type=LegacyRendererType.PRESCRIPTIVE)
+    def _prescriptive_renderer(
+        cls, configuration: Any = None, result: Any = None, runtime_configuration: Any = None
+    ) -> list[RenderedStringTemplateContent]:
+        params = (configuration or result.expectation_config).kwargs
+        text = {"template": cls.template, "params": {key: str(value) for key, value in params.items()}}
+        return [RenderedStringTemplateContent(content_block_type="string_template", string_template=text)]
+
+
+class _Disordered(_Broken):
+    metric_name = "table.ebbtide_disordered_changes"
+    value_keys = ("key",)
+    rule = staticmethod(ordering.disordered)
+
+
+class ExpectChangesToRisePerKey(_ExpectNone):
+    """Expect `_changed_by` to rise per key through a change feed (batch: `ordering.sink_changes`)."""
+
+    key: list[str]
+    metric_dependencies = ("table.ebbtide_disordered_changes",)
+    success_keys = ("key",)
+    template = "Per $key, _changed_by must rise from change to change."
+
+
+class _Unlike(_Broken):
+    metric_name = "table.ebbtide_rows_unlike_the_state"
+    value_keys = ()
+    rule = staticmethod(ordering.unlike)
+
+
+class ExpectSinkToShowDecisions(_ExpectNone):
+    """Expect the sink to show what the state decided (batch: `ordering.decisions`)."""
+
+    metric_dependencies = ("table.ebbtide_rows_unlike_the_state",)
+    success_keys = ()
+    template = "The sink must show, per key, what the state decided last."
+
+
+class _Overdue(_Broken):
+    metric_name = "table.ebbtide_overdue_entries"
+    value_keys = ("due_ms",)
+    rule = staticmethod(expiry.overdue)
+
+
+class ExpectEntriesToExpire(_ExpectNone):
+    """Expect no live entry with a stamp up to `due_ms` (batch: `expiry.entries`)."""
+
+    due_ms: int
+    metric_dependencies = ("table.ebbtide_overdue_entries",)
+    success_keys = ("due_ms",)
+    template = "No entry stamped up to $due_ms (epoch ms) may live."
+
+
+class _Leftover(_Broken):
+    metric_name = "table.ebbtide_leftover_entries"
+    value_keys = ("due_ms",)
+    rule = staticmethod(expiry.leftover)
+
+
+class ExpectExpiredEntriesToBeDeleted(_ExpectNone):
+    """Expect no entry with a stamp up to `due_ms` to be stored at all (batch: `expiry.entries`)."""
+
+    due_ms: int
+    metric_dependencies = ("table.ebbtide_leftover_entries",)
+    success_keys = ("due_ms",)
+    template = "No entry stamped up to $due_ms (epoch ms) may be stored; run the cleanup job."
+
+
+class _Repeated(_Broken):
+    metric_name = "table.ebbtide_repeated_keys"
+    value_keys = ("key",)
+    rule = staticmethod(keys.repeated)
+
+
+class ExpectKeysToBeUnique(_ExpectNone):
+    """Expect one row per key and no null in a key (batch: `keys.sink_keys`)."""
+
+    key: list[str]
+    metric_dependencies = ("table.ebbtide_repeated_keys",)
+    success_keys = ("key",)
+    template = "$key must be unique and not null."
+
+
+class _TooMany(_Broken):
+    metric_name = "table.ebbtide_steps_with_too_many_bad_records"
+    value_keys = ("max_rate",)
+    rule = staticmethod(quarantine.too_many)
+
+
+class ExpectQuarantineRateToStayBelow(_ExpectNone):
+    """Expect the share of bad records to be at most `max_rate` (batch: `quarantine.steps`)."""
+
+    max_rate: float
+    metric_dependencies = ("table.ebbtide_steps_with_too_many_bad_records",)
+    success_keys = ("max_rate",)
+    template = "At most $max_rate of the records may be bad."
+
+
+class _Foreign(_Broken):
+    metric_name = "table.ebbtide_foreign_commits"
+    value_keys = ()
+    rule = staticmethod(writes.foreign)
+
+
+class ExpectCommitsToBeOurs(_ExpectNone):
+    """Expect every commit that changed data to be the pipeline's (batch: `writes.commits`)."""
+
+    metric_dependencies = ("table.ebbtide_foreign_commits",)
+    success_keys = ()
+    template = "Every change of the tables must be the pipeline's own."

@@ -1,0 +1,62 @@
+"""The Spark session of a run: started when first asked for, stopped when the run ends."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import dagster as dg
+from pydantic import Field, PrivateAttr
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class SparkResource(dg.ConfigurableResource["SparkResource"]):
+    """One lazy session for all steps of a run; a step that needs none starts no JVM."""
+
+    settings: dict[str, str] = Field(
+        default_factory=dict, description="Spark settings that override Ebbtide's. Default: none."
+    )
+    _session: SparkSession | None = PrivateAttr(default=None)
+    _starting: threading.Lock = PrivateAttr(default_factory=threading.Lock)
+
+    @property
+    def session(self) -> SparkSession:
+        """The session; started now if it was not."""
+        with self._starting:
+            if self._session is None:
+                from ebbtide.streaming.session import build_session
+
+                with _sigint_kept():
+                    self._session = build_session("ebbtide", self.settings)
+            return self._session
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        """Stop the streams that are left, then the session and its JVM."""
+        if self._session is None:
+            return
+        for query in self._session.streams.active:
+            query.stop()
+        gateway = self._session.sparkContext._gateway  # noqa: SLF001 - the JVM outlives `stop`, and has no other handle
+        self._session.stop()
+        self._session = None
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # the JVM ends when its standard input does
+        gateway.proc.wait(timeout=60)
+
+
+@contextmanager
+def _sigint_kept() -> Iterator[None]:
+    """Give SIGINT back to who had it: on the main thread PySpark takes it, and with it Dagster's way to end a run."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
