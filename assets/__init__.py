@@ -1,1 +1,1 @@
-"""Factories of assets, jobs, schedules and checks: spec in, Dagster objects out."""
+"""Factories: a pipeline's spec in, Dagster's objects out. Nothing here starts Spark when it is imported."""

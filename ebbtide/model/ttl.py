@@ -73,7 +73,11 @@ def _from(least: timedelta) -> Callable[[timedelta], timedelta]:
     return check
 
 
-Duration = Annotated[timedelta, BeforeValidator(parse_duration), PlainSerializer(format_duration, when_used="json")]
+Duration = Annotated[
+    timedelta,
+    BeforeValidator(parse_duration, json_schema_input_type=str),
+    PlainSerializer(format_duration, when_used="json"),
+]
 NaturalDuration = Annotated[Duration, AfterValidator(_from(timedelta(0)))]
 PositiveDuration = Annotated[Duration, AfterValidator(_from(timedelta(milliseconds=1)))]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from ebbtide.store.delta import log
 from ebbtide.streaming.tables import Tables
@@ -19,34 +19,39 @@ class Window:
         sink_until: The same.
         state_since: Version of the state.
         state_until: The same.
+        incarnation: That of the tables; versions mean nothing in another.
     """
 
     sink_since: int
     sink_until: int
     state_since: int
     state_until: int
+    incarnation: str
 
     @classmethod
-    def after(cls, tables: Tables, judged: Mapping[str, int] | None = None) -> Self:
+    def after(cls, tables: Tables, judged: Mapping[str, Any] | None = None) -> Self:
         """Return what came after the versions judged good, and after the last reset.
 
         Args:
-            tables: The pipeline's.
-            judged: The `until` of the window judged good last; None judges all.
+            tables: The pipeline's; it has made a step.
+            judged: The `until` of the window judged good last; None judges all, as do tables made anew since.
         """
         sink, state = tables.sink.path, tables.state.path
-        since = judged or {}
+        found = tables.state.last()
+        incarnation = found[1].incarnation if found else ""
+        since = judged if judged and judged["incarnation"] == incarnation else {}
         return cls(
             max(since.get("sink", 0), _last_reset(sink)),
             log.versions(sink)[-1],
             max(since.get("state", 0), _last_reset(state)),
             log.versions(state)[-1],
+            incarnation,
         )
 
     @property
-    def until(self) -> dict[str, int]:
-        """What to hand to `after` once this window was judged good."""
-        return {"sink": self.sink_until, "state": self.state_until}
+    def until(self) -> dict[str, Any]:
+        """What to hand to `after` once this window was judged good; plain JSON values."""
+        return {"sink": self.sink_until, "state": self.state_until, "incarnation": self.incarnation}
 
 
 def _last_reset(table: str) -> int:

@@ -251,7 +251,7 @@ class UpsertPipeline(_Model):
         description="How old the sink may get. Default: fail_window 1d.",
     )
 
-    @field_validator("ttl", mode="before")
+    @field_validator("ttl", mode="before", json_schema_input_type=str | StateTtlConfig | None)
     @classmethod
     def _bare_ttl(cls, value: Any) -> Any:
         return value if value is None or isinstance(value, dict | StateTtlConfig) else {"ttl": parse_duration(value)}
@@ -417,10 +417,19 @@ class UpsertPipeline(_Model):
             spec = cls.model_validate(attributes)
         except ValidationError as error:
             raise ConfigError(f"The spec '{path}' is not usable. {_explain(error)}") from error
-        base = next((p for p in path.resolve().parents if (p / "pyproject.toml").exists()), path.resolve().parent)
-        return spec.model_copy(
-            update={"source": spec.source.model_copy(update={"path": resolve(spec.source.path, base)})}
-        )
+        return spec.located(path)
+
+    def located(self, path: Path) -> UpsertPipeline:
+        """Return the spec with its source's path made absolute.
+
+        Args:
+            path: The spec's file or folder; a relative source belongs to the nearest folder above with a pyproject.toml.
+        """
+        above = [path.resolve(), *path.resolve().parents]
+        home = path.resolve() if path.is_dir() else path.resolve().parent
+        base = next((p for p in above if (p / "pyproject.toml").exists()), home)
+        source = self.source.model_copy(update={"path": resolve(self.source.path, base)})
+        return self.model_copy(update={"source": source})
 
 
 def _refuse(field: str, got: list[Any], allowed: str) -> None:

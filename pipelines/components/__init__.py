@@ -1,1 +1,5 @@
-"""Component types: what a `defs.yaml` can name as its `type`."""
+"""The component types that a defs.yaml may name."""
+
+from pipelines.components.upsert_pipeline import UpsertPipelineComponent
+
+__all__ = ["UpsertPipelineComponent"]

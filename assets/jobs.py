@@ -1,0 +1,66 @@
+"""The jobs of a pipeline and their schedules."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+
+from assets.metadata import state_key
+from assets.stream import pool
+from assets.supervise import supervised
+from ebbtide import UpsertPipeline
+from resources.spark import SparkResource
+from resources.storage import StorageResource
+
+MAINTENANCE = {
+    "cleanup": "Full snapshot: delete what has expired from the state.",
+    "compaction": "Fold the state to the newest version of each entry; join the sink's small files.",
+}
+
+
+def stream_job(spec: UpsertPipeline) -> Any:
+    """Make the job that brings the sink up to date and judges it."""
+    keys = [state_key(spec), dg.AssetKey(spec.name)]
+    selection = dg.AssetSelection.assets(*keys) | dg.AssetSelection.checks_for_assets(*keys)
+    description = f"Read all that is there into '{spec.name}', expire what is due, check the sink."
+    return dg.define_asset_job(f"{spec.name}_stream", selection, description=description)
+
+
+def maintenance_job(spec: UpsertPipeline, kind: str) -> dg.JobDefinition:
+    """Make one of the maintenance jobs; its report is an observation of the state."""
+
+    @dg.op(name=f"{spec.name}_{kind}_state", pool=pool(spec), out=dg.Out(dg.Nothing), description=MAINTENANCE[kind])
+    def maintain(context: dg.OpExecutionContext, spark: SparkResource, storage: StorageResource) -> None:
+        from ebbtide.maintenance.cleanup import cleanup
+        from ebbtide.maintenance.compaction import compaction
+
+        work = {"cleanup": cleanup, "compaction": compaction}[kind]
+        report = supervised(lambda say, stop: work(spark.session, spec, storage.root), _ignore)
+        context.log.info(report.text())
+        numbers = {name: value for name, value in report.as_dict().items() if isinstance(value, int)}
+        oldest = {} if report.oldest_ms is None else {"oldest": dg.MetadataValue.timestamp(report.oldest_ms / 1000)}
+        numbers.pop("oldest_ms", None)
+        context.log_event(dg.AssetObservation(state_key(spec), metadata={"job": kind, **numbers, **oldest}))
+
+    @dg.job(name=f"{spec.name}_{kind}", description=MAINTENANCE[kind])
+    def job() -> None:
+        maintain()
+
+    return job
+
+
+def schedules(spec: UpsertPipeline, jobs: dict[str, Any]) -> Iterator[dg.ScheduleDefinition]:
+    """Make a schedule for each job that the spec gives a time to; switched off at first.
+
+    Args:
+        spec: The pipeline.
+        jobs: `stream`, `cleanup`, `compaction` to their jobs.
+    """
+    for kind, job in jobs.items():
+        cron = getattr(spec.schedules, kind)
+        if cron is not None:
+            yield dg.ScheduleDefinition(name=f"{spec.name}_{kind}_schedule", job=job, cron_schedule=cron)
+
+
+def _ignore(report: None) -> None:
+    """Maintenance reports at its end."""

@@ -1,0 +1,70 @@
+"""What Dagster is told of a pipeline's tables."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from ebbtide import UpsertPipeline
+from ebbtide.streaming.spec import SequenceOrder
+
+
+def source_key(spec: UpsertPipeline) -> dg.AssetKey:
+    """Name what a pipeline reads: its topic, else its table, else its folder."""
+    source = spec.source
+    return dg.AssetKey(["source", source.topic or source.table or source.path.rstrip("/").rpartition("/")[2]])
+
+
+def state_key(spec: UpsertPipeline) -> dg.AssetKey:
+    """Name a pipeline's state."""
+    return dg.AssetKey(f"{spec.name}_state")
+
+
+def asset_specs(spec: UpsertPipeline) -> list[dg.AssetSpec]:
+    """Describe a pipeline's state and its sink."""
+    order = f"by `{spec.order.sequence[0]}`" if isinstance(spec.order, SequenceOrder) else "in order of arrival"
+    what = f"Key: {', '.join(f'`{k}`' for k in spec.key)}. Changes apply {order}."
+    ttl = f"Time to live {spec.ttl.ttl}." if spec.ttl else "Kept for ever."
+    common = {"group_name": spec.group, "owners": spec.owners, "kinds": {"spark", "deltalake"}}
+    state = dg.AssetSpec(
+        state_key(spec),
+        deps=[source_key(spec)],
+        description=f"What the reconciler of `{spec.name}` remembers, and what each step decided. {ttl}",
+        metadata={**_lineage(spec, source_key(spec)), "ebbtide/table": "state"},
+        **common,
+    )
+    sink = dg.AssetSpec(
+        spec.name,
+        deps=[state.key],
+        description="\n\n".join(part for part in (spec.description, what) if part),
+        metadata={
+            "dagster/column_schema": column_schema(spec),
+            **_lineage(spec, state.key),
+            "ebbtide/table": "sink",
+        },
+        freshness_policy=dg.FreshnessPolicy.time_window(
+            fail_window=spec.freshness.fail_window, warn_window=spec.freshness.warn_window
+        ),
+        **common,
+    )
+    return [state, sink]
+
+
+def column_schema(spec: UpsertPipeline) -> dg.TableSchema:
+    """Return the sink's columns."""
+    table = spec.table
+    return dg.TableSchema(
+        [
+            dg.TableColumn(
+                field.name,
+                str(field.type),
+                description=table.comments.get(field.name),
+                constraints=dg.TableColumnConstraints(nullable=field.nullable, unique=spec.key == [field.name]),
+            )
+            for field in table.columns
+        ]
+    )
+
+
+def _lineage(spec: UpsertPipeline, upstream: dg.AssetKey) -> dict[str, dg.TableColumnLineage]:
+    deps = {name: [dg.TableColumnDep(upstream, name)] for name in spec.table.columns.names}
+    return {"dagster/column_lineage": dg.TableColumnLineage(deps)}

@@ -1,0 +1,25 @@
+"""All that Dagster knows of one pipeline."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from assets.checks import sink_checks
+from assets.jobs import MAINTENANCE, maintenance_job, schedules, stream_job
+from assets.stream import stream_assets
+from ebbtide import UpsertPipeline
+
+
+def pipeline_definitions(spec: UpsertPipeline) -> dg.Definitions:
+    """Make a pipeline's assets, checks, jobs and schedules.
+
+    Args:
+        spec: The pipeline.
+    """
+    jobs = {"stream": stream_job(spec), **{kind: maintenance_job(spec, kind) for kind in MAINTENANCE}}
+    return dg.Definitions(
+        assets=[stream_assets(spec)],
+        asset_checks=[sink_checks(spec)],
+        jobs=list(jobs.values()),
+        schedules=list(schedules(spec, jobs)),
+    )

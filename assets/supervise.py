@@ -1,0 +1,62 @@
+"""Runs work that calls into the JVM so that Dagster can end it at any time."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import dagster as dg
+
+from ebbtide.errors import EbbtideError, Transient
+
+Result = TypeVar("Result")
+Report = TypeVar("Report")
+GRACE_S = 30
+"""How long a run that is terminated may finish the step under way. The monitor kills it after `cancel_timeout_seconds`, 60;
+a step cut off is finished, or made anew, by the next run."""
+
+
+def supervised(
+    work: Callable[[Callable[[Report], None], threading.Event], Result], on_report: Callable[[Report], None]
+) -> Result:
+    """Do work on a thread of its own while this one only waits: an interrupt never cuts a call into the JVM in two.
+
+    Args:
+        work: Is given a function to report by, and an event that asks it to stop.
+        on_report: Called on this thread with each report.
+
+    Raises:
+        dagster.Failure: the work raised one of Ebbtide's errors; one that comes back until somebody acts is not retried.
+    """
+    reports: queue.SimpleQueue[Report] = queue.SimpleQueue()
+    stop = threading.Event()
+    outcome: list[Any] = []
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            outcome.append(work(reports.put, stop))
+        except BaseException as error:  # noqa: BLE001 - raised again on the thread that waits
+            raised.append(error)
+
+    worker = threading.Thread(target=run, name="work", daemon=True)
+    worker.start()
+    try:
+        while worker.is_alive() or not reports.empty():
+            try:
+                on_report(reports.get(timeout=0.2))
+            except queue.Empty:
+                continue
+    except BaseException:
+        stop.set()
+        worker.join(GRACE_S)
+        raise
+    if raised:
+        error = raised[0]
+        if isinstance(error, EbbtideError):
+            kind = type(error).__name__
+            raise dg.Failure(f"{kind}: {error}", allow_retries=isinstance(error, Transient)) from error
+        raise error
+    return outcome[0]
