@@ -66,7 +66,7 @@ def _last_good(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> dict[str,
     """Return up to which versions a check was judged good last."""
     for record in instance.event_log_storage.get_asset_check_execution_history(key, limit=LOOK_BACK):
         evaluation = record.evaluation
-        if evaluation and evaluation.passed and "judged" in evaluation.metadata:
+        if isinstance(evaluation, dg.AssetCheckEvaluation) and evaluation.passed and "judged" in evaluation.metadata:
             return dict(evaluation.metadata["judged"].value)
     return None
 

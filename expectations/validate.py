@@ -14,6 +14,7 @@ os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
 
 import great_expectations as gx
 from great_expectations.core.expectation_validation_result import ExpectationValidationResult
+from great_expectations.expectations.metadata_types import FailureSeverity
 
 from expectations.suite import Batch
 
@@ -93,7 +94,9 @@ def _finding(result: ExpectationValidationResult) -> Finding:
     config = result.expectation_config
     _refuse_raised(config.type, result.exception_info)
     found = result.result
-    return Finding(config.type, str(config.severity), found["observed_value"], found["details"]["sample"])
+    return Finding(
+        config.type, FailureSeverity(config.severity).value, found["observed_value"], found["details"]["sample"]
+    )
 
 
 def _refuse_raised(expectation: str, info: dict[str, Any] | None) -> None:

@@ -1,8 +1,31 @@
-"""Settings of all tests. A longer search: `pytest --hypothesis-profile=search tests/model`."""
+"""Settings of all tests, and Spark. A longer search: `pytest --hypothesis-profile=search tests/model`."""
 
+import os
+import warnings
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 quiet = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 settings.register_profile("fixed", derandomize=True, max_examples=60, **quiet)
 settings.register_profile("search", max_examples=5000, print_blob=True, **quiet)
 settings.load_profile("fixed")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:  # noqa: F821 - loaded when needed
+    """One Spark session for the whole test process."""
+    from ebbtide.streaming.session import build_session
+
+    os.environ["TZ"] = "Asia/Kathmandu"  # any zone but UTC: times must not depend on it
+    settings = {
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        "spark.driver.memory": "3g",
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        session = build_session("ebbtide-tests", settings)
+    yield session
+    session.stop()

@@ -1,0 +1,151 @@
+"""`dagster dev`, really started, and driven over GraphQL."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+PROJECT = HERE.parent.parent
+LOCATION = "tests"
+collect_ignore = ["project.py"]  # what Dagster loads, not a test
+TERMINAL = {"SUCCESS", "FAILURE", "CANCELED"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.launched)
+
+
+class Dagster:
+    """One running instance."""
+
+    def __init__(self, url: str, home: Path, process: subprocess.Popen) -> None:
+        self.url, self.home, self.process = url, home, process
+
+    def ask(self, query: str, **variables: Any) -> dict[str, Any]:
+        body = json.dumps({"query": query, "variables": variables}).encode()
+        request = urllib.request.Request(f"{self.url}/graphql", body, {"Content-Type": "application/json"})  # noqa: S310
+        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
+            found = json.load(answer)
+        assert "errors" not in found, found
+        return found["data"]
+
+    def launch(self, job: str, assets: list[str] | None = None, checks: list[tuple[str, str]] | None = None) -> str:
+        selector = self.selector(job)
+        if assets is not None:
+            selector["assetSelection"] = [{"path": [name]} for name in assets]
+        if checks is not None:
+            selector["assetCheckSelection"] = [{"assetKey": {"path": [a]}, "name": n} for a, n in checks]
+        launched = self.ask(
+            "mutation($p: ExecutionParams!) { launchRun(executionParams: $p) { __typename "
+            "... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }",
+            p={"selector": selector, "mode": "default", "runConfigData": {}},
+        )["launchRun"]
+        assert launched["__typename"] == "LaunchRunSuccess", launched
+        return launched["run"]["runId"]
+
+    def selector(self, job: str) -> dict[str, Any]:
+        return {"repositoryLocationName": LOCATION, "repositoryName": "__repository__", "jobName": job}
+
+    def status(self, run: str) -> str:
+        query = "query($r: ID!) { runOrError(runId: $r) { ... on Run { status } } }"
+        return self.ask(query, r=run)["runOrError"]["status"]
+
+    def end_of(self, run: str) -> str:
+        return self.until(lambda: (status := self.status(run)) in TERMINAL and status, f"run {run} ends")
+
+    def until(self, is_true: Callable[[], Any], what: str, seconds: float = 300) -> Any:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if found := is_true():
+                return found
+            time.sleep(0.3)
+        raise AssertionError(f"waited {seconds} s for this: {what}")
+
+    def events(self, run: str) -> list[dict[str, Any]]:
+        query = """query($r: ID!) { logsForRun(runId: $r, limit: 1000) { ... on EventConnection { events {
+            __typename ... on MessageEvent { message stepKey }
+            ... on ObservationEvent { assetKey { path } metadataEntries { label ... on IntMetadataEntry { intValue } } }
+            ... on ExecutionStepFailureEvent { error { message causes { message } } }
+            ... on AssetCheckEvaluationEvent { evaluation { checkName success severity
+                metadataEntries { label ... on TableMetadataEntry { table { records } } } } } } } } }"""
+        return self.ask(query, r=run)["logsForRun"]["events"]
+
+    def checks(self, run: str) -> dict[str, dict[str, Any]]:
+        found = [e["evaluation"] for e in self.events(run) if e["__typename"] == "AssetCheckEvaluationEvent"]
+        return {each["checkName"]: each for each in found}
+
+    def jvms(self) -> list[int]:
+        """The Java processes of this instance."""
+        found = []
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                name, fields = stat.read_text().rsplit(")", 1)
+            except OSError:
+                continue
+            if name.endswith("(java") and int(fields.split()[3]) == self.process.pid:
+                found.append(int(stat.parent.name))
+        return found
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the test location has its input and its tables."""
+    return tmp_path_factory.mktemp("launched")
+
+
+@pytest.fixture(scope="session")
+def dagster_dev(home: Path) -> Iterator[Dagster]:
+    instance = home / "dagster"
+    instance.mkdir()
+    shutil.copy(PROJECT / "dagster.yaml", instance)
+    workspace = home / "workspace.yaml"
+    place = {"relative_path": str(HERE / "project.py"), "location_name": LOCATION, "working_directory": str(PROJECT)}
+    workspace.write_text(json.dumps({"load_from": [{"python_file": place}]}))  # JSON is YAML
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "dagster", "dev", "-w", str(workspace), "-h", "127.0.0.1", "-p", str(port)]
+    environment = os.environ | {"DAGSTER_HOME": str(instance), "EBBTIDE_TEST_DIR": str(home)}
+    with (home / "dagster.log").open("w") as log:
+        process = subprocess.Popen(
+            command,
+            cwd=PROJECT,
+            env=environment,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - else it may be ignored
+        )
+        try:
+            running = Dagster(f"http://127.0.0.1:{port}", instance, process)
+            running.until(lambda: _answers(running), "dagster dev answers", 180)
+            yield running
+        finally:
+            os.killpg(process.pid, signal.SIGINT)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _answers(running: Dagster) -> bool:
+    try:
+        found = running.ask("{ repositoriesOrError { ... on RepositoryConnection { nodes { name } } } }")
+    except (urllib.error.URLError, OSError):
+        return False
+    return bool(found["repositoriesOrError"].get("nodes"))

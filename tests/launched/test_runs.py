@@ -1,0 +1,128 @@
+"""Runs in processes that Dagster really launched."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from pyspark.sql import functions as F
+from spark_support import change, write
+
+from ebbtide.errors import LeaseHeldError
+from ebbtide.store.delta import log
+from ebbtide.streaming.runner import run as run_pipeline
+from expectations.checks import CHECKS
+
+FILES = 12
+
+
+@pytest.fixture
+def spec(home, dagster_dev, monkeypatch):
+    """Give a pipeline of the test location by name."""
+    monkeypatch.setenv("EBBTIDE_TEST_DIR", str(home))
+    found = importlib.util.spec_from_file_location("launched_project", Path(__file__).with_name("project.py"))
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module.SPECS.__getitem__
+
+
+def rows(spark, home, name):
+    sink = spark.read.format("delta").load(str(home / "root" / name / "sink"))
+    return sorted((row["id"], row["v"]) for row in sink.collect())
+
+
+def test_run_succeeds_with_all_checks_passed(dagster_dev, home):
+    write(home / "in" / "sales", [change("+I", 1, "a", 1), change("+I", 2, "b", 2)], [change("-D", 1, "a", 3)])
+    run = dagster_dev.launch("sales_stream")
+    assert dagster_dev.end_of(run) == "SUCCESS", dagster_dev.events(run)
+    checks = dagster_dev.checks(run)
+    assert {name: check["success"] for name, check in checks.items()} == {check.name: True for check in CHECKS}
+    observed = [e for e in dagster_dev.events(run) if e["__typename"] == "ObservationEvent"]
+    numbers = {entry["label"]: entry.get("intValue") for entry in observed[0]["metadataEntries"]}
+    assert observed[0]["assetKey"]["path"] == ["sales"]
+    assert {"step": 1, "records": 2, "inserted": 2}.items() <= numbers.items()
+    dagster_dev.until(lambda: not dagster_dev.jvms(), "its JVM is gone", 30)
+
+
+def test_planted_disorder_and_overdue_entry_turn_checks_red_and_block_downstream(spark, dagster_dev, home, spec):
+    faulty = spec("faulty")
+    write(home / "in" / "faulty", [change("+I", n, "a", n) for n in (1, 2, 3)], [change("+U", 1, "b", 4)])
+    run_pipeline(spark, faulty, str(home / "root"))
+    root = home / "root" / "faulty"
+    old = "named_struct('step', 0L, 'part', 0L, 'position', 0L)"
+    spark.sql(f"UPDATE delta.`{root}/sink` SET v = 'z', _changed_by = {old} WHERE id = 2")  # noqa: S608
+    entry = spark.read.format("delta").load(f"{root}/state").where("_entry = 'row' AND id = 3")
+    fields = {"_stamp_ms": 0, "_tombstone": True, "_change": None, "_step": 99}
+    planted = entry.withColumns(
+        {name: F.lit(value).cast(entry.schema[name].dataType) for name, value in fields.items()}
+    )
+    planted.write.format("delta").mode("append").save(f"{root}/state")
+
+    run = dagster_dev.launch("faulty_and_report")
+    assert dagster_dev.end_of(run) == "FAILURE"
+    checks = dagster_dev.checks(run)
+    assert {name: (check["success"], check["severity"]) for name, check in checks.items() if not check["success"]} == {
+        "ordering": (False, "ERROR"),
+        "expiry": (False, "ERROR"),
+        "foreign_writes": (False, "ERROR"),
+    }
+    tables = {
+        entry["label"]: entry["table"]["records"]
+        for check in checks.values()
+        for entry in check["metadataEntries"]
+        if "table" in entry
+    }
+    [disordered] = tables["expect_changes_to_rise_per_key (critical)"]
+    assert '"id": "2"' in disordered
+    events = dagster_dev.events(run)
+    assert [e["stepKey"] for e in events if e["__typename"] == "ExecutionStepSkippedEvent"] == ["report_on_faulty"]
+    assert not [e for e in events if e["__typename"] == "MaterializationEvent" and e["stepKey"] == "report_on_faulty"]
+
+
+def test_terminated_run_leaves_nothing_and_the_next_runs_carry_on_in_turn(spark, dagster_dev, home, spec):
+    write(
+        home / "in" / "long", *[[change("+I", n * 10 + k, f"v{n}", n * 10 + k) for k in range(5)] for n in range(FILES)]
+    )
+    run = dagster_dev.launch("long_stream")
+
+    def observed():
+        return [e for e in dagster_dev.events(run) if e["__typename"] == "ObservationEvent"]
+
+    dagster_dev.until(observed, "the first step is reported")
+    dagster_dev.ask("mutation($r: String!) { terminateRun(runId: $r) { __typename } }", r=run)
+    assert dagster_dev.end_of(run) == "CANCELED"
+    dagster_dev.until(lambda: not dagster_dev.jvms(), "its JVM is gone", 60)
+    assert len(rows(spark, home, "long")) < FILES * 5
+    attempts = [e for e in dagster_dev.events(run) if e["__typename"] == "ExecutionStepRestartEvent"]
+    assert attempts == []
+
+    second, third = dagster_dev.launch("long_stream"), dagster_dev.launch("long_stream")
+    ledger = home / "root" / "long" / "ledger"
+    before = log.versions(str(ledger))[-1]
+    dagster_dev.until(lambda: log.versions(str(ledger))[-1] > before, "the second run holds the lease")
+    assert dagster_dev.status(third) == "QUEUED"
+    with pytest.raises(LeaseHeldError, match=r"Pipeline 'long' is being run by process \d+ on"):
+        run_pipeline(spark, spec("long"), str(home / "root"))
+    assert dagster_dev.status(second) == "STARTED"
+    assert dagster_dev.end_of(second) == "SUCCESS", dagster_dev.events(second)
+    assert rows(spark, home, "long") == [(n * 10 + k, f"v{n}") for n in range(FILES) for k in range(5)]
+    assert dagster_dev.end_of(third) == "SUCCESS", dagster_dev.events(third)
+    assert all(check["success"] for check in dagster_dev.checks(third).values())
+
+
+def test_schedule_ticks_and_launches_cleanup(dagster_dev):
+    name = "ticking_cleanup_schedule"
+    selector = {"repositoryLocationName": "tests", "repositoryName": "__repository__", "scheduleName": name}
+    start = "mutation($s: ScheduleSelector!) { startSchedule(scheduleSelector: $s) { __typename } }"
+    assert dagster_dev.ask(start, s=selector)["startSchedule"]["__typename"] == "ScheduleStateResult"
+    ticks = """query($s: ScheduleSelector!) { scheduleOrError(scheduleSelector: $s) { ... on Schedule {
+        scheduleState { id ticks(limit: 1) { status runIds } } } } }"""
+
+    def ticked():
+        state = dagster_dev.ask(ticks, s=selector)["scheduleOrError"]["scheduleState"]
+        return (
+            state["ticks"] and state["ticks"][0]["status"] == "SUCCESS" and (state["id"], state["ticks"][0]["runIds"])
+        )
+
+    state, [run, *_] = dagster_dev.until(ticked, "the schedule ticks")
+    dagster_dev.ask("mutation($i: String) { stopRunningSchedule(id: $i) { __typename } }", i=state)
+    assert dagster_dev.end_of(run) == "SUCCESS", dagster_dev.events(run)
