@@ -73,9 +73,9 @@ def test_planted_disorder_and_overdue_entry_turn_checks_red_and_block_downstream
     }
     [disordered] = tables["expect_changes_to_rise_per_key (critical)"]
     assert '"id": "2"' in disordered
-    events = dagster_dev.events(run)
-    assert [e["stepKey"] for e in events if e["__typename"] == "ExecutionStepSkippedEvent"] == ["report_on_faulty"]
-    assert not [e for e in events if e["__typename"] == "MaterializationEvent" and e["stepKey"] == "report_on_faulty"]
+    steps = {e["stepKey"] for e in dagster_dev.events(run) if "stepKey" in e}
+    assert "faulty_checks" in steps
+    assert "report_on_faulty" not in steps
 
 
 def test_terminated_run_leaves_nothing_and_the_next_runs_carry_on_in_turn(spark, dagster_dev, home, spec):
