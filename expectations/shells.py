@@ -17,6 +17,7 @@ from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
 from great_expectations.render import LegacyRendererType, RenderedStringTemplateContent
 from great_expectations.render.renderer.renderer import renderer
+from pyspark.sql import functions as F
 
 from ebbtide.rules import expiry, keys, ordering, quarantine, writes
 
@@ -42,7 +43,8 @@ class _Broken(TableMetricProvider):
     ) -> dict[str, Any]:
         frame, _, _ = execution_engine.get_compute_domain(metric_domain_kwargs, domain_type=MetricDomainTypes.TABLE)
         broken = cls.rule(frame, **{key: metric_value_kwargs[key] for key in cls.value_keys})
-        found = [json.loads(row) for row in broken.toJSON().take(SAMPLE_ROWS + 1)]  # one query where nothing is wrong
+        rows = broken.select(F.to_json(F.struct("*")).alias("row"))
+        found = [json.loads(row["row"]) for row in rows.take(SAMPLE_ROWS + 1)]  # one query where nothing is wrong
         return {"count": len(found) if len(found) <= SAMPLE_ROWS else broken.count(), "sample": found[:SAMPLE_ROWS]}
 
 

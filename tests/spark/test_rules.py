@@ -1,0 +1,148 @@
+"""Each rule on tables that keep it and on tables that break it, alone and through its expectation."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql import functions as F
+from spark_support import change, plain_spec, write
+
+from ebbtide.maintenance.compaction import compaction
+from ebbtide.rules.window import Window
+from ebbtide.streaming.runner import run, system_clock
+from ebbtide.streaming.spec import ChecksConfig
+from ebbtide.streaming.tables import Tables
+from expectations.checks import CHECKS
+from expectations.shells import ExpectKeysToBeUnique
+from expectations.suite import Batch, batches
+from expectations.validate import ExpectationRaisedError, validate
+
+BY_SEQ = {"sequence": ["seq"]}
+OLD = "named_struct('step', 0L, 'part', 0L, 'position', 0L)"
+STEPS = (
+    [change("+I", 1, "a", 1), change("+I", 2, "b", 2), change("+I", 3, "c", 3)],
+    [change("+U", 1, "d", 4), change("-D", 3, "c", 5)],
+)
+
+
+@pytest.fixture(scope="module")
+def made(spark, tmp_path_factory):
+    """Tables of a run by sequence; copied before they are broken."""
+    home = tmp_path_factory.mktemp("rules")
+    spec = plain_spec(write(home / "in", *STEPS), order=BY_SEQ, ttl="1d")
+    run(spark, spec, str(home / "root"))
+    return home, spec
+
+
+@pytest.fixture
+def tables(made, tmp_path):
+    home, spec = made
+    shutil.copytree(home / "root", tmp_path / "root")
+    return Tables.under(str(tmp_path / "root"), spec)
+
+
+def judge(spark, tables, check, clock_ms=None, judged=None):
+    """What each expectation of a check found."""
+    window = Window.after(tables, judged)
+    found = batches(spark, tables, check, window, clock_ms or system_clock())
+    verdict = validate(check, found, Path(tables.root).parent.parent / "docs", keep=2)
+    return {(f.expectation, f.severity): f.broken for f in verdict.findings}
+
+
+def test_right_tables_pass_every_check(spark, tables):
+    found = {check.name: judge(spark, tables, check.name) for check in CHECKS}
+    assert {name: sum(broken.values()) for name, broken in found.items()} == dict.fromkeys(found, 0)
+    assert [len(broken) for broken in found.values()] == [2, 3, 1, 1, 1]
+
+
+def test_arrival_mode_passes_ordering_before_and_after_compaction(spark, tmp_path):
+    lines = [change("+I", 1, "a", 1), change("+I", 1, "b", 2), change("-D", 1, "b", 2).replace('"n": 2', '"n": 3')]
+    spec = plain_spec(write(tmp_path / "in", lines[:2], lines[2:]), ttl="1d")
+    root = str(tmp_path / "root")
+    run(spark, spec, root)
+    assert set(judge(spark, Tables.under(root, spec), "ordering").values()) == {0}
+    compaction(spark, spec, root)
+    assert set(judge(spark, Tables.under(root, spec), "ordering").values()) == {0}
+
+
+def test_row_with_an_older_cause_breaks_ordering(spark, tables):
+    spark.sql(f"UPDATE delta.`{tables.sink.path}` SET _changed_by = {OLD} WHERE id = 2")
+    found = judge(spark, tables, "ordering")
+    assert found == {
+        ("expect_changes_to_rise_per_key", "critical"): 1,
+        ("expect_sink_to_show_decisions", "critical"): 1,
+    }
+
+
+@pytest.mark.parametrize(
+    "statement", ["DELETE FROM {sink} WHERE id = 2", "UPDATE {sink} SET v = 'x', _changed_by.step = 9 WHERE id = 1"]
+)
+def test_sink_that_does_not_show_the_decision_breaks_ordering(spark, tables, statement):
+    spark.sql(statement.format(sink=f"delta.`{tables.sink.path}`"))
+    found = judge(spark, tables, "ordering")
+    assert found[("expect_sink_to_show_decisions", "critical")] == 1
+
+
+def test_what_was_judged_good_is_not_judged_again_and_what_was_not_is(spark, tables):
+    good = Window.after(tables).until
+    spark.sql(f"UPDATE delta.`{tables.sink.path}` SET _changed_by = {OLD} WHERE id = 2")
+    assert sum(judge(spark, tables, "ordering", judged=good).values()) == 2
+    bad = Window.after(tables).until
+    assert sum(judge(spark, tables, "ordering", judged=bad).values()) == 0
+    assert sum(judge(spark, tables, "ordering", judged=bad | {"incarnation": "another"}).values()) == 2
+
+
+def test_entry_past_its_time_warns_within_the_grace_and_then_is_an_error(spark, tables):
+    for hours, late, warned, left in [(23, 0, 0, 0), (24.5, 0, 1, 0), (26, 1, 1, 0), (24 * 9, 1, 1, 1)]:
+        found = judge(spark, tables, "expiry", clock_ms=system_clock() + int(hours * 3_600_000))
+        assert found == {
+            ("expect_entries_to_expire", "critical"): late,
+            ("expect_entries_to_expire", "warning"): warned,
+            ("expect_expired_entries_to_be_deleted", "warning"): left,
+        }, hours
+
+
+def test_key_with_two_rows_breaks_unique_key_and_is_a_foreign_write(spark, tables):
+    rows = spark.read.format("delta").load(tables.sink.path).where("id = 2")
+    rows.write.format("delta").mode("append").save(tables.sink.path)
+    assert judge(spark, tables, "unique_key") == {("expect_keys_to_be_unique", "critical"): 1}
+    assert judge(spark, tables, "foreign_writes") == {("expect_commits_to_be_ours", "critical"): 1}
+
+
+def test_joining_files_is_no_foreign_write_and_a_change_of_the_state_is(spark, tables):
+    spark.sql(f"OPTIMIZE delta.`{tables.sink.path}`")
+    assert judge(spark, tables, "foreign_writes") == {("expect_commits_to_be_ours", "critical"): 0}
+    spark.sql(f"DELETE FROM delta.`{tables.state.path}` WHERE id = 1")
+    assert judge(spark, tables, "foreign_writes") == {("expect_commits_to_be_ours", "critical"): 1}
+
+
+def test_share_of_bad_records_is_judged_over_all_steps_and_expiry_needs_a_ttl(spark, tmp_path):
+    spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1), change("+I", 2, "b", 2), "not JSON"]))
+    run(spark, spec, str(tmp_path / "root"))
+    for rate, broken in [(0.25, 1), (0.5, 0)]:
+        allowing = spec.model_copy(update={"checks": ChecksConfig(max_quarantine_rate=rate)})
+        tables = Tables.under(str(tmp_path / "root"), allowing)
+        assert list(judge(spark, tables, "quarantine_rate").values()) == [broken]
+    assert judge(spark, tables, "expiry") == {}
+
+
+def test_expectation_that_raises_is_an_error_and_no_verdict(spark, tmp_path):
+    batch = Batch(spark.range(3), [ExpectKeysToBeUnique(key=["no_such_column"])])
+    with pytest.raises(ExpectationRaisedError, match="expect_keys_to_be_unique could not be evaluated"):
+        validate("unique_key", [batch], tmp_path, keep=2)
+
+
+def test_sample_is_bounded_and_old_data_docs_are_deleted(spark, tmp_path):
+    twice = spark.range(50).union(spark.range(50))
+    for _ in range(3):
+        verdict = validate("unique_key", [Batch(twice, [ExpectKeysToBeUnique(key=["id"])])], tmp_path, keep=2)
+    [finding] = verdict.findings
+    assert (finding.broken, len(finding.sample)) == (50, 20)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["000002", "000003"]
+    assert "unique_key_0" in verdict.docs.read_text()
+
+
+def test_null_in_a_key_breaks_unique_key(spark, tmp_path):
+    rows = spark.range(2).withColumn("id", F.when(F.col("id") > 0, F.col("id")))
+    verdict = validate("unique_key", [Batch(rows, [ExpectKeysToBeUnique(key=["id"])])], tmp_path, keep=1)
+    assert [finding.broken for finding in verdict.findings] == [1]
