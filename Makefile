@@ -16,7 +16,7 @@ demo: java $(UV_HERE) ## Run the shop pipelines over the shipped capture and com
 	@$(RUN) python data/shop/demo.py
 
 test: java lint ## Run linters, type checks and all tests
-	$(RUN) pytest -q
+	$(RUN) pytest -q -n 2 --dist loadgroup
 
 lint: $(UV_HERE) ## Run linters and type checks only
 	$(RUN) ruff check

@@ -1,5 +1,6 @@
 """`dagster dev`, really started, and driven over GraphQL."""
 
+import importlib.util
 import json
 import os
 import shutil
@@ -15,6 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from spark_support import change, write
+
+from ebbtide import UpsertPipeline
 
 HERE = Path(__file__).parent
 PROJECT = HERE.parent.parent
@@ -27,6 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.launched)
+            item.add_marker(pytest.mark.xdist_group("launched"))
 
 
 class Dagster:
@@ -107,6 +112,16 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("launched")
 
 
+@pytest.fixture
+def spec(home: Path, dagster_dev: Dagster, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], UpsertPipeline]:
+    """Give a pipeline of the test location by name."""
+    monkeypatch.setenv("EBBTIDE_TEST_DIR", str(home))
+    found = importlib.util.spec_from_file_location("launched_project", HERE / "project.py")
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module.SPECS.__getitem__
+
+
 @pytest.fixture(scope="session")
 def dagster_dev(home: Path) -> Iterator[Dagster]:
     instance = home / "dagster"
@@ -141,6 +156,15 @@ def dagster_dev(home: Path) -> Iterator[Dagster]:
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+@pytest.fixture(scope="session")
+def sales_run(dagster_dev: Dagster, home: Path) -> str:
+    """A run of a small pipeline that succeeded."""
+    write(home / "in" / "sales", [change("+I", 1, "a", 1), change("+I", 2, "b", 2)], [change("-D", 1, "a", 3)])
+    run = dagster_dev.launch("sales_stream")
+    assert dagster_dev.end_of(run) == "SUCCESS", dagster_dev.events(run)
+    return run
 
 
 def _answers(running: Dagster) -> bool:

@@ -34,15 +34,14 @@ SPECS = {
     name: spec(name, **more)
     for name, more in {
         "sales": {},
-        "faulty": {},
         "long": {},
         "ticking": {"schedules": {"stream": None, "cleanup": "* * * * *", "compaction": None}},
     }.items()
 }
 
 
-@dg.asset(deps=["faulty"])
-def report_on_faulty() -> None:
+@dg.asset(deps=["sales"])
+def report_on_sales() -> None:
     """Read the sink, were it right."""
 
 
@@ -54,10 +53,8 @@ def defs() -> dg.Definitions:
         "storage": StorageResource(root=str(HOME / "root"), data_docs=str(HOME / "docs")),
         "clock": ClockResource(),
     }
-    job = dg.define_asset_job(
-        "faulty_and_report", dg.AssetSelection.assets("faulty_state", "faulty", "report_on_faulty")
-    )
+    job = dg.define_asset_job("sales_and_report", dg.AssetSelection.assets("sales_state", "sales", "report_on_sales"))
     return dg.Definitions.merge(
         *map(pipeline_definitions, SPECS.values()),
-        dg.Definitions(assets=[report_on_faulty], jobs=[job], resources=resources, executor=dg.in_process_executor),
+        dg.Definitions(assets=[report_on_sales], jobs=[job], resources=resources, executor=dg.in_process_executor),
     )

@@ -1,0 +1,52 @@
+"""What a person sees: the graph, the checks, a plot, in a real browser."""
+
+import os
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page, expect, sync_playwright
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+QUIET = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+QUIET += "--disable-component-update --disable-sync"
+WAIT_MS = 60_000
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    browser = next((path for path in map(shutil.which, NAMES) if path), None)
+    if browser is None and "EBBTIDE_NO_BROWSER" in os.environ:
+        pytest.skip("EBBTIDE_NO_BROWSER is set")
+    assert browser, (
+        f"No browser on PATH; got none of {NAMES}. Install chromium, or set EBBTIDE_NO_BROWSER=1 to go without."
+    )
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=browser, args=QUIET.split())
+        opened = started.new_page(viewport={"width": 1400, "height": 900})
+        opened.set_default_timeout(WAIT_MS)
+        yield opened
+        started.close()
+
+
+def test_graph_shows_source_state_and_sink(dagster_dev, sales_run, page):
+    page.goto(f"{dagster_dev.url}/locations/tests/asset-groups/tests")
+    for name in ("sales_state", "long_state", "ticking"):
+        expect(page.get_by_text(name, exact=True).first).to_be_visible(timeout=WAIT_MS)
+    expect(page.get_by_text("5 / 5 Passed").first).to_be_visible(timeout=WAIT_MS)
+
+
+def test_checks_tab_shows_each_verdict_and_plots_broken_rows(dagster_dev, sales_run, page):
+    page.goto(f"{dagster_dev.url}/assets/sales?view=checks")
+    for name in ("expiry", "foreign_writes", "ordering", "quarantine_rate", "unique_key"):
+        expect(page.get_by_text(name, exact=True).first).to_be_visible(timeout=WAIT_MS)
+    page.get_by_text("ordering", exact=True).first.click()
+    expect(page.get_by_text("Passed", exact=True).first).to_be_visible(timeout=WAIT_MS)
+    expect(page.get_by_text("Plots", exact=True).first).to_be_visible(timeout=WAIT_MS)
+    expect(page.locator("canvas").first).to_be_visible(timeout=WAIT_MS)
+
+
+def test_overview_shows_rows_columns_and_freshness(dagster_dev, sales_run, page):
+    page.goto(f"{dagster_dev.url}/assets/sales")
+    for text in ("Row count", "Freshness policy", "Column name"):
+        expect(page.get_by_text(text, exact=True).first).to_be_visible(timeout=WAIT_MS)
