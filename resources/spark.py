@@ -41,9 +41,11 @@ class SparkResource(dg.ConfigurableResource["SparkResource"]):
             return
         for query in self._session.streams.active:
             query.stop()
-        gateway = self._session.sparkContext._gateway  # noqa: SLF001 - the JVM outlives `stop`, and has no other handle
+        spark = type(self._session.sparkContext)
+        gateway = spark._gateway  # the JVM outlives `stop`, and PySpark gives no other handle
         self._session.stop()
         self._session = None
+        spark._gateway = spark._jvm = None  # a later run in this process starts a JVM of its own
         gateway.shutdown()
         gateway.proc.stdin.close()  # the JVM ends when its standard input does
         gateway.proc.wait(timeout=60)
