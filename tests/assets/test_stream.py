@@ -71,7 +71,6 @@ def test_slow_steps_are_observed_one_by_one(tmp_path, monkeypatch):
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 def test_refresh_from_the_launchpad_rebuilds_and_checks_pass(spark, tmp_path):
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]), order={"sequence": ["seq"]})
     definitions = pipeline_definitions(spec)

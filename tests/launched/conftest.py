@@ -27,11 +27,8 @@ collect_ignore = ["project.py"]  # what Dagster loads, not a test
 TERMINAL = {"SUCCESS", "FAILURE", "CANCELED"}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.launched)
-            item.add_marker(pytest.mark.xdist_group("launched"))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    item.add_marker(pytest.mark.launched)
 
 
 class Dagster:
