@@ -305,7 +305,7 @@ def _parse(text: str | bytes) -> Json:
     """Parse quickly; floats become floats. What the quick parser refuses, the exact one judges."""
     try:
         value = from_json(text, allow_inf_nan=False, cache_strings="keys")
-    except ValueError:
+    except (ValueError, TypeError):  # a lone surrogate is a TypeError
         return _parse_exactly(text)
     return value if isinstance(value, dict) else _parse_exactly(text)
 

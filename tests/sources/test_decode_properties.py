@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support import envelope, plain, record, spec
 
@@ -122,6 +122,7 @@ def test_record_with_damaged_bytes_stops_nothing(form, mode, data):
     lands_or_is_set_apart(form, mode, line[:start] + data.draw(st.binary(max_size=4)).replace(b"\n", b"") + line[end:])
 
 
+@example("\ud800")
 @given(st.recursive(TEXTS, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXTS, inner, max_size=2)))
 def test_kafka_record_of_any_fields_stops_nothing(value):
     fields = {"topic": "t", "partition": 0, "offset": 1, "key": None, "value": None}

@@ -14,8 +14,8 @@ from ebbtide.streaming.session import build_session
 from ebbtide.streaming.step import Stepper
 
 PLACES = {
-    "before the decision": (StateTable, "append", "before"),
-    "after the decision": (StateTable, "append", "after"),
+    "before the decision": (StateTable, "commit", "before"),
+    "after the decision": (StateTable, "commit", "after"),
     "after the sink": (SinkTable, "take", "after"),
     "before the quarantine": (Stepper, "_quarantine", "before"),
     "after the quarantine": (Stepper, "_quarantine", "after"),
