@@ -92,6 +92,7 @@ def test_compaction_keeps_the_newest_version_of_each_live_entry(spark, tmp_path)
     assert [row["v"] for row in sink(spark, tmp_path, spec)] == ["d"]
 
 
+@pytest.mark.grid
 def test_compaction_keeps_arrival_histories_and_the_files_read(spark, tmp_path):
     steps = [
         [change("+I", 1, "a", 1)],
