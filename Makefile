@@ -1,7 +1,7 @@
 # Needs make, Python 3.11 or newer, and Java 17 or newer; the rest is fetched on first use.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint ui grid bench java
+.PHONY: help demo test lint ui grid model bench java
 
 # uv from PATH if it runs, else one of our own in .tools, installed when first needed.
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .tools/bin/uv)
@@ -36,6 +36,9 @@ ui: java $(UV_HERE) ## Start Dagster on http://127.0.0.1:3000 (another port: mak
 
 grid: java $(UV_HERE) ## Run the long tests, those marked grid
 	$(RUN) pytest -q -m grid
+
+model: $(UV_HERE) ## Walk states beside their reference, at length
+	$(RUN) pytest -q -m model
 
 bench: java $(UV_HERE) ## Measure against a plain MERGE
 	$(RUN) python benchmarks/naive_merge.py

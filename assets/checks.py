@@ -7,7 +7,7 @@ import dagster as dg
 
 from assets.stream import pool
 from assets.supervise import supervised
-from ebbtide import UpsertPipeline
+from ebbtide import Pipeline
 from expectations.checks import CHECKS
 from resources.clock import ClockResource
 from resources.spark import SparkResource
@@ -17,7 +17,7 @@ LOOK_BACK = 100
 """Evaluations among which the last good one is looked for; without one, everything is judged again."""
 
 
-def sink_checks(spec: UpsertPipeline) -> dg.AssetChecksDefinition:
+def sink_checks(spec: Pipeline) -> dg.AssetChecksDefinition:
     """Make the checks of a pipeline. They judge what came since each was last passed, so red stays red."""
 
     @dg.multi_asset_check(
@@ -34,13 +34,13 @@ def sink_checks(spec: UpsertPipeline) -> dg.AssetChecksDefinition:
     ) -> Iterator[dg.AssetCheckResult]:
         blocking = {check.name for check in CHECKS if check.blocking}
         for key in sorted(context.selected_asset_check_keys, key=lambda each: (each.name in blocking, each.name)):
-            yield supervised(lambda report, stop, key=key: _judge(spec, key, context, spark, storage, clock), _ignore)
+            yield supervised(lambda report, stop, key=key: _judge(spec, key, context, spark, storage, clock))
 
     return checks
 
 
 def _judge(
-    spec: UpsertPipeline,
+    spec: Pipeline,
     key: dg.AssetCheckKey,
     context: dg.AssetCheckExecutionContext,
     spark: SparkResource,
@@ -69,7 +69,3 @@ def _last_good(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> dict[str,
         if isinstance(evaluation, dg.AssetCheckEvaluation) and evaluation.passed and "judged" in evaluation.metadata:
             return dict(evaluation.metadata["judged"].value)
     return None
-
-
-def _ignore(report: None) -> None:
-    """Checks report nothing on the way."""

@@ -8,7 +8,7 @@ import dagster as dg
 from assets.metadata import state_key
 from assets.stream import pool
 from assets.supervise import supervised
-from ebbtide import UpsertPipeline
+from ebbtide import Pipeline
 from resources.spark import SparkResource
 from resources.storage import StorageResource
 
@@ -18,7 +18,7 @@ MAINTENANCE = {
 }
 
 
-def stream_job(spec: UpsertPipeline) -> Any:
+def stream_job(spec: Pipeline) -> Any:
     """Make the job that brings the sink up to date and judges it."""
     keys = [state_key(spec), dg.AssetKey(spec.name)]
     selection = dg.AssetSelection.assets(*keys) | dg.AssetSelection.checks_for_assets(*keys)
@@ -26,16 +26,14 @@ def stream_job(spec: UpsertPipeline) -> Any:
     return dg.define_asset_job(f"{spec.name}_stream", selection, description=description)
 
 
-def maintenance_job(spec: UpsertPipeline, kind: str) -> dg.JobDefinition:
+def maintenance_job(spec: Pipeline, kind: str) -> dg.JobDefinition:
     """Make one of the maintenance jobs; its report is an observation of the state."""
 
     @dg.op(name=f"{spec.name}_{kind}_state", pool=pool(spec), out=dg.Out(dg.Nothing), description=MAINTENANCE[kind])
-    def maintain(context: dg.OpExecutionContext, spark: SparkResource, storage: StorageResource) -> None:
-        from ebbtide.maintenance.cleanup import cleanup
-        from ebbtide.maintenance.compaction import compaction
+    def keep(context: dg.OpExecutionContext, spark: SparkResource, storage: StorageResource) -> None:
+        from ebbtide.maintenance.job import maintain
 
-        work = {"cleanup": cleanup, "compaction": compaction}[kind]
-        report = supervised(lambda say, stop: work(spark.session, spec, storage.root), _ignore)
+        report = supervised(lambda say, stop: maintain(spark.session, spec, storage.root, kind))
         context.log.info(report.text())
         numbers = {name: value for name, value in report.as_dict().items() if isinstance(value, int)}
         oldest = {} if report.oldest_ms is None else {"oldest": dg.MetadataValue.timestamp(report.oldest_ms / 1000)}
@@ -44,12 +42,12 @@ def maintenance_job(spec: UpsertPipeline, kind: str) -> dg.JobDefinition:
 
     @dg.job(name=f"{spec.name}_{kind}", description=MAINTENANCE[kind])
     def job() -> None:
-        maintain()
+        keep()
 
     return job
 
 
-def schedules(spec: UpsertPipeline, jobs: dict[str, Any]) -> Iterator[dg.ScheduleDefinition]:
+def schedules(spec: Pipeline, jobs: dict[str, Any]) -> Iterator[dg.ScheduleDefinition]:
     """Make a schedule for each job that the spec gives a time to; switched off at first.
 
     Args:
@@ -60,7 +58,3 @@ def schedules(spec: UpsertPipeline, jobs: dict[str, Any]) -> Iterator[dg.Schedul
         cron = getattr(spec.schedules, kind)
         if cron is not None:
             yield dg.ScheduleDefinition(name=f"{spec.name}_{kind}_schedule", job=job, cron_schedule=cron)
-
-
-def _ignore(report: None) -> None:
-    """Maintenance reports at its end."""

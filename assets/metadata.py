@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import dagster as dg
 
-from ebbtide import UpsertPipeline
-from ebbtide.streaming.spec import SequenceOrder
+from ebbtide import Pipeline
 
 
-def source_key(spec: UpsertPipeline) -> dg.AssetKey:
+def source_key(spec: Pipeline) -> dg.AssetKey:
     """Name what a pipeline reads: its topic, else its table, else its folder."""
     source = spec.source
     return dg.AssetKey(["source", source.topic or source.table or source.path.rstrip("/").rpartition("/")[2]])
 
 
-def state_key(spec: UpsertPipeline) -> dg.AssetKey:
+def state_key(spec: Pipeline) -> dg.AssetKey:
     """Name a pipeline's state."""
     return dg.AssetKey(f"{spec.name}_state")
 
 
-def asset_specs(spec: UpsertPipeline) -> list[dg.AssetSpec]:
+def asset_specs(spec: Pipeline) -> list[dg.AssetSpec]:
     """Describe a pipeline's state and its sink."""
-    order = f"by `{spec.order.sequence[0]}`" if isinstance(spec.order, SequenceOrder) else "in order of arrival"
-    what = f"Key: {', '.join(f'`{k}`' for k in spec.key)}. Changes apply {order}."
-    ttl = f"Time to live {spec.ttl.ttl}." if spec.ttl else "Kept for ever."
+    order = f"by `{spec.sequence}`" if spec.sequence else "in order of arrival"
+    what = f"Key: {', '.join(f'`{k}`' for k in spec.sink_key)}. Changes apply {order}."
+    ttls = [f"{'' if state is None else f'`{state}`: '}{ttl.ttl}" for state, ttl in spec.operator.ttls.items()]
+    ttl = f"Time to live {', '.join(ttls)}." if ttls else "Kept for ever."
     common = {"group_name": spec.group, "owners": spec.owners, "kinds": {"spark", "deltalake"}}
     state = dg.AssetSpec(
         state_key(spec),
@@ -49,22 +49,22 @@ def asset_specs(spec: UpsertPipeline) -> list[dg.AssetSpec]:
     return [state, sink]
 
 
-def column_schema(spec: UpsertPipeline) -> dg.TableSchema:
+def column_schema(spec: Pipeline) -> dg.TableSchema:
     """Return the sink's columns."""
-    table = spec.table
+    table = spec.sink_table
     return dg.TableSchema(
         [
             dg.TableColumn(
                 field.name,
                 str(field.type),
                 description=table.comments.get(field.name),
-                constraints=dg.TableColumnConstraints(nullable=field.nullable, unique=spec.key == [field.name]),
+                constraints=dg.TableColumnConstraints(nullable=field.nullable, unique=spec.sink_key == [field.name]),
             )
             for field in table.columns
         ]
     )
 
 
-def _lineage(spec: UpsertPipeline, upstream: dg.AssetKey) -> dict[str, dg.TableColumnLineage]:
-    deps = {name: [dg.TableColumnDep(upstream, name)] for name in spec.table.columns.names}
-    return {"dagster/column_lineage": dg.TableColumnLineage(deps)}
+def _lineage(spec: Pipeline, upstream: dg.AssetKey) -> dict[str, dg.TableColumnLineage]:
+    names = [name for name in spec.sink_table.columns.names if name in spec.table.columns.names]
+    return {"dagster/column_lineage": dg.TableColumnLineage({n: [dg.TableColumnDep(upstream, n)] for n in names})}

@@ -7,10 +7,10 @@ import dagster as dg
 from assets.checks import sink_checks
 from assets.jobs import MAINTENANCE, maintenance_job, schedules, stream_job
 from assets.stream import stream_assets
-from ebbtide import UpsertPipeline
+from ebbtide import Pipeline
 
 
-def pipeline_definitions(spec: UpsertPipeline) -> dg.Definitions:
+def pipeline_definitions(spec: Pipeline) -> dg.Definitions:
     """Make a pipeline's assets, checks, jobs and schedules.
 
     Args:

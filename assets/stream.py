@@ -10,7 +10,7 @@ from pydantic import Field
 
 from assets.metadata import asset_specs, state_key
 from assets.supervise import supervised
-from ebbtide import RunSummary, StepProgress, UpsertPipeline
+from ebbtide import Pipeline, RunSummary, StepProgress
 from resources.clock import ClockResource
 from resources.spark import SparkResource
 from resources.storage import StorageResource
@@ -27,12 +27,12 @@ class StreamConfig(dg.Config):
     )
 
 
-def pool(spec: UpsertPipeline) -> str:
+def pool(spec: Pipeline) -> str:
     """Name the pool that a pipeline's stream and maintenance take turns in."""
     return f"checkpoint_{spec.name}"
 
 
-def stream_assets(spec: UpsertPipeline) -> dg.AssetsDefinition:
+def stream_assets(spec: Pipeline) -> dg.AssetsDefinition:
     """Make the assets of a pipeline."""
 
     @dg.multi_asset(name=f"{spec.name}_reconcile", specs=asset_specs(spec), pool=pool(spec))
@@ -68,7 +68,7 @@ class Observer:
         spec: The pipeline.
     """
 
-    def __init__(self, context: dg.AssetExecutionContext, spec: UpsertPipeline) -> None:
+    def __init__(self, context: dg.AssetExecutionContext, spec: Pipeline) -> None:
         self._context, self._spec = context, spec
         self._waiting: list[StepProgress] = []
         self._last = float("-inf")
@@ -106,7 +106,7 @@ class Observer:
 
 
 def _results(
-    spec: UpsertPipeline, summary: RunSummary, rows: int, storage: StorageResource
+    spec: Pipeline, summary: RunSummary, rows: int, storage: StorageResource
 ) -> Iterator[dg.MaterializeResult[Any]]:
     from ebbtide.streaming.status import status_of
 

@@ -18,8 +18,12 @@ GRACE_S = 30
 a step cut off is finished, or made anew, by the next run."""
 
 
+def ignore(report: object) -> None:
+    """Leave reports be: what works without any."""
+
+
 def supervised(
-    work: Callable[[Callable[[Report], None], threading.Event], Result], on_report: Callable[[Report], None]
+    work: Callable[[Callable[[Report], None], threading.Event], Result], on_report: Callable[[Report], None] = ignore
 ) -> Result:
     """Do work on a thread of its own while this one only waits: an interrupt never cuts a call into the JVM in two.
 

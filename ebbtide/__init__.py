@@ -8,31 +8,74 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ebbtide.model.changelog import RowKind
-    from ebbtide.model.ttl import StateTtlConfig, StateVisibility, TimeCharacteristic, UpdateType
+    from ebbtide.model.state.function import (
+        Change,
+        FunctionContext,
+        ListStateDescriptor,
+        MapStateDescriptor,
+        StatefulFunction,
+        ValueStateDescriptor,
+    )
+    from ebbtide.model.ttl import (
+        CleanupConfig,
+        CompactionFilter,
+        ExpiryClock,
+        IncrementalCleanup,
+        StateTtlConfig,
+        StateVisibility,
+        TimeCharacteristic,
+        UpdateType,
+    )
     from ebbtide.streaming.progress import RunSummary, StepProgress
-    from ebbtide.streaming.spec import UpsertPipeline
+    from ebbtide.streaming.spec import Pipeline
+    from ebbtide.streaming.stateful import StatefulPipeline
+    from ebbtide.streaming.upsert import UpsertPipeline
 
 _HOMES = {
+    "Change": "model.state.function",
+    "CleanupConfig": "model.ttl",
+    "CompactionFilter": "model.ttl",
+    "ExpiryClock": "model.ttl",
+    "FunctionContext": "model.state.function",
+    "IncrementalCleanup": "model.ttl",
+    "ListStateDescriptor": "model.state.function",
+    "MapStateDescriptor": "model.state.function",
+    "Pipeline": "streaming.spec",
     "RowKind": "model.changelog",
     "RunSummary": "streaming.progress",
     "StateTtlConfig": "model.ttl",
     "StateVisibility": "model.ttl",
+    "StatefulFunction": "model.state.function",
+    "StatefulPipeline": "streaming.stateful",
     "StepProgress": "streaming.progress",
     "TimeCharacteristic": "model.ttl",
     "UpdateType": "model.ttl",
-    "UpsertPipeline": "streaming.spec",
+    "UpsertPipeline": "streaming.upsert",
+    "ValueStateDescriptor": "model.state.function",
 }
 """Where each public name lives; loaded when first asked for, since each of Spark's workers imports this package."""
 
 __all__ = [
+    "Change",
+    "CleanupConfig",
+    "CompactionFilter",
+    "ExpiryClock",
+    "FunctionContext",
+    "IncrementalCleanup",
+    "ListStateDescriptor",
+    "MapStateDescriptor",
+    "Pipeline",
     "RowKind",
     "RunSummary",
     "StateTtlConfig",
     "StateVisibility",
+    "StatefulFunction",
+    "StatefulPipeline",
     "StepProgress",
     "TimeCharacteristic",
     "UpdateType",
     "UpsertPipeline",
+    "ValueStateDescriptor",
 ]
 
 

@@ -18,15 +18,16 @@ import click
 from pyspark.errors import PySparkException
 
 from ebbtide.errors import ConfigError, EbbtideError
+from ebbtide.streaming.load import load
 from ebbtide.streaming.progress import RunSummary, StepProgress
-from ebbtide.streaming.spec import UpsertPipeline
+from ebbtide.streaming.spec import Pipeline
 from ebbtide.streaming.status import Status, status_of
 
 ROOT = ".ebbtide"
 FAILED, USAGE = 1, 2
 
 
-def _specs(locations: tuple[str, ...]) -> list[UpsertPipeline]:
+def _specs(locations: tuple[str, ...]) -> list[Pipeline]:
     """Load the specs named; a folder without a defs.yaml of its own stands for those in its folders."""
     specs = []
     for location in locations:
@@ -36,7 +37,7 @@ def _specs(locations: tuple[str, ...]) -> list[UpsertPipeline]:
             if path.is_dir() and not (path / "defs.yaml").exists()
             else []
         )
-        specs += [UpsertPipeline.load(p) for p in inner or [path]]
+        specs += [load(p) for p in inner or [path]]
     return specs
 
 
@@ -99,7 +100,7 @@ def status(specs: tuple[str, ...], root: str, as_json: bool) -> None:
             _print(status_of(spec, root), as_json, Status.text)
 
 
-def _loaded(locations: tuple[str, ...]) -> list[UpsertPipeline]:
+def _loaded(locations: tuple[str, ...]) -> list[Pipeline]:
     with _reported():
         return _specs(locations)
 

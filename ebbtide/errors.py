@@ -74,6 +74,10 @@ class QuarantineThresholdError(Terminal):
     """Raised when a step holds more bad records than the spec allows, before anything is committed."""
 
 
+class StatefulFunctionError(Terminal):
+    """Raised when a user's stateful function fails, or yields what does not fit its output; nothing is committed."""
+
+
 class LeaseHeldError(Transient):
     """Raised when another run holds the pipeline's lease."""
 

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.model.changelog import TRUNCATE, RowKind
+from ebbtide.model.durations import to_ms
 from ebbtide.model.entries import DELETE, SINK_STEP, Step, order_struct
 from ebbtide.model.operators.moves import key_texts
 from ebbtide.model.positions import Positions
-from ebbtide.model.ttl import to_ms
 from ebbtide.sources.decode import TOMBSTONE
 from ebbtide.sources.records import RECORDS
-from ebbtide.streaming.spec import UpsertPipeline
+from ebbtide.streaming.spec import Pipeline
 
 KINDS = pa.array(list(map(str, RowKind)))
 Row = dict[str, Any]
@@ -33,6 +33,7 @@ class MemoryPipeline:
         spec: The pipeline; its source is not read.
 
     Example:
+        >>> from ebbtide import UpsertPipeline
         >>> spec = UpsertPipeline(name="t", source={"path": "in", "records": "value"}, format={"type": "plain"},
         ...                       schema="id BIGINT", key=["id"], order="arrival")
         >>> pipeline = MemoryPipeline(spec)
@@ -41,7 +42,7 @@ class MemoryPipeline:
         ([{'id': 1}], 1)
     """
 
-    def __init__(self, spec: UpsertPipeline) -> None:
+    def __init__(self, spec: Pipeline) -> None:
         self.spec = spec
         self.state = spec.operator.schema.empty_table()
         self.sink: dict[str, Row] = {}
@@ -89,7 +90,7 @@ class MemoryPipeline:
 
     def rows(self) -> list[Row]:
         """The sink's rows, the user's columns only, in order of key."""
-        names, key = self.spec.table.columns.names, self.spec.key
+        names, key = self.spec.sink_table.columns.names, self.spec.sink_key
         rows = sorted(self.sink.values(), key=lambda row: [row[name] for name in key])
         return [{name: row[name] for name in names} for row in rows]
 
@@ -125,7 +126,7 @@ class MemoryPipeline:
 
     def _entries_of(self, changes: pa.Table) -> pa.Table:
         """Return the stored entries, at least those of the keys of `changes`; where live ones expire, the sink's rows too."""
-        if not (self.spec.ttl and self.spec.ttl.expire_live and self.sink):
+        if not (self.spec.expires_live and self.sink):
             return self.state
         rows = {"_step": SINK_STEP, "_stamp_ms": 0, "_base": -1}
         return pa.concat_tables(
@@ -136,9 +137,13 @@ class MemoryPipeline:
         self.metrics.update(result.metrics)
         self.state = pa.concat_tables([self.state, result.entries])
         shown = result.entries.filter(pc.is_valid(result.entries["_change"]))
+        if "_out" in shown.column_names:  # a function's rows for the sink stand in a column of their own
+            out = shown["_out"].combine_chunks()
+            for name in out.type.names:
+                shown = _with(shown, name, pc.struct_field(out, name))
         reserved = ["_changed_by", *(["_sequence"] if self.spec.sequence else [])]
-        names: Sequence[str] = [*self.spec.table.columns.names, *reserved]
-        for key, entry in zip(key_texts(shown, tuple(self.spec.key)), shown.to_pylist(), strict=True):
+        names: Sequence[str] = [*self.spec.sink_table.columns.names, *reserved]
+        for key, entry in zip(key_texts(shown, tuple(self.spec.sink_key)), shown.to_pylist(), strict=True):
             if entry["_change"] == DELETE:
                 self.sink.pop(key, None)
             else:
@@ -147,6 +152,12 @@ class MemoryPipeline:
     def _place(self, row: Row) -> tuple[int, ...]:
         order = row["_changed_by"]
         return (row["_sequence"]["lsn"],) if self.spec.sequence else (order["step"], order["part"], order["position"])
+
+
+def _with(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
+    if name in table.column_names:
+        return table.set_column(table.column_names.index(name), name, column)
+    return table.append_column(name, column)
 
 
 def canonical(row: Row) -> str:

@@ -7,6 +7,7 @@ all of Great Expectations is.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from great_expectations.compatibility.pyspark import DataFrame
@@ -25,7 +26,7 @@ SAMPLE_ROWS = 20
 
 
 class _Broken(TableMetricProvider):
-    """The rows of a batch that break a rule. Subclasses name the metric, its arguments and the rule."""
+    """The rows of a batch that break a rule. Subclasses (see `_counts`) name the metric, its arguments and the rule."""
 
     @staticmethod
     def rule(frame: DataFrame, **arguments: Any) -> DataFrame:
@@ -46,6 +47,14 @@ class _Broken(TableMetricProvider):
         rows = broken.select(F.to_json(F.struct("*")).alias("row"))
         found = [json.loads(row["row"]) for row in rows.take(SAMPLE_ROWS + 1)]  # one query where nothing is wrong
         return {"count": len(found) if len(found) <= SAMPLE_ROWS else broken.count(), "sample": found[:SAMPLE_ROWS]}
+
+
+def _counts(rule: Callable[..., DataFrame], *arguments: str) -> tuple[tuple[str], tuple[str, ...]]:
+    """Register the metric of a rule; return `metric_dependencies` and `success_keys` of the expectation that asks for it."""
+    metric = f"table.ebbtide_{rule.__name__}"
+    names = {"metric_name": metric, "value_keys": arguments, "rule": staticmethod(rule)}
+    type(_Broken)(f"_Broken_{rule.__name__}", (_Broken,), names)
+    return (metric,), arguments
 
 
 class _ExpectNone(BatchExpectation):
@@ -73,104 +82,55 @@ class _ExpectNone(BatchExpectation):
         return [RenderedStringTemplateContent(content_block_type="string_template", string_template=text)]
 
 
-class _Disordered(_Broken):
-    metric_name = "table.ebbtide_disordered_changes"
-    value_keys = ("key",)
-    rule = staticmethod(ordering.disordered)
-
-
 class ExpectChangesToRisePerKey(_ExpectNone):
     """Expect `_changed_by` to rise per key through a change feed (batch: `ordering.sink_changes`)."""
 
     key: list[str]
-    metric_dependencies = ("table.ebbtide_disordered_changes",)
-    success_keys = ("key",)
+    metric_dependencies, success_keys = _counts(ordering.disordered, "key")
     template = "Per $key, _changed_by must rise from change to change."
-
-
-class _Unlike(_Broken):
-    metric_name = "table.ebbtide_rows_unlike_the_state"
-    value_keys = ()
-    rule = staticmethod(ordering.unlike)
 
 
 class ExpectSinkToShowDecisions(_ExpectNone):
     """Expect the sink to show what the state decided (batch: `ordering.decisions`)."""
 
-    metric_dependencies = ("table.ebbtide_rows_unlike_the_state",)
-    success_keys = ()
+    metric_dependencies, success_keys = _counts(ordering.unlike)
     template = "The sink must show, per key, what the state decided last."
 
 
-class _Overdue(_Broken):
-    metric_name = "table.ebbtide_overdue_entries"
-    value_keys = ("due_ms",)
-    rule = staticmethod(expiry.overdue)
-
-
 class ExpectEntriesToExpire(_ExpectNone):
-    """Expect no live entry with a stamp up to `due_ms` (batch: `expiry.entries`)."""
+    """Expect no live entry whose time is over for `grace_ms` (batch: `expiry.entries`)."""
 
-    due_ms: int
-    metric_dependencies = ("table.ebbtide_overdue_entries",)
-    success_keys = ("due_ms",)
-    template = "No entry stamped up to $due_ms (epoch ms) may live."
-
-
-class _Leftover(_Broken):
-    metric_name = "table.ebbtide_leftover_entries"
-    value_keys = ("due_ms",)
-    rule = staticmethod(expiry.leftover)
+    grace_ms: int
+    metric_dependencies, success_keys = _counts(expiry.overdue, "grace_ms")
+    template = "No entry may live $grace_ms ms or more past its time."
 
 
 class ExpectExpiredEntriesToBeDeleted(_ExpectNone):
-    """Expect no entry with a stamp up to `due_ms` to be stored at all (batch: `expiry.entries`)."""
+    """Expect no entry whose time is over for `grace_ms` to be stored at all (batch: `expiry.entries`)."""
 
-    due_ms: int
-    metric_dependencies = ("table.ebbtide_leftover_entries",)
-    success_keys = ("due_ms",)
-    template = "No entry stamped up to $due_ms (epoch ms) may be stored; run the cleanup job."
-
-
-class _Repeated(_Broken):
-    metric_name = "table.ebbtide_repeated_keys"
-    value_keys = ("key",)
-    rule = staticmethod(keys.repeated)
+    grace_ms: int
+    metric_dependencies, success_keys = _counts(expiry.leftover, "grace_ms")
+    template = "No entry may be stored $grace_ms ms or more past its time; run the cleanup job."
 
 
 class ExpectKeysToBeUnique(_ExpectNone):
     """Expect one row per key and no null in a key (batch: `keys.sink_keys`)."""
 
     key: list[str]
-    metric_dependencies = ("table.ebbtide_repeated_keys",)
-    success_keys = ("key",)
+    metric_dependencies, success_keys = _counts(keys.repeated, "key")
     template = "$key must be unique and not null."
-
-
-class _TooMany(_Broken):
-    metric_name = "table.ebbtide_steps_with_too_many_bad_records"
-    value_keys = ("max_rate",)
-    rule = staticmethod(quarantine.too_many)
 
 
 class ExpectQuarantineRateToStayBelow(_ExpectNone):
     """Expect the share of bad records to be at most `max_rate` (batch: `quarantine.steps`)."""
 
     max_rate: float
-    metric_dependencies = ("table.ebbtide_steps_with_too_many_bad_records",)
-    success_keys = ("max_rate",)
+    metric_dependencies, success_keys = _counts(quarantine.too_many, "max_rate")
     template = "At most $max_rate of the records may be bad."
-
-
-class _Foreign(_Broken):
-    metric_name = "table.ebbtide_foreign_commits"
-    value_keys = ()
-    rule = staticmethod(writes.foreign)
 
 
 class ExpectCommitsToBeOurs(_ExpectNone):
     """Expect every commit that changed data to be the pipeline's (batch: `writes.commits`)."""
 
-    metric_dependencies = ("table.ebbtide_foreign_commits",)
-    success_keys = ()
+    metric_dependencies, success_keys = _counts(writes.foreign)
     template = "Every change of the tables must be the pipeline's own."

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from great_expectations.expectations.expectation import BatchExpectation
 from pyspark.sql import DataFrame, SparkSession
 
-from ebbtide.model.ttl import TimeCharacteristic, to_ms
+from ebbtide.model.durations import to_ms
 from ebbtide.rules import expiry, keys, ordering, quarantine, writes
 from ebbtide.rules.window import Window
 from ebbtide.streaming.tables import Tables
@@ -38,20 +38,19 @@ def batches(spark: SparkSession, tables: Tables, check: str, window: Window, clo
         window: The versions to judge.
         clock_ms: The time, epoch ms.
     """
-    key, allowed = list(tables.spec.key), tables.spec.checks
+    key, allowed = list(tables.sink.key), tables.spec.checks
     if check == "ordering":
         yield Batch(ordering.sink_changes(spark, tables, window), [shells.ExpectChangesToRisePerKey(key=key)])
         yield Batch(ordering.decisions(spark, tables, window), [shells.ExpectSinkToShowDecisions()])
     elif check == "expiry":
-        due_ms = _due_ms(tables, clock_ms)
-        if due_ms is not None:
-            late, stored = (due_ms - to_ms(grace) for grace in (allowed.expiry_grace, allowed.cleanup_within))
+        if tables.state.operator.ttls:
+            late, stored = to_ms(allowed.expiry_grace), to_ms(allowed.cleanup_within)
             yield Batch(
-                expiry.entries(spark, tables, window),
+                expiry.entries(spark, tables, window, clock_ms),
                 [
-                    shells.ExpectEntriesToExpire(due_ms=late),
-                    shells.ExpectEntriesToExpire(due_ms=due_ms, severity="warning"),
-                    shells.ExpectExpiredEntriesToBeDeleted(due_ms=stored, severity="warning"),
+                    shells.ExpectEntriesToExpire(grace_ms=late),
+                    shells.ExpectEntriesToExpire(grace_ms=0, severity="warning"),
+                    shells.ExpectExpiredEntriesToBeDeleted(grace_ms=stored, severity="warning"),
                 ],
             )
     elif check == "unique_key":
@@ -61,13 +60,3 @@ def batches(spark: SparkSession, tables: Tables, check: str, window: Window, clo
         yield Batch(quarantine.steps(spark, tables, window), [rate])
     elif check == "foreign_writes":
         yield Batch(writes.commits(spark, tables, window), [shells.ExpectCommitsToBeOurs()])
-
-
-def _due_ms(tables: Tables, clock_ms: int) -> int | None:
-    """Return the stamp up to which nothing may live; None where nothing expires (yet)."""
-    ttl, found = tables.spec.ttl, tables.state.last()
-    if ttl is None or found is None:
-        return None
-    by_event = ttl.time_characteristic is TimeCharacteristic.EVENT_TIME
-    clock = found[1].watermark_ms if by_event else clock_ms
-    return None if clock is None else clock - ttl.ttl_ms

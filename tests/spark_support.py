@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from ebbtide import UpsertPipeline
+from ebbtide import Pipeline, UpsertPipeline
 
 PROJECT = Path(__file__).resolve().parent.parent
 PLAIN = {"type": "plain", "position": ["p", "n"]}
@@ -65,12 +65,20 @@ def change(kind: str, id_: Any, v: Any, n: int, **more: Any) -> str:
     return json.dumps({"p": 0, "n": n, "kind": kind, "row": {"id": id_, "v": v, "seq": n, **more}})
 
 
-def table(spark: SparkSession, root: Path, spec: UpsertPipeline, name: str = "sink") -> list[dict[str, Any]]:
+def table(spark: SparkSession, root: Path, spec: Pipeline, name: str = "sink") -> list[dict[str, Any]]:
     """A table's rows, times as UTC."""
     return spark.read.format("delta").load(str(root / spec.name / name)).toArrow().to_pylist()
 
 
-def sink(spark: SparkSession, root: Path, spec: UpsertPipeline) -> list[dict[str, Any]]:
+def sink(spark: SparkSession, root: Path, spec: Pipeline) -> list[dict[str, Any]]:
     """The sink's rows without the reserved columns, in order of key."""
-    rows = [{f.name: row[f.name] for f in spec.table.columns} for row in table(spark, root, spec)]
-    return sorted(rows, key=lambda row: json.dumps([row[k] for k in spec.key], default=str))
+    rows = [{f.name: row[f.name] for f in spec.sink_table.columns} for row in table(spark, root, spec)]
+    return sorted(rows, key=lambda row: json.dumps([row[k] for k in spec.sink_key], default=str))
+
+
+def forget_last_commit(root, spec):
+    """Make Spark believe that the last batch was never committed, as after a crash."""
+    commits = root / spec.name / "checkpoint" / "commits"
+    last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
+    for name in (str(last), f".{last}.crc"):
+        (commits / name).unlink(missing_ok=True)

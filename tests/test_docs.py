@@ -9,23 +9,35 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from ebbtide import StateTtlConfig, UpsertPipeline
-from ebbtide.streaming import spec
+from ebbtide import (
+    CleanupConfig,
+    CompactionFilter,
+    IncrementalCleanup,
+    StatefulPipeline,
+    StateTtlConfig,
+    UpsertPipeline,
+)
+from ebbtide.streaming import parts
+from ebbtide.streaming.upsert import SequenceOrder
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "spec.md"
 MODELS: tuple[type[BaseModel], ...] = (
     UpsertPipeline,
-    spec.FileSource,
-    spec.DebeziumFormat,
-    spec.PlainFormat,
-    spec.SequenceOrder,
+    StatefulPipeline,
+    parts.FileSource,
+    parts.DebeziumFormat,
+    parts.PlainFormat,
+    SequenceOrder,
     StateTtlConfig,
-    spec.QuarantineConfig,
-    spec.ChecksConfig,
-    spec.SchedulesConfig,
-    spec.FreshnessConfig,
-    spec.DeltaSink,
+    CleanupConfig,
+    IncrementalCleanup,
+    CompactionFilter,
+    parts.QuarantineConfig,
+    parts.ChecksConfig,
+    parts.SchedulesConfig,
+    parts.FreshnessConfig,
+    parts.DeltaSink,
 )
 
 

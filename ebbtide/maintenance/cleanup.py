@@ -9,31 +9,18 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from ebbtide.maintenance.job import MaintenanceReport, maintain
-from ebbtide.streaming.spec import UpsertPipeline
+from ebbtide.store.delta.columns import columns
 from ebbtide.streaming.step import Stepper
 
 
-def cleanup(spark: SparkSession, spec: UpsertPipeline, root: str) -> MaintenanceReport:
-    """Delete expired and dropped entries of a pipeline's state, with all their versions.
-
-    Args:
-        spark: A session with Delta.
-        spec: The pipeline.
-        root: Folder of all pipelines' tables.
-
-    Raises:
-        LeaseHeldError: the pipeline is being run.
-        SpecChangedError: the spec no longer fits the stored state.
-    """
-    return maintain(spark, spec, root, "cleanup", _purge)
-
-
-def _purge(spark: SparkSession, stepper: Stepper) -> bool:
+def cleanup(spark: SparkSession, stepper: Stepper) -> bool:
+    """Delete expired and dropped entries of a pipeline's state, with all their versions; tell whether there were any."""
     state = stepper.tables.state
     facts = stepper.between_now("cleanup")
-    gone = state.current(spark, stepper.version).where(F.col("_removed") | state.expired(stepper.clock_ms(facts)))
-    gone = gone.select(*state.operator.identity).localCheckpoint()  # read twice; as of a version, so made again alike
+    gone = state.current(spark, stepper.version).where(F.col("_removed") | state.expired(stepper.at(facts)))
+    gone = gone.select(
+        *columns(state.operator.identity)
+    ).localCheckpoint()  # read twice; as of a version, so made again alike
     if gone.isEmpty():
         return False
     stepper.take(facts, state.purge(spark, gone, facts, stepper.version))

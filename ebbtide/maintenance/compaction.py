@@ -10,37 +10,22 @@ from delta import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from ebbtide.maintenance.job import MaintenanceReport, maintain
+from ebbtide.store.delta.columns import columns
 from ebbtide.store.delta.state import FILE
-from ebbtide.streaming.spec import UpsertPipeline
 from ebbtide.streaming.step import Stepper
 
 ROWS_PER_FILE = 1_000_000
 
 
-def compaction(spark: SparkSession, spec: UpsertPipeline, root: str) -> MaintenanceReport:
-    """Fold a pipeline's state and join the small files of its sink.
-
-    Args:
-        spark: A session with Delta.
-        spec: The pipeline.
-        root: Folder of all pipelines' tables.
-
-    Raises:
-        LeaseHeldError: the pipeline is being run.
-        SpecChangedError: the spec no longer fits the stored state.
-    """
-    return maintain(spark, spec, root, "compaction", _fold)
-
-
-def _fold(spark: SparkSession, stepper: Stepper) -> bool:
+def compaction(spark: SparkSession, stepper: Stepper) -> bool:
+    """Fold a pipeline's state and join the small files of its sink; tell whether there was something to fold."""
     state, facts = stepper.tables.state, stepper.between_now("compaction")
     DeltaTable.forPath(spark, stepper.tables.sink.path).optimize().executeCompaction()
     current = state.current(spark, stepper.version)
     if stepper.last and stepper.last.kind == "compaction":
         return False  # nothing was appended since
-    kept = current.where(~F.col("_removed") & ~F.coalesce(state.expired(stepper.clock_ms(facts)), F.lit(False)))
-    keys = [f"`{name}`" for name in stepper.spec.key]
+    kept = current.where(~F.col("_removed") & ~state.expired(stepper.at(facts)))
+    keys = columns(stepper.spec.key)
     files = -(-kept.count() // ROWS_PER_FILE) or 1
     folded = kept.repartitionByRange(files, *keys).sortWithinPartitions(*keys)
     read = state.read(spark, stepper.version, FILE).coalesce(1)

@@ -10,11 +10,13 @@ from delta import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from ebbtide.model.ttl import to_ms
+from ebbtide.maintenance.cleanup import cleanup
+from ebbtide.maintenance.compaction import compaction
+from ebbtide.model.durations import to_ms
 from ebbtide.store.delta import log
 from ebbtide.streaming.lease import Lease
 from ebbtide.streaming.runner import refuse_changed_spec
-from ebbtide.streaming.spec import UpsertPipeline
+from ebbtide.streaming.spec import Pipeline
 from ebbtide.streaming.step import Stepper
 from ebbtide.streaming.tables import Tables
 
@@ -61,12 +63,18 @@ class MaintenanceReport:
         )
 
 
-Work = Callable[[SparkSession, Stepper], bool]
-"""Does the job's step, if there is something to do, and tells whether there was."""
+JOBS: dict[str, Callable[[SparkSession, Stepper], bool]] = {"cleanup": cleanup, "compaction": compaction}
+"""By name: each does its step, if there is something to do, and tells whether there was."""
 
 
-def maintain(spark: SparkSession, spec: UpsertPipeline, root: str, job: str, work: Work) -> MaintenanceReport:
+def maintain(spark: SparkSession, spec: Pipeline, root: str, job: str) -> MaintenanceReport:
     """Run one job on a pipeline's state.
+
+    Args:
+        spark: A session with Delta.
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+        job: One of `JOBS`.
 
     Raises:
         LeaseHeldError: the pipeline is being run.
@@ -82,7 +90,7 @@ def maintain(spark: SparkSession, spec: UpsertPipeline, root: str, job: str, wor
         refuse_changed_spec(tables, stepper)
         stepper.redo(spark)
         rows, (files, size) = _rows(spark, stepper), _files(spark, tables.state.path)
-        done = work(spark, stepper)
+        done = JOBS[job](spark, stepper)
         kept = tables.state.current(spark, stepper.version).where(~F.col("_removed"))
         entries, oldest = kept.agg(F.count("*"), F.min("_stamp_ms")).collect()[0]
         files_after, size_after = _files(spark, tables.state.path)

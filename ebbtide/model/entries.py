@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ebbtide.model.changelog import ORDER
 from ebbtide.model.codes import Codes
-from ebbtide.model.ttl import StateTtlConfig, TimeCharacteristic, expired
+from ebbtide.model.ttl import ExpiryClock, StateTtlConfig, expired
 
 ENTRY_COLUMNS: dict[str, pa.DataType] = {
     "_step": pa.int64(),
@@ -49,7 +49,7 @@ class Step:
 
     def clock_ms(self, ttl: StateTtlConfig) -> int:
         """The clock that `ttl` ages entries by."""
-        if ttl.time_characteristic is TimeCharacteristic.PROCESSING_TIME:
+        if not ttl.by_event_time or ttl.expiry_clock is ExpiryClock.PROCESSING_TIME:
             return self.now_ms
         return LONG_MIN if self.watermark_ms is None else self.watermark_ms
 

@@ -1,4 +1,4 @@
-"""State time-to-live: the configuration, the durations, and the one rule of expiry.
+"""State time-to-live: the configuration, and the one rule of expiry.
 
 Source: FLIP-25; the behaviour is Flink 2.3's where Flink has one.
 """
@@ -6,103 +6,137 @@ Source: FLIP-25; the behaviour is Flink 2.3's where Flink has one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from datetime import timedelta
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from ebbtide.model.durations import PositiveDuration, parse_duration, to_ms
 
 LONG_MAX = 2**63 - 1
 NEVER_MS = LONG_MAX
-"""A time to live that never ends."""
-
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+"""A time to live that ends with the largest long; the longest timedelta stands for it."""
 
 
-def parse_duration(value: Any) -> Any:
-    """Read `7d`, `90s`, `1h30m` as a timedelta; leave all else (ISO 8601, timedelta) to pydantic.
+class _Named(StrEnum):
+    """Names in capitals; FLIP-25's own spelling (`OnCreateAndWrite`) is read too."""
 
-    Example:
-        >>> parse_duration("1h30m")
-        datetime.timedelta(seconds=5400)
+    @classmethod
+    def _missing_(cls, value: object) -> Self | None:
+        if not isinstance(value, str):
+            return None
+        name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", value).upper()
+        name = _FIRST_VERSION.get(name, name)
+        return next((each for each in cls if each.name == name), None)
 
-    Raises:
-        ValueError: a bare number, whose unit nobody can know, or an unknown unit.
+
+_FIRST_VERSION = {"ON_WRITE": "ON_CREATE_AND_WRITE", "ON_READ_WRITE": "ON_READ_AND_WRITE"}
+"""What FLIP-25's first version called OnWrite and OnReadWrite; its OnCreate and OnRead keep their names."""
+
+
+class UpdateType(_Named):
+    """What sets or renews an entry's time.
+
+    | | created | overwritten | read |
+    |---|---|---|---|
+    | DISABLED | no time is kept, nothing expires | | |
+    | ON_CREATE | set | kept | kept |
+    | ON_CREATE_AND_WRITE | set | renewed | kept |
+    | ON_READ_AND_WRITE | set | renewed | renewed |
+    | ON_READ | set | kept | renewed |
     """
-    if isinstance(value, timedelta) or (isinstance(value, str) and value.strip().upper().startswith(("P", "-P"))):
-        return value
-    text = str(value).strip().lower()
-    if isinstance(value, str) and re.fullmatch(r"([0-9]{1,18}\s*(ms|s|m|h|d|w)\s*)+", text):
-        ms = sum(int(n) * _UNITS_MS[u] for n, u in re.findall(r"([0-9]+)\s*(ms|s|m|h|d|w)", text))
-        if ms <= to_ms(timedelta.max):
-            return timedelta(milliseconds=ms)
-        raise ValueError(f"got {value!r}; allowed: up to {timedelta.max.days}d")
-    raise ValueError(
-        f"got {value!r}; allowed: a number with its unit (ms, s, m, h, d, w) such as '7d', ISO 8601 such as 'P7D', or a timedelta"
-    )
 
-
-def format_duration(value: timedelta) -> str:
-    """Write a timedelta as the largest unit that divides it.
-
-    Example:
-        >>> format_duration(timedelta(days=30)), format_duration(timedelta(milliseconds=1500))
-        ('30d', '1500ms')
-    """
-    ms = to_ms(value)
-    for unit in ("d", "h", "m", "s"):
-        if ms % _UNITS_MS[unit] == 0:
-            return f"{ms // _UNITS_MS[unit]}{unit}"
-    return f"{ms}ms"
-
-
-def to_ms(value: timedelta) -> int:
-    """Return whole milliseconds."""
-    return value // timedelta(milliseconds=1)
-
-
-def _from(least: timedelta) -> Callable[[timedelta], timedelta]:
-    def check(value: timedelta) -> timedelta:
-        if value < least:
-            raise ValueError(f"got {value}; allowed: greater than or equal to {to_ms(least)}ms")
-        return value
-
-    return check
-
-
-Duration = Annotated[
-    timedelta,
-    BeforeValidator(parse_duration, json_schema_input_type=str),
-    PlainSerializer(format_duration, when_used="json"),
-]
-NaturalDuration = Annotated[Duration, AfterValidator(_from(timedelta(0)))]
-PositiveDuration = Annotated[Duration, AfterValidator(_from(timedelta(milliseconds=1)))]
-
-
-class UpdateType(StrEnum):
-    """Which writes renew an entry's time."""
-
+    DISABLED = "DISABLED"
     ON_CREATE = "ON_CREATE"
     ON_CREATE_AND_WRITE = "ON_CREATE_AND_WRITE"
+    ON_READ_AND_WRITE = "ON_READ_AND_WRITE"
+    ON_READ = "ON_READ"
+
+    @property
+    def renews_on_read(self) -> bool:
+        """Whether a read that returns an entry renews it."""
+        return self in (UpdateType.ON_READ, UpdateType.ON_READ_AND_WRITE)
+
+    @property
+    def renews_on_write(self) -> bool:
+        """Whether an overwrite of a live entry renews it."""
+        return self in (UpdateType.ON_CREATE_AND_WRITE, UpdateType.ON_READ_AND_WRITE)
 
 
-class StateVisibility(StrEnum):
-    """Whether an entry past its time may still be read. FLIP-25's other choice comes with the TTL state store."""
+class StateVisibility(_Named):
+    """Whether an entry past its time may still be read."""
 
     NEVER_RETURN_EXPIRED = "NEVER_RETURN_EXPIRED"
+    RETURN_EXPIRED_IF_NOT_CLEANED_UP = "RETURN_EXPIRED_IF_NOT_CLEANED_UP"
 
 
-class TimeCharacteristic(StrEnum):
+class TimeCharacteristic(_Named):
     """The clock that entries age by."""
 
     PROCESSING_TIME = "PROCESSING_TIME"
     EVENT_TIME = "EVENT_TIME"
 
 
-class StateTtlConfig(BaseModel):
+class ExpiryClock(_Named):
+    """What an event time is compared with."""
+
+    WATERMARK = "WATERMARK"
+    PROCESSING_TIME = "PROCESSING_TIME"
+
+
+class _Config(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class IncrementalCleanup(_Config):
+    """Looks at some stored keys at each access. Source: FLIP-25, "lazy background cleanup"."""
+
+    cleanup_size: int = Field(
+        default=5,
+        gt=0,
+        description="Keys looked at per access; more clean sooner and make each access dearer. Default: 5.",
+    )
+    run_for_every_record: bool = Field(
+        default=False, description="Also at each change of the current key, accesses or not. Default: false."
+    )
+
+
+class CompactionFilter(_Config):
+    """Drops what has expired when stored files are compacted. Source: FLIP-25, "RocksDB TTL compaction filter"."""
+
+    query_time_after_num_entries: int = Field(
+        default=1000,
+        gt=0,
+        description="Entries after which the clock is asked again; fewer drop more exactly. Stores heap and rocksdb only. Default: 1000.",
+    )
+
+
+class CleanupConfig(_Config):
+    """What deletes expired entries beyond those that are met by an access."""
+
+    full_snapshot: bool = Field(
+        default=False, description="Leave expired entries out of full snapshots (heap, rocksdb). Default: false."
+    )
+    incremental: IncrementalCleanup | None = Field(
+        default=None, description="Look at some keys at each access. Default: with background, on heap, 5 keys."
+    )
+    compaction_filter: CompactionFilter | None = Field(
+        default=None, description="Drop expired entries in compactions. Default: with background, yes."
+    )
+    timers: bool = Field(
+        default=False,
+        description="A timer per key and state deletes exactly at the end of its time, as in FLIP-25's first version. Default: false.",
+    )
+    background: bool = Field(
+        default=True,
+        description="Whether a store may clean by its own default too; false: only as configured here. Default: true.",
+    )
+
+
+class StateTtlConfig(_Config):
     """How long an entry of state lives.
 
     Source: FLIP-25, "TTL configuration".
@@ -110,32 +144,67 @@ class StateTtlConfig(BaseModel):
     Example:
         >>> StateTtlConfig(ttl="30d").ttl
         datetime.timedelta(days=30)
+        >>> StateTtlConfig(ttl="PT1H", update_type="OnReadAndWrite").update_type
+        <UpdateType.ON_READ_AND_WRITE: 'ON_READ_AND_WRITE'>
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     ttl: PositiveDuration = Field(description="Time to live of an entry: '30d', 'PT1H'. Required; above 0.")
     update_type: UpdateType = Field(
         default=UpdateType.ON_CREATE_AND_WRITE,
-        description="What sets an entry's time: ON_CREATE (its creation only) or ON_CREATE_AND_WRITE (each write too). Default: ON_CREATE_AND_WRITE.",
+        description="What sets an entry's time: ON_CREATE (its creation only), ON_CREATE_AND_WRITE (each write too), ON_READ_AND_WRITE (each read too), ON_READ (creation and reads), DISABLED (nothing expires). Upsert pipelines take the first two. Default: ON_CREATE_AND_WRITE.",
     )
     state_visibility: StateVisibility = Field(
         default=StateVisibility.NEVER_RETURN_EXPIRED,
-        description="NEVER_RETURN_EXPIRED: an entry past its time is never read. Default and only choice.",
+        description="NEVER_RETURN_EXPIRED: an entry past its time is never read. RETURN_EXPIRED_IF_NOT_CLEANED_UP: a value or map entry is read once more, unless cleanup was first; stateful pipelines only. Default: NEVER_RETURN_EXPIRED.",
     )
     time_characteristic: TimeCharacteristic = Field(
         default=TimeCharacteristic.PROCESSING_TIME,
         description="PROCESSING_TIME: entries age by the step's clock. EVENT_TIME: they age by the watermark. Default: PROCESSING_TIME.",
+    )
+    expiry_clock: ExpiryClock = Field(
+        default=ExpiryClock.WATERMARK,
+        description="With EVENT_TIME, what an entry's time is compared with: WATERMARK, or PROCESSING_TIME; stateful pipelines only. Default: WATERMARK.",
+    )
+    cleanup: CleanupConfig = Field(
+        default_factory=CleanupConfig,
+        description="What deletes expired entries; stateful pipelines only. Default: that of CleanupConfig.",
     )
     expire_live: bool = Field(
         default=False,
         description="Sequence mode only: expire live entries too, not only tombstones; the sink row then stands in for them. Default: false.",
     )
 
+    @model_validator(mode="after")
+    def _fits_together(self) -> StateTtlConfig:
+        if self.expiry_clock is ExpiryClock.PROCESSING_TIME and not self.by_event_time:
+            raise ValueError("expiry_clock: got PROCESSING_TIME; allowed: only with time_characteristic: EVENT_TIME")
+        cleanup = self.cleanup
+        if self.update_type is UpdateType.DISABLED and cleanup != CleanupConfig():
+            raise ValueError("cleanup: got settings; allowed: none with update_type: DISABLED, where nothing expires")
+        return self
+
     @property
     def ttl_ms(self) -> int:
         """The time to live in milliseconds."""
-        return to_ms(self.ttl)
+        return NEVER_MS if self.ttl == timedelta.max else to_ms(self.ttl)
+
+    @property
+    def by_event_time(self) -> bool:
+        """Whether entries are stamped with the event time of the record that touched them."""
+        return self.time_characteristic is TimeCharacteristic.EVENT_TIME
+
+    @property
+    def enabled(self) -> bool:
+        """Whether anything expires."""
+        return self.update_type is not UpdateType.DISABLED
+
+
+def _or_bare(value: Any) -> Any:
+    return value if isinstance(value, dict | StateTtlConfig) else {"ttl": parse_duration(value)}
+
+
+Ttl = Annotated[StateTtlConfig, BeforeValidator(_or_bare, json_schema_input_type=str | StateTtlConfig)]
+"""A configuration, or the bare duration."""
 
 
 def expired(stamp_ms: NDArray[np.int64], ttl_ms: int, now_ms: int) -> NDArray[np.bool_]:
@@ -143,7 +212,7 @@ def expired(stamp_ms: NDArray[np.int64], ttl_ms: int, now_ms: int) -> NDArray[np
 
     Args:
         stamp_ms: (n,) last access, epoch ms.
-        ttl_ms: Positive milliseconds; `NEVER_MS` never expires.
+        ttl_ms: Positive milliseconds.
         now_ms: Clock reading, epoch ms.
 
     Example:
@@ -152,8 +221,6 @@ def expired(stamp_ms: NDArray[np.int64], ttl_ms: int, now_ms: int) -> NDArray[np
 
     Source: Flink 2.3, `TtlUtils.expired`.
     """
-    if ttl_ms == NEVER_MS:
-        return np.zeros(len(stamp_ms), dtype=bool)
     capped = np.where(
         stamp_ms > LONG_MAX - ttl_ms, LONG_MAX, stamp_ms + np.minimum(ttl_ms, LONG_MAX - np.maximum(stamp_ms, 0))
     )

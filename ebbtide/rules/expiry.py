@@ -3,37 +3,46 @@
 from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
+from ebbtide.model.entries import Step
 from ebbtide.rules.window import Window
 from ebbtide.streaming.tables import Tables
 
 
-def entries(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
+def entries(spark: SparkSession, tables: Tables, window: Window, clock_ms: int) -> DataFrame:
     """Read the newest version of each entry that may expire; those dropped but still stored are `_removed`.
 
     Args:
         spark: A session with Delta.
         tables: The pipeline's.
         window: The versions; the newest is looked at.
+        clock_ms: Processing time, epoch ms; the watermark is that of the last step.
+
+    Returns:
+        The entries with `_overdue_ms`, how long the time of each is over; negative while it lives.
     """
-    return tables.state.current(spark, window.state_until).where(tables.state.mortal)
+    found = tables.state.last()
+    at = Step(0, clock_ms, found[1].watermark_ms if found else None)
+    current = tables.state.current(spark, window.state_until)
+    return current.withColumn("_overdue_ms", tables.state.overdue_ms(at)).where(F.col("_overdue_ms").isNotNull())
 
 
-def overdue(found: DataFrame, due_ms: int) -> DataFrame:
+def overdue(found: DataFrame, grace_ms: int) -> DataFrame:
     """Pick the entries that still look alive although they should have been dropped.
 
     Args:
         found: As from `entries`.
-        due_ms: Stamp up to which none may live: clock - ttl - grace, epoch ms.
+        grace_ms: How late an entry may be dropped, ms.
     """
-    return found.where("NOT _removed").where(found["_stamp_ms"] <= due_ms)
+    return found.where("NOT _removed").where(F.col("_overdue_ms") >= grace_ms)
 
 
-def leftover(found: DataFrame, due_ms: int) -> DataFrame:
+def leftover(found: DataFrame, grace_ms: int) -> DataFrame:
     """Pick the expired entries that no cleanup has deleted, dropped ones included.
 
     Args:
         found: As from `entries`.
-        due_ms: Stamp up to which none may be stored: clock - ttl - the time that cleanup may take, epoch ms.
+        grace_ms: How late an entry may be deleted, ms.
     """
-    return found.where(found["_stamp_ms"] <= due_ms)
+    return found.where(F.col("_overdue_ms") >= grace_ms)

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.rules.window import Window
+from ebbtide.store.delta.columns import columns
 from ebbtide.streaming.tables import Tables
 
 
@@ -19,8 +20,7 @@ def sink_keys(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
         tables: The pipeline's.
         window: The versions; the newest is looked at.
     """
-    sink = spark.read.format("delta").option("versionAsOf", window.sink_until).load(tables.sink.path)
-    return sink.select(*(f"`{name}`" for name in tables.spec.key))
+    return tables.sink.read(spark, window.sink_until).select(*columns(tables.sink.key))
 
 
 def repeated(rows: DataFrame, key: Sequence[str]) -> DataFrame:
@@ -30,6 +30,5 @@ def repeated(rows: DataFrame, key: Sequence[str]) -> DataFrame:
         rows: Rows with the key's columns.
         key: Names of the key's columns.
     """
-    names = [f"`{name}`" for name in key]
-    has_null = F.greatest(*(F.col(name).isNull() for name in names), F.lit(False))
-    return rows.groupBy(*names).agg(F.count("*").alias("rows")).where((F.col("rows") > 1) | has_null)
+    has_null = F.greatest(*(each.isNull() for each in columns(key)), F.lit(False))
+    return rows.groupBy(*columns(key)).agg(F.count("*").alias("rows")).where((F.col("rows") > 1) | has_null)

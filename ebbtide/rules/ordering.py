@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import Window as Per
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from ebbtide.model.changelog import ORDER
 from ebbtide.model.entries import DELETE
 from ebbtide.rules.window import Window
 from ebbtide.store.delta import log
+from ebbtide.store.delta.columns import columns, spark_schema
 from ebbtide.streaming.tables import Tables
 
 
@@ -32,12 +32,12 @@ def sink_changes(spark: SparkSession, tables: Tables, window: Window) -> DataFra
         One row per changed row and image: key columns, `_changed_by`, `_change_type`, `_commit_version`.
     """
     if window.sink_since >= window.sink_until:  # Delta refuses to read from a version that is not there yet
-        fields = [*(tables.spec.table.columns.field(name) for name in tables.spec.key), pa.field("_changed_by", ORDER)]
+        fields = [*(tables.sink.columns.field(name) for name in tables.sink.key), pa.field("_changed_by", ORDER)]
         empty = pa.schema([*fields, pa.field("_change_type", pa.string()), pa.field("_commit_version", pa.int64())])
-        return spark.createDataFrame([], from_arrow_schema(empty, prefer_timestamp_ntz=True))
-    columns = [*_all(tables.spec.key), *_all(["_changed_by", "_change_type", "_commit_version"])]
+        return spark.createDataFrame([], spark_schema(empty))
+    read = columns([*tables.sink.key, "_changed_by", "_change_type", "_commit_version"])
     feed = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", window.sink_since + 1)
-    return feed.option("endingVersion", window.sink_until).load(tables.sink.path).select(*columns)
+    return feed.option("endingVersion", window.sink_until).load(tables.sink.path).select(*read)
 
 
 def disordered(changes: DataFrame, key: Sequence[str]) -> DataFrame:
@@ -48,7 +48,7 @@ def disordered(changes: DataFrame, key: Sequence[str]) -> DataFrame:
         key: Names of the key's columns.
     """
     image = F.when(F.col("_change_type").isin("delete", "update_preimage"), 0).otherwise(1)
-    earlier = Per.partitionBy(*_all(key)).orderBy("_commit_version", image)
+    earlier = Per.partitionBy(*columns(key)).orderBy("_commit_version", image)
     before = F.lag("_changed_by").over(earlier)
     written = F.col("_change_type").isin("insert", "update_postimage")
     late = F.col("_changed_by").isNull() | (F.col("_changed_by") <= F.col("_before"))
@@ -67,20 +67,23 @@ def decisions(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
         One row per key: key columns, `decided` and `shown`: the row as JSON with its `_changed_by`, null if it must not
         be, or is not, there. Keys that a TRUNCATE swept, or of which the state keeps no decision, are left out.
     """
-    key, names = [*tables.spec.key], tables.spec.table.columns.names
-    stored = tables.state.read(spark, window.state_until).where(F.col("_change").isNotNull())
-    decided_keys = stored.where(F.col("_step") > _step(tables, window.state_since)).select(*_all(key))
-    keys = sink_changes(spark, tables, window).select(*_all(key)).union(decided_keys).distinct()
+    key, names = [*tables.sink.key], tables.sink.columns.names
+    stored = tables.state.decided(spark, window.state_until)
+    decided_keys = stored.where(F.col("_step") > _step(tables, window.state_since)).select(*columns(key))
+    keys = sink_changes(spark, tables, window).select(*columns(key)).union(decided_keys).distinct()
     found = tables.state.last()
     floor = found[1].floor if found else None
-    newest = Per.partitionBy(*_all(key)).orderBy(F.desc("_step"))
+    newest = Per.partitionBy(*columns(key)).orderBy(F.desc("_step"))
     decided = stored.join(keys, key, "left_semi").withColumn("_n", F.row_number().over(newest)).where("_n = 1")
     if floor:
         decided = decided.where(~tables.sink.below(floor))
-    row = F.to_json(F.struct(*_all(names), "_changed_by"), {"ignoreNullFields": "false"})
-    decided = decided.select(*_all(key), F.when(F.col("_change") != DELETE, row).alias("decided"))
-    sink = spark.read.format("delta").option("versionAsOf", window.sink_until).load(tables.sink.path)
-    shown = sink.join(keys, key, "left_semi").select(*_all(key), row.alias("shown"))
+    row = F.to_json(F.struct(*columns(names), "_changed_by"), {"ignoreNullFields": "false"})
+    decided = decided.select(*columns(key), F.when(F.col("_change") != DELETE, row).alias("decided"))
+    shown = (
+        tables.sink.read(spark, window.sink_until)
+        .join(keys, key, "left_semi")
+        .select(*columns(key), row.alias("shown"))
+    )
     return decided.join(shown, key, "left")
 
 
@@ -96,7 +99,3 @@ def unlike(decided: DataFrame) -> DataFrame:
 def _step(tables: Tables, state_version: int) -> int:
     """Return the last step that a version of the state holds."""
     return next((int(facts["step"]) for v, facts in log.own_commits(tables.state.path) if v <= state_version), 0)
-
-
-def _all(names: Sequence[str]) -> list[Column]:
-    return [F.col(f"`{name.replace('`', '``')}`") for name in names]

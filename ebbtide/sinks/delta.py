@@ -17,13 +17,13 @@ import pyarrow as pa
 from delta import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from ebbtide.model.changelog import ORDER, SEQUENCE
 from ebbtide.model.entries import DELETE
 from ebbtide.store.delta import log
+from ebbtide.store.delta.columns import column, columns, quoted, spark_schema
 from ebbtide.store.delta.facts import StepFacts
-from ebbtide.store.delta.transaction import transaction
+from ebbtide.store.delta.transaction import transaction, write
 
 RESERVED = ("_sequence", "_changed_by")
 """Sink columns that views and comparisons leave out."""
@@ -60,11 +60,7 @@ class SinkTable:
         if log.versions(self.path):
             return
         nullable = pa.schema([f.with_nullable(True) if f.name not in self.key else f for f in self.schema])
-        builder = (
-            DeltaTable.createIfNotExists(spark)
-            .location(self.path)
-            .addColumns(from_arrow_schema(nullable, prefer_timestamp_ntz=True))
-        )
+        builder = DeltaTable.createIfNotExists(spark).location(self.path).addColumns(spark_schema(nullable))
         for name, value in {
             "delta.enableDeletionVectors": "false",
             **self.properties,
@@ -80,6 +76,10 @@ class SinkTable:
     def version(self) -> int:
         """Return the newest version."""
         return log.versions(self.path)[-1]
+
+    def read(self, spark: SparkSession, version: int) -> DataFrame:
+        """Read the rows as of a version."""
+        return spark.read.format("delta").option("versionAsOf", version).load(self.path)
 
     def take(
         self,
@@ -100,25 +100,23 @@ class SinkTable:
             bounds: Least and greatest value of the first key column among the changes, which prune the target.
         """
         names = self.schema.names
-        app_id, metadata = facts.transaction("sink"), facts.to_json()
         if only_inserts:
-            writer = changes.select(*names).write.format("delta").mode("append").option("userMetadata", metadata)
-            writer.option("txnAppId", app_id).option("txnVersion", facts.step).save(self.path)
+            write(changes.select(*columns(names)), self.path, facts, "sink")
             return
-        same_key = [_quoted("t", k) == _quoted("s", k) for k in self.key]
+        same_key = [column(k, "t") == column(k, "s") for k in self.key]
         if bounds is not None and not facts.floor_raised and is_large(spark.read.format("delta").load(self.path)):
-            first = _quoted("t", self.key[0])
+            first = column(self.key[0], "t")
             same_key += [first >= F.lit(bounds[0]), first <= F.lit(bounds[1])]
         condition = same_key[0]
         for part in same_key[1:]:
             condition &= part
         gone = F.col("s._change") == DELETE
         not_older = F.col("s._sequence") >= F.col("t._sequence") if self.by_sequence else F.lit(True)
-        values: dict[str, str | Column] = {f"`{name}`": _quoted("s", name) for name in names}
+        values: dict[str, str | Column] = {quoted(name): column(name, "s") for name in names}
         merge = (
             DeltaTable.forPath(spark, self.path)
             .alias("t")
-            .merge(changes.select("_change", *names).alias("s"), condition)
+            .merge(changes.select("_change", *columns(names)).alias("s"), condition)
         )
         merge = (
             merge.whenMatchedDelete(gone & not_older)
@@ -127,19 +125,12 @@ class SinkTable:
         )
         if facts.floor_raised and facts.floor:
             merge = merge.whenNotMatchedBySourceDelete(self.below(facts.floor, "t."))
-        with transaction(spark, app_id, facts.step, metadata):
+        with transaction(spark, facts, "sink"):
             merge.execute()
 
     def empty(self, spark: SparkSession, facts: StepFacts) -> None:
         """Replace the table's rows by none and its columns by the spec's; its history stays."""
-        none = spark.createDataFrame([], from_arrow_schema(self.schema, prefer_timestamp_ntz=True))
-        writer = (
-            none.write.format("delta")
-            .mode("overwrite")
-            .option("overwriteSchema", "true")
-            .option("userMetadata", facts.to_json())
-        )
-        writer.option("txnAppId", facts.transaction("sink")).option("txnVersion", facts.step).save(self.path)
+        write(spark.createDataFrame([], spark_schema(self.schema)), self.path, facts, "sink", "overwrite")
 
     def below(self, floor: list[int], side: str = "") -> Column:
         """Tell of a row whether a TRUNCATE left it dead."""
@@ -153,7 +144,3 @@ class SinkTable:
 def is_large(table: DataFrame) -> bool:
     """Tell whether a table has so many files that skipping some is worth compiling the query anew."""
     return len(table.inputFiles()) >= LARGE_FILES
-
-
-def _quoted(side: str, name: str) -> Column:
-    return F.col(f"{side}.`{name.replace('`', '``')}`")

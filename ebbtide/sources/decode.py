@@ -47,6 +47,8 @@ class Decoding:
         kafka_records: Lines hold Kafka records (topic, partition, offset, key, value) instead of bare values.
         topic: Take only records of this topic; None takes all.
         sequence: Column that orders changes: `_lsn` or one of the user's; None in arrival mode.
+        kinds: Kinds of changes to take; the others are skipped as tombstones are.
+        truncates: TRUNCATE may come; else it is bad.
         event_time: Column with the event time; None takes the source's own.
         needs_event_time: Something expires by event time, so that it may not be null.
         time_units: What integers mean in timestamp columns; microseconds where not given.
@@ -61,6 +63,8 @@ class Decoding:
     kafka_records: bool = False
     topic: str | None = None
     sequence: str | None = None
+    kinds: frozenset[str] = frozenset({*RowKind, TRUNCATE})
+    truncates: bool = True
     event_time: str | None = None
     needs_event_time: bool = False
     time_units: Mapping[str, TimeUnit] = field(default_factory=dict)
@@ -117,7 +121,10 @@ class _Batch:
             record = _Record(row, (files[row], 0, lines[row]))
             try:
                 for change in self._changes(raw, record):
-                    self.changes.append((change, record))
+                    if change.kind in self.d.kinds:
+                        self.changes.append((change, record))
+                    else:
+                        self.tombstones.append(record)
             except BadRecordError as error:
                 record.bad = error
                 self.records.append(record)
@@ -255,6 +262,10 @@ class _Batch:
 
     def _judge(self, columns: Mapping[str, pa.Array], lsn: pa.Array, event_ms: pa.Array) -> None:
         truncates = {i for i, (c, _) in enumerate(self.changes) if c.kind == TRUNCATE}
+        for i in truncates if not self.d.truncates else ():
+            self._fail(
+                i, "truncate", "got TRUNCATE; allowed: changes of rows, as only a reconciler knows what it empties"
+            )
         for name in self.d.key:
             for i in _nulls(columns[name], truncates):
                 self._fail(i, "null_key", f"{name}: got null; allowed: a value in every key column")

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.errors import CheckpointMismatchError, EbbtideError, SpecChangedError
-from ebbtide.model.ttl import to_ms
+from ebbtide.model.durations import to_ms
 from ebbtide.sources.files import list_source, refuse_late
 from ebbtide.streaming.lease import Lease
 from ebbtide.streaming.progress import OnProgress, RunSummary, StepProgress
-from ebbtide.streaming.spec import UpsertPipeline
+from ebbtide.streaming.spec import Pipeline
 from ebbtide.streaming.step import Stepper
 from ebbtide.streaming.tables import Tables
 
@@ -31,7 +31,7 @@ def system_clock() -> int:
 
 def run(
     spark: SparkSession,
-    spec: UpsertPipeline,
+    spec: Pipeline,
     root: str,
     *,
     on_progress: OnProgress = ignore,
@@ -56,7 +56,7 @@ def run(
 
 def refresh(
     spark: SparkSession,
-    spec: UpsertPipeline,
+    spec: Pipeline,
     root: str,
     *,
     on_progress: OnProgress = ignore,
@@ -72,7 +72,7 @@ def refresh(
 
 def _under_lease(
     spark: SparkSession,
-    spec: UpsertPipeline,
+    spec: Pipeline,
     root: str,
     on_progress: OnProgress,
     stop: threading.Event,
@@ -135,8 +135,9 @@ def refuse_changed_spec(tables: Tables, stepper: Stepper) -> None:
     Raises:
         SpecChangedError: key, order, columns, or whether there is a ttl, are not those of the last step.
     """
-    stored, now = stepper.last.spec if stepper.last else tables.spec.identity, tables.spec.identity
-    changed = [name for name, value in now.items() if stored.get(name) != value]
+    now = tables.spec.identity
+    stored = stepper.last.spec if stepper.last else now
+    changed = tables.spec.misfits(stored)
     if changed:
         raise SpecChangedError.of(
             f"The spec of '{tables.spec.name}' no longer fits its stored state.",
@@ -148,7 +149,7 @@ def refuse_changed_spec(tables: Tables, stepper: Stepper) -> None:
 
 def _stream(
     spark: SparkSession,
-    spec: UpsertPipeline,
+    spec: Pipeline,
     stepper: Stepper,
     report: Callable[[StepProgress | None], None],
     stop: threading.Event,

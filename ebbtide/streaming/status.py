@@ -9,7 +9,7 @@ from typing import Any
 
 from ebbtide.store.delta import log
 from ebbtide.store.delta.facts import StepFacts
-from ebbtide.streaming.spec import UpsertPipeline
+from ebbtide.streaming.spec import Pipeline
 from ebbtide.streaming.tables import Tables
 
 
@@ -64,7 +64,7 @@ class Status:
         return "\n".join(lines)
 
 
-def status_of(spec: UpsertPipeline, root: str) -> Status:
+def status_of(spec: Pipeline, root: str) -> Status:
     """Read a pipeline's status.
 
     Args:

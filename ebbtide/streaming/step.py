@@ -8,20 +8,21 @@ from __future__ import annotations
 import time
 from typing import Any, Literal
 
-import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from ebbtide.errors import CheckpointMismatchError, QuarantineThresholdError
+from ebbtide.model.durations import to_ms
 from ebbtide.model.entries import SINK_STEP, Step
 from ebbtide.model.positions import Positions
-from ebbtide.model.ttl import to_ms
 from ebbtide.paths import delete, join
 from ebbtide.sinks.delta import is_large
 from ebbtide.sources.files import read_files
 from ebbtide.store.delta import log
+from ebbtide.store.delta.columns import column, columns, spark_schema
 from ebbtide.store.delta.facts import StepFacts
+from ebbtide.store.delta.state import ROW
+from ebbtide.store.delta.transaction import write
 from ebbtide.streaming.checkpoint import BatchOffsets
 from ebbtide.streaming.lease import Lease
 from ebbtide.streaming.progress import StepProgress
@@ -81,26 +82,26 @@ class Stepper:
 
     def tick(self, spark: SparkSession, clock_ms: int) -> StepProgress | None:
         """Expire what is due; None if nothing is."""
-        if self.spec.ttl is None or self.last is None:
+        if self.last is None or not self.tables.state.ages:
             return None
         started = time.monotonic()
         self.lease.check()
         facts = self.between("tick", *self._now(clock_ms))
-        at = self._step(facts)
+        at = self.at(facts)
         state = self.tables.state
         entries = state.read(spark, self.version)
-        due = entries.where(state.expired(self.clock_ms(facts)) & ~F.col("_removed"))
-        keys = due.select(*map(_name, self.spec.key)).distinct()
+        due = entries.where(state.due(at))
+        keys = due.select(*columns(self.spec.key)).distinct()
         mine = entries.join(keys, [*self.spec.key], "left_semi")
-        out = mine.repartition(self._partitions(spark), *map(_name, self.spec.key)).mapInArrow(
-            state.expirer(at), _spark(state.schema)
+        out = mine.repartition(self._partitions(spark), *columns(self.spec.key)).mapInArrow(
+            state.expirer(at), spark_schema(state.schema, nullable=True)
         )
         # Looked at before the commit. The entries are read as of a version: a lost block is made again alike.
         out = out.localCheckpoint()
-        if out.where(F.col("_removed")).isEmpty():
+        if out.where(F.col("_entry") == ROW).isEmpty():
             return None
         self.take(facts, state.commit(out, facts, self.version))
-        metrics = state.metrics(self.version)
+        metrics = self.redo(spark)
         return StepProgress(
             self.spec.name,
             facts.step,
@@ -108,7 +109,7 @@ class Stepper:
             None,
             0,
             0,
-            dict(metrics),
+            metrics,
             facts.now_ms,
             facts.watermark_ms,
             facts.held_ms,
@@ -128,7 +129,7 @@ class Stepper:
             }
         )
         state = self.tables.state
-        none = spark.createDataFrame([], _spark(state.schema))
+        none = spark.createDataFrame([], spark_schema(state.schema, nullable=True))
         self.take(facts, state.commit(none, facts, self.version, "overwrite"))
         self.redo(spark)
 
@@ -143,9 +144,9 @@ class Stepper:
         """Make the facts of a step of maintenance, which goes by the ledger's clock and does not move it on."""
         return self.between(kind, self.last.now_ms if self.last else 0)
 
-    def clock_ms(self, facts: StepFacts) -> int:
-        """Return the clock that state ages by at a step."""
-        return self._step(facts).clock_ms(self.spec.ttl) if self.spec.ttl else facts.now_ms
+    def at(self, facts: StepFacts) -> Step:
+        """Return what an operator may know of a step."""
+        return Step(facts.step, facts.now_ms, facts.watermark_ms, tuple(facts.floor) if facts.floor else None)
 
     def take(self, facts: StepFacts, version: int) -> None:
         """Go on from a step that was committed as `version` of the state."""
@@ -192,8 +193,7 @@ class Stepper:
         quarantine = self.tables.at("quarantine")
         if log.versions(quarantine):
             none = spark.read.format("delta").load(quarantine).limit(0)
-            writer = none.write.format("delta").mode("overwrite").option("userMetadata", facts.to_json())
-            writer.option("txnAppId", facts.transaction("quarantine")).option("txnVersion", facts.step).save(quarantine)
+            write(none, quarantine, facts, "quarantine", "overwrite")
         if self.tables.checkpoint.query_id == facts.query_id:
             self.tables.checkpoint.discard()
 
@@ -258,13 +258,10 @@ class Stepper:
             **more,
         )
 
-    def _step(self, facts: StepFacts) -> Step:
-        return Step(facts.step, facts.now_ms, facts.watermark_ms, tuple(facts.floor) if facts.floor else None)
-
     def _stage(self, frame: DataFrame, number: int, now_ms: int) -> tuple[Staged, DataFrame]:
         decoding, folder = self.spec.decoding, join(self.tables.at("staged"), str(number))
         staged = stage(frame, read_files(self.spec.source.path), decoding, folder, step=number, now_ms=now_ms)
-        spark, schema = frame.sparkSession, _spark(decoding.schema)
+        spark, schema = frame.sparkSession, spark_schema(decoding.schema, nullable=True)
         return staged, spark.read.schema(schema).parquet(*staged.files) if staged.files else spark.createDataFrame(
             [], schema
         )
@@ -289,15 +286,17 @@ class Stepper:
             seen = Positions(facts.positions)
             facts = facts.model_copy(update={"positions": dict(seen.with_places(_places(changes)).read)})
         entries = self._entries_of(spark, changes, summary)
-        keys = [*map(_name, self.spec.key)]
+        keys = columns(self.spec.key)
         both = (
             changes.unionByName(entries, allowMissingColumns=True)
             if entries is not None
-            else _with_columns(changes, _spark(state.schema))
+            else _with_columns(changes, spark_schema(state.schema, nullable=True))
         )
         together = summary.moves > 0 or self.open_moves  # a value may have to be looked for under another key
         parts = 1 if together else self._partitions(spark, summary.changes)
-        out = both.repartition(parts, *keys).mapInArrow(state.reconciler(self._step(facts), seen), _spark(state.schema))
+        out = both.repartition(parts, *keys).mapInArrow(
+            state.reconciler(self.at(facts), seen), spark_schema(state.schema, nullable=True)
+        )
         if files:
             out = out.unionByName(state.file_rows(spark, files, facts.step), allowMissingColumns=True)
         self.lease.check()
@@ -308,20 +307,18 @@ class Stepper:
         """Read what is stored under the touched keys; where live entries expire, the sink's rows too."""
         if self.last is None or self.last.kind == "reset":
             return None
-        keys = changes.select(*map(_name, self.spec.key)).distinct()
+        keys = changes.select(*columns(self.spec.key)).distinct()
         entries = self.tables.state.read(spark, self.version)
         if self.open_moves:
             keys = keys.union(
-                entries.where(F.col("_moved_from").isNotNull()).select(*map(_name, self.spec.key))
+                entries.where(F.col("_moved_from").isNotNull()).select(*columns(self.spec.key))
             ).distinct()
         elif summary.bounds is not None and is_large(entries):
-            entries = entries.where(_name(self.spec.key[0]).between(*summary.bounds))
+            entries = entries.where(column(self.spec.key[0]).between(*summary.bounds))
         keys = F.broadcast(keys) if summary.changes <= BROADCAST_ROWS else keys
-        if self.spec.ttl and self.spec.ttl.expire_live:
-            sink = (
-                spark.read.format("delta").option("versionAsOf", self.tables.sink.version()).load(self.tables.sink.path)
-            )
-            stand_in = sink.withColumns(
+        if self.spec.expires_live:
+            sink = self.tables.sink
+            stand_in = sink.read(spark, sink.version()).withColumns(
                 {
                     "_step": F.lit(SINK_STEP).cast("bigint"),
                     "_stamp_ms": F.lit(0).cast("bigint"),
@@ -346,10 +343,7 @@ class Stepper:
             F.col("_raw").alias("raw"),
             F.timestamp_millis(F.lit(facts.now_ms)).alias("at"),
         )
-        writer = rows.write.format("delta").mode("append").option("userMetadata", facts.to_json())
-        writer.option("txnAppId", facts.transaction("quarantine")).option("txnVersion", facts.step).save(
-            self.tables.at("quarantine")
-        )
+        write(rows, self.tables.at("quarantine"), facts, "quarantine")
 
 
 def _places(changes: DataFrame) -> dict[str, list[tuple[int, int]]]:
@@ -367,12 +361,3 @@ def _places(changes: DataFrame) -> dict[str, list[tuple[int, int]]]:
 def _with_columns(frame: DataFrame, schema: Any) -> DataFrame:
     missing = {f.name: F.lit(None).cast(f.dataType) for f in schema if f.name not in frame.columns}
     return frame.withColumns(missing)
-
-
-def _spark(schema: pa.Schema) -> Any:
-    nullable = pa.schema([f.with_nullable(True) for f in schema])
-    return from_arrow_schema(nullable, prefer_timestamp_ntz=True)
-
-
-def _name(column: str) -> Column:
-    return F.col(f"`{column.replace('`', '``')}`")

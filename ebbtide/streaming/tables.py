@@ -8,7 +8,7 @@ from ebbtide.paths import join, resolve
 from ebbtide.sinks.delta import SinkTable
 from ebbtide.store.delta.state import StateTable
 from ebbtide.streaming.checkpoint import Checkpoint
-from ebbtide.streaming.spec import UpsertPipeline
+from ebbtide.streaming.spec import Pipeline
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Tables:
     """Where a pipeline lives: `ROOT/NAME/{sink,state,quarantine,ledger,checkpoint,staged}`."""
 
     root: str
-    spec: UpsertPipeline
+    spec: Pipeline
 
     @property
     def state(self) -> StateTable:
@@ -27,10 +27,8 @@ class Tables:
     def sink(self) -> SinkTable:
         """The sink."""
         spec = self.spec
-        by_sequence = spec.sequence is not None
-        return SinkTable(
-            join(self.root, "sink"), spec.table.columns, tuple(spec.key), by_sequence, spec.sink.table_properties
-        )
+        columns, key, by_sequence = spec.sink_table.columns, tuple(spec.sink_key), spec.sequence is not None
+        return SinkTable(join(self.root, "sink"), columns, key, by_sequence, spec.sink.table_properties)
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -42,6 +40,6 @@ class Tables:
         return join(self.root, name)
 
     @classmethod
-    def under(cls, root: str, spec: UpsertPipeline) -> Tables:
+    def under(cls, root: str, spec: Pipeline) -> Tables:
         """Return where a pipeline lives under the root of all pipelines."""
         return cls(join(resolve(root), spec.name), spec)

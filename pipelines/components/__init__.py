@@ -1,5 +1,5 @@
 """The component types that a defs.yaml may name."""
 
-from pipelines.components.upsert_pipeline import UpsertPipelineComponent
+from pipelines.components.pipeline import StatefulPipelineComponent, UpsertPipelineComponent
 
-__all__ = ["UpsertPipelineComponent"]
+__all__ = ["StatefulPipelineComponent", "UpsertPipelineComponent"]

@@ -4,18 +4,8 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from ebbtide.model.ttl import (
-    LONG_MAX,
-    NEVER_MS,
-    Duration,
-    StateTtlConfig,
-    TimeCharacteristic,
-    UpdateType,
-    expired,
-    format_duration,
-    parse_duration,
-    to_ms,
-)
+from ebbtide.model.durations import Duration, format_duration, parse_duration, to_ms
+from ebbtide.model.ttl import LONG_MAX, NEVER_MS, StateTtlConfig, TimeCharacteristic, UpdateType, expired
 
 LONG_MIN = -(2**63)
 READ = TypeAdapter(Duration)
@@ -104,15 +94,17 @@ def test_duration_in_milliseconds_is_whole(micros, ms):
         (LONG_MAX - 5, 10, LONG_MAX, True),
         (1, LONG_MAX - 1, LONG_MAX - 1, False),
         (1, LONG_MAX - 1, LONG_MAX, True),
-        (0, NEVER_MS, LONG_MAX, False),
-        (LONG_MIN, NEVER_MS, LONG_MAX, False),
+        (0, NEVER_MS, LONG_MAX - 1, False),
+        (0, NEVER_MS, LONG_MAX, True),
+        (LONG_MIN, NEVER_MS, -2, False),
+        (LONG_MIN, NEVER_MS, -1, True),
         (0, 1, LONG_MIN, False),
     ],
 )
 def test_expired_exactly_from_stamp_and_ttl_on(stamp, ttl, now, want):
     got = expired(np.array([stamp, LONG_MAX], np.int64), ttl, now)
     assert got.dtype == bool
-    assert got.tolist() == [want, ttl != NEVER_MS and now == LONG_MAX]
+    assert got.tolist() == [want, now == LONG_MAX]
 
 
 def test_expired_of_no_stamps_is_empty():
@@ -129,14 +121,35 @@ def test_ttl_config_has_the_defaults_of_its_page():
 
 
 @pytest.mark.parametrize(
+    ("name", "want"),
+    [
+        ("Disabled", "DISABLED"),
+        ("OnCreate", "ON_CREATE"),
+        ("OnRead", "ON_READ"),
+        ("OnWrite", "ON_CREATE_AND_WRITE"),
+        ("OnReadWrite", "ON_READ_AND_WRITE"),
+        ("OnCreateAndWrite", "ON_CREATE_AND_WRITE"),
+        ("OnReadAndWrite", "ON_READ_AND_WRITE"),
+    ],
+)
+def test_names_of_both_versions_of_the_flip_are_read(name, want):
+    assert StateTtlConfig(ttl="1d", update_type=name).update_type == want
+    assert UpdateType(name).name == want
+
+
+@pytest.mark.parametrize(
     "fields",
     [
         {},
         {"ttl": "0s"},
         {"ttl": "-P1D"},
         {"ttl": 5},
-        {"ttl": "1d", "update_type": "ON_READ"},
-        {"ttl": "1d", "state_visibility": "RETURN_EXPIRED_IF_NOT_CLEANED_UP"},
+        {"ttl": "1d", "update_type": "ON_DELETE"},
+        {"ttl": "1d", "state_visibility": "SOMETIMES"},
+        {"ttl": "1d", "expiry_clock": "PROCESSING_TIME"},
+        {"ttl": "1d", "update_type": "DISABLED", "cleanup": {"timers": True}},
+        {"ttl": "1d", "cleanup": {"incremental": {"cleanup_size": 0}}},
+        {"ttl": "1d", "cleanup": {"compaction_filter": {"query_time_after_num_entries": 0}}},
         {"ttl": "1d", "more": 1},
     ],
 )

@@ -3,11 +3,10 @@
 import json
 
 import pytest
-from spark_support import change, plain_spec, sink, table, write
+from spark_support import change, forget_last_commit, plain_spec, sink, table, write
 
 from ebbtide.errors import LeaseHeldError, SpecChangedError
-from ebbtide.maintenance.cleanup import cleanup
-from ebbtide.maintenance.compaction import compaction
+from ebbtide.maintenance.job import JOBS, maintain
 from ebbtide.store.delta import log
 from ebbtide.streaming.lease import Lease
 from ebbtide.streaming.runner import run, system_clock
@@ -25,17 +24,9 @@ def entries(spark, root, spec):
     return [row for row in table(spark, root, spec, "state") if row["_entry"] == "row"]
 
 
-def forget_last_commit(root, spec):
-    """Make Spark believe that the last batch was never committed, as after a crash."""
-    commits = root / spec.name / "checkpoint" / "commits"
-    last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
-    for name in (str(last), f".{last}.crc"):
-        (commits / name).unlink(missing_ok=True)
-
-
 def test_pipeline_that_never_ran_has_nothing_to_do(spark, tmp_path):
-    for job in (cleanup, compaction):
-        report = job(spark, plain_spec(write(tmp_path / "in")), str(tmp_path))
+    for job in JOBS:
+        report = maintain(spark, plain_spec(write(tmp_path / "in")), str(tmp_path), job)
         assert (report.step, report.rows_removed) == (None, 0)
         assert "nothing to do" in report.text()
 
@@ -45,7 +36,7 @@ def test_cleanup_deletes_what_expired_with_all_versions_and_nothing_else(spark, 
     source = write(tmp_path / "in", *lines)
     spec = plain_spec(source, order=BY_SEQ, ttl="1d")
     run(spark, spec, str(tmp_path))
-    before = cleanup(spark, spec, str(tmp_path))
+    before = maintain(spark, spec, str(tmp_path), "cleanup")
     assert (before.step, before.entries) == (None, 2), "the ledger's clock has not moved"
 
     write(source, [change("+I", 7, "new", 10)], first=2)
@@ -53,7 +44,7 @@ def test_cleanup_deletes_what_expired_with_all_versions_and_nothing_else(spark, 
     assert steps[-1].metrics == {"expired": 1}
     state = Tables.under(str(tmp_path), spec).state.path
     untouched = set(log.added(state, log.versions(state)[-2]))
-    report = cleanup(spark, spec, str(tmp_path))
+    report = maintain(spark, spec, str(tmp_path), "cleanup")
     assert (report.step, report.rows_removed, report.entries) == (steps[-1].step + 1, 3, 2)
     assert {row["id"] for row in entries(spark, tmp_path, spec)} == {2, 7}
     removed = {action["remove"]["path"] for action in log.actions(state, log.versions(state)[-1]) if "remove" in action}
@@ -64,9 +55,9 @@ def test_cleanup_deletes_what_expired_with_all_versions_and_nothing_else(spark, 
         Lease(spark, Tables.under(str(tmp_path), spec).at("ledger"), spec.name, 60),
         pytest.raises(LeaseHeldError, match="is being run by process"),
     ):
-        cleanup(spark, spec, str(tmp_path))
+        maintain(spark, spec, str(tmp_path), "cleanup")
     with pytest.raises(SpecChangedError, match="no longer fits"):
-        cleanup(spark, plain_spec(source), str(tmp_path))
+        maintain(spark, plain_spec(source), str(tmp_path), "cleanup")
 
     write(source, [change("+I", 1, "again", 11)], first=3)
     assert run(spark, spec, str(tmp_path)).totals["inserted"] == 1
@@ -77,7 +68,7 @@ def test_compaction_keeps_the_newest_version_of_each_live_entry(spark, tmp_path)
     steps = [[change("+I", 1, "a", 1), change("+I", 2, "b", 2)], [change("+U", 1, "c", 3)], [change("-D", 2, "b", 4)]]
     spec = plain_spec(write(tmp_path / "in", *steps), order=BY_SEQ)
     run(spark, spec, str(tmp_path))
-    report = compaction(spark, spec, str(tmp_path))
+    report = maintain(spark, spec, str(tmp_path), "compaction")
     assert report.entries == 2
     assert report.rows_removed == 2, "superseded versions"
     assert report.files_after < report.files_before
@@ -85,7 +76,7 @@ def test_compaction_keeps_the_newest_version_of_each_live_entry(spark, tmp_path)
         (1, "c", False),
         (2, None, True),
     }
-    assert compaction(spark, spec, str(tmp_path)).step is None
+    assert maintain(spark, spec, str(tmp_path), "compaction").step is None
     write(tmp_path / "in", [change("+U", 1, "late", 2), change("+I", 2, "late", 1), change("+U", 1, "d", 5)], first=3)
     after = run(spark, spec, str(tmp_path))
     assert after.totals["superseded"] == 2, "the folded entries still decide"
@@ -101,7 +92,7 @@ def test_compaction_keeps_arrival_histories_and_the_files_read(spark, tmp_path):
     ]
     spec = plain_spec(write(tmp_path / "in", *steps))
     run(spark, spec, str(tmp_path))
-    compaction(spark, spec, str(tmp_path))
+    maintain(spark, spec, str(tmp_path), "compaction")
     assert [row["v"] for row in entries(spark, tmp_path, spec)] == ["a"]
     assert run(spark, spec, str(tmp_path)).steps == [], "no file is read twice"
     write(tmp_path / "in", [change("-D", 1, "a", 1).replace('"n": 1', '"n": 5')], first=3)
@@ -115,7 +106,7 @@ def test_batch_that_crashed_before_its_offsets_is_replayed_after_maintenance(spa
     spec = plain_spec(write(tmp_path / "in", lines), order=BY_SEQ, ttl="1d")
     run(spark, spec, str(tmp_path))
     forget_last_commit(tmp_path, spec)
-    assert compaction(spark, spec, str(tmp_path)).step == 2
+    assert maintain(spark, spec, str(tmp_path), "compaction").step == 2
     [replay] = run(spark, spec, str(tmp_path)).steps
     assert (replay.step, replay.kind, replay.metrics) == (1, "replay", {})
     assert [row["v"] for row in sink(spark, tmp_path, spec)] == ["a"]

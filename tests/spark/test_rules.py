@@ -7,10 +7,10 @@ import pytest
 from pyspark.sql import functions as F
 from spark_support import change, plain_spec, write
 
-from ebbtide.maintenance.compaction import compaction
+from ebbtide.maintenance.job import maintain
 from ebbtide.rules.window import Window
+from ebbtide.streaming.parts import ChecksConfig
 from ebbtide.streaming.runner import run, system_clock
-from ebbtide.streaming.spec import ChecksConfig
 from ebbtide.streaming.tables import Tables
 from expectations.checks import CHECKS
 from expectations.shells import ExpectKeysToBeUnique
@@ -61,7 +61,7 @@ def test_arrival_mode_passes_ordering_before_and_after_compaction(spark, tmp_pat
     root = str(tmp_path / "root")
     run(spark, spec, root)
     assert set(judge(spark, Tables.under(root, spec), "ordering").values()) == {0}
-    compaction(spark, spec, root)
+    maintain(spark, spec, root, "compaction")
     assert set(judge(spark, Tables.under(root, spec), "ordering").values()) == {0}
 
 

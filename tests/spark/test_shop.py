@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 from reference import canonical_rows, differences
-from spark_support import cut, shop_lines, shop_spec, sink, write
+from spark_support import cut, forget_last_commit, shop_lines, shop_spec, sink, write
 from support import SHOP, lines_of
 
 from ebbtide.streaming.runner import run
@@ -19,14 +19,6 @@ def same_as_truth(spark, root, spec):
     truth = [json.loads(line) for line in lines_of(SHOP / "truth" / f"{spec.name}.jsonl.gz")]
     want = canonical_rows(truth, spec.table.columns)
     return differences(canonical_rows(sink(spark, root, spec), spec.table.columns), want) == []
-
-
-def forget_last_commit(root, spec):
-    """Make Spark believe that the last batch was never committed, as after a crash."""
-    commits = root / spec.name / "checkpoint" / "commits"
-    last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
-    for name in (str(last), f".{last}.crc"):
-        (commits / name).unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("steps", [1, 8])

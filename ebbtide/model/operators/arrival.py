@@ -70,6 +70,16 @@ class ArrivalOperator:
         """Columns that tell one entry from another."""
         return (*self.key, "_position")
 
+    @property
+    def ttls(self) -> dict[str | None, StateTtlConfig]:
+        """Its only state's time to live, if it has one."""
+        return {} if self.ttl is None else {None: self.ttl}
+
+    @property
+    def mortal(self) -> str | None:
+        """The boolean column of the entries that may expire; None: all may."""
+        return None
+
     def apply(self, changes: pa.Table, state: pa.Table, at: Step) -> Reconciled:
         """Apply one step's changes to the histories of their keys.
 

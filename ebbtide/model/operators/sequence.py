@@ -82,6 +82,16 @@ class SequenceOperator:
         """Columns that tell one entry from another."""
         return self.key
 
+    @property
+    def ttls(self) -> dict[str | None, StateTtlConfig]:
+        """Its only state's time to live, if it has one."""
+        return {} if self.ttl is None else {None: self.ttl}
+
+    @property
+    def mortal(self) -> str | None:
+        """The boolean column of the entries that may expire: tombstones, unless live entries may too."""
+        return None if self.ttl is not None and self.ttl.expire_live else "_tombstone"
+
     def apply(self, changes: pa.Table, state: pa.Table, at: Step) -> Reconciled:
         """Fold one step's changes into the state of their keys.
 

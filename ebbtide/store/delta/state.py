@@ -4,7 +4,7 @@
 |---|---|
 | `_entry` | `row`: an entry of the operator; `metrics`: counts of a step, as JSON in `_note`; `file`: a source file read, its name in `_note` |
 | `_note` | see `_entry` |
-| the operator's columns | see `ebbtide.model.operators.sequence` and `.arrival`; null but in `row` |
+| the operator's columns | see `ebbtide.model.operators.sequence`, `.arrival` and `ebbtide.store.delta.working`; null but in `row` |
 
 Appended to once a step, in one commit with the step's facts in its metadata; the rows of that commit with a `_change`
 are the step's change set. Of the versions of an entry the one with the greatest `_step` counts.
@@ -13,6 +13,7 @@ are the step's change set. Of the versions of an entry the one with the greatest
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -21,23 +22,24 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from delta import DeltaTable
+from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from ebbtide.errors import LeaseLostError, StoredFormatError
 from ebbtide.model.changelog import changelog_schema
 from ebbtide.model.entries import LONG_MIN, Reconciled, Step
-from ebbtide.model.operators.arrival import ArrivalOperator
-from ebbtide.model.operators.sequence import SequenceOperator
 from ebbtide.model.positions import Positions
+from ebbtide.model.state.timers import TIMERS
+from ebbtide.model.ttl import TimeCharacteristic
 from ebbtide.paths import read_parquet
 from ebbtide.store.delta import log
+from ebbtide.store.delta.columns import column, columns, quoted, spark_schema
 from ebbtide.store.delta.facts import STATE_FORMAT, StepFacts
-from ebbtide.store.delta.transaction import transaction
+from ebbtide.store.delta.operator import Operator
+from ebbtide.store.delta.transaction import transaction, write
 
 ROW, METRICS, FILE = "row", "metrics", "file"
-Operator = SequenceOperator | ArrivalOperator
 
 
 @dataclass(frozen=True)
@@ -60,12 +62,8 @@ class StateTable:
     def create(self, spark: SparkSession) -> None:
         """Create the table if it is not there."""
         if not log.versions(self.path):
-            builder = (
-                DeltaTable.createIfNotExists(spark)
-                .location(self.path)
-                .addColumns(from_arrow_schema(self.schema, prefer_timestamp_ntz=True))
-            )
-            read_by = ",".join(["_entry", "_step", "_stamp_ms", *(f"`{name}`" for name in self.operator.key)])
+            builder = DeltaTable.createIfNotExists(spark).location(self.path).addColumns(spark_schema(self.schema))
+            read_by = ",".join(["_entry", "_step", "_stamp_ms", *map(quoted, self.operator.key)])
             builder = builder.property("delta.dataSkippingStatsColumns", read_by)  # what steps filter by, no more
             builder.property("delta.enableDeletionVectors", "false").execute()
 
@@ -92,20 +90,46 @@ class StateTable:
 
     def current(self, spark: SparkSession, version: int) -> DataFrame:
         """Read the newest version of each entry, dropped ones included (`_removed`)."""
-        newest = F.row_number().over(Window.partitionBy(*map(_name, self.operator.identity)).orderBy(F.desc("_step")))
-        return self.read(spark, version).withColumn("_newest", newest).where("_newest = 1").drop("_newest")
+        entries = self.read(spark, version)
+        if "_state" in self.schema.names:
+            entries = entries.where(F.col("_state").isNotNull())  # the others are rows for the sink
+        newest = F.row_number().over(Window.partitionBy(*columns(self.operator.identity)).orderBy(F.desc("_step")))
+        return entries.withColumn("_newest", newest).where("_newest = 1").drop("_newest")
 
     @property
-    def mortal(self) -> Column:
-        """Tell of an entry whether it may expire: in sequence mode only tombstones do, unless live entries may too."""
-        ttl = self.operator.ttl
-        every = isinstance(self.operator, ArrivalOperator) or (ttl is not None and ttl.expire_live)
-        return F.lit(ttl is not None) if every or ttl is None else F.col("_tombstone")
+    def ages(self) -> bool:
+        """Whether a tick may find something to do."""
+        return bool(self.operator.ttls) or "_state" in self.schema.names
 
-    def expired(self, clock_ms: int) -> Column:
-        """Tell of an entry whether its time is over at a clock; never without a ttl."""
-        due_ms = clock_ms - (self.operator.ttl.ttl_ms if self.operator.ttl else 0)
-        return self.mortal & (F.col("_stamp_ms") <= due_ms) if due_ms >= LONG_MIN else F.lit(False)
+    def overdue_ms(self, at: Step) -> Column:
+        """Tell how long an entry's time is over at a step, in ms: negative while it lives, null if it never expires."""
+        never = F.lit(None).cast("bigint")
+        found = never
+        for state, ttl in self.operator.ttls.items():
+            clock = at.clock_ms(ttl)
+            if clock > LONG_MIN:  # there is a watermark
+                own = [F.col("_ttl_ms")] if "_ttl_ms" in self.schema.names else []
+                over = F.try_subtract(F.lit(clock), F.coalesce(*own, F.lit(ttl.ttl_ms)))
+                over = F.try_subtract(over, F.col("_stamp_ms"))
+                found = over if state is None else F.when(F.col("_state") == state, over).otherwise(found)
+        mortal = self.operator.mortal
+        return found if mortal is None else F.when(F.col(mortal), found)
+
+    def expired(self, at: Step) -> Column:
+        """Tell of an entry whether its time is over at a step."""
+        return F.coalesce(self.overdue_ms(at) >= 0, F.lit(False))
+
+    def due(self, at: Step) -> Column:
+        """Tell of an entry whether a tick has to look at its key: it has expired, or is a timer that is due."""
+        due = self.expired(at)
+        if "_state" in self.schema.names:
+            for clock, now in (
+                (TimeCharacteristic.PROCESSING_TIME, at.now_ms),
+                (TimeCharacteristic.EVENT_TIME, at.watermark_ms),
+            ):
+                mine = (F.col("_state") == TIMERS) & F.col("_sub").startswith(f"{clock}/")
+                due |= mine & (F.col("_position") <= now) if now is not None else F.lit(False)
+        return due & ~F.col("_removed")
 
     def commit(self, frame: DataFrame, facts: StepFacts, read_version: int, mode: str = "append") -> int:
         """Commit a step: the decision.
@@ -122,9 +146,7 @@ class StateTable:
         Raises:
             LeaseLostError: another run committed this step first.
         """
-        writer = frame.write.format("delta").mode(mode).option("userMetadata", facts.to_json())
-        writer = writer.option("overwriteSchema", "true") if mode == "overwrite" else writer
-        writer.option("txnAppId", facts.transaction("state")).option("txnVersion", facts.step).save(self.path)
+        write(frame, self.path, facts, "state", mode)
         return self._committed(facts, read_version)
 
     def purge(self, spark: SparkSession, gone: DataFrame, facts: StepFacts, read_version: int) -> int:
@@ -144,9 +166,9 @@ class StateTable:
         """
         same = F.col("t._entry") == ROW
         for name in self.operator.identity:
-            same &= F.col(f"t.{_quoted(name)}") == F.col(f"s.{_quoted(name)}")
+            same &= column(name, "t") == column(name, "s")
         merge = DeltaTable.forPath(spark, self.path).alias("t").merge(gone.alias("s"), same).whenMatchedDelete()
-        with transaction(spark, facts.transaction("state"), facts.step, facts.to_json()):
+        with transaction(spark, facts, "state"):
             merge.execute()
         return self._committed(facts, read_version)
 
@@ -168,8 +190,15 @@ class StateTable:
         Read from that commit's files alone, and without a literal that changes from step to step: Spark compiles a
         query anew for each.
         """
-        schema = from_arrow_schema(self.schema, prefer_timestamp_ntz=True)
-        return spark.read.schema(schema).parquet(*log.added(self.path, version)).where(F.col("_change").isNotNull())
+        return self._for_sink(spark.read.schema(spark_schema(self.schema)).parquet(*log.added(self.path, version)))
+
+    def decided(self, spark: SparkSession, version: int) -> DataFrame:
+        """Read all that the sink was ever wanted to take, with its `_step`, as far as a version still holds it."""
+        return self._for_sink(self.read(spark, version))
+
+    def _for_sink(self, rows: DataFrame) -> DataFrame:
+        changes = rows.where(F.col("_change").isNotNull())
+        return changes.select("_step", "_change", "_out.*", "_changed_by") if "_out" in self.schema.names else changes
 
     def metrics(self, version: int) -> Counter[str]:
         """Return the counts of the step committed as `version`, read from that commit's files alone."""
@@ -210,7 +239,7 @@ class StateTable:
         self, at: Step, seen: Positions | None
     ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
         """Return the function that turns a partition of changes (`_kind` set) and entries into rows of this table."""
-        operator, schema = self.operator, self.schema
+        operator, schema = _shipped(self.operator), self.schema
 
         def reconcile(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             rows = _read(batches)
@@ -231,7 +260,7 @@ class StateTable:
 
     def expirer(self, at: Step) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
         """Return the function that turns a partition of entries into the rows that drop the expired ones."""
-        operator, schema = self.operator, self.schema
+        operator, schema = _shipped(self.operator), self.schema
 
         def expire(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             rows = _read(batches)
@@ -239,6 +268,16 @@ class StateTable:
                 yield from _rows(schema, operator.expire(_shaped(rows, operator.schema), at), at)
 
         return expire
+
+
+def _shipped(operator: Operator) -> Operator:
+    """Send the user's code along: Spark's workers cannot import from the spec's project."""
+    function = getattr(operator, "function", None)
+    if function is not None:
+        module = sys.modules[function.func.__module__]
+        if not module.__name__.startswith("ebbtide."):
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    return operator
 
 
 def _read(batches: Iterator[pa.RecordBatch]) -> pa.Table | None:
@@ -264,11 +303,3 @@ def _rows(schema: pa.Schema, result: Reconciled, at: Step) -> Iterator[pa.Record
     metrics = pa.Table.from_arrays([pa.array(note.get(f.name, [None]), f.type) for f in schema], schema=schema)
     yield from entries.to_batches()
     yield from metrics.to_batches()
-
-
-def _quoted(column: str) -> str:
-    return f"`{column.replace('`', '``')}`"
-
-
-def _name(column: str) -> Column:
-    return F.col(_quoted(column))

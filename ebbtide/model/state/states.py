@@ -1,0 +1,322 @@
+"""Value, list and map state of the current key: decorators that add time to a raw state.
+
+Every operation behaves as Flink 2.3's; docs/state.md has the table, and what Flink has not.
+
+Source: FLIP-25, "Wrapping state objects".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+from ebbtide.model.durations import to_ms
+from ebbtide.model.state.context import StateContext
+from ebbtide.model.state.raw import Entry, RawState
+from ebbtide.model.ttl import (
+    LONG_MAX,
+    ExpiryClock,
+    StateTtlConfig,
+    StateVisibility,
+)
+
+
+class KeyedState:
+    """What the three kinds share: one state of the current key, and the rules of time.
+
+    Args:
+        raw: Where its entries are.
+        context: The current key and the clocks.
+        ttl: Its time to live; None, or DISABLED: nothing expires.
+    """
+
+    def __init__(self, raw: RawState, context: StateContext, ttl: StateTtlConfig | None = None) -> None:
+        self.raw, self.context = raw, context
+        self.ttl = ttl if ttl is not None and ttl.enabled else None
+        self.before_access: Callable[[], None] | None = None
+        """Called at each access: incremental cleanup."""
+        self.on_stamp: Callable[[Hashable, int], None] | None = None
+        """Called with (key, end of life) when an entry is stamped: exact timers."""
+        config = self.ttl
+        self._ttl_ms = config.ttl_ms if config else LONG_MAX
+        self._by_event = bool(config and config.by_event_time)
+        self._by_watermark = self._by_event and bool(config and config.expiry_clock is ExpiryClock.WATERMARK)
+        self._keeps_stamp = bool(config and not config.update_type.renews_on_write)
+        self._renews = bool(config and config.update_type.renews_on_read)
+        self._shows = bool(config and config.state_visibility is StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP)
+
+    def clear(self) -> None:
+        """Remove all of the current key's."""
+        self.raw.clear(self.context.key)
+
+    def purge(self, key: Hashable) -> int:
+        """Remove a key's expired entries, wherever they are; return how many."""
+        gone = [sub for sub, entry in self.raw.entries(key) if self.has_expired(entry)]
+        for sub in gone:
+            self.raw.remove(key, sub)
+        self.context.counts["expired"] += len(gone)
+        return len(gone)
+
+    def end_ms(self, entry: Entry) -> int:
+        """Return the time at which an entry expires, capped at the largest long; an unstamped one never does."""
+        if entry.stamp_ms is None:
+            return LONG_MAX + 1
+        return min(entry.stamp_ms + (self._ttl_ms if entry.ttl_ms is None else entry.ttl_ms), LONG_MAX)
+
+    def has_expired(self, entry: Entry) -> bool:
+        """Tell whether an entry's time is over."""
+        return self.ttl is not None and self.end_ms(entry) <= self.clock_ms
+
+    @property
+    def clock_ms(self) -> int:
+        """The clock that entries expire by."""
+        return self.context.watermark_ms if self._by_watermark else self.context.now_ms
+
+    def _touch(self) -> None:
+        if self.before_access is not None:
+            self.before_access()
+
+    def _access_ms(self) -> int:
+        if not self._by_event:
+            return self.context.now_ms
+        if self.context.event_ms is None:
+            raise ValueError(
+                "the record has no event time; got None; allowed: epoch ms, since state ages by event time"
+            )
+        return self.context.event_ms
+
+    def seen(self, sub: Hashable, entry: Entry | None) -> Entry | None:
+        """Return what a read by the current key shows of an entry: an expired one is removed, a live one renewed if reads renew."""
+        if entry is None:
+            return None
+        if self.has_expired(entry):
+            self.raw.remove(self.context.key, sub)
+            self.context.counts["expired"] += 1
+            return entry if self._shows else None
+        return self._renewed(sub, entry) if self._renews else entry
+
+    def _renewed(self, sub: Hashable, entry: Entry) -> Entry:
+        stamp = self._access_ms()
+        if self._by_event and entry.stamp_ms is not None:
+            stamp = max(stamp, entry.stamp_ms)
+        entry = entry._replace(stamp_ms=stamp)
+        self.raw.put(self.context.key, sub, entry)
+        return entry
+
+    def _write(self, sub: Hashable, value: Any, ttl: timedelta | None, *, create: bool = False) -> None:
+        """Store a value; with `create` it is known that no entry is there."""
+        key = self.context.key
+        if self.ttl is None:
+            self.raw.put(key, sub, Entry(value))
+            return
+        stamp = self._access_ms()
+        old = None
+        if not create and (self._keeps_stamp or self._by_event):
+            old = self.raw.get(key, sub)
+            if old is not None and old.stamp_ms is not None and not self.has_expired(old):
+                stamp = old.stamp_ms if self._keeps_stamp else max(stamp, old.stamp_ms)
+        entry = Entry(value, stamp, None if ttl is None else to_ms(ttl))
+        if self._by_event and self.has_expired(entry):
+            self.context.counts["late"] += 1
+            if old is not None:
+                self.raw.remove(key, sub)
+            return
+        self.raw.put(key, sub, entry)
+        if self.on_stamp is not None:
+            self.on_stamp(key, self.end_ms(entry))
+
+
+class ValueState(KeyedState):
+    """One value per key.
+
+    Example:
+        >>> from ebbtide.store.heap import HeapStore
+        >>> at = StateContext(key="a", now_ms=0)
+        >>> state = ValueState(HeapStore().state("seen"), at, StateTtlConfig(ttl="16ms"))
+        >>> state.update("x")
+        >>> at.now_ms = 15
+        >>> state.get()
+        'x'
+        >>> at.now_ms = 16
+        >>> state.get() is None
+        True
+    """
+
+    def get(self) -> Any:
+        """Return the value; None if there is none, or its time is over."""
+        self._touch()
+        entry = self.seen(None, self.raw.get(self.context.key, None))
+        return None if entry is None else entry.value
+
+    def update(self, value: Any, *, ttl: timedelta | None = None) -> None:
+        """Set the value; None clears it.
+
+        Args:
+            value: The value.
+            ttl: Its own time to live, instead of the state's.
+        """
+        self._touch()
+        if value is None:
+            self.raw.clear(self.context.key)
+        else:
+            self._write(None, value, ttl)
+
+    def clear(self) -> None:
+        """Remove the value."""
+        super().clear()
+        self._touch()
+
+
+class ListState(KeyedState):
+    """A list per key; each element has its own time."""
+
+    def get(self) -> Iterator[Any]:
+        """Return the elements, in order.
+
+        Reads that renew do so at once: live elements are renewed, expired ones removed (shown once more where they may be).
+        Otherwise expired elements stay stored until an iteration reaches the end without meeting a live one: then the list
+        is cleared.
+        """
+        self._touch()
+        key = self.context.key
+        found = list(self.raw.entries(key))
+        if self._renews:
+            live = [(sub, entry) for sub, entry in found if not self.has_expired(entry)]
+            if live:
+                self.raw.clear(key)
+                for sub, entry in live:
+                    self._renewed(sub, entry)
+        return self._elements(key, found)
+
+    def _elements(self, key: Hashable, found: list[tuple[Any, Entry]]) -> Iterator[Any]:
+        any_live = False
+        for _, entry in found:
+            live = not self.has_expired(entry)
+            any_live = any_live or live
+            if live or self._shows:
+                yield entry.value
+        if not any_live:
+            self.raw.clear(key)
+
+    def add(self, value: Any, *, ttl: timedelta | None = None) -> None:
+        """Append an element, which is not None."""
+        self.add_all([value], ttl=ttl)
+
+    def add_all(self, values: Iterable[Any], *, ttl: timedelta | None = None) -> None:
+        """Append elements, none of them None.
+
+        Raises:
+            TypeError: an element is None; nothing was changed.
+        """
+        self._touch()
+        self._append(_elements_of(values), ttl)
+
+    def update(self, values: Iterable[Any], *, ttl: timedelta | None = None) -> None:
+        """Replace the list; an empty one clears it.
+
+        Raises:
+            TypeError: an element is None; nothing was changed.
+        """
+        self._touch()
+        elements = _elements_of(values)
+        self.raw.clear(self.context.key)
+        self._append(elements, ttl)
+
+    def _append(self, elements: list[Any], ttl: timedelta | None) -> None:
+        last = self.raw.last(self.context.key)
+        for position, value in enumerate(elements, 0 if last is None else last + 1):
+            self._write(position, value, ttl, create=True)
+
+
+def _elements_of(values: Iterable[Any]) -> list[Any]:
+    elements = list(values)
+    if any(value is None for value in elements):
+        raise TypeError("a list element is None; allowed: any other value")
+    return elements
+
+
+class MapState(KeyedState):
+    """A map per key; each entry has its own time. None is a value."""
+
+    def get(self, user_key: Hashable) -> Any:
+        """Return a value; None if there is none, or its time is over."""
+        self._touch()
+        entry = self.seen(user_key, self.raw.get(self.context.key, user_key))
+        return None if entry is None else entry.value
+
+    def contains(self, user_key: Hashable) -> bool:
+        """Tell whether a read would return an entry; it counts as a read."""
+        self._touch()
+        return self.seen(user_key, self.raw.get(self.context.key, user_key)) is not None
+
+    def put(self, user_key: Hashable, value: Any, *, ttl: timedelta | None = None) -> None:
+        """Set a value.
+
+        Args:
+            user_key: Its key.
+            value: The value; None is one.
+            ttl: Its own time to live, instead of the state's.
+        """
+        self._touch()
+        self._write(user_key, value, ttl)
+
+    def put_all(self, values: Mapping[Any, Any], *, ttl: timedelta | None = None) -> None:
+        """Set several values."""
+        self._touch()
+        for user_key, value in values.items():
+            self._write(user_key, value, ttl)
+
+    def remove(self, user_key: Hashable) -> None:
+        """Remove an entry."""
+        self._touch()
+        self.raw.remove(self.context.key, user_key)
+
+    def is_empty(self) -> bool:
+        """Tell whether nothing is stored; expired entries that are still stored count."""
+        self._touch()
+        return next(self.raw.entries(self.context.key), None) is None
+
+    def entries(self) -> MapIterator:
+        """Return (user key, value) pairs, looked at one by one as they are passed."""
+        self._touch()
+        return MapIterator(self)
+
+    def keys(self) -> Iterator[Any]:
+        """Return the user keys, as `entries` does."""
+        return (user_key for user_key, _ in self.entries())
+
+    def values(self) -> Iterator[Any]:
+        """Return the values, as `entries` does."""
+        return (value for _, value in self.entries())
+
+
+class MapIterator(Iterator[tuple[Any, Any]]):
+    """Passes over the entries of a map; what has expired is removed on the way."""
+
+    def __init__(self, state: MapState) -> None:
+        self._state, self._key = state, state.context.key
+        self._user_keys = [user_key for user_key, _ in state.raw.entries(self._key)]
+        self._user_keys.reverse()
+        self._current: tuple[Any, Entry] | None = None
+
+    def __next__(self) -> tuple[Any, Any]:
+        self._current = None
+        while self._user_keys:
+            user_key = self._user_keys.pop()
+            entry = self._state.seen(user_key, self._state.raw.get(self._key, user_key))  # it may be gone since
+            if entry is not None:
+                self._current = user_key, entry
+                return user_key, entry.value
+        raise StopIteration
+
+    def remove(self) -> None:
+        """Remove the entry returned last.
+
+        Raises:
+            RuntimeError: there is none, or it had expired and was shown once: then it is removed already.
+        """
+        current, self._current = self._current, None
+        if current is None or self._state.has_expired(current[1]):
+            raise RuntimeError("no entry to remove: none was returned, or it had expired and is removed already")
+        self._state.raw.remove(self._key, current[0])

@@ -1,0 +1,42 @@
+"""Names and schemas in the form that Spark takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+
+def quoted(name: str, side: str = "") -> str:
+    """Quote a column's name; `side` is a table's alias.
+
+    Example:
+        >>> quoted("a`b", "t")
+        't.`a``b`'
+    """
+    return f"{side}{side and '.'}`{name.replace('`', '``')}`"
+
+
+def column(name: str, side: str = "") -> Column:
+    """Return a column by its name, whatever is in it."""
+    return F.col(quoted(name, side))
+
+
+def columns(names: Iterable[str]) -> list[Column]:
+    """Return columns by their names."""
+    return [column(name) for name in names]
+
+
+def spark_schema(schema: pa.Schema, *, nullable: bool = False) -> Any:
+    """Return Spark's form of a schema; times without a zone stay so.
+
+    Args:
+        schema: Arrow's.
+        nullable: Every column may be null, whatever `schema` says.
+    """
+    fields = [f.with_nullable(True) for f in schema] if nullable else schema
+    return from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)

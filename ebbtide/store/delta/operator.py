@@ -1,0 +1,45 @@
+"""What a state table needs of the operator whose entries it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import pyarrow as pa
+
+from ebbtide.model.entries import Reconciled, Step
+from ebbtide.model.ttl import StateTtlConfig
+
+
+class Operator(Protocol):
+    """Decides over the entries of the keys that a step touches. It runs in Spark's workers: it must be picklable."""
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The source's columns."""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Names of the key's columns."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of an entry."""
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Columns that tell one entry from another."""
+
+    @property
+    def ttls(self) -> Mapping[str | None, StateTtlConfig]:
+        """Name of a state, None if there is only one, to its time to live; of those that expire."""
+
+    @property
+    def mortal(self) -> str | None:
+        """The boolean column of the entries that may expire; None: all may."""
+
+    def apply(self, changes: pa.Table, state: pa.Table, at: Step) -> Reconciled:
+        """Decide a step."""
+
+    def expire(self, state: pa.Table, at: Step) -> Reconciled:
+        """Decide a tick."""

@@ -1,0 +1,234 @@
+"""The states of a stateful function as rows of a state table, and back.
+
+Beside the columns of `ebbtide.model.entries` and the key's:
+
+| column | meaning |
+|---|---|
+| `_state` | name of the state, `@timers` for timers; null in rows for the sink |
+| `_sub` | which entry of the key's: '' of a value, the position of a list's element, a map's key as text, `CLOCK/time` of a timer |
+| `_position` | a list's position, a timer's time in epoch ms; else null |
+| `_ttl_ms` | the entry's own time to live; null: its state's |
+| `_key_NAME` | the map's key, of map state NAME |
+| `_value_NAME` | the value, the list's element, the map's value, of state NAME |
+| `_out` | of rows for the sink (those with a `_change`): the row |
+
+`_stamp_ms` is null where nothing expires. Within a step the entries of its keys are in dicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.model.state.raw import Entry
+from ebbtide.model.state.states import KeyedState, ListState
+from ebbtide.model.state.timers import TIMERS
+from ebbtide.model.ttl import IncrementalCleanup, StateTtlConfig
+from ebbtide.store.heap import HeapState
+
+Key = tuple[Any, ...]
+
+
+class UnfitValueError(ValueError):
+    """Raised when a value does not fit the type of its column."""
+
+    def __init__(self, column: str, allowed: str, why: str) -> None:
+        super().__init__(why)
+        self.column, self.allowed = column.removeprefix("_value_").removeprefix("_key_").removeprefix("_"), allowed
+
+
+@dataclass(frozen=True)
+class StateSpec:
+    """A declared state, its types resolved.
+
+    Args:
+        kind: Value, list or map.
+        value: Type of the value, the element, the map's value.
+        key: Type of the map's keys; None of the others.
+        ttl: Time to live; None for ever.
+    """
+
+    kind: type[KeyedState]
+    value: pa.DataType
+    key: pa.DataType | None = None
+    ttl: StateTtlConfig | None = None
+
+
+class WorkingState(HeapState):
+    """One state's entries of a step's keys; remembers what it was given, so that changes can be told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._before: dict[tuple[Hashable, Any], Entry | None] = {}
+
+    def reset(self) -> None:
+        """Forget all, and that anything was changed."""
+        self._keys.clear()
+        self._before.clear()
+
+    def load(self, key: Hashable, sub: Any, entry: Entry) -> None:
+        """Take a stored entry."""
+        super().put(key, sub, entry)
+
+    def put(self, key: Hashable, sub: Hashable, entry: Entry) -> None:
+        """See `RawState`."""
+        self._remember(key, sub)
+        super().put(key, sub, entry)
+
+    def remove(self, key: Hashable, sub: Hashable) -> None:
+        """See `RawState`."""
+        self._remember(key, sub)
+        super().remove(key, sub)
+
+    def clear(self, key: Hashable) -> None:
+        """See `RawState`."""
+        for sub, _ in self.entries(key):
+            self._remember(key, sub)
+        super().clear(key)
+
+    def changes(self) -> Iterator[tuple[Hashable, Any, Entry | None]]:
+        """Yield (key, sub-key, entry or None if removed) of all that is not as it was loaded."""
+        for (key, sub), before in self._before.items():
+            entry = self.get(key, sub)
+            if entry != before:
+                yield key, sub, entry
+
+    def _remember(self, key: Hashable, sub: Any) -> None:
+        if (key, sub) not in self._before:
+            self._before[key, sub] = self.get(key, sub)
+
+
+class WorkingStore:
+    """A step's states, by name."""
+
+    background: IncrementalCleanup | None = None
+
+    def __init__(self) -> None:
+        self.states: dict[str, WorkingState] = {}
+
+    def state(self, name: str) -> WorkingState:
+        """See `Store`."""
+        return self.states.setdefault(name, WorkingState())
+
+
+def state_columns(states: dict[str, StateSpec], output: pa.Schema) -> dict[str, pa.DataType]:
+    """Return the columns that states add to a state table."""
+    found: dict[str, pa.DataType] = {
+        "_state": pa.string(),
+        "_sub": pa.string(),
+        "_position": pa.int64(),
+        "_ttl_ms": pa.int64(),
+    }
+    for name, spec in states.items():
+        found |= {f"_key_{name}": spec.key} if spec.key is not None else {}
+        found[f"_value_{name}"] = spec.value
+    return found | {"_out": pa.struct([f.with_nullable(True) for f in output])}
+
+
+def load(entries: pa.Table, keys: Sequence[Key], states: dict[str, StateSpec], store: WorkingStore) -> None:
+    """Put stored entries into a store.
+
+    Args:
+        entries: (n,) rows, the newest version of each, none removed.
+        keys: (n,) their keys.
+        states: The states declared.
+        store: Where to put them.
+    """
+    names = entries["_state"].combine_chunks()
+    for name in {*names.unique().to_pylist()} & {*states, TIMERS}:
+        at = np.flatnonzero(pc.equal(names, name).to_numpy(zero_copy_only=False))
+        rows = entries.take(pa.array(at))
+        if name == TIMERS:
+            subs: list[Any] = [
+                (text.partition("/")[0], time) for text, time in zip(*_lists(rows, "_sub", "_position"), strict=True)
+            ]
+            values: list[Any] = [True] * len(at)
+        else:
+            spec = states[name]
+            [values] = _lists(rows, f"_value_{name}")
+            column = (
+                "_position" if issubclass(spec.kind, ListState) else f"_key_{name}" if spec.key is not None else None
+            )
+            subs = [None] * len(at) if column is None else _lists(rows, column)[0]
+        found = list(zip(at.tolist(), subs, values, *_lists(rows, "_stamp_ms", "_ttl_ms"), strict=True))
+        if name in states and issubclass(states[name].kind, ListState):
+            found.sort(key=lambda each: each[1])
+        state = store.state(name)
+        for i, sub, value, stamp, ttl in found:
+            state.load(keys[i], sub, Entry(value, stamp, ttl))
+
+
+def changed_rows(store: WorkingStore, states: dict[str, StateSpec]) -> tuple[list[Key], dict[str, list[Any]]]:
+    """Return the keys and columns of the entries that a step changed or removed."""
+    keys: list[Key] = []
+    columns: dict[str, list[Any]] = {
+        name: [] for name in ("_state", "_sub", "_position", "_ttl_ms", "_stamp_ms", "_removed")
+    }
+    own = {f"_value_{name}": name for name in states} | {f"_key_{n}": n for n, s in states.items() if s.key is not None}
+    columns |= {name: [] for name in own}
+    for name, state in store.states.items():
+        before = len(keys)
+        values: list[Any] = []
+        subs: list[Any] = []
+        for key, sub, entry in state.changes():
+            keys.append(key)  # type: ignore[arg-type]
+            subs.append(sub)
+            values.append(None if entry is None else entry.value)
+            columns["_stamp_ms"].append(None if entry is None else entry.stamp_ms)
+            columns["_ttl_ms"].append(None if entry is None else entry.ttl_ms)
+            columns["_removed"].append(entry is None)
+        n = len(keys) - before
+        columns["_state"] += [name] * n
+        columns["_sub"] += [_text(sub) for sub in subs]
+        columns["_position"] += [_place(name, sub, states) for sub in subs]
+        for column, owner in own.items():
+            mine = subs if column.startswith("_key_") else values
+            columns[column] += mine if owner == name else [None] * n
+    return keys, columns
+
+
+def to_table(
+    schema: pa.Schema, key: Sequence[str], keys: Sequence[Key], columns: dict[str, list[Any]], step: int
+) -> pa.Table:
+    """Type rows as a state table's.
+
+    Args:
+        schema: Of an entry.
+        key: Names of the key's columns.
+        keys: (n,) the rows' keys.
+        columns: Column to up to n values; nulls follow.
+        step: The step that writes them.
+
+    Raises:
+        UnfitValueError: a value does not fit its column.
+    """
+    own = {name: [each[i] for each in keys] for i, name in enumerate(key)} | {"_step": [step] * len(keys)}
+    arrays = []
+    for f in schema:
+        values = own.get(f.name, columns.get(f.name, []))
+        try:
+            arrays.append(pa.array([*values, *[None] * (len(keys) - len(values))], f.type))
+        except (pa.ArrowException, TypeError, OverflowError, ValueError) as error:
+            raise UnfitValueError(f.name, str(f.type), str(error)) from error
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _place(name: str, sub: Any, states: dict[str, StateSpec]) -> int | None:
+    if name == TIMERS:
+        return int(sub[1])
+    return int(sub) if issubclass(states[name].kind, ListState) else None
+
+
+def _text(sub: Any) -> str:
+    if isinstance(sub, tuple):
+        return "/".join(map(str, sub))
+    return "" if sub is None else sub.hex() if isinstance(sub, bytes) else str(sub)
+
+
+def _lists(rows: pa.Table, *names: str) -> list[list[Any]]:
+    return [rows[name].to_pylist(maps_as_pydicts="strict") for name in names]

@@ -1,0 +1,1 @@
+"""State in RocksDB, for state larger than memory. Needs the extra `rocksdb`."""

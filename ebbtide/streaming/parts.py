@@ -1,0 +1,148 @@
+"""The parts of a pipeline spec: source, formats, sink, and what Dagster does with them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ebbtide.model.durations import NaturalDuration, PositiveDuration
+from ebbtide.sources.columns import TimeUnit
+
+
+class SpecPart(BaseModel):
+    """What all parts are: frozen, without unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+
+class FileSource(SpecPart):
+    """A folder of JSON-lines files, plain or gzip, read once each in the order of their names."""
+
+    type: Literal["files"] = Field(default="files", description="'files'. Default and only source.")
+    path: str = Field(
+        description="Folder of the files; relative to the project (the nearest folder above the spec with a pyproject.toml). Required."
+    )
+    records: Literal["kafka", "value"] = Field(
+        default="kafka",
+        description="A line holds 'kafka': a Kafka record (topic, partition, offset, key, value as text), or 'value': the bare value. Default: kafka.",
+    )
+    topic: str | None = Field(default=None, description="Take only records of this topic. Default: all.")
+    table: str | None = Field(
+        default=None,
+        description="Take only Debezium events of this source table, 'orders' or 'public.orders'. Default: all.",
+    )
+    max_files_per_step: int = Field(
+        default=100, gt=0, description="Files read in one step, above 0; more make fewer, longer steps. Default: 100."
+    )
+
+
+class DebeziumFormat(SpecPart):
+    """Debezium change events: envelope, with schema, or flattened; told apart record by record."""
+
+    type: Literal["debezium"] = Field(description="'debezium'.")
+    time_units: dict[str, TimeUnit] = Field(
+        default_factory=dict,
+        description="Column to what its integers mean: ms, us, ns. A record's own schema goes first. Default: us for every TIMESTAMP.",
+    )
+
+
+class PlainFormat(SpecPart):
+    """Changelog rows: a kind (+I -U +U -D), a row, and optionally its place in the source."""
+
+    type: Literal["plain"] = Field(description="'plain'.")
+    kind: str = Field(default="kind", description="Field with the row kind. Default: kind.")
+    row: str | None = Field(
+        default="row", description="Field with the row; null if the columns stand beside the kind. Default: row."
+    )
+    position: list[str] = Field(
+        default_factory=list,
+        max_length=2,
+        description="Fields with the record's partition and position, by which a redelivery is known. Default: none; file and line count.",
+    )
+    time_units: dict[str, TimeUnit] = Field(
+        default_factory=dict, description="Column to what its integers mean: ms, us, ns. Default: us."
+    )
+
+
+class QuarantineConfig(SpecPart):
+    """What makes a record bad beyond its form, and how many bad ones a step may have."""
+
+    max_rows_per_step: int = Field(
+        default=1000,
+        ge=0,
+        description="Bad records in one step above which the run fails before it commits anything. Default: 1000.",
+    )
+    max_record_bytes: int = Field(
+        default=16 * 2**20, gt=0, description="Bytes above which a record is bad. Default: 16 MiB."
+    )
+    max_ahead: NaturalDuration | None = Field(
+        default=None,
+        description="A record is bad if its event time is further ahead of now. Default: none is.",
+    )
+
+
+class DeltaSink(SpecPart):
+    """The Delta table that the pipeline keeps right, at ROOT/NAME/sink."""
+
+    type: Literal["delta"] = Field(default="delta", description="'delta'. Default and only sink.")
+    table_properties: dict[str, str] = Field(
+        default_factory=dict,
+        description="Delta table properties, set when the sink is created. Default: none; the change feed is always on.",
+    )
+
+
+class ChecksConfig(SpecPart):
+    """What the checks allow."""
+
+    expiry_grace: NaturalDuration = Field(
+        default="1h",
+        validate_default=True,
+        description="How late an entry may expire before the check 'expiry' is an error; before that it warns. Default: 1h.",
+    )
+    cleanup_within: NaturalDuration = Field(
+        default="7d",
+        validate_default=True,
+        description="How long an expired entry may stay stored before 'expiry' warns that no cleanup ran. Default: 7d.",
+    )
+    max_quarantine_rate: float = Field(
+        default=0.01, ge=0, le=1, description="Greatest share of bad records, 0 to 1. Default: 0.01."
+    )
+
+
+class SchedulesConfig(SpecPart):
+    """When Dagster starts the jobs, as cron expressions in UTC; each schedule is off until switched on."""
+
+    stream: str | None = Field(
+        default="*/15 * * * *", description="The job NAME_stream; null: no schedule. Default: '*/15 * * * *'."
+    )
+    cleanup: str | None = Field(
+        default="0 3 * * *", description="The job NAME_cleanup; null: no schedule. Default: '0 3 * * *'."
+    )
+    compaction: str | None = Field(
+        default="30 3 * * *", description="The job NAME_compaction; null: no schedule. Default: '30 3 * * *'."
+    )
+
+
+class FreshnessConfig(SpecPart):
+    """How old the sink's last materialization may be."""
+
+    fail_window: PositiveDuration = Field(description="Age at which the sink is stale. Required.")
+    warn_window: PositiveDuration | None = Field(
+        default=None, description="Age at which it is about to be; below fail_window. Default: none."
+    )
+
+
+def refuse(field: str, got: list[Any], allowed: str) -> None:
+    """Refuse a field of a spec, if anything in it is wrong.
+
+    Args:
+        field: Its name.
+        got: What is wrong in it.
+        allowed: What would be right.
+
+    Raises:
+        ValueError: `got` is not empty.
+    """
+    if got:
+        raise ValueError(f"{field}: got {', '.join(map(str, got))}; allowed: {allowed}")

@@ -1,0 +1,113 @@
+"""Upsert pipelines: a changelog becomes a table that is right."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, Literal, Self
+
+import pyarrow as pa
+from pydantic import Field, model_validator
+
+from ebbtide.model.operators.arrival import ArrivalOperator
+from ebbtide.model.operators.sequence import SequenceOperator
+from ebbtide.model.ttl import CleanupConfig, ExpiryClock, StateTtlConfig, StateVisibility, Ttl, UpdateType
+from ebbtide.streaming.parts import DebeziumFormat, SpecPart, refuse
+from ebbtide.streaming.spec import Pipeline
+
+
+class SequenceOrder(SpecPart):
+    """The greatest sequence per key wins, whatever the arrival."""
+
+    sequence: list[str] = Field(
+        min_length=1,
+        max_length=1,
+        description="The one column that orders a key's changes: [_lsn] (Debezium's source.lsn), or an integer, date or timestamp column. Required.",
+    )
+
+
+class UpsertPipeline(Pipeline):
+    """A changelog source, how its rows are reconciled, and the table that is kept right.
+
+    Example:
+        >>> spec = UpsertPipeline(
+        ...     name="orders", source={"path": "in"}, format={"type": "debezium"},
+        ...     schema="id BIGINT NOT NULL, total DECIMAL(12,2)", key=["id"], order={"sequence": ["_lsn"]}, ttl="30d",
+        ... )
+        >>> spec.ttl.ttl.days, spec.order.sequence
+        (30, ['_lsn'])
+    """
+
+    order: Literal["arrival"] | SequenceOrder = Field(
+        description="'arrival': retractions and additions apply as they arrive; {sequence: [_lsn]}: the greatest sequence per key wins. Required."
+    )
+    ttl: Ttl | None = Field(
+        default=None,
+        description="Time to live of state: '30d', or the fields of StateTtlConfig. Sequence mode: of tombstones; arrival mode: of each row of a history. Default: for ever.",
+    )
+
+    @model_validator(mode="after")
+    def _order_and_ttl_fit(self) -> Self:
+        columns = self.table.columns
+        if self.sequence is not None:
+            ordered = [f.name for f in columns if pa.types.is_temporal(f.type)]
+            ordered += [f.name for f in columns if pa.types.is_integer(f.type)]
+            ordered += ["_lsn"] if isinstance(self.format, DebeziumFormat) else []
+            refuse(
+                "order.sequence",
+                [n for n in [self.sequence] if n not in ordered],
+                f"integer, date or timestamp columns: {', '.join(ordered)}",
+            )
+        if self.ttl is not None:
+            self._refuse_unfit(self.ttl)
+        return self
+
+    def _refuse_unfit(self, ttl: StateTtlConfig) -> None:
+        """Refuse what only states that a function reads can have: here each step reads what it touches."""
+        writes = (UpdateType.ON_CREATE, UpdateType.ON_CREATE_AND_WRITE)
+        refuse(
+            "ttl.update_type",
+            [ttl.update_type] if ttl.update_type not in writes else [],
+            f"{', '.join(writes)}; no ttl: for ever",
+        )
+        hidden = ttl.state_visibility is StateVisibility.NEVER_RETURN_EXPIRED
+        refuse("ttl.state_visibility", [] if hidden else [ttl.state_visibility], "NEVER_RETURN_EXPIRED")
+        refuse("ttl.expiry_clock", [] if ttl.expiry_clock is ExpiryClock.WATERMARK else [ttl.expiry_clock], "WATERMARK")
+        refuse(
+            "ttl.cleanup",
+            [] if ttl.cleanup == CleanupConfig() else ["settings"],
+            "none: ticks expire, the jobs NAME_cleanup and NAME_compaction delete",
+        )
+        if ttl.expire_live and self.sequence is None:
+            refuse("ttl.expire_live", [True], "false with order: arrival, where every row of a history expires anyway")
+
+    @property
+    def sequence(self) -> str | None:
+        """The column that orders changes; None in arrival mode."""
+        return self.order.sequence[0] if isinstance(self.order, SequenceOrder) else None
+
+    @property
+    def retracts(self) -> bool:
+        """Whether an update must come as a retraction and an addition: in arrival mode."""
+        return self.sequence is None
+
+    @property
+    def expires_live(self) -> bool:
+        """Whether the sink's row stands in for an entry that has expired."""
+        return self.ttl is not None and self.ttl.expire_live
+
+    @cached_property
+    def operator(self) -> SequenceOperator | ArrivalOperator:
+        """The reconciler."""
+        kind = SequenceOperator if self.sequence else ArrivalOperator
+        return kind(self.table.columns, tuple(self.key), self.ttl)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What stored state depends on; a change of it needs a refresh."""
+        columns = [f"{f.name} {f.type}" for f in self.table.columns]
+        return {
+            "key": self.key,
+            "order": "arrival" if self.sequence is None else [self.sequence],
+            "columns": columns,
+            "ttl": self.ttl is not None,
+        }

@@ -1,0 +1,24 @@
+"""What the real Flink 2.3 answered to the same scripts."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ebbtide.replay import differs, replay_ttl
+
+DATA = Path(__file__).resolve().parents[2] / "data"
+GOLDEN = [json.loads(line) for line in (DATA / "ttl_golden.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("store", ["heap", "rocksdb", "delta"])
+@pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case["name"])
+def test_script_gives_what_flink_gave(case, store):
+    [played] = replay_ttl([case], store)
+    assert not differs(played), (played["output"], case["expected"])
+
+
+def test_changed_expectation_differs():
+    case = GOLDEN[0] | {"expected": GOLDEN[0]["expected"][:-1]}
+    [played] = replay_ttl([case])
+    assert differs(played)

@@ -1,0 +1,58 @@
+"""States against the reference, step by step, over every combination of their options, on every store."""
+
+import random
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from state_walk import COMBINATIONS, KINDS, walk
+
+from ebbtide.replay import RowsStore
+from ebbtide.store.delta.working import StateSpec
+from ebbtide.store.heap import HeapStore
+from ebbtide.store.rocksdb.store import RocksDbStore
+
+each_combination = pytest.mark.parametrize(
+    "combination", COMBINATIONS, ids=lambda c: "-".join(map(str, c)).replace(" ", "-")
+)
+
+
+def rows_store():
+    specs = {name: StateSpec(kind, pa.int64(), pa.string() if name == "map" else None) for name, kind in KINDS.items()}
+    return RowsStore(specs)
+
+
+@each_combination
+def test_states_do_as_the_reference(combination):
+    walk(combination, HeapStore(), random.Random(repr(combination)), 150)
+
+
+@each_combination
+def test_states_in_rows_do_as_the_reference(combination):
+    walk(combination, rows_store(), random.Random(f"rows {combination!r}"), 15)
+
+
+@each_combination
+def test_states_in_rocksdb_do_as_the_reference(combination, tmp_path):
+    store = RocksDbStore(tmp_path / "db")
+    walk(combination, store, random.Random(f"rocksdb {combination!r}"), 15)
+    store.close()
+
+
+@pytest.mark.model
+@each_combination
+def test_states_do_as_the_reference_for_long(combination):
+    walk(combination, HeapStore(), random.Random(f"long {combination!r}"), 20_000)
+
+
+@pytest.mark.model
+@each_combination
+def test_states_in_rows_do_as_the_reference_for_long(combination):
+    walk(combination, rows_store(), random.Random(f"long rows {combination!r}"), 300)
+
+
+@settings(max_examples=200)
+@given(rng=st.randoms(use_true_random=False), combination=st.sampled_from(COMBINATIONS), steps=st.integers(1, 30))
+def test_states_do_as_the_reference_and_failures_shrink(rng, combination, steps):
+    walk(combination, HeapStore(), rng, steps)

@@ -1,0 +1,101 @@
+"""Stateful pipelines on Spark and Delta: the same function, its states in a table."""
+
+import json
+from datetime import date
+from decimal import Decimal
+
+import pytest
+from spark_support import forget_last_commit, sink, table, write
+from store_support import line, stateful
+
+from ebbtide.errors import SpecChangedError, StatefulFunctionError
+from ebbtide.maintenance.job import maintain
+from ebbtide.rules.window import Window
+from ebbtide.streaming.runner import run
+from ebbtide.streaming.tables import Tables
+from ebbtide.testing import MemoryPipeline
+from expectations.checks import CHECKS
+from expectations.suite import batches
+from expectations.validate import validate
+
+
+def over(source, function, **more):
+    return stateful(function, source={"path": str(source), "records": "value", "max_files_per_step": 1}, **more)
+
+
+def at(ms):
+    return lambda: ms
+
+
+def test_states_of_every_type_live_in_a_table_and_the_sink_is_that_of_memory(spark, tmp_path):
+    parts = [
+        [line(i % 5, v="abc"[(i + n) % 3], seq=i, day=f"2026-01-0{1 + i % 3}") for i in range(20)] for n in range(3)
+    ]
+    spec = over(write(tmp_path / "in", *parts), "user_functions:Everything", ttl={"recent": "365d"})
+    assert run(spark, spec, str(tmp_path)).totals["updated"] == 15
+    memory = MemoryPipeline(spec)
+    for part in parts:
+        memory.step(part)
+    got = sink(spark, tmp_path, spec)
+    assert [{**row, "per_word": sorted(row["per_word"])} for row in got] == [
+        {**row, "per_word": sorted(row["per_word"])} for row in memory.rows()
+    ]
+    forget_last_commit(tmp_path, spec)
+    assert [step.kind for step in run(spark, spec, str(tmp_path)).steps] == ["replay"]
+    assert sink(spark, tmp_path, spec) == got, "a replayed step changes nothing"
+
+    tables = Tables.under(str(tmp_path), spec)
+    before = {
+        row["_sub"]: row
+        for row in tables.state.current(spark, tables.state.last()[0]).where("_state = 'profile'").collect()
+    }
+    profile = before[""]["_value_profile"]
+    assert isinstance(next(iter(profile["by_day"].values())), Decimal)
+    assert isinstance(next(iter(profile["by_day"])), date)
+    report = maintain(spark, spec, str(tmp_path), "compaction")
+    assert (report.entries, report.rows_removed > 0) == (5 + 60 + 15, True)
+    write(tmp_path / "in", parts[0], first=3)
+    memory.step(parts[0])
+    run(spark, spec, str(tmp_path))
+    assert [row["seen"] for row in sink(spark, tmp_path, spec)] == [row["seen"] for row in memory.rows()]
+    window = Window.after(tables)
+    for check in CHECKS:
+        found = batches(spark, tables, check.name, window, 0)
+        assert validate(check.name, found, tmp_path / "docs", 5).passed, check.name
+
+
+def test_tick_fires_timers_expires_state_and_deletes_from_the_sink(spark, tmp_path):
+    day = 86_400_000
+    ttl = {"seen": {"ttl": "1d", "time_characteristic": "EVENT_TIME"}}
+    source = write(tmp_path / "in", [line(1, at=0), line(2, at=5)], [line(2, at=day)], [line(3, at=day + 3)])
+    spec = over(source, "ebbtide.functions:LastSeen", event_time="at", ttl=ttl)
+    steps = run(spark, spec, str(tmp_path)).steps
+    assert [step.kind for step in steps] == ["batch", "batch", "batch", "tick"]
+    assert (steps[-1].metrics["deleted"], steps[-1].metrics["expired"]) == (1, 1)
+    assert [row["id"] for row in sink(spark, tmp_path, spec)] == [2, 3]
+    assert run(spark, spec, str(tmp_path)).steps == [], "nothing more is due"
+    tables = Tables.under(str(tmp_path), spec)
+    for check in CHECKS:
+        verdict = validate(
+            check.name, batches(spark, tables, check.name, Window.after(tables), 0), tmp_path / "docs", 5
+        )
+        assert verdict.passed, (check.name, verdict.findings)
+    report = maintain(spark, spec, str(tmp_path), "cleanup")
+    assert report.rows_removed > 0
+    assert {row["id"] for row in table(spark, tmp_path, spec, "state") if row["_state"] == "seen"} == {2, 3}
+
+
+def test_function_that_fails_leaves_nothing_and_is_named(spark, tmp_path):
+    spec = over(write(tmp_path / "in", [line(1)]), "user_functions:Fails")
+    with pytest.raises(StatefulFunctionError, match=r"Fails failed on key \(1,\): KeyError: 'gone'"):
+        run(spark, spec, str(tmp_path))
+    assert table(spark, tmp_path, spec, "state") == []
+    assert json.dumps(sink(spark, tmp_path, spec)) == "[]"
+
+
+def test_ttl_switched_on_over_stored_state_is_refused(spark, tmp_path):
+    source = write(tmp_path / "in", [line(1)])
+    spec = over(source, "user_functions:Alarm")
+    run(spark, spec, str(tmp_path), clock=at(10**13))
+    with pytest.raises(SpecChangedError, match="no longer fits its stored state"):
+        run(spark, over(source, "user_functions:Alarm", ttl={"rang": "1d"}), str(tmp_path))

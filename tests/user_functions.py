@@ -1,0 +1,89 @@
+"""Stateful functions as users write them."""
+
+from datetime import timedelta
+from decimal import Decimal
+
+from ebbtide import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StatefulFunction,
+    StateTtlConfig,
+    TimeCharacteristic,
+    ValueStateDescriptor,
+)
+
+
+class Everything(StatefulFunction):
+    """Keeps one of each kind and type; shows what it remembers."""
+
+    output = "seen STRING, total DECIMAL(12,2), recent ARRAY<BIGINT>, per_word MAP<STRING, INT>"
+    profile = ValueStateDescriptor(
+        "STRUCT<first: STRING, tags: ARRAY<STRING>, by_day: MAP<DATE, DECIMAL(12,2)>, note: STRING>"
+    )
+    recent = ListStateDescriptor("BIGINT", StateTtlConfig(ttl=timedelta(milliseconds=100)))
+    per_word = MapStateDescriptor("INT", key_type="STRING")
+
+    def process(self, key, rows, ctx):
+        for change in rows:
+            word, n, day = change.row["v"], change.row["seq"], change.row["day"]
+            old = self.profile.get() or {"first": word, "tags": [], "by_day": {}, "note": None}
+            by_day = dict(old["by_day"])
+            by_day[day] = by_day.get(day, Decimal(0)) + Decimal(n) / 4
+            self.profile.update(old | {"tags": [*old["tags"], word], "by_day": by_day})
+            self.recent.add(n)
+            self.per_word.put(word, (self.per_word.get(word) or 0) + 1)
+        found = self.profile.get()
+        yield {
+            "seen": found["first"] + ":" + ",".join(found["tags"]),
+            "total": sum(found["by_day"].values()),
+            "recent": list(self.recent.get()),
+            "per_word": dict(self.per_word.entries()),
+        }
+
+
+class Alarm(StatefulFunction):
+    """Deletes a key's row when nothing came for 50 ms; says how often it rang."""
+
+    output = "rang BIGINT"
+    rang = ValueStateDescriptor("BIGINT")
+
+    def process(self, key, rows, ctx):
+        for _ in rows:
+            pass
+        ctx.timers.register(ctx.now_ms + 50)
+        yield {"rang": self.rang.get() or 0}
+
+    def on_timer(self, key, time_ms, ctx):
+        rang = (self.rang.get() or 0) + 1
+        self.rang.update(rang)
+        yield ctx.delete({}) if rang > 1 else {"rang": rang}
+
+
+class PerDay(StatefulFunction):
+    """Counts per key and day: the sink's key is wider than the function's."""
+
+    output = "day DATE, n BIGINT"
+    n = MapStateDescriptor(
+        "BIGINT",
+        StateTtlConfig(ttl=timedelta(days=2), time_characteristic=TimeCharacteristic.EVENT_TIME),
+        key_type="DATE",
+    )
+
+    def process(self, key, rows, ctx):
+        for change in rows:
+            day = change.row["day"]
+            self.n.put(day, (self.n.get(day) or 0) + 1)
+            if self.n.contains(day):
+                yield {"day": day, "n": self.n.get(day)}
+
+
+class Fails(StatefulFunction):
+    output = "n BIGINT"
+
+    def __init__(self, how="raise"):
+        self.how = how
+
+    def process(self, key, rows, ctx):
+        if self.how == "raise":
+            raise KeyError("gone")
+        yield {"column": {"m": 1}, "type": {"n": "many"}, "key": {"id": 99, "n": 1}}[self.how]
