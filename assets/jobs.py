@@ -1,14 +1,16 @@
 """The jobs of a pipeline and their schedules."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import dagster as dg
+from pydantic import Field
 
 from assets.metadata import state_key
 from assets.stream import pool
 from assets.supervise import supervised
 from ebbtide import Pipeline
+from resources.clock import ClockResource
 from resources.spark import SparkResource
 from resources.storage import StorageResource
 
@@ -16,6 +18,8 @@ MAINTENANCE = {
     "cleanup": "Full snapshot: delete what has expired from the state.",
     "compaction": "Fold the state to the newest version of each entry; join the sink's small files.",
 }
+
+MIGRATION = "Make the stored state fit a spec whose TTL or state types have changed: plan, apply or undo."
 
 
 def stream_job(spec: Pipeline) -> Any:
@@ -43,6 +47,46 @@ def maintenance_job(spec: Pipeline, kind: str) -> dg.JobDefinition:
     @dg.job(name=f"{spec.name}_{kind}", description=MAINTENANCE[kind])
     def job() -> None:
         keep()
+
+    return job
+
+
+class MigrationConfig(dg.Config):
+    """What a migration is launched to do."""
+
+    action: Literal["plan", "apply", "undo"] = Field(
+        default="plan", description="plan: tell what it would do; apply: do it; undo: undo one that was the last step."
+    )
+
+
+def migration_job(spec: Pipeline) -> dg.JobDefinition:
+    """Make the job that makes stored state fit a changed spec."""
+
+    @dg.op(name=f"{spec.name}_migrate_state", pool=pool(spec), out=dg.Out(dg.Nothing), description=MIGRATION)
+    def migrate(
+        context: dg.OpExecutionContext,
+        config: MigrationConfig,
+        spark: SparkResource,
+        storage: StorageResource,
+        clock: ClockResource,
+    ) -> None:
+        from ebbtide.maintenance import migration
+
+        def work(say: Any, stop: Any) -> migration.MigrationPlan:
+            if config.action == "apply":
+                return migration.apply(spark.session, spec, storage.root, clock.now_ms())
+            return {"plan": migration.plan, "undo": migration.undo}[config.action](spark.session, spec, storage.root)
+
+        report = supervised(work)
+        context.log.info(report.text())
+        facts = {name: value for name, value in report.as_dict().items() if isinstance(value, int)}
+        changes = dg.MetadataValue.md("\n".join(f"- {change}" for change in report.changes) or "none")
+        metadata = {"job": f"migration: {config.action}", "changes": changes, **facts}
+        context.log_event(dg.AssetObservation(state_key(spec), metadata=metadata))
+
+    @dg.job(name=f"{spec.name}_migration", description=MIGRATION)
+    def job() -> None:
+        migrate()
 
     return job
 

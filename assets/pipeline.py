@@ -5,7 +5,7 @@ from __future__ import annotations
 import dagster as dg
 
 from assets.checks import sink_checks
-from assets.jobs import MAINTENANCE, maintenance_job, schedules, stream_job
+from assets.jobs import MAINTENANCE, maintenance_job, migration_job, schedules, stream_job
 from assets.stream import stream_assets
 from ebbtide import Pipeline
 
@@ -20,6 +20,6 @@ def pipeline_definitions(spec: Pipeline) -> dg.Definitions:
     return dg.Definitions(
         assets=[stream_assets(spec)],
         asset_checks=[sink_checks(spec)],
-        jobs=list(jobs.values()),
+        jobs=[*jobs.values(), migration_job(spec)],
         schedules=list(schedules(spec, jobs)),
     )

@@ -1,4 +1,4 @@
-"""The command line: `ebbtide run`, `status`, `refresh`.
+"""The command line: `ebbtide --help` lists its commands.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or a spec that is not usable.
 """
@@ -11,10 +11,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
+import pyarrow as pa
 from pyspark.errors import PySparkException
 
 from ebbtide.errors import ConfigError, EbbtideError
@@ -100,26 +102,159 @@ def status(specs: tuple[str, ...], root: str, as_json: bool) -> None:
             _print(status_of(spec, root), as_json, Status.text)
 
 
+@main.command()
+@_spec_argument
+@_root_option
+@_json_option
+def cleanup(specs: tuple[str, ...], root: str, as_json: bool) -> None:
+    """Delete what has expired from the stored state."""
+    _maintain(specs, root, as_json, "cleanup")
+
+
+@main.command()
+@_spec_argument
+@_root_option
+@_json_option
+def compact(specs: tuple[str, ...], root: str, as_json: bool) -> None:
+    """Fold the stored state to the newest version of each entry; join the sinks' small files."""
+    _maintain(specs, root, as_json, "compaction")
+
+
+@main.command()
+@_spec_argument
+@_root_option
+@_json_option
+@click.option("--apply", "do", flag_value="apply", help="Do it.")
+@click.option("--undo", "do", flag_value="undo", help="Undo the last step, if it was a migration.")
+def migrate(specs: tuple[str, ...], root: str, as_json: bool, do: str | None) -> None:
+    """Make stored state fit a spec whose TTL or state types have changed. Only tells what it would do, unless --apply."""
+    from ebbtide.maintenance import migration
+    from ebbtide.streaming.runner import system_clock
+
+    loaded = _loaded(specs)
+    with _session() as spark:
+        for spec in loaded:
+            if do == "apply":
+                done = migration.apply(spark, spec, root, system_clock())
+            else:
+                done = (migration.undo if do == "undo" else migration.plan)(spark, spec, root)
+            _print(done, as_json, migration.MigrationPlan.text)
+
+
+@main.command()
+@click.argument("spec")
+@click.argument("name", metavar="[STATE]", required=False)
+@_root_option
+@_json_option
+@click.option("--as-of-step", type=int, help="The state after a step that is still stored. Default: the last.")
+@click.option("--where", help="A SQL condition on the columns shown.")
+@click.option(
+    "--now", type=click.DateTime(), help="The time, in UTC, that `live` goes by. Default: the clock of the step."
+)
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Most rows to show.")
+def state(
+    spec: str,
+    name: str | None,
+    root: str,
+    as_json: bool,
+    as_of_step: int | None,
+    where: str | None,
+    now: datetime | None,
+    limit: int,
+) -> None:
+    """Show the stored state of a pipeline, one STATE of it or all; entries whose time is over too."""
+    from ebbtide.streaming.query import state_of
+
+    [loaded] = _loaded((spec,))
+    now_ms = None if now is None else int(now.replace(tzinfo=UTC).timestamp() * 1000)
+    with _session() as spark:
+        rows = state_of(spark, loaded, root, state=name, as_of_step=as_of_step, now_ms=now_ms)
+        rows = rows.where(where) if where else rows
+        found = rows.limit(limit).toArrow()
+        for line in map(_json_line, found.to_pylist(maps_as_pydicts="strict")) if as_json else _table(found):
+            click.echo(line)
+
+
+def _json_line(row: dict[str, Any]) -> str:
+    return json.dumps(row, default=str)
+
+
+def _table(found: pa.Table) -> Iterator[str]:
+    """Write rows in columns, a line each."""
+    cells = [[name, *("" if v is None else str(v) for v in found[name].to_pylist())] for name in found.column_names]
+    widths = [max(map(len, column)) for column in cells]
+    for row in zip(*cells, strict=True):
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+@main.command()
+@click.argument("what", type=click.Choice(["ttl"]))
+@click.option(
+    "--cases",
+    type=click.File(encoding="utf-8"),
+    default="-",
+    help="A file of cases, a JSON object a line. Default: standard input.",
+)
+@click.option(
+    "--store",
+    type=click.Choice(["heap", "rocksdb", "delta"]),
+    default="heap",
+    show_default=True,
+    help="Where states are.",
+)
+def replay(what: str, cases: Any, store: str) -> None:
+    """Play cases of state operations; print each with its `output`. Exit code 1 if one has another `expected`."""
+    from ebbtide.replay import differs, replay_ttl
+
+    wrong = 0
+    with _reported():
+        try:
+            parsed = [json.loads(line) for line in cases if line.strip()]
+        except ValueError as error:
+            raise ConfigError.of(f"The cases cannot be read: {error}.", allowed="a JSON object a line") from error
+        for case in replay_ttl(parsed, store):
+            click.echo(json.dumps(case))
+            wrong += differs(case)
+    if wrong:
+        click.echo(f"{wrong} of {len(parsed)} cases differ.", err=True)
+        raise click.exceptions.Exit(FAILED)
+
+
 def _loaded(locations: tuple[str, ...]) -> list[Pipeline]:
     with _reported():
         return _specs(locations)
 
 
-def _each(locations: tuple[str, ...], root: str, as_json: bool, operate: Callable[..., RunSummary]) -> None:
+def _maintain(locations: tuple[str, ...], root: str, as_json: bool, job: str) -> None:
+    from ebbtide.maintenance.job import MaintenanceReport, maintain
+
     specs = _loaded(locations)
+    with _session() as spark:
+        for spec in specs:
+            _print(maintain(spark, spec, root, job), as_json, MaintenanceReport.text)
+
+
+@contextmanager
+def _session() -> Iterator[Any]:
+    """Give a session of Spark; print errors as one sentence."""
     with _reported():
         from ebbtide.streaming.session import build_session
 
         spark = build_session()
         try:
-            with _stop_on_signal() as stop:
-                for spec in specs:
-                    summary = operate(spark, spec, root, on_progress=lambda step: _progress(step, as_json), stop=stop)
-                    _print(summary, as_json, _summary_text)
-                    if stop.is_set():
-                        raise click.exceptions.Exit(FAILED)
+            yield spark
         finally:
             spark.stop()
+
+
+def _each(locations: tuple[str, ...], root: str, as_json: bool, operate: Callable[..., RunSummary]) -> None:
+    specs = _loaded(locations)
+    with _session() as spark, _stop_on_signal() as stop:
+        for spec in specs:
+            summary = operate(spark, spec, root, on_progress=lambda step: _progress(step, as_json), stop=stop)
+            _print(summary, as_json, _summary_text)
+            if stop.is_set():
+                raise click.exceptions.Exit(FAILED)
 
 
 @contextmanager

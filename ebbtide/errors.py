@@ -54,6 +54,10 @@ class SpecChangedError(Terminal):
     """Raised when a spec no longer fits the state that was stored under it."""
 
 
+class MigrationError(Terminal):
+    """Raised when stored state cannot be migrated as asked; nothing was changed."""
+
+
 class CheckpointMismatchError(Terminal):
     """Raised when the checkpoint and the stored state do not belong together."""
 

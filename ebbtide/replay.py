@@ -27,6 +27,7 @@ from typing import Any
 import pyarrow as pa
 
 from ebbtide.errors import ConfigError
+from ebbtide.model.durations import from_ms
 from ebbtide.model.state.cleanup import snapshot
 from ebbtide.model.state.context import StateContext
 from ebbtide.model.state.function import StatefulFunction
@@ -154,9 +155,8 @@ class _Player:
     def _open(self) -> dict[str, KeyedState]:
         config, store = self._config, self._new_store()
         self._store = store
-        longest = timedelta.max // timedelta(milliseconds=1)
         ttl = StateTtlConfig(
-            ttl=timedelta.max if config["ttl"] > longest else timedelta(milliseconds=config["ttl"]),
+            ttl=from_ms(config["ttl"]),
             update_type=config["update"],
             state_visibility=config["visibility"],
             time_characteristic=config.get("time", "ProcessingTime"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -67,6 +68,18 @@ JOBS: dict[str, Callable[[SparkSession, Stepper], bool]] = {"cleanup": cleanup, 
 """By name: each does its step, if there is something to do, and tells whether there was."""
 
 
+@contextmanager
+def stepping(spark: SparkSession, tables: Tables) -> Iterator[Stepper]:
+    """Hold a pipeline's lease, and give what makes its steps.
+
+    Raises:
+        LeaseHeldError: the pipeline is being run.
+    """
+    spec = tables.spec
+    with Lease(spark, tables.at("ledger"), spec.name, to_ms(spec.lease_ttl) / 1000) as lease:
+        yield Stepper(tables, lease)
+
+
 def maintain(spark: SparkSession, spec: Pipeline, root: str, job: str) -> MaintenanceReport:
     """Run one job on a pipeline's state.
 
@@ -83,8 +96,7 @@ def maintain(spark: SparkSession, spec: Pipeline, root: str, job: str) -> Mainte
     tables = Tables.under(root, spec)
     if not log.versions(tables.state.path):
         return MaintenanceReport(spec.name, job)
-    with Lease(spark, tables.at("ledger"), spec.name, to_ms(spec.lease_ttl) / 1000) as lease:
-        stepper = Stepper(tables, lease)
+    with stepping(spark, tables) as stepper:
         if stepper.last is None:
             return MaintenanceReport(spec.name, job)
         refuse_changed_spec(tables, stepper)

@@ -49,6 +49,11 @@ def format_duration(value: timedelta) -> str:
     return f"{ms}ms"
 
 
+def from_ms(ms: int) -> timedelta:
+    """Return milliseconds as a timedelta; what is longer than any becomes the longest."""
+    return timedelta.max if ms > to_ms(timedelta.max) else timedelta(milliseconds=ms)
+
+
 def to_ms(value: timedelta) -> int:
     """Return whole milliseconds."""
     return value // timedelta(milliseconds=1)

@@ -189,6 +189,18 @@ class StateTtlConfig(_Config):
         return NEVER_MS if self.ttl == timedelta.max else to_ms(self.ttl)
 
     @property
+    def identity(self) -> dict[str, Any]:
+        """What stored entries mean by; plain JSON values."""
+        return {
+            "ttl_ms": self.ttl_ms,
+            "update_type": str(self.update_type),
+            "state_visibility": str(self.state_visibility),
+            "time_characteristic": str(self.time_characteristic),
+            "expiry_clock": str(self.expiry_clock),
+            **({"expire_live": True} if self.expire_live else {}),
+        }
+
+    @property
     def by_event_time(self) -> bool:
         """Whether entries are stamped with the event time of the record that touched them."""
         return self.time_characteristic is TimeCharacteristic.EVENT_TIME

@@ -23,7 +23,8 @@ def entries(spark: SparkSession, tables: Tables, window: Window, clock_ms: int) 
         The entries with `_overdue_ms`, how long the time of each is over; negative while it lives.
     """
     found = tables.state.last()
-    at = Step(0, clock_ms, found[1].watermark_ms if found else None)
+    last = found[1] if found else None
+    at = Step(0, clock_ms - (last.downtime_ms if last else 0), last.watermark_ms if last else None)
     current = tables.state.current(spark, window.state_until)
     return current.withColumn("_overdue_ms", tables.state.overdue_ms(at)).where(F.col("_overdue_ms").isNotNull())
 

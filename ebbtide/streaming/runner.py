@@ -143,7 +143,9 @@ def refuse_changed_spec(tables: Tables, stepper: Stepper) -> None:
             f"The spec of '{tables.spec.name}' no longer fits its stored state.",
             got="; ".join(f"{name}: {now[name]}" for name in changed),
             allowed="; ".join(f"{name}: {stored.get(name)}" for name in changed),
-            next_step="Change it back, or run 'ebbtide refresh' to rebuild the sink from the source.",
+            next_step="Change it back, or run 'ebbtide migrate' to see what it would do to the stored state."
+            if set(changed) <= tables.spec.migrates
+            else "Change it back, or run 'ebbtide refresh' to rebuild the sink from the source.",
         )
 
 

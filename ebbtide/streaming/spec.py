@@ -88,6 +88,10 @@ class Pipeline(SpecPart):
         validate_default=True,
         description="The most that a step's clock may be ahead of the last step's; a greater jump is held and reported. Default: 366d.",
     )
+    downtime_over: PositiveDuration | None = Field(
+        default=None,
+        description="A pause between two runs longer than this is downtime, in which processing time stands still and nothing ages (FLINK-9661). Default: none; all time counts.",
+    )
     lease_ttl: PositiveDuration = Field(
         default="60s",
         validate_default=True,
@@ -254,6 +258,11 @@ class Pipeline(SpecPart):
     def identity(self) -> dict[str, Any]:
         """What stored state depends on."""
         raise NotImplementedError
+
+    @property
+    def migrates(self) -> frozenset[str]:
+        """Parts of `identity` that a migration can change."""
+        return frozenset({"ttl"})
 
     def misfits(self, stored: Mapping[str, Any]) -> list[str]:
         """Return the parts of `identity` that do not fit those that state was stored under."""

@@ -102,11 +102,10 @@ class StatefulPipeline(Pipeline):
             [cleanup.compaction_filter] if queries else [],
             "nothing: on Delta one compaction goes by one clock, that of its step",
         )
-        every = cleanup.incremental is not None and cleanup.incremental.run_for_every_record
         refuse(
-            f"ttl.{name}.cleanup.incremental.run_for_every_record",
-            [True] if every else [],
-            "false: on Delta a step reads only the keys that it touches; its tick looks at all",
+            f"ttl.{name}.cleanup.incremental",
+            [cleanup.incremental] if cleanup.incremental else [],
+            "nothing: on Delta a step reads only the keys that it touches; the tick that ends a run looks at all",
         )
 
     @property
@@ -147,6 +146,11 @@ class StatefulPipeline(Pipeline):
         return self.output_key or self.key
 
     @property
+    def migrates(self) -> frozenset[str]:
+        """Parts of `identity` that a migration can change."""
+        return frozenset({"ttl", "states"})
+
+    @property
     def kinds_taken(self) -> frozenset[RowKind]:
         """Kinds of changes that are not skipped."""
         return frozenset(self.kinds)
@@ -181,7 +185,7 @@ class StatefulPipeline(Pipeline):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What stored state depends on; a change of it needs a refresh, of `ttl` a migration."""
+        """What stored state depends on; a change of it needs a refresh, of `ttl` and `states` a migration."""
         states = self.operator.states
         return {
             "key": self.key,
@@ -190,7 +194,7 @@ class StatefulPipeline(Pipeline):
             "states": {
                 n: [s.kind.__name__, str(s.value), None if s.key is None else str(s.key)] for n, s in states.items()
             },
-            "ttl": {name: spec.ttl is not None for name, spec in states.items()},
+            "ttl": {name: spec.ttl.identity for name, spec in states.items() if spec.ttl is not None},
         }
 
     @classmethod

@@ -45,6 +45,7 @@ class Stepper:
         self.version = found[0] if found else log.versions(tables.state.path)[-1]
         self.last = found[1] if found else None
         self.open_moves = tables.state.open_moves()
+        self.downtime_ms = self.last.downtime_ms if self.last else 0
 
     def batch(self, frame: DataFrame, batch_id: int) -> StepProgress:
         """Run the step of one micro-batch, or finish it if its decision stands already."""
@@ -54,7 +55,7 @@ class Stepper:
         facts = self._decided(batch_id, offsets)
         replay = facts is not None
         number = facts.step if facts else self.number + 1
-        now_ms, held_ms = (facts.now_ms, facts.held_ms) if facts else self._now(offsets.timestamp_ms)
+        now_ms, held_ms = (facts.now_ms, facts.held_ms) if facts else self.now(offsets.timestamp_ms)
         spark = frame.sparkSession
         summary, staged = self._stage(frame, number, now_ms)
         if facts is None:
@@ -86,7 +87,7 @@ class Stepper:
             return None
         started = time.monotonic()
         self.lease.check()
-        facts = self.between("tick", *self._now(clock_ms))
+        facts = self.between("tick", *self.now(clock_ms))
         at = self.at(facts)
         state = self.tables.state
         entries = state.read(spark, self.version)
@@ -98,7 +99,7 @@ class Stepper:
         )
         # Looked at before the commit. The entries are read as of a version: a lost block is made again alike.
         out = out.localCheckpoint()
-        if out.where(F.col("_entry") == ROW).isEmpty():
+        if out.where(F.col("_entry") == ROW).isEmpty() and self.downtime_ms == self.last.downtime_ms:
             return None
         self.take(facts, state.commit(out, facts, self.version))
         metrics = self.redo(spark)
@@ -118,7 +119,7 @@ class Stepper:
 
     def reset(self, spark: SparkSession, incarnation: str, clock_ms: int) -> None:
         """Start over: a commit that empties the state is the decision; the sink, the quarantine and the checkpoint follow."""
-        facts = self._facts("reset", self.number + 1, self._now(clock_ms)[0], 0, None).model_copy(
+        facts = self._facts("reset", self.number + 1, self.now(clock_ms)[0], 0, None).model_copy(
             update={
                 "incarnation": incarnation,
                 "floor": None,
@@ -133,14 +134,16 @@ class Stepper:
         self.take(facts, state.commit(none, facts, self.version, "overwrite"))
         self.redo(spark)
 
-    def between(self, kind: Literal["tick", "cleanup", "compaction"], now_ms: int, held_ms: int = 0) -> StepFacts:
+    def between(
+        self, kind: Literal["tick", "cleanup", "compaction", "migration"], now_ms: int, held_ms: int = 0
+    ) -> StepFacts:
         """Make the facts of a step that reads no records."""
         last = self.last
         batch_id, offsets_hash = (last.batch_id, last.offsets_hash) if last else (None, None)
         facts = self._facts(kind, self.number + 1, now_ms, held_ms, None, batch_id=batch_id, offsets_hash=offsets_hash)
         return facts.model_copy(update={"open_moves": self.open_moves})
 
-    def between_now(self, kind: Literal["cleanup", "compaction"]) -> StepFacts:
+    def between_now(self, kind: Literal["cleanup", "compaction", "migration"]) -> StepFacts:
         """Make the facts of a step of maintenance, which goes by the ledger's clock and does not move it on."""
         return self.between(kind, self.last.now_ms if self.last else 0)
 
@@ -168,7 +171,7 @@ class Stepper:
             return {}
         if facts.kind == "reset":
             self._finish_reset(spark, facts)
-        if facts.kind in ("reset", "cleanup", "compaction"):
+        if facts.kind in ("reset", "cleanup", "compaction", "migration"):
             return {}
         state, sink = self.tables.state, self.tables.sink
         counts = state.metrics(self.version)
@@ -217,10 +220,14 @@ class Stepper:
             next_step=f"Restore '{self.tables.checkpoint.path}', or run 'ebbtide refresh' to rebuild the sink from the source.",
         )
 
-    def _now(self, clock_ms: int) -> tuple[int, int]:
+    def now(self, clock_ms: int) -> tuple[int, int]:
         """Return the step's now and how much of the clock's jump was held back; it never goes back."""
         if self.last is None:
             return clock_ms, 0
+        alive_ms, self.lease.last_alive_ms = self.lease.last_alive_ms, None  # asked once, at the run's first step
+        if self.spec.downtime_over and alive_ms is not None and clock_ms - alive_ms > to_ms(self.spec.downtime_over):
+            self.downtime_ms += clock_ms - alive_ms
+        clock_ms -= self.downtime_ms
         limit = self.last.now_ms + to_ms(self.spec.max_clock_jump)
         return max(self.last.now_ms, min(clock_ms, limit)), max(0, clock_ms - limit)
 
@@ -244,6 +251,7 @@ class Stepper:
             query_id=self.tables.checkpoint.query_id,
             now_ms=now_ms,
             held_ms=held_ms,
+            downtime_ms=self.downtime_ms,
             watermark_ms=watermark,
             max_event_ms=max(events, default=None),
             floor=list(summary.truncate) if raised and summary and summary.truncate else list(floor) if floor else None,

@@ -103,11 +103,11 @@ class UpsertPipeline(Pipeline):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What stored state depends on; a change of it needs a refresh."""
+        """What stored state depends on; a change of it needs a refresh, of `ttl` a migration."""
         columns = [f"{f.name} {f.type}" for f in self.table.columns]
         return {
             "key": self.key,
             "order": "arrival" if self.sequence is None else [self.sequence],
             "columns": columns,
-            "ttl": self.ttl is not None,
+            "ttl": {} if self.ttl is None else {"": self.ttl.identity},
         }

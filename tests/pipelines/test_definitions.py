@@ -8,7 +8,7 @@ from pathlib import Path
 from pipelines.definitions import defs
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
-NAMES = ["customers", "order_balances", "order_items", "orders", "price_list"]
+NAMES = ["customers", "first_orders", "last_seen", "order_balances", "order_items", "orders", "price_list"]
 CHECKS = ["expiry", "foreign_writes", "ordering", "quarantine_rate", "unique_key"]
 
 
@@ -26,13 +26,13 @@ def test_location_holds_exactly_this():
         (name, check) for name in NAMES for check in CHECKS
     ]
     jobs = {job.name: job for job in found.resolve_all_job_defs() if not job.name.startswith("__")}
-    kinds = ("cleanup", "compaction", "stream")
+    kinds = ("cleanup", "compaction", "migration", "stream")
     assert sorted(jobs) == [f"{name}_{kind}" for name in NAMES for kind in kinds]
     pools = {name: {pool for node in job.nodes for pool in node.definition.pools} for name, job in jobs.items()}
     assert pools == {f"{name}_{kind}": {f"checkpoint_{name}"} for name in NAMES for kind in kinds}
     schedules = {schedule.name: (schedule.job_name, schedule.cron_schedule) for schedule in found.schedules}
     crons = {"cleanup": "0 3 * * *", "compaction": "30 3 * * *", "stream": "*/15 * * * *"}
-    assert schedules == {f"{name}_{kind}_schedule": (f"{name}_{kind}", crons[kind]) for name in NAMES for kind in kinds}
+    assert schedules == {f"{name}_{kind}_schedule": (f"{name}_{kind}", crons[kind]) for name in NAMES for kind in crons}
 
 
 def test_assets_are_described_from_the_spec():

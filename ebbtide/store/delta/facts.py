@@ -24,7 +24,9 @@ class StepFacts(BaseModel):
     incarnation: str = Field(description="Minted with the checkpoint; part of every transaction's identity.")
     epoch: int = Field(description="The lease under which it was written.")
     step: int = Field(description="Number in the ledger, from 1.")
-    kind: Literal["batch", "tick", "reset", "cleanup", "compaction"] = Field(description="What made the step.")
+    kind: Literal["batch", "tick", "reset", "cleanup", "compaction", "migration"] = Field(
+        description="What made the step."
+    )
     batch_id: int | None = Field(
         default=None,
         description="Spark's batch id; of another kind of step the last one before it; null before the first.",
@@ -35,6 +37,7 @@ class StepFacts(BaseModel):
     )
     now_ms: int = Field(description="Processing time of the step, epoch ms.")
     held_ms: int = Field(default=0, description="How far the clock was ahead of what max_clock_jump allows.")
+    downtime_ms: int = Field(default=0, description="Downtime left out of now_ms, since the first step.")
     watermark_ms: int | None = Field(default=None, description="Watermark of the step, epoch ms.")
     max_event_ms: int | None = Field(default=None, description="Greatest event time of this and all earlier steps.")
     floor: list[int] | None = Field(

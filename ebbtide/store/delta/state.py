@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +31,7 @@ from ebbtide.model.changelog import changelog_schema
 from ebbtide.model.entries import LONG_MIN, Reconciled, Step
 from ebbtide.model.positions import Positions
 from ebbtide.model.state.timers import TIMERS
-from ebbtide.model.ttl import TimeCharacteristic
+from ebbtide.model.ttl import StateTtlConfig, TimeCharacteristic
 from ebbtide.paths import read_parquet
 from ebbtide.store.delta import log
 from ebbtide.store.delta.columns import column, columns, quoted, spark_schema
@@ -101,11 +101,16 @@ class StateTable:
         """Whether a tick may find something to do."""
         return bool(self.operator.ttls) or "_state" in self.schema.names
 
-    def overdue_ms(self, at: Step) -> Column:
-        """Tell how long an entry's time is over at a step, in ms: negative while it lives, null if it never expires."""
+    def overdue_ms(self, at: Step, ttls: Mapping[str | None, StateTtlConfig] | None = None) -> Column:
+        """Tell how long an entry's time is over at a step, in ms: negative while it lives, null if it never expires.
+
+        Args:
+            at: The step.
+            ttls: State to time to live. Default: the operator's.
+        """
         never = F.lit(None).cast("bigint")
         found = never
-        for state, ttl in self.operator.ttls.items():
+        for state, ttl in (self.operator.ttls if ttls is None else ttls).items():
             clock = at.clock_ms(ttl)
             if clock > LONG_MIN:  # there is a watermark
                 own = [F.col("_ttl_ms")] if "_ttl_ms" in self.schema.names else []
@@ -115,9 +120,9 @@ class StateTable:
         mortal = self.operator.mortal
         return found if mortal is None else F.when(F.col(mortal), found)
 
-    def expired(self, at: Step) -> Column:
-        """Tell of an entry whether its time is over at a step."""
-        return F.coalesce(self.overdue_ms(at) >= 0, F.lit(False))
+    def expired(self, at: Step, ttls: Mapping[str | None, StateTtlConfig] | None = None) -> Column:
+        """Tell of an entry whether its time is over at a step; arguments as `overdue_ms`."""
+        return F.coalesce(self.overdue_ms(at, ttls) >= 0, F.lit(False))
 
     def due(self, at: Step) -> Column:
         """Tell of an entry whether a tick has to look at its key: it has expired, or is a timer that is due."""

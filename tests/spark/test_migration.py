@@ -1,0 +1,138 @@
+"""Stored state under another TTL: refused, planned, migrated, undone; and read as rows."""
+
+import json
+
+import pytest
+from spark_support import change, plain_spec, sink, write
+from store_support import line, stateful
+
+from ebbtide.errors import ConfigError, MigrationError, SpecChangedError
+from ebbtide.maintenance import migration
+from ebbtide.streaming.query import create_view, state_of
+from ebbtide.streaming.runner import run
+from ebbtide.streaming.tables import Tables
+
+DAY = 86_400_000
+NOW = 20_000 * DAY
+
+
+def at(ms):
+    return lambda: ms
+
+
+def counting(source, **more):
+    fields = {"ttl": {"recent": None}, **more}
+    return stateful(
+        "user_functions:Everything", source={"path": str(source), "records": "value", "max_files_per_step": 1}, **fields
+    )
+
+
+def stamps(spark, root, spec, name):
+    rows = state_of(spark, spec, str(root), state=name).collect()
+    return {row["accessed"] and int(row["accessed"].timestamp() * 1000) for row in rows}
+
+
+def test_ttl_switched_on_changed_off_and_back(spark, tmp_path):
+    root = str(tmp_path)
+    source = write(tmp_path / "in", [line(1, v="a", seq=5, day="2026-01-01"), line(2, v="b", seq=6, day="2026-01-01")])
+    without = counting(source)
+    first = run(spark, without, root)
+    assert migration.plan(spark, without, root).changes == []
+    assert stamps(spark, tmp_path, without, "recent") == {None}
+
+    with_ttl = counting(source, ttl={"recent": "1d"})
+    with pytest.raises(SpecChangedError, match="run 'ebbtide migrate' to see what it would do"):
+        run(spark, with_ttl, root)
+    planned = migration.plan(spark, with_ttl, root)
+    assert (planned.stamped, planned.unstamped, planned.revived, planned.step) == (2, 0, 0, None)
+    assert planned.changes == ["state recent: ttl none -> 1d (ON_CREATE_AND_WRITE, PROCESSING_TIME)"]
+    now = first.steps[-1].now_ms + 1000
+    done = migration.apply(spark, with_ttl, root, now)
+    assert (done.stamped, done.step) == (2, 2)
+    assert stamps(spark, tmp_path, with_ttl, "recent") == {now}, "stamped with the time of the migration"
+    assert migration.plan(spark, with_ttl, root).changes == []
+    write(source, [line(1, v="a", seq=7, day="2026-01-01")], first=1)
+    run(spark, with_ttl, root, clock=at(now))
+    assert sink(spark, tmp_path, with_ttl)[0]["recent"] == [5, 7]
+
+    longer = counting(source, ttl={"recent": "2d"})
+    assert migration.apply(spark, longer, root, now).stamped == 0
+    assert migration.undo(spark, longer, root).step == 5
+    run(spark, with_ttl, root, clock=at(now))
+    off = migration.apply(spark, without, root, now)
+    assert (off.unstamped, off.stamped) == (3, 0)
+    assert stamps(spark, tmp_path, without, "recent") == {None}
+    undone = migration.undo(spark, without, root)
+    assert undone.changes == ["the state is as before the migration"]
+    assert None not in stamps(spark, tmp_path, with_ttl, "recent")
+    run(spark, with_ttl, root, clock=at(now + 3 * DAY))
+    with pytest.raises(MigrationError, match="no migration of 't' to undo"):
+        migration.undo(spark, with_ttl, root)
+
+
+def test_longer_ttl_brings_back_what_is_still_stored(spark, tmp_path):
+    root = str(tmp_path)
+    source = write(tmp_path / "in", [change("+I", 1, "a", 1)], [change("-D", 1, "a", 2)])
+    short = plain_spec(source, order={"sequence": ["seq"]}, ttl="1d")
+    now = run(spark, short, root).steps[-1].now_ms
+    write(source, [change("+I", 2, "b", 3)], first=2)
+    longer = plain_spec(source, order={"sequence": ["seq"]}, ttl="9d")
+    assert migration.plan(spark, longer, root).changes == [
+        "ttl 1d (ON_CREATE_AND_WRITE, PROCESSING_TIME) -> 9d (ON_CREATE_AND_WRITE, PROCESSING_TIME)"
+    ]
+    migration.apply(spark, longer, root, now)
+    assert [step.kind for step in run(spark, longer, root, clock=at(now + 2 * DAY)).steps] == ["batch"], (
+        "nothing due yet"
+    )
+    none = plain_spec(source, order={"sequence": ["seq"]})
+    plan = migration.plan(spark, none, root)
+    assert (plan.unstamped, plan.revived) == (2, 0)
+    with pytest.raises(MigrationError, match="Allowed: a change of ttl"):
+        migration.plan(spark, plain_spec(source), root)
+
+
+def test_state_is_read_as_rows_as_of_a_step_and_as_a_view(spark, tmp_path):
+    root = str(tmp_path)
+    parts = [[line(1, v="a", seq=5, day="2026-01-01")], [line(1, v="b", seq=6, day="2026-01-02")]]
+    spec = counting(write(tmp_path / "in", *parts), ttl={"recent": "1d"})
+    last = run(spark, spec, root).steps[-1].now_ms
+    [row] = state_of(spark, spec, root, state="profile").collect()
+    assert (row["id"], row["state"], row["value"]["tags"], row["live"], row["expires"]) == (
+        1,
+        "profile",
+        ["a", "b"],
+        True,
+        None,
+    )
+    assert [r["value"] for r in state_of(spark, spec, root, state="recent").orderBy("position").collect()] == [5, 6]
+    assert {r["live"] for r in state_of(spark, spec, root, state="recent", now_ms=last + DAY).collect()} == {False}
+    assert state_of(spark, spec, root, as_of_step=1).where("map_key = 'b'").count() == 0
+    name = create_view(spark, spec, root)
+    rows = spark.sql(f"SELECT state, map_key, value FROM {name} WHERE map_key IS NOT NULL ORDER BY map_key").collect()
+    assert [(r["state"], r["map_key"], json.loads(r["value"])) for r in rows] == [
+        ("per_word", "a", 1),
+        ("per_word", "b", 1),
+    ]
+    with pytest.raises(ConfigError, match=r"Got: nope\. Allowed: profile, recent, per_word"):
+        state_of(spark, spec, root, state="nope")
+    with pytest.raises(ConfigError, match=r"Got: 9\. Allowed: 1 to 2"):
+        state_of(spark, spec, root, as_of_step=9)
+
+
+def test_downtime_ages_nothing(spark, tmp_path):
+    root = str(tmp_path)
+    source = write(tmp_path / "in", [line(1, v="a")])
+    spec = stateful(
+        "ebbtide.functions:Deduplicate",
+        source={"path": str(source), "records": "value", "max_files_per_step": 1},
+        ttl={"first": {"ttl": "1d", "update_type": "ON_CREATE"}},
+        downtime_over="1h",
+    )
+    now = run(spark, spec, root).steps[-1].now_ms
+    [tick] = run(spark, spec, root, clock=at(now + 5 * DAY)).steps
+    assert (tick.kind, tick.metrics) == ("tick", {}), "five days down: nothing has aged, the downtime is written down"
+    facts = Tables.under(root, spec).state.last()[1]
+    assert abs(facts.downtime_ms - 5 * DAY) < DAY
+    assert facts.now_ms - now < DAY
+    counted = spec.model_copy(update={"downtime_over": None})
+    assert run(spark, counted, root, clock=at(now + 12 * DAY)).totals["expired"] == 1
