@@ -29,14 +29,16 @@ def spec_at(folder, name="t", key="id"):
     return folder
 
 
-@pytest.mark.parametrize("command", [[], ["run"], ["status"], ["refresh"]])
+@pytest.mark.parametrize(
+    "command", [[], ["run"], ["status"], ["refresh"], ["cleanup"], ["compact"], ["migrate"], ["state"]]
+)
 def test_command_with_help_says_what_it_does(command):
     shown = call(*command, "--help")
     assert shown.exit_code == 0
     assert "SPEC" in shown.output
 
 
-@pytest.mark.parametrize("command", ["run", "status", "refresh"])
+@pytest.mark.parametrize("command", ["run", "status", "refresh", "cleanup", "compact", "migrate", "state"])
 def test_command_with_unusable_spec_exits_with_2_and_names_file_and_field(tmp_path, command):
     shown = call(command, spec_at(tmp_path / "a", key="nothing"))
     assert shown.exit_code == 2
@@ -67,3 +69,46 @@ def test_status_of_a_folder_of_specs_tells_of_each(tmp_path):
 def test_status_as_json_is_one_object_a_line(tmp_path):
     shown = call("status", spec_at(tmp_path / "a"), "--root", tmp_path, "--json")
     assert json.loads(shown.output)["step"] == 0
+
+
+CASE = {
+    "name": "one",
+    "config": {"ttl": 10, "update": "OnCreateAndWrite", "visibility": "NeverReturnExpired"},
+    "script": [{"state": "value", "op": "update", "v": 1}, {"time": 10}, {"state": "value", "op": "get"}],
+    "expected": [{"i": 0, "ok": True}, {"i": 2, "result": None}],
+}
+
+
+@pytest.mark.parametrize("store", ["heap", "rocksdb", "delta"])
+def test_replay_prints_each_case_with_its_output(store):
+    shown = CliRunner().invoke(main, ["replay", "ttl", "--store", store], input=json.dumps(CASE) + "\n")
+    assert shown.exit_code == 0
+    assert json.loads(shown.stdout)["output"] == CASE["expected"]
+
+
+def test_replay_of_a_case_that_differs_exits_with_1():
+    wrong = CASE | {"expected": [{"i": 0, "ok": True}, {"i": 2, "result": 1}]}
+    shown = CliRunner().invoke(main, ["replay", "ttl"], input=json.dumps(wrong) + "\n")
+    assert shown.exit_code == 1
+    assert "1 of 1 cases differ." in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", "cannot be read"),
+        ('{"name": "n"}', "The case 'n' cannot be played: KeyError: 'config'"),
+        (json.dumps(CASE | {"script": [{"state": "value", "op": "fly"}]}), "KeyError: 'fly'"),
+    ],
+)
+def test_replay_of_what_is_no_case_exits_with_2(line, said):
+    shown = CliRunner().invoke(main, ["replay", "ttl"], input=line + "\n")
+    assert shown.exit_code == 2
+    assert said in shown.stderr
+
+
+def test_spec_of_no_known_type_exits_with_2(tmp_path):
+    (spec_at(tmp_path / "a") / "defs.yaml").write_text("type: other.Component\nattributes: {}\n")
+    shown = call("run", tmp_path / "a")
+    assert shown.exit_code == 2
+    assert "Got: other.Component. Allowed: pipelines.components.UpsertPipelineComponent" in shown.output

@@ -87,3 +87,33 @@ class Fails(StatefulFunction):
         if self.how == "raise":
             raise KeyError("gone")
         yield {"column": {"m": 1}, "type": {"n": "many"}, "key": {"id": 99, "n": 1}}[self.how]
+
+
+class Narrow(StatefulFunction):
+    output = "shown STRING"
+    kept = ValueStateDescriptor("STRUCT<a: INT, m: ARRAY<STRUCT<x: INT>>>")
+    old = ValueStateDescriptor("INT")
+
+    def process(self, key, rows, ctx):
+        for change in rows:
+            self.kept.update({"a": change.row["seq"], "m": [{"x": 1}]})
+        self.old.update(1)
+        yield {"shown": str(self.kept.get())}
+
+
+class Wide(StatefulFunction):
+    output = "shown STRING"
+    kept = ValueStateDescriptor("STRUCT<a: BIGINT, m: ARRAY<STRUCT<x: BIGINT, y: STRING>>, b: STRING>")
+    new = ListStateDescriptor("INT")
+
+    def process(self, key, rows, ctx):
+        before = self.kept.get()
+        for change in rows:
+            self.kept.update({"a": 2**40, "m": [], "b": change.row["v"]})
+            self.new.add(1)
+        yield {"shown": str(before)}
+
+
+class Other(StatefulFunction):
+    output = "shown STRING"
+    kept = ValueStateDescriptor("STRING")

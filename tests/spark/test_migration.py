@@ -136,3 +136,24 @@ def test_downtime_ages_nothing(spark, tmp_path):
     assert facts.now_ms - now < DAY
     counted = spec.model_copy(update={"downtime_over": None})
     assert run(spark, counted, root, clock=at(now + 12 * DAY)).totals["expired"] == 1
+
+
+def test_states_are_added_dropped_and_widened_by_a_migration_only(spark, tmp_path):
+    root = str(tmp_path)
+    source = write(tmp_path / "in", [line(1, v="a", seq=5)])
+    of = {"source": {"path": str(source), "records": "value"}}
+    run(spark, stateful("user_functions:Narrow", **of), root)
+    wide = stateful("user_functions:Wide", **of)
+    with pytest.raises(SpecChangedError, match="ebbtide migrate"):
+        run(spark, wide, root)
+    plan = migration.plan(spark, wide, root)
+    assert plan.changes[:2] == ["state new: added", "state old: removed"]
+    assert plan.changes[2].startswith("state kept: struct<a: int32")
+    assert plan.dropped == 1
+    with pytest.raises(MigrationError, match="State 'kept' of 't' cannot be migrated"):
+        migration.plan(spark, stateful("user_functions:Other", **of), root)
+    migration.apply(spark, wide, root, 0)
+    write(source, [line(1, v="b", seq=6)], first=1)
+    run(spark, wide, root)
+    assert sink(spark, tmp_path, wide)[0]["shown"] == "{'a': 5, 'm': [{'x': 1, 'y': None}], 'b': None}"
+    assert [row["value"]["a"] for row in state_of(spark, wide, root, state="kept").collect()] == [2**40]

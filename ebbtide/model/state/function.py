@@ -220,7 +220,8 @@ class FunctionRun:
             setattr(function, name, state)
             self.states[name] = state
             self._clean(name, state, store.background)
-        self.timers = Timers(store.state(TIMERS), self.context)
+        self._timer_state = store.state(TIMERS)
+        self.timers = Timers(self._timer_state, self.context)
         self.function, self._ctx = function, FunctionContext(self.context, self.timers)
 
     def process(self, key: tuple[Any, ...], rows: Iterable[Change]) -> Iterable[Mapping[str, Any]]:
@@ -241,6 +242,13 @@ class FunctionRun:
             self.timers.delete(time, clock)
             self.context.event_ms = time if clock is TimeCharacteristic.EVENT_TIME else None
             yield from self.function.on_timer(key, time, self._ctx) or ()
+
+    def advance(self) -> Iterable[Mapping[str, Any]]:
+        """Fire all timers that are due at the clocks of `context`: those of time to live first, then the user's, key by key."""
+        for timers in self.ttl_timers.values():
+            timers.advance()
+        for key in list(self._timer_state.all_keys()):
+            yield from self.fire(key)
 
     def _turn_to(self, key: tuple[Any, ...]) -> None:
         self.context.key, self.context.event_ms = key, None

@@ -1,5 +1,6 @@
 """What the real Flink 2.3 answered to the same scripts."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -9,6 +10,9 @@ from ebbtide.replay import differs, replay_ttl
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 GOLDEN = [json.loads(line) for line in (DATA / "ttl_golden.jsonl").read_text().splitlines()]
+
+RANDOM = [json.loads(line) for line in gzip.decompress((DATA / "ttl_flink_random.jsonl.gz").read_bytes()).splitlines()]
+"""400 random scripts; what Flink stores as empty containers is left out of its answers."""
 
 
 @pytest.mark.parametrize("store", ["heap", "rocksdb", "delta"])
@@ -22,3 +26,9 @@ def test_changed_expectation_differs():
     case = GOLDEN[0] | {"expected": GOLDEN[0]["expected"][:-1]}
     [played] = replay_ttl([case])
     assert differs(played)
+
+
+@pytest.mark.parametrize("store", ["heap", "rocksdb", "delta"])
+def test_random_scripts_give_what_flink_gave(store):
+    assert len(RANDOM) == 400
+    assert [case["name"] for case in replay_ttl(RANDOM, store) if differs(case)] == []

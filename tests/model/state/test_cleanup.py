@@ -1,0 +1,193 @@
+"""What deletes expired entries: timers, looking at some keys per access, full snapshots."""
+
+from datetime import timedelta
+
+import pytest
+
+from ebbtide.model.state.cleanup import IncrementalCleaner, TtlTimers, snapshot
+from ebbtide.model.state.context import StateContext
+from ebbtide.model.state.function import (
+    FunctionRun,
+    ListStateDescriptor,
+    StatefulFunction,
+    ValueStateDescriptor,
+)
+from ebbtide.model.state.migration import migrated
+from ebbtide.model.state.raw import Entry
+from ebbtide.model.state.states import ListState, MapState, ValueState
+from ebbtide.model.state.timers import Timers
+from ebbtide.model.ttl import CleanupConfig, IncrementalCleanup, StateTtlConfig, TimeCharacteristic, UpdateType
+from ebbtide.store.heap import HeapStore
+
+
+def ms(n):
+    return timedelta(milliseconds=n)
+
+
+def make(kind, ttl_ms=10, **config):
+    at = StateContext(key="a")
+    return kind(HeapStore().state("s"), at, StateTtlConfig(ttl=ms(ttl_ms), **config)), at
+
+
+def test_timers_do_as_the_flips_worked_example():
+    state, at = make(ValueState, 16, update_type=UpdateType.ON_READ_AND_WRITE)
+    timers = TtlTimers(state)
+    state.update("A")
+    assert timers.armed == {"a": 16}
+    at.now_ms = 2
+    state.update("A")
+    at.now_ms = 15
+    assert state.get() == "A"
+    assert timers.armed == {"a": 16}, "one timer per key"
+    assert timers.advance() == []
+    at.now_ms = 16
+    assert timers.advance() == [(16, "a", 31)]
+    assert state.raw.get("a", None) == Entry("A", 15)
+    at.now_ms = 31
+    assert timers.advance() == [(31, "a", None)]
+    assert list(state.raw.all_keys()) == []
+
+
+def test_timers_delete_each_element_at_its_own_end():
+    state, at = make(ListState)
+    timers = TtlTimers(state)
+    for at.now_ms, value in ((0, "x"), (4, "y"), (4, "z")):
+        state.add(value)
+    at.now_ms = 10
+    assert timers.advance() == [(10, "a", 14)]
+    assert [entry.value for _, entry in state.raw.entries("a")] == ["y", "z"]
+    at.now_ms = 20
+    assert timers.advance() == [(14, "a", None)]
+
+
+def test_timer_of_a_shorter_time_per_put_comes_first():
+    state, at = make(MapState, 100)
+    timers = TtlTimers(state)
+    state.put("p", 1)
+    state.put("q", 2, ttl=ms(5))
+    assert timers.armed == {"a": 5}
+    at.now_ms = 5
+    assert timers.advance() == [(5, "a", 100)]
+
+
+def test_user_timers_are_apart_and_come_after_those_of_the_ttl():
+    at = StateContext(key="a")
+    store = HeapStore()
+    timers = Timers(store.state("@timers"), at)
+    timers.register(7)
+    timers.register(7)
+    timers.register(5, TimeCharacteristic.EVENT_TIME)
+    timers.register(9)
+    timers.delete(9)
+    assert timers.due() == []
+    at.now_ms, at.watermark_ms = 7, 5
+    assert timers.due() == [(5, TimeCharacteristic.EVENT_TIME), (7, TimeCharacteristic.PROCESSING_TIME)]
+
+
+def test_incremental_cleanup_goes_round_all_keys():
+    state, at = make(ValueState)
+    for key in range(10):
+        at.key = key
+        state.update(key)
+    at.now_ms = 10
+    state.before_access = IncrementalCleaner(state, 3)
+    at.key = "other"
+    left = []
+    for _ in range(4):
+        state.get()
+        left.append(len(list(state.raw.all_keys())))
+    assert left == [7, 4, 1, 0]
+    assert at.counts["expired"] == 10
+
+
+def test_every_record_cleans_though_nothing_is_accessed():
+    class Idle(StatefulFunction):
+        output = "n BIGINT"
+        kept = ValueStateDescriptor(
+            "BIGINT",
+            StateTtlConfig(
+                ttl=ms(10),
+                cleanup=CleanupConfig(incremental=IncrementalCleanup(cleanup_size=2, run_for_every_record=True)),
+            ),
+        )
+        quiet = ListStateDescriptor("BIGINT", StateTtlConfig(ttl=ms(10), cleanup=CleanupConfig(background=False)))
+
+        def process(self, key, rows, ctx):
+            return ()
+
+    run = FunctionRun(Idle(), HeapStore())
+    for key in range(4):
+        run.context.key = (key,)
+        run.states["kept"].update(key)
+        run.states["quiet"].add(key)
+    run.context.now_ms = 10
+    for _ in range(2):
+        list(run.process(("x",), []))
+    assert list(run.states["kept"].raw.all_keys()) == []
+    assert len(list(run.states["quiet"].raw.all_keys())) == 4, "with background off nothing cleans unasked"
+
+
+@pytest.mark.parametrize("cleans", [True, False])
+def test_full_snapshot_leaves_every_expired_element_out_where_it_cleans(cleans):
+    state, at = make(ListState, cleanup=CleanupConfig(full_snapshot=cleans))
+    for at.now_ms, value in ((5, "live"), (0, "dead"), (6, "live too")):
+        state.add(value)
+    at.now_ms = 10
+    kept = [entry.value for _, _, entry in snapshot(state)]
+    assert kept == (["live", "live too"] if cleans else ["live", "dead", "live too"]), "Flink drops leading ones only"
+    assert len(list(state.raw.entries("a"))) == 3
+
+
+def test_snapshot_that_seldom_asks_the_clock_drops_late():
+    state, at = make(MapState, cleanup=CleanupConfig(full_snapshot=True))
+    state.put_all(dict.fromkeys("pqr", 1))
+    found = snapshot(state, every=2)
+    first = next(found)
+    at.now_ms = 10
+    assert [first[1], *(sub for _, sub, _ in found)] == ["p", "q"]
+
+
+def test_run_fires_ttl_timers_before_the_users():
+    class Rings(StatefulFunction):
+        output = "kept STRING"
+        kept = ValueStateDescriptor(
+            "STRING", StateTtlConfig(ttl=ms(10), cleanup=CleanupConfig(timers=True, background=False))
+        )
+
+        def process(self, key, rows, ctx):
+            self.kept.update("x")
+            ctx.timers.register(ctx.now_ms + 10)
+            return ()
+
+        def on_timer(self, key, time_ms, ctx):
+            yield {"kept": self.kept.raw.get(key, None)}
+
+    run = FunctionRun(Rings(), HeapStore())
+    assert list(run.process(("a",), [])) == []
+    run.context.now_ms = 9
+    assert list(run.advance()) == []
+    run.context.now_ms = 10
+    assert list(run.advance()) == [{"kept": None}], "it has expired, and is gone already"
+    assert list(run.advance()) == []
+
+
+def test_function_used_outside_a_run_says_so():
+    class Holder(StatefulFunction):
+        n = ValueStateDescriptor("BIGINT")
+
+    assert Holder.n.of == "BIGINT"
+    with pytest.raises(RuntimeError, match="only while it runs"):
+        Holder().n.get()
+
+
+def test_write_without_event_time_is_refused():
+    state, _ = make(ValueState, time_characteristic=TimeCharacteristic.EVENT_TIME)
+    with pytest.raises(ValueError, match="the record has no event time"):
+        state.update("x")
+
+
+def test_stamp_survives_a_migration_to_another_ttl_only():
+    ttl = StateTtlConfig(ttl=ms(1))
+    assert migrated(Entry("x", 5, 7), ttl, 100) == Entry("x", 5, 7)
+    assert migrated(Entry("x"), ttl, 100) == Entry("x", 100)
+    assert migrated(Entry("x", 5, 7), None, 100) == Entry("x")
