@@ -117,3 +117,15 @@ class Wide(StatefulFunction):
 class Other(StatefulFunction):
     output = "shown STRING"
     kept = ValueStateDescriptor("STRING")
+
+
+class InPlace(StatefulFunction):
+    output = "n BIGINT, ratio DOUBLE"
+    kept = ValueStateDescriptor("MAP<STRING, BIGINT>")
+
+    def process(self, key, rows, ctx):
+        found = self.kept.get() or {}
+        for _ in rows:
+            found["n"] = found.get("n", 0) + 1
+        self.kept.update(found)
+        yield {"n": found["n"], "ratio": float("nan"), "id": key[0]}

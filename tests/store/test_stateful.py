@@ -30,6 +30,13 @@ def test_states_of_every_kind_and_type_come_back_as_they_were():
     assert pipeline.rows()[1]["seen"] == "x:x"
 
 
+def test_value_changed_in_place_and_put_back_is_stored():
+    pipeline = MemoryPipeline(stateful("user_functions:InPlace"))
+    for _ in range(3):
+        pipeline.step([line(1)])
+    assert pipeline.rows()[0]["n"] == 3
+
+
 def test_step_cuts_do_not_matter():
     lines = [line(i % 3, v="ab"[i % 2], seq=i, day="2026-01-01") for i in range(20)]
     sinks = []

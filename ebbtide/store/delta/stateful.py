@@ -195,7 +195,7 @@ class _Call:
             for given in rows:
                 row = {**given, **dict(zip(self.op.key, key, strict=True))}
                 sink_key = tuple(row.get(k) for k in self.op.sink_key)
-                self._refuse_misfit(name, given, row, sink_key)
+                self._refuse_misfit(name, key, given, row, sink_key)
                 self.out[sink_key] = Deletion(row) if isinstance(given, Deletion) else row, place, key
         except EbbtideError:
             raise
@@ -205,9 +205,13 @@ class _Call:
                 next_step="Nothing of the step was committed. Repair the function, then run again.",
             ) from error
 
-    def _refuse_misfit(self, name: str, given: Row, row: Row, sink_key: Key) -> None:
+    def _refuse_misfit(self, name: str, key: Key, given: Row, row: Row, sink_key: Key) -> None:
         unknown = [column for column in row if column not in self.op.output.names]
-        if unknown or None in sink_key or any(row[column] != value for column, value in given.items()):
+        if (
+            unknown
+            or None in sink_key
+            or any(given.get(k, own) != own for k, own in zip(self.op.key, key, strict=True))
+        ):
             raise StatefulFunctionError.of(
                 f"{name} yielded a row that does not fit its output.",
                 got=dict(given),

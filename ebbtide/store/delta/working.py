@@ -95,7 +95,10 @@ class WorkingState(HeapState):
         """Yield (key, sub-key, entry or None if removed) of all that is not as it was loaded."""
         for (key, sub), before in self._before.items():
             entry = self.get(key, sub)
-            if entry != before:
+            if entry is None and before is None:
+                continue
+            may_be_the_same_changed = entry is not None and isinstance(entry.value, list | dict)
+            if may_be_the_same_changed or entry != before:
                 yield key, sub, entry
 
     def _remember(self, key: Hashable, sub: Any) -> None:
