@@ -235,13 +235,18 @@ class FunctionRun:
         return self.timers.due()
 
     def fire(self, key: tuple[Any, ...]) -> Iterable[Mapping[str, Any]]:
-        """Run the function on one key's timers that are due, those too that it registers on the way."""
+        """Run the function on one key's timers that are due, those too that it registers on the way for a later time.
+
+        One registered for no later time than that which fires waits for the next call: it would never end.
+        """
         self._turn_to(key)
-        while due := self.timers.due():
+        waiting: set[tuple[int, TimeCharacteristic]] = set()
+        while due := [each for each in self.timers.due() if each not in waiting]:
             time, clock = due[0]
             self.timers.delete(time, clock)
             self.context.event_ms = time if clock is TimeCharacteristic.EVENT_TIME else None
             yield from self.function.on_timer(key, time, self._ctx) or ()
+            waiting |= {each for each in self.timers.due() if each[0] <= time and each not in due[1:]}
 
     def advance(self) -> Iterable[Mapping[str, Any]]:
         """Fire all timers that are due at the clocks of `context`: those of time to live first, then the user's, key by key."""

@@ -171,6 +171,29 @@ def test_run_fires_ttl_timers_before_the_users():
     assert list(run.advance()) == []
 
 
+def test_timer_that_arms_itself_fires_for_each_later_time_and_does_not_hang():
+    class Ticks(StatefulFunction):
+        output = "at BIGINT"
+
+        def __init__(self, every):
+            self.every = every
+
+        def process(self, key, rows, ctx):
+            ctx.timers.register(10)
+            return ()
+
+        def on_timer(self, key, time_ms, ctx):
+            ctx.timers.register(time_ms + self.every)
+            yield {"at": time_ms}
+
+    for every, want in ((10, [10, 20, 30]), (0, [10])):
+        run = FunctionRun(Ticks(every), HeapStore())
+        list(run.process(("a",), []))
+        run.context.now_ms = 35
+        assert [row["at"] for row in run.advance()] == want
+        assert len(run.timers.due()) == (0 if every else 1), "it waits for the next tick"
+
+
 def test_function_used_outside_a_run_says_so():
     class Holder(StatefulFunction):
         n = ValueStateDescriptor("BIGINT")
