@@ -9,7 +9,7 @@ from typing import Any
 
 from ebbtide.model.state.raw import Entry
 from ebbtide.model.state.states import KeyedState
-from ebbtide.model.ttl import LONG_MAX
+from ebbtide.model.ttl import LONG_MAX, CompactionFilter
 
 
 class IncrementalCleaner:
@@ -86,20 +86,38 @@ class TtlTimers:
         heappush(self._queue, (end_ms, self._order, key))
 
 
-def snapshot(state: KeyedState, *, every: int = 1) -> Iterator[tuple[Any, Any, Entry]]:
+def snapshot(state: KeyedState) -> Iterator[tuple[Any, Any, Entry]]:
     """Yield (key, sub-key, entry) of all that a full snapshot keeps: expired entries only where it does not clean.
 
     Args:
         state: The state; it keeps what it has.
-        every: Entries after which the clock is asked again.
     """
-    config = state.ttl
-    cleans = config is not None and config.cleanup.full_snapshot
-    seen, clock = 0, state.clock_ms
+    cleans = state.ttl is not None and state.ttl.cleanup.full_snapshot
     for key in state.raw.all_keys():
         for sub, entry in state.raw.entries(key):
+            if not (cleans and state.has_expired(entry)):
+                yield key, sub, entry
+
+
+def compact(state: KeyedState) -> int:
+    """Drop what has expired, as the compaction filter does; return how many entries.
+
+    The clock is asked anew after `query_time_after_num_entries`. RocksDB gives the room back by `RocksDbStore.compact`.
+
+    Args:
+        state: The state; nothing happens if its cleanup has neither a compaction filter nor background.
+    """
+    if state.ttl is None or not (state.ttl.cleanup.compaction_filter or state.ttl.cleanup.background):
+        return 0
+    every = (state.ttl.cleanup.compaction_filter or CompactionFilter()).query_time_after_num_entries
+    seen, dropped, clock = 0, 0, state.clock_ms
+    for key in state.raw.all_keys():
+        for sub, entry in list(state.raw.entries(key)):
             if seen % every == 0:
                 clock = state.clock_ms
             seen += 1
-            if not (cleans and state.end_ms(entry) <= clock):
-                yield key, sub, entry
+            if state.end_ms(entry) <= clock:
+                state.raw.remove(key, sub)
+                dropped += 1
+    state.context.counts["expired"] += dropped
+    return dropped

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from ebbtide.model.state.cleanup import IncrementalCleaner, TtlTimers, snapshot
+from ebbtide.model.state.cleanup import IncrementalCleaner, TtlTimers, compact, snapshot
 from ebbtide.model.state.context import StateContext
 from ebbtide.model.state.function import (
     FunctionRun,
@@ -16,7 +16,14 @@ from ebbtide.model.state.migration import migrated
 from ebbtide.model.state.raw import Entry
 from ebbtide.model.state.states import ListState, MapState, ValueState
 from ebbtide.model.state.timers import Timers
-from ebbtide.model.ttl import CleanupConfig, IncrementalCleanup, StateTtlConfig, TimeCharacteristic, UpdateType
+from ebbtide.model.ttl import (
+    CleanupConfig,
+    CompactionFilter,
+    IncrementalCleanup,
+    StateTtlConfig,
+    TimeCharacteristic,
+    UpdateType,
+)
 from ebbtide.store.heap import HeapStore
 
 
@@ -138,13 +145,33 @@ def test_full_snapshot_leaves_every_expired_element_out_where_it_cleans(cleans):
     assert len(list(state.raw.entries("a"))) == 3
 
 
-def test_snapshot_that_seldom_asks_the_clock_drops_late():
-    state, at = make(MapState, cleanup=CleanupConfig(full_snapshot=True))
-    state.put_all(dict.fromkeys("pqr", 1))
-    found = snapshot(state, every=2)
-    first = next(found)
+def test_compaction_drops_what_has_expired_by_a_clock_asked_now_and_then():
+    class Counting(StateContext):
+        asked = 0
+
+        def __getattribute__(self, name):
+            if name == "now_ms":
+                Counting.asked += 1
+            return super().__getattribute__(name)
+
+    at = Counting(key="a")
+    filters = CleanupConfig(compaction_filter=CompactionFilter(query_time_after_num_entries=2))
+    state = MapState(HeapStore().state("s"), at, StateTtlConfig(ttl=ms(10), cleanup=filters))
+    state.put_all(dict.fromkeys("pqrst", 1))
+    at.now_ms = 5
+    state.put("t", 2)
     at.now_ms = 10
-    assert [first[1], *(sub for _, sub, _ in found)] == ["p", "q"]
+    Counting.asked = 0
+    assert compact(state) == 4
+    assert Counting.asked == 1 + 3, "at the start, then once for every two of five entries"
+    assert [sub for sub, _ in state.raw.entries("a")] == ["t"]
+
+
+def test_compaction_drops_nothing_where_it_is_not_asked_to():
+    state, at = make(ValueState, cleanup=CleanupConfig(background=False))
+    state.update("x")
+    at.now_ms = 10
+    assert (compact(state), len(list(state.raw.all_keys()))) == (0, 1)
 
 
 def test_run_fires_ttl_timers_before_the_users():
