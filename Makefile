@@ -15,14 +15,15 @@ help: ## List the targets
 demo: java $(UV_HERE) ## Run the shop pipelines over the shipped capture and compare the tables with the truth
 	@$(RUN) python data/shop/demo.py
 
-# Runs that Dagster launches mostly wait: their tests go beside the others, and are printed at the end.
+# Runs that Dagster launches mostly wait: their tests, and some more, go beside the others, and are printed at the end.
+BESIDE := tests/launched $(addprefix tests/spark/test_,maintenance.py migration.py rules.py stateful.py)
 test: java lint ## Run linters, type checks and all tests
-	@launched=$$(mktemp); \
-	$(RUN) pytest -q -m launched >"$$launched" 2>&1 & \
-	$(RUN) pytest -q -m "not launched and not grid"; others=$$?; \
-	wait $$!; launched_exit=$$?; \
-	cat "$$launched"; rm -f "$$launched"; \
-	exit $$((others | launched_exit))
+	@beside=$$(mktemp); \
+	$(RUN) pytest -q $(BESIDE) >"$$beside" 2>&1 & \
+	$(RUN) pytest -q $(addprefix --ignore=,$(BESIDE)); others=$$?; \
+	wait $$!; beside_exit=$$?; \
+	cat "$$beside"; rm -f "$$beside"; \
+	exit $$((others | beside_exit))
 
 lint: $(UV_HERE) ## Run linters and type checks only
 	$(RUN) ruff check
