@@ -1,9 +1,10 @@
 """Walks the real states and the reference side by side, step by step, from a seed."""
 
 from datetime import timedelta
-from itertools import islice, product
+from itertools import product
 
 from reference_state import Cell, Reference
+from state_ops import alive, expect, operation, perform
 
 from ebbtide.model.durations import to_ms
 from ebbtide.model.state.cleanup import IncrementalCleaner, TtlTimers
@@ -17,7 +18,7 @@ TIMES = ("PROCESSING_TIME", "EVENT_TIME by WATERMARK", "EVENT_TIME by PROCESSING
 CLEANUPS = ("none", "incremental", "timers")
 COMBINATIONS = tuple(product(UpdateType, StateVisibility, TIMES, KINDS, CLEANUPS))
 TTL = timedelta(milliseconds=10)
-KEYS, SUBS = (("a",), ("b",), ("c",)), "pq"
+KEYS = (("a",), ("b",), ("c",))
 STAMPS = (-1, 0, 2**63 - 1)
 
 
@@ -52,8 +53,9 @@ def walk(combination, store, rng, steps):
         if timers is not None:
             timers.advance()
             _compare(state, reference, cleanup, f"step {number}: timers; {combination}")
-        name, arguments = _operation(rng, kind)
-        got, want, also = _both(state, reference, at.key, name, arguments)
+        name, arguments = operation(rng, kind)
+        also = alive(reference, kind, at.key, name, arguments)
+        got, want = perform(state, kind, name, arguments), expect(reference, kind, at.key, name, arguments)
         if got != want and not (cleanup == "incremental" and _differs_by_the_dead_only(got, want, *also)):
             raise DifferenceError(
                 f"step {number}: {name}{arguments} of {at.key!r} gave {got}; expected {want}; {combination}"
@@ -112,101 +114,6 @@ def _move_clocks(rng, at, reference):
     reference.now, reference.watermark, reference.event = at.now_ms, at.watermark_ms, at.event_ms
 
 
-def _operation(rng, kind):
-    value, ttl = rng.randrange(100), rng.choice((None, None, None, 1, 25))
-    sub = rng.choice(SUBS)
-    return rng.choice(
-        {
-            "value": [
-                ("get", ()),
-                ("get", ()),
-                ("update", (value, ttl)),
-                ("update", (value, ttl)),
-                ("update", (None, ttl)),
-                ("clear", ()),
-            ],
-            "list": [
-                ("get", (None,)),
-                ("get", (None,)),
-                ("get", (rng.randrange(4),)),
-                ("add", ((value,), ttl)),
-                ("add", ((value, value + 1), ttl)),
-                ("update", (tuple(range(rng.randrange(3))), ttl)),
-                ("clear", ()),
-            ],
-            "map": [
-                ("get", (sub,)),
-                ("contains", (sub,)),
-                ("put", (sub, value, ttl)),
-                ("put", (sub, None, ttl)),
-                ("put_all", (value, ttl)),
-                ("remove", (sub,)),
-                ("is_empty", ()),
-                ("entries", ()),
-                ("entries", ()),
-                ("drop", (sub,)),
-                ("clear", ()),
-            ],
-        }[kind]
-    )
-
-
-def _both(state, reference, key, name, arguments):
-    """(what the state gave, what the reference gave, what else may be given by a state that cleans)"""
-    if name == "clear":
-        state.clear()
-        reference.cells[key] = {}
-        return None, None, ([], [])
-    if isinstance(state, ValueState):
-        if name == "get":
-            alive = [cell.value for cell in reference.of(key).values() if not reference.dead(cell)]
-            return state.get(), reference.value_get(key), (alive, alive)
-        value, ttl = arguments
-        state.update(value, ttl=_duration(ttl))
-        return None, reference.value_update(key, value, ttl), ([], [])
-    if isinstance(state, ListState):
-        if name == "get":
-            full = [cell.value for cell in reference.of(key).values()]
-            alive = [cell.value for cell in reference.of(key).values() if not reference.dead(cell)], full
-            return list(islice(state.get(), arguments[0])), reference.list_get(key, arguments[0]), alive
-        values, ttl = arguments
-        (state.add_all if name == "add" else state.update)(values, ttl=_duration(ttl))
-        return None, (reference.list_add if name == "add" else reference.list_update)(key, values, ttl), ([], [])
-    full = sorted((sub, cell.value) for sub, cell in reference.of(key).items())
-    alive = [(sub, cell.value) for sub, cell in reference.of(key).items() if not reference.dead(cell)]
-    if name == "get":
-        return state.get(arguments[0]), reference.read(key, arguments[0])[1], ([dict(alive).get(arguments[0])], [])
-    if name == "contains":
-        return state.contains(arguments[0]), reference.read(key, arguments[0])[0], ([arguments[0] in dict(alive)], [])
-    if name == "put":
-        sub, value, ttl = arguments
-        state.put(sub, value, ttl=_duration(ttl))
-        return None, reference.write(key, sub, value, ttl), ([], [])
-    if name == "put_all":
-        value, ttl = arguments
-        state.put_all(dict.fromkeys(SUBS, value), ttl=_duration(ttl))
-        for sub in SUBS:
-            reference.write(key, sub, value, ttl)
-        return None, None, ([], [])
-    if name == "remove":
-        state.remove(arguments[0])
-        return None, reference.of(key).pop(arguments[0], None) and None, ([], [])
-    if name == "is_empty":
-        return state.is_empty(), not reference.of(key), ([not alive], [])
-    if name == "entries":
-        return sorted(state.entries()), sorted(reference.map_entries(key)), (sorted(alive), full)
-    found, seen = state.entries(), []
-    for sub, value in found:
-        seen.append((sub, value))
-        if sub in arguments and not _was_dead(alive, sub):
-            found.remove()
-    return sorted(seen), sorted(reference.map_entries(key, arguments)), (sorted(alive), full)
-
-
-def _was_dead(alive, sub):
-    return sub not in dict(alive)
-
-
 def _differs_by_the_dead_only(got, want, alive, full):
     if isinstance(got, list):
         return _within(got, full) and (len(got) == len(want) or _within(alive, got))
@@ -217,7 +124,3 @@ def _within(part, whole):
     """Whether the elements of one list are in another, in the same order."""
     rest = iter(whole)
     return all(each in rest for each in part)
-
-
-def _duration(ms):
-    return None if ms is None else timedelta(milliseconds=ms)

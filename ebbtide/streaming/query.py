@@ -5,7 +5,7 @@
 | the key's columns | |
 | `state` | name of the state; not in upsert pipelines, which have one |
 | `map_key`, `position` | a map's key as text, a list's position |
-| the value's | of a stateful pipeline `value` (of one state typed, of several JSON); of an upsert pipeline the entry's columns |
+| the value's | of a stateful pipeline `value` (of one state typed, of several JSON); of an upsert pipeline the entry's columns, and in sequence mode `tombstone`: it is deleted |
 | `accessed` | its last access |
 | `expires` | when its time is over; null: never, or not in the next 200 years |
 | `live` | whether its time is not over yet |
@@ -74,6 +74,7 @@ def state_of(
     keys = columns(spec.key)
     if not names:
         values = [column(name) for name in spec.operator.columns.names if name not in spec.key]
+        values += [F.col("_tombstone").alias("tombstone")] if "_tombstone" in entries.columns else []
         return entries.select(*keys, *values, *rest)
     wanted = [state] if state is not None else names
     entries = entries.where(F.col("_state").isin(wanted))

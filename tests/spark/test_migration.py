@@ -84,6 +84,8 @@ def test_longer_ttl_brings_back_what_is_still_stored(spark, tmp_path):
     assert [step.kind for step in run(spark, longer, root, clock=at(now + 2 * DAY)).steps] == ["batch"], (
         "nothing due yet"
     )
+    rows = state_of(spark, longer, root, now_ms=now + 10 * DAY).orderBy("id").collect()
+    assert [(row["id"], row["tombstone"], row["live"]) for row in rows] == [(1, True, False), (2, False, True)]
     none = plain_spec(source, order={"sequence": ["seq"]})
     plan = migration.plan(spark, none, root)
     assert (plan.unstamped, plan.revived) == (2, 0)

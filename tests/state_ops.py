@@ -1,0 +1,113 @@
+"""Operations on states: drawn at random, performed on a state, expected of the reference."""
+
+from contextlib import suppress
+from datetime import timedelta
+from itertools import islice
+
+SUBS = "pq"
+
+
+def operation(rng, kind, unit=1):
+    """A random operation and its arguments; times to live of their own in multiples of `unit` ms."""
+    value, ttl = rng.randrange(100), rng.choice((None, None, None, unit, 25 * unit))
+    sub = rng.choice(SUBS)
+    return rng.choice(
+        {
+            "value": [
+                ("get", ()),
+                ("get", ()),
+                ("update", (value, ttl)),
+                ("update", (value, ttl)),
+                ("update", (None, ttl)),
+                ("clear", ()),
+            ],
+            "list": [
+                ("get", (None,)),
+                ("get", (None,)),
+                ("get", (rng.randrange(4),)),
+                ("add", ((value,), ttl)),
+                ("add", ((value, value + 1), ttl)),
+                ("update", (tuple(range(rng.randrange(3))), ttl)),
+                ("clear", ()),
+            ],
+            "map": [
+                ("get", (sub,)),
+                ("contains", (sub,)),
+                ("put", (sub, value, ttl)),
+                ("put", (sub, None, ttl)),
+                ("put_all", (value, ttl)),
+                ("remove", (sub,)),
+                ("is_empty", ()),
+                ("entries", ()),
+                ("entries", ()),
+                ("drop", (sub,)),
+                ("clear", ()),
+            ],
+        }[kind]
+    )
+
+
+def perform(state, kind, name, arguments):
+    """Do it, and return what the state gives."""
+    if name == "clear":
+        return state.clear()
+    if kind == "value":
+        return state.get() if name == "get" else state.update(arguments[0], ttl=_duration(arguments[1]))
+    if kind == "list":
+        if name == "get":
+            return list(islice(state.get(), arguments[0]))
+        return (state.add_all if name == "add" else state.update)(arguments[0], ttl=_duration(arguments[1]))
+    if name in ("get", "contains", "remove"):
+        return getattr(state, name)(*arguments)
+    if name == "put":
+        return state.put(arguments[0], arguments[1], ttl=_duration(arguments[2]))
+    if name == "put_all":
+        return state.put_all(dict.fromkeys(SUBS, arguments[0]), ttl=_duration(arguments[1]))
+    if name == "is_empty":
+        return state.is_empty()
+    found, seen = state.entries(), []
+    for sub, value in found:
+        seen.append((sub, value))
+        if sub in arguments:
+            with suppress(RuntimeError):  # it had expired, and was shown
+                found.remove()
+    return sorted(seen)
+
+
+def expect(reference, kind, key, name, arguments):
+    """Do it on the reference, and return what it gives."""
+    if name == "clear":
+        reference.cells[key] = {}
+        return None
+    if kind == "value":
+        return reference.value_get(key) if name == "get" else reference.value_update(key, *arguments)
+    if kind == "list":
+        return getattr(reference, f"list_{name}")(key, *arguments)
+    if name in ("get", "contains"):
+        return reference.read(key, arguments[0])[name == "get"]
+    if name == "put":
+        return reference.write(key, *arguments)
+    if name == "put_all":
+        for sub in SUBS:
+            reference.write(key, sub, *arguments)
+        return None
+    if name == "remove":
+        reference.of(key).pop(arguments[0], None)
+        return None
+    return not reference.of(key) if name == "is_empty" else sorted(reference.map_entries(key, arguments))
+
+
+def alive(reference, kind, key, name, arguments):
+    """What else a state may give that cleans: (what only live entries give, all that is stored)."""
+    cells = reference.of(key)
+    live = {sub: cell.value for sub, cell in cells.items() if not reference.dead(cell)}
+    if name == "get":
+        given = {"value": [*live.values()], "list": [*live.values()], "map": [live.get(*arguments)]}[kind]
+        return given, [cell.value for cell in cells.values()]
+    if name in ("contains", "is_empty"):
+        return [arguments[0] in live if arguments else not live], []
+    return sorted(live.items()), sorted((sub, cell.value) for sub, cell in cells.items())
+
+
+def _duration(ms):
+    return None if ms is None else timedelta(milliseconds=ms)
