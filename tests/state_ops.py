@@ -102,7 +102,7 @@ def alive(reference, kind, key, name, arguments):
     cells = reference.of(key)
     live = {sub: cell.value for sub, cell in cells.items() if not reference.dead(cell)}
     if name == "get":
-        given = {"value": [*live.values()], "list": [*live.values()], "map": [live.get(*arguments)]}[kind]
+        given = [live.get(arguments[0])] if kind == "map" else [*live.values()]
         return given, [cell.value for cell in cells.values()]
     if name in ("contains", "is_empty"):
         return [arguments[0] in live if arguments else not live], []
