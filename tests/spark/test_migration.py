@@ -55,10 +55,6 @@ def test_ttl_switched_on_changed_off_and_back(spark, tmp_path):
     run(spark, with_ttl, root, clock=at(now))
     assert sink(spark, tmp_path, with_ttl)[0]["recent"] == [5, 7]
 
-    longer = counting(source, ttl={"recent": "2d"})
-    assert migration.apply(spark, longer, root, now).stamped == 0
-    assert migration.undo(spark, longer, root).step == 5
-    run(spark, with_ttl, root, clock=at(now))
     off = migration.apply(spark, without, root, now)
     assert (off.unstamped, off.stamped) == (3, 0)
     assert stamps(spark, tmp_path, without, "recent") == {None}
@@ -70,6 +66,7 @@ def test_ttl_switched_on_changed_off_and_back(spark, tmp_path):
         migration.undo(spark, with_ttl, root)
 
 
+@pytest.mark.grid
 def test_longer_ttl_brings_back_what_is_still_stored(spark, tmp_path):
     root = str(tmp_path)
     source = write(tmp_path / "in", [change("+I", 1, "a", 1)], [change("-D", 1, "a", 2)])
@@ -121,6 +118,7 @@ def test_state_is_read_as_rows_as_of_a_step_and_as_a_view(spark, tmp_path):
         state_of(spark, spec, root, as_of_step=9)
 
 
+@pytest.mark.grid
 def test_downtime_ages_nothing(spark, tmp_path):
     root = str(tmp_path)
     source = write(tmp_path / "in", [line(1, v="a")])
@@ -140,6 +138,7 @@ def test_downtime_ages_nothing(spark, tmp_path):
     assert run(spark, counted, root, clock=at(now + 12 * DAY)).totals["expired"] == 1
 
 
+@pytest.mark.grid
 def test_states_are_added_dropped_and_widened_by_a_migration_only(spark, tmp_path):
     root = str(tmp_path)
     source = write(tmp_path / "in", [line(1, v="a", seq=5)])
