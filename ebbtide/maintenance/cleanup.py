@@ -18,9 +18,8 @@ def cleanup(spark: SparkSession, stepper: Stepper) -> bool:
     state = stepper.tables.state
     facts = stepper.between_now("cleanup")
     gone = state.current(spark, stepper.version).where(F.col("_removed") | state.expired(stepper.at(facts)))
-    gone = gone.select(
-        *columns(state.operator.identity)
-    ).localCheckpoint()  # read twice; as of a version, so made again alike
+    # Read twice. It is read as of a version: a lost block is made again alike.
+    gone = gone.select(*columns(state.operator.identity)).localCheckpoint()
     if gone.isEmpty():
         return False
     stepper.take(facts, state.purge(spark, gone, facts, stepper.version))

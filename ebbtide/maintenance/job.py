@@ -103,7 +103,7 @@ def maintain(spark: SparkSession, spec: Pipeline, root: str, job: str) -> Mainte
         stepper.redo(spark)
         rows, (files, size) = _rows(spark, stepper), _files(spark, tables.state.path)
         done = JOBS[job](spark, stepper)
-        kept = tables.state.current(spark, stepper.version).where(~F.col("_removed"))
+        kept = tables.state.kept(spark, stepper.version)
         entries, oldest = kept.agg(F.count("*"), F.min("_stamp_ms")).collect()[0]
         files_after, size_after = _files(spark, tables.state.path)
         return MaintenanceReport(

@@ -169,7 +169,7 @@ def _plan(spark: SparkSession, tables: Tables, version: int, last: StepFacts) ->
         if before.get(name) != after.get(name):
             where = f"state {name}: " if name else ""
             words.append(f"{where}ttl {_shown(before.get(name))} -> {_shown(after.get(name))}")
-    entries = tables.state.current(spark, version).where(~F.col("_removed"))
+    entries = tables.state.kept(spark, version)
     at = Step(last.step, last.now_ms, last.watermark_ms)
     was_over, is_over = (tables.state.expired(at, _keyed(ttls)) for ttls in (before, after))
     state = F.col("_state") if "_state" in entries.columns else F.lit("")
@@ -235,7 +235,7 @@ def widens(old: pa.DataType, new: pa.DataType) -> bool:
 def _migrated(spark: SparkSession, tables: Tables, version: int, last: StepFacts, at: Step) -> DataFrame:
     """Return the live entries as the spec needs them."""
     schema, before, after = tables.state.schema, _ttls(last.spec), _ttls(tables.spec.identity)
-    entries = tables.state.current(spark, version).where(~F.col("_removed"))
+    entries = tables.state.kept(spark, version)
     named = "_state" in schema.names
     if named:
         entries = entries.where(F.col("_state").isin([*tables.spec.identity["states"], TIMERS]))

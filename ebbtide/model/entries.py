@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ebbtide.model.changelog import ORDER
-from ebbtide.model.codes import Codes
+from ebbtide.model.codes import Codes, row_codes
 from ebbtide.model.ttl import ExpiryClock, StateTtlConfig, expired
 
 ENTRY_COLUMNS: dict[str, pa.DataType] = {
@@ -83,6 +83,19 @@ def newest(codes: Codes, steps: NDArray[np.int64]) -> Codes:
     """
     order = np.lexsort((steps, codes))
     return order[last_of_group(codes[order])]
+
+
+def current(state: pa.Table, schema: pa.Schema, identity: Sequence[str]) -> pa.Table:
+    """Return the newest version of each entry, those dropped left out.
+
+    Args:
+        state: Every stored version, in any order.
+        schema: Of an entry.
+        identity: Columns that tell one entry from another.
+    """
+    state = state.select(schema.names)
+    found = state.take(newest(row_codes(state, identity), ints(state, "_step")))
+    return found.filter(pa.array(~flags(found, "_removed")))
 
 
 def last_of_group(sorted_codes: Codes) -> NDArray[np.bool_]:

@@ -57,7 +57,7 @@ def state_of(
         raise ConfigError.of(
             f"'{spec.name}' has no such state.", got=state, allowed=", ".join(names) or "none: it has but one"
         )
-    entries = tables.state.current(spark, version).where(~F.col("_removed"))
+    entries = tables.state.kept(spark, version)
     at = Step(facts.step, facts.now_ms if now_ms is None else now_ms, facts.watermark_ms)
     over = tables.state.overdue_ms(at)
     clock_of = F.lit(0).cast("bigint")

@@ -32,11 +32,10 @@ from ebbtide.model.entries import (
     UPDATE,
     Reconciled,
     Step,
+    current,
     entry_table,
-    flags,
     has_expired,
     ints,
-    newest,
     order_struct,
 )
 from ebbtide.model.multiset import Element, OrderedMultiset
@@ -95,7 +94,9 @@ class ArrivalOperator:
         changes = changes.take(np.lexsort(order_struct(changes).T[::-1]))
         above = _above(order_struct(changes), at.floor)
         metrics = Counter(changes=len(changes), below_floor=int((~above).sum()))
-        return _Histories(self, changes.filter(pa.array(above)), self._current(state), at, metrics).run()
+        return _Histories(
+            self, changes.filter(pa.array(above)), current(state, self.schema, self.identity), at, metrics
+        ).run()
 
     def expire(self, state: pa.Table, at: Step) -> Reconciled:
         """Drop what has expired; the sink keeps its rows.
@@ -104,20 +105,14 @@ class ArrivalOperator:
             state: Every stored version of some keys' entries.
             at: The step.
         """
-        current = self._current(state)
-        gone = current.filter(pa.array(has_expired(ints(current, "_stamp_ms"), self.ttl, at)))
+        entries = current(state, self.schema, self.identity)
+        gone = entries.filter(pa.array(has_expired(ints(entries, "_stamp_ms"), self.ttl, at)))
         columns = {name: gone[name] for name in (*self.columns.names, "_stamp_ms", "_changed_by", "_position")}
         n = len(gone)
         return Reconciled(
             entry_table(self.schema, columns | {"_step": np.full(n, at.number), "_removed": np.ones(n, bool)}, n),
             Counter(expired=n),
         )
-
-    def _current(self, state: pa.Table) -> pa.Table:
-        state = state.select(self.schema.names)
-        rows = newest(row_codes(state, self.identity), ints(state, "_step"))
-        current = state.take(rows)
-        return current.filter(pa.array(~flags(current, "_removed")))
 
 
 class _Histories:

@@ -36,6 +36,7 @@ from ebbtide.model.entries import (
     UPDATE,
     Reconciled,
     Step,
+    current,
     entry_table,
     flags,
     has_expired,
@@ -113,10 +114,8 @@ class SequenceOperator:
             state: Every stored version of some keys' entries.
             at: The step.
         """
-        state = state.select(self.schema.names)
-        at_rows = newest(row_codes(state, self.key), ints(state, "_step")) if len(state) else np.empty(0, np.int64)
-        current = state.take(at_rows)
-        gone = current.filter(pa.array(self.has_expired(current, at) & ~flags(current, "_removed")))
+        entries = current(state, self.schema, self.identity)
+        gone = entries.filter(pa.array(self.has_expired(entries, at)))
         keys = {name: gone[name] for name in self.key}
         n = len(gone)
         fixed = {

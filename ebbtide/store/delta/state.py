@@ -96,6 +96,10 @@ class StateTable:
         newest = F.row_number().over(Window.partitionBy(*columns(self.operator.identity)).orderBy(F.desc("_step")))
         return entries.withColumn("_newest", newest).where("_newest = 1").drop("_newest")
 
+    def kept(self, spark: SparkSession, version: int) -> DataFrame:
+        """Read the newest version of each entry that is not dropped."""
+        return self.current(spark, version).where(~F.col("_removed"))
+
     @property
     def ages(self) -> bool:
         """Whether a tick may find something to do."""

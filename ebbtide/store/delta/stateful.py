@@ -24,10 +24,8 @@ from ebbtide.model.entries import (
     UPDATE,
     Reconciled,
     Step,
-    flags,
-    ints,
+    current,
     last_of_group,
-    newest,
     order_struct,
 )
 from ebbtide.model.state.function import Change, Deletion, FunctionRun, StatefulFunction
@@ -83,7 +81,7 @@ class StatefulOperator:
     @property
     def ttls(self) -> dict[str | None, StateTtlConfig]:
         """State to its time to live, of those that expire."""
-        return {name: spec.ttl for name, spec in self.states.items() if spec.ttl is not None and spec.ttl.enabled}
+        return {name: spec.ttl for name, spec in self.states.items() if spec.ttl is not None}
 
     @property
     def mortal(self) -> str | None:
@@ -117,10 +115,7 @@ class StatefulOperator:
 
     def current(self, state: pa.Table) -> pa.Table:
         """Return the newest version of each entry, those removed left out."""
-        state = state.select(self.schema.names)
-        state = state.filter(state["_state"].is_valid())
-        current = state.take(newest(row_codes(state, self.identity), ints(state, "_step")))
-        return current.filter(pa.array(~flags(current, "_removed")))
+        return current(state.filter(state["_state"].is_valid()), self.schema, self.identity)
 
 
 class _Call:
@@ -184,7 +179,7 @@ class _Call:
             start = end
 
     def _fire(self, key: Key) -> None:
-        due = list(self.running.due(key))
+        due = self.running.due(key)
         self.metrics["timers"] += len(due)
         if due:
             self._take(key, (self.at.number, 0, 0), self.running.fire(key))

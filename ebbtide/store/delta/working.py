@@ -50,7 +50,7 @@ class StateSpec:
         kind: Value, list or map.
         value: Type of the value, the element, the map's value.
         key: Type of the map's keys; None of the others.
-        ttl: Time to live; None for ever.
+        ttl: Time to live, not DISABLED; None for ever.
     """
 
     kind: type[KeyedState]
