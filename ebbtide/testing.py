@@ -46,6 +46,7 @@ class MemoryPipeline:
         self.spec = spec
         self.state = spec.operator.schema.empty_table()
         self.sink: dict[str, Row] = {}
+        self.changelog: list[Row] = []
         self.quarantine: list[Row] = []
         self.metrics: Counter[str] = Counter()
         self.positions = Positions()
@@ -135,6 +136,7 @@ class MemoryPipeline:
 
     def _take(self, result: Any) -> None:
         self.metrics.update(result.metrics)
+        self.changelog += result.emitted.to_pylist() if result.emitted is not None else []
         self.state = pa.concat_tables([self.state, result.entries])
         shown = result.entries.filter(pc.is_valid(result.entries["_change"]))
         if "_out" in shown.column_names:  # a function's rows for the sink stand in a column of their own

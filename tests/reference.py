@@ -10,6 +10,7 @@ import base64
 import json
 import struct
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -117,50 +118,108 @@ def _unsent(value: Any) -> bool:
 
 
 class Histories:
-    """Per key the rows not yet retracted, oldest first, and what a sink shows after each change.
+    """Per key the rows not yet retracted, oldest first, what a sink shows after each change, and what was emitted on the way.
 
-    With a time to live a row leaves its history when `stamp + ttl <= now`; the sink's row stays then.
+    A row is `[identity, text, stamp]`. It leaves its history when `stamp + ttl <= now`; the sink's row stays then, unless it is to be
+    deleted.
     """
 
-    def __init__(self, key: list[str], ttl_ms: int | None = None) -> None:
-        self.key, self.ttl_ms = key, ttl_ms
-        self.rows: defaultdict[Key, list[tuple[str, int]]] = defaultdict(list)
+    def __init__(
+        self,
+        key: list[str],
+        ttl_ms: int | None = None,
+        *,
+        upsert_key: Sequence[str] = (),
+        deletes: bool = False,
+        grace_ms: int = 0,
+        max_history: int | None = None,
+        first: bool = False,
+        keeps_stamp: bool = False,
+    ) -> None:
+        self.key, self.ttl_ms, self.upsert_key, self.deletes = key, ttl_ms, list(upsert_key), deletes
+        self.grace_ms, self.max_history, self.first, self.keeps_stamp = grace_ms, max_history, first, keeps_stamp
+        self.rows: defaultdict[Key, list[list[Any]]] = defaultdict(list)
+        self.waiting: defaultdict[Key, list[list[Any]]] = defaultdict(list)
+        self.shown_row: dict[Key, list[Any]] = {}
         self.sink: dict[Key, str] = {}
-        self.unmatched = 0
+        self.emitted: list[tuple[str, str]] = []
+        self.unmatched = self.dropped = self.cancelled = 0
 
-    def expire(self, now_ms: int) -> int:
-        """Forget what is past its time; return how many rows."""
-        before = sum(map(len, self.rows.values()))
-        if self.ttl_ms is not None:
-            for at, rows in self.rows.items():
-                self.rows[at] = [(row, stamp) for row, stamp in rows if stamp + self.ttl_ms > now_ms]
-        return before - sum(map(len, self.rows.values()))
+    def expire(self, clock_ms: int, keys: Iterable[Key] | None = None, *, now_ms: int | None = None) -> int:
+        """Forget what is past its time, rows by one clock and waiting retractions by processing time; return how many rows."""
+        gone = 0
+        for at in {*self.rows, *self.shown_row, *self.waiting} if keys is None else keys:
+            late = [
+                each for each in self.waiting[at] if each[1] + self.grace_ms <= (clock_ms if now_ms is None else now_ms)
+            ]
+            self.unmatched += len(late)
+            self.waiting[at] = [each for each in self.waiting[at] if each not in late]
+            if self.ttl_ms is None:
+                continue
+            alive = [row for row in self.rows[at] if row[2] + self.ttl_ms > clock_ms]
+            gone += len(self.rows[at]) - len(alive)
+            self.rows[at] = alive
+            if at in self.shown_row and self.shown_row[at][2] + self.ttl_ms <= clock_ms:
+                last = self.shown_row.pop(at)
+                if self.deletes:
+                    self._show(at, self._edge(at), last[1])
+        return gone
 
-    def apply(self, kind: str, row: Row, stamp_ms: int = 0) -> None:
+    def apply(self, kind: str, row: Row, stamp_ms: int = 0, now_ms: int = 0) -> None:
         at, text = tuple(row[name] for name in self.key), json.dumps(row, sort_keys=True)
-        rows = self.rows[at]
+        identity = [row[name] for name in self.upsert_key] if self.upsert_key else text
+        rows, edge = self.rows[at], self._edge(at)
+        found = next((each for each in rows if each[0] == identity), None)
         if kind in ("+I", "+U"):
-            rows.append((text, stamp_ms))
-            self.sink[at] = text
-            return
-        found = next((i for i, (other, _) in enumerate(rows) if other == text), None)
-        if found is None:
-            self.unmatched += 1
-            return
-        del rows[found]
-        if not rows:
-            self.sink.pop(at, None)
-        elif found == len(rows):
-            self.sink[at] = rows[-1][0]
+            early = next((each for each in self.waiting[at] if each[0] == identity), None)
+            if early is not None:
+                self.waiting[at].remove(early)
+                self.cancelled += 1
+            elif found is not None and self.upsert_key:
+                found[1:] = text, found[2] if self.keeps_stamp else stamp_ms
+                if not self.first or found is edge:
+                    self._show(at, found, text)
+            else:
+                rows.append([identity, text, stamp_ms])
+                if not self.first or edge is None:
+                    self._show(at, rows[-1], text, "+U" if edge else "+I")
+        elif found is None:
+            if self.grace_ms:
+                self.waiting[at].append([identity, now_ms])
+            else:
+                self.unmatched += 1
+        else:
+            self.rows[at] = [each for each in rows if each is not found]
+            if found is edge or not self.rows[at]:
+                self._show(at, self._edge(at), text)
+
+    def end_step(self) -> None:
+        """Drop the oldest rows of the keys that have too many."""
+        for rows in self.rows.values() if self.max_history else ():
+            self.dropped += len(rows[: -self.max_history])
+            del rows[: -self.max_history]
 
     def clear(self) -> None:
         self.rows.clear()
+        self.shown_row.clear()
         self.sink.clear()
 
     def shown(self) -> list[Row]:
         return sorted(
             (json.loads(text) for text in self.sink.values()), key=lambda row: [str(row[n]) for n in self.key]
         )
+
+    def _edge(self, at: Key) -> list[Any] | None:
+        return self.rows[at][0 if self.first else -1] if self.rows[at] else None
+
+    def _show(self, at: Key, row: list[Any] | None, text: str, kind: str = "+U") -> None:
+        if row is None:
+            self.shown_row.pop(at, None)
+            self.sink.pop(at, None)
+            self.emitted.append(("-D", text))
+        else:
+            self.shown_row[at], self.sink[at] = row, row[1]
+            self.emitted.append((kind, row[1]))
 
 
 def canonical(value: Any, type_: pa.DataType, unit: str = "us") -> Any:

@@ -61,10 +61,12 @@ class Reconciled:
     Args:
         entries: Entry rows; those with a `_change` are the step's change set.
         metrics: Counts by name; names with a count of 0 may be absent.
+        emitted: What was emitted record by record, in order; None where nothing is but the net effect.
     """
 
     entries: pa.Table
     metrics: Mapping[str, int] = field(default_factory=Counter)
+    emitted: pa.Table | None = None
 
 
 def has_expired(stamp_ms: NDArray[np.int64], ttl: StateTtlConfig | None, at: Step) -> NDArray[np.bool_]:

@@ -8,7 +8,8 @@ from typing import Any, Literal, Self
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from ebbtide.model.operators.arrival import ArrivalOperator
+from ebbtide.model.durations import NaturalDuration, to_ms
+from ebbtide.model.operators.arrival import ArrivalOperator, Emission, Keep, Materialization, OnExpire
 from ebbtide.model.operators.sequence import SequenceOperator
 from ebbtide.model.ttl import CleanupConfig, ExpiryClock, StateTtlConfig, StateVisibility, Ttl, UpdateType
 from ebbtide.streaming.parts import DebeziumFormat, SpecPart, refuse
@@ -22,6 +23,37 @@ class SequenceOrder(SpecPart):
         min_length=1,
         max_length=1,
         description="The one column that orders a key's changes: [_lsn] (Debezium's source.lsn), or an integer, date or timestamp column. Required.",
+    )
+
+
+class MaterializerConfig(SpecPart):
+    """How the histories of `order: arrival` are kept. Source: FLIP-544."""
+
+    upsert_key: list[str] = Field(
+        default_factory=list,
+        description="Columns by which, within a key, a row replaces another and a retraction finds its row. Default: none; rows match as a whole.",
+    )
+    keep: Keep = Field(
+        default=Keep.LAST,
+        description="Which of a key's rows the sink shows: last or first inserted of those not retracted. Default: last.",
+    )
+    on_expire: OnExpire = Field(
+        default=OnExpire.KEEP,
+        description="What becomes of the sink's row when its time is over: keep, or delete. Default: keep, as Flink does.",
+    )
+    retraction_grace: NaturalDuration = Field(
+        default="0s",
+        validate_default=True,
+        description="How long a retraction waits for its row, which it then cancels. A repeated retraction may so swallow a row that is inserted again. Default: 0s; it does not wait.",
+    )
+    max_history: int | None = Field(
+        default=None,
+        ge=1,
+        description="Most rows of a key; the oldest are dropped at the end of a step, and counted (dropped). Default: any number.",
+    )
+    emission: Emission = Field(
+        default=Emission.NET,
+        description="net: the sink takes a step's net effect; every: besides, what each record emits is appended to the table NAME/changelog. Default: net.",
     )
 
 
@@ -45,6 +77,11 @@ class UpsertPipeline(Pipeline):
         description="Time to live of state: '30d', or the fields of StateTtlConfig. Sequence mode: of tombstones; arrival mode: of each row of a history. Default: for ever.",
     )
 
+    materializer: MaterializerConfig = Field(
+        default_factory=MaterializerConfig,
+        description="How histories are kept with order: arrival. Default: that of MaterializerConfig.",
+    )
+
     @model_validator(mode="after")
     def _order_and_ttl_fit(self) -> Self:
         columns = self.table.columns
@@ -57,8 +94,18 @@ class UpsertPipeline(Pipeline):
                 [n for n in [self.sequence] if n not in ordered],
                 f"integer, date or timestamp columns: {', '.join(ordered)}",
             )
+            plain = self.materializer == MaterializerConfig()
+            refuse("materializer", [] if plain else ["settings"], "none with order: sequence, which needs no histories")
+        upsert_key = self.materializer.upsert_key
+        refuse(
+            "materializer.upsert_key",
+            [n for n in upsert_key if n not in columns.names or upsert_key.count(n) > 1],
+            f"columns of the schema, each once: {', '.join(columns.names)}",
+        )
         if self.ttl is not None:
             self._refuse_unfit(self.ttl)
+        elif self.materializer.on_expire is OnExpire.DELETE:
+            refuse("materializer.on_expire", [OnExpire.DELETE], "keep without a ttl, where nothing expires")
         return self
 
     def _refuse_unfit(self, ttl: StateTtlConfig) -> None:
@@ -98,8 +145,18 @@ class UpsertPipeline(Pipeline):
     @cached_property
     def operator(self) -> SequenceOperator | ArrivalOperator:
         """The reconciler."""
-        kind = SequenceOperator if self.sequence else ArrivalOperator
-        return kind(self.table.columns, tuple(self.key), self.ttl)
+        if self.sequence:
+            return SequenceOperator(self.table.columns, tuple(self.key), self.ttl)
+        given = self.materializer
+        how = Materialization(
+            tuple(given.upsert_key),
+            given.on_expire,
+            to_ms(given.retraction_grace),
+            given.max_history,
+            given.emission,
+            given.keep,
+        )
+        return ArrivalOperator(self.table.columns, tuple(self.key), self.ttl, how)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -109,5 +166,7 @@ class UpsertPipeline(Pipeline):
             "key": self.key,
             "order": "arrival" if self.sequence is None else [self.sequence],
             "columns": columns,
+            "upsert_key": self.materializer.upsert_key,
+            "keep": self.materializer.keep,
             "ttl": {} if self.ttl is None else {"": self.ttl.identity},
         }

@@ -1,30 +1,36 @@
-"""Arrival mode: changes apply in the order in which they arrived, to an ordered multiset of rows per key.
+"""Arrival mode: the upsert materializer in columns. Changes apply in the order in which they arrived.
 
-State, one entry per live row (the newest `_step` of a key and `_position` counts), beside the columns of
-`ebbtide.model.entries`:
+State, beside the columns of `ebbtide.model.entries` (the newest `_step` of a key and `_position` counts):
 
 | column | meaning |
 |---|---|
 | the user's columns | the row |
 | `_position` | its place in the key's history; greater is newer |
+| `_role` | `live`: a row of the history; `waiting`: a retraction whose row has not come yet; `gone`: has left the history, but the sink still shows it |
+| `_shown` | the sink shows this row |
 
-The sink shows the newest live row of a key. Source: FLIP-544, "SinkUpsertMaterializer" without an upsert key; of a
-key's changes in one step only the net effect is emitted.
+Without an upsert key the sink shows the newest live row of a key; with one, a row that was replaced in its place is shown, though
+newer ones follow. Of a key's changes in one step the sink takes the net effect; `every` emits record by record besides.
+
+Source: FLIP-544, "SinkUpsertMaterializer", "TTL support".
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ebbtide.model.changelog import changelog_schema
+from ebbtide.model.changelog import ORDER, changelog_schema
 from ebbtide.model.codes import Codes, row_codes
+from ebbtide.model.durations import from_ms
 from ebbtide.model.entries import (
     DELETE,
     ENTRY_COLUMNS,
@@ -34,14 +40,62 @@ from ebbtide.model.entries import (
     Step,
     current,
     entry_table,
+    flags,
     has_expired,
     ints,
     order_struct,
 )
-from ebbtide.model.multiset import Element, OrderedMultiset
-from ebbtide.model.ttl import StateTtlConfig, TimeCharacteristic
+from ebbtide.model.materializer import kernel
+from ebbtide.model.ttl import StateTtlConfig, TimeCharacteristic, UpdateType
 
-ARRIVAL_COLUMNS: dict[str, pa.DataType] = {"_position": pa.int64()}
+Mask = NDArray[np.bool_]
+LIVE, WAITING, GONE = "live", "waiting", "gone"
+ARRIVAL_COLUMNS: dict[str, pa.DataType] = {"_position": pa.int64(), "_role": pa.string(), "_shown": pa.bool_()}
+EMITTED_COLUMNS: dict[str, pa.DataType] = {"_kind": pa.string(), "_order": ORDER}
+ADDS = pa.array(["+I", "+U"])
+NONE = kernel.NONE
+
+
+class OnExpire(StrEnum):
+    """What becomes of the sink's row when its time is over."""
+
+    KEEP = "keep"
+    DELETE = "delete"
+
+
+class Emission(StrEnum):
+    """What a step emits: the net effect per key, or what each record would have emitted by itself as well."""
+
+    NET = "net"
+    EVERY = "every"
+
+
+class Keep(StrEnum):
+    """Which row of a key the sink shows: that of the last insertion, or of the first."""
+
+    LAST = "last"
+    FIRST = "first"
+
+
+@dataclass(frozen=True)
+class Materialization:
+    """How histories are kept.
+
+    Args:
+        upsert_key: Columns by which, within a key, a row replaces another and a retraction finds its row. Empty: the whole row.
+        on_expire: What becomes of the sink's row when its time is over.
+        retraction_grace_ms: How long a retraction waits for its row, ms; 0: it does not.
+        max_history: Most rows of a key; the oldest are dropped at the end of a step. None: any number.
+        emission: What a step emits.
+        keep: Which row of a key the sink shows, its newest or its oldest.
+    """
+
+    upsert_key: tuple[str, ...] = ()
+    on_expire: OnExpire = OnExpire.KEEP
+    retraction_grace_ms: int = 0
+    max_history: int | None = None
+    emission: Emission = Emission.NET
+    keep: Keep = Keep.LAST
 
 
 @dataclass(frozen=True)
@@ -51,17 +105,25 @@ class ArrivalOperator:
     Args:
         columns: The user's columns, in order; two rows are equal if all of them are.
         key: Names of the key's columns, none of them nullable.
-        ttl: Time to live of each row of a history, from its insertion; None keeps them until retracted.
+        ttl: Time to live of each row of a history, from when it was written; None keeps them until retracted.
+        how: How histories are kept.
     """
 
     columns: pa.Schema
     key: tuple[str, ...]
     ttl: StateTtlConfig | None = None
+    how: Materialization = Materialization()
 
     @cached_property
     def schema(self) -> pa.Schema:
         """Columns of a state entry."""
         own = [pa.field(n, t) for n, t in (ENTRY_COLUMNS | ARRIVAL_COLUMNS).items()]
+        return pa.schema([f.with_nullable(True) for f in self.columns] + own)
+
+    @cached_property
+    def emitted_schema(self) -> pa.Schema:
+        """Columns of an emitted record."""
+        own = [pa.field(n, t) for n, t in EMITTED_COLUMNS.items()]
         return pa.schema([f.with_nullable(True) for f in self.columns] + own)
 
     @property
@@ -70,9 +132,19 @@ class ArrivalOperator:
         return (*self.key, "_position")
 
     @property
+    def state_column(self) -> str:
+        """The column that tells which time to live is an entry's."""
+        return "_role"
+
+    @cached_property
     def ttls(self) -> dict[str | None, StateTtlConfig]:
-        """Its only state's time to live, if it has one."""
-        return {} if self.ttl is None else {None: self.ttl}
+        """Times to live by `_role`."""
+        found: dict[str | None, StateTtlConfig] = {}
+        if self.ttl is not None:
+            found |= {LIVE: self.ttl, GONE: self.ttl}
+        if self.how.retraction_grace_ms:
+            found[WAITING] = StateTtlConfig(ttl=from_ms(self.how.retraction_grace_ms))
+        return found
 
     @property
     def mortal(self) -> str | None:
@@ -88,146 +160,272 @@ class ArrivalOperator:
             at: The step.
 
         Returns:
-            Entries added and removed, and for each key whose shown row changed the entry that the sink must take.
+            Entries added, changed and removed; for each key whose shown row changed the entry that the sink must take; what was emitted.
         """
         changes = changes.select(changelog_schema(self.columns).names)
         changes = changes.take(np.lexsort(order_struct(changes).T[::-1]))
         above = _above(order_struct(changes), at.floor)
         metrics = Counter(changes=len(changes), below_floor=int((~above).sum()))
-        return _Histories(
-            self, changes.filter(pa.array(above)), current(state, self.schema, self.identity), at, metrics
-        ).run()
+        return _Histories(self, changes.filter(pa.array(above)), self._current(state), at, metrics).run(tick=False)
 
     def expire(self, state: pa.Table, at: Step) -> Reconciled:
-        """Drop what has expired; the sink keeps its rows.
+        """Drop what has expired.
 
         Args:
             state: Every stored version of some keys' entries.
             at: The step.
         """
-        entries = current(state, self.schema, self.identity)
-        gone = entries.filter(pa.array(has_expired(ints(entries, "_stamp_ms"), self.ttl, at)))
-        columns = {name: gone[name] for name in (*self.columns.names, "_stamp_ms", "_changed_by", "_position")}
-        n = len(gone)
-        return Reconciled(
-            entry_table(self.schema, columns | {"_step": np.full(n, at.number), "_removed": np.ones(n, bool)}, n),
-            Counter(expired=n),
-        )
+        none = changelog_schema(self.columns).empty_table()
+        return _Histories(self, none, self._current(state), at, Counter()).run(tick=True)
+
+    def _current(self, state: pa.Table) -> pa.Table:
+        found = current(state, self.schema, self.identity)
+        return found.take(np.argsort(ints(found, "_position"), kind="stable"))
+
+
+class _Keys(NamedTuple):
+    """Per key, what its sink shows.
+
+    Args:
+        before: (keys,) the stored entry that it showed, -1: none that is known.
+        after: (keys,) the element that it is to show, -1: none.
+        touched: (keys,) it has changes, or rows that expire.
+        change: (keys,) what the sink must do; empty: nothing.
+        ends: (keys,) place of the key's last change; -1: it has none.
+    """
+
+    before: Codes
+    after: Codes
+    touched: Mask
+    change: NDArray[np.str_]
+    ends: Codes
 
 
 class _Histories:
-    """One call of `ArrivalOperator.apply`: the entries, then the changes, in one run of row indices."""
+    """One call of the operator. A place is an index into `rows`: the stored entries by position, then the changes in order."""
 
     def __init__(
         self, operator: ArrivalOperator, changes: pa.Table, state: pa.Table, at: Step, metrics: Counter[str]
     ) -> None:
-        self.op, self.at, self.metrics = operator, at, metrics
-        self.state, self.changes, self.n_state = state, changes, len(state)
+        self.op, self.how, self.at, self.metrics = operator, operator.how, at, metrics
+        self.state, self.changes, self.n = state, changes, len(state)
         names = operator.columns.names
         self.rows = pa.concat_tables([state.select(names), changes.select(names)])
-        self.code = row_codes(self.rows, operator.key)
-        self.row = row_codes(self.rows, names)
-        self.gone = has_expired(ints(state, "_stamp_ms"), operator.ttl, at)
-        self.position = ints(state, "_position")
+        self.key = row_codes(self.rows, operator.key)
+        by = [*operator.key, *self.how.upsert_key] if self.how.upsert_key else names
+        self.like = row_codes(self.rows, by)
+        self.keys = int(self.key.max(initial=-1)) + 1
+        role = state["_role"].combine_chunks()
+        self.waiting, self.gone = (pc.equal(role, each).to_numpy(zero_copy_only=False) for each in (WAITING, GONE))
+        self.was_shown = flags(state, "_shown")
+        self.expired = self._expired()
         self.dead = ~_above(order_struct(state, "_changed_by"), at.floor)
-        self.out: list[tuple[int, int, str | None, bool, int]] = []
-        """(event, position, change, removed, event that caused it) of each entry to append."""
+        self.stamp = self._stamps()
 
-    def run(self) -> Reconciled:
-        """Go through the touched keys one by one."""
-        adds = pc.is_in(self.changes["_kind"], pa.array(["+I", "+U"])).to_numpy()
-        events = np.concatenate(
-            [np.lexsort((self.position, self.code[: self.n_state])), np.arange(len(self.changes)) + self.n_state]
+    def run(self, *, tick: bool) -> Reconciled:
+        """Go through the changes, or through the keys that expire, see what each key shows, write what differs."""
+        touched = np.zeros(self.keys, bool)
+        touched[self.key[self.n :]] = True
+        touched[self.key[: self.n][self.expired & ~self.dead]] |= tick
+        self.metrics["expired"] += int((self.expired & ~self.dead & ~self.waiting & touched[self.key[: self.n]]).sum())
+        self.metrics["unmatched"] += int((self.expired & self.waiting & touched[self.key[: self.n]]).sum())
+        usable = ~(self.expired | self.dead | self.gone) & touched[self.key[: self.n]]
+        places = np.concatenate([np.flatnonzero(usable), np.arange(len(self.changes)) + self.n])
+        adds = np.concatenate([~self.waiting, pc.is_in(self.changes["_kind"], ADDS).to_numpy(zero_copy_only=False)])
+        silent = int(usable.sum())
+        found = kernel.materialize(
+            self.key[places],
+            self.like[places],
+            adds[places],
+            silent=silent,
+            replaces=bool(self.how.upsert_key),
+            waits=self.how.retraction_grace_ms > 0,
+            first=self.how.keep is Keep.FIRST,
         )
-        events = events[np.argsort(self.code[events], kind="stable")]
-        ends = np.flatnonzero(np.diff(self.code[events], append=-1))
-        start = 0
-        for end in (ends + 1).tolist():
-            self._key(events[start:end].tolist(), adds)
-            start = end
-        return self._entries()
+        self._count(found.outcome[silent:])
+        content, alive = np.arange(len(self.rows)), np.zeros(len(self.rows), bool)
+        alive[places] = found.alive
+        elements = found.content >= 0
+        content[places[elements]] = places[found.content[elements]]
+        alive &= ~self._above_max_history(alive & adds)
+        keys = self._keys(found, places, touched, content, alive)
+        entries = self._entries(keys, touched, content, alive, adds)
+        emitted = self._emitted(found, places, silent, keys, content) if self.how.emission is Emission.EVERY else None
+        return Reconciled(entries, self.metrics, emitted)
 
-    def _key(self, events: list[int], adds: np.ndarray) -> None:
-        stored = [e for e in events if e < self.n_state]
-        changes = events[len(stored) :]
-        if not changes:
-            return
-        at_position = {int(self.position[e]): e for e in stored}
-        live = [e for e in stored if not self.gone[e] and not self.dead[e]]
-        expired = Counter(int(self.row[e]) for e in stored if self.gone[e] and not self.dead[e])
-        history = OrderedMultiset(
-            [Element(int(self.row[e]), int(self.position[e])) for e in live],
-            next_position=max(at_position, default=-1) + 1,
-        )
-        shown = history.last
-        said: Element[int] | None = None  # the row of the last record that, one by one, would have been emitted
-        for e in changes:
-            row, last = int(self.row[e]), history.last
-            if adds[e - self.n_state]:
-                said = history.add(row)
-                at_position[said.position] = e
-            elif (gone := history.retract(row)) is None:
-                self.metrics["unmatched"] += 1
-                self.metrics["unmatched_expired"] += int(expired[row] > 0)
-            elif gone == last:
-                said = history.last or gone
-        kept = {element.position for element in history}
-        change = self._change(shown, history.last) if said else None
-        self.metrics[{INSERT: "inserted", UPDATE: "updated", DELETE: "deleted", None: "unchanged"}[change]] += 1
-        shows = (shown or said if change == DELETE else history.last) if change else None
-        for position, e in at_position.items():
-            is_new, is_kept, is_shown = (
-                e >= self.n_state,
-                position in kept,
-                shows is not None and position == shows.position,
-            )
-            if is_shown or is_new == is_kept:
-                self.out.append(
-                    (e, position, change if is_shown else None, not is_kept, changes[-1] if is_shown else e)
-                )
+    def _keys(self, found: kernel.Result, places: Codes, touched: Mask, content: Codes, alive: Mask) -> _Keys:
+        before, after, edge, ends = (np.full(self.keys, NONE) for _ in range(4))
+        speaks = np.zeros(self.keys, bool)
+        shown = np.flatnonzero(self.was_shown & ~self.dead)
+        before[self.key[shown]] = shown
+        size = len(found.said)
+        speaks[:size] = found.said >= 0
+        for own, theirs in ((after, found.shown), (edge, found.edge)):
+            known = np.flatnonzero(theirs >= 0)
+            own[known] = places[theirs[known]]
+        ends[self.key[self.n :]] = np.arange(len(self.changes)) + self.n
+        was_over = (before >= 0) & touched
+        was_over[was_over] = self.expired[before[was_over]]
+        if self.how.on_expire is OnExpire.DELETE:
+            after[was_over & ~speaks] = edge[was_over & ~speaks]
+            speaks |= was_over
+        else:
+            self.metrics["orphaned"] += int((was_over & ~speaks & (edge < 0)).sum())
+        quiet = ~speaks & ~was_over
+        after[quiet] = before[quiet]
+        change = np.full(self.keys, "", dtype="U1")
+        has, had = after >= 0, before >= 0
+        maybe = self.op.ttl is not None and self.how.on_expire is OnExpire.KEEP  # an orphan may be in the sink
+        change[speaks & has] = UPDATE
+        change[speaks & has & ~had] = UPDATE if maybe else INSERT
+        change[speaks & ~has & (had | maybe)] = DELETE
+        both = np.flatnonzero(speaks & has & had)
+        same = both[self._same_rows(content[after[both]], before[both])]
+        change[same] = ""
+        for name, each in {"inserted": INSERT, "updated": UPDATE, "deleted": DELETE}.items():
+            self.metrics[name] += int((change == each).sum())
+        self.metrics["unchanged"] += int(((ends >= 0) & (change == "")).sum())
+        return _Keys(before, after, touched, change, ends)
 
-    def _change(self, before: Element[int] | None, after: Element[int] | None) -> str | None:
-        """Tell what the sink must do; with a ttl it may still show an expired row, and so differ from `before`."""
-        if after is None:
-            return DELETE if before or self.op.ttl else None
-        if before is None:
-            return UPDATE if self.op.ttl else INSERT
-        return UPDATE if before.row != after.row or self._by_event_time else None
+    def _same_rows(self, left: Codes, right: Codes) -> Mask:
+        both = self.rows.take(pa.array(np.concatenate([left, right])))
+        codes = row_codes(both, both.column_names) if len(both) else np.empty(0, np.int64)
+        return np.asarray(codes[: len(left)] == codes[len(left) :])
 
-    def _entries(self) -> Reconciled:
-        n = len(self.out)
-        event, position, change, removed, cause = ([o[i] for o in self.out] for i in range(5))
-        index = pa.array(event, pa.int64())
+    def _entries(self, keys: _Keys, touched: Mask, content: Codes, alive: Mask, adds: Mask) -> pa.Table:
+        n, all_ = self.n, len(self.rows)
+        of_touched = touched[self.key]
+        is_shown = np.zeros(all_, bool)
+        is_shown[keys.after[keys.after >= 0]] = True
+        over = np.concatenate([self.expired | self.dead, np.zeros(all_ - n, bool)])
+        stamp = self.stamp if self._keeps_stamp else self.stamp[content]
+        late = adds & (content >= n) & has_expired(stamp, self.op.ttl, self.at)
+        late &= self.how.on_expire is OnExpire.KEEP  # else the next tick deletes it, from the sink too
+        self.metrics["late"] += int((late & alive).sum())
+        kept = (alive | is_shown) & ~over & ~late
+        kept[:n] |= ~of_touched[:n]
+        role = np.where(alive, np.where(adds, LIVE, WAITING), GONE)
+        carries = np.zeros(all_, bool)
+        change = np.full(all_, "", dtype="U1")
+        carrier = np.where(keys.after >= 0, keys.after, np.where(keys.before >= 0, keys.before, keys.ends))
+        said = np.flatnonzero(keys.change != "")
+        carries[carrier[said]], change[carrier[said]] = True, keys.change[said]
+        differs = np.ones(all_, bool)
+        stored_role = np.where(self.waiting, WAITING, np.where(self.gone, GONE, LIVE))
+        differs[:n] = (
+            ~kept[:n] | (content[:n] >= n) | (is_shown[:n] != self.was_shown) | (role[:n] != stored_role)
+        ) & of_touched[:n]
+        differs[n:] = kept[n:]
+        out = np.flatnonzero(differs | carries)
+        cause = np.where(carries & (keys.ends[self.key] >= 0), keys.ends[self.key], content)[out]
         orders = pa.concat_tables(
             [self.state.select(["_changed_by"]), self.changes.select(["_order"]).rename_columns(["_changed_by"])]
-        )
-        stamp = self._stamps()[np.asarray(event, np.int64)]
-        mask = np.asarray(removed, bool)
-        is_new = np.asarray(event, np.int64) >= self.n_state
-        late = is_new & ~mask & has_expired(stamp, self.op.ttl, self.at)
-        self.metrics.update(late=int(late.sum()))
-        columns = {name: self.rows[name].take(index) for name in self.op.columns.names}
+        )["_changed_by"]
+        changed_by = orders.take(pa.array(cause))
+        if not len(self.changes):
+            changed_by = pc.if_else(pa.array(carries[out]), self._before_changes(len(out)), changed_by)
+        rows = pa.array(content[out])
+        columns: dict[str, object] = {name: self.rows[name].take(rows) for name in self.op.columns.names}
         columns |= {
-            "_step": np.full(n, self.at.number),
-            "_change": change,
-            "_removed": mask | late,
-            "_stamp_ms": stamp,
-            "_changed_by": orders["_changed_by"].take(pa.array(cause, pa.int64())),
-            "_position": position,
+            "_step": np.full(len(out), self.at.number),
+            "_change": pa.array([each or None for each in change[out].tolist()], pa.string()),
+            "_removed": ~kept[out],
+            "_stamp_ms": stamp[out],
+            "_changed_by": changed_by,
+            "_position": self._positions()[out],
+            "_role": role[out],
+            "_shown": (is_shown & kept)[out],
         }
-        return Reconciled(entry_table(self.op.schema, columns, n), self.metrics)
+        return entry_table(self.op.schema, columns, len(out))
 
-    @property
-    def _by_event_time(self) -> bool:
-        """Whether a newer row may expire before an older one."""
-        return self.op.ttl is not None and self.op.ttl.time_characteristic is TimeCharacteristic.EVENT_TIME
+    def _emitted(self, found: kernel.Result, places: Codes, silent: int, keys: _Keys, content: Codes) -> pa.Table:
+        """Return what was emitted, record by record; what expired comes before the changes."""
+        codes = ("", "+I", "+U", "-D", "", "")
+        events = np.flatnonzero(np.isin(found.outcome, [kernel.INSERT, kernel.UPDATE, kernel.DELETE]))
+        events = events[events >= silent]
+        over, start = self._expiries(keys)
+        rows = np.concatenate([np.where(start >= 0, start, keys.before[over]), places[found.source[events]]])
+        kinds = ["+U" if each >= 0 else "-D" for each in start.tolist()]
+        kinds += [codes[each] for each in found.outcome[events].tolist()]
+        orders = self.changes["_order"].take(pa.array(places[events] - self.n)).combine_chunks()
+        columns = {name: self.rows[name].take(pa.array(rows)) for name in self.op.columns.names}
+        columns |= {"_kind": pa.array(kinds, pa.string())}
+        columns |= {"_order": pa.concat_arrays([self._before_changes(len(over)), orders])}
+        return pa.table(columns).cast(self.op.emitted_schema)
+
+    def _expiries(self, keys: _Keys) -> tuple[Codes, Codes]:
+        """Return the keys whose shown row was to be deleted since its time is over, and what each shows instead; -1: nothing."""
+        if self.how.on_expire is OnExpire.KEEP:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        had = np.flatnonzero(keys.before >= 0)
+        over = had[self.expired[keys.before[had]] & keys.touched[had]]
+        edge = np.full(self.keys, NONE)
+        live = np.flatnonzero(~(self.expired | self.dead | self.gone | self.waiting))
+        live = live[::-1] if self.how.keep is Keep.FIRST else live
+        edge[self.key[live]] = live  # the last one counts
+        return over, edge[over]
+
+    def _before_changes(self, n: int) -> pa.Array:
+        """Return n times the place in the order that is before all changes of the step."""
+        place = {"step": self.at.number, "part": -1, "position": -1}
+        return pa.array([place] * n, ORDER)
+
+    def _count(self, outcome: NDArray[np.int8]) -> None:
+        unmatched = np.flatnonzero(outcome == kernel.UNMATCHED)
+        over = self.like[: self.n][self.expired & ~self.dead & ~self.waiting]
+        self.metrics["waiting" if self.how.retraction_grace_ms else "unmatched"] += len(unmatched)
+        self.metrics["unmatched_expired"] += int(np.isin(self.like[self.n :][unmatched], over).sum())
+        self.metrics["cancelled"] += int((outcome == kernel.CANCELLED).sum())
+
+    def _above_max_history(self, live: Mask) -> Mask:
+        """Mark the oldest rows of the keys that have too many."""
+        too_many = np.zeros(len(live), bool)
+        if self.how.max_history is not None:
+            places = np.flatnonzero(live)
+            newest_first = places[np.lexsort((-places, self.key[places]))]
+            too_many[newest_first[_rank(self.key[newest_first]) >= self.how.max_history]] = True
+            self.metrics["dropped"] += int(too_many.sum())
+        return too_many
+
+    def _positions(self) -> Codes:
+        stored, codes = ints(self.state, "_position"), self.key[self.n :]
+        following = np.zeros(self.keys, np.int64)
+        np.maximum.at(following, self.key[: self.n], stored + 1)
+        order = np.argsort(codes, kind="stable")
+        rank = np.empty(len(codes), np.int64)
+        rank[order] = _rank(codes[order])
+        return np.concatenate([stored, following[codes] + rank])
+
+    def _expired(self) -> Mask:
+        stamps = ints(self.state, "_stamp_ms")
+        lives, waits = (has_expired(stamps, self.op.ttls.get(role), self.at) for role in (LIVE, WAITING))
+        return np.where(self.waiting, waits, lives)
 
     def _stamps(self) -> Codes:
-        fresh = ints(self.changes, "_event_ms") if self._by_event_time else np.full(len(self.changes), self.at.now_ms)
+        fresh = np.full(len(self.changes), self.at.now_ms)
+        if self.op.ttl is not None and self.op.ttl.time_characteristic is TimeCharacteristic.EVENT_TIME:
+            adds = pc.is_in(self.changes["_kind"], ADDS).to_numpy(zero_copy_only=False)
+            fresh = np.where(adds, ints(self.changes, "_event_ms"), fresh)
         return np.concatenate([ints(self.state, "_stamp_ms"), fresh])
 
+    @property
+    def _keeps_stamp(self) -> bool:
+        """Whether a row that replaces another keeps its time."""
+        return self.op.ttl is not None and self.op.ttl.update_type is UpdateType.ON_CREATE
 
-def _above(orders: Codes, floor: tuple[int, ...] | None) -> NDArray[np.bool_]:
+
+def _rank(codes: Codes) -> Codes:
+    """Number the rows within each run of equal codes.
+
+    Example:
+        >>> _rank(np.array([3, 3, 5])).tolist()
+        [0, 1, 0]
+    """
+    starts = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]])) if len(codes) else codes
+    return np.arange(len(codes)) - np.repeat(starts, np.diff(starts, append=len(codes)))
+
+
+def _above(orders: Codes, floor: tuple[int, ...] | None) -> Mask:
     """Mark the orders after the floor."""
     if floor is None:
         return np.ones(len(orders), dtype=bool)

@@ -59,9 +59,11 @@ class Store(Protocol):
 
     Attributes:
         background: The incremental cleanup that a state gets where its configuration names none; None: none.
+        thresholds: From how many rows on an adaptive history is linked nodes, and down to how many it stays so.
     """
 
     background: IncrementalCleanup | None
+    thresholds: tuple[int, int]
 
     def state(self, name: str) -> RawState:
         """Return a state, empty if nothing was ever put there."""

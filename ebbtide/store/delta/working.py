@@ -110,6 +110,7 @@ class WorkingStore:
     """A step's states, by name."""
 
     background: IncrementalCleanup | None = None
+    thresholds = (50, 40)
 
     def __init__(self) -> None:
         self.states: dict[str, WorkingState] = {}

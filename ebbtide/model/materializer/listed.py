@@ -1,0 +1,89 @@
+"""The small form: a key's rows as one list, read and written as a whole. Each operation takes time with its length.
+
+The raw state `history` holds, per key, `[[row, stamp_ms], ...]`, oldest first; the entry's own stamp is that of the list's last
+write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+from ebbtide.model.materializer.element import Element, Removed, Row, lives
+from ebbtide.model.state.raw import Entry, RawState
+
+Identify = Callable[[Row], Hashable]
+
+
+class ListForm:
+    """Histories as lists.
+
+    Args:
+        history: The raw state.
+        identify: What two rows have in common exactly if they are the same for a retraction.
+        replaces: An added row takes the place of one with its identity.
+        ttl_ms: Time to live; None: for ever.
+        one_clock: The list expires as a whole, by its last write.
+    """
+
+    def __init__(
+        self, history: RawState, identify: Identify, *, replaces: bool, ttl_ms: int | None, one_clock: bool
+    ) -> None:
+        self._history, self._identify, self._replaces = history, identify, replaces
+        self._ttl_ms, self._one_clock = ttl_ms, one_clock
+
+    def elements(self, key: Hashable, found: Entry | None, now_ms: int) -> list[Element]:
+        """Return the live elements of a stored list, oldest first."""
+        if found is None:
+            return []
+        if self._one_clock:
+            alive = lives(found.stamp_ms or 0, self._ttl_ms, now_ms)
+            return [Element(*each) for each in found.value] if alive else []
+        return [Element(*each) for each in found.value if lives(each[1], self._ttl_ms, now_ms)]
+
+    def add(self, key: Hashable, found: Entry | None, element: Element, now_ms: int) -> tuple[bool, int]:
+        """Append a row, or put it in the place of its like.
+
+        Returns:
+            Whether the history was empty, and its length now.
+        """
+        elements = self.elements(key, found, now_ms)
+        was_empty = not elements
+        at = self._find(elements, element.row) if self._replaces else None
+        if at is None:
+            elements.append(element)
+        else:
+            elements[at] = element
+        self.store(key, elements, now_ms)
+        return was_empty, len(elements)
+
+    def remove(self, key: Hashable, found: Entry | None, row: Row, now_ms: int) -> tuple[Removed | None, int]:
+        """Remove the oldest row with the identity of `row`.
+
+        Returns:
+            What it did, None if there is no such row; the history's length now.
+        """
+        elements = self.elements(key, found, now_ms)
+        at = self._find(elements, row)
+        if at is None:
+            if found is not None and len(elements) < len(found.value):
+                self.store(key, elements, now_ms)
+            return None, len(elements)
+        was_last = at == len(elements) - 1
+        del elements[at]
+        self.store(key, elements, now_ms)
+        return Removed(was_last, elements[-1].row if elements else None), len(elements)
+
+    def store(self, key: Hashable, elements: list[Element], now_ms: int) -> None:
+        """Write a list; an empty one leaves nothing."""
+        if elements:
+            self._history.put(key, None, Entry([list(each) for each in elements], now_ms))
+        else:
+            self._history.remove(key, None)
+
+    def clear(self, key: Hashable) -> None:
+        """Remove a key's rows."""
+        self._history.remove(key, None)
+
+    def _find(self, elements: list[Element], row: Row) -> int | None:
+        wanted = self._identify(row)
+        return next((i for i, each in enumerate(elements) if self._identify(each.row) == wanted), None)

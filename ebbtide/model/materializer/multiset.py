@@ -1,0 +1,133 @@
+"""The ordered multiset: per key, rows in order of insertion, equal rows kept apart, in one of two forms.
+
+| strategy | form | good for |
+|---|---|---|
+| LEGACY | a list; with a time to live the whole list has one clock, as in Flink | histories under about 100 rows |
+| VALUE | a list; each row has its own clock | the same |
+| MAP | linked nodes: every operation takes constant time | long histories |
+| ADAPTIVE | a list up to `threshold_high` rows, linked nodes from there down to `threshold_low` | not knowing |
+
+Stored in the raw states `history` (a key's list, or the head of its nodes), `rows` and `nodes`; see the modules beside this one.
+Both forms hold the same, and each strategy reads both: a strategy may be changed at any time, and each key follows with its next
+change. A key whose last row goes leaves nothing.
+
+Source: FLIP-544, "Proposed Changes" and "Switching the algorithm dynamically"; Flink 2.3's `SequencedMultiSetState`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from enum import StrEnum
+
+from ebbtide.model.identity import identity
+from ebbtide.model.materializer.element import Element, Removed, Row
+from ebbtide.model.materializer.linked import LinkedForm
+from ebbtide.model.materializer.listed import Identify, ListForm
+from ebbtide.model.state.raw import Entry, Store
+
+
+class Strategy(StrEnum):
+    """How a key's rows are stored; names of FLIP-544."""
+
+    LEGACY = "LEGACY"
+    VALUE = "VALUE"
+    MAP = "MAP"
+    ADAPTIVE = "ADAPTIVE"
+
+
+class OrderedMultiset:
+    """The rows of many keys.
+
+    Args:
+        store: Where they are.
+        strategy: How they are stored.
+        identify: What two rows have in common exactly if they are the same for a retraction.
+        replaces: An added row takes the place of one with its identity, as with an upsert key.
+        ttl_ms: Time to live, from when a row was written; None: for ever.
+        high: `threshold_high` of ADAPTIVE. Default: the store's.
+        low: `threshold_low` of ADAPTIVE. Default: the store's.
+
+    Raises:
+        ValueError: `low` is not below `high`.
+
+    Example:
+        >>> from ebbtide.store.heap import HeapStore
+        >>> rows = OrderedMultiset(HeapStore(), Strategy.MAP)
+        >>> rows.add("k", ("a",)), rows.add("k", ("b",)), rows.remove("k", ("b",))
+        (True, False, Removed(was_last=True, last=('a',)))
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        strategy: Strategy = Strategy.ADAPTIVE,
+        *,
+        identify: Identify = identity,
+        replaces: bool = False,
+        ttl_ms: int | None = None,
+        high: int | None = None,
+        low: int | None = None,
+    ) -> None:
+        self._history = store.state("history")
+        self._strategy = strategy
+        self._high, self._low = _thresholds(store, strategy, high, low)
+        self._list = ListForm(
+            self._history, identify, replaces=replaces, ttl_ms=ttl_ms, one_clock=strategy is Strategy.LEGACY
+        )
+        self._nodes = LinkedForm(
+            store, identify, replaces=replaces, ttl_ms=ttl_ms, counts=strategy is Strategy.ADAPTIVE
+        )
+
+    def add(self, key: Hashable, row: Row, *, stamp_ms: int = 0, now_ms: int = 0) -> bool:
+        """Append a row, or put it in the place of its like.
+
+        Returns:
+            Whether the history was empty.
+        """
+        found = self._history.get(key, None)
+        form = self._form(found)
+        was_empty, length = form.add(key, found, Element(row, stamp_ms), now_ms)
+        self._settle(key, form, length, now_ms)
+        return was_empty
+
+    def remove(self, key: Hashable, row: Row, *, now_ms: int = 0) -> Removed | None:
+        """Remove the oldest row with the identity of `row`; None if there is none."""
+        found = self._history.get(key, None)
+        form = self._form(found)
+        removed, length = form.remove(key, found, row, now_ms)
+        self._settle(key, form, length, now_ms)
+        return removed
+
+    def elements(self, key: Hashable, *, now_ms: int = 0) -> list[Element]:
+        """Return a key's live rows, oldest first."""
+        found = self._history.get(key, None)
+        return self._form(found).elements(key, found, now_ms)
+
+    def _form(self, found: Entry | None) -> ListForm | LinkedForm:
+        if found is None:
+            return self._nodes if self._strategy is Strategy.MAP else self._list
+        return self._list if isinstance(found.value, list) else self._nodes
+
+    def _settle(self, key: Hashable, form: ListForm | LinkedForm, length: int, now_ms: int) -> None:
+        """Bring a key into the form that its length asks for."""
+        other = self._nodes if form is self._list else self._list
+        if not (length >= self._high if form is self._list else length <= self._low):
+            return
+        elements = form.elements(key, self._history.get(key, None), now_ms)
+        form.clear(key)
+        other.store(key, elements, now_ms)
+
+
+def _thresholds(store: Store, strategy: Strategy, high: int | None, low: int | None) -> tuple[float, float]:
+    """Return from which length on a list becomes nodes, and down from which nodes become a list."""
+    if strategy is Strategy.MAP:
+        return 1, -1
+    if strategy is not Strategy.ADAPTIVE:
+        return math.inf, math.inf
+    high, low = store.thresholds[0] if high is None else high, store.thresholds[1] if low is None else low
+    if not 0 <= low < high:
+        raise ValueError(
+            f"threshold_low must be below threshold_high; got low {low}, high {high}; allowed: 0 <= low < high"
+        )
+    return high, low
