@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from spark_support import change, write
 
-from ebbtide import UpsertPipeline
+from ebbtide import Pipeline
 
 HERE = Path(__file__).parent
 PROJECT = HERE.parent.parent
@@ -45,7 +45,13 @@ class Dagster:
         assert "errors" not in found, found
         return found["data"]
 
-    def launch(self, job: str, assets: list[str] | None = None, checks: list[tuple[str, str]] | None = None) -> str:
+    def launch(
+        self,
+        job: str,
+        assets: list[str] | None = None,
+        checks: list[tuple[str, str]] | None = None,
+        config: dict[str, Any] | None = None,
+    ) -> str:
         selector = self.selector(job)
         if assets is not None:
             selector["assetSelection"] = [{"path": [name]} for name in assets]
@@ -54,7 +60,7 @@ class Dagster:
         launched = self.ask(
             "mutation($p: ExecutionParams!) { launchRun(executionParams: $p) { __typename "
             "... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }",
-            p={"selector": selector, "mode": "default", "runConfigData": {}},
+            p={"selector": selector, "mode": "default", "runConfigData": config or {}},
         )["launchRun"]
         assert launched["__typename"] == "LaunchRunSuccess", launched
         return launched["run"]["runId"]
@@ -62,12 +68,24 @@ class Dagster:
     def selector(self, job: str) -> dict[str, Any]:
         return {"repositoryLocationName": LOCATION, "repositoryName": "__repository__", "jobName": job}
 
+    def reload(self) -> None:
+        """Load the location anew, as the button does after a spec was edited."""
+        query = """mutation($n: String!) { reloadRepositoryLocation(repositoryLocationName: $n) {
+            ... on WorkspaceLocationEntry { loadStatus locationOrLoadError { __typename } } } }"""
+        found = self.ask(query, n=LOCATION)["reloadRepositoryLocation"]
+        assert found == {"loadStatus": "LOADED", "locationOrLoadError": {"__typename": "RepositoryLocation"}}, found
+
     def status(self, run: str) -> str:
         query = "query($r: ID!) { runOrError(runId: $r) { ... on Run { status } } }"
         return self.ask(query, r=run)["runOrError"]["status"]
 
     def end_of(self, run: str) -> str:
         return self.until(lambda: (status := self.status(run)) in TERMINAL and status, f"run {run} ends")
+
+    def succeeded(self, run: str) -> str:
+        """Wait for the end of a run, which must be a good one; return it."""
+        assert self.end_of(run) == "SUCCESS", self.events(run)
+        return run
 
     def until(self, is_true: Callable[[], Any], what: str, seconds: float = 300) -> Any:
         end = time.monotonic() + seconds
@@ -80,15 +98,30 @@ class Dagster:
     def events(self, run: str) -> list[dict[str, Any]]:
         query = """query($r: ID!) { logsForRun(runId: $r, limit: 1000) { ... on EventConnection { events {
             __typename ... on MessageEvent { message stepKey }
-            ... on ObservationEvent { assetKey { path } metadataEntries { label ... on IntMetadataEntry { intValue } } }
+            ... on ObservationEvent { assetKey { path } metadataEntries { label ... on IntMetadataEntry { intValue }
+                ... on TextMetadataEntry { text } ... on MarkdownMetadataEntry { mdStr } } }
             ... on ExecutionStepFailureEvent { error { message causes { message } } }
             ... on AssetCheckEvaluationEvent { evaluation { checkName success severity
                 metadataEntries { label ... on TableMetadataEntry { table { records } } } } } } } } }"""
         return self.ask(query, r=run)["logsForRun"]["events"]
 
+    def observed(self, run: str) -> list[tuple[str, dict[str, Any]]]:
+        """What a run has observed: the asset, and its numbers and texts by label."""
+        return [
+            (
+                event["assetKey"]["path"][-1],
+                {entry.pop("label"): next(iter(entry.values()), None) for entry in event["metadataEntries"]},
+            )
+            for event in self.events(run)
+            if event["__typename"] == "ObservationEvent"
+        ]
+
     def checks(self, run: str) -> dict[str, dict[str, Any]]:
         found = [e["evaluation"] for e in self.events(run) if e["__typename"] == "AssetCheckEvaluationEvent"]
         return {each["checkName"]: each for each in found}
+
+    def verdicts(self, run: str) -> dict[str, bool]:
+        return {name: check["success"] for name, check in self.checks(run).items()}
 
     def jvms(self) -> list[int]:
         """The Java processes of this instance."""
@@ -110,7 +143,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def spec(home: Path, dagster_dev: Dagster, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], UpsertPipeline]:
+def spec(home: Path, dagster_dev: Dagster, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Pipeline]:
     """Give a pipeline of the test location by name."""
     monkeypatch.setenv("EBBTIDE_TEST_DIR", str(home))
     found = importlib.util.spec_from_file_location("launched_project", HERE / "project.py")
@@ -159,9 +192,7 @@ def dagster_dev(home: Path) -> Iterator[Dagster]:
 def sales_run(dagster_dev: Dagster, home: Path) -> str:
     """A run of a small pipeline that succeeded."""
     write(home / "in" / "sales", [change("+I", 1, "a", 1), change("+I", 2, "b", 2)], [change("-D", 1, "a", 3)])
-    run = dagster_dev.launch("sales_stream")
-    assert dagster_dev.end_of(run) == "SUCCESS", dagster_dev.events(run)
-    return run
+    return dagster_dev.succeeded(dagster_dev.launch("sales_stream"))
 
 
 def _answers(running: Dagster) -> bool:

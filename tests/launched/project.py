@@ -1,4 +1,4 @@
-"""A code location for tests: small pipelines over EBBTIDE_TEST_DIR, and an asset that reads one of the sinks."""
+"""A code location for tests: small pipelines over EBBTIDE_TEST_DIR, one as shipped, and an asset that reads a sink."""
 
 import os
 from pathlib import Path
@@ -6,12 +6,13 @@ from pathlib import Path
 import dagster as dg
 
 from assets.pipeline import pipeline_definitions
-from ebbtide import UpsertPipeline
+from ebbtide import Pipeline, StatefulPipeline, UpsertPipeline
 from resources.clock import ClockResource
 from resources.spark import SparkResource
 from resources.storage import StorageResource
 
 HOME = Path(os.environ["EBBTIDE_TEST_DIR"])
+LAST_SEEN = Path(__file__).resolve().parents[2] / "pipelines" / "defs" / "activity" / "last_seen"
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
 
 
@@ -30,14 +31,21 @@ def spec(name: str, **more) -> UpsertPipeline:
     return UpsertPipeline(**{**fields, **more})
 
 
-SPECS = {
+def last_seen() -> StatefulPipeline:
+    """The shipped pipeline; a `defs.yaml` that a test has put under EBBTIDE_TEST_DIR goes before the shipped one."""
+    edited = HOME / "specs" / "last_seen"
+    found = StatefulPipeline.load(edited if edited.exists() else LAST_SEEN)
+    return found.model_copy(update={"source": found.source.model_copy(update={"path": str(HOME / "in" / "last_seen")})})
+
+
+SPECS: dict[str, Pipeline] = {
     name: spec(name, **more)
     for name, more in {
         "sales": {},
         "long": {},
         "ticking": {"schedules": {"stream": None, "cleanup": "* * * * *", "compaction": None}},
     }.items()
-}
+} | {"last_seen": last_seen()}
 
 
 @dg.asset(deps=["sales"])

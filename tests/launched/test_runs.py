@@ -17,11 +17,9 @@ def rows(spark, home, name):
 
 
 def test_run_succeeds_with_all_checks_passed(dagster_dev, sales_run):
-    checks = dagster_dev.checks(sales_run)
-    assert {name: check["success"] for name, check in checks.items()} == {check.name: True for check in CHECKS}
-    observed = [e for e in dagster_dev.events(sales_run) if e["__typename"] == "ObservationEvent"]
-    numbers = {entry["label"]: entry.get("intValue") for entry in observed[0]["metadataEntries"]}
-    assert observed[0]["assetKey"]["path"] == ["sales"]
+    assert dagster_dev.verdicts(sales_run) == {check.name: True for check in CHECKS}
+    asset, numbers = dagster_dev.observed(sales_run)[0]
+    assert asset == "sales"
     assert {"step": 1, "records": 2, "inserted": 2}.items() <= numbers.items()
 
 
@@ -30,11 +28,7 @@ def test_terminated_run_leaves_nothing_and_the_next_runs_carry_on_in_turn(spark,
         home / "in" / "long", *[[change("+I", n * 10 + k, f"v{n}", n * 10 + k) for k in range(5)] for n in range(FILES)]
     )
     run = dagster_dev.launch("long_stream")
-
-    def observed():
-        return [e for e in dagster_dev.events(run) if e["__typename"] == "ObservationEvent"]
-
-    dagster_dev.until(observed, "the first step is reported")
+    dagster_dev.until(lambda: dagster_dev.observed(run), "the first step is reported")
     dagster_dev.ask("mutation($r: String!) { terminateRun(runId: $r) { __typename } }", r=run)
     assert dagster_dev.end_of(run) == "CANCELED"
     dagster_dev.until(lambda: not dagster_dev.jvms(), "no JVM is left", 60)
@@ -50,9 +44,9 @@ def test_terminated_run_leaves_nothing_and_the_next_runs_carry_on_in_turn(spark,
     with pytest.raises(LeaseHeldError, match=r"Pipeline 'long' is being run by process \d+ on"):
         run_pipeline(spark, spec("long"), str(home / "root"))
     assert dagster_dev.status(second) == "STARTED"
-    assert dagster_dev.end_of(second) == "SUCCESS", dagster_dev.events(second)
+    dagster_dev.succeeded(second)
     assert rows(spark, home, "long") == [(n * 10 + k, f"v{n}") for n in range(FILES) for k in range(5)]
-    assert all(check["success"] for check in dagster_dev.checks(second).values())
+    assert all(dagster_dev.verdicts(second).values())
     dagster_dev.until(lambda: dagster_dev.status(third) in {"STARTING", "STARTED"}, "the third run's turn has come")
     dagster_dev.ask("mutation($r: String!) { terminateRun(runId: $r) { __typename } }", r=third)
     assert dagster_dev.end_of(third) in {"CANCELED", "SUCCESS"}
@@ -74,4 +68,4 @@ def test_schedule_ticks_and_launches_cleanup(dagster_dev):
 
     state, [run, *_] = dagster_dev.until(ticked, "the schedule ticks")
     dagster_dev.ask("mutation($i: String) { stopRunningSchedule(id: $i) { __typename } }", i=state)
-    assert dagster_dev.end_of(run) == "SUCCESS", dagster_dev.events(run)
+    dagster_dev.succeeded(run)
