@@ -18,7 +18,7 @@ from ebbtide import (
     UpsertPipeline,
 )
 from ebbtide.streaming import parts
-from ebbtide.streaming.upsert import SequenceOrder
+from ebbtide.streaming.upsert import MaterializerConfig, SequenceOrder
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "spec.md"
@@ -29,6 +29,7 @@ MODELS: tuple[type[BaseModel], ...] = (
     parts.DebeziumFormat,
     parts.PlainFormat,
     SequenceOrder,
+    MaterializerConfig,
     StateTtlConfig,
     CleanupConfig,
     IncrementalCleanup,

@@ -27,6 +27,7 @@ ALONE = {
     "click": "ebbtide/cli.py",
     "sqlglot": "ebbtide/streaming/ddl.py",
     "rocksdict": "ebbtide/store/rocksdb",
+    "numba": "ebbtide/model/materializer/kernel.py",
 }
 """Libraries that one place has to itself."""
 

@@ -5,7 +5,7 @@
 | the key's columns | |
 | `state` | name of the state; not in upsert pipelines, which have one |
 | `map_key`, `position` | a map's key as text, a list's position |
-| the value's | of a stateful pipeline `value` (of one state typed, of several JSON); of an upsert pipeline the entry's columns, and in sequence mode `tombstone`: it is deleted |
+| the value's | of a stateful pipeline `value` (of one state typed, of several JSON); of an upsert pipeline the entry's columns, in sequence mode `tombstone`: it is deleted; in arrival mode `role` and `shown`, see `ebbtide.model.operators.arrival` |
 | `accessed` | its last access |
 | `expires` | when its time is over; null: never, or not in the next 200 years |
 | `live` | whether its time is not over yet |
@@ -63,7 +63,9 @@ def state_of(
     clock_of = F.lit(0).cast("bigint")
     for name, ttl in spec.operator.ttls.items():
         clock = F.lit(at.clock_ms(ttl))
-        clock_of = clock if name is None else F.when(F.col("_state") == name, clock).otherwise(clock_of)
+        clock_of = (
+            clock if name is None else F.when(F.col(spec.operator.state_column) == name, clock).otherwise(clock_of)
+        )
     end = F.try_subtract(clock_of, over)
     rest = [
         F.timestamp_millis("_stamp_ms").alias("accessed"),
@@ -74,7 +76,8 @@ def state_of(
     keys = columns(spec.key)
     if not names:
         values = [column(name) for name in spec.operator.columns.names if name not in spec.key]
-        values += [F.col("_tombstone").alias("tombstone")] if "_tombstone" in entries.columns else []
+        own = [name for name in ("_tombstone", "_role", "_shown") if name in entries.columns]
+        values += [F.col(name).alias(name.removeprefix("_")) for name in own]
         return entries.select(*keys, *values, *rest)
     wanted = [state] if state is not None else names
     entries = entries.where(F.col("_state").isin(wanted))

@@ -92,6 +92,8 @@ def _under_lease(
     with Lease(spark, tables.at("ledger"), spec.name, to_ms(spec.lease_ttl) / 1000) as lease:
         tables.state.create(spark)
         tables.sink.create(spark)
+        if spec.emits_every:
+            tables.changelog.create(spark)
         stepper = Stepper(tables, lease)
         if fresh:
             stepper.reset(spark, lease.renew_incarnation(), clock())

@@ -203,6 +203,11 @@ class Pipeline(SpecPart):
         return self.key
 
     @property
+    def emits_every(self) -> bool:
+        """Whether what each record emits is appended to a changelog table."""
+        return False
+
+    @property
     def has_positions(self) -> bool:
         """Whether records carry their place in the source, so that a redelivery can be known."""
         return self.source.records == "kafka" or (isinstance(self.format, PlainFormat) and bool(self.format.position))

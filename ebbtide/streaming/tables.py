@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ebbtide.paths import join, resolve
+from ebbtide.sinks.changelog import ChangelogTable
 from ebbtide.sinks.delta import SinkTable
 from ebbtide.store.delta.state import StateTable
 from ebbtide.streaming.checkpoint import Checkpoint
@@ -13,7 +14,7 @@ from ebbtide.streaming.spec import Pipeline
 
 @dataclass(frozen=True)
 class Tables:
-    """Where a pipeline lives: `ROOT/NAME/{sink,state,quarantine,ledger,checkpoint,staged}`."""
+    """Where a pipeline lives: `ROOT/NAME/{sink,changelog,state,quarantine,ledger,checkpoint,staged}`."""
 
     root: str
     spec: Pipeline
@@ -29,6 +30,11 @@ class Tables:
         spec = self.spec
         columns, key, by_sequence = spec.sink_table.columns, tuple(spec.sink_key), spec.sequence is not None
         return SinkTable(join(self.root, "sink"), columns, key, by_sequence, spec.sink.table_properties)
+
+    @property
+    def changelog(self) -> ChangelogTable:
+        """The changelog table; only where the pipeline emits every record."""
+        return ChangelogTable(join(self.root, "changelog"), self.spec.table.columns)
 
     @property
     def checkpoint(self) -> Checkpoint:

@@ -142,6 +142,11 @@ class UpsertPipeline(Pipeline):
         """Whether the sink's row stands in for an entry that has expired."""
         return self.ttl is not None and self.ttl.expire_live
 
+    @property
+    def emits_every(self) -> bool:
+        """Whether what each record emits is appended to a changelog table."""
+        return self.materializer.emission is Emission.EVERY
+
     @cached_property
     def operator(self) -> SequenceOperator | ArrivalOperator:
         """The reconciler."""

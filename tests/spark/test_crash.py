@@ -18,6 +18,7 @@ FILES = [
     [change("-D", 1, "a", 3), change("+U", 2, "c", 4), change("+I", 3, "d", 5), "["],
     [change("-U", 2, "b", 6), change("+I", 1, "e", 7), "]"],
 ]
+EMITTED = sorted([("+I", 1, "a"), ("+I", 2, "b"), ("-D", 1, "a"), ("+U", 2, "c"), ("+I", 3, "d"), ("+I", 1, "e")])
 
 
 def unnumbered(lines):
@@ -27,7 +28,8 @@ def unnumbered(lines):
 
 @pytest.mark.parametrize("place", [*PLACES, *(pytest.param(place, marks=pytest.mark.grid) for place in OTHERS)])
 def test_run_killed_in_a_step_is_finished_by_the_next(spark, tmp_path, place):
-    spec = plain_spec(write(tmp_path / "in", *map(unnumbered, FILES)), schema="id BIGINT, v STRING")
+    every = {"emission": "every"}
+    spec = plain_spec(write(tmp_path / "in", *map(unnumbered, FILES)), schema="id BIGINT, v STRING", materializer=every)
     given = spec.model_dump_json(by_alias=True)
     killed = subprocess.run(
         [sys.executable, CRASH, given, tmp_path / "killed", place], check=False, stderr=subprocess.PIPE
@@ -38,6 +40,8 @@ def test_run_killed_in_a_step_is_finished_by_the_next(spark, tmp_path, place):
     kinds = [step.kind for step in rest.steps]
     assert kinds == (["batch", "batch"] if place == "before the decision" else ["replay", "batch"])
     assert [(row["id"], row["v"]) for row in sink(spark, tmp_path / "killed", spec)] == [(1, "e"), (2, "c"), (3, "d")]
+    emitted = [(row["_kind"], row["id"], row["v"]) for row in table(spark, tmp_path / "killed", spec, "changelog")]
+    assert sorted(emitted) == EMITTED
     bad = table(spark, tmp_path / "killed", spec, "quarantine")
     assert sorted((row["step"], row["raw"]) for row in bad) == [(1, b"{"), (2, b"["), (3, b"]")]
     state = table(spark, tmp_path / "killed", spec, "state")

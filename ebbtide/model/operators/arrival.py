@@ -133,15 +133,13 @@ class ArrivalOperator:
 
     @property
     def state_column(self) -> str:
-        """The column that tells which time to live is an entry's."""
+        """The column that holds the name of the state."""
         return "_role"
 
     @cached_property
     def ttls(self) -> dict[str | None, StateTtlConfig]:
-        """Times to live by `_role`."""
-        found: dict[str | None, StateTtlConfig] = {}
-        if self.ttl is not None:
-            found |= {LIVE: self.ttl, GONE: self.ttl}
+        """That of rows, and that of retractions that wait."""
+        found: dict[str | None, StateTtlConfig] = {} if self.ttl is None else {None: self.ttl}
         if self.how.retraction_grace_ms:
             found[WAITING] = StateTtlConfig(ttl=from_ms(self.how.retraction_grace_ms))
         return found
@@ -398,7 +396,7 @@ class _Histories:
 
     def _expired(self) -> Mask:
         stamps = ints(self.state, "_stamp_ms")
-        lives, waits = (has_expired(stamps, self.op.ttls.get(role), self.at) for role in (LIVE, WAITING))
+        lives, waits = (has_expired(stamps, self.op.ttls.get(role), self.at) for role in (None, WAITING))
         return np.where(self.waiting, waits, lives)
 
     def _stamps(self) -> Codes:

@@ -89,6 +89,11 @@ class SequenceOperator:
         return {} if self.ttl is None else {None: self.ttl}
 
     @property
+    def state_column(self) -> str:
+        """The column that holds the name of the state: there is but one."""
+        return "_entry"
+
+    @property
     def mortal(self) -> str | None:
         """The boolean column of the entries that may expire: tombstones, unless live entries may too."""
         return None if self.ttl is not None and self.ttl.expire_live else "_tombstone"

@@ -32,7 +32,11 @@ class Operator(Protocol):
 
     @property
     def ttls(self) -> Mapping[str | None, StateTtlConfig]:
-        """Name of a state, None if there is only one, to its time to live; of those that expire."""
+        """Name of a state, None for all others, to its time to live; of those that expire."""
+
+    @property
+    def state_column(self) -> str:
+        """The column that holds the name of the state."""
 
     @property
     def mortal(self) -> str | None:

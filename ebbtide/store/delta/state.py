@@ -2,7 +2,7 @@
 
 | column | meaning |
 |---|---|
-| `_entry` | `row`: an entry of the operator; `metrics`: counts of a step, as JSON in `_note`; `file`: a source file read, its name in `_note` |
+| `_entry` | `row`: an entry of the operator; `metrics`: counts of a step, as JSON in `_note`; `file`: a source file read, its name in `_note`; `emitted`: a record emitted, its kind in `_note`, the order of its cause in `_changed_by` |
 | `_note` | see `_entry` |
 | the operator's columns | see `ebbtide.model.operators.sequence`, `.arrival` and `ebbtide.store.delta.working`; null but in `row` |
 
@@ -16,7 +16,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -28,7 +28,7 @@ from pyspark.sql import functions as F
 
 from ebbtide.errors import LeaseLostError, StoredFormatError
 from ebbtide.model.changelog import changelog_schema
-from ebbtide.model.entries import LONG_MIN, Reconciled, Step
+from ebbtide.model.entries import LONG_MIN, Reconciled, Step, entry_table
 from ebbtide.model.positions import Positions
 from ebbtide.model.state.timers import TIMERS
 from ebbtide.model.ttl import StateTtlConfig, TimeCharacteristic
@@ -39,7 +39,7 @@ from ebbtide.store.delta.facts import STATE_FORMAT, StepFacts
 from ebbtide.store.delta.operator import Operator
 from ebbtide.store.delta.transaction import transaction, write
 
-ROW, METRICS, FILE = "row", "metrics", "file"
+ROW, METRICS, FILE, EMITTED = "row", "metrics", "file", "emitted"
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,8 @@ class StateTable:
                 own = [F.col("_ttl_ms")] if "_ttl_ms" in self.schema.names else []
                 over = F.try_subtract(F.lit(clock), F.coalesce(*own, F.lit(ttl.ttl_ms)))
                 over = F.try_subtract(over, F.col("_stamp_ms"))
-                found = over if state is None else F.when(F.col("_state") == state, over).otherwise(found)
+                mine = F.col(self.operator.state_column) == F.lit(state)
+                found = over if state is None else F.when(mine, over).otherwise(found)
         mortal = self.operator.mortal
         return found if mortal is None else F.when(F.col(mortal), found)
 
@@ -201,6 +202,14 @@ class StateTable:
         """
         return self._for_sink(spark.read.schema(spark_schema(self.schema)).parquet(*log.added(self.path, version)))
 
+    def emitted(self, spark: SparkSession, version: int) -> DataFrame:
+        """Return what the step committed as `version` emitted record by record: `_kind`, the user's columns, `_order`."""
+        rows = spark.read.schema(spark_schema(self.schema)).parquet(*log.added(self.path, version))
+        own = columns(self.operator.columns.names)
+        return rows.where(F.col("_entry") == EMITTED).select(
+            F.col("_note").alias("_kind"), *own, F.col("_changed_by").alias("_order")
+        )
+
     def decided(self, spark: SparkSession, version: int) -> DataFrame:
         """Read all that the sink was ever wanted to take, with its `_step`, as far as a version still holds it."""
         return self._for_sink(self.read(spark, version))
@@ -263,7 +272,7 @@ class StateTable:
                 changes = changes.filter(pa.array(~repeats))
             result = operator.apply(changes, _shaped(rows.filter(pc.invert(is_change)), operator.schema), at)
             counts = Counter(result.metrics) + Counter(redelivered=redelivered)
-            yield from _rows(schema, Reconciled(result.entries, counts), at)
+            yield from _rows(schema, replace(result, metrics=counts), at)
 
         return reconcile
 
@@ -304,9 +313,16 @@ def _rows(schema: pa.Schema, result: Reconciled, at: Step) -> Iterator[pa.Record
     entries = pa.Table.from_arrays(
         [pa.array([ROW] * n, pa.string()), pa.nulls(n, pa.string()), *columns.values()], schema=schema
     )
+    emitted = result.emitted
+    if emitted is not None:
+        given: dict[str, object] = {name: emitted[name] for name in emitted.column_names}
+        given |= {"_entry": [EMITTED] * len(emitted), "_note": given.pop("_kind"), "_changed_by": given.pop("_order")}
+        given |= {"_step": [at.number] * len(emitted)}
+        yield from entry_table(schema, given, len(emitted)).to_batches()
+    counts = dict(result.metrics) | ({"emitted": len(emitted)} if emitted is not None else {})
     note = {
         "_entry": [METRICS],
-        "_note": [json.dumps({k: v for k, v in result.metrics.items() if v})],
+        "_note": [json.dumps({k: v for k, v in counts.items() if v})],
         "_step": [at.number],
     }
     metrics = pa.Table.from_arrays([pa.array(note.get(f.name, [None]), f.type) for f in schema], schema=schema)

@@ -84,6 +84,11 @@ class StatefulOperator:
         return {name: spec.ttl for name, spec in self.states.items() if spec.ttl is not None}
 
     @property
+    def state_column(self) -> str:
+        """The column that holds the name of the state."""
+        return "_state"
+
+    @property
     def mortal(self) -> str | None:
         """All entries of a state with a time to live may expire."""
         return None

@@ -1,0 +1,68 @@
+"""The changelog table: what each record emitted, appended step by step.
+
+| column | meaning |
+|---|---|
+| `_kind` | `+I`, `+U`, `-D` |
+| the user's columns | the row |
+| `_order` | struct(step, part, position): the order of the change that caused it; part -1: the row's time was over |
+
+Per key, in the order of `_order`, +I comes only where the key is absent, +U and -D only where it is present, unless expired rows stay
+in the sink (`on_expire: keep`). Every commit carries the step's identity, so that a replay is skipped.
+
+Source: FLIP-544; Flink's `SinkUpsertMaterializer` emits so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+from delta import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+
+from ebbtide.model.changelog import ORDER
+from ebbtide.store.delta import log
+from ebbtide.store.delta.columns import columns, spark_schema
+from ebbtide.store.delta.facts import StepFacts
+from ebbtide.store.delta.transaction import write
+
+
+@dataclass(frozen=True)
+class ChangelogTable:
+    """One pipeline's changelog table.
+
+    Args:
+        path: Its location.
+        columns: The user's columns.
+    """
+
+    path: str
+    columns: pa.Schema
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns."""
+        own = [f.with_nullable(True) for f in self.columns]
+        return pa.schema([pa.field("_kind", pa.string()), *own, pa.field("_order", ORDER)])
+
+    def create(self, spark: SparkSession) -> None:
+        """Create the table if it is not there."""
+        if not log.versions(self.path):
+            DeltaTable.createIfNotExists(spark).location(self.path).addColumns(spark_schema(self.schema)).execute()
+
+    def last_step(self) -> int:
+        """Return the last step that appended, 0 before the first."""
+        return next((int(facts["step"]) for _, facts in log.own_commits(self.path)), 0)
+
+    def take(self, emitted: DataFrame, facts: StepFacts) -> None:
+        """Append what a step emitted: the redo, as often as needed.
+
+        Args:
+            emitted: Rows of this table.
+            facts: The step's.
+        """
+        write(emitted.select(*columns(self.schema.names)), self.path, facts, "changelog")
+
+    def empty(self, spark: SparkSession, facts: StepFacts) -> None:
+        """Replace the table's rows by none; its history stays."""
+        write(spark.createDataFrame([], spark_schema(self.schema)), self.path, facts, "changelog", "overwrite")

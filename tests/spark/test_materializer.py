@@ -1,0 +1,80 @@
+"""Arrival mode's options on Spark and Delta: sink and changelog are those of the reference histories."""
+
+import json
+import random
+
+from reference import Histories
+from spark_support import plain_spec, sink, table, write
+
+from ebbtide import StateTtlConfig
+from ebbtide.streaming.query import state_of
+from ebbtide.streaming.runner import refresh, run
+
+HOUR = 3_600_000
+NEVER = -(2**62)
+
+
+def changes(rng, steps, each):
+    """Lines over few keys and rows, event times that rise but for some, and the same for the reference."""
+    found, n = [], 0
+    for step in range(steps):
+        lines, given = [], []
+        for _ in range(each):
+            hour = max(0, step * 3 + rng.randrange(-8, 3))
+            row = {"id": rng.randrange(20), "v": rng.choice("ab"), "at": hour * HOUR * 1000}
+            kind = rng.choice(["+I", "+U", "-U", "-D"])
+            lines.append(json.dumps({"p": 0, "n": n, "kind": kind, "row": row}))
+            given.append((kind, row, hour * HOUR))
+            n += 1
+        found.append((lines, given))
+    return found
+
+
+def test_upsert_key_event_time_and_deletion_on_expiry_equal_the_reference(spark, tmp_path):
+    steps = changes(random.Random(5), 6, 60)
+    spec = plain_spec(
+        write(tmp_path / "in", *(lines for lines, _ in steps)),
+        schema="id BIGINT, v STRING, at TIMESTAMP",
+        event_time="at",
+        ttl=StateTtlConfig(ttl="10h", time_characteristic="EVENT_TIME"),
+        materializer={"upsert_key": ["v"], "on_expire": "delete", "emission": "every"},
+    )
+    done = run(spark, spec, str(tmp_path))
+    histories, watermark = Histories(["id"], 10 * HOUR, upsert_key=["v"], deletes=True), NEVER
+    for _, given in steps:
+        histories.expire(watermark, {(row["id"],) for _, row, _ in given})
+        for kind, row, at in given:
+            histories.apply(kind, row, at)
+        watermark = max([watermark, *(at for *_, at in given)])
+    histories.expire(watermark)
+    shown = sorted(map(text, sink(spark, tmp_path, spec)))
+    assert shown == sorted(map(text, histories.shown()))
+    emitted = [(row["_kind"], text(row)) for row in table(spark, tmp_path, spec, "changelog")]
+    assert sorted(emitted) == sorted((kind, text(json.loads(row))) for kind, row in histories.emitted)
+    assert done.totals["unmatched"] == histories.unmatched
+    assert done.totals["emitted"] == len(emitted)
+    assert applied(spark, tmp_path, spec) == shown
+    stored = [row["role"] for row in state_of(spark, spec, str(tmp_path)).collect()]
+    assert stored.count("live") == sum(map(len, histories.rows.values()))
+
+    refresh(spark, spec, str(tmp_path))
+    again = [(row["_kind"], text(row)) for row in table(spark, tmp_path, spec, "changelog")]
+    assert sorted(again) == sorted(emitted), "a refresh starts the changelog over"
+
+
+def applied(spark, root, spec):
+    """The sink that the changelog's records make, one after the other."""
+    rows = {}
+    changelog = sorted(table(spark, root, spec, "changelog"), key=lambda row: list(row["_order"].values()))
+    for row in changelog:
+        assert (row["_kind"] == "+I") == (row["id"] not in rows)
+        if row["_kind"] == "-D":
+            del rows[row["id"]]
+        else:
+            rows[row["id"]] = text(row)
+    return sorted(rows.values())
+
+
+def text(row):
+    at = row["at"] if isinstance(row["at"], int) else round(row["at"].timestamp() * 1e6)
+    return json.dumps([row["id"], row["v"], at])
