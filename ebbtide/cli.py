@@ -187,14 +187,21 @@ def _table(found: pa.Table) -> Iterator[str]:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
-@main.command()
-@click.argument("what", type=click.Choice(["ttl"]))
-@click.option(
+@main.group()
+def replay() -> None:
+    """Play cases; print each with its `output`. Exit code 1 if one has another `expected`."""
+
+
+_cases_option = click.option(
     "--cases",
     type=click.File(encoding="utf-8"),
     default="-",
     help="A file of cases, a JSON object a line. Default: standard input.",
 )
+
+
+@replay.command("ttl")
+@_cases_option
 @click.option(
     "--store",
     type=click.Choice(["heap", "rocksdb", "delta"]),
@@ -202,9 +209,52 @@ def _table(found: pa.Table) -> Iterator[str]:
     show_default=True,
     help="Where states are.",
 )
-def replay(what: str, cases: Any, store: str) -> None:
-    """Play cases of state operations; print each with its `output`. Exit code 1 if one has another `expected`."""
-    from ebbtide.replay import differs, replay_ttl
+def replay_states(cases: Any, store: str) -> None:
+    """Play scripts of state operations."""
+    from ebbtide.replay.ttl import replay_ttl
+
+    _replay(cases, lambda parsed: replay_ttl(parsed, store), lambda case: True)
+
+
+@replay.command("materializer")
+@_cases_option
+@click.option(
+    "--strategy",
+    type=click.Choice(["LEGACY", "VALUE", "MAP", "ADAPTIVE", "COLUMNAR"]),
+    default="ADAPTIVE",
+    show_default=True,
+    help="How histories are kept; COLUMNAR is what pipelines do.",
+)
+@click.option(
+    "--store", type=click.Choice(["heap", "rocksdb"]), default="heap", show_default=True, help="Where they are."
+)
+@click.option(
+    "--upsert-key", type=click.Choice(["none", "col"]), help="Rows match as a whole, or on `uk`. Default: the case's."
+)
+@click.option("--ttl-ms", type=click.IntRange(0), help="Time to live, ms; 0: for ever. Default: the case's.")
+@click.option(
+    "--high",
+    type=click.IntRange(1),
+    help="ADAPTIVE: rows from which on nodes are linked. Default: the case's, else the store's.",
+)
+@click.option(
+    "--low",
+    type=click.IntRange(0),
+    help="ADAPTIVE: rows down to which they stay so. Default: the case's, else the store's.",
+)
+def replay_changelogs(cases: Any, strategy: str, store: str, **settings: Any) -> None:
+    """Play changelogs through the upsert materializer."""
+    from ebbtide.replay.materializer import applies, replay_materializer
+
+    _replay(
+        cases,
+        lambda parsed: replay_materializer(parsed, strategy, store, **settings),
+        lambda case: applies(case, strategy),
+    )
+
+
+def _replay(cases: Any, play: Callable[[list[Any]], Iterator[Any]], counts: Callable[[Any], bool]) -> None:
+    from ebbtide.replay.cases import differs
 
     wrong = 0
     with _reported():
@@ -212,9 +262,9 @@ def replay(what: str, cases: Any, store: str) -> None:
             parsed = [json.loads(line) for line in cases if line.strip()]
         except ValueError as error:
             raise ConfigError.of(f"The cases cannot be read: {error}.", allowed="a JSON object a line") from error
-        for case in replay_ttl(parsed, store):
+        for case in play(parsed):
             click.echo(json.dumps(case))
-            wrong += differs(case)
+            wrong += counts(case) and differs(case)
     if wrong:
         click.echo(f"{wrong} of {len(parsed)} cases differ.", err=True)
         raise click.exceptions.Exit(FAILED)

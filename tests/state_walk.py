@@ -11,7 +11,7 @@ from ebbtide.model.state.cleanup import IncrementalCleaner, TtlTimers
 from ebbtide.model.state.context import StateContext
 from ebbtide.model.state.states import ListState, MapState, ValueState
 from ebbtide.model.ttl import CleanupConfig, StateTtlConfig, StateVisibility, UpdateType
-from ebbtide.replay import RowsStore
+from ebbtide.replay.ttl import RowsStore
 
 KINDS = {"value": ValueState, "list": ListState, "map": MapState}
 TIMES = ("PROCESSING_TIME", "EVENT_TIME by WATERMARK", "EVENT_TIME by PROCESSING_TIME")

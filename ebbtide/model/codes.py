@@ -9,13 +9,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ebbtide.model.identity import identity
+
 Codes = NDArray[np.int64]
 
 
 def row_codes(table: pa.Table, columns: Sequence[str]) -> Codes:
     """Number the rows so that two rows have one number exactly if `columns` are equal in them.
 
-    Null equals null, NaN equals NaN, and -0.0 differs from 0.0. No hash is compared: codes never collide.
+    When values are equal is told in `ebbtide.model.identity`. No hash is compared: codes never collide.
 
     Args:
         table: (n,) rows.
@@ -37,7 +39,8 @@ def row_codes(table: pa.Table, columns: Sequence[str]) -> Codes:
 
 def _column_codes(column: pa.ChunkedArray) -> Codes:
     if pa.types.is_nested(column.type):
-        column = pa.chunked_array([pa.array([None if v is None else repr(v) for v in column.to_pylist()], pa.string())])
+        values = column.to_pylist(maps_as_pydicts="strict")
+        column = pa.chunked_array([pa.array([None if v is None else repr(identity([v])) for v in values], pa.string())])
     elif pa.types.is_floating(column.type):
         bits = (
             np.nan_to_num(column.to_numpy(zero_copy_only=False), nan=np.nan, posinf=np.inf, neginf=-np.inf)

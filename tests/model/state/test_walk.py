@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from state_walk import COMBINATIONS, KINDS, walk
 
-from ebbtide.replay import RowsStore
+from ebbtide.replay.ttl import RowsStore
 from ebbtide.store.delta.working import StateSpec
 from ebbtide.store.heap import HeapStore
 from ebbtide.store.rocksdb.store import RocksDbStore

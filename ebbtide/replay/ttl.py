@@ -1,6 +1,6 @@
-"""Plays cases in the format of the golden ones: a script of operations in, each with its result out.
+"""Plays scripts of state operations.
 
-A line of `ttl` cases is `{"name", "config", "script", "expected"}`: `config` has `ttl` (ms), `update`, `visibility`,
+A case is `{"name", "config", "script", "expected"}`: `config` has `ttl` (ms), `update`, `visibility`,
 `fullSnapshot` and, beyond Flink, `time` and `clock`; script lines are
 
 | line | meaning |
@@ -26,7 +26,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from ebbtide.errors import ConfigError
 from ebbtide.model.durations import from_ms
 from ebbtide.model.state.cleanup import snapshot
 from ebbtide.model.state.context import StateContext
@@ -35,12 +34,12 @@ from ebbtide.model.state.migration import migrated
 from ebbtide.model.state.raw import Store
 from ebbtide.model.state.states import KeyedState, ListState, MapState, ValueState
 from ebbtide.model.ttl import CleanupConfig, StateTtlConfig
+from ebbtide.replay.cases import Case, playing
 from ebbtide.store.delta.stateful import StatefulOperator
 from ebbtide.store.delta.working import StateSpec, WorkingStore, changed_rows, load, to_table
 from ebbtide.store.heap import HeapStore
 
 KINDS: dict[str, type[KeyedState]] = {"value": ValueState, "list": ListState, "map": MapState}
-Case = dict[str, Any]
 
 
 def replay_ttl(cases: Iterable[Case], store: str = "heap") -> Iterator[Case]:
@@ -56,7 +55,7 @@ def replay_ttl(cases: Iterable[Case], store: str = "heap") -> Iterator[Case]:
     with tempfile.TemporaryDirectory(prefix="ebbtide-replay-") as folder:
         number = iter(range(10**9))
         for case in cases:
-            try:
+            with playing(case, "config and script"):
                 config, script = case["config"], case["script"]
                 player = _Player(
                     config,
@@ -64,11 +63,6 @@ def replay_ttl(cases: Iterable[Case], store: str = "heap") -> Iterator[Case]:
                     lambda: _store(store, Path(folder, str(next(number)))),
                 )
                 yield case | {"output": player.play(script)}
-            except (KeyError, TypeError, ValueError) as error:
-                raise ConfigError.of(
-                    f"The case {case.get('name') if isinstance(case, dict) else case!r} cannot be played: {type(error).__name__}: {error}.",
-                    allowed="an object with config and script, as in docs/replay.md",
-                ) from error
 
 
 def _store(name: str, path: Path) -> Store:
@@ -106,15 +100,6 @@ class RowsStore(WorkingStore):
         for state in self.states.values():
             state.reset()
         load(self.rows, [(key,) for key in self.rows["key"].to_pylist()], self.operator.states, self)
-
-
-def differs(case: Case) -> bool:
-    """Tell whether a played case has another output than expected; what an error says does not count."""
-    return "expected" in case and list(map(_plain, case["output"])) != list(map(_plain, case["expected"]))
-
-
-def _plain(result: Case) -> Case:
-    return {"i": result["i"], "error": True} if "error" in result else result
 
 
 class _Player:

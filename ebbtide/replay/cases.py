@@ -1,0 +1,37 @@
+"""What all kinds of cases share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ebbtide.errors import ConfigError
+
+Case = dict[str, Any]
+
+
+@contextmanager
+def playing(case: Any, needs: str) -> Iterator[None]:
+    """Turn what is wrong with a case into a ConfigError that names it.
+
+    Args:
+        case: The case.
+        needs: What a case must have.
+    """
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError.of(
+            f"The case {case.get('name') if isinstance(case, dict) else case!r} cannot be played: {type(error).__name__}: {error}.",
+            allowed=f"an object with {needs}, as in docs/replay.md",
+        ) from error
+
+
+def differs(case: Case) -> bool:
+    """Tell whether a played case has another output than expected; what an error says does not count."""
+    return "expected" in case and list(map(_plain, case["output"])) != list(map(_plain, case["expected"]))
+
+
+def _plain(result: Case) -> Case:
+    return {"i": result["i"], "error": True} if "error" in result else result

@@ -1,0 +1,194 @@
+"""The ordered multiset: its strategies agree, cost what the FLIP says, and leave nothing behind."""
+
+import random
+from collections import Counter
+from itertools import count
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import Histories
+
+from ebbtide.model.changelog import RowKind
+from ebbtide.model.identity import identity
+from ebbtide.model.materializer.multiset import OrderedMultiset, Strategy
+from ebbtide.model.materializer.operator import SinkUpsertMaterializer
+from ebbtide.store.heap import HeapStore
+from ebbtide.store.rocksdb.store import RocksDbStore
+
+OPERATIONS = st.lists(st.tuples(st.booleans(), st.integers(0, 1), st.integers(0, 3)), max_size=40)
+TIMED = st.lists(
+    st.tuples(st.booleans(), st.integers(0, 1), st.integers(0, 2), st.integers(0, 120), st.integers(0, 40)), max_size=30
+)
+STRATEGIES = st.sampled_from(Strategy)
+
+
+def by_first(row):
+    return row[0]
+
+
+def make(store, strategy, *, unique=False, **more):
+    thresholds = {"high": 3, "low": 1} if strategy is Strategy.ADAPTIVE else {}
+    return OrderedMultiset(
+        store, strategy, identify=by_first if unique else identity, replaces=unique, **thresholds | more
+    )
+
+
+class Walk:
+    """Rows beside a list."""
+
+    def __init__(self, unique):
+        self.unique, self.rows, self.n = unique, {0: [], 1: []}, count()
+
+    def step(self, multiset, adds, key, number):
+        row, rows = (number, next(self.n)) if self.unique else (number,), self.rows[key]
+        at = next((i for i, each in enumerate(rows) if each[0] == number), None)
+        if adds:
+            assert multiset.add(key, row) == (not rows)
+            if self.unique and at is not None:
+                rows[at] = row
+            else:
+                rows.append(row)
+        elif at is None:
+            assert multiset.remove(key, row) is None
+        else:
+            was_last = at == len(rows) - 1
+            del rows[at]
+            assert multiset.remove(key, row) == (was_last, rows[-1] if rows else None)
+        assert [each.row for each in multiset.elements(key)] == rows
+
+
+@given(st.booleans(), st.lists(st.tuples(STRATEGIES, OPERATIONS), max_size=4))
+def test_rows_are_those_of_a_list_whatever_the_strategy_and_its_changes(unique, phases):
+    walk, store = Walk(unique), HeapStore()
+    for strategy, operations in phases:
+        multiset = make(store, strategy, unique=unique)
+        for operation in operations:
+            walk.step(multiset, *operation)
+
+
+@pytest.mark.parametrize("unique", [False, True])
+def test_rocksdb_keeps_rows_over_a_restart_and_a_change_of_strategy(tmp_path, unique):
+    walk = Walk(unique)
+    for seed, strategy in enumerate([*Strategy, *reversed(Strategy)]):
+        store = RocksDbStore(tmp_path)
+        multiset = make(store, strategy, unique=unique)
+        for n in range(40):
+            walk.step(multiset, (n * 7 + seed) % 5 < 3, n % 2, (n * 11 + seed) % 4)
+        store.close()
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize("unique", [False, True])
+def test_emptied_keys_leave_nothing(strategy, unique):
+    store = HeapStore()
+    multiset = make(store, strategy, unique=unique)
+    for n in range(10):
+        multiset.add("k", (n,))
+    assert stored(store) > 0
+    for n in (3, 9, 0, 1, 8, 5, 2, 4, 7, 6):
+        assert multiset.remove("k", (n,)) is not None
+    assert stored(store) == 0
+
+
+def stored(store):
+    states = [store.state(name) for name in ("history", "rows", "nodes")]
+    return sum(len(list(state.all_keys())) for state in states)
+
+
+class Counting:
+    """A store that counts its calls."""
+
+    def __init__(self, store, counts):
+        self.inner, self.counts = store, counts
+
+    def state(self, name):
+        return Counting(self.inner.state(name), self.counts)
+
+    def __getattr__(self, name):
+        call = getattr(self.inner, name)
+        if name in ("get", "put", "remove"):
+            self.counts[name] += 1
+        return call
+
+
+@pytest.mark.parametrize(("strategy", "more_puts"), [(Strategy.MAP, 0), (Strategy.ADAPTIVE, 1)])
+@pytest.mark.parametrize("unique", [False, True])
+@pytest.mark.parametrize("rows", [20, 2000])
+def test_linked_nodes_take_no_more_accesses_than_the_flip_says(strategy, more_puts, unique, rows):
+    """FLIP-544, "Complexity analysis": 7 reads and 3 writes at worst, however long the history; counting its length is one more."""
+    counts, worst, rng = Counter(), Counter(), random.Random(rows)
+    multiset = make(Counting(HeapStore(), counts), strategy, unique=unique, **{} if not more_puts else {"low": 2})
+    for n in range(rows):
+        multiset.add("k", (n % (rows // 2) if not unique else n,))
+    for n in range(4 * rows):
+        counts.clear()
+        number = rng.randrange(rows)
+        if n % 2:
+            multiset.add("k", (number, n) if unique else (number % (rows // 2),))
+        else:
+            multiset.remove("k", (number, n) if unique else (number % (rows // 2),))
+        worst |= counts
+    assert worst["get"] <= 7
+    assert 3 <= worst["put"] <= 3 + more_puts
+
+
+def test_adaptive_history_changes_its_form_at_the_thresholds():
+    store = HeapStore()
+    multiset, forms = OrderedMultiset(store, Strategy.ADAPTIVE, high=4, low=2), []
+    for n in range(5):
+        multiset.add("k", (n,))
+        forms.append(form(store))
+    for n in range(5):
+        multiset.remove("k", (n,))
+        forms.append(form(store))
+    assert forms == ["list"] * 3 + ["nodes"] * 4 + ["list"] * 2 + [None]
+
+
+def form(store):
+    found = store.state("history").get("k", None)
+    return None if found is None else "list" if isinstance(found.value, list) else "nodes"
+
+
+def test_default_thresholds_are_those_of_the_store(tmp_path):
+    for store, high, low in ((HeapStore(), 400, 300), (RocksDbStore(tmp_path), 50, 40)):
+        multiset = OrderedMultiset(store, Strategy.ADAPTIVE)
+        for n in range(high):
+            assert form(store) in (None, "list")
+            multiset.add("k", (n,))
+        for n in range(high - low):
+            assert form(store) == "nodes"
+            multiset.remove("k", (n,))
+        assert form(store) == "list"
+
+
+@pytest.mark.parametrize("thresholds", [{"high": 30}, {"low": 400}, {"high": 5, "low": 5}, {"high": 5, "low": -1}])
+def test_thresholds_that_do_not_fit_are_refused(thresholds):
+    with pytest.raises(
+        ValueError, match=r"threshold_low must be below threshold_high; got low .*; allowed: 0 <= low < high"
+    ):
+        OrderedMultiset(HeapStore(), Strategy.ADAPTIVE, **thresholds)
+
+
+@given(st.booleans(), TIMED)
+def test_rows_expire_each_by_its_own_time_whatever_the_strategy(unique, operations):
+    """Event times in any order; LEGACY has one clock for the whole history and is Flink's."""
+    histories = Histories(["k"], 100, upsert_key=["n"] if unique else [])
+    every = [
+        SinkUpsertMaterializer(make(HeapStore(), strategy, unique=unique, ttl_ms=100))
+        for strategy in Strategy
+        if strategy is not Strategy.LEGACY
+    ]
+    now = 0
+    for v, (adds, key, number, stamp, wait) in enumerate(operations):
+        now += wait
+        row = {"k": key, "n": number, "v": v if unique else 0}
+        before = len(histories.emitted)
+        histories.expire(now)
+        histories.apply("+I" if adds else "-D", row, now - 100 + stamp, now)
+        want = [kind for kind, _ in histories.emitted[before:]]
+        for each in every:
+            out = each.process(
+                RowKind("+I" if adds else "-D"), key, (number, row["v"]), stamp_ms=now - 100 + stamp, now_ms=now
+            )
+            assert ([out.kind.value] if out else []) == want

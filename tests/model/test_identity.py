@@ -1,0 +1,51 @@
+"""When two rows are equal, alike by identity, by codes of columns, and in a store."""
+
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from ebbtide.model.codes import row_codes
+from ebbtide.model.identity import identity
+from ebbtide.store.rocksdb import codec
+
+NAN = float("nan")
+CASES = [
+    (pa.int64(), None, None, True),
+    (pa.int64(), 0, None, False),
+    (pa.float64(), NAN, -NAN, True),
+    (pa.float64(), NAN, None, False),
+    (pa.float64(), 0.0, -0.0, False),
+    (pa.float64(), -0.0, -0.0, True),
+    (pa.float32(), NAN, NAN, True),
+    (pa.decimal128(10, 2), Decimal("1.0"), Decimal("1.00"), True),
+    (
+        pa.decimal128(38, 10),
+        Decimal("1234567890123456789012345678.0000000001"),
+        Decimal(1234567890123456789012345678),
+        False,
+    ),
+    (pa.string(), "", None, False),
+    (pa.list_(pa.float64()), [NAN, 0.0], [NAN, 0.0], True),
+    (pa.list_(pa.float64()), [0.0], [-0.0], False),
+    (pa.list_(pa.int64()), [1, 2], [2, 1], False),
+    (pa.list_(pa.int64()), [], None, False),
+    (pa.struct([("a", pa.float64())]), {"a": NAN}, {"a": NAN}, True),
+    (pa.map_(pa.string(), pa.int64()), {"a": 1, "b": 2}, {"b": 2, "a": 1}, True),
+]
+
+
+@pytest.mark.parametrize(("type_", "left", "right", "equal"), CASES, ids=lambda value: str(value)[:20])
+def test_rows_are_equal_alike_everywhere(type_, left, right, equal):
+    column = pa.array([[*v.items()] if pa.types.is_map(type_) else v for v in (left, right)], type_)
+    codes = row_codes(pa.table({"c": column}), ["c"])
+    assert (codes[0] == codes[1]) == equal
+    one, other = identity([left]), identity([right])
+    assert (one == other, hash(one) == hash(other)) == (equal, equal) or not equal
+    assert (one == other) == equal
+    assert (codec.encode(one) == codec.encode(other)) == equal
+
+
+def test_what_no_column_gives_is_refused():
+    with pytest.raises(TypeError, match=r"a row cannot hold .*; got set; allowed: what a column"):
+        identity([{1}])
