@@ -27,7 +27,7 @@ ALONE = {
     "click": "ebbtide/cli.py",
     "sqlglot": "ebbtide/streaming/ddl.py",
     "rocksdict": "ebbtide/store/rocksdb",
-    "numba": "ebbtide/model/materializer/kernel.py",
+    "numba": "ebbtide/model/compiled.py",
 }
 """Libraries that one place has to itself."""
 

@@ -16,10 +16,13 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Hashable, Iterable
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 _DOUBLE = struct.Struct(">d")
+_PLAIN = frozenset({int, str, bytes, bool, type(None), date, datetime, timedelta})
+"""Types whose values are what they are equal to."""
 
 
 def identity(values: Iterable[Any]) -> tuple[Hashable, ...]:
@@ -34,7 +37,8 @@ def identity(values: Iterable[Any]) -> tuple[Hashable, ...]:
         >>> identity([Decimal("1.0")]) == identity([Decimal("1.00")])
         True
     """
-    return tuple(map(_identity, values))
+    row = tuple(values)
+    return row if _PLAIN.issuperset(map(type, row)) else tuple(map(_identity, row))
 
 
 def _identity(value: Any) -> Hashable:

@@ -3,11 +3,13 @@ import struct
 from datetime import date
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ebbtide.model import compiled
 from ebbtide.model.codes import row_codes
 
 OTHER_NAN = struct.unpack("d", struct.pack("Q", 0x7FF8000000000001))[0]
@@ -41,9 +43,30 @@ def test_row_codes_of_one_column_are_equal_exactly_for_equal_values(type_, value
 
 def test_row_codes_of_several_columns_tell_rows_apart():
     table = pa.table({"a": ["x", "x", None, None, "x"], "b": ["1", None, "1", None, "1"], "c": [1, 1, 1, 1, 2]})
-    assert row_codes(table, ["a", "b"]).tolist() == [0, 1, 2, 3, 0]
-    assert row_codes(table, ["a", "b", "c"]).tolist() == [0, 1, 2, 3, 4]
-    assert row_codes(table, ["a"]).tolist() == [0, 0, 1, 1, 0]
+    assert as_they_come(row_codes(table, ["a", "b"])) == [0, 1, 2, 3, 0]
+    assert as_they_come(row_codes(table, ["a", "b", "c"])) == [0, 1, 2, 3, 4]
+    assert as_they_come(row_codes(table, ["a"])) == [0, 0, 1, 1, 0]
+
+
+def as_they_come(codes):
+    seen = {}
+    return [seen.setdefault(code, len(seen)) for code in codes.tolist()]
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize(
+    "texts",
+    [["a", "b", "a", "b"], ["", "", "", ""], ["long enough for words" * 3, "b", "long enough for words" * 3, "b"]],
+)
+def test_columns_that_others_tell_need_no_codes_of_their_own(fast, texts, monkeypatch):
+    monkeypatch.setattr(compiled, "worth", lambda rows: fast)
+    for at in range(4):
+        for changed in (texts[at], texts[at] + "x", texts[at][:-1] + "y" if texts[at] else "z"):
+            given_ = [*texts[:at], changed, *texts[at + 1 :]]
+            padded = pa.array(["pad", *given_])[1:]  # not the first of its buffer
+            table = pa.table({"a": [5, 900, 5, 900], "b": padded})
+            want = as_they_come(np.array([hash((a, b)) for a, b in zip([5, 900, 5, 900], given_, strict=True)]))
+            assert as_they_come(row_codes(table, ["a", "b"])) == want
 
 
 @pytest.mark.parametrize("type_", [pa.int64(), pa.float64(), pa.string(), pa.list_(pa.int8()), MAP], ids=str)

@@ -1,25 +1,22 @@
 """The columnar strategy: the histories of many keys in one pass over dense integer codes; constant time a record.
 
-One loop, for arrays when compiled (numba), for lists when not: compiling and loading take about a second of a process, so that a
-step of few records goes without.
+One loop, over arrays when compiled, over lists when not.
 
 Source: FLIP-544; what comes out is what strategy LEGACY emits, record by record.
 """
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ebbtide.model import compiled
 from ebbtide.model.codes import Codes
 
 NOTHING, INSERT, UPDATE, DELETE, UNMATCHED, CANCELLED = range(6)
 """What a record did: emitted nothing, +I, +U or -D; found no row to retract; was cancelled by a retraction that came before it."""
-COMPILED_FROM = 100_000
-"""Records from which on the loop is compiled."""
 NONE = -1
 
 
@@ -72,7 +69,7 @@ def materialize(
         ([1, 2, 2], [0, 1, 0], [0])
     """
     n, keys, likes = len(key), int(key.max(initial=-1)) + 1, int(like.max(initial=-1)) + 1
-    compiled = n >= COMPILED_FROM
+    fast = compiled.worth(n)
     sizes = {"outcome": n, "source": n, "alive": n, "content": n, "link": n, "following": n}
     sizes |= {"shown": keys, "said": keys, "edge": keys, "tail": keys, "size": keys, "oldest": likes, "newest": likes}
     zero = {"outcome": np.int8, "alive": np.bool_, "size": np.int64}
@@ -81,18 +78,11 @@ def materialize(
         for name, size in sizes.items()
     }
     events: tuple[Any, ...] = (key, like, adds)
-    if not compiled:
+    if not fast:
         events, arrays = tuple(e.tolist() for e in events), {name: a.tolist() for name, a in arrays.items()}
-    loop: Any = _compiled() if compiled else _loop
+    loop: Any = compiled.compiled(_loop) if fast else _loop
     loop(*events, silent, replaces, waits, first, *arrays.values())
     return Result(*(np.asarray(arrays[name], zero.get(name, np.int64)) for name in Result._fields))
-
-
-@cache
-def _compiled() -> Any:
-    import numba
-
-    return numba.njit(cache=True)(_loop)
 
 
 def _loop(

@@ -1,0 +1,27 @@
+"""Loops over arrays, compiled by numba where there is enough to do.
+
+Loading numba and the compiled code takes about a second of a process, so that little work goes without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+COMPILED_FROM = 100_000
+"""Rows from which on it is worth loading numba."""
+
+
+def worth(rows: int) -> bool:
+    """Tell whether a loop over so many rows is to be compiled: there is enough to do, or numba is loaded anyway."""
+    return rows >= COMPILED_FROM or compiled.cache_info().currsize > 0
+
+
+@cache
+def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function over arrays and numbers as machine code, kept on disk beside its module or in the user's cache."""
+    import numba
+
+    machine_code: Callable[..., Any] = numba.njit(cache=True)(loop)
+    return machine_code
