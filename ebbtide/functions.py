@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ebbtide.model.changelog import RowKind
-from ebbtide.model.state.function import SOURCE_COLUMNS, Change, FunctionContext, StatefulFunction, ValueStateDescriptor
+from ebbtide.model.identity import identity
+from ebbtide.model.materializer.element import Row
+from ebbtide.model.materializer.multiset import OrderedMultiset, Strategy
+from ebbtide.model.state.function import (
+    SOURCE_COLUMNS,
+    Change,
+    FunctionContext,
+    MapStateDescriptor,
+    StatefulFunction,
+    ValueStateDescriptor,
+)
 from ebbtide.model.ttl import StateTtlConfig, TimeCharacteristic, UpdateType
+from ebbtide.store.heap import HeapStore
+
+ADDS = (RowKind.INSERT, RowKind.UPDATE_AFTER)
 
 
 class LastSeen(StatefulFunction):
@@ -71,6 +84,88 @@ class Deduplicate(StatefulFunction):
     ) -> Iterable[Mapping[str, Any]]:
         """Let the first row through; retractions are none."""
         for change in rows:
-            if change.kind in (RowKind.INSERT, RowKind.UPDATE_AFTER) and self.first.get() is None:
+            if change.kind in ADDS and self.first.get() is None:
                 self.first.update(True)
                 yield change.row
+
+
+class LagLead(StatefulFunction):
+    """Gives each row the rows before and after it among those of its key; retractions take rows out again.
+
+    `output_key` must tell a key's rows apart. Retractions of rows that are not there are counted (`unmatched`). Rows whose time is
+    over stay in the sink, and are neighbours no more.
+
+    Args:
+        lag: `lag` is the row so many places before; null if there is none.
+        lead: `lead` is the row so many places after; null if there is none.
+        order_by: Columns that order a key's rows, nulls first; rows equal in them are in order of insertion. Default: all are.
+
+    Source: FLIP-544, "Retraction-aware deduplication and similar use cases".
+
+    Example:
+        >>> from ebbtide import StatefulPipeline
+        >>> from ebbtide.testing import MemoryPipeline
+        >>> spec = StatefulPipeline(
+        ...     name="t", source={"path": "in", "records": "value"}, format={"type": "plain"}, key=["user"],
+        ...     schema="user STRING, day INT", function="ebbtide.functions:LagLead", output_key=["user", "day"],
+        ...     options={"order_by": ["day"]},
+        ... )
+        >>> pipeline = MemoryPipeline(spec)
+        >>> pipeline.step([f'{{"kind": "+I", "row": {{"user": "ann", "day": {day}}}}}' for day in (7, 3, 5)])
+        >>> [(row["day"], row["lag"] and row["lag"]["day"]) for row in pipeline.rows()]
+        [(3, None), (5, 3), (7, 5)]
+        >>> pipeline.step(['{"kind": "-D", "row": {"user": "ann", "day": 5}}'])
+        >>> [(row["day"], row["lag"] and row["lag"]["day"]) for row in pipeline.rows()]
+        [(3, None), (7, 3)]
+    """
+
+    output = "*, lag *, lead *"
+    rows = MapStateDescriptor(SOURCE_COLUMNS, key_type="BIGINT")
+    """By the number of its insertion."""
+
+    def __init__(self, *, lag: int = 1, lead: int = 1, order_by: Sequence[str] = ()) -> None:
+        if min(lag, lead) < 0:
+            raise ValueError(f"lag and lead count places; got {lag}, {lead}; allowed: 0 and more")
+        self.lag, self.lead, self.order_by = lag, lead, tuple(order_by)
+
+    def process(
+        self, key: tuple[Any, ...], rows: Iterator[Change], ctx: FunctionContext
+    ) -> Iterable[Mapping[str, Any]]:
+        """Apply the key's changes to its rows; yield the rows that have other neighbours now, or are gone."""
+        live = OrderedMultiset(HeapStore(), Strategy.MAP, identify=_without_number)
+        before: dict[int, Mapping[str, Any]] = dict(sorted(self.rows.entries()))
+        for number, row in before.items():
+            live.add(key, (number, *row.values()))
+        known = dict(before)
+        for number, change in enumerate(rows, start=max(before, default=-1) + 1):
+            numbered: Row = (number, *change.row.values())
+            if change.kind in ADDS:
+                live.add(key, numbered)
+                known[number] = change.row
+            elif live.remove(key, numbered) is None:
+                ctx.count("unmatched")
+        after = {each.row[0]: known[each.row[0]] for each in live.elements(key)}
+        for number in before.keys() - after.keys():
+            self.rows.remove(number)
+        for number in after.keys() - before.keys():
+            self.rows.put(number, after[number])
+        was, now = self._placed(before), self._placed(after)
+        kept = {identity(row.values()) for row in after.values()}
+        gone = [before[number] for number in before.keys() - after.keys()]
+        yield from (ctx.delete(row) for row in gone if identity(row.values()) not in kept)
+        yield from (row for number, row in now.items() if was.get(number) != row)
+
+    def _placed(self, rows: Mapping[int, Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
+        ordered = sorted(
+            rows, key=lambda number: [(rows[number][name] is not None, rows[number][name]) for name in self.order_by]
+        )
+        lags: list[int | None] = [*[None] * self.lag, *ordered]
+        leads: list[int | None] = [*ordered[self.lead :], *[None] * self.lead]
+        return {
+            number: {**rows[number], "lag": None if a is None else rows[a], "lead": None if b is None else rows[b]}
+            for number, a, b in zip(ordered, lags, leads, strict=False)
+        }
+
+
+def _without_number(row: Row) -> Row:
+    return identity(row[1:])

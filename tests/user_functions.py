@@ -37,7 +37,7 @@ class Everything(StatefulFunction):
             "seen": found["first"] + ":" + ",".join(found["tags"]),
             "total": sum(found["by_day"].values()),
             "recent": list(self.recent.get()),
-            "per_word": dict(self.per_word.entries()),
+            "per_word": dict(sorted(self.per_word.entries())),
         }
 
 

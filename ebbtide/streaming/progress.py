@@ -57,6 +57,9 @@ class StepProgress:
             "waiting",
             "late",
             "expired",
+            "orphaned",
+            "dropped",
+            "cancelled",
         )
         counts = {"quarantined": self.quarantined, **m}
         said += [f"{counts[name]} {name.replace('_', ' ')}" for name in odd if counts.get(name)]

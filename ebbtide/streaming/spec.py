@@ -92,6 +92,11 @@ class Pipeline(SpecPart):
         default=None,
         description="A pause between two runs longer than this is downtime, in which processing time stands still and nothing ages (FLINK-9661). Default: none; all time counts.",
     )
+    max_group_bytes: int = Field(
+        default=256 * 2**20,
+        gt=0,
+        description="About how many bytes of changes and stored entries, as Arrow columns, a worker decides on together: whole keys, so one at least. Less takes less memory. Default: 268435456.",
+    )
     lease_ttl: PositiveDuration = Field(
         default="60s",
         validate_default=True,

@@ -118,12 +118,13 @@ class StatefulPipeline(Pipeline):
         """The key and the function's output, or with `*` the source's columns; columns of the key are not nullable."""
         key = set(self.sink_key)
         ddl = getattr(self.function_class, "output", None)
-        if ddl == SOURCE_COLUMNS:
-            table = self.table
+        if isinstance(ddl, str) and (more := re.fullmatch(r"\*((?:\s*,\s*\w+\s+\*)*)", ddl)):
+            structs = [pa.field(name, self._row_type) for name in re.findall(r"\w+", more[1])]
+            table = replace(self.table, columns=pa.schema([*self.table.columns, *structs]))
         else:
             if not isinstance(ddl, str):
                 raise ValueError(
-                    f"function: got {self.function} without output; allowed: its columns as Spark DDL, or '*'"
+                    f"function: got {self.function} without output; allowed: its columns as Spark DDL, or '*', '*, NAME *'"
                 )
             try:
                 table = parse_ddl(ddl)
@@ -139,6 +140,10 @@ class StatefulPipeline(Pipeline):
         return replace(
             table, columns=pa.schema([f.with_nullable(f.nullable and f.name not in key) for f in table.columns])
         )
+
+    @property
+    def _row_type(self) -> pa.StructType:
+        return pa.struct([f.with_nullable(True) for f in self.table.columns])
 
     @property
     def sink_key(self) -> list[str]:
@@ -181,7 +186,8 @@ class StatefulPipeline(Pipeline):
             if pa.types.is_floating(key) or pa.types.is_nested(key):
                 refuse(f"{name}.key_type", [descriptor.key_type], "an exact type: no FLOAT, DOUBLE, ARRAY, MAP, STRUCT")
         ttl = self.ttl.get(name, descriptor.ttl)
-        return StateSpec(descriptor.kind, _type(name, descriptor.of), key, ttl if ttl is None or ttl.enabled else None)
+        of = self._row_type if descriptor.of == SOURCE_COLUMNS else _type(name, descriptor.of)
+        return StateSpec(descriptor.kind, of, key, ttl if ttl is None or ttl.enabled else None)
 
     @property
     def identity(self) -> dict[str, Any]:

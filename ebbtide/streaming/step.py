@@ -95,7 +95,7 @@ class Stepper:
         keys = due.select(*columns(self.spec.key)).distinct()
         mine = entries.join(keys, [*self.spec.key], "left_semi")
         out = mine.repartition(self._partitions(spark), *columns(self.spec.key)).mapInArrow(
-            state.expirer(at), spark_schema(state.schema, nullable=True)
+            state.expirer(at, self.spec.max_group_bytes), spark_schema(state.schema, nullable=True)
         )
         # Looked at before the commit. The entries are read as of a version: a lost block is made again alike.
         out = out.localCheckpoint()
@@ -307,7 +307,8 @@ class Stepper:
         together = summary.moves > 0 or self.open_moves  # a value may have to be looked for under another key
         parts = 1 if together else self._partitions(spark, summary.changes)
         out = both.repartition(parts, *keys).mapInArrow(
-            state.reconciler(self.at(facts), seen), spark_schema(state.schema, nullable=True)
+            state.reconciler(self.at(facts), seen, None if together else self.spec.max_group_bytes),
+            spark_schema(state.schema, nullable=True),
         )
         if files:
             out = out.unionByName(state.file_rows(spark, files, facts.step), allowMissingColumns=True)

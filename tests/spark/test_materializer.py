@@ -38,6 +38,7 @@ def test_upsert_key_event_time_and_deletion_on_expiry_equal_the_reference(spark,
         event_time="at",
         ttl=StateTtlConfig(ttl="10h", time_characteristic="EVENT_TIME"),
         materializer={"upsert_key": ["v"], "on_expire": "delete", "emission": "every"},
+        max_group_bytes=1,  # each key is decided by itself
     )
     done = run(spark, spec, str(tmp_path))
     histories, watermark = Histories(["id"], 10 * HOUR, upsert_key=["v"], deletes=True), NEVER

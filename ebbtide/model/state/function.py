@@ -18,6 +18,7 @@ from ebbtide.model.state.timers import TIMERS, Timers
 from ebbtide.model.ttl import IncrementalCleanup, StateTtlConfig, TimeCharacteristic
 
 SOURCE_COLUMNS = "*"
+"""In place of a type: a struct of the source's columns. In place of an output: the source's columns."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,8 @@ class StateDescriptor:
     """Declares a state of a function: a class attribute that becomes the state itself while the function runs.
 
     Args:
-        of: Type of the value, the list's element or the map's value, as Spark DDL: `BIGINT`, `STRUCT<at: TIMESTAMP, n: INT>`.
+        of: Type of the value, the list's element or the map's value, as Spark DDL: `BIGINT`, `STRUCT<at: TIMESTAMP, n: INT>`; `*`:
+            a struct of the source's columns.
         ttl: Time to live; a spec may give another. None: for ever.
     """
 
@@ -126,7 +128,8 @@ class StatefulFunction:
     """
 
     output: ClassVar[str]
-    """Columns of the rows that it yields, as Spark DDL, beside those of the key, which are added; `*`: the source's columns."""
+    """Columns of the rows that it yields, as Spark DDL, beside those of the key, which are added. `*`: the source's
+    columns; `*, NAME *`: besides, a struct of the source's columns, and so on."""
 
     def process(
         self, key: tuple[Any, ...], rows: Iterator[Change], ctx: FunctionContext
@@ -192,6 +195,10 @@ class FunctionContext:
     def event_ms(self) -> int | None:
         """Event time of the row taken last, epoch ms."""
         return self.state.event_ms
+
+    def count(self, name: str, n: int = 1) -> None:
+        """Add to one of the step's counts, which are reported with it."""
+        self.state.counts[name] += n
 
     def delete(self, row: Mapping[str, Any]) -> Deletion:
         """Make a row that deletes the one with its key from the sink."""

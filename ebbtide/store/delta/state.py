@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from pyspark.sql import functions as F
 
 from ebbtide.errors import LeaseLostError, StoredFormatError
 from ebbtide.model.changelog import changelog_schema
+from ebbtide.model.codes import row_codes
 from ebbtide.model.entries import LONG_MIN, Reconciled, Step, entry_table
 from ebbtide.model.positions import Positions
 from ebbtide.model.state.timers import TIMERS
@@ -254,15 +255,22 @@ class StateTable:
         return spark.createDataFrame(rows)
 
     def reconciler(
-        self, at: Step, seen: Positions | None
+        self, at: Step, seen: Positions | None, group_bytes: int | None
     ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-        """Return the function that turns a partition of changes (`_kind` set) and entries into rows of this table."""
+        """Return the function that turns a partition of changes (`_kind` set) and entries into rows of this table.
+
+        Args:
+            at: The step.
+            seen: Places read before, whose records are repeats.
+            group_bytes: About how many bytes of a partition are decided together, whole keys at least; None: all.
+        """
         operator, schema = _shipped(self.operator), self.schema
 
         def reconcile(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            rows = _read(batches)
-            if rows is None:
-                return
+            for rows in _groups(batches, operator.key, group_bytes):
+                yield from decide(rows)
+
+        def decide(rows: pa.Table) -> Iterator[pa.RecordBatch]:
             is_change = pc.is_valid(rows["_kind"])
             changes = _shaped(rows.filter(is_change), changelog_schema(operator.columns))
             redelivered = 0
@@ -276,13 +284,14 @@ class StateTable:
 
         return reconcile
 
-    def expirer(self, at: Step) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-        """Return the function that turns a partition of entries into the rows that drop the expired ones."""
+    def expirer(
+        self, at: Step, group_bytes: int | None
+    ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+        """Return the function that turns a partition of entries into the rows that drop the expired ones; see `reconciler`."""
         operator, schema = _shipped(self.operator), self.schema
 
         def expire(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            rows = _read(batches)
-            if rows is not None:
+            for rows in _groups(batches, operator.key, group_bytes):
                 yield from _rows(schema, operator.expire(_shaped(rows, operator.schema), at), at)
 
         return expire
@@ -298,9 +307,21 @@ def _shipped(operator: Operator) -> Operator:
     return operator
 
 
-def _read(batches: Iterator[pa.RecordBatch]) -> pa.Table | None:
+def _groups(batches: Iterator[pa.RecordBatch], key: Sequence[str], group_bytes: int | None) -> Iterator[pa.Table]:
+    """Yield a partition in groups of whole keys: what an operator makes of rows takes many times their bytes."""
     filled = [batch for batch in batches if batch.num_rows]
-    return pa.Table.from_batches(filled) if filled else None
+    if not filled:
+        return
+    rows = pa.Table.from_batches(filled)
+    parts = 1 if group_bytes is None else -(-rows.nbytes // group_bytes)
+    if parts <= 1:
+        yield rows
+        return
+    part_of = row_codes(rows, key) % parts
+    for part in range(parts):
+        group = rows.filter(pa.array(part_of == part))
+        if len(group):
+            yield group
 
 
 def _shaped(rows: pa.Table, schema: pa.Schema) -> pa.Table:

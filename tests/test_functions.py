@@ -1,0 +1,58 @@
+"""The functions that come with Ebbtide, beside what they mean."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from store_support import line, stateful
+
+from ebbtide.testing import MemoryPipeline
+
+CHANGES = st.lists(
+    st.tuples(st.sampled_from(["+I", "+U", "-U", "-D"]), st.integers(0, 1), st.integers(0, 4), st.sampled_from("ab")),
+    max_size=12,
+)
+
+
+@given(st.lists(CHANGES, max_size=5), st.integers(0, 2), st.integers(0, 2), st.booleans())
+def test_lag_and_lead_are_those_of_the_live_rows(steps, lag, lead, ordered):
+    """An update is a retraction of the row that is there and an addition; other retractions find nothing."""
+    options = {"lag": lag, "lead": lead, "order_by": ["v"] if ordered else []}
+    pipeline = MemoryPipeline(stateful("ebbtide.functions:LagLead", output_key=["id", "seq"], options=options))
+    live, unmatched = {0: [], 1: []}, 0
+    for step in steps:
+        lines = []
+        for kind, key, number, v in step:
+            old = next((row for row in live[key] if row["seq"] == number), None)
+            row = {"v": v, "seq": number}
+            if kind in ("+I", "+U"):
+                if old is not None:
+                    live[key].remove(old)
+                    lines.append(line(key, "-U", **old))
+                live[key].append(row)
+                lines.append(line(key, kind, **row))
+            elif row in live[key]:
+                live[key].remove(row)
+                lines.append(line(key, kind, **row))
+            else:
+                unmatched += 1
+                lines.append(line(key, kind, **row))
+        pipeline.step(lines)
+        want = []
+        for key, rows in live.items():
+            placed = sorted(rows, key=lambda row: row["v"]) if ordered else rows
+            for i, row in enumerate(placed):
+                before = placed[i - lag] if i >= lag else None
+                after = placed[i + lead] if i + lead < len(placed) else None
+                want.append((key, row["seq"], row["v"], before and before["seq"], after and after["seq"]))
+        assert [
+            (row["id"], row["seq"], row["v"], row["lag"] and row["lag"]["seq"], row["lead"] and row["lead"]["seq"])
+            for row in pipeline.rows()
+        ] == sorted(want)
+    assert pipeline.metrics["unmatched"] == unmatched
+
+
+def test_negative_places_are_refused():
+    with pytest.raises(ValueError, match="lag and lead count places; got -1, 1; allowed: 0 and more"):
+        stateful("ebbtide.functions:LagLead", options={"lag": -1}).operator.function()
