@@ -20,7 +20,7 @@ from great_expectations.render import LegacyRendererType, RenderedStringTemplate
 from great_expectations.render.renderer.renderer import renderer
 from pyspark.sql import functions as F
 
-from ebbtide.rules import expiry, keys, ordering, quarantine, writes
+from ebbtide.rules import changelog, expiry, keys, ordering, quarantine, writes
 
 SAMPLE_ROWS = 20
 
@@ -95,6 +95,15 @@ class ExpectSinkToShowDecisions(_ExpectNone):
 
     metric_dependencies, success_keys = _counts(ordering.unlike)
     template = "The sink must show, per key, what the state decided last."
+
+
+class ExpectEmittedToFollow(_ExpectNone):
+    """Expect each record of a changelog to be one that can follow the one before (batch: `changelog.emitted`)."""
+
+    key: list[str]
+    orphans: bool
+    metric_dependencies, success_keys = _counts(changelog.misplaced, "key", "orphans")
+    template = "Per $key, +I must come only where the key is absent, +U and -D only where it is present."
 
 
 class ExpectEntriesToExpire(_ExpectNone):

@@ -9,7 +9,7 @@ from great_expectations.expectations.expectation import BatchExpectation
 from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.model.durations import to_ms
-from ebbtide.rules import expiry, keys, ordering, quarantine, writes
+from ebbtide.rules import changelog, expiry, keys, ordering, quarantine, writes
 from ebbtide.rules.window import Window
 from ebbtide.streaming.tables import Tables
 from expectations import shells
@@ -42,6 +42,10 @@ def batches(spark: SparkSession, tables: Tables, check: str, window: Window, clo
     if check == "ordering":
         yield Batch(ordering.sink_changes(spark, tables, window), [shells.ExpectChangesToRisePerKey(key=key)])
         yield Batch(ordering.decisions(spark, tables, window), [shells.ExpectSinkToShowDecisions()])
+        if tables.spec.emits_every:
+            orphans = bool(tables.state.operator.ttls) and not tables.spec.deletes_expired
+            follows = shells.ExpectEmittedToFollow(key=key, orphans=orphans)
+            yield Batch(changelog.emitted(spark, tables, window), [follows])
     elif check == "expiry":
         if tables.state.operator.ttls:
             late, stored = to_ms(allowed.expiry_grace), to_ms(allowed.cleanup_within)

@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 from ebbtide.model.changelog import ORDER
 from ebbtide.model.entries import DELETE
 from ebbtide.rules.window import Window
-from ebbtide.store.delta import log
 from ebbtide.store.delta.columns import columns, spark_schema
 from ebbtide.streaming.tables import Tables
 
@@ -69,7 +68,7 @@ def decisions(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
     """
     key, names = [*tables.sink.key], tables.sink.columns.names
     stored = tables.state.decided(spark, window.state_until)
-    decided_keys = stored.where(F.col("_step") > _step(tables, window.state_since)).select(*columns(key))
+    decided_keys = stored.where(F.col("_step") > window.step_since(tables)).select(*columns(key))
     keys = sink_changes(spark, tables, window).select(*columns(key)).union(decided_keys).distinct()
     found = tables.state.last()
     floor = found[1].floor if found else None
@@ -94,8 +93,3 @@ def unlike(decided: DataFrame) -> DataFrame:
         decided: As from `decisions`.
     """
     return decided.where(~F.col("decided").eqNullSafe(F.col("shown")))
-
-
-def _step(tables: Tables, state_version: int) -> int:
-    """Return the last step that a version of the state holds."""
-    return next((int(facts["step"]) for v, facts in log.own_commits(tables.state.path) if v <= state_version), 0)

@@ -53,6 +53,11 @@ class Window:
         """What to hand to `after` once this window was judged good; plain JSON values."""
         return {"sink": self.sink_until, "state": self.state_until, "incarnation": self.incarnation}
 
+    def step_since(self, tables: Tables) -> int:
+        """Return the last step before the window; 0 if there is none."""
+        commits = log.own_commits(tables.state.path)
+        return next((int(facts["step"]) for version, facts in commits if version <= self.state_since), 0)
+
 
 def _last_reset(table: str) -> int:
     return next((version for version, facts in log.own_commits(table) if facts["kind"] == "reset"), 0)

@@ -147,6 +147,11 @@ class UpsertPipeline(Pipeline):
         """Whether what each record emits is appended to a changelog table."""
         return self.materializer.emission is Emission.EVERY
 
+    @property
+    def deletes_expired(self) -> bool:
+        """Whether the sink's row goes when its time is over."""
+        return self.materializer.on_expire is OnExpire.DELETE
+
     @cached_property
     def operator(self) -> SequenceOperator | ArrivalOperator:
         """The reconciler."""
@@ -167,11 +172,10 @@ class UpsertPipeline(Pipeline):
     def identity(self) -> dict[str, Any]:
         """What stored state depends on; a change of it needs a refresh, of `ttl` a migration."""
         columns = [f"{f.name} {f.type}" for f in self.table.columns]
+        histories = {"upsert_key": self.materializer.upsert_key, "keep": str(self.materializer.keep)}
         return {
             "key": self.key,
-            "order": "arrival" if self.sequence is None else [self.sequence],
+            "order": {"arrival": histories} if self.sequence is None else [self.sequence],
             "columns": columns,
-            "upsert_key": self.materializer.upsert_key,
-            "keep": self.materializer.keep,
             "ttl": {} if self.ttl is None else {"": self.ttl.identity},
         }

@@ -2,13 +2,19 @@
 
 import json
 import random
+from pathlib import Path
 
+from pyspark.sql import functions as F
 from reference import Histories
 from spark_support import plain_spec, sink, table, write
 
 from ebbtide import StateTtlConfig
+from ebbtide.rules.window import Window
 from ebbtide.streaming.query import state_of
-from ebbtide.streaming.runner import refresh, run
+from ebbtide.streaming.runner import refresh, run, system_clock
+from ebbtide.streaming.tables import Tables
+from expectations.suite import batches
+from expectations.validate import validate
 
 HOUR = 3_600_000
 NEVER = -(2**62)
@@ -31,7 +37,7 @@ def changes(rng, steps, each):
 
 
 def test_upsert_key_event_time_and_deletion_on_expiry_equal_the_reference(spark, tmp_path):
-    steps = changes(random.Random(5), 6, 60)
+    steps = changes(random.Random(5), 4, 60)
     spec = plain_spec(
         write(tmp_path / "in", *(lines for lines, _ in steps)),
         schema="id BIGINT, v STRING, at TIMESTAMP",
@@ -57,10 +63,28 @@ def test_upsert_key_event_time_and_deletion_on_expiry_equal_the_reference(spark,
     assert applied(spark, tmp_path, spec) == shown
     stored = [row["role"] for row in state_of(spark, spec, str(tmp_path)).collect()]
     assert stored.count("live") == sum(map(len, histories.rows.values()))
+    tables = Tables.under(str(tmp_path), spec)
+    assert judged(spark, tables) == {
+        "expect_changes_to_rise_per_key": 0,
+        "expect_sink_to_show_decisions": 0,
+        "expect_emitted_to_follow": 0,
+    }
+    shuffled = spark.read.format("delta").load(tables.changelog.path).where("_kind = '-D'").limit(1)
+    shuffled.withColumn("_order", F.expr("named_struct('step', 99L, 'part', 0L, 'position', 0L)")).unionByName(
+        shuffled.withColumn("_order", F.expr("named_struct('step', 99L, 'part', 0L, 'position', 1L)"))
+    ).write.format("delta").mode("append").save(tables.changelog.path)
+    assert judged(spark, tables)["expect_emitted_to_follow"] > 0, "a second deletion cannot follow the first"
 
     refresh(spark, spec, str(tmp_path))
     again = [(row["_kind"], text(row)) for row in table(spark, tmp_path, spec, "changelog")]
     assert sorted(again) == sorted(emitted), "a refresh starts the changelog over"
+
+
+def judged(spark, tables):
+    """What each expectation of the check `ordering` found."""
+    found = batches(spark, tables, "ordering", Window.after(tables), system_clock())
+    verdict = validate("ordering", found, Path(tables.root) / "docs", keep=1)
+    return {finding.expectation: finding.broken for finding in verdict.findings}
 
 
 def applied(spark, root, spec):

@@ -52,7 +52,6 @@ Mask = NDArray[np.bool_]
 LIVE, WAITING, GONE = "live", "waiting", "gone"
 ARRIVAL_COLUMNS: dict[str, pa.DataType] = {"_position": pa.int64(), "_role": pa.string(), "_shown": pa.bool_()}
 EMITTED_COLUMNS: dict[str, pa.DataType] = {"_kind": pa.string(), "_order": ORDER}
-ADDS = pa.array(["+I", "+U"])
 NONE = kernel.NONE
 
 
@@ -229,7 +228,7 @@ class _Histories:
         self.metrics["unmatched"] += int((self.expired & self.waiting & touched[self.key[: self.n]]).sum())
         usable = ~(self.expired | self.dead | self.gone) & touched[self.key[: self.n]]
         places = np.concatenate([np.flatnonzero(usable), np.arange(len(self.changes)) + self.n])
-        adds = np.concatenate([~self.waiting, pc.is_in(self.changes["_kind"], ADDS).to_numpy(zero_copy_only=False)])
+        adds = np.concatenate([~self.waiting, _adds(self.changes)])
         silent = int(usable.sum())
         found = kernel.materialize(
             self.key[places],
@@ -402,7 +401,7 @@ class _Histories:
     def _stamps(self) -> Codes:
         fresh = np.full(len(self.changes), self.at.now_ms)
         if self.op.ttl is not None and self.op.ttl.time_characteristic is TimeCharacteristic.EVENT_TIME:
-            adds = pc.is_in(self.changes["_kind"], ADDS).to_numpy(zero_copy_only=False)
+            adds = _adds(self.changes)
             fresh = np.where(adds, ints(self.changes, "_event_ms"), fresh)
         return np.concatenate([ints(self.state, "_stamp_ms"), fresh])
 
@@ -421,6 +420,12 @@ def _rank(codes: Codes) -> Codes:
     """
     starts = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]])) if len(codes) else codes
     return np.arange(len(codes)) - np.repeat(starts, np.diff(starts, append=len(codes)))
+
+
+def _adds(changes: pa.Table) -> Mask:
+    """Mark the changes that add a row."""
+    kinds = pa.array(["+I", "+U"])  # here, since pyarrow loads pandas for it
+    return np.asarray(pc.is_in(changes["_kind"], kinds).to_numpy(zero_copy_only=False), bool)
 
 
 def _above(orders: Codes, floor: tuple[int, ...] | None) -> Mask:
