@@ -42,20 +42,17 @@ class Positions:
 
     def with_rows(self, changes: pa.Table) -> Positions:
         """Add the origins of changelog rows."""
-        names, position = _partitions(changes), ints(changes, "_origin.position")
-        return self.with_places(
-            {name: [(p, p) for p in sorted(set(position[names == name].tolist()))] for name in set(names.tolist())}
-        )
+        return self.with_places(places(changes))
 
     def repeats(self, changes: pa.Table) -> NDArray[np.bool_]:
         """Mark the rows of records read before, earlier or in this very table.
 
         Rows of one record have one `_order`: its rows count together.
         """
-        names, position = _partitions(changes), ints(changes, "_origin.position")
+        (names, index), position = _partitions(changes), ints(changes, "_origin.position")
         known = np.zeros(len(changes), dtype=bool)
-        for name in set(names.tolist()):
-            at = np.flatnonzero(names == name)
+        for i, name in enumerate(names):
+            at = np.flatnonzero(index == i)
             intervals = np.array(self.read.get(name, []), dtype=np.int64).reshape(-1, 2)
             if len(intervals):
                 place = np.searchsorted(intervals[:, 0], position[at], side="right") - 1
@@ -64,26 +61,36 @@ class Positions:
         return known
 
 
+def places(changes: pa.Table) -> dict[str, Intervals]:
+    """Return where changelog rows stand in their sources, as closed intervals by `source/partition`."""
+    (names, index), position = _partitions(changes), ints(changes, "_origin.position")
+    found: dict[str, Intervals] = {}
+    for i, name in enumerate(names):
+        each = np.unique(position[index == i])
+        first = np.flatnonzero(np.diff(each, prepend=each[0] - 2) > 1)
+        found[name] = list(
+            zip(each[first].tolist(), each[np.append(first[1:] - 1, len(each) - 1)].tolist(), strict=True)
+        )
+    return found
+
+
 def _after_first(position: NDArray[np.int64], orders: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Mark rows whose position stands at an earlier order too."""
     by = np.lexsort((*orders.T[::-1], position))
+    starts = np.diff(position[by], prepend=position[by[:1]] - 1) != 0
+    first = by[np.flatnonzero(starts)[np.cumsum(starts) - 1]]
     again = np.zeros(len(position), dtype=bool)
-    first = None
-    for i in by.tolist():
-        if first is None or position[i] != position[first]:
-            first = i
-        again[i] = bool((orders[i] != orders[first]).any())
+    again[by] = (orders[by] != orders[first]).any(axis=1)
     return again
 
 
-def _partitions(changes: pa.Table) -> NDArray[np.str_]:
-    if not len(changes):
-        return np.empty(0, dtype=str)
+def _partitions(changes: pa.Table) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the names of the sources' partitions, and of each row the index of its own."""
     origin = changes["_origin"].combine_chunks()
     joined = pc.binary_join_element_wise(
         pc.struct_field(origin, "source"), pc.struct_field(origin, "partition").cast(pa.string()), "/"
-    )
-    return np.asarray(joined.to_pylist(), dtype=str)
+    ).dictionary_encode()
+    return joined.dictionary.to_pylist(), joined.indices.to_numpy(zero_copy_only=False)
 
 
 def _merge(intervals: Intervals) -> Intervals:

@@ -27,8 +27,6 @@ from ebbtide.store.delta.transaction import transaction, write
 
 RESERVED = ("_sequence", "_changed_by")
 """Sink columns that views and comparisons leave out."""
-LARGE_FILES = 16
-"""From how many files on a table's reads are pruned by the range of keys."""
 
 
 @dataclass(frozen=True)
@@ -97,14 +95,14 @@ class SinkTable:
             changes: Entries with a `_change`, one per key.
             facts: The step's.
             only_inserts: No key is in the sink yet: append instead of merge.
-            bounds: Least and greatest value of the first key column among the changes, which prune the target.
+            bounds: Least and greatest value of the first key column among the changes, to prune the target by; None: do not.
         """
         names = self.schema.names
         if only_inserts:
             write(changes.select(*columns(names)), self.path, facts, "sink")
             return
         same_key = [column(k, "t") == column(k, "s") for k in self.key]
-        if bounds is not None and not facts.floor_raised and is_large(spark.read.format("delta").load(self.path)):
+        if bounds is not None and not facts.floor_raised:
             first = column(self.key[0], "t")
             same_key += [first >= F.lit(bounds[0]), first <= F.lit(bounds[1])]
         condition = same_key[0]
@@ -139,8 +137,3 @@ class SinkTable:
         return F.col(f"{side}_changed_by") < F.struct(
             *[F.lit(v).cast("bigint").alias(f.name) for v, f in zip(floor, ORDER, strict=True)]
         )
-
-
-def is_large(table: DataFrame) -> bool:
-    """Tell whether a table has so many files that skipping some is worth compiling the query anew."""
-    return len(table.inputFiles()) >= LARGE_FILES

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 
 from ebbtide.model.changelog import TRUNCATE, RowKind
 from ebbtide.model.entries import order_struct
+from ebbtide.model.positions import Intervals, places
 from ebbtide.paths import ParquetFile, join
 from ebbtide.sources.decode import Decoding
 
@@ -39,6 +40,7 @@ class Staged:
         bounds: Least and greatest value of the first key column, where it is an integer or a string.
         moves: Changes whose values must be looked for under another key.
         ignored: Columns of the records that the schema has not.
+        places: Where the changes stand in their sources, if asked for.
     """
 
     files: list[str] = field(default_factory=list)
@@ -50,6 +52,7 @@ class Staged:
     bounds: tuple[Any, Any] | None = None
     moves: int = 0
     ignored: set[str] = field(default_factory=set)
+    places: dict[str, Intervals] = field(default_factory=dict)
 
     def add(self, part: dict[str, Any]) -> None:
         """Add the sum of one decoded batch."""
@@ -63,6 +66,8 @@ class Staged:
         ends = [end for bounds in (self.bounds, part["bounds"]) if bounds for end in bounds]
         self.bounds = (min(ends), max(ends)) if ends else None
         self.ignored |= set(part["ignored"])
+        for name, intervals in part["places"].items():
+            self.places.setdefault(name, []).extend((a, b) for a, b in intervals)
 
 
 def stage(
@@ -73,6 +78,7 @@ def stage(
     *,
     step: int,
     now_ms: int,
+    with_places: bool,
 ) -> Staged:
     """Decode a micro-batch into files under `folder`.
 
@@ -83,6 +89,7 @@ def stage(
         folder: Where the files go.
         step: The step's number.
         now_ms: The step's now, epoch ms.
+        with_places: Tell where the changes stand in their sources.
     """
 
     def work(batches: Batches) -> Batches:
@@ -90,7 +97,7 @@ def stage(
         with ParquetFile(location, decoding.schema) as file:
             for batch in decoding.decode(read(batches), step=step, now_ms=now_ms):
                 file.write(batch)
-                part = _sum(pa.Table.from_batches([batch]), decoding) | {"files": [location]}
+                part = _sum(pa.Table.from_batches([batch]), decoding, with_places=with_places) | {"files": [location]}
                 yield pa.record_batch({"part": [json.dumps(part, default=str)]})
 
     staged = Staged()
@@ -99,10 +106,10 @@ def stage(
     return staged
 
 
-def _sum(rows: pa.Table, decoding: Decoding) -> dict[str, Any]:
+def _sum(rows: pa.Table, decoding: Decoding, *, with_places: bool) -> dict[str, Any]:
     good = rows.filter(pc.is_in(rows["_kind"], pa.array(KINDS)))
     truncates = rows.filter(pc.equal(rows["_kind"], TRUNCATE).fill_null(False))
-    places = (
+    truncated = (
         [(lsn,) for lsn in truncates["_lsn"].to_pylist()] if decoding.sequence else order_struct(truncates).tolist()
     )
     first = good[decoding.key[0]]
@@ -112,10 +119,11 @@ def _sum(rows: pa.Table, decoding: Decoding) -> dict[str, Any]:
         "records": len(rows),
         "bad": len(rows) - rows["_reason"].null_count,
         "changes": len(good),
-        "truncate": max(map(tuple, places), default=None),
+        "truncate": max(map(tuple, truncated), default=None),
         "max_event_ms": pc.max(good["_event_ms"]).as_py(),
         "bounds": (ends["min"], ends["max"]) if ends else None,
         "moves": len(good) - good["_moved_from"].null_count,
+        "places": places(good) if with_places else {},
         "ignored": sorted(
             {name for names in rows["_ignored"].unique().to_pylist() if names for name in names.split(",")}
         ),

@@ -16,11 +16,11 @@ from ebbtide.model.durations import to_ms
 from ebbtide.model.entries import SINK_STEP, Step
 from ebbtide.model.positions import Positions
 from ebbtide.paths import delete, join
-from ebbtide.sinks.delta import is_large
 from ebbtide.sources.files import read_files
 from ebbtide.store.delta import log
 from ebbtide.store.delta.columns import column, columns, spark_schema
 from ebbtide.store.delta.facts import StepFacts
+from ebbtide.store.delta.size import TableSize
 from ebbtide.store.delta.state import ROW
 from ebbtide.store.delta.transaction import write
 from ebbtide.streaming.checkpoint import BatchOffsets
@@ -46,6 +46,7 @@ class Stepper:
         self.last = found[1] if found else None
         self.open_moves = tables.state.open_moves()
         self.downtime_ms = self.last.downtime_ms if self.last else 0
+        self._state_size, self._sink_size = TableSize(tables.state.path), TableSize(tables.sink.path)
 
     def batch(self, frame: DataFrame, batch_id: int) -> StepProgress:
         """Run the step of one micro-batch, or finish it if its decision stands already."""
@@ -180,12 +181,13 @@ class Stepper:
         writes = counts["updated"] + counts["deleted"] + counts["filled"]
         if (writes or counts["inserted"] or facts.floor_raised) and sink.last_step() < facts.step:
             only_inserts = not writes and not facts.floor_raised
+            prunes = bounds is not None and not only_inserts and self._sink_size.is_large(spark)
             sink.take(
                 spark,
                 state.change_set(spark, self.version),
                 facts,
                 only_inserts=only_inserts,
-                bounds=bounds,
+                bounds=bounds if prunes else None,
             )
         if counts["emitted"] and self.tables.changelog.last_step() < facts.step:
             self.tables.changelog.take(state.emitted(spark, self.version), facts)
@@ -272,11 +274,24 @@ class Stepper:
 
     def _stage(self, frame: DataFrame, number: int, now_ms: int) -> tuple[Staged, DataFrame]:
         decoding, folder = self.spec.decoding, join(self.tables.at("staged"), str(number))
-        staged = stage(frame, read_files(self.spec.source.path), decoding, folder, step=number, now_ms=now_ms)
+        staged = stage(
+            frame,
+            read_files(self.spec.source.path),
+            decoding,
+            folder,
+            step=number,
+            now_ms=now_ms,
+            with_places=self._knows_places,
+        )
         spark, schema = frame.sparkSession, spark_schema(decoding.schema, nullable=True)
         return staged, spark.read.schema(schema).parquet(*staged.files) if staged.files else spark.createDataFrame(
             [], schema
         )
+
+    @property
+    def _knows_places(self) -> bool:
+        """Whether a redelivered record is known by its place in the source: by sequence the reconciler knows it by itself."""
+        return self.spec.sequence is None and self.spec.has_positions
 
     def _refuse_too_many(self, summary: Staged) -> None:
         limit = self.spec.quarantine.max_rows_per_step
@@ -294,9 +309,9 @@ class Stepper:
         state = self.tables.state
         changes = staged.where(F.col("_kind").isin(KINDS))
         seen = None
-        if self.spec.sequence is None and self.spec.has_positions:
+        if self._knows_places:
             seen = Positions(facts.positions)
-            facts = facts.model_copy(update={"positions": dict(seen.with_places(_places(changes)).read)})
+            facts = facts.model_copy(update={"positions": dict(seen.with_places(summary.places).read)})
         entries = self._entries_of(spark, changes, summary)
         keys = columns(self.spec.key)
         both = (
@@ -326,7 +341,7 @@ class Stepper:
             keys = keys.union(
                 entries.where(F.col("_moved_from").isNotNull()).select(*columns(self.spec.key))
             ).distinct()
-        elif summary.bounds is not None and is_large(entries):
+        elif summary.bounds is not None and self._state_size.is_large(spark):
             entries = entries.where(column(self.spec.key[0]).between(*summary.bounds))
         keys = F.broadcast(keys) if summary.changes <= BROADCAST_ROWS else keys
         if self.spec.expires_live:
@@ -357,18 +372,6 @@ class Stepper:
             F.timestamp_millis(F.lit(facts.now_ms)).alias("at"),
         )
         write(rows, self.tables.at("quarantine"), facts, "quarantine")
-
-
-def _places(changes: DataFrame) -> dict[str, list[tuple[int, int]]]:
-    """Collect the places of the rows as intervals: rows with the same (position - rank) stand in one run."""
-    places = changes.select(
-        F.concat_ws("/", "_origin.source", "_origin.partition").alias("name"), F.col("_origin.position").alias("p")
-    ).distinct()
-    runs = places.selectExpr("name", "p", "p - row_number() OVER (PARTITION BY name ORDER BY p) AS run")
-    found: dict[str, list[tuple[int, int]]] = {}
-    for row in runs.groupBy("name", "run").agg(F.min("p").alias("a"), F.max("p").alias("b")).collect():
-        found.setdefault(row["name"], []).append((row["a"], row["b"]))
-    return found
 
 
 def _with_columns(frame: DataFrame, schema: Any) -> DataFrame:

@@ -55,6 +55,12 @@ def added(table: str, version: int) -> list[str]:
     return [path if "://" in path else join(table, unquote(path)) for path in paths]
 
 
+def files_more(table: str, version: int) -> int:
+    """Return how many more data files a table has by a commit; negative: fewer."""
+    found = actions(table, version)
+    return sum("add" in action for action in found) - sum("remove" in action for action in found)
+
+
 def own_commits(table: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (version, facts) of our commits, the newest first."""
     for version in reversed(versions(table)):
