@@ -17,7 +17,7 @@ def cleanup(spark: SparkSession, stepper: Stepper) -> bool:
     """Delete expired and dropped entries of a pipeline's state, with all their versions; tell whether there were any."""
     state = stepper.tables.state
     facts = stepper.between_now("cleanup")
-    gone = state.current(spark, stepper.version).where(F.col("_removed") | state.expired(stepper.at(facts)))
+    gone = state.current(spark, stepper.version).where(F.col("_removed") | state.spent(stepper.at(facts)))
     # Read twice. It is read as of a version: a lost block is made again alike.
     gone = gone.select(*columns(state.operator.identity)).localCheckpoint()
     if gone.isEmpty():

@@ -24,7 +24,7 @@ def compaction(spark: SparkSession, stepper: Stepper) -> bool:
     current = state.current(spark, stepper.version)
     if stepper.last and stepper.last.kind == "compaction":
         return False  # nothing was appended since
-    kept = current.where(~F.col("_removed") & ~state.expired(stepper.at(facts)))
+    kept = current.where(~F.col("_removed") & ~state.spent(stepper.at(facts)))
     keys = columns(stepper.spec.key)
     files = -(-kept.count() // ROWS_PER_FILE) or 1
     folded = kept.repartitionByRange(files, *keys).sortWithinPartitions(*keys)

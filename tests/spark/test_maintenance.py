@@ -1,6 +1,7 @@
 """Cleanup and compaction: what goes, what stays, and that streams carry on."""
 
 import json
+import threading
 
 import pytest
 from spark_support import change, forget_last_commit, plain_spec, sink, table, write
@@ -111,3 +112,23 @@ def test_batch_that_crashed_before_its_offsets_is_replayed_after_maintenance(spa
     assert (replay.step, replay.kind, replay.metrics) == (1, "replay", {})
     assert [row["v"] for row in sink(spark, tmp_path, spec)] == ["a"]
     assert len(table(spark, tmp_path, spec, "quarantine")) == 1
+
+
+def test_row_that_the_tick_has_yet_to_delete_outlives_cleanup_and_compaction(spark, tmp_path):
+    """A run stopped before its tick: the state still owes the sink a deletion."""
+    hours = [change("+I", key, "v", n, at=n * 3_600_000_000) for key, n in ((1, 0), (2, 100), (2, 200))]
+    spec = plain_spec(
+        write(tmp_path / "in", *([line] for line in hours)),
+        event_time="at",
+        ttl={"ttl": "10h", "time_characteristic": "EVENT_TIME"},
+        materializer={"on_expire": "delete"},
+    )
+    stop = threading.Event()
+    run(spark, spec, str(tmp_path), stop=stop, on_progress=lambda step: stop.set() if step.step == 3 else None)
+    for job in JOBS:
+        maintain(spark, spec, str(tmp_path), job)
+        assert 1 in {row["id"] for row in entries(spark, tmp_path, spec)}, job
+    assert run(spark, spec, str(tmp_path)).totals["deleted"] == 1
+    assert [row["id"] for row in sink(spark, tmp_path, spec)] == [2]
+    maintain(spark, spec, str(tmp_path), "compaction")
+    assert {row["id"] for row in entries(spark, tmp_path, spec)} == {2}

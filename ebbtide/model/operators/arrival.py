@@ -144,6 +144,11 @@ class ArrivalOperator:
         return found
 
     @property
+    def unsettled(self) -> str:
+        """SQL condition of the entries whose expiry a tick has to act on: it counts retractions, and may delete the sink's rows."""
+        return f"_role = '{WAITING}'" + (" OR _shown" if self.how.on_expire is OnExpire.DELETE else "")
+
+    @property
     def mortal(self) -> str | None:
         """The boolean column of the entries that may expire; None: all may."""
         return None

@@ -94,6 +94,10 @@ class SequenceOperator:
         return "_entry"
 
     @property
+    def unsettled(self) -> None:
+        """There are no entries whose expiry a tick has to act on."""
+
+    @property
     def mortal(self) -> str | None:
         """The boolean column of the entries that may expire: tombstones, unless live entries may too."""
         return None if self.ttl is not None and self.ttl.expire_live else "_tombstone"

@@ -39,6 +39,10 @@ class Operator(Protocol):
         """The column that holds the name of the state."""
 
     @property
+    def unsettled(self) -> str | None:
+        """SQL condition of the entries whose expiry a tick has to act on: until it has, they must not be deleted. None: there are none."""
+
+    @property
     def mortal(self) -> str | None:
         """The boolean column of the entries that may expire; None: all may."""
 

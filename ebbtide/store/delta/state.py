@@ -130,6 +130,11 @@ class StateTable:
         """Tell of an entry whether its time is over at a step; arguments as `overdue_ms`."""
         return F.coalesce(self.overdue_ms(at, ttls) >= 0, F.lit(False))
 
+    def spent(self, at: Step) -> Column:
+        """Tell of an entry whether it may be deleted: it has expired, and a tick has nothing to do about it."""
+        open_ = self.operator.unsettled
+        return self.expired(at) if open_ is None else self.expired(at) & ~F.coalesce(F.expr(open_), F.lit(False))
+
     def due(self, at: Step) -> Column:
         """Tell of an entry whether a tick has to look at its key: it has expired, or is a timer that is due."""
         due = self.expired(at)

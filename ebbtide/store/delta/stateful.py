@@ -89,6 +89,10 @@ class StatefulOperator:
         return "_state"
 
     @property
+    def unsettled(self) -> None:
+        """There are no entries whose expiry a tick has to act on."""
+
+    @property
     def mortal(self) -> str | None:
         """All entries of a state with a time to live may expire."""
         return None

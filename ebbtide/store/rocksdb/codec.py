@@ -143,11 +143,16 @@ def encode_sub(sub: Hashable) -> bytes:
     return b"" if sub is None else encode(sub)
 
 
+def decode_sub(raw: bytes) -> Any:
+    """Read a sub-key."""
+    return decode(raw) if raw else None
+
+
 def decode_key(raw: bytes) -> tuple[Any, Any]:
     """Read (key, sub-key)."""
     _, rest = _take(raw)
     key, sub = _take(rest)
-    return decode(key), decode(sub) if sub else None
+    return decode(key), decode_sub(sub)
 
 
 def _sequence(values: Iterable[Any]) -> bytes:

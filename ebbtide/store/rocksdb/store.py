@@ -45,8 +45,9 @@ class RocksDbState:
 
     def entries(self, key: Hashable) -> Iterator[tuple[Any, Entry]]:
         """See `RawState`."""
-        for raw, value in self._between(codec.prefix(self._name, key)):
-            yield codec.decode_key(raw)[1], codec.decode_entry(value)
+        start = codec.prefix(self._name, key)
+        for raw, value in self._between(start):
+            yield codec.decode_sub(raw[len(start) :]), codec.decode_entry(value)
 
     def last(self, key: Hashable) -> Any:
         """See `RawState`."""
