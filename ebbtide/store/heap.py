@@ -57,7 +57,7 @@ class HeapStore:
     """States in dicts, by name."""
 
     background: IncrementalCleanup | None = IncrementalCleanup()
-    thresholds = (400, 300)
+    thresholds = (12, 8)
 
     def __init__(self) -> None:
         self._states: dict[str, HeapState] = {}

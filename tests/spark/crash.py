@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from ebbtide import UpsertPipeline
+from ebbtide.sinks.changelog import ChangelogTable
 from ebbtide.sinks.delta import SinkTable
 from ebbtide.store.delta.state import StateTable
 from ebbtide.streaming.runner import run
@@ -17,6 +18,7 @@ PLACES = {
     "before the decision": (StateTable, "commit", "before"),
     "after the decision": (StateTable, "commit", "after"),
     "after the sink": (SinkTable, "take", "after"),
+    "after the changelog": (ChangelogTable, "take", "after"),
     "before the quarantine": (Stepper, "_quarantine", "before"),
     "after the quarantine": (Stepper, "_quarantine", "after"),
 }

@@ -59,7 +59,8 @@ class Store(Protocol):
 
     Attributes:
         background: The incremental cleanup that a state gets where its configuration names none; None: none.
-        thresholds: From how many rows on an adaptive history is linked nodes, and down to how many it stays so.
+        thresholds: From how many rows on an adaptive history is linked nodes, and down to how many it stays so:
+            where the two cost the same, by measurement (docs/decisions/0009).
     """
 
     background: IncrementalCleanup | None

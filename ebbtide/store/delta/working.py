@@ -110,7 +110,7 @@ class WorkingStore:
     """A step's states, by name."""
 
     background: IncrementalCleanup | None = None
-    thresholds = (50, 40)
+    thresholds = (10, 6)
 
     def __init__(self) -> None:
         self.states: dict[str, WorkingState] = {}

@@ -83,7 +83,7 @@ class RocksDbStore:
     """
 
     background: IncrementalCleanup | None = None
-    thresholds = (50, 40)
+    thresholds = (10, 6)
 
     def __init__(self, path: str | Path) -> None:
         self._db = rocksdict.Rdict(str(path), rocksdict.Options(raw_mode=True))

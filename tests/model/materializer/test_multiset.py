@@ -151,7 +151,7 @@ def form(store):
 
 
 def test_default_thresholds_are_those_of_the_store(tmp_path):
-    for store, high, low in ((HeapStore(), 400, 300), (RocksDbStore(tmp_path), 50, 40)):
+    for store, high, low in ((HeapStore(), 12, 8), (RocksDbStore(tmp_path), 10, 6)):
         multiset = OrderedMultiset(store, Strategy.ADAPTIVE)
         for n in range(high):
             assert form(store) in (None, "list")
@@ -162,7 +162,7 @@ def test_default_thresholds_are_those_of_the_store(tmp_path):
         assert form(store) == "list"
 
 
-@pytest.mark.parametrize("thresholds", [{"high": 30}, {"low": 400}, {"high": 5, "low": 5}, {"high": 5, "low": -1}])
+@pytest.mark.parametrize("thresholds", [{"high": 8}, {"low": 12}, {"high": 5, "low": 5}, {"high": 5, "low": -1}])
 def test_thresholds_that_do_not_fit_are_refused(thresholds):
     with pytest.raises(
         ValueError, match=r"threshold_low must be below threshold_high; got low .*; allowed: 0 <= low < high"
