@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import Window as Per
 from pyspark.sql import functions as F
 
+from ebbtide.model.changelog import TRUNCATE
 from ebbtide.rules.window import Window
 from ebbtide.store.delta.columns import columns
 from ebbtide.streaming.tables import Tables
@@ -25,11 +26,16 @@ def emitted(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
         window: The versions.
 
     Returns:
-        Key columns, `_kind`, `_order`, and whether it is `_new`: of the window.
+        Key columns, `_kind`, `_order`, whether it is `_new`: of the window, and how many TRUNCATEs came before (`_truncates`).
     """
     key = columns(tables.sink.key)
     rows = spark.read.format("delta").load(tables.changelog.path)
-    rows = rows.select(*key, "_kind", "_order", (F.col("_order.step") > window.step_since(tables)).alias("_new"))
+    truncates = rows.where(F.col("_kind") == TRUNCATE).select(F.col("_order").alias("_emptied"))
+    before = F.count_if(F.col("_emptied") < F.col("_order")).alias("_truncates")
+    rows = rows.where(F.col("_kind") != TRUNCATE).select(
+        *key, "_kind", "_order", (F.col("_order.step") > window.step_since(tables)).alias("_new")
+    )
+    rows = rows.join(F.broadcast(truncates), F.lit(True), "left").groupBy(*key, "_kind", "_order", "_new").agg(before)
     return rows.join(rows.where("_new").select(*key).distinct(), [*tables.sink.key], "left_semi")
 
 
@@ -41,7 +47,7 @@ def misplaced(rows: DataFrame, key: Sequence[str], orphans: bool) -> DataFrame: 
         key: Names of the key's columns.
         orphans: The sink keeps rows whose time is over: an insertion may come while one is there.
     """
-    before = F.lag("_kind").over(Per.partitionBy(*columns(key)).orderBy("_order"))
+    before = F.lag("_kind").over(Per.partitionBy(*columns(key), "_truncates").orderBy("_order"))
     inserted_twice = (F.col("_kind") == "+I") & (F.col("_before") != "-D") & F.lit(not orphans)
     not_there = (F.col("_kind") != "+I") & (F.col("_before") == "-D")
     return rows.withColumn("_before", before).where(F.col("_new") & (inserted_twice | not_there))

@@ -2,7 +2,7 @@
 
 | column | meaning |
 |---|---|
-| `_kind` | `+I`, `+U`, `-D` |
+| `_kind` | `+I`, `+U`, `-D`; `T`: the whole table was emptied (TRUNCATE), the row is null |
 | the user's columns | the row |
 | `_order` | struct(step, part, position): the order of the change that caused it; part -1: the row's time was over |
 
@@ -19,8 +19,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 from delta import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
-from ebbtide.model.changelog import ORDER
+from ebbtide.model.changelog import ORDER, TRUNCATE
 from ebbtide.store.delta import log
 from ebbtide.store.delta.columns import columns, spark_schema
 from ebbtide.store.delta.facts import StepFacts
@@ -54,15 +55,24 @@ class ChangelogTable:
         """Return the last step that appended, 0 before the first."""
         return next((int(facts["step"]) for _, facts in log.own_commits(self.path)), 0)
 
-    def take(self, emitted: DataFrame, facts: StepFacts) -> None:
-        """Append what a step emitted: the redo, as often as needed.
+    def take(self, spark: SparkSession, emitted: DataFrame, facts: StepFacts) -> None:
+        """Append what a step emitted, and its TRUNCATE; done already, it does nothing.
 
         Args:
+            spark: The session to write in.
             emitted: Rows of this table.
             facts: The step's.
         """
-        write(emitted.select(*columns(self.schema.names)), self.path, facts, "changelog")
+        if self.last_step() >= facts.step:
+            return
+        rows = emitted.select(*columns(self.schema.names))
+        if facts.floor_raised and facts.floor:
+            order = F.struct(*(F.lit(v).cast("bigint").alias(f.name) for v, f in zip(facts.floor, ORDER, strict=True)))
+            emptied = spark.range(1).select(F.lit(TRUNCATE).alias("_kind"), order.alias("_order"))
+            rows = rows.unionByName(emptied, allowMissingColumns=True)
+        write(rows, self.path, facts, "changelog")
 
     def empty(self, spark: SparkSession, facts: StepFacts) -> None:
-        """Replace the table's rows by none; its history stays."""
-        write(spark.createDataFrame([], spark_schema(self.schema)), self.path, facts, "changelog", "overwrite")
+        """Replace the table's rows by none; its history stays. Done already, it does nothing."""
+        if self.last_step() < facts.step:
+            write(spark.createDataFrame([], spark_schema(self.schema)), self.path, facts, "changelog", "overwrite")

@@ -189,14 +189,14 @@ class Stepper:
                 only_inserts=only_inserts,
                 bounds=bounds if prunes else None,
             )
-        if counts["emitted"] and self.tables.changelog.last_step() < facts.step:
-            self.tables.changelog.take(state.emitted(spark, self.version), facts)
+        if self.spec.emits_every and (counts["emitted"] or facts.floor_raised):
+            self.tables.changelog.take(spark, state.emitted(spark, self.version), facts)
         return dict(counts)
 
     def _finish_reset(self, spark: SparkSession, facts: StepFacts) -> None:
         if self.tables.sink.last_step() < facts.step:
             self.tables.sink.empty(spark, facts)
-        if self.spec.emits_every and self.tables.changelog.last_step() < facts.step:
+        if self.spec.emits_every:
             self.tables.changelog.empty(spark, facts)
         delete(self.tables.at("staged"))
         quarantine = self.tables.at("quarantine")

@@ -7,6 +7,8 @@ from pathlib import Path
 from pyspark.sql import functions as F
 from reference import Histories
 from spark_support import plain_spec, sink, table, write
+from support import envelope, record
+from support import spec as debezium_spec
 
 from ebbtide import StateTtlConfig
 from ebbtide.rules.window import Window
@@ -78,6 +80,22 @@ def test_upsert_key_event_time_and_deletion_on_expiry_equal_the_reference(spark,
     refresh(spark, spec, str(tmp_path))
     again = [(row["_kind"], text(row)) for row in table(spark, tmp_path, spec, "changelog")]
     assert sorted(again) == sorted(emitted), "a refresh starts the changelog over"
+
+
+def test_truncate_stands_in_the_changelog_and_more_may_follow(spark, tmp_path):
+    row = {"id": 1, "v": "a"}
+    events = [envelope("c", 1, after=row), envelope("t", 2), envelope("c", 3, after=row)]
+    write(tmp_path / "in", *([record(event, i)] for i, event in enumerate(events)))
+    source = {"path": str(tmp_path / "in"), "max_files_per_step": 1}
+    spec = debezium_spec("id BIGINT, v STRING", order="arrival", source=source, materializer={"emission": "every"})
+    run(spark, spec, str(tmp_path))
+    changelog = sorted(table(spark, tmp_path, spec, "changelog"), key=lambda row: list(row["_order"].values()))
+    assert [(row["_kind"], row["id"], row["v"]) for row in changelog] == [
+        ("+I", 1, "a"),
+        ("T", None, None),
+        ("+I", 1, "a"),
+    ]
+    assert sum(judged(spark, Tables.under(str(tmp_path), spec)).values()) == 0
 
 
 def judged(spark, tables):

@@ -369,8 +369,8 @@ class _Histories:
 
     def _before_changes(self, n: int) -> pa.Array:
         """Return n times the place in the order that is before all changes of the step."""
-        place = {"step": self.at.number, "part": -1, "position": -1}
-        return pa.array([place] * n, ORDER)
+        place = [np.full(n, value) for value in (self.at.number, -1, -1)]
+        return pa.StructArray.from_arrays(place, fields=list(ORDER))
 
     def _count(self, outcome: NDArray[np.int8]) -> None:
         unmatched = np.flatnonzero(outcome == kernel.UNMATCHED)
