@@ -93,7 +93,7 @@ class LagLead(StatefulFunction):
     """Gives each row the rows before and after it among those of its key; retractions take rows out again.
 
     `output_key` must tell a key's rows apart. Retractions of rows that are not there are counted (`unmatched`). Rows whose time is
-    over stay in the sink, and are neighbours no more.
+    over stay in the sink; a row shows them as neighbours until others come.
 
     Args:
         lag: `lag` is the row so many places before; null if there is none.
@@ -153,7 +153,10 @@ class LagLead(StatefulFunction):
         kept = {identity(row.values()) for row in after.values()}
         gone = [before[number] for number in before.keys() - after.keys()]
         yield from (ctx.delete(row) for row in gone if identity(row.values()) not in kept)
-        yield from (row for number, row in now.items() if was.get(number) != row)
+        deleted = {identity(row[name] for name in ctx.output_key) for row in gone}
+        for number, row in now.items():
+            if was.get(number) != row or identity(row[name] for name in ctx.output_key) in deleted:
+                yield row
 
     def _placed(self, rows: Mapping[int, Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
         ordered = sorted(

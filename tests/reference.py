@@ -182,7 +182,7 @@ class Histories:
             else:
                 rows.append([identity, text, stamp_ms])
                 if not self.first or edge is None:
-                    self._show(at, rows[-1], text, "+U" if edge else "+I")
+                    self._show(at, rows[-1], text, "+U" if edge or at in self.shown_row else "+I")
         elif found is None:
             if self.grace_ms:
                 self.waiting[at].append([identity, now_ms])

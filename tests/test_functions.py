@@ -53,6 +53,16 @@ def test_lag_and_lead_are_those_of_the_live_rows(steps, lag, lead, ordered):
     assert pipeline.metrics["unmatched"] == unmatched
 
 
+def test_row_whose_old_version_goes_later_keeps_its_place_in_the_sink():
+    """The addition of an update before its retraction."""
+    spec = stateful("ebbtide.functions:LagLead", output_key=["id", "v"], options={"order_by": ["seq"]})
+    pipeline = MemoryPipeline(spec)
+    pipeline.step([line(1, v=v, seq=n) for n, v in enumerate("abc")])
+    pipeline.step([line(1, "+U", v="a", seq=9)])
+    pipeline.step([line(1, "-U", v="a", seq=0)])
+    assert [(row["v"], row["seq"]) for row in pipeline.rows()] == [("a", 9), ("b", 1), ("c", 2)]
+
+
 def test_negative_places_are_refused():
     with pytest.raises(ValueError, match="lag and lead count places; got -1, 1; allowed: 0 and more"):
         stateful("ebbtide.functions:LagLead", options={"lag": -1}).operator.function()

@@ -244,7 +244,8 @@ def _migrated(spark: SparkSession, tables: Tables, version: int, last: StepFacts
     for state in after.keys() - before.keys():
         clock = at.clock_ms(tables.spec.operator.ttls[state or None])
         now = at.now_ms if clock == LONG_MIN else clock
-        stamp = F.when(name == state, F.lit(now)).otherwise(stamp)
+        aged = name == state if "_role" not in schema.names else F.col("_role") != "waiting"
+        stamp = F.when(aged, F.lit(now)).otherwise(stamp)
     if named and own is not None:
         gone = name.isin([*(before.keys() - after.keys())])
         stamp, own = F.when(~gone, stamp), F.when(~gone, own)

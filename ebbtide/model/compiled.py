@@ -20,8 +20,11 @@ def worth(rows: int) -> bool:
 
 @cache
 def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function over arrays and numbers as machine code, kept on disk beside its module or in the user's cache."""
+    """Return a function over arrays and numbers as machine code, kept on disk, where it may be, for the next process."""
     import numba
 
-    machine_code: Callable[..., Any] = numba.njit(cache=True)(loop)
+    try:
+        machine_code: Callable[..., Any] = numba.njit(cache=True)(loop)
+    except RuntimeError:  # nowhere to keep it
+        machine_code = numba.njit(loop)
     return machine_code

@@ -40,12 +40,14 @@ class Step:
         now_ms: Processing time, epoch ms.
         watermark_ms: Greatest event time of earlier steps less the allowed delay; None before the first event.
         floor: What a TRUNCATE left dead: (lsn,) in sequence mode, (step, part, position) in arrival mode.
+        orphans: The sink may have rows that the state has forgotten.
     """
 
     number: int
     now_ms: int
     watermark_ms: int | None = None
     floor: tuple[int, ...] | None = None
+    orphans: bool = False
 
     def clock_ms(self, ttl: StateTtlConfig) -> int:
         """The clock that `ttl` ages entries by."""

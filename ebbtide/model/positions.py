@@ -44,6 +44,10 @@ class Positions:
         """Add the origins of changelog rows."""
         return self.with_places(places(changes))
 
+    def knows(self, name: str, position: int) -> bool:
+        """Tell whether a place of `source/partition` was read."""
+        return any(a <= position <= b for a, b in self.read.get(name, []))
+
     def repeats(self, changes: pa.Table) -> NDArray[np.bool_]:
         """Mark the rows of records read before, earlier or in this very table.
 

@@ -26,16 +26,20 @@ def emitted(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
         window: The versions.
 
     Returns:
-        Key columns, `_kind`, `_order`, whether it is `_new`: of the window, and how many TRUNCATEs came before (`_truncates`).
+        Key columns, `_kind`, `_order`, `_number`, whether it is `_new`: of the window, and how many TRUNCATEs came before (`_truncates`).
     """
     key = columns(tables.sink.key)
     rows = spark.read.format("delta").load(tables.changelog.path)
     truncates = rows.where(F.col("_kind") == TRUNCATE).select(F.col("_order").alias("_emptied"))
     before = F.count_if(F.col("_emptied") < F.col("_order")).alias("_truncates")
     rows = rows.where(F.col("_kind") != TRUNCATE).select(
-        *key, "_kind", "_order", (F.col("_order.step") > window.step_since(tables)).alias("_new")
+        *key, "_kind", "_order", "_number", (F.col("_order.step") > window.step_since(tables)).alias("_new")
     )
-    rows = rows.join(F.broadcast(truncates), F.lit(True), "left").groupBy(*key, "_kind", "_order", "_new").agg(before)
+    rows = (
+        rows.join(F.broadcast(truncates), F.lit(True), "left")
+        .groupBy(*key, "_kind", "_order", "_number", "_new")
+        .agg(before)
+    )
     return rows.join(rows.where("_new").select(*key).distinct(), [*tables.sink.key], "left_semi")
 
 
@@ -47,7 +51,7 @@ def misplaced(rows: DataFrame, key: Sequence[str], orphans: bool) -> DataFrame: 
         key: Names of the key's columns.
         orphans: The sink keeps rows whose time is over: an insertion may come while one is there.
     """
-    before = F.lag("_kind").over(Per.partitionBy(*columns(key), "_truncates").orderBy("_order"))
+    before = F.lag("_kind").over(Per.partitionBy(*columns(key), "_truncates").orderBy("_order", "_number"))
     inserted_twice = (F.col("_kind") == "+I") & (F.col("_before") != "-D") & F.lit(not orphans)
     not_there = (F.col("_kind") != "+I") & (F.col("_before") == "-D")
     return rows.withColumn("_before", before).where(F.col("_new") & (inserted_twice | not_there))

@@ -5,8 +5,9 @@
 | `_kind` | `+I`, `+U`, `-D`; `T`: the whole table was emptied (TRUNCATE), the row is null |
 | the user's columns | the row |
 | `_order` | struct(step, part, position): the order of the change that caused it; part -1: the row's time was over |
+| `_number` | tells emissions of one `_order` apart: an update may be one record with two changes |
 
-Per key, in the order of `_order`, +I comes only where the key is absent, +U and -D only where it is present, unless expired rows stay
+Per key, in the order of (`_order`, `_number`), +I comes only where the key is absent, +U and -D only where it is present, unless expired rows stay
 in the sink (`on_expire: keep`). Every commit carries the step's identity, so that a replay is skipped.
 
 Source: FLIP-544; Flink's `SinkUpsertMaterializer` emits so.
@@ -44,7 +45,9 @@ class ChangelogTable:
     def schema(self) -> pa.Schema:
         """All columns."""
         own = [f.with_nullable(True) for f in self.columns]
-        return pa.schema([pa.field("_kind", pa.string()), *own, pa.field("_order", ORDER)])
+        return pa.schema(
+            [pa.field("_kind", pa.string()), *own, pa.field("_order", ORDER), pa.field("_number", pa.int64())]
+        )
 
     def create(self, spark: SparkSession) -> None:
         """Create the table if it is not there."""

@@ -86,7 +86,7 @@ class SinkTable:
         facts: StepFacts,
         *,
         only_inserts: bool,
-        bounds: tuple[object, object] | None,
+        bounds: tuple[str, object, object] | None,
     ) -> None:
         """Apply a step's change set: the redo, as often as needed.
 
@@ -95,7 +95,7 @@ class SinkTable:
             changes: Entries with a `_change`, one per key.
             facts: The step's.
             only_inserts: No key is in the sink yet: append instead of merge.
-            bounds: Least and greatest value of the first key column among the changes, to prune the target by; None: do not.
+            bounds: A column of the key, its least and its greatest value among the changes, to prune the target by; None: do not.
         """
         names = self.schema.names
         if only_inserts:
@@ -103,8 +103,8 @@ class SinkTable:
             return
         same_key = [column(k, "t") == column(k, "s") for k in self.key]
         if bounds is not None and not facts.floor_raised:
-            first = column(self.key[0], "t")
-            same_key += [first >= F.lit(bounds[0]), first <= F.lit(bounds[1])]
+            first = column(bounds[0], "t")
+            same_key += [first >= F.lit(bounds[1]), first <= F.lit(bounds[2])]
         condition = same_key[0]
         for part in same_key[1:]:
             condition &= part

@@ -5,7 +5,7 @@
 | the key's columns | |
 | `state` | name of the state; not in upsert pipelines, which have one |
 | `map_key`, `position` | a map's key as text, a list's position |
-| the value's | of a stateful pipeline `value` (of one state typed, of several JSON); of an upsert pipeline the entry's columns, in sequence mode `tombstone`: it is deleted; in arrival mode `role` and `shown`, see `ebbtide.model.operators.arrival` |
+| the value's | of a stateful pipeline `value` (of one state typed, of several JSON); of an upsert pipeline the entry's columns, in sequence mode `tombstone`: it is deleted; in arrival mode `_role` and `_shown`, see `ebbtide.model.operators.arrival` |
 | `accessed` | its last access |
 | `expires` | when its time is over; null: never, or not in the next 200 years |
 | `live` | whether its time is not over yet |
@@ -77,7 +77,7 @@ def state_of(
     if not names:
         values = [column(name) for name in spec.operator.columns.names if name not in spec.key]
         own = [name for name in ("_tombstone", "_role", "_shown") if name in entries.columns]
-        values += [F.col(name).alias(name.removeprefix("_")) for name in own]
+        values += [F.col(n).alias("tombstone" if n == "_tombstone" else n) for n in own]
         return entries.select(*keys, *values, *rest)
     wanted = [state] if state is not None else names
     entries = entries.where(F.col("_state").isin(wanted))

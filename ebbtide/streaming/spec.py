@@ -213,6 +213,11 @@ class Pipeline(SpecPart):
         return False
 
     @property
+    def leaves_orphans(self) -> bool:
+        """Whether rows may stay in the sink that the state forgets."""
+        return False
+
+    @property
     def deletes_expired(self) -> bool:
         """Whether the sink's row goes when its time is over."""
         return False

@@ -40,7 +40,8 @@ class Staged:
         bounds: Least and greatest value of the first key column, where it is an integer or a string.
         moves: Changes whose values must be looked for under another key.
         ignored: Columns of the records that the schema has not.
-        places: Where the changes stand in their sources, if asked for.
+        places: Where changes and TRUNCATEs stand in their sources, if asked for.
+        truncates: The TRUNCATEs' orders by place, (name, position), if asked for; of one delivered twice the first.
     """
 
     files: list[str] = field(default_factory=list)
@@ -53,6 +54,7 @@ class Staged:
     moves: int = 0
     ignored: set[str] = field(default_factory=set)
     places: dict[str, Intervals] = field(default_factory=dict)
+    truncates: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
 
     def add(self, part: dict[str, Any]) -> None:
         """Add the sum of one decoded batch."""
@@ -68,6 +70,9 @@ class Staged:
         self.ignored |= set(part["ignored"])
         for name, intervals in part["places"].items():
             self.places.setdefault(name, []).extend((a, b) for a, b in intervals)
+        for name, position, order in part["truncates"]:
+            known = self.truncates.get((name, position), tuple(order))
+            self.truncates[name, position] = min(known, tuple(order))
 
 
 def stage(
@@ -123,7 +128,12 @@ def _sum(rows: pa.Table, decoding: Decoding, *, with_places: bool) -> dict[str, 
         "max_event_ms": pc.max(good["_event_ms"]).as_py(),
         "bounds": (ends["min"], ends["max"]) if ends else None,
         "moves": len(good) - good["_moved_from"].null_count,
-        "places": places(good) if with_places else {},
+        "places": places(pa.concat_tables([good, truncates])) if with_places else {},
+        "truncates": [
+            (name, a, order)
+            for i, order in enumerate(truncated if with_places else [])
+            for name, [(a, _)] in places(truncates[i : i + 1]).items()
+        ],
         "ignored": sorted(
             {name for names in rows["_ignored"].unique().to_pylist() if names for name in names.split(",")}
         ),

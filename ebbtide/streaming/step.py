@@ -125,6 +125,7 @@ class Stepper:
                 "incarnation": incarnation,
                 "floor": None,
                 "positions": {},
+                "orphans": False,
                 "max_event_ms": None,
                 "watermark_ms": None,
                 "query_id": self.tables.checkpoint.query_id,
@@ -150,7 +151,9 @@ class Stepper:
 
     def at(self, facts: StepFacts) -> Step:
         """Return what an operator may know of a step."""
-        return Step(facts.step, facts.now_ms, facts.watermark_ms, tuple(facts.floor) if facts.floor else None)
+        return Step(
+            facts.step, facts.now_ms, facts.watermark_ms, tuple(facts.floor) if facts.floor else None, facts.orphans
+        )
 
     def take(self, facts: StepFacts, version: int) -> None:
         """Go on from a step that was committed as `version` of the state."""
@@ -187,16 +190,16 @@ class Stepper:
                 state.change_set(spark, self.version),
                 facts,
                 only_inserts=only_inserts,
-                bounds=bounds if prunes else None,
+                bounds=(self.spec.key[0], *bounds) if prunes and bounds else None,
             )
-        if self.spec.emits_every and (counts["emitted"] or facts.floor_raised):
+        if counts["emitted"] or (self.spec.emits_every and facts.floor_raised):
             self.tables.changelog.take(spark, state.emitted(spark, self.version), facts)
         return dict(counts)
 
     def _finish_reset(self, spark: SparkSession, facts: StepFacts) -> None:
         if self.tables.sink.last_step() < facts.step:
             self.tables.sink.empty(spark, facts)
-        if self.spec.emits_every:
+        if log.versions(self.tables.changelog.path):
             self.tables.changelog.empty(spark, facts)
         delete(self.tables.at("staged"))
         quarantine = self.tables.at("quarantine")
@@ -263,6 +266,7 @@ class Stepper:
             floor=list(summary.truncate) if raised and summary and summary.truncate else list(floor) if floor else None,
             floor_raised=raised,
             positions=last.positions if last else {},
+            orphans=self.spec.leaves_orphans or (last is not None and last.orphans),
             records=summary.records if summary else 0,
             quarantined=summary.bad if summary else 0,
             ignored_columns=sorted(summary.ignored) if summary else [],
@@ -283,6 +287,9 @@ class Stepper:
             now_ms=now_ms,
             with_places=self._knows_places,
         )
+        if self._knows_places and self.last:
+            read = Positions(self.last.positions)
+            staged.truncate = max((o for place, o in staged.truncates.items() if not read.knows(*place)), default=None)
         spark, schema = frame.sparkSession, spark_schema(decoding.schema, nullable=True)
         return staged, spark.read.schema(schema).parquet(*staged.files) if staged.files else spark.createDataFrame(
             [], schema

@@ -148,6 +148,11 @@ class UpsertPipeline(Pipeline):
         return self.materializer.emission is Emission.EVERY
 
     @property
+    def leaves_orphans(self) -> bool:
+        """Whether rows may stay in the sink that the state forgets."""
+        return isinstance(self.operator, ArrivalOperator) and self.operator.leaves_orphans
+
+    @property
     def deletes_expired(self) -> bool:
         """Whether the sink's row goes when its time is over."""
         return self.materializer.on_expire is OnExpire.DELETE
@@ -173,6 +178,7 @@ class UpsertPipeline(Pipeline):
         """What stored state depends on; a change of it needs a refresh, of `ttl` a migration."""
         columns = [f"{f.name} {f.type}" for f in self.table.columns]
         histories = {"upsert_key": self.materializer.upsert_key, "keep": str(self.materializer.keep)}
+        histories["emission"] = str(self.materializer.emission)
         return {
             "key": self.key,
             "order": {"arrival": histories} if self.sequence is None else [self.sequence],

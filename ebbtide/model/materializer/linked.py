@@ -7,7 +7,8 @@
 | `nodes` | `(chain number, place)`, a node's number | the node `(row, stamp_ms, number of the one before, of the one after)` |
 
 The equal rows of a chain leave oldest first, so that the places in it have no holes and need no links of their own; with the newest
-node in the head, an operation reads at most 5 times and writes at most 3 times (FLIP-544: 7 and 3), removals not counted; a
+node in the head, an operation reads at most 5 times and writes at most 3 times (FLIP-544: 7 and 3), removals not counted; with a time
+to live it reads once more, besides what it finds expired; a
 history whose length is counted, as ADAPTIVE needs, writes its head besides.
 
 An expired row is dropped when an operation meets it: as the newest, or as the oldest of its chain.
@@ -25,6 +26,7 @@ from ebbtide.model.materializer.listed import Identify
 from ebbtide.model.state.raw import Entry, Store
 
 Number = tuple[int, int]
+Chain = tuple[int, int, int]
 
 
 class Node(NamedTuple):
@@ -93,7 +95,7 @@ class LinkedForm:
         if head is not None and chain is not None:
             number = (chain[0], chain[1])
             was_last = number == head.number
-            head = self._without_expired_newest(key, self._unlinked(key, head, number), now_ms)
+            head = self._without_expired_newest(key, self._unlinked(key, head, number, chain), now_ms)
             removed = Removed(was_last, head.newest.row if head else None)
         return removed, self._store(key, head, _head(found))
 
@@ -111,7 +113,7 @@ class LinkedForm:
             raw.clear(key)
 
     def _appended(
-        self, key: Hashable, head: Head | None, like: Hashable, chain: tuple[int, int, int] | None, element: Element
+        self, key: Hashable, head: Head | None, like: Hashable, chain: Chain | None, element: Element
     ) -> Head:
         next_chain = head.next_chain if head else 0
         number, first = (next_chain, 0), 0
@@ -132,10 +134,11 @@ class LinkedForm:
         self._nodes.put(key, number, Entry(Node(*element, *self._node(key, number)[2:])))
         return head
 
-    def _unlinked(self, key: Hashable, head: Head, number: Number) -> Head | None:
+    def _unlinked(self, key: Hashable, head: Head, number: Number, chain: Chain | None = None) -> Head | None:
         """Remove the newest node, or the oldest of its chain; tie its neighbours to each other."""
         node = head.newest if number == head.number else self._node(key, number)
-        self._shorten(key, self._identify(node.row), number)
+        like = self._identify(node.row)
+        self._shorten(key, like, number, chain or self._rows.get(key, like).value)  # type: ignore[union-attr] # a node has a chain
         length = None if head.length is None else head.length - 1
         if node.after is None:
             if node.before is None:
@@ -151,9 +154,9 @@ class LinkedForm:
         self._nodes.put(key, node.after, Entry(self._node(key, node.after)._replace(before=node.before)))
         return head._replace(length=length)
 
-    def _shorten(self, key: Hashable, like: Hashable, number: Number) -> None:
+    def _shorten(self, key: Hashable, like: Hashable, number: Number, chain: Chain) -> None:
         """Take a node's place out of its chain."""
-        name, first, last = self._rows.get(key, like).value  # type: ignore[union-attr] # a node has a chain
+        name, first, last = chain
         if first == last:
             self._rows.remove(key, like)
         else:
@@ -167,7 +170,7 @@ class LinkedForm:
 
     def _without_expired_oldest(
         self, key: Hashable, head: Head, like: Hashable, now_ms: int
-    ) -> tuple[Head, tuple[int, int, int] | None]:
+    ) -> tuple[Head, Chain | None]:
         """Drop the expired front of a chain; the newest node is alive, so one stays."""
         chain = self._chain(key, like)
         while chain is not None and self._ttl_ms is not None:
@@ -175,7 +178,7 @@ class LinkedForm:
             node = head.newest if number == head.number else self._node(key, number)
             if lives(node.stamp_ms, self._ttl_ms, now_ms):
                 break
-            head = self._unlinked(key, head, number) or head
+            head = self._unlinked(key, head, number, chain) or head
             chain = self._chain(key, like)
         return head, chain
 
@@ -194,7 +197,7 @@ class LinkedForm:
             self._heads.put(key, None, Entry(head))
         return head.length or 0
 
-    def _chain(self, key: Hashable, like: Hashable) -> tuple[int, int, int] | None:
+    def _chain(self, key: Hashable, like: Hashable) -> Chain | None:
         found = self._rows.get(key, like)
         return None if found is None else found.value
 

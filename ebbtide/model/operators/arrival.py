@@ -51,7 +51,7 @@ from ebbtide.model.ttl import StateTtlConfig, TimeCharacteristic, UpdateType
 Mask = NDArray[np.bool_]
 LIVE, WAITING, GONE = "live", "waiting", "gone"
 ARRIVAL_COLUMNS: dict[str, pa.DataType] = {"_position": pa.int64(), "_role": pa.string(), "_shown": pa.bool_()}
-EMITTED_COLUMNS: dict[str, pa.DataType] = {"_kind": pa.string(), "_order": ORDER}
+EMITTED_COLUMNS: dict[str, pa.DataType] = {"_kind": pa.string(), "_order": ORDER, "_number": pa.int64()}
 NONE = kernel.NONE
 
 
@@ -144,6 +144,11 @@ class ArrivalOperator:
         return found
 
     @property
+    def leaves_orphans(self) -> bool:
+        """Whether rows may stay in the sink that the state forgets."""
+        return self.ttl is not None and self.how.on_expire is OnExpire.KEEP
+
+    @property
     def unsettled(self) -> str:
         """SQL condition of the entries whose expiry a tick has to act on: it counts retractions, and may delete the sink's rows."""
         return f"_role = '{WAITING}'" + (" OR _shown" if self.how.on_expire is OnExpire.DELETE else "")
@@ -228,9 +233,9 @@ class _Histories:
         """Go through the changes, or through the keys that expire, see what each key shows, write what differs."""
         touched = np.zeros(self.keys, bool)
         touched[self.key[self.n :]] = True
-        touched[self.key[: self.n][self.expired & ~self.dead]] |= tick
+        touched[self.key[: self.n][self.expired]] |= tick
         self.metrics["expired"] += int((self.expired & ~self.dead & ~self.waiting & touched[self.key[: self.n]]).sum())
-        self.metrics["unmatched"] += int((self.expired & self.waiting & touched[self.key[: self.n]]).sum())
+        self.metrics["unmatched"] += int((self.expired & ~self.dead & self.waiting & touched[self.key[: self.n]]).sum())
         usable = ~(self.expired | self.dead | self.gone) & touched[self.key[: self.n]]
         places = np.concatenate([np.flatnonzero(usable), np.arange(len(self.changes)) + self.n])
         adds = np.concatenate([~self.waiting, _adds(self.changes)])
@@ -249,13 +254,16 @@ class _Histories:
         alive[places] = found.alive
         elements = found.content >= 0
         content[places[elements]] = places[found.content[elements]]
+        late = self._late(content, adds)
+        self.metrics["late"] += int((late & alive).sum())
+        alive &= ~late
         alive &= ~self._above_max_history(alive & adds)
-        keys = self._keys(found, places, touched, content, alive)
-        entries = self._entries(keys, touched, content, alive, adds)
+        keys = self._keys(found, places, touched, content)
+        entries = self._entries(keys, content, alive, adds, late)
         emitted = self._emitted(found, places, silent, keys, content) if self.how.emission is Emission.EVERY else None
         return Reconciled(entries, self.metrics, emitted)
 
-    def _keys(self, found: kernel.Result, places: Codes, touched: Mask, content: Codes, alive: Mask) -> _Keys:
+    def _keys(self, found: kernel.Result, places: Codes, touched: Mask, content: Codes) -> _Keys:
         before, after, edge, ends = (np.full(self.keys, NONE) for _ in range(4))
         speaks = np.zeros(self.keys, bool)
         shown = np.flatnonzero(self.was_shown & ~self.dead)
@@ -277,7 +285,7 @@ class _Histories:
         after[quiet] = before[quiet]
         change = np.full(self.keys, "", dtype="U1")
         has, had = after >= 0, before >= 0
-        maybe = self.op.ttl is not None and self.how.on_expire is OnExpire.KEEP  # an orphan may be in the sink
+        maybe = self.at.orphans or self.op.leaves_orphans
         change[speaks & has] = UPDATE
         change[speaks & has & ~had] = UPDATE if maybe else INSERT
         change[speaks & ~has & (had | maybe)] = DELETE
@@ -294,16 +302,12 @@ class _Histories:
         codes = row_codes(both, both.column_names) if len(both) else np.empty(0, np.int64)
         return np.asarray(codes[: len(left)] == codes[len(left) :])
 
-    def _entries(self, keys: _Keys, touched: Mask, content: Codes, alive: Mask, adds: Mask) -> pa.Table:
+    def _entries(self, keys: _Keys, content: Codes, alive: Mask, adds: Mask, late: Mask) -> pa.Table:
         n, all_ = self.n, len(self.rows)
-        of_touched = touched[self.key]
+        of_touched = keys.touched[self.key]
         is_shown = np.zeros(all_, bool)
         is_shown[keys.after[keys.after >= 0]] = True
         over = np.concatenate([self.expired | self.dead, np.zeros(all_ - n, bool)])
-        stamp = self.stamp if self._keeps_stamp else self.stamp[content]
-        late = adds & (content >= n) & has_expired(stamp, self.op.ttl, self.at)
-        late &= self.how.on_expire is OnExpire.KEEP  # else the next tick deletes it, from the sink too
-        self.metrics["late"] += int((late & alive).sum())
         kept = (alive | is_shown) & ~over & ~late
         kept[:n] |= ~of_touched[:n]
         role = np.where(alive, np.where(adds, LIVE, WAITING), GONE)
@@ -332,7 +336,7 @@ class _Histories:
             "_step": np.full(len(out), self.at.number),
             "_change": pa.array([each or None for each in change[out].tolist()], pa.string()),
             "_removed": ~kept[out],
-            "_stamp_ms": stamp[out],
+            "_stamp_ms": self._stamp(content)[out],
             "_changed_by": changed_by,
             "_position": self._positions()[out],
             "_role": role[out],
@@ -348,12 +352,23 @@ class _Histories:
         over, start = self._expiries(keys)
         rows = np.concatenate([np.where(start >= 0, start, keys.before[over]), places[found.source[events]]])
         kinds = ["+U" if each >= 0 else "-D" for each in start.tolist()]
-        kinds += [codes[each] for each in found.outcome[events].tolist()]
+        kinds += [codes[each] for each in self._first_kinds(found.outcome[events], places[events], keys).tolist()]
         orders = self.changes["_order"].take(pa.array(places[events] - self.n)).combine_chunks()
         columns = {name: self.rows[name].take(pa.array(rows)) for name in self.op.columns.names}
         columns |= {"_kind": pa.array(kinds, pa.string())}
         columns |= {"_order": pa.concat_arrays([self._before_changes(len(over)), orders])}
+        columns |= {"_number": pa.array(np.arange(len(rows)))}
         return pa.table(columns).cast(self.op.emitted_schema)
+
+    def _first_kinds(self, outcome: NDArray[np.int8], places: Codes, keys: _Keys) -> NDArray[np.int8]:
+        """Make an insertion an update where the sink still shows a row that has left a history, which is empty since."""
+        key = self.key[places]
+        before = keys.before[key]
+        first = np.zeros(len(key), bool)
+        first[np.unique(key, return_index=True)[1]] = True
+        there = first & (before >= 0)
+        there[there] = ~self.expired[before[there]]
+        return np.where(there & (outcome == kernel.INSERT), kernel.UPDATE, outcome)
 
     def _expiries(self, keys: _Keys) -> tuple[Codes, Codes]:
         """Return the keys whose shown row was to be deleted since its time is over, and what each shows instead; -1: nothing."""
@@ -401,7 +416,7 @@ class _Histories:
     def _expired(self) -> Mask:
         stamps = ints(self.state, "_stamp_ms")
         lives, waits = (has_expired(stamps, self.op.ttls.get(role), self.at) for role in (None, WAITING))
-        return np.where(self.waiting, waits, lives)
+        return np.where(self.waiting, waits | (self.how.retraction_grace_ms == 0), lives)
 
     def _stamps(self) -> Codes:
         fresh = np.full(len(self.changes), self.at.now_ms)
@@ -410,10 +425,16 @@ class _Histories:
             fresh = np.where(adds, ints(self.changes, "_event_ms"), fresh)
         return np.concatenate([ints(self.state, "_stamp_ms"), fresh])
 
-    @property
-    def _keeps_stamp(self) -> bool:
-        """Whether a row that replaces another keeps its time."""
-        return self.op.ttl is not None and self.op.ttl.update_type is UpdateType.ON_CREATE
+    def _stamp(self, content: Codes) -> Codes:
+        """Return from when each element lives: a row that replaces another may keep its time."""
+        keeps = self.op.ttl is not None and self.op.ttl.update_type is UpdateType.ON_CREATE
+        return self.stamp if keeps else self.stamp[content]
+
+    def _late(self, content: Codes, adds: Mask) -> Mask:
+        """Mark the elements written now whose time is over already: they reach the sink and are not stored."""
+        if self.how.on_expire is OnExpire.DELETE:
+            return np.zeros(len(content), bool)  # the next tick deletes them, from the sink too
+        return adds & (content >= self.n) & has_expired(self._stamp(content), self.op.ttl, self.at)
 
 
 def _rank(codes: Codes) -> Codes:

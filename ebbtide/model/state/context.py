@@ -18,6 +18,7 @@ class StateContext:
         now_ms: Processing time, epoch ms.
         watermark_ms: Epoch ms; the least long before the first event.
         event_ms: Event time of the record being processed, epoch ms; None if it has none.
+        output_key: Columns of the sink's key; empty where there is no sink.
         counts: What states met: `late` (not stored, since expired already), `expired` (removed).
     """
 
@@ -25,4 +26,5 @@ class StateContext:
     now_ms: int = 0
     watermark_ms: int = LONG_MIN
     event_ms: int | None = None
+    output_key: tuple[str, ...] = ()
     counts: Counter[str] = field(default_factory=Counter)

@@ -196,6 +196,11 @@ class FunctionContext:
         """Event time of the row taken last, epoch ms."""
         return self.state.event_ms
 
+    @property
+    def output_key(self) -> tuple[str, ...]:
+        """Columns of the sink's key; empty where there is no sink."""
+        return self.state.output_key
+
     def count(self, name: str, n: int = 1) -> None:
         """Add to one of the step's counts, which are reported with it."""
         self.state.counts[name] += n

@@ -44,6 +44,9 @@ class StepFacts(BaseModel):
         default=None, description="What TRUNCATE left dead: [lsn], or [step, part, position]."
     )
     floor_raised: bool = Field(default=False, description="This step met the TRUNCATE.")
+    orphans: bool = Field(
+        default=False, description="Arrival mode: the sink may have rows that the state has forgotten."
+    )
     positions: dict[str, list[tuple[int, int]]] = Field(
         default_factory=dict, description="Arrival mode: places read, as intervals per source/partition."
     )

@@ -2,9 +2,9 @@
 
 | column | meaning |
 |---|---|
-| `_entry` | `row`: an entry of the operator; `metrics`: counts of a step, as JSON in `_note`; `file`: a source file read, its name in `_note`; `emitted`: a record emitted, its kind in `_note`, the order of its cause in `_changed_by` |
+| `_entry` | `row`: an entry of the operator; `metrics`: counts of a step, as JSON in `_note`; `file`: a source file read, its name in `_note`; `emitted`: a record emitted, its kind in `_note`, its place in `_changed_by` and `_position` |
 | `_note` | see `_entry` |
-| the operator's columns | see `ebbtide.model.operators.sequence`, `.arrival` and `ebbtide.store.delta.working`; null but in `row` |
+| the operator's columns | see `ebbtide.model.operators.sequence`, `.arrival` and `ebbtide.store.delta.working`; null but in `row`, and the user's in `emitted` |
 
 Appended to once a step, in one commit with the step's facts in its metadata; the rows of that commit with a `_change`
 are the step's change set. Of the versions of an entry the one with the greatest `_step` counts.
@@ -209,12 +209,11 @@ class StateTable:
         return self._for_sink(spark.read.schema(spark_schema(self.schema)).parquet(*log.added(self.path, version)))
 
     def emitted(self, spark: SparkSession, version: int) -> DataFrame:
-        """Return what the step committed as `version` emitted record by record: `_kind`, the user's columns, `_order`."""
+        """Return what the step committed as `version` emitted record by record: `_kind`, the user's columns, `_order`, `_number`."""
         rows = spark.read.schema(spark_schema(self.schema)).parquet(*log.added(self.path, version))
         own = columns(self.operator.columns.names)
-        return rows.where(F.col("_entry") == EMITTED).select(
-            F.col("_note").alias("_kind"), *own, F.col("_changed_by").alias("_order")
-        )
+        place = [F.col("_changed_by").alias("_order"), F.col("_position").alias("_number")]
+        return rows.where(F.col("_entry") == EMITTED).select(F.col("_note").alias("_kind"), *own, *place)
 
     def decided(self, spark: SparkSession, version: int) -> DataFrame:
         """Read all that the sink was ever wanted to take, with its `_step`, as far as a version still holds it."""
@@ -343,6 +342,7 @@ def _rows(schema: pa.Schema, result: Reconciled, at: Step) -> Iterator[pa.Record
     if emitted is not None:
         given: dict[str, object] = {name: emitted[name] for name in emitted.column_names}
         given |= {"_entry": [EMITTED] * len(emitted), "_note": given.pop("_kind"), "_changed_by": given.pop("_order")}
+        given["_position"] = given.pop("_number")
         given |= {"_step": [at.number] * len(emitted)}
         yield from entry_table(schema, given, len(emitted)).to_batches()
     counts = dict(result.metrics) | ({"emitted": len(emitted)} if emitted is not None else {})

@@ -149,7 +149,7 @@ class _Call:
         function = self.op.function()
         self.running = FunctionRun(function, self.store, {name: spec.ttl for name, spec in self.op.states.items()})
         context = self.running.context
-        context.now_ms = self.at.now_ms
+        context.now_ms, context.output_key = self.at.now_ms, self.op.sink_key
         context.watermark_ms = LONG_MIN if self.at.watermark_ms is None else self.at.watermark_ms
         if self.changes is None:
             self._tick()

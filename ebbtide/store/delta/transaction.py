@@ -24,7 +24,7 @@ def write(frame: DataFrame, path: str, facts: StepFacts, stage: str, mode: str =
         frame: The rows, evaluated once, here.
         path: The table.
         facts: The step's.
-        stage: `state`, `sink` or `quarantine`.
+        stage: `state`, `sink`, `changelog` or `quarantine`.
         mode: `append`, or `overwrite`, which replaces the columns too.
     """
     writer = frame.write.format("delta").mode(mode).option("userMetadata", facts.to_json())
