@@ -67,6 +67,7 @@ def test_stateful_run_counts_with_all_checks_passed(dagster_dev, last_seen_run, 
     assert {"step": 1, "records": FIRST, "updated": len(changes())}.items() <= numbers.items()
 
 
+@pytest.mark.grid
 def test_edited_ttl_is_refused_until_its_migration_is_applied(
     dagster_dev, home, last_seen_run, changes, stamps, records
 ):

@@ -39,7 +39,7 @@ def changes(rng, steps, each):
 
 
 def test_upsert_key_event_time_and_deletion_on_expiry_equal_the_reference(spark, tmp_path):
-    steps = changes(random.Random(5), 4, 60)
+    steps = changes(random.Random(5), 3, 80)
     spec = plain_spec(
         write(tmp_path / "in", *(lines for lines, _ in steps)),
         schema="id BIGINT, v STRING, at TIMESTAMP",
@@ -77,10 +77,6 @@ def test_upsert_key_event_time_and_deletion_on_expiry_equal_the_reference(spark,
     ).write.format("delta").mode("append").save(tables.changelog.path)
     assert judged(spark, tables)["expect_emitted_to_follow"] > 0, "a second deletion cannot follow the first"
 
-    refresh(spark, spec, str(tmp_path))
-    again = [(row["_kind"], text(row)) for row in table(spark, tmp_path, spec, "changelog")]
-    assert sorted(again) == sorted(emitted), "a refresh starts the changelog over"
-
 
 def test_truncate_stands_in_the_changelog_and_more_may_follow(spark, tmp_path):
     row = {"id": 1, "v": "a"}
@@ -99,6 +95,9 @@ def test_truncate_stands_in_the_changelog_and_more_may_follow(spark, tmp_path):
         ("+I", 1, "a"),
     ]
     assert sum(judged(spark, Tables.under(str(tmp_path), spec)).values()) == 0
+    refresh(spark, spec, str(tmp_path))
+    kinds = [row["_kind"] for row in table(spark, tmp_path, spec, "changelog")]
+    assert sorted(kinds) == ["+I", "+I", "T"], "a refresh starts the changelog over"
 
 
 def judged(spark, tables):

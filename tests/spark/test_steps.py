@@ -67,7 +67,7 @@ def test_idle_run_ends_and_still_expires(spark, tmp_path):
     later = run(spark, spec, str(tmp_path), clock=lambda: system_clock() + 29 * DAY_MS)
     assert later.steps == []
     much_later = run(spark, spec, str(tmp_path), clock=lambda: system_clock() + 31 * DAY_MS)
-    assert [(step.kind, step.metrics) for step in much_later.steps] == [("tick", {"expired": 1})]
+    assert [(step.kind, step.metrics) for step in much_later.steps] == [("tick", {"expired": 1, "orphaned": 1})]
     assert values(spark, tmp_path, spec) == {1: "a"}, "on expiry the sink keeps the row"
     write(tmp_path / "in", [change("-D", 1, "a", 1).replace('"n": 1', '"n": 2')], first=1)
     after = run(spark, spec, str(tmp_path))
@@ -119,7 +119,7 @@ def test_event_time_ttl_goes_by_the_watermark_of_earlier_steps(spark, tmp_path):
     steps = run(spark, spec, str(tmp_path)).steps
     assert [step.kind for step in steps] == ["batch", "batch", "tick"]
     assert steps[1].watermark_ms == int(dt.datetime.fromisoformat(noon + "+00:00").timestamp() * 1000)
-    assert steps[2].metrics == {"expired": 1}
+    assert steps[2].metrics == {"expired": 1, "orphaned": 1}
 
 
 def test_recreated_checkpoint_over_old_state_is_refused_and_refresh_rebuilds(spark, tmp_path):
