@@ -230,7 +230,7 @@ def page(cells: list[Cell]) -> Iterator[str]:
 
 
 def plot(cells: list[Cell]) -> None:
-    """Draw the groups of the most records."""
+    """Draw the groups of the most records that have several delays."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -239,7 +239,12 @@ def plot(cells: list[Cell]) -> None:
 
     most = max(cell["records"] for cell in cells)
     found = {group: members for group, members in groups(cells).items() if group[0] == most}
-    figure, axes = plt.subplots(-(-len(found) // 2), 2, figsize=(12, 4.5 * -(-len(found) // 2)), squeeze=False)
+    found = {group: members for group, members in found.items() if len({cell["delay"] for cell in members}) > 1}
+    if not found:
+        return
+    figure, axes = plt.subplots(
+        -(-len(found) // 2), 2, figsize=(12, 4.5 * -(-len(found) // 2) + 1), squeeze=False, layout="constrained"
+    )
     for axis, (group, members) in zip(axes.flat, found.items(), strict=False):
         for side in dict.fromkeys((cell["engine"], cell["strategy"]) for cell in members):
             points = [(c["delay"], c["rate"]) for c in members if (c["engine"], c["strategy"]) == side and c["rate"]]
@@ -248,8 +253,8 @@ def plot(cells: list[Cell]) -> None:
         axis.set(xscale="log", yscale="log", xlabel="retracted after records", ylabel="records per CPU second")
         axis.set_title(title(*group), fontsize=9)
         axis.grid(alpha=0.3)
-    axes.flat[0].legend(fontsize=6)
-    figure.tight_layout()
+    handles, labels = axes.flat[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=7, fontsize=7, handlelength=4)
     figure.savefig(DOCS / "flip544.svg", metadata={"Date": None})
 
 
