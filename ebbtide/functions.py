@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ebbtide.model.changelog import RowKind
+from ebbtide.model.changelog import ADDS
 from ebbtide.model.identity import identity
 from ebbtide.model.materializer.element import Row
 from ebbtide.model.materializer.multiset import OrderedMultiset, Strategy
@@ -20,8 +20,6 @@ from ebbtide.model.state.function import (
 )
 from ebbtide.model.ttl import StateTtlConfig, TimeCharacteristic, UpdateType
 from ebbtide.store.heap import HeapStore
-
-ADDS = (RowKind.INSERT, RowKind.UPDATE_AFTER)
 
 
 class LastSeen(StatefulFunction):
@@ -150,9 +148,8 @@ class LagLead(StatefulFunction):
         for number in after.keys() - before.keys():
             self.rows.put(number, after[number])
         was, now = self._placed(before), self._placed(after)
-        kept = {identity(row.values()) for row in after.values()}
         gone = [before[number] for number in before.keys() - after.keys()]
-        yield from (ctx.delete(row) for row in gone if identity(row.values()) not in kept)
+        yield from map(ctx.delete, gone)
         deleted = {identity(row[name] for name in ctx.output_key) for row in gone}
         for number, row in now.items():
             if was.get(number) != row or identity(row[name] for name in ctx.output_key) in deleted:

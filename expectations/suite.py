@@ -43,8 +43,7 @@ def batches(spark: SparkSession, tables: Tables, check: str, window: Window, clo
         yield Batch(ordering.sink_changes(spark, tables, window), [shells.ExpectChangesToRisePerKey(key=key)])
         yield Batch(ordering.decisions(spark, tables, window), [shells.ExpectSinkToShowDecisions()])
         if tables.spec.emits_every:
-            orphans = bool(tables.state.operator.ttls) and not tables.spec.deletes_expired
-            follows = shells.ExpectEmittedToFollow(key=key, orphans=orphans)
+            follows = shells.ExpectEmittedToFollow(key=key, orphans=tables.spec.leaves_orphans)
             yield Batch(changelog.emitted(spark, tables, window), [follows])
     elif check == "expiry":
         if tables.state.operator.ttls:

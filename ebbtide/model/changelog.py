@@ -32,6 +32,8 @@ class RowKind(StrEnum):
     DELETE = "-D"
 
 
+ADDS = frozenset({RowKind.INSERT, RowKind.UPDATE_AFTER})
+"""Kinds that add a row; the others retract one."""
 TRUNCATE = "T"
 
 ORDER = pa.struct([("step", pa.int64()), ("part", pa.int64()), ("position", pa.int64())])

@@ -219,6 +219,11 @@ Ttl = Annotated[StateTtlConfig, BeforeValidator(_or_bare, json_schema_input_type
 """A configuration, or the bare duration."""
 
 
+def end_ms(stamp_ms: int, ttl_ms: int) -> int:
+    """Return the time from which on an entry has expired, capped at the largest long, epoch ms."""
+    return min(stamp_ms + ttl_ms, LONG_MAX)
+
+
 def expired(stamp_ms: NDArray[np.int64], ttl_ms: int, now_ms: int) -> NDArray[np.bool_]:
     """Tell which stamps have expired: `stamp + ttl <= now`, the sum capped at the largest long.
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from ebbtide.errors import ConfigError
+from ebbtide.model.state.raw import Store
+from ebbtide.store.heap import HeapStore
 
 Case = dict[str, Any]
 
@@ -26,6 +29,15 @@ def playing(case: Any, needs: str) -> Iterator[None]:
             f"The case {case.get('name') if isinstance(case, dict) else case!r} cannot be played: {type(error).__name__}: {error}.",
             allowed=f"an object with {needs}, as in docs/replay.md",
         ) from error
+
+
+def open_store(name: str, path: Path) -> Store:
+    """Return an empty store, `heap` or `rocksdb`; one in files takes the folder `path`."""
+    if name == "heap":
+        return HeapStore()
+    from ebbtide.store.rocksdb.store import RocksDbStore
+
+    return RocksDbStore(path)
 
 
 def differs(case: Case) -> bool:

@@ -33,8 +33,7 @@ from ebbtide.model.materializer.operator import SinkUpsertMaterializer
 from ebbtide.model.operators.arrival import ArrivalOperator, Emission, Materialization
 from ebbtide.model.state.raw import Store
 from ebbtide.model.ttl import StateTtlConfig
-from ebbtide.replay.cases import Case, playing
-from ebbtide.store.heap import HeapStore
+from ebbtide.replay.cases import Case, open_store, playing
 
 COLUMNS = ("key", "uk", "row")
 COLUMNAR = "COLUMNAR"
@@ -62,7 +61,7 @@ def replay_materializer(
                 if strategy == COLUMNAR:
                     output = list(_in_columns(config, case["input"]))
                 else:
-                    output = list(_by_record(config, case["input"], _store(store, Path(folder, str(number)))))
+                    output = list(_by_record(config, case["input"], open_store(store, Path(folder, str(number)))))
                 yield case | {"output": output}
 
 
@@ -145,11 +144,3 @@ def _texts(line: Case) -> tuple[str, ...]:
 
 def _result(i: int, kind: str, row: tuple[str, ...]) -> Case:
     return {"i": i, "op": kind} | dict(zip(COLUMNS, map(json.loads, row), strict=True))
-
-
-def _store(name: str, path: Path) -> Store:
-    if name == "heap":
-        return HeapStore()
-    from ebbtide.store.rocksdb.store import RocksDbStore
-
-    return RocksDbStore(path)

@@ -34,10 +34,9 @@ from ebbtide.model.state.migration import migrated
 from ebbtide.model.state.raw import Store
 from ebbtide.model.state.states import KeyedState, ListState, MapState, ValueState
 from ebbtide.model.ttl import CleanupConfig, StateTtlConfig
-from ebbtide.replay.cases import Case, playing
+from ebbtide.replay.cases import Case, open_store, playing
 from ebbtide.store.delta.stateful import StatefulOperator
 from ebbtide.store.delta.working import StateSpec, WorkingStore, changed_rows, load, to_table
-from ebbtide.store.heap import HeapStore
 
 KINDS: dict[str, type[KeyedState]] = {"value": ValueState, "list": ListState, "map": MapState}
 
@@ -66,15 +65,11 @@ def replay_ttl(cases: Iterable[Case], store: str = "heap") -> Iterator[Case]:
 
 
 def _store(name: str, path: Path) -> Store:
-    if name == "heap":
-        return HeapStore()
-    if name == "delta":
-        return RowsStore(
-            {state: StateSpec(KINDS[state], pa.string(), pa.string() if state == "map" else None) for state in KINDS}
-        )
-    from ebbtide.store.rocksdb.store import RocksDbStore
-
-    return RocksDbStore(path)
+    if name != "delta":
+        return open_store(name, path)
+    return RowsStore(
+        {state: StateSpec(KINDS[state], pa.string(), pa.string() if state == "map" else None) for state in KINDS}
+    )
 
 
 class RowsStore(WorkingStore):

@@ -218,11 +218,6 @@ class Pipeline(SpecPart):
         return False
 
     @property
-    def deletes_expired(self) -> bool:
-        """Whether the sink's row goes when its time is over."""
-        return False
-
-    @property
     def has_positions(self) -> bool:
         """Whether records carry their place in the source, so that a redelivery can be known."""
         return self.source.records == "kafka" or (isinstance(self.format, PlainFormat) and bool(self.format.position))

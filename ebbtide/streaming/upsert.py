@@ -152,11 +152,6 @@ class UpsertPipeline(Pipeline):
         """Whether rows may stay in the sink that the state forgets."""
         return isinstance(self.operator, ArrivalOperator) and self.operator.leaves_orphans
 
-    @property
-    def deletes_expired(self) -> bool:
-        """Whether the sink's row goes when its time is over."""
-        return self.materializer.on_expire is OnExpire.DELETE
-
     @cached_property
     def operator(self) -> SequenceOperator | ArrivalOperator:
         """The reconciler."""

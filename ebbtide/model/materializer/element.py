@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
-from ebbtide.model.ttl import LONG_MAX
+from ebbtide.model.ttl import end_ms
 
 Row = tuple[Any, ...]
+Identify = Callable[[Row], Hashable]
 
 
 class Element(NamedTuple):
@@ -34,5 +36,5 @@ class Removed(NamedTuple):
 
 
 def lives(stamp_ms: int, ttl_ms: int | None, now_ms: int) -> bool:
-    """Tell whether an element may still be seen: `stamp + ttl > now`, the sum capped at the largest long."""
-    return ttl_ms is None or min(stamp_ms + ttl_ms, LONG_MAX) > now_ms
+    """Tell whether an element may still be seen."""
+    return ttl_ms is None or end_ms(stamp_ms, ttl_ms) > now_ms

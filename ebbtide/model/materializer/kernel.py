@@ -117,6 +117,7 @@ def _loop(
         k, i = key[t], like[t]
         e = oldest[i]
         emits = -1
+        joins = False
         if adds[t]:
             if e >= 0 and not adds[e]:
                 oldest[i] = following[e]
@@ -128,12 +129,7 @@ def _loop(
                     outcome[t] = UPDATE
                     emits = e
             else:
-                if e < 0:
-                    oldest[i] = t
-                else:
-                    following[newest[i]] = t
-                newest[i] = t
-                alive[t] = True
+                joins = True
                 content[t] = t
                 if first and size[k] > 0:
                     link[tail[k]] = t
@@ -146,13 +142,7 @@ def _loop(
                 size[k] += 1
         elif e < 0 or not adds[e]:
             outcome[t] = UNMATCHED
-            if waits:
-                if e < 0:
-                    oldest[i] = t
-                else:
-                    following[newest[i]] = t
-                newest[i] = t
-                alive[t] = True
+            joins = waits
         else:
             oldest[i] = following[e]
             alive[e] = False
@@ -170,6 +160,13 @@ def _loop(
                 edge[k] = e
                 outcome[t] = UPDATE
                 emits = e
+        if joins:
+            if oldest[i] < 0:
+                oldest[i] = t
+            else:
+                following[newest[i]] = t
+            newest[i] = t
+            alive[t] = True
         if emits >= 0:
             source[t] = content[emits]
             if t >= silent:

@@ -21,8 +21,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import NamedTuple
 
-from ebbtide.model.materializer.element import Element, Removed, Row, lives
-from ebbtide.model.materializer.listed import Identify
+from ebbtide.model.materializer.element import Element, Identify, Removed, Row, lives
 from ebbtide.model.state.raw import Entry, Store
 
 Number = tuple[int, int]

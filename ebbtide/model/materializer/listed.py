@@ -6,12 +6,10 @@ write.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 
-from ebbtide.model.materializer.element import Element, Removed, Row, lives
+from ebbtide.model.materializer.element import Element, Identify, Removed, Row, lives
 from ebbtide.model.state.raw import Entry, RawState
-
-Identify = Callable[[Row], Hashable]
 
 
 class ListForm:

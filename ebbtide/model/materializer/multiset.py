@@ -21,9 +21,9 @@ from collections.abc import Hashable
 from enum import StrEnum
 
 from ebbtide.model.identity import identity
-from ebbtide.model.materializer.element import Element, Removed, Row
+from ebbtide.model.materializer.element import Element, Identify, Removed, Row
 from ebbtide.model.materializer.linked import LinkedForm
-from ebbtide.model.materializer.listed import Identify, ListForm
+from ebbtide.model.materializer.listed import ListForm
 from ebbtide.model.state.raw import Entry, Store
 
 

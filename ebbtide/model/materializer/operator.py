@@ -17,11 +17,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import NamedTuple
 
-from ebbtide.model.changelog import RowKind
+from ebbtide.model.changelog import ADDS, RowKind
 from ebbtide.model.materializer.element import Row
 from ebbtide.model.materializer.multiset import OrderedMultiset
-
-ADDS = frozenset({RowKind.INSERT, RowKind.UPDATE_AFTER})
 
 
 class Emitted(NamedTuple):

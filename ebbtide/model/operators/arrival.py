@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ebbtide.model.changelog import ORDER, changelog_schema
+from ebbtide.model.changelog import ADDS, ORDER, changelog_schema
 from ebbtide.model.codes import Codes, row_codes
 from ebbtide.model.durations import from_ms
 from ebbtide.model.entries import (
@@ -197,6 +197,7 @@ class _Keys(NamedTuple):
         before: (keys,) the stored entry that it showed, -1: none that is known.
         after: (keys,) the element that it is to show, -1: none.
         touched: (keys,) it has changes, or rows that expire.
+        over: (keys,) it is touched, and the time of what it showed is over.
         change: (keys,) what the sink must do; empty: nothing.
         ends: (keys,) place of the key's last change; -1: it has none.
     """
@@ -204,6 +205,7 @@ class _Keys(NamedTuple):
     before: Codes
     after: Codes
     touched: Mask
+    over: Mask
     change: NDArray[np.str_]
     ends: Codes
 
@@ -295,11 +297,11 @@ class _Histories:
         for name, each in {"inserted": INSERT, "updated": UPDATE, "deleted": DELETE}.items():
             self.metrics[name] += int((change == each).sum())
         self.metrics["unchanged"] += int(((ends >= 0) & (change == "")).sum())
-        return _Keys(before, after, touched, change, ends)
+        return _Keys(before, after, touched, was_over, change, ends)
 
     def _same_rows(self, left: Codes, right: Codes) -> Mask:
         both = self.rows.take(pa.array(np.concatenate([left, right])))
-        codes = row_codes(both, both.column_names) if len(both) else np.empty(0, np.int64)
+        codes = row_codes(both, both.column_names)
         return np.asarray(codes[: len(left)] == codes[len(left) :])
 
     def _entries(self, keys: _Keys, content: Codes, alive: Mask, adds: Mask, late: Mask) -> pa.Table:
@@ -363,19 +365,16 @@ class _Histories:
     def _first_kinds(self, outcome: NDArray[np.int8], places: Codes, keys: _Keys) -> NDArray[np.int8]:
         """Make an insertion an update where the sink still shows a row that has left a history, which is empty since."""
         key = self.key[places]
-        before = keys.before[key]
         first = np.zeros(len(key), bool)
         first[np.unique(key, return_index=True)[1]] = True
-        there = first & (before >= 0)
-        there[there] = ~self.expired[before[there]]
+        there = first & ((keys.before >= 0) & ~keys.over)[key]
         return np.where(there & (outcome == kernel.INSERT), kernel.UPDATE, outcome)
 
     def _expiries(self, keys: _Keys) -> tuple[Codes, Codes]:
         """Return the keys whose shown row was to be deleted since its time is over, and what each shows instead; -1: nothing."""
         if self.how.on_expire is OnExpire.KEEP:
             return np.empty(0, np.int64), np.empty(0, np.int64)
-        had = np.flatnonzero(keys.before >= 0)
-        over = had[self.expired[keys.before[had]] & keys.touched[had]]
+        over = np.flatnonzero(keys.over)
         edge = np.full(self.keys, NONE)
         live = np.flatnonzero(~(self.expired | self.dead | self.gone | self.waiting))
         live = live[::-1] if self.how.keep is Keep.FIRST else live
@@ -450,7 +449,7 @@ def _rank(codes: Codes) -> Codes:
 
 def _adds(changes: pa.Table) -> Mask:
     """Mark the changes that add a row."""
-    kinds = pa.array(["+I", "+U"])  # here, since pyarrow loads pandas for it
+    kinds = pa.array([str(kind) for kind in ADDS])  # here, since pyarrow loads pandas for it
     return np.asarray(pc.is_in(changes["_kind"], kinds).to_numpy(zero_copy_only=False), bool)
 
 

@@ -19,6 +19,7 @@ from ebbtide.model.ttl import (
     ExpiryClock,
     StateTtlConfig,
     StateVisibility,
+    end_ms,
 )
 
 
@@ -62,7 +63,7 @@ class KeyedState:
         """Return the time at which an entry expires, capped at the largest long; an unstamped one never does."""
         if entry.stamp_ms is None:
             return LONG_MAX + 1
-        return min(entry.stamp_ms + (self._ttl_ms if entry.ttl_ms is None else entry.ttl_ms), LONG_MAX)
+        return end_ms(entry.stamp_ms, self._ttl_ms if entry.ttl_ms is None else entry.ttl_ms)
 
     def has_expired(self, entry: Entry) -> bool:
         """Tell whether an entry's time is over."""

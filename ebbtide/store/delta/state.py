@@ -206,18 +206,21 @@ class StateTable:
         Read from that commit's files alone, and without a literal that changes from step to step: Spark compiles a
         query anew for each.
         """
-        return self._for_sink(spark.read.schema(spark_schema(self.schema)).parquet(*log.added(self.path, version)))
+        return self._for_sink(self._added(spark, version))
 
     def emitted(self, spark: SparkSession, version: int) -> DataFrame:
         """Return what the step committed as `version` emitted record by record: `_kind`, the user's columns, `_order`, `_number`."""
-        rows = spark.read.schema(spark_schema(self.schema)).parquet(*log.added(self.path, version))
         own = columns(self.operator.columns.names)
         place = [F.col("_changed_by").alias("_order"), F.col("_position").alias("_number")]
-        return rows.where(F.col("_entry") == EMITTED).select(F.col("_note").alias("_kind"), *own, *place)
+        rows = self._added(spark, version).where(F.col("_entry") == EMITTED)
+        return rows.select(F.col("_note").alias("_kind"), *own, *place)
 
     def decided(self, spark: SparkSession, version: int) -> DataFrame:
         """Read all that the sink was ever wanted to take, with its `_step`, as far as a version still holds it."""
         return self._for_sink(self.read(spark, version))
+
+    def _added(self, spark: SparkSession, version: int) -> DataFrame:
+        return spark.read.schema(spark_schema(self.schema)).parquet(*log.added(self.path, version))
 
     def _for_sink(self, rows: DataFrame) -> DataFrame:
         changes = rows.where(F.col("_change").isNotNull())
