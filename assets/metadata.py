@@ -20,7 +20,7 @@ def state_key(spec: Pipeline) -> dg.AssetKey:
 
 def asset_specs(spec: Pipeline) -> list[dg.AssetSpec]:
     """Describe a pipeline's state and its sink."""
-    order = f"by `{spec.sequence}`" if spec.sequence else "in order of arrival"
+    order = f"by `{', '.join(spec.sequence)}`" if spec.sequence else "in order of arrival"
     what = f"Key: {', '.join(f'`{k}`' for k in spec.sink_key)}. Changes apply {order}."
     ttls = [f"{'' if state is None else f'`{state}`: '}{ttl.ttl}" for state, ttl in spec.operator.ttls.items()]
     ttl = f"Time to live {', '.join(ttls)}." if ttls else "Kept for ever."

@@ -131,6 +131,6 @@ def _results(
             "table_version": status.sink_version or 0,
             "step": status.step,
             **run,
-            **({"unmatched": totals["unmatched"]} if spec.sequence is None else {}),
+            **({"unmatched": totals["unmatched"]} if not spec.sequence else {}),
         },
     )

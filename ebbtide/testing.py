@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from ebbtide.model.changelog import TRUNCATE, RowKind
 from ebbtide.model.durations import to_ms
 from ebbtide.model.entries import DELETE, SINK_STEP, Step, order_struct
-from ebbtide.model.operators.moves import key_texts
 from ebbtide.model.positions import Positions
 from ebbtide.sources.decode import TOMBSTONE
 from ebbtide.sources.records import RECORDS
@@ -107,18 +106,18 @@ class MemoryPipeline:
     def _raise_floor(self, truncates: pa.Table) -> None:
         if not len(truncates):
             return
-        by_sequence = [(lsn,) for lsn in truncates["_lsn"].to_pylist()]
-        by_arrival = [tuple(map(int, order)) for order in order_struct(truncates)]
-        self._floor = max(
-            [*(by_sequence if self.spec.sequence else by_arrival), *([self._floor] if self._floor else [])]
-        )
+        if self.spec.sequence:
+            places = [tuple(at.values()) for at in truncates["_sequence"].to_pylist()]
+        else:
+            places = [tuple(map(int, order)) for order in order_struct(truncates)]
+        self._floor = max([*places, *([self._floor] if self._floor else [])])
         below = [key for key, row in self.sink.items() if self._place(row) < self._floor]
         for key in below:
             del self.sink[key]
 
     def _not_yet_read(self, rows: pa.Table) -> pa.Table:
         """Leave out what is redelivered, a TRUNCATE too; in sequence mode the reconciler knows it by itself."""
-        if self.spec.sequence is not None or not self.spec.has_positions:
+        if self.spec.sequence or not self.spec.has_positions:
             return rows
         known = pa.array(self.positions.repeats(rows))
         self.positions = self.positions.with_rows(rows)
@@ -129,7 +128,7 @@ class MemoryPipeline:
         """Return the stored entries, at least those of the keys of `changes`; where live ones expire, the sink's rows too."""
         if not (self.spec.expires_live and self.sink):
             return self.state
-        rows = {"_step": SINK_STEP, "_stamp_ms": 0, "_base": -1}
+        rows = {"_step": SINK_STEP, "_stamp_ms": 0}
         return pa.concat_tables(
             [self.state, pa.Table.from_pylist([row | rows for row in self.sink.values()], self.state.schema)]
         )
@@ -152,14 +151,22 @@ class MemoryPipeline:
                 self.sink[key] = {name: entry[name] for name in names}
 
     def _place(self, row: Row) -> tuple[int, ...]:
+        if self.spec.sequence:
+            return tuple(row["_sequence"][name] for name in self.spec.sequence)
         order = row["_changed_by"]
-        return (row["_sequence"]["lsn"],) if self.spec.sequence else (order["step"], order["part"], order["position"])
+        return order["step"], order["part"], order["position"]
 
 
 def _with(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
     if name in table.column_names:
         return table.set_column(table.column_names.index(name), name, column)
     return table.append_column(name, column)
+
+
+def key_texts(table: pa.Table, key: tuple[str, ...]) -> list[str]:
+    """Return each row's key as a JSON list."""
+    columns = [table[name].to_pylist() for name in key]
+    return [json.dumps(list(values), default=str) for values in zip(*columns, strict=True)]
 
 
 def canonical(row: Row) -> str:

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide import UpsertPipeline
-from ebbtide.model.operators.moves import key_texts
-from ebbtide.testing import MemoryPipeline
+from ebbtide.testing import MemoryPipeline, key_texts
 
 ROOT = Path(__file__).resolve().parent.parent
 SHOP = ROOT / "data" / "shop"
@@ -77,21 +76,24 @@ def evenly(items: Sequence[T], parts: int) -> list[Sequence[T]]:
 
 
 class OnlyTouchedKeys(MemoryPipeline):
-    """Gives a step no more of the state than a large table would: the touched keys' entries, and open moves.
+    """Gives a step no more of the state than a large table would: the entries of the keys touched and linked.
 
-    Whether moves are open is known from the last step's counts alone.
+    Whether keys are linked is known from the last step's counts, and the step's own changes, alone.
     """
 
-    open_moves = False
+    pending = False
 
     def _entries_of(self, changes: pa.Table) -> pa.Table:
         entries = super()._entries_of(changes)
         keys = set(key_texts(changes, tuple(self.spec.key)))
-        if self.open_moves:
-            waiting = entries.filter(pc.is_valid(entries["_moved_from"]))
-            keys |= set(key_texts(waiting, tuple(self.spec.key)))
+        for rows in (entries if self.pending else None, changes):
+            if rows is not None and "_moved_from" in rows.column_names:
+                waiting = rows.filter(pc.is_valid(rows["_moved_from"]))
+                keys |= set(key_texts(waiting, tuple(self.spec.key)))
+                old = [move["key"] for moves in waiting["_moved_from"].to_pylist() for move in moves]
+                keys |= {json.dumps([key[name] for name in self.spec.key], default=str) for key in old}
         return entries.filter(pa.array([key in keys for key in key_texts(entries, tuple(self.spec.key))], pa.bool_()))
 
     def _take(self, result: Any) -> None:
-        self.open_moves = result.metrics.get("open_moves", 0) > 0
+        self.pending = result.metrics.get("pending_key_changes", 0) > 0
         super()._take(result)

@@ -51,14 +51,15 @@ def page() -> str:
         "",
     ]
     for model in MODELS:
-        lines += [f"## {model.__name__}", "", first_sentence(model), "", "| field | meaning |", "|---|---|"]
+        lines += [f"## {model.__name__}", "", paragraphs(model)[0], "", "| field | meaning |", "|---|---|"]
         lines += [f"| `{field.alias or name}` | {field.description} |" for name, field in model.model_fields.items()]
         lines.append("")
+        lines += [f"{more}\n" for more in paragraphs(model)[1:] if not more.startswith("Example")]
     return "\n".join(lines)
 
 
-def first_sentence(model: type[BaseModel]) -> str:
-    return " ".join((model.__doc__ or "").split("\n\n")[0].split())
+def paragraphs(model: type[BaseModel]) -> list[str]:
+    return [" ".join(paragraph.split()) for paragraph in (model.__doc__ or "").split("\n\n")]
 
 
 def models_in(annotation: Any) -> Iterator[type[BaseModel]]:

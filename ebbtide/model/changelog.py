@@ -5,22 +5,25 @@ A changelog table has the user's columns and these reserved ones:
 | column | type | meaning |
 |---|---|---|
 | `_kind` | string | `+I`, `-U`, `+U`, `-D` (`RowKind`), or `T`: the whole table was emptied (TRUNCATE) |
-| `_op` | string, null | the source's own operation (Debezium: c r u d t), by which sequence mode knows duplicates |
-| `_lsn` | int64, null | the source's log position; null for incremental snapshot rows |
-| `_unavailable` | list<string>, null | columns whose value the source did not send because it had not changed |
-| `_moved_from` | string, null | of an update that changed the key and left values out: `{"lsn": its own, "key": [the old key]}` |
+| `_op` | string, null | the source's own operation (Debezium: c r u d t) |
+| `_unavailable` | list<string>, null | columns whose value the source did not send |
 | `_event_ms` | int64, null | event time, epoch ms |
 | `_order` | struct<step, part, position> | the order of arrival; files: part = file within the step, position = line |
 | `_origin` | struct<source, partition, position> | where the record stands in its source, the same on redelivery |
+| `_sequence` | struct of the sequence's columns | sequence mode only: what orders a key's changes, see `ebbtide.model.sequences` |
+| `_moved_from` | list<struct<sequence, key>>, null | sequence mode only: of an update that changed the key and left values out, its own sequence and the old key |
 
 Source: FLIP-544, "SinkUpsertMaterializer"; Flink's `RowKind`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 import pyarrow as pa
+
+from ebbtide.model.sequences import key_changes_type, sequence_type
 
 
 class RowKind(StrEnum):
@@ -38,28 +41,37 @@ TRUNCATE = "T"
 
 ORDER = pa.struct([("step", pa.int64()), ("part", pa.int64()), ("position", pa.int64())])
 ORIGIN = pa.struct([("source", pa.string()), ("partition", pa.int64()), ("position", pa.int64())])
-SEQUENCE = pa.struct([("lsn", pa.int64()), ("op", pa.int32())])
-
-OP_TRUNCATE, OP_DELETE, OP_UPSERT = 0, 1, 2
-"""Ranks of operations at one log position: a delete comes before a create (a changed key is both)."""
 
 CHANGELOG_COLUMNS: dict[str, pa.DataType] = {
     "_kind": pa.string(),
     "_op": pa.string(),
-    "_lsn": pa.int64(),
     "_unavailable": pa.list_(pa.string()),
-    "_moved_from": pa.string(),
     "_event_ms": pa.int64(),
     "_order": ORDER,
     "_origin": ORIGIN,
 }
 
 
-def changelog_schema(columns: pa.Schema) -> pa.Schema:
+def may_be_unsent(type_: pa.DataType) -> bool:
+    """Whether a database may leave an unchanged value of this type out of its log (Postgres: TOAST columns)."""
+    return bool(pa.types.is_string(type_) or pa.types.is_binary(type_) or pa.types.is_list(type_))
+
+
+def changelog_schema(columns: pa.Schema, key: Sequence[str] = (), sequence: Sequence[str] = ()) -> pa.Schema:
     """Add the reserved changelog columns to the user's.
+
+    Args:
+        columns: The user's.
+        key: Names of the key's columns.
+        sequence: What orders a key's changes; empty in arrival mode.
 
     Example:
         >>> changelog_schema(pa.schema([("id", pa.int64())])).names[:3]
         ['id', '_kind', '_op']
     """
-    return pa.schema([f.with_nullable(True) for f in columns] + [pa.field(n, t) for n, t in CHANGELOG_COLUMNS.items()])
+    fields = [f.with_nullable(True) for f in columns]
+    fields += [pa.field(name, type_) for name, type_ in CHANGELOG_COLUMNS.items()]
+    if sequence:
+        fields.append(pa.field("_sequence", sequence_type(columns, sequence)))
+        fields.append(pa.field("_moved_from", key_changes_type(columns, key, sequence)))
+    return pa.schema(fields)

@@ -2,7 +2,7 @@
 
 | column | meaning |
 |---|---|
-| `_sequence` | sequence mode: struct(lsn or 0, rank of the operation), never null |
+| `_sequence` | sequence mode: the columns of the row's sequence and the rank of the operation (`op`), see `ebbtide.model.sequences`; never null |
 | `_changed_by` | struct(step, part, position): the order of the input that caused the row's last change |
 
 The change feed is on from the first commit. Every commit carries the step's identity, so that a replay is skipped.
@@ -18,8 +18,9 @@ from delta import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ebbtide.model.changelog import ORDER, SEQUENCE
+from ebbtide.model.changelog import ORDER
 from ebbtide.model.entries import DELETE
+from ebbtide.model.sequences import stored_sequence_type
 from ebbtide.store.delta import log
 from ebbtide.store.delta.columns import column, columns, quoted, spark_schema
 from ebbtide.store.delta.facts import StepFacts
@@ -37,20 +38,21 @@ class SinkTable:
         path: Its location.
         columns: The user's columns.
         key: Names of the key's columns.
-        by_sequence: Rows carry `_sequence`, and no change may overwrite a newer row.
+        sequence: What orders changes: rows carry `_sequence`, and no change may overwrite a newer row. Empty in arrival mode.
         properties: Delta table properties, set when the table is made.
     """
 
     path: str
     columns: pa.Schema
     key: tuple[str, ...]
-    by_sequence: bool
+    sequence: tuple[str, ...]
     properties: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def schema(self) -> pa.Schema:
         """The user's columns and the reserved ones."""
-        sequence = [pa.field("_sequence", SEQUENCE)] if self.by_sequence else []
+        type_ = stored_sequence_type(self.columns, self.sequence)
+        sequence = [pa.field("_sequence", type_)] if self.sequence else []
         return pa.schema([*self.columns, *sequence, pa.field("_changed_by", ORDER)])
 
     def create(self, spark: SparkSession) -> None:
@@ -109,7 +111,7 @@ class SinkTable:
         for part in same_key[1:]:
             condition &= part
         gone = F.col("s._change") == DELETE
-        not_older = F.col("s._sequence") >= F.col("t._sequence") if self.by_sequence else F.lit(True)
+        not_older = F.col("s._sequence") >= F.col("t._sequence") if self.sequence else F.lit(True)
         values: dict[str, str | Column] = {quoted(name): column(name, "s") for name in names}
         merge = (
             DeltaTable.forPath(spark, self.path)
@@ -132,8 +134,8 @@ class SinkTable:
 
     def below(self, floor: list[int], side: str = "") -> Column:
         """Tell of a row whether a TRUNCATE left it dead."""
-        if self.by_sequence:
-            return F.col(f"{side}_sequence.lsn") < F.lit(floor[0])
-        return F.col(f"{side}_changed_by") < F.struct(
-            *[F.lit(v).cast("bigint").alias(f.name) for v, f in zip(floor, ORDER, strict=True)]
-        )
+        names = self.sequence or [f.name for f in ORDER]
+        place = f"{side}_sequence" if self.sequence else f"{side}_changed_by"
+        at = F.struct(*[F.col(f"{place}.{name}").alias(name) for name in names])
+        limit = F.struct(*[F.lit(v).cast("bigint").alias(name) for name, v in zip(names, floor, strict=True)])
+        return at < limit

@@ -18,7 +18,7 @@ class Change:
         kind: A `RowKind`, or `T` for TRUNCATE.
         row: Column to JSON value; of a delete in sequence mode at least the key. None for TRUNCATE.
         op: The source's own operation.
-        lsn: The source's log position; None if it gives none.
+        position: Where the source's log says that the change stands, for each such column of the sequence in its order; None where it says nothing.
         event_ms: Event time, epoch ms; None if unknown.
         old_row: The row under its old key, where an update changed the key.
         units: What integers mean in timestamp columns, where the record itself says so.
@@ -28,7 +28,7 @@ class Change:
     kind: str
     row: Json | None
     op: str | None = None
-    lsn: int | None = None
+    position: tuple[int | None, ...] = ()
     event_ms: int | None = None
     old_row: Json | None = None
     units: dict[str, TimeUnit] | None = None

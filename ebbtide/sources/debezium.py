@@ -3,11 +3,19 @@
 | form | looks like |
 |---|---|
 | envelope | `{"before", "after", "source": {"lsn", "ts_ms", ...}, "op"}` |
-| with schema | `{"schema": ..., "payload": <envelope or flattened>}`; decimals and times as the schema says |
+| with schema | `{"schema": ..., "payload": <envelope or flattened>}`; decimals, times and bits as the schema says |
 | flattened | the columns, and `__op`, `__lsn`, `__source_ts_ms`, `__deleted` (ExtractNewRecordState) |
 
-Operations: c, u, r (snapshot) add a row; d removes one; t empties the table. Source: Debezium 3.7,
-"Data change events" of the Postgres connector.
+Operations: c, u, r (snapshot) add a row; d removes one; t empties the table. Where a change stands in the database's log:
+
+| sequence column | Postgres | MySQL, MariaDB |
+|---|---|---|
+| `_lsn` | `source.lsn`; of a snapshot row without one `source.ts_ms` - 2^63 | |
+| `_file`, `_pos`, `_row` | | the number after the last dot of `source.file`, `source.pos`, `source.row` |
+| `_ts_ms` | `source.ts_ms` | the same, in whole seconds |
+
+A flattened row has them as `__lsn` or `__source_lsn` and so on. Source: Debezium 3.7, "Data change events" of the Postgres,
+MySQL and MariaDB connectors.
 """
 
 from __future__ import annotations
@@ -21,6 +29,8 @@ from typing import Any
 import pyarrow as pa
 
 from ebbtide.model.changelog import TRUNCATE, RowKind
+from ebbtide.model.entries import LONG_MIN
+from ebbtide.model.sequences import LOG_POSITIONS
 from ebbtide.sources.change import BadRecordError, Change, Json
 from ebbtide.sources.columns import TimeUnit
 
@@ -50,11 +60,13 @@ class DebeziumDecoder:
 
     Args:
         key: Names of the key's columns.
+        sequence: What orders a key's changes; empty in arrival mode.
         retract: Give the whole row before a change as a retraction (arrival mode), instead of only deleted keys.
         table: Take only events of this source table, `orders` or `public.orders`; None takes all.
     """
 
     key: tuple[str, ...]
+    sequence: tuple[str, ...] = ("_lsn",)
     retract: bool = False
     table: str | None = None
 
@@ -79,58 +91,83 @@ class DebeziumDecoder:
         source = value.get("source")
         if not isinstance(source, dict):
             raise BadRecordError(
-                "missing_source", f"source: got {_short(source)}; allowed: an object with lsn and ts_ms"
+                "missing_source", f"source: got {_short(source)}; allowed: an object with the change's place and ts_ms"
             )
-        if self.table and not self._of_table(source.get("schema"), source.get("table")):
+        if self.table and not self._of_table(source.get("schema") or source.get("db"), source.get("table")):
             return []
         event_ms = _integer(source.get("ts_ms"), "source.ts_ms", "bad_event_time")
         before, after = (_row(value.get(side), side, fields) for side in ("before", "after"))
         if before is None and value["op"] == "d":
             before = _key_row(key)
-        return self._build(value["op"], before, after, source.get("lsn"), event_ms, fields)
+        position = self._position(value["op"], event_ms, source, "source.")
+        return self._build(value["op"], before, after, position, event_ms, fields)
 
     def _flattened(self, value: Json, fields: dict[str, Json]) -> list[Change]:
-        if self.table and not self._of_table(value.get("__schema"), value.get("__table", self.table)):
+        schema = value.get("__schema") or value.get("__db")
+        if self.table and not self._of_table(schema, value.get("__table", self.table)):
             return []
         row = _row({c: v for c, v in value.items() if not c.startswith("__")}, "row", fields)
         op = value.get("__op", "d" if value.get("__deleted") == "true" else None)
         event_ms = _integer(value.get("__source_ts_ms"), "__source_ts_ms", "bad_event_time")
-        return self._build(
-            op, row if op == "d" else None, None if op == "d" else row, value.get("__lsn"), event_ms, fields
-        )
+        source = {name.removeprefix("__").removeprefix("source_"): v for name, v in value.items() if name[:2] == "__"}
+        position = self._position(op, event_ms, source, "__")
+        return self._build(op, row if op == "d" else None, None if op == "d" else row, position, event_ms, fields)
 
     def _of_table(self, schema: Any, table: Any) -> bool:
         return self.table in (table, f"{schema}.{table}")
 
+    def _position(self, op: Any, event_ms: int | None, source: Json, prefix: str) -> tuple[int | None, ...]:
+        """Return where a change stands in the database's log: each column of the sequence that is such a place."""
+        found: list[int | None] = []
+        for column in self.sequence:
+            if column not in LOG_POSITIONS:
+                continue
+            name = column.removeprefix("_")
+            value = source.get(name)
+            if column == "_file":
+                value = _file_number(value, prefix + name)
+            value = _integer(value, prefix + name, "bad_sequence")
+            if value is not None and value < 0:
+                raise BadRecordError("bad_sequence", f"{prefix}{name}: got {value}; allowed: 0 to 2^63 - 1")
+            if value is None and column == "_lsn" and op == "r":
+                value = LONG_MIN + (event_ms or 0)  # an incremental snapshot's row: below all changes, by its time
+            found.append(value)
+        return tuple(found)
+
     def _build(
-        self, op: Any, before: Json | None, after: Json | None, lsn: Any, event_ms: int | None, fields: dict[str, Json]
+        self,
+        op: Any,
+        before: Json | None,
+        after: Json | None,
+        position: tuple[int | None, ...],
+        event_ms: int | None,
+        fields: dict[str, Json],
     ) -> list[Change]:
         if op not in OPERATIONS:
             raise BadRecordError("unknown_operation", f"op: got {_short(op)}; allowed: {', '.join(OPERATIONS)}")
-        lsn = _integer(lsn, "source.lsn", "bad_sequence")
-        if lsn is not None and lsn < 0:
-            raise BadRecordError("bad_sequence", f"source.lsn: got {lsn}; allowed: 0 to 2^63 - 1")
         units = {c: _UNITS[f["name"]] for c, f in fields.items() if f.get("name") in _UNITS} or None
         if op == "t":
-            return [Change(TRUNCATE, None, op, lsn, event_ms)]
+            return [Change(TRUNCATE, None, op, position, event_ms)]
         if op == "d":
-            return [Change(RowKind.DELETE, self._present(before, "before", op), op, lsn, event_ms, units=units)]
+            return [Change(RowKind.DELETE, self._present(before, "before", op), op, position, event_ms, units=units)]
         new = self._present(after, "after", op)
         if op == "u" and self.retract:
             old = self._present(before, "before", op)
             return [
-                Change(k, r, op, lsn, event_ms, units=units)
+                Change(k, r, op, position, event_ms, units=units)
                 for k, r in ((RowKind.UPDATE_BEFORE, old), (RowKind.UPDATE_AFTER, new))
             ]
-        add = Change(RowKind.UPDATE_AFTER if op == "u" else RowKind.INSERT, new, op, lsn, event_ms, units=units)
+        add = Change(RowKind.UPDATE_AFTER if op == "u" else RowKind.INSERT, new, op, position, event_ms, units=units)
         if (
             op == "u"
             and before
             and all(before.get(k) is not None for k in self.key)
             and any(before[k] != new.get(k) for k in self.key)
         ):
-            moved = Change(add.kind, new, op, lsn, event_ms, old_row=before, units=units)
-            return [Change(RowKind.UPDATE_BEFORE, before, op, lsn, event_ms, units=units), moved]
+            moved = Change(add.kind, new, op, position, event_ms, old_row=before, units=units)
+            # The old key goes when the row gets the new one: at the new row's sequence.
+            gone = before | {name: new[name] for name in self.sequence if name in new}
+            return [Change(RowKind.UPDATE_BEFORE, gone, op, position, event_ms, units=units), moved]
         return [add]
 
     @staticmethod
@@ -179,7 +216,7 @@ def _row_fields(schema: Any) -> dict[str, Json]:
 
 
 def _logical(value: Any, field: Json) -> Any:
-    """Undo Connect's encoding of decimals; other values are read by the column's type."""
+    """Undo Connect's encoding of decimals and bits; other values are read by the column's type."""
     name = field.get("name")
     if value is None or value in (UNAVAILABLE, _UNAVAILABLE_BYTES):
         return value
@@ -187,7 +224,26 @@ def _logical(value: Any, field: Json) -> Any:
         return _unscaled(value, int(field["parameters"]["scale"]))
     if name == "io.debezium.data.VariableScaleDecimal":
         return _unscaled(value["value"], int(value["scale"]))
+    if name == "io.debezium.data.Bits" and isinstance(value, str):
+        return bits(value)
     return value
+
+
+def bits(text: str) -> int:
+    """Read a BIT(n) column: base64 of its bytes, the lowest first."""
+    return int.from_bytes(base64.b64decode(text, validate=True), "little")
+
+
+def _file_number(name: Any, field: str) -> int | None:
+    """Read the number of a binary log's file: `mariadb-bin.000003` is 3, and 1000000 comes after 999999."""
+    if name is None:
+        return None
+    number = name.rpartition(".")[2] if isinstance(name, str) else ""
+    if not (number.isascii() and number.isdigit() and len(number) <= 18):
+        raise BadRecordError(
+            "bad_sequence", f"{field}: got {_short(name)}; allowed: a name that ends in . and a number"
+        )
+    return int(number)
 
 
 def _unscaled(text: str, scale: int) -> str:

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -28,13 +28,17 @@ import pyarrow.compute as pc
 from pydantic_core import from_json
 
 from ebbtide.model.changelog import ORDER, ORIGIN, TRUNCATE, RowKind, changelog_schema
+from ebbtide.model.sequences import LOG_POSITIONS, is_log_position, sequence_type
 from ebbtide.sources.change import BadRecordError, Change, Decoder, Json
 from ebbtide.sources.columns import InexactNumberError, TimeUnit, convert
-from ebbtide.sources.debezium import unavailable_form
+from ebbtide.sources.debezium import bits, unavailable_form
 
 TOMBSTONE = "tombstone"
 STAGED_COLUMNS = {"_reason": pa.string(), "_detail": pa.string(), "_raw": pa.binary(), "_ignored": pa.string()}
+Encoding = Literal["unsigned", "bits"]
 _ABSENT = object()
+_UNSENT = object()
+_UNSIGNED_BEYOND = 2**64
 
 
 @dataclass(frozen=True)
@@ -48,12 +52,13 @@ class Decoding:
         defaults: Column to the JSON value that it has in records from before it was added.
         kafka_records: Lines hold Kafka records (topic, partition, offset, key, value) instead of bare values.
         topic: Take only records of this topic; None takes all.
-        sequence: Column that orders changes: `_lsn` or one of the user's; None in arrival mode.
+        sequence: Columns that order changes, the source's or the user's; empty in arrival mode.
         kinds: Kinds of changes to take; the others are skipped as tombstones are.
         truncates: TRUNCATE may come; else it is bad.
         event_time: Column with the event time; None takes the source's own.
         needs_event_time: Something expires by event time, so that it may not be null.
         time_units: What integers mean in timestamp columns; microseconds where not given.
+        encodings: How integers are coded, where they are not numbers: see `DebeziumFormat`.
         max_record_bytes: Longer records are bad.
         max_ahead_ms: Records whose event time is further ahead of now are bad; None takes any.
     """
@@ -64,19 +69,21 @@ class Decoding:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     kafka_records: bool = False
     topic: str | None = None
-    sequence: str | None = None
+    sequence: tuple[str, ...] = ()
     kinds: frozenset[str] = frozenset({*RowKind, TRUNCATE})
     truncates: bool = True
     event_time: str | None = None
     needs_event_time: bool = False
     time_units: Mapping[str, TimeUnit] = field(default_factory=dict)
+    encodings: Mapping[str, Encoding] = field(default_factory=dict)
     max_record_bytes: int = 16 * 2**20
     max_ahead_ms: int | None = None
 
     @cached_property
     def schema(self) -> pa.Schema:
         """Columns of a staged row."""
-        return pa.schema([*changelog_schema(self.columns), *(pa.field(n, t) for n, t in STAGED_COLUMNS.items())])
+        changes = changelog_schema(self.columns, self.key, self.sequence)
+        return pa.schema([*changes, *(pa.field(n, t) for n, t in STAGED_COLUMNS.items())])
 
     def decode(self, records: Iterable[pa.RecordBatch], *, step: int, now_ms: int) -> Iterator[pa.RecordBatch]:
         """Decode batches of `RECORDS`, good rows and bad ones together.
@@ -169,19 +176,17 @@ class _Batch:
     def staged(self) -> pa.Table:
         """Type the columns, judge the rows, and put good, bad and tombstones into one table."""
         columns = self._columns()
-        lsn, event_ms = self._sequence(columns), self._event_ms(columns)
-        self._judge(columns, lsn, event_ms)
+        event_ms = self._event_ms(columns)
+        if self.d.sequence:
+            columns["_sequence"] = self._sequence(columns)
+        self._judge(columns, event_ms)
         changes = [change for change, _ in self.changes]
-        moved_from = [
-            self._moved_from(change, waits=columns["_unavailable"][i].is_valid) if change.old_row else None
-            for i, change in enumerate(changes)
-        ]
+        if self.d.sequence:
+            columns["_moved_from"] = self._moved_from(columns)
         known = set(self.d.columns.names)
         columns |= {
             "_kind": pa.array([str(c.kind) for c in changes], pa.string()),
             "_op": pa.array([c.op for c in changes], pa.string()),
-            "_lsn": lsn,
-            "_moved_from": pa.array(moved_from, pa.string()),
             "_event_ms": event_ms,
             "_ignored": pa.array([_extra(c.row, known) for c in changes], pa.string()),
         }
@@ -230,11 +235,16 @@ class _Batch:
                         f"{f.name}: the record has no such column; allowed: a value, or a DEFAULT in the schema for records from before it was added",
                     )
                     values[i] = None
+            for i in _where(values, _UNSENT):
+                unavailable[i] = [*(unavailable[i] or []), f.name]
+                values[i] = None
             form = unavailable_form(f.type)
             if form is not None and form in values:
                 for i in _where(values, form):
                     unavailable[i] = [*(unavailable[i] or []), f.name]
                     values[i] = None
+            if f.name in self.d.encodings:
+                values = [_number(value, self.d.encodings[f.name]) for value in values]
             columns[f.name], bad = self._convert(f, values)
             for i in bad:
                 self._fail(i, "wrong_type", f"{f.name}: got {_short(values[i])}; allowed: {f.type}")
@@ -257,25 +267,35 @@ class _Batch:
         return (change.units or {}).get(column, self.d.time_units.get(column, "us"))
 
     def _needed(self, change: Change) -> Json:
-        """A delete by key needs the key only; its other columns may be absent or stale."""
+        """A delete by sequence needs the key and the sequence only; its other columns may be absent or stale."""
         if change.row is None:
             return dict.fromkeys(self.d.columns.names)
         if change.kind not in (RowKind.DELETE, RowKind.UPDATE_BEFORE) or not self.d.sequence:
             return change.row
-        wanted = {*self.d.key, self.d.sequence, self.d.event_time}
+        if change.op == RowKind.UPDATE_BEFORE and not is_log_position(self.d.sequence):
+            # It takes back the row with its own content: what it does not say must not be taken for a value.
+            return {name: _UNSENT for name in self.d.columns.names if name not in self.d.defaults} | change.row
+        wanted = {*self.d.key, *self.d.sequence, self.d.event_time}
         return {name: change.row.get(name) if name in wanted else None for name in self.d.columns.names}
 
-    def _sequence(self, columns: Mapping[str, pa.Array]) -> pa.Array:
-        if self.d.sequence in (None, "_lsn"):
-            return pa.array([c.lsn for c, _ in self.changes], pa.int64())
-        return _as_int64(columns[self.d.sequence])
+    def _sequence(self, columns: Mapping[str, pa.Array]) -> pa.StructArray:
+        type_ = sequence_type(self.d.columns, self.d.sequence)
+        in_log = [name for name in self.d.sequence if name in LOG_POSITIONS]
+        parts = []
+        for f in type_:
+            if f.name in LOG_POSITIONS:
+                at = in_log.index(f.name)
+                parts.append(pa.array([c.position[at] if c.position else None for c, _ in self.changes], f.type))
+            else:
+                parts.append(columns[f.name])
+        return pa.StructArray.from_arrays(parts, fields=list(type_))
 
     def _event_ms(self, columns: Mapping[str, pa.Array]) -> pa.Array:
         if self.d.event_time is None:
             return pa.array([c.event_ms for c, _ in self.changes], pa.int64())
         return _as_int64(columns[self.d.event_time], pa.timestamp("ms"))
 
-    def _judge(self, columns: Mapping[str, pa.Array], lsn: pa.Array, event_ms: pa.Array) -> None:
+    def _judge(self, columns: Mapping[str, pa.Array], event_ms: pa.Array) -> None:
         truncates = {i for i, (c, _) in enumerate(self.changes) if c.kind == TRUNCATE}
         for i in truncates if not self.d.truncates else ():
             self._fail(
@@ -292,16 +312,9 @@ class _Batch:
                         self._fail(
                             i, "null_value", f"{f.name}: got null; allowed: a value, as the schema says NOT NULL"
                         )
-        if self.d.sequence:
-            for i in _nulls(lsn):
-                if self.changes[i][0].op != "r":
-                    self._fail(
-                        i,
-                        "null_sequence",
-                        f"{self.d.sequence}: got null; allowed: an integer (null in snapshot rows only)",
-                    )
-            for i in np.flatnonzero(pc.less(lsn, 0).fill_null(False).to_numpy(zero_copy_only=False)).tolist():
-                self._fail(i, "bad_sequence", f"{self.d.sequence}: got {lsn[i]}; allowed: from 0, or from 1970")
+        for at, name in enumerate(self.d.sequence):
+            for i in _nulls(columns["_sequence"].field(at)):
+                self._fail(i, "null_sequence", f"{name}: got null; allowed: a value in every column of the sequence")
         if self.d.needs_event_time:
             for i in _nulls(event_ms):
                 self._fail(i, "null_event_time", "event time: got null; allowed: a time, as state expires by it")
@@ -316,15 +329,34 @@ class _Batch:
         record = self.changes[change][1]
         record.bad = record.bad or BadRecordError(reason, detail)
 
-    def _moved_from(self, change: Change, *, waits: bool) -> str | None:
+    def _moved_from(self, columns: Mapping[str, pa.Array]) -> pa.Array:
         """Note the old key where a value that was not sent must be looked for under it."""
-        if not waits or change.old_row is None:
-            return None
-        keys = [
-            convert([change.old_row.get(n)], self.d.columns.field(n).type, self._unit(change, n))[0][0].as_py()
-            for n in self.d.key
-        ]
-        return json.dumps({"lsn": change.lsn or 0, "key": keys}, default=str)
+        type_ = self.d.schema.field("_moved_from").type
+        moves: list[list[Json] | None] = [None] * len(self.changes)
+        for i, (change, record) in enumerate(self.changes):
+            if change.old_row is not None and columns["_unavailable"][i].is_valid and record.bad is None:
+                old_key = {name: self._one(change, name, change.old_row.get(name)) for name in self.d.key}
+                moves[i] = [{"sequence": columns["_sequence"][i].as_py(), "key": old_key}]
+        return pa.array(moves, type_)
+
+    def _one(self, change: Change, column: str, value: Any) -> Any:
+        if column in self.d.encodings:
+            value = _number(value, self.d.encodings[column])
+        return convert([value], self.d.columns.field(column).type, self._unit(change, column))[0][0].as_py()
+
+
+def _number(value: Any, encoding: Encoding) -> Any:
+    """Read an integer that is coded otherwise; what it is not is judged by the column's type."""
+    if encoding == "unsigned" and type(value) is int and value < 0:
+        return value + _UNSIGNED_BEYOND
+    if encoding == "bits" and isinstance(value, bool):
+        return int(value)
+    if encoding == "bits" and isinstance(value, str):
+        try:
+            return bits(value)
+        except ValueError:
+            return value
+    return value
 
 
 def _parse(text: str | bytes) -> Json:

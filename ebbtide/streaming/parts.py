@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ebbtide.model.durations import NaturalDuration, PositiveDuration
 from ebbtide.sources.columns import TimeUnit
+from ebbtide.sources.decode import Encoding
 
 
 class SpecPart(BaseModel):
@@ -44,6 +45,10 @@ class DebeziumFormat(SpecPart):
     time_units: dict[str, TimeUnit] = Field(
         default_factory=dict,
         description="Column to what its integers mean: ms, us, ns. A record's own schema goes first. Default: us for every TIMESTAMP.",
+    )
+    encodings: dict[str, Encoding] = Field(
+        default_factory=dict,
+        description="Column to how its integers are coded: unsigned (MySQL's BIGINT UNSIGNED as a signed number, the connector's default), bits (BIT(n) as base64). Default: as numbers; bits as a record's own schema says.",
     )
 
 

@@ -21,6 +21,7 @@ from ebbtide.model.durations import NaturalDuration, PositiveDuration, to_ms
 from ebbtide.model.entries import ENTRY_COLUMNS
 from ebbtide.model.operators.arrival import ARRIVAL_COLUMNS
 from ebbtide.model.operators.sequence import SEQUENCE_COLUMNS
+from ebbtide.model.sequences import LOG_POSITIONS
 from ebbtide.paths import resolve
 from ebbtide.sources.change import Decoder
 from ebbtide.sources.columns import convert
@@ -42,9 +43,9 @@ from ebbtide.streaming.parts import (
     refuse,
 )
 
-RESERVED_COLUMNS = frozenset(
-    CHANGELOG_COLUMNS | ENTRY_COLUMNS | SEQUENCE_COLUMNS | ARRIVAL_COLUMNS | STAGED_COLUMNS
-) | {
+RESERVED_COLUMNS = frozenset(CHANGELOG_COLUMNS | ENTRY_COLUMNS | ARRIVAL_COLUMNS | STAGED_COLUMNS) | {
+    *SEQUENCE_COLUMNS,
+    *LOG_POSITIONS,
     "_entry",
     "_note",
     "_commit_version",
@@ -144,6 +145,19 @@ class Pipeline(SpecPart):
             [n for n in self.format.time_units if n not in times],
             f"TIMESTAMP columns: {', '.join(times) or 'none in the schema'}",
         )
+        encoded = self.format.encodings if isinstance(self.format, DebeziumFormat) else {}
+        exact = [
+            n for n in names if pa.types.is_integer(columns.field(n).type) or pa.types.is_decimal(columns.field(n).type)
+        ]
+        refuse(
+            "format.encodings",
+            [n for n in encoded if n not in exact],
+            f"integer or DECIMAL columns: {', '.join(exact) or 'none in the schema'}",
+        )
+        narrow = [
+            n for n, how in encoded.items() if how == "unsigned" and convert([2**64 - 1], columns.field(n).type)[1]
+        ]
+        refuse("format.encodings", narrow, "for unsigned, columns that hold 2^64 - 1: DECIMAL(20,0)")
         dated = [n for n in names if pa.types.is_temporal(columns.field(n).type)]
         refuse(
             "event_time",
@@ -183,9 +197,9 @@ class Pipeline(SpecPart):
         )
 
     @property
-    def sequence(self) -> str | None:
-        """The column that orders changes; None: they apply in order of arrival."""
-        return None
+    def sequence(self) -> tuple[str, ...]:
+        """The columns that order changes; none: they apply in order of arrival."""
+        return ()
 
     @property
     def needs_event_time(self) -> bool:
@@ -245,13 +259,14 @@ class Pipeline(SpecPart):
             event_time=self.event_time,
             needs_event_time=self.needs_event_time,
             time_units=self.format.time_units,
+            encodings=self.format.encodings if isinstance(self.format, DebeziumFormat) else {},
             max_record_bytes=self.quarantine.max_record_bytes,
             max_ahead_ms=None if ahead is None else to_ms(ahead),
         )
 
     def _decoder(self) -> Decoder:
         if isinstance(self.format, DebeziumFormat):
-            return DebeziumDecoder(tuple(self.key), retract=self.retracts, table=self.source.table)
+            return DebeziumDecoder(tuple(self.key), self.sequence, retract=self.retracts, table=self.source.table)
         return PlainDecoder(self.format.kind, self.format.row, tuple(self.format.position))
 
     @property

@@ -35,10 +35,10 @@ class Staged:
         records: All records of this pipeline.
         bad: Bad ones.
         changes: Rows with a row kind.
-        truncate: The newest TRUNCATE: (lsn,) in sequence mode, else its order.
+        truncate: The newest TRUNCATE: its sequence, in arrival mode its order.
         max_event_ms: Greatest event time.
         bounds: Least and greatest value of the first key column, where it is an integer or a string.
-        moves: Changes whose values must be looked for under another key.
+        key_changes: Changes whose values must be looked for under another key.
         ignored: Columns of the records that the schema has not.
         places: Where changes and TRUNCATEs stand in their sources, if asked for.
         truncates: The TRUNCATEs' orders by place, (name, position), if asked for; of one delivered twice the first.
@@ -51,7 +51,7 @@ class Staged:
     truncate: tuple[int, ...] | None = None
     max_event_ms: int | None = None
     bounds: tuple[Any, Any] | None = None
-    moves: int = 0
+    key_changes: int = 0
     ignored: set[str] = field(default_factory=set)
     places: dict[str, Intervals] = field(default_factory=dict)
     truncates: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Staged:
     def add(self, part: dict[str, Any]) -> None:
         """Add the sum of one decoded batch."""
         self.files += [file for file in part["files"] if file not in self.files]
-        for name in ("records", "bad", "changes", "moves"):
+        for name in ("records", "bad", "changes", "key_changes"):
             setattr(self, name, getattr(self, name) + part[name])
         self.truncate = max([tuple(t) for t in (self.truncate, part["truncate"]) if t], default=None)
         self.max_event_ms = max(
@@ -115,7 +115,9 @@ def _sum(rows: pa.Table, decoding: Decoding, *, with_places: bool) -> dict[str, 
     good = rows.filter(pc.is_in(rows["_kind"], pa.array(KINDS)))
     truncates = rows.filter(pc.equal(rows["_kind"], TRUNCATE).fill_null(False))
     truncated = (
-        [(lsn,) for lsn in truncates["_lsn"].to_pylist()] if decoding.sequence else order_struct(truncates).tolist()
+        [tuple(at.values()) for at in truncates["_sequence"].to_pylist()]
+        if decoding.sequence
+        else order_struct(truncates).tolist()
     )
     first = good[decoding.key[0]]
     bounded = len(good) and (pa.types.is_integer(first.type) or pa.types.is_string(first.type))
@@ -127,7 +129,7 @@ def _sum(rows: pa.Table, decoding: Decoding, *, with_places: bool) -> dict[str, 
         "truncate": max(map(tuple, truncated), default=None),
         "max_event_ms": pc.max(good["_event_ms"]).as_py(),
         "bounds": (ends["min"], ends["max"]) if ends else None,
-        "moves": len(good) - good["_moved_from"].null_count,
+        "key_changes": len(good) - good["_moved_from"].null_count if decoding.sequence else 0,
         "places": places(pa.concat_tables([good, truncates])) if with_places else {},
         "truncates": [
             (name, a, order)

@@ -6,8 +6,10 @@ A crash before the state's commit leaves nothing; after it the step is finished 
 from __future__ import annotations
 
 import time
+from functools import reduce
 from typing import Any, Literal
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -21,7 +23,7 @@ from ebbtide.store.delta import log
 from ebbtide.store.delta.columns import column, columns, spark_schema
 from ebbtide.store.delta.facts import StepFacts
 from ebbtide.store.delta.size import TableSize
-from ebbtide.store.delta.state import ROW
+from ebbtide.store.delta.state import LINKED, ROW
 from ebbtide.store.delta.transaction import write
 from ebbtide.streaming.checkpoint import BatchOffsets
 from ebbtide.streaming.lease import Lease
@@ -44,7 +46,7 @@ class Stepper:
         found = tables.state.last()
         self.version = found[0] if found else log.versions(tables.state.path)[-1]
         self.last = found[1] if found else None
-        self.open_moves = tables.state.open_moves()
+        self.pending_key_changes = tables.state.pending_key_changes()
         self.downtime_ms = self.last.downtime_ms if self.last else 0
         self._state_size, self._sink_size = TableSize(tables.state.path), TableSize(tables.sink.path)
 
@@ -63,7 +65,7 @@ class Stepper:
             self._refuse_too_many(summary)
             facts = self._facts("batch", number, now_ms, held_ms, summary, batch_id=batch_id, offsets_hash=offsets.hash)
             facts = self._decide(spark, staged, summary, facts, offsets.source.get("files", []))
-        metrics = self.redo(spark, summary.bounds) if facts == self.last else {}
+        metrics = self.redo(spark) if facts == self.last else {}
         if summary.bad:
             self._quarantine(staged, facts)
         delete(self.tables.at("staged"))
@@ -143,7 +145,7 @@ class Stepper:
         last = self.last
         batch_id, offsets_hash = (last.batch_id, last.offsets_hash) if last else (None, None)
         facts = self._facts(kind, self.number + 1, now_ms, held_ms, None, batch_id=batch_id, offsets_hash=offsets_hash)
-        return facts.model_copy(update={"open_moves": self.open_moves})
+        return facts.model_copy(update={"pending_key_changes": self.pending_key_changes})
 
     def between_now(self, kind: Literal["cleanup", "compaction", "migration"]) -> StepFacts:
         """Make the facts of a step of maintenance, which goes by the ledger's clock and does not move it on."""
@@ -164,7 +166,7 @@ class Stepper:
         """Number of the last step, 0 before the first."""
         return self.last.step if self.last else 0
 
-    def redo(self, spark: SparkSession, bounds: tuple[Any, Any] | None = None) -> dict[str, int]:
+    def redo(self, spark: SparkSession) -> dict[str, int]:
         """Bring the sink to the last decision; done already, it does nothing.
 
         Returns:
@@ -180,17 +182,21 @@ class Stepper:
         state, sink = self.tables.state, self.tables.sink
         counts = state.metrics(self.version)
         if facts.kind == "batch":
-            self.open_moves = counts["open_moves"] > 0
+            self.pending_key_changes = counts["pending_key_changes"] > 0
         writes = counts["updated"] + counts["deleted"] + counts["filled"]
         if (writes or counts["inserted"] or facts.floor_raised) and sink.last_step() < facts.step:
             only_inserts = not writes and not facts.floor_raised
-            prunes = bounds is not None and not only_inserts and self._sink_size.is_large(spark)
+            first = self.spec.table.columns.field(self.spec.key[0])
+            bounded = pa.types.is_integer(first.type) or pa.types.is_string(first.type)
+            prunes = bounded and not only_inserts and self._sink_size.is_large(spark)
+            # By what was decided: a row may change whose key none of the records had.
+            bounds = log.bounds(state.path, self.version, first.name) if prunes else None
             sink.take(
                 spark,
                 state.change_set(spark, self.version),
                 facts,
                 only_inserts=only_inserts,
-                bounds=(self.spec.key[0], *bounds) if prunes and bounds else None,
+                bounds=None if bounds is None else (self.spec.key[0], *bounds),
             )
         if counts["emitted"] or (self.spec.emits_every and facts.floor_raised):
             self.tables.changelog.take(spark, state.emitted(spark, self.version), facts)
@@ -298,7 +304,7 @@ class Stepper:
     @property
     def _knows_places(self) -> bool:
         """Whether a redelivered record is known by its place in the source: by sequence the reconciler knows it by itself."""
-        return self.spec.sequence is None and self.spec.has_positions
+        return not self.spec.sequence and self.spec.has_positions
 
     def _refuse_too_many(self, summary: Staged) -> None:
         limit = self.spec.quarantine.max_rows_per_step
@@ -319,17 +325,19 @@ class Stepper:
         if self._knows_places:
             seen = Positions(facts.positions)
             facts = facts.model_copy(update={"positions": dict(seen.with_places(summary.places).read)})
-        entries = self._entries_of(spark, changes, summary)
+        linked = self._linked_keys(spark, changes, summary)
+        entries = self._entries_of(spark, changes, summary, linked)
         keys = columns(self.spec.key)
         both = (
             changes.unionByName(entries, allowMissingColumns=True)
             if entries is not None
             else _with_columns(changes, spark_schema(state.schema, nullable=True))
         )
-        together = summary.moves > 0 or self.open_moves  # a value may have to be looked for under another key
-        parts = 1 if together else self._partitions(spark, summary.changes)
-        out = both.repartition(parts, *keys).mapInArrow(
-            state.reconciler(self.at(facts), seen, None if together else self.spec.max_group_bytes),
+        if linked is not None:
+            both = both.join(F.broadcast(linked.withColumn(LINKED, F.lit(True))), [*self.spec.key], "left")
+            keys = [F.when(F.col(LINKED).isNull(), each) for each in keys]  # the linked ones to one partition
+        out = both.repartition(self._partitions(spark, summary.changes), *keys).mapInArrow(
+            state.reconciler(self.at(facts), seen, self.spec.max_group_bytes),
             spark_schema(state.schema, nullable=True),
         )
         if files:
@@ -338,16 +346,31 @@ class Stepper:
         self.take(facts, state.commit(out, facts, self.version))
         return facts
 
-    def _entries_of(self, spark: SparkSession, changes: DataFrame, summary: Staged) -> DataFrame | None:
-        """Read what is stored under the touched keys; where live entries expire, the sink's rows too."""
+    def _linked_keys(self, spark: SparkSession, changes: DataFrame, summary: Staged) -> DataFrame | None:
+        """Return the keys of rows that wait for a value, now or in the state, and the keys that these rows had before.
+
+        None where no row does. They are decided on together: a value may have to be looked for under another key.
+        """
+        found = [changes] if summary.key_changes else []
+        if self.pending_key_changes:
+            found.append(self.tables.state.read(spark, self.version))
+        keys: list[DataFrame] = []
+        for rows in found:
+            moved = rows.where(F.col("_moved_from").isNotNull())
+            old_keys = moved.select(F.explode("_moved_from.key").alias("_key")).select("_key.*")
+            keys += [moved.select(*columns(self.spec.key)), old_keys]
+        return reduce(DataFrame.union, keys).distinct() if keys else None
+
+    def _entries_of(
+        self, spark: SparkSession, changes: DataFrame, summary: Staged, linked: DataFrame | None
+    ) -> DataFrame | None:
+        """Read what is stored under the touched and linked keys; where live entries expire, the sink's rows too."""
         if self.last is None or self.last.kind == "reset":
             return None
         keys = changes.select(*columns(self.spec.key)).distinct()
         entries = self.tables.state.read(spark, self.version)
-        if self.open_moves:
-            keys = keys.union(
-                entries.where(F.col("_moved_from").isNotNull()).select(*columns(self.spec.key))
-            ).distinct()
+        if linked is not None:
+            keys = keys.union(linked).distinct()
         elif summary.bounds is not None and self._state_size.is_large(spark):
             entries = entries.where(column(self.spec.key[0]).between(*summary.bounds))
         keys = F.broadcast(keys) if summary.changes <= BROADCAST_ROWS else keys
@@ -357,7 +380,6 @@ class Stepper:
                 {
                     "_step": F.lit(SINK_STEP).cast("bigint"),
                     "_stamp_ms": F.lit(0).cast("bigint"),
-                    "_base": F.lit(-1).cast("bigint"),
                 }
             )
             entries = entries.unionByName(stand_in, allowMissingColumns=True)

@@ -28,8 +28,8 @@ class Tables:
     def sink(self) -> SinkTable:
         """The sink."""
         spec = self.spec
-        columns, key, by_sequence = spec.sink_table.columns, tuple(spec.sink_key), spec.sequence is not None
-        return SinkTable(join(self.root, "sink"), columns, key, by_sequence, spec.sink.table_properties)
+        columns, key = spec.sink_table.columns, tuple(spec.sink_key)
+        return SinkTable(join(self.root, "sink"), columns, key, spec.sequence, spec.sink.table_properties)
 
     @property
     def changelog(self) -> ChangelogTable:

@@ -11,18 +11,38 @@ from pydantic import Field, model_validator
 from ebbtide.model.durations import NaturalDuration, to_ms
 from ebbtide.model.operators.arrival import ArrivalOperator, Emission, Keep, Materialization, OnExpire
 from ebbtide.model.operators.sequence import SequenceOperator
+from ebbtide.model.sequences import LOG_POSITIONS, LOG_SEQUENCES, is_log_position
 from ebbtide.model.ttl import CleanupConfig, ExpiryClock, StateTtlConfig, StateVisibility, Ttl, UpdateType
 from ebbtide.streaming.parts import DebeziumFormat, SpecPart, refuse
 from ebbtide.streaming.spec import Pipeline
 
 
 class SequenceOrder(SpecPart):
-    """The greatest sequence per key wins, whatever the arrival."""
+    """The greatest sequence per key wins, whatever the arrival.
+
+    Sequences are compared column by column, the first one first; texts by their UTF-8 bytes, false before true. A change
+    without a value in a column of the sequence is a bad record (`null_sequence`).
+
+    By the database's log (`[_lsn]`, `[_file, _pos, _row]`, each also after `_ts_ms`): at one position a delete comes first,
+    then a snapshot row, then a create or an update. An update that changes the key is a delete of the old key and an update of
+    the new one, both at its position. A TRUNCATE empties the table below its position; a change at its position lives. A
+    snapshot row of Postgres without an LSN stands below every change, above those read before it (`source.ts_ms`): it fills
+    in rows that no change has told of. To let a snapshot win over the changes that were committed before it was read, take
+    `[_ts_ms, _lsn]`; then the clock of the database must not go back.
+
+    By columns of the schema: a delete carries the row that it deletes, and its sequence: at one sequence it comes last. An
+    update that changes the key deletes the old key at the new row's sequence. A retraction (-U) takes back, at its sequence,
+    the row with its own content and no other. A record with a delete whose row lacks the sequence (Postgres: set
+    REPLICA IDENTITY FULL) is a bad record, as is a TRUNCATE.
+
+    Changes of one key, sequence, operation and content are one change (`duplicates`). Where the contents differ, the sequence
+    does not tell which came later: they are counted (`conflicts`), the one with the greatest digest counts (BLAKE2b of the
+    row, in any order of arrival), and the check `ordering` fails until a change with a greater sequence comes.
+    """
 
     sequence: list[str] = Field(
         min_length=1,
-        max_length=1,
-        description="The one column that orders a key's changes: [_lsn] (Debezium's source.lsn), or an integer, date or timestamp column. Required.",
+        description="The columns that order a key's changes, compared one after the other: columns of the schema with an exact type ([updated_at, id]), or the place in the database's log that Debezium gives: [_lsn] (Postgres), [_file, _pos, _row] (MySQL, MariaDB), each after _ts_ms if snapshot rows are to win by the time they were read. Required.",
     )
 
 
@@ -70,7 +90,7 @@ class UpsertPipeline(Pipeline):
     """
 
     order: Literal["arrival"] | SequenceOrder = Field(
-        description="'arrival': retractions and additions apply as they arrive; {sequence: [_lsn]}: the greatest sequence per key wins. Required."
+        description="'arrival': retractions and additions apply as they arrive; {sequence: [_lsn]}: the greatest sequence per key wins, see [SequenceOrder](#sequenceorder). Required."
     )
     ttl: Ttl | None = Field(
         default=None,
@@ -85,15 +105,8 @@ class UpsertPipeline(Pipeline):
     @model_validator(mode="after")
     def _order_and_ttl_fit(self) -> Self:
         columns = self.table.columns
-        if self.sequence is not None:
-            ordered = [f.name for f in columns if pa.types.is_temporal(f.type)]
-            ordered += [f.name for f in columns if pa.types.is_integer(f.type)]
-            ordered += ["_lsn"] if isinstance(self.format, DebeziumFormat) else []
-            refuse(
-                "order.sequence",
-                [n for n in [self.sequence] if n not in ordered],
-                f"integer, date or timestamp columns: {', '.join(ordered)}",
-            )
+        if self.sequence:
+            self._refuse_unfit_sequence()
             plain = self.materializer == MaterializerConfig()
             refuse("materializer", [] if plain else ["settings"], "none with order: sequence, which needs no histories")
         upsert_key = self.materializer.upsert_key
@@ -107,6 +120,23 @@ class UpsertPipeline(Pipeline):
         elif self.materializer.on_expire is OnExpire.DELETE:
             refuse("materializer.on_expire", [OnExpire.DELETE], "keep without a ttl, where nothing expires")
         return self
+
+    def _refuse_unfit_sequence(self) -> None:
+        columns, debezium = self.table.columns, isinstance(self.format, DebeziumFormat)
+        exact = [f.name for f in columns if not (pa.types.is_floating(f.type) or pa.types.is_nested(f.type))]
+        allowed = f"columns with an exact type: {', '.join(exact)}"
+        in_log = ["[" + ", ".join(each) + "]" for each in LOG_SEQUENCES]
+        allowed += f"; or one of {' '.join(in_log)}" if debezium else ""
+        if is_log_position(self.sequence):
+            fits = debezium and self.sequence in LOG_SEQUENCES
+            refuse("order.sequence", [] if fits else list(self.sequence), allowed)
+        refuse("order.sequence", [n for n in self.sequence if n not in (*exact, *LOG_POSITIONS)], allowed)
+        refuse(
+            "order.sequence",
+            [n for n in self.sequence if n in LOG_POSITIONS and not is_log_position(self.sequence)],
+            allowed,
+        )
+        refuse("order.sequence", [n for n in self.sequence if self.sequence.count(n) > 1], "each column once")
 
     def _refuse_unfit(self, ttl: StateTtlConfig) -> None:
         """Refuse what only states that a function reads can have: here each step reads what it touches."""
@@ -124,18 +154,18 @@ class UpsertPipeline(Pipeline):
             [] if ttl.cleanup == CleanupConfig() else ["settings"],
             "none: ticks expire, the jobs NAME_cleanup and NAME_compaction delete",
         )
-        if ttl.expire_live and self.sequence is None:
+        if ttl.expire_live and not self.sequence:
             refuse("ttl.expire_live", [True], "false with order: arrival, where every row of a history expires anyway")
 
     @property
-    def sequence(self) -> str | None:
-        """The column that orders changes; None in arrival mode."""
-        return self.order.sequence[0] if isinstance(self.order, SequenceOrder) else None
+    def sequence(self) -> tuple[str, ...]:
+        """The columns that order changes; none in arrival mode."""
+        return tuple(self.order.sequence) if isinstance(self.order, SequenceOrder) else ()
 
     @property
     def retracts(self) -> bool:
         """Whether an update must come as a retraction and an addition: in arrival mode."""
-        return self.sequence is None
+        return not self.sequence
 
     @property
     def expires_live(self) -> bool:
@@ -156,7 +186,7 @@ class UpsertPipeline(Pipeline):
     def operator(self) -> SequenceOperator | ArrivalOperator:
         """The reconciler."""
         if self.sequence:
-            return SequenceOperator(self.table.columns, tuple(self.key), self.ttl)
+            return SequenceOperator(self.table.columns, tuple(self.key), self.sequence, self.ttl)
         given = self.materializer
         how = Materialization(
             tuple(given.upsert_key),
@@ -176,7 +206,7 @@ class UpsertPipeline(Pipeline):
         histories["emission"] = str(self.materializer.emission)
         return {
             "key": self.key,
-            "order": {"arrival": histories} if self.sequence is None else [self.sequence],
+            "order": list(self.sequence) or {"arrival": histories},
             "columns": columns,
             "ttl": {} if self.ttl is None else {"": self.ttl.identity},
         }

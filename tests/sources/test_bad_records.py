@@ -194,7 +194,6 @@ KINDS = {
     "position missing": ("placed", "bad_position", LINE, json.dumps({"kind": "+I", "row": row(), "part": 0}).encode()),
     "key null at a position": ("placed", "null_key", PLACED, json.dumps({"kind": "+I", "row": row(id=None), "part": 0, "seq": 1}).encode()),
     "sequence column null": ("by column", "null_sequence", LINE, change("+I", **row(n=None)).encode()),
-    "sequence column below 0": ("by column", "bad_sequence", LINE, change("+I", **row(n=-1)).encode()),
     "event time column too far ahead": ("own event time", "event_time_ahead", LINE, change("+I", **row(born=1)).encode()),
 }  # fmt: skip
 

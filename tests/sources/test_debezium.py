@@ -18,7 +18,7 @@ N, B, A, D = RowKind  # new, update before, update after, delete
 
 
 def parts(changes: list[Change]) -> list[tuple]:
-    return [(c.kind, c.row, c.op, c.lsn, c.event_ms) for c in changes]
+    return [(c.kind, c.row, c.op, *c.position, c.event_ms) for c in changes]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ ROW = {"id": 1, "n": None}
 @pytest.mark.parametrize("kind", KINDS)
 def test_row_of_each_kind_is_one_change(kind):
     [only] = PlainDecoder().changes({"kind": kind, "row": ROW, "more": 1}, None)
-    assert (only.kind, only.row, only.op, only.lsn, only.event_ms, only.place) == (kind, ROW, kind, None, None, None)
+    assert (only.kind, only.row, only.op, only.position, only.event_ms, only.place) == (kind, ROW, kind, (), None, None)
 
 
 def test_columns_beside_the_kind_are_the_row():

@@ -120,6 +120,11 @@ class ArrivalOperator:
         return pa.schema([f.with_nullable(True) for f in self.columns] + own)
 
     @cached_property
+    def changes(self) -> pa.Schema:
+        """Columns of a change."""
+        return changelog_schema(self.columns)
+
+    @cached_property
     def emitted_schema(self) -> pa.Schema:
         """Columns of an emitted record."""
         own = [pa.field(n, t) for n, t in EMITTED_COLUMNS.items()]
@@ -155,7 +160,7 @@ class ArrivalOperator:
 
     @property
     def mortal(self) -> str | None:
-        """The boolean column of the entries that may expire; None: all may."""
+        """SQL condition of the entries that may expire; None: all may."""
         return None
 
     def apply(self, changes: pa.Table, state: pa.Table, at: Step) -> Reconciled:
@@ -169,7 +174,7 @@ class ArrivalOperator:
         Returns:
             Entries added, changed and removed; for each key whose shown row changed the entry that the sink must take; what was emitted.
         """
-        changes = changes.select(changelog_schema(self.columns).names)
+        changes = changes.select(self.changes.names)
         changes = changes.take(np.lexsort(order_struct(changes).T[::-1]))
         above = _above(order_struct(changes), at.floor)
         metrics = Counter(changes=len(changes), below_floor=int((~above).sum()))
@@ -182,7 +187,7 @@ class ArrivalOperator:
             state: Every stored version of some keys' entries.
             at: The step.
         """
-        none = changelog_schema(self.columns).empty_table()
+        none = self.changes.empty_table()
         return _Histories(self, none, self._current(state), at, Counter()).run(tick=True)
 
     def _current(self, state: pa.Table) -> pa.Table:

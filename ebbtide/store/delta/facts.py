@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-STATE_FORMAT = 1
+STATE_FORMAT = 2
 """Version of the stored formats: state table, sink's reserved columns, facts."""
 
 
@@ -41,7 +41,7 @@ class StepFacts(BaseModel):
     watermark_ms: int | None = Field(default=None, description="Watermark of the step, epoch ms.")
     max_event_ms: int | None = Field(default=None, description="Greatest event time of this and all earlier steps.")
     floor: list[int] | None = Field(
-        default=None, description="What TRUNCATE left dead: [lsn], or [step, part, position]."
+        default=None, description="What TRUNCATE left dead: a sequence, or [step, part, position]."
     )
     floor_raised: bool = Field(default=False, description="This step met the TRUNCATE.")
     orphans: bool = Field(
@@ -55,7 +55,7 @@ class StepFacts(BaseModel):
     ignored_columns: list[str] = Field(
         default_factory=list, description="Columns of the records that the schema has not."
     )
-    open_moves: bool = Field(
+    pending_key_changes: bool = Field(
         default=False, description="Of a step that is no batch: some row waits for a value from another key."
     )
     state_version: int = Field(description="Version of the state that the step read.")

@@ -14,6 +14,8 @@ from urllib.parse import unquote
 
 from ebbtide.paths import exists, join, list_files, read_bytes
 
+STATS_TEXT = 32
+"""Characters after which Delta may cut a text in a file's statistics."""
 FACTS = "ebbtide"
 """The key of our facts in a commit's userMetadata; its value is the format's version."""
 
@@ -59,6 +61,30 @@ def files_more(table: str, version: int) -> int:
     """Return how many more data files a table has by a commit; negative: fewer."""
     found = actions(table, version)
     return sum("add" in action for action in found) - sum("remove" in action for action in found)
+
+
+def bounds(table: str, version: int, column: str) -> tuple[Any, Any] | None:
+    """Return the least and the greatest value of a column in the files that a commit added, by their statistics.
+
+    None where that is not known: no statistics, a type whose statistics are not exact, or a text that they may cut off.
+    """
+    ends: list[Any] = []
+    for action in actions(table, version):
+        if "add" not in action:
+            continue
+        stats = json.loads(action["add"].get("stats") or "{}")
+        if stats.get("nullCount", {}).get(column) == stats.get("numRecords", -1):
+            continue
+        least, greatest = stats.get("minValues", {}).get(column), stats.get("maxValues", {}).get(column)
+        if not (_is_exact(least) and _is_exact(greatest)):
+            return None
+        ends += [least, greatest]
+    return (min(ends), max(ends)) if ends else None
+
+
+def _is_exact(value: Any) -> bool:
+    """Whether a statistic is the value itself: Delta cuts texts after 32 characters."""
+    return type(value) is int or (isinstance(value, str) and len(value) < STATS_TEXT)
 
 
 def own_commits(table: str) -> Iterator[tuple[int, dict[str, Any]]]:

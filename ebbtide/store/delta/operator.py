@@ -23,6 +23,10 @@ class Operator(Protocol):
         """Names of the key's columns."""
 
     @property
+    def changes(self) -> pa.Schema:
+        """Columns of a change."""
+
+    @property
     def schema(self) -> pa.Schema:
         """Columns of an entry."""
 
@@ -44,7 +48,7 @@ class Operator(Protocol):
 
     @property
     def mortal(self) -> str | None:
-        """The boolean column of the entries that may expire; None: all may."""
+        """SQL condition of the entries that may expire; None: all may."""
 
     def apply(self, changes: pa.Table, state: pa.Table, at: Step) -> Reconciled:
         """Decide a step."""

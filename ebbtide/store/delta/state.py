@@ -27,7 +27,6 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ebbtide.errors import LeaseLostError, StoredFormatError
-from ebbtide.model.changelog import changelog_schema
 from ebbtide.model.codes import row_codes
 from ebbtide.model.entries import LONG_MIN, Reconciled, Step, entry_table
 from ebbtide.model.positions import Positions
@@ -41,6 +40,8 @@ from ebbtide.store.delta.operator import Operator
 from ebbtide.store.delta.transaction import transaction, write
 
 ROW, METRICS, FILE, EMITTED = "row", "metrics", "file", "emitted"
+LINKED = "_linked"
+"""Column of the rows that are decided on together although their keys differ."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ class StateTable:
                 mine = F.col(self.operator.state_column) == F.lit(state)
                 found = over if state is None else F.when(mine, over).otherwise(found)
         mortal = self.operator.mortal
-        return found if mortal is None else F.when(F.col(mortal), found)
+        return found if mortal is None else F.when(F.expr(mortal), found)
 
     def expired(self, at: Step, ttls: Mapping[str | None, StateTtlConfig] | None = None) -> Column:
         """Tell of an entry whether its time is over at a step; arguments as `overdue_ms`."""
@@ -235,10 +236,12 @@ class StateTable:
                 counts.update(json.loads(note))
         return counts
 
-    def open_moves(self) -> bool:
-        """Tell whether, after the last step, some row waits for a value from under another key."""
+    def pending_key_changes(self) -> bool:
+        """Whether, after the last step, some row waits for a value from under another key."""
         for version, facts in log.own_commits(self.path):
-            return self.metrics(version)["open_moves"] > 0 if facts["kind"] == "batch" else bool(facts["open_moves"])
+            if facts["kind"] == "batch":
+                return self.metrics(version)["pending_key_changes"] > 0
+            return bool(facts.get("pending_key_changes"))
         return False
 
     def batch(self, batch_id: int) -> StepFacts:
@@ -279,7 +282,7 @@ class StateTable:
 
         def decide(rows: pa.Table) -> Iterator[pa.RecordBatch]:
             is_change = pc.is_valid(rows["_kind"])
-            changes = _shaped(rows.filter(is_change), changelog_schema(operator.columns))
+            changes = _shaped(rows.filter(is_change), operator.changes)
             redelivered = 0
             if seen is not None:
                 repeats = seen.repeats(changes)
@@ -325,6 +328,8 @@ def _groups(batches: Iterator[pa.RecordBatch], key: Sequence[str], group_bytes: 
         yield rows
         return
     part_of = row_codes(rows, key) % parts
+    if LINKED in rows.column_names:  # a value may have to be looked for under another key
+        part_of[rows[LINKED].fill_null(False).to_numpy()] = 0
     for part in range(parts):
         group = rows.filter(pa.array(part_of == part))
         if len(group):

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from ebbtide.errors import EbbtideError, StatefulFunctionError
-from ebbtide.model.changelog import ORDER, RowKind
+from ebbtide.model.changelog import ORDER, RowKind, changelog_schema
 from ebbtide.model.codes import row_codes
 from ebbtide.model.entries import (
     DELETE,
@@ -65,6 +65,11 @@ class StatefulOperator:
     sink_key: tuple[str, ...]
     function: Callable[[], StatefulFunction]
     states: dict[str, StateSpec] = field(default_factory=dict)
+
+    @cached_property
+    def changes(self) -> pa.Schema:
+        """Columns of a change."""
+        return changelog_schema(self.columns)
 
     @cached_property
     def schema(self) -> pa.Schema:

@@ -119,7 +119,7 @@ def agrees(pipeline: MemoryPipeline, arrived: list[str]) -> None:
 
 def waiting(pipeline: MemoryPipeline) -> set[tuple[int, str]]:
     entries = {entry["id"]: entry for entry in pipeline.state.sort_by("_step").to_pylist()}
-    return {(r["id"], n) for r in pipeline.rows() for n, lsn in entries[r["id"]]["_columns"] or [] if lsn < 0}
+    return {(r["id"], n) for r in pipeline.rows() for n, lsn in entries[r["id"]]["_columns"] or [] if lsn is None}
 
 
 def from_before_memo(line: str) -> str:

@@ -1,0 +1,169 @@
+"""Rows that changed their key: where a value that an update did not carry may still be found.
+
+An update that changes a row's key arrives as a delete under the old key and an upsert under the new one. A column that it
+left out (an unavailable value) has the value that the row had under the old key, or under the keys before that.
+
+The log of the keys concerned is played in the order of its sequences, row by row: a change of the key takes what is known
+of the row along, a delete forgets it. O(n log n) in the changes and entries of those keys.
+
+State keeps one row per key, so that two things must be remembered beside it while changes arrive out of order:
+
+- `_moved_from`: a row that waits for a value keeps the changes of the key that it went through.
+- `_kept`: where a row came under a key by a change of the key, and the key's last row is not known to have left, that last
+  row is kept, since the change that took it elsewhere has yet to arrive and may not carry all its values.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ebbtide.model.sequences import UNKNOWN
+
+STORED = -1
+"""`arrival` of what was stored before this step."""
+
+
+class Known(NamedTuple):
+    """A known value: the event that carries it, the sequence's rank since when it holds, the snapshot row's arrival if it is one's."""
+
+    event: int
+    since: int
+    snapshot: int | None = None
+
+
+class KeyChange(NamedTuple):
+    """An update that gave a row its key; `before` is the one that had given it the old key, if that is known."""
+
+    sequence: int
+    old_key: int
+    before: KeyChange | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event in the log of a key.
+
+    Args:
+        sequence: Rank of its sequence.
+        phase: Order among events at one sequence.
+        key: Code of the key.
+        index: The event that carries the row; `UNKNOWN` for a delete.
+        columns: Columns whose values it carries.
+        arrival: Place in this step, `STORED` for what was there before.
+        old_key: The key from which the row came; `UNKNOWN` if this did not change its key, or where that is not known.
+        is_other_row: Another row has the key from here on.
+        is_delete: It removes the key's row.
+        is_snapshot: A snapshot row without a position: it was read at some time, and stands below all changes.
+    """
+
+    sequence: int
+    phase: int
+    key: int
+    index: int = UNKNOWN
+    columns: tuple[str, ...] = ()
+    arrival: int = STORED
+    old_key: int = UNKNOWN
+    is_other_row: bool = False
+    is_delete: bool = False
+    is_snapshot: bool = False
+
+    @property
+    def place(self) -> tuple[int, int, int, int]:
+        """Order in the log: at one sequence a key passes to another row, of which is then known where it came from, and what it holds."""
+        names_origin, holds_row = self.old_key != UNKNOWN, self.index != UNKNOWN
+        part = 1 if names_origin else 2 if holds_row else 0
+        return self.sequence, self.phase, part, self.arrival
+
+
+@dataclass(slots=True)
+class Row:
+    """What is known of the row under a key.
+
+    Args:
+        values: Column to its value.
+        last: Rank of the sequence of the last event that carried a row; `UNKNOWN` if none did.
+        change: The last change of the key that brought it here.
+    """
+
+    values: dict[str, Known] = field(default_factory=dict)
+    last: int = UNKNOWN
+    change: KeyChange | None = None
+
+
+class Kept(NamedTuple):
+    """A row that another one of the same key followed although it had not left: its last sequence, and that of the other."""
+
+    sequence: int
+    until: int
+    values: dict[str, Known]
+
+
+@dataclass
+class Played:
+    """What is known at the end of the log.
+
+    Args:
+        rows: Key to its row.
+        kept: Key to the rows to remember, oldest first.
+    """
+
+    rows: dict[int, Row]
+    kept: dict[int, list[Kept]]
+
+
+def play(events: list[Event]) -> Played:
+    """Play the log of some keys.
+
+    Args:
+        events: All that is known of those keys, in any order.
+    """
+    rows: dict[int, Row] = {}
+    kept: defaultdict[int, list[Kept]] = defaultdict(list)
+    left: dict[int, tuple[int, Row]] = {}  # key -> its last row that was deleted, and where
+    for event in sorted(events, key=lambda each: each.place):
+        if event.is_delete:
+            gone = rows.pop(event.key, None)
+            if gone is not None:
+                left[event.key] = event.sequence, gone
+            continue
+        row = rows.get(event.key)
+        if event.is_other_row:
+            if row is not None and UNKNOWN < row.last < event.sequence:
+                kept[event.key].append(Kept(row.last, event.sequence, row.values))
+            row = _arrived(event, row, _before(event, rows, left))
+        row = row or Row()
+        read = event.arrival if event.is_snapshot else None
+        row.values |= {name: Known(event.index, event.sequence, read) for name in event.columns}
+        if event.index != UNKNOWN and not event.is_snapshot:
+            row.last = event.sequence
+        rows[event.key] = row
+    return Played(rows, dict(kept))
+
+
+def _before(event: Event, rows: dict[int, Row], left: dict[int, tuple[int, Row]]) -> Row:
+    """Return the row under the old key just before it left: in a log its delete stands before the change of the key."""
+    deleted_at, gone = left.get(event.old_key, (UNKNOWN, Row()))
+    return gone if deleted_at == event.sequence else rows.get(event.old_key, Row())
+
+
+def _arrived(event: Event, here: Row | None, before: Row) -> Row:
+    """Return the row that a change of the key brings; values of a snapshot row under the new key are the last choice."""
+    here = here or Row()
+    last_choice = {name: known for name, known in here.values.items() if known.snapshot is not None}
+    taken = {
+        name: Known(known.event, event.sequence)
+        for name, known in before.values.items()
+        if known.snapshot is None or known.snapshot < event.arrival
+    }
+    change = KeyChange(event.sequence, event.old_key, before.change) if event.old_key != UNKNOWN else None
+    return Row(last_choice | taken, UNKNOWN, change)
+
+
+def chain(change: KeyChange | None) -> Iterator[KeyChange]:
+    """Yield the changes of the key that a row went through, the newest first."""
+    while change is not None:
+        yield change
+        change = change.before

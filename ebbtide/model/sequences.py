@@ -1,0 +1,124 @@
+"""Sequences: what orders the changes of a key, whatever the order of their arrival.
+
+A sequence is one or more columns, compared in their order: the user's own, or where the source's log says that the change
+stands:
+
+| column | meaning |
+|---|---|
+| `_lsn` | Postgres: `source.lsn`; of a snapshot row without one its `source.ts_ms` - 2^63, so that it stands below every change and snapshot rows are ordered by the time of reading |
+| `_file`, `_pos`, `_row` | MySQL, MariaDB: the number after the last dot of `source.file`, `source.pos`, `source.row` |
+| `_ts_ms` | `source.ts_ms`: the time of the change in the database, of a snapshot row the time of reading |
+
+Among changes of one key at one sequence the operation decides (`OP_*`, the greater wins), then the content (see
+`ebbtide.model.operators.ties`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.model.codes import Codes
+
+LOG_POSITIONS = ("_ts_ms", "_lsn", "_file", "_pos", "_row")
+"""Sequence columns that a source gives."""
+LOG_SEQUENCES = (("_lsn",), ("_file", "_pos", "_row"), ("_ts_ms", "_lsn"), ("_ts_ms", "_file", "_pos", "_row"))
+"""The sequences that they make: each tells every two changes of a key apart."""
+
+OP_TRUNCATE, OP_DELETE, OP_SNAPSHOT, OP_UPSERT, OP_FINAL_DELETE = 0, 1, 2, 3, 4
+"""Ranks of operations at one sequence. In a log a delete comes before a create, since a changed key is both at one position,
+and a snapshot row before a change. By the user's own columns a delete carries the sequence of the row that it deletes: it
+comes last."""
+UNKNOWN = -1
+"""Rank of no sequence; index of no event."""
+
+
+def is_log_position(sequence: Sequence[str]) -> bool:
+    """Whether a sequence is a position in the source's log, not a column of the user's."""
+    return set(sequence) <= set(LOG_POSITIONS)
+
+
+def sequence_type(columns: pa.Schema, sequence: Sequence[str]) -> pa.StructType:
+    """Return the struct that holds a sequence.
+
+    Example:
+        >>> str(sequence_type(pa.schema([("at", pa.date32())]), ["at", "_lsn"]))
+        'struct<at: date32[day], _lsn: int64>'
+    """
+    types = [pa.int64() if name in LOG_POSITIONS else columns.field(name).type for name in sequence]
+    return pa.struct([pa.field(name, type_) for name, type_ in zip(sequence, types, strict=True)])
+
+
+def stored_sequence_type(columns: pa.Schema, sequence: Sequence[str]) -> pa.StructType:
+    """Return the struct that state and sink hold: a sequence and the rank of the operation, `op`."""
+    return pa.struct([*sequence_type(columns, sequence), pa.field("op", pa.int32())])
+
+
+def key_changes_type(columns: pa.Schema, key: Sequence[str], sequence: Sequence[str]) -> pa.ListType:
+    """Return the list that holds the updates which gave a row its key, the newest first: their sequence and the old key."""
+    old_key = pa.struct([columns.field(name).with_nullable(True) for name in key])
+    return pa.list_(pa.struct([("sequence", sequence_type(columns, sequence)), ("key", old_key)]))
+
+
+def without_op(stored: pa.StructArray, type_: pa.StructType) -> pa.StructArray:
+    """Take the sequence out of a stored one."""
+    parts = [pc.struct_field(stored, f.name) for f in type_]
+    return pa.StructArray.from_arrays(parts, fields=list(type_), mask=stored.is_null())
+
+
+def rank_sequences(arrays: Iterable[pa.StructArray]) -> tuple[list[Codes], pa.StructArray]:
+    """Number sequences so that the numbers compare as the sequences do.
+
+    Each component is ranked by itself, and the ranks are joined from the first component on: sorts of integers only,
+    O(n log n) whatever the types.
+
+    Args:
+        arrays: Sequences of one type; null where there is none.
+
+    Returns:
+        For each array its (n,) ranks, `UNKNOWN` for null; the sequence of each rank.
+
+    Example:
+        >>> days = pa.array([{"day": 9}, {"day": 7}, None, {"day": 9}])
+        >>> rank_sequences([days])[0][0].tolist()
+        [1, 0, -1, 1]
+    """
+    given = list(arrays)
+    together = pa.concat_arrays(given)
+    there = np.flatnonzero(together.is_valid().to_numpy(zero_copy_only=False))
+    known = together if len(there) == len(together) else together.take(pa.array(there))
+    components = [_component_ranks(pc.struct_field(known, field.name)) for field in known.type]
+    joined = components[0]
+    for component in components[1:]:
+        joined = joined * (int(component.max(initial=0)) + 1) + component
+        joined = _dense_ranks(joined)  # so that the next product cannot overflow
+    first = np.full(int(joined.max(initial=-1)) + 1, UNKNOWN)
+    first[joined[::-1]] = np.arange(len(joined))[::-1]
+    ranks = np.full(len(together), UNKNOWN)
+    ranks[there] = joined
+    ends = np.cumsum([len(array) for array in given])
+    return np.split(ranks, ends[:-1]), known.take(pa.array(first))
+
+
+def _dense_ranks(values: Codes) -> Codes:
+    return np.asarray(np.unique(values, return_inverse=True)[1], dtype=np.int64)
+
+
+def _component_ranks(array: pa.Array) -> Codes:
+    if pa.types.is_boolean(array.type):
+        array = array.cast(pa.int8())
+    if pa.types.is_date(array.type):
+        array = array.cast(pa.int32())
+    if pa.types.is_timestamp(array.type):
+        array = array.cast(pa.int64())
+    if pa.types.is_integer(array.type):
+        return _dense_ranks(array.to_numpy(zero_copy_only=False))
+    encoded = array.dictionary_encode()
+    sorted_values = pc.array_sort_indices(encoded.dictionary).to_numpy()
+    rank_of_value: Codes = np.empty(len(sorted_values), np.int64)
+    rank_of_value[sorted_values] = np.arange(len(sorted_values))
+    indices: Codes = encoded.indices.to_numpy(zero_copy_only=False)
+    return rank_of_value[indices]
