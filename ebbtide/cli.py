@@ -363,7 +363,7 @@ def _summary_text(summary: RunSummary) -> str:
         for name in ("steps", "records", "inserted", "updated", "deleted", "quarantined", "unmatched", "expired")
         if totals[name]
     )
-    left = [f"{summary.files_young} files left for a later run (source.min_age)"] if summary.files_young else []
-    left += [f"{summary.files_unmatched} files do not match source.pattern"] if summary.files_unmatched else []
+    left = [f"younger than source.min_age and left: {summary.files_young}"] if summary.files_young else []
+    left += [f"files that do not match source.pattern: {summary.files_unmatched}"] if summary.files_unmatched else []
     said = summary.nothing_matched or f"{'; '.join([counts or 'nothing new', *left])}."
     return f"{summary.pipeline}: {said} Sink: {summary.root}/sink"

@@ -67,7 +67,7 @@ class StoredFormatError(Terminal):
 
 
 class LateFileError(Terminal):
-    """Raised when a file appears under a name that sorts below one already read."""
+    """Raised, by order of arrival, when a file appears under a name that sorts below one already read from its folder."""
 
 
 class FileChangedError(Terminal):

@@ -154,7 +154,7 @@ def _old_enough(new: Sequence[FoundFile], newest_ms: int, *, in_order: bool) -> 
 
 
 def _nothing_matched(path: str, patterns: Sequence[str], others: Sequence[str]) -> str:
-    seen = f"{len(others)} files do not match: {_some(others)}" if others else "it has no files"
+    seen = f"what does not match: {_some(others)}" if others else "it has no files"
     return (
         f"No file in '{path}' or its folders matches source.pattern ({', '.join(patterns)}); {seen}. "
         "Names that begin with '_' or '.' are never read."

@@ -33,7 +33,7 @@ class FileSource(SpecPart):
     min_age: NaturalDuration = Field(
         default="0s",
         validate_default=True,
-        description="How long ago a file must have been written to be read; younger ones are left for a later run. For writers that do not put files in place whole; a file that is caught half written is refused, never read in part. Default: 0s.",
+        description="How long ago a file must have been written to be read; younger ones are left for a later run. For writers that do not put files in place whole: one read too early is refused by name once it has grown. Default: 0s.",
     )
     records: Literal["kafka", "value"] = Field(
         default="kafka",
@@ -48,7 +48,7 @@ class FileSource(SpecPart):
         default=100, gt=0, description="Files read in one step, above 0; more make fewer, longer steps. Default: 100."
     )
 
-    @field_validator("pattern", mode="before")
+    @field_validator("pattern", mode="before", json_schema_input_type=str | list[str])
     @classmethod
     def _one_is_a_list(cls, value: Any) -> Any:
         return [value] if isinstance(value, str) else value

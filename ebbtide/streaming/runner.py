@@ -54,7 +54,7 @@ def run(
         root: Folder of all pipelines' tables; this one's are in `root/name`.
         on_progress: Called after each step.
         stop: Set it to end the run after the step under way.
-        clock: Tells the time of the closing tick, epoch ms.
+        clock: Tells the time of the closing tick, and the one that files' ages count to, epoch ms.
 
     Raises:
         EbbtideError: see `ebbtide.errors`; the step under way has then left nothing, or is finished by the next run.

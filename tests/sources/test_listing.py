@@ -118,7 +118,7 @@ def test_nothing_matched_says_which_pattern_and_what_is_there_instead(tmp_path):
     add(tmp_path, *(f"{n}.tmp" for n in range(7)))
     said = planned(tmp_path, patterns=["*.json", "*.gz"]).nothing_matched
     assert "source.pattern (*.json, *.gz)" in said
-    assert "7 files do not match: 0.tmp, 1.tmp, 2.tmp, 3.tmp, 4.tmp and 2 more." in said
+    assert "what does not match: 0.tmp, 1.tmp, 2.tmp, 3.tmp, 4.tmp and 2 more." in said
 
 
 def test_nothing_matched_is_told_from_nothing_new(tmp_path):

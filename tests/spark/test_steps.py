@@ -257,7 +257,7 @@ def test_files_of_any_name_are_read_once_by_sequence_and_one_that_grew_is_refuse
 def test_source_with_nothing_that_matches_is_said_and_still_expires(spark, tmp_path):
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]), ttl="1d", order=BY_SEQ)
     other = spec.model_copy(update={"source": spec.source.model_copy(update={"pattern": ["*.csv"]})})
-    assert "1 files do not match: 0000.jsonl." in run(spark, other, str(tmp_path)).nothing_matched
+    assert "what does not match: 0000.jsonl." in run(spark, other, str(tmp_path)).nothing_matched
     assert run(spark, spec, str(tmp_path)).nothing_matched is None
     assert run(spark, spec, str(tmp_path)).nothing_matched is None, "nothing new is no fault"
     assert values(spark, tmp_path, spec) == {1: "a"}
