@@ -78,7 +78,8 @@ def plan(
     new = [file for file in matching if file.name not in read]
     if in_order:
         _refuse_late(path, new, read)
-    files = _old_enough(new, now_ms - min_age_ms, in_order=in_order)
+    # Without a minimum age no time is asked for: that of a store may be ahead of ours.
+    files = _old_enough(new, now_ms - min_age_ms, in_order=in_order) if min_age_ms else new
     names = {file.name for file in matching}
     others = [file.name for file in found if file.name not in names]
     archived = bool(read) and not others

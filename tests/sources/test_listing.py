@@ -111,7 +111,8 @@ def test_young_files_are_left_for_a_later_run_and_counted(tmp_path):
     assert [f.name for f in by_sequence.files] == ["1.json", "3.json", "x/1.json"]
     assert [f.name for f in by_arrival.files] == ["1.json", "x/1.json"], "3.json would make 2.json come late"
     assert (by_sequence.young, by_arrival.young) == (1, 2)
-    assert names(tmp_path) == ["1.json", "2.json", "3.json", "x/1.json"], "without a minimum age all are old enough"
+    add(tmp_path, "4.json", age_s=-3600)
+    assert names(tmp_path) == ["1.json", "2.json", "3.json", "4.json", "x/1.json"], "no minimum age, no question"
 
 
 def test_nothing_matched_says_which_pattern_and_what_is_there_instead(tmp_path):
