@@ -55,6 +55,8 @@ def stream_assets(spec: Pipeline) -> dg.AssetsDefinition:
 
         summary, rows = supervised(work, observer.step)
         observer.flush()
+        if summary.nothing_matched:
+            context.log.warning(summary.nothing_matched)
         yield from _results(spec, summary, rows, storage)
 
     return reconcile
@@ -132,5 +134,6 @@ def _results(
             "step": status.step,
             **run,
             **({"unmatched": totals["unmatched"]} if not spec.sequence else {}),
+            **({"nothing_matched": summary.nothing_matched} if summary.nothing_matched else {}),
         },
     )

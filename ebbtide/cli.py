@@ -1,6 +1,6 @@
 """The command line: `ebbtide --help` lists its commands.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage or a spec that is not usable.
+Exit codes: 0 done, 1 failed, 2 wrong usage or a spec that is not usable, 3 a source without a file that matches.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ebbtide.streaming.spec import Pipeline
 from ebbtide.streaming.status import Status, status_of
 
 ROOT = ".ebbtide"
-FAILED, USAGE = 1, 2
+FAILED, USAGE, NOTHING_MATCHED = 1, 2, 3
 
 
 def _specs(locations: tuple[str, ...]) -> list[Pipeline]:
@@ -62,6 +62,8 @@ def main() -> None:
     """Upsert sinks and expiring state for Spark.
 
     SPEC is a defs.yaml, the folder that holds one, or a folder of such folders.
+
+    Exit codes: 0 done, also if nothing is new; 1 failed; 2 wrong usage or spec; 3 no file in a source's folder matches.
     """
 
 
@@ -299,12 +301,16 @@ def _session() -> Iterator[Any]:
 
 def _each(locations: tuple[str, ...], root: str, as_json: bool, operate: Callable[..., RunSummary]) -> None:
     specs = _loaded(locations)
+    summaries = []
     with _session() as spark, _stop_on_signal() as stop:
         for spec in specs:
             summary = operate(spark, spec, root, on_progress=lambda step: _progress(step, as_json), stop=stop)
             _print(summary, as_json, _summary_text)
+            summaries.append(summary)
             if stop.is_set():
                 raise click.exceptions.Exit(FAILED)
+    if any(summary.nothing_matched for summary in summaries):
+        raise click.exceptions.Exit(NOTHING_MATCHED)
 
 
 @contextmanager
@@ -357,4 +363,7 @@ def _summary_text(summary: RunSummary) -> str:
         for name in ("steps", "records", "inserted", "updated", "deleted", "quarantined", "unmatched", "expired")
         if totals[name]
     )
-    return f"{summary.pipeline}: {counts or 'nothing new'}. Sink: {summary.root}/sink"
+    left = [f"younger than source.min_age and left: {summary.files_young}"] if summary.files_young else []
+    left += [f"files that do not match source.pattern: {summary.files_unmatched}"] if summary.files_unmatched else []
+    said = summary.nothing_matched or f"{'; '.join([counts or 'nothing new', *left])}."
+    return f"{summary.pipeline}: {said} Sink: {summary.root}/sink"

@@ -67,11 +67,19 @@ class StoredFormatError(Terminal):
 
 
 class LateFileError(Terminal):
-    """Raised when a file appears under a name that sorts below one already read."""
+    """Raised, by order of arrival, when a file appears under a name that sorts below one already read from its folder."""
+
+
+class FileChangedError(Terminal):
+    """Raised when a source file has not the size that it was listed or read with: appended to, rewritten, still written."""
 
 
 class SourceReadError(Terminal):
     """Raised when a source file cannot be read: truncated, not gzip, gone."""
+
+
+class SourceStartError(Transient):
+    """Raised when Spark could not start the source's Python process, after several attempts; no step was begun."""
 
 
 class QuarantineThresholdError(Terminal):

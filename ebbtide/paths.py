@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -37,6 +38,47 @@ def list_files(location: str) -> list[str]:
     return sorted(f.base_name for f in found if f.type == pafs.FileType.File and not f.base_name.startswith((".", "_")))
 
 
+@dataclass(frozen=True)
+class FoundFile:
+    """A file that a listing found.
+
+    Args:
+        name: Its name below the folder listed, `inner/name`.
+        size: Bytes.
+        modified_ms: When it was last written, epoch ms; None where the store does not say.
+    """
+
+    name: str
+    size: int
+    modified_ms: int | None = None
+
+
+def walk(location: str) -> list[FoundFile]:
+    """List the files in a folder and all folders below it, by name; hidden ones (`.`, `_`) and what is in them left out."""
+    fs, path = _open(location)
+    files = []
+    for info in fs.get_file_info(pafs.FileSelector(path, recursive=True)):
+        name = info.path[len(path.rstrip("/")) :].lstrip("/")
+        is_hidden = any(part.startswith((".", "_")) for part in name.split("/"))
+        if info.type == pafs.FileType.File and not is_hidden:
+            modified_ms = None if info.mtime_ns is None else info.mtime_ns // 1_000_000
+            files.append(FoundFile(name, info.size, modified_ms))
+    return sorted(files, key=lambda file: file.name)
+
+
+def size_of(location: str) -> int | None:
+    """Return a file's bytes; None if it is absent."""
+    fs, path = _open(location)
+    info = fs.get_file_info(path)
+    return info.size if info.type == pafs.FileType.File else None
+
+
+def is_folder(location: str) -> bool:
+    """Whether a folder is there."""
+    fs, path = _open(location)
+    return bool(fs.get_file_info(path).type == pafs.FileType.Directory)
+
+
 def exists(location: str) -> bool:
     """Tell whether a file or folder is there."""
     fs, path = _open(location)
@@ -50,6 +92,14 @@ def read_bytes(location: str) -> bytes | None:
     fs, path = _open(location)
     with fs.open_input_stream(path, compression=None) as stream:
         return bytes(stream.read())
+
+
+def write_bytes(location: str, data: bytes) -> None:
+    """Write a file, over the one that is there; folders are made as needed."""
+    fs, path = _open(location)
+    fs.create_dir(path.rpartition("/")[0])
+    with fs.open_output_stream(path, compression=None) as stream:
+        stream.write(data)
 
 
 def read_parquet(location: str, columns: list[str]) -> pa.Table:
@@ -87,10 +137,18 @@ class ParquetFile:
 
 
 def delete(location: str) -> None:
-    """Delete a folder and all in it, if it is there."""
+    """Delete a file, or a folder and all in it, if it is there."""
     fs, path = _open(location)
-    if fs.get_file_info(path).type == pafs.FileType.Directory:
+    found = fs.get_file_info(path).type
+    if found == pafs.FileType.Directory:
         fs.delete_dir(path)
+    elif found == pafs.FileType.File:
+        fs.delete_file(path)
+
+
+def is_compressed(location: str) -> bool:
+    """Whether `open_stream` decompresses a file, by its name."""
+    return location.endswith((".gz", ".bz2", ".lz4", ".zst"))
 
 
 def open_stream(location: str) -> pa.NativeFile:

@@ -67,3 +67,24 @@ def test_delete_removes_a_folder_and_nothing_beside_it(tmp_path):
     (tmp_path / "ab").mkdir()
     paths.delete(str(tmp_path / "a"))
     assert [p.name for p in tmp_path.iterdir()] == ["ab"]
+
+
+@pytest.mark.parametrize("uri", [False, True])
+def test_walk_gives_the_files_of_all_folders_with_their_sizes_without_hidden_ones(tmp_path, uri):
+    location = tmp_path.as_uri() if uri else str(tmp_path)
+    for name in ("b/c.json", "b/a/x", "a.json", "_tmp/x", "b/.git/x", "b/_x"):
+        paths.write_bytes(paths.join(location, name), name.encode())
+    assert [(f.name, f.size) for f in paths.walk(location)] == [("a.json", 6), ("b/a/x", 5), ("b/c.json", 8)]
+    assert [f.name for f in paths.walk(paths.join(location, "b") + "/")] == ["a/x", "c.json"]
+    [only] = paths.walk(paths.join(location, "b/a"))
+    assert only.modified_ms == int((tmp_path / "b/a/x").stat().st_mtime_ns) // 1_000_000
+
+
+def test_size_is_that_of_a_file_and_folders_are_told_from_files(tmp_path):
+    folder, file = str(tmp_path / "f"), str(tmp_path / "f" / "x")
+    paths.write_bytes(file, b"12345")
+    paths.write_bytes(file, b"123")
+    assert (paths.size_of(file), paths.size_of(folder), paths.size_of(file + "y")) == (3, None, None)
+    assert (paths.is_folder(folder), paths.is_folder(file), paths.is_folder(folder + "y")) == (True, False, False)
+    paths.delete(file)
+    assert list((tmp_path / "f").iterdir()) == []

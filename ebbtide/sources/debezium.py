@@ -6,7 +6,8 @@
 | with schema | `{"schema": ..., "payload": <envelope or flattened>}`; decimals, times and bits as the schema says |
 | flattened | the columns, and `__op`, `__lsn`, `__source_ts_ms`, `__deleted` (ExtractNewRecordState) |
 
-Operations: c, u, r (snapshot) add a row; d removes one; t empties the table. Where a change stands in the database's log:
+Operations: c, u, r (snapshot) add a row; d removes one; t empties the table; m, a message that an application wrote into the
+log, changes no row and is skipped. Where a change stands in the database's log:
 
 | sequence column | Postgres | MySQL, MariaDB |
 |---|---|---|
@@ -36,6 +37,8 @@ from ebbtide.sources.columns import TimeUnit
 
 UNAVAILABLE = "__debezium_unavailable_value"
 OPERATIONS = ("c", "r", "u", "d", "t")
+MESSAGE = "message"
+"""The kind of a change that is none: a logical decoding message."""
 _UNAVAILABLE_BYTES = base64.b64encode(UNAVAILABLE.encode()).decode()
 _UNITS: dict[str, TimeUnit] = {
     "io.debezium.time.Timestamp": "ms",
@@ -78,7 +81,10 @@ class DebeziumDecoder:
             value = value["payload"]
             if not isinstance(value, dict):
                 raise BadRecordError("not_a_change", f"payload: got {_short(value)}; allowed: an object")
-        if "__op" in value or "__deleted" in value:
+        is_flattened = "__op" in value or "__deleted" in value
+        if value.get("__op" if is_flattened else "op") == "m":
+            return [Change(MESSAGE, None, "m")]  # it is of no table
+        if is_flattened:
             return self._flattened(value, fields)
         if "op" not in value:
             raise BadRecordError(

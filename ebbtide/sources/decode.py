@@ -5,10 +5,11 @@ A staged row is a changelog row (`ebbtide.model.changelog`) and these columns:
 | column | meaning |
 |---|---|
 | `_reason`, `_detail` | why the record is bad: a short code, a sentence; null for good ones |
-| `_raw` | the bad record's bytes |
+| `_raw` | the bad record's bytes; of a line that is too large its head, as long as is allowed |
 | `_ignored` | columns that the record has and the pipeline's schema has not, separated by commas |
 
-A Kafka tombstone (no value) is staged with `_kind` `tombstone`: it changes nothing, but its place is known.
+A Kafka tombstone (no value) is staged with `_kind` `tombstone`, as is what changes no row by its kind (Debezium's `m`): it
+changes nothing, but is counted and its place is known.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from ebbtide.model.sequences import LOG_POSITIONS, is_log_position, sequence_typ
 from ebbtide.sources.change import BadRecordError, Change, Decoder, Json
 from ebbtide.sources.columns import InexactNumberError, TimeUnit, convert
 from ebbtide.sources.debezium import bits, unavailable_form
+from ebbtide.sources.records import MAX_RECORD_BYTES
 
 TOMBSTONE = "tombstone"
 STAGED_COLUMNS = {"_reason": pa.string(), "_detail": pa.string(), "_raw": pa.binary(), "_ignored": pa.string()}
@@ -76,7 +78,7 @@ class Decoding:
     needs_event_time: bool = False
     time_units: Mapping[str, TimeUnit] = field(default_factory=dict)
     encodings: Mapping[str, Encoding] = field(default_factory=dict)
-    max_record_bytes: int = 16 * 2**20
+    max_record_bytes: int = MAX_RECORD_BYTES
     max_ahead_ms: int | None = None
 
     @cached_property
@@ -153,7 +155,8 @@ class _Batch:
 
     def _changes(self, raw: bytes, record: _Record) -> list[Change]:
         if len(raw) > self.d.max_record_bytes:
-            raise BadRecordError("too_large", f"got {len(raw)} bytes; allowed: up to {self.d.max_record_bytes}")
+            limit = self.d.max_record_bytes  # by how much is not known: a reader cuts a line there
+            raise BadRecordError("too_large", f"got more than {limit} bytes; allowed: up to {limit}")
         value, key = self.parse(raw), None
         if self.d.kafka_records:
             if value.get("topic") != self.d.topic and self.d.topic and isinstance(value.get("topic"), str):

@@ -40,9 +40,25 @@ class Checkpoint:
 
     def last_committed(self) -> int | None:
         """Return the last batch that Spark committed."""
-        folder = join(self.path, "commits")
-        batches = [int(name) for name in list_files(folder) if name.isdigit()] if exists(folder) else []
-        return max(batches, default=None)
+        return max(self._batches("commits"), default=None)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a batch was planned that Spark has not committed."""
+        return max(self._batches("offsets"), default=None) != self.last_committed()
+
+    def forget_undecided(self, decided: int | None) -> None:
+        """Delete the plans of batches of which nothing was committed, so that they are made again from the files as they are.
+
+        Args:
+            decided: The last batch that the state has decided; None before the first.
+        """
+        committed = self.last_committed()
+        last = max(-1 if decided is None else decided, -1 if committed is None else committed)
+        for batch in self._batches("offsets"):
+            if batch > last:
+                delete(join(self.path, "offsets", str(batch)))
+                delete(join(self.path, "offsets", f".{batch}.crc"))
 
     def offsets(self, batch_id: int) -> BatchOffsets:
         """Read what a batch was made of.
@@ -60,6 +76,10 @@ class Checkpoint:
         return BatchOffsets(
             hashlib.sha256(raw).hexdigest(), int(json.loads(metadata)["batchTimestampMs"]), json.loads(source)
         )
+
+    def _batches(self, log: str) -> list[int]:
+        folder = join(self.path, log)
+        return [int(name) for name in list_files(folder) if name.isdigit()] if exists(folder) else []
 
     def discard(self) -> None:
         """Delete the checkpoint."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from ebbtide.model.durations import NaturalDuration, PositiveDuration
 from ebbtide.sources.columns import TimeUnit
 from ebbtide.sources.decode import Encoding
+from ebbtide.sources.listing import PATTERNS
+from ebbtide.sources.records import MAX_RECORD_BYTES
 
 
 class SpecPart(BaseModel):
@@ -18,11 +20,21 @@ class SpecPart(BaseModel):
 
 
 class FileSource(SpecPart):
-    """A folder of JSON-lines files, plain or gzip, read once each in the order of their names."""
+    """A folder of JSON-lines files, plain or gzip, and all folders in it; each file is read once, in the order of their whole names (`folder/name`)."""
 
     type: Literal["files"] = Field(default="files", description="'files'. Default and only source.")
     path: str = Field(
         description="Folder of the files; relative to the project (the nearest folder above the spec with a pyproject.toml). Required."
+    )
+    pattern: list[str] = Field(
+        default=list(PATTERNS),
+        min_length=1,
+        description="Files to read, one pattern or several, with `*`, `?` and `[...]`: `*.json` in any folder, `/*.json` in the folder itself, `2026/*.json` in one below. Names that begin with `_` or `.`, of files or folders, are never read. Default: *.json, *.jsonl, *.ndjson, each plain or .gz.",
+    )
+    min_age: NaturalDuration = Field(
+        default="0s",
+        validate_default=True,
+        description="How long ago a file must have been written to be read; younger ones are left for a later run. For writers that do not put files in place whole: one read too early is refused by name once it has grown. Default: 0s.",
     )
     records: Literal["kafka", "value"] = Field(
         default="kafka",
@@ -36,6 +48,17 @@ class FileSource(SpecPart):
     max_files_per_step: int = Field(
         default=100, gt=0, description="Files read in one step, above 0; more make fewer, longer steps. Default: 100."
     )
+
+    @field_validator("pattern", mode="before", json_schema_input_type=str | list[str])
+    @classmethod
+    def _one_is_a_list(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
+
+    @field_validator("pattern")
+    @classmethod
+    def _refuse_empty(cls, value: list[str]) -> list[str]:
+        refuse("pattern", [repr(each) for each in value if not each.strip("/ ")], "patterns such as '*.json'")
+        return value
 
 
 class DebeziumFormat(SpecPart):
@@ -79,7 +102,9 @@ class QuarantineConfig(SpecPart):
         description="Bad records in one step above which the run fails before it commits anything. Default: 1000.",
     )
     max_record_bytes: int = Field(
-        default=16 * 2**20, gt=0, description="Bytes above which a record is bad. Default: 16 MiB."
+        default=MAX_RECORD_BYTES,
+        gt=0,
+        description="Bytes above which a record is bad; of a longer line no more than that is held, or kept in the quarantine. Default: 16 MiB.",
     )
     max_ahead: NaturalDuration | None = Field(
         default=None,

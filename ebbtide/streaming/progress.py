@@ -78,11 +78,17 @@ class RunSummary:
         pipeline: Its name.
         root: Folder of its tables.
         steps: Steps in order.
+        nothing_matched: What the source folder held instead, where it had no file to read at all; else None.
+        files_unmatched: Files that are not the source's, by its pattern.
+        files_young: Files left for a later run, by the source's minimum age.
     """
 
     pipeline: str
     root: str
     steps: list[StepProgress] = field(default_factory=list)
+    nothing_matched: str | None = None
+    files_unmatched: int = 0
+    files_young: int = 0
 
     @property
     def totals(self) -> Counter[str]:
@@ -99,5 +105,8 @@ class RunSummary:
             "pipeline": self.pipeline,
             "root": self.root,
             "totals": dict(self.totals),
+            "nothing_matched": self.nothing_matched,
+            "files_unmatched": self.files_unmatched,
+            "files_young": self.files_young,
             "steps": [s.as_dict() for s in self.steps],
         }

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ebbtide.errors import CheckpointMismatchError, EbbtideError, SpecChangedError
+from ebbtide.errors import CheckpointMismatchError, EbbtideError, SourceStartError, SpecChangedError
 from ebbtide.model.durations import to_ms
-from ebbtide.sources.files import list_source, refuse_late
+from ebbtide.sources.files import write_plan
+from ebbtide.sources.listing import Plan, plan, refuse_absent
 from ebbtide.streaming.lease import Lease
 from ebbtide.streaming.progress import OnProgress, RunSummary, StepProgress
 from ebbtide.streaming.spec import Pipeline
@@ -18,6 +20,12 @@ from ebbtide.streaming.step import Stepper
 from ebbtide.streaming.tables import Tables
 
 Clock = Callable[[], int]
+START_WAITS_S = (2.0, 10.0, 30.0)
+"""Waits before the source is started again. Spark gives its Python process 10 s to connect, by no setting: a machine that is
+busy for a while is waited for, one that is broken is told of within a minute and a half."""
+SLOW_START = "failed to connect back"
+"""What Spark says when that process did not come up in time (`PythonWorkerFactory.createSimpleWorker`)."""
+_log = logging.getLogger(__name__)
 
 
 def ignore(step: StepProgress) -> None:
@@ -46,7 +54,7 @@ def run(
         root: Folder of all pipelines' tables; this one's are in `root/name`.
         on_progress: Called after each step.
         stop: Set it to end the run after the step under way.
-        clock: Tells the time of the closing tick, epoch ms.
+        clock: Tells the time of the closing tick, and the one that files' ages count to, epoch ms.
 
     Raises:
         EbbtideError: see `ebbtide.errors`; the step under way has then left nothing, or is finished by the next run.
@@ -88,7 +96,7 @@ def _under_lease(
             summary.steps.append(progress)
             on_progress(progress)
 
-    list_source(spec.source.path)  # a wrong path is refused before anything is made
+    refuse_absent(spec.source.path)  # a wrong path is refused before anything is made
     with Lease(spark, tables.at("ledger"), spec.name, to_ms(spec.lease_ttl) / 1000) as lease:
         tables.state.create(spark)
         tables.sink.create(spark)
@@ -99,7 +107,12 @@ def _under_lease(
             stepper.reset(spark, lease.renew_incarnation(), clock())
         _refuse_misfits(spark, tables, stepper)
         stepper.redo(spark)
-        _stream(spark, spec, stepper, report, stop)
+        found = _plan(spark, tables, stepper, clock())
+        summary.nothing_matched = found.nothing_matched
+        summary.files_unmatched, summary.files_young = found.unmatched, found.young
+        if found.files or tables.checkpoint.is_open:
+            begun = threading.Event()
+            start_patiently(lambda: _stream(spark, spec, stepper, report, stop, begun), begun, stop)
         if not stop.is_set():
             report(stepper.tick(spark, clock()))
     return summary
@@ -126,9 +139,23 @@ def _refuse_misfits(spark: SparkSession, tables: Tables, stepper: Stepper) -> No
             allowed=f"the checkpoint with id {last.query_id} at '{checkpoint.path}'",
             next_step="Restore it, or run 'ebbtide refresh' to rebuild the sink from the source.",
         )
-    read = tables.state.files(spark, stepper.version)
-    newest = max(read, default="")
-    refuse_late([n for n in list_source(tables.spec.source.path) if n <= newest], read, newest, tables.spec.source.path)
+
+
+def _plan(spark: SparkSession, tables: Tables, stepper: Stepper, now_ms: int) -> Plan:
+    """Decide which files the run reads, and write it down for the source."""
+    source, last = tables.spec.source, stepper.last
+    has_read = last is not None and last.batch_id is not None
+    found = plan(
+        source.path,
+        source.pattern,
+        tables.state.files(spark, stepper.version) if has_read else {},
+        in_order=tables.spec.sequence is None,
+        min_age_ms=to_ms(source.min_age),
+        now_ms=now_ms,
+    )
+    tables.checkpoint.forget_undecided(last.batch_id if last else None)
+    write_plan(tables.at("plan.json"), found.files)
+    return found
 
 
 def refuse_changed_spec(tables: Tables, stepper: Stepper) -> None:
@@ -151,14 +178,49 @@ def refuse_changed_spec(tables: Tables, stepper: Stepper) -> None:
         )
 
 
+def start_patiently(attempt: Callable[[], None], begun: threading.Event, stop: threading.Event) -> None:
+    """Run `attempt` again while Spark's process for the source does not come up in time.
+
+    Args:
+        attempt: Streams; fails with Spark's error.
+        begun: Set once a step has begun: from then on nothing is tried again.
+        stop: Ends the waiting.
+
+    Raises:
+        SourceStartError: it did not come up in any attempt.
+    """
+    for number, wait_s in enumerate((*START_WAITS_S, None), 1):
+        try:
+            attempt()
+        except Exception as error:
+            if begun.is_set() or SLOW_START not in str(error):
+                raise
+            if wait_s is None:
+                raise SourceStartError.of(
+                    f"Spark's Python process for the source did not connect within 10 s, {number} times; no step was begun.",
+                    next_step="Run again when the machine is less busy.",
+                ) from error
+            _log.warning(
+                "Spark's Python process for the source did not connect within 10 s, on a busy machine perhaps; "
+                "attempt %d in %g s. No step was begun.",
+                number + 1,
+                wait_s,
+            )
+            if stop.wait(wait_s):
+                return
+        else:
+            return
+
+
 def _stream(
     spark: SparkSession,
     spec: Pipeline,
     stepper: Stepper,
     report: Callable[[StepProgress | None], None],
     stop: threading.Event,
+    begun: threading.Event,
 ) -> None:
-    """Drive Spark's micro-batches until the source is read up or `stop` is set.
+    """Drive Spark's micro-batches until the source is read up or `stop` is set; `begun` is set with the first.
 
     Another thread waits for the query, so that an interrupt of this one never cuts a call into the JVM in two.
     """
@@ -172,6 +234,7 @@ def _stream(
         report(stepper.batch(frame, batch_id))
 
     def on_batch(frame: DataFrame, batch_id: int) -> None:
+        begun.set()
         idle.clear()  # before `stop` is looked at: whoever sees it set and us idle knows that no step will begin
         try:
             step(frame, batch_id)
@@ -182,7 +245,7 @@ def _stream(
             idle.set()
 
     options: dict[str, str | int] = {
-        "path": spec.source.path,
+        "plan": stepper.tables.at("plan.json"),
         "maxFiles": spec.source.max_files_per_step,
         "tasks": spark.sparkContext.defaultParallelism,
     }

@@ -18,7 +18,7 @@ from ebbtide.model.durations import to_ms
 from ebbtide.model.entries import SINK_STEP, Step
 from ebbtide.model.positions import Positions
 from ebbtide.paths import delete, join
-from ebbtide.sources.files import read_files
+from ebbtide.sources.files import SizedFile, files_of, read_files
 from ebbtide.store.delta import log
 from ebbtide.store.delta.columns import column, columns, spark_schema
 from ebbtide.store.delta.facts import StepFacts
@@ -64,7 +64,7 @@ class Stepper:
         if facts is None:
             self._refuse_too_many(summary)
             facts = self._facts("batch", number, now_ms, held_ms, summary, batch_id=batch_id, offsets_hash=offsets.hash)
-            facts = self._decide(spark, staged, summary, facts, offsets.source.get("files", []))
+            facts = self._decide(spark, staged, summary, facts, files_of(offsets.source))
         metrics = self.redo(spark) if facts == self.last else {}
         if summary.bad:
             self._quarantine(staged, facts)
@@ -286,7 +286,7 @@ class Stepper:
         decoding, folder = self.spec.decoding, join(self.tables.at("staged"), str(number))
         staged = stage(
             frame,
-            read_files(self.spec.source.path),
+            read_files(self.spec.source.path, decoding.max_record_bytes),
             decoding,
             folder,
             step=number,
@@ -317,7 +317,7 @@ class Stepper:
             )
 
     def _decide(
-        self, spark: SparkSession, staged: DataFrame, summary: Staged, facts: StepFacts, files: list[str]
+        self, spark: SparkSession, staged: DataFrame, summary: Staged, facts: StepFacts, files: list[SizedFile]
     ) -> StepFacts:
         state = self.tables.state
         changes = staged.where(F.col("_kind").isin(KINDS))

@@ -92,6 +92,14 @@ def test_refresh_from_the_launchpad_rebuilds_and_checks_pass(spark, tmp_path):
     assert numbers == {"dagster/row_count": 1, "records": 1, "step": 2}, "step 1 was the reset"
 
 
+@pytest.mark.spark
+def test_source_with_nothing_that_matches_is_a_warning_and_no_failure(spark, tmp_path):
+    definitions = pipeline_definitions(plain_spec(write(tmp_path / "in")))
+    result = dg.materialize([*definitions.assets], resources=resources(tmp_path, spark))
+    sink = result.asset_materializations_for_node("plain_reconcile")[1]
+    assert "it has no files" in sink.metadata["nothing_matched"].value
+
+
 def test_source_that_is_missing_fails_the_run_and_is_not_retried(tmp_path, monkeypatch):
     monkeypatch.setattr(
         SharedSpark, "session", property(lambda self: None)

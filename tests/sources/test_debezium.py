@@ -40,6 +40,29 @@ def test_envelope_of_each_operation_gives_its_changes(decoder, op, before, after
     assert parts(decoder.changes(value, None)) == [(kind, row, op, 5, 9) for kind, row in want]
 
 
+MESSAGE = {
+    "op": "m",
+    "ts_ms": 1,
+    "source": {"lsn": 5, "ts_ms": 1, "schema": "", "table": ""},
+    "message": {"transactional": True, "prefix": "audit", "content": "YQ=="},
+}
+MESSAGE_SCHEMA = {"type": "struct", "fields": [{"field": "op"}, {"field": "source"}, {"field": "message"}]}
+
+
+@pytest.mark.parametrize("order", ["arrival", {"sequence": ["_lsn"]}], ids=["arrival", "sequence"])
+@pytest.mark.parametrize("table", [None, "orders"])
+@pytest.mark.parametrize(
+    "message",
+    [MESSAGE, {"schema": MESSAGE_SCHEMA, "payload": MESSAGE}, {"op": "m"}, {"__op": "m", "id": 1, "n": 2}],
+    ids=["envelope", "with schema", "bare", "flattened"],
+)
+def test_logical_decoding_message_is_skipped_and_counted_as_a_tombstone_is(order, table, message):
+    pipeline = MemoryPipeline(spec(order=order, source={"path": "in", "table": table}))
+    created = envelope("c", 6, after=OLD, schema="public", table="orders")
+    pipeline.step([record(message, 0, key={"prefix": "audit"}), record(created, 1)])
+    assert (pipeline.rows(), pipeline.quarantine, pipeline.metrics["tombstones"]) == ([OLD], [], 1)
+
+
 @pytest.mark.parametrize("after", [{"id": 2, "n": 1}, {"id": "1", "n": 1}])
 def test_update_that_changes_the_key_deletes_the_old_one_and_keeps_its_row(after):
     gone, moved = DECODER.changes(envelope("u", 5, before=OLD, after=after), None)

@@ -1,14 +1,18 @@
 import gzip
 import itertools
+import json
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
-from ebbtide.errors import LateFileError, SourceReadError
+from ebbtide.errors import FileChangedError, SourceReadError
+from ebbtide.paths import FoundFile
 from ebbtide.sources import files
-from ebbtide.sources.files import FileDataSource, FileStreamReader, read_files, read_lines
+from ebbtide.sources.files import FileDataSource, FileStreamReader, files_of, read_files, read_lines, write_plan
 
 NAMES = [f"{at:02}.jsonl" for at in range(5)]
+SIZED = [(name, 10 + at) for at, name in enumerate(NAMES)]
 
 
 @pytest.fixture
@@ -17,13 +21,16 @@ def folder(tmp_path):
     return tmp_path
 
 
-def add(folder, *names):
+@pytest.fixture
+def plan(tmp_path):
+    location = str(tmp_path / "plans" / "plan.json")
+    write_plan(location, [FoundFile(name, size) for name, size in SIZED])
+    return location
+
+
+def add(folder, *names, content=None):
     for name in names:
-        (folder / name).write_bytes(name.encode())
-
-
-def reader(folder, max_files=2, tasks=2):
-    return FileStreamReader(str(folder), max_files, tasks)
+        (folder / name).write_bytes(name.encode() if content is None else content)
 
 
 def rows(batches):
@@ -71,79 +78,111 @@ def test_read_lines_of_a_damaged_file_names_it(tmp_path, name):
         list(read_lines(str(tmp_path), name, 0))
 
 
-def test_reader_steps_through_the_folder_by_its_limit(folder):
-    stream = reader(folder)
+def test_read_lines_of_an_empty_file_that_should_be_compressed_names_it(tmp_path):
+    (tmp_path / "f.jsonl.gz").touch()
+    with pytest.raises(SourceReadError, match=r"f\.jsonl\.gz' cannot be read: it has 0 bytes"):
+        list(read_lines(str(tmp_path), "f.jsonl.gz", 0, size=0))
+    (tmp_path / "f.jsonl").touch()
+    assert list(read_lines(str(tmp_path), "f.jsonl", 0, size=0)) == []
+
+
+def test_read_lines_of_utf_16_names_the_file_and_says_what_it_is(tmp_path):
+    (tmp_path / "f.jsonl").write_bytes('{"id": 1}\n'.encode("utf-16"))
+    with pytest.raises(SourceReadError, match=r"f\.jsonl' cannot be read.*UTF-16.*Allowed: UTF-8"):
+        list(read_lines(str(tmp_path), "f.jsonl", 0))
+
+
+def test_read_lines_of_a_mac_file_with_a_byte_order_mark_gives_its_records(tmp_path):
+    (tmp_path / "f.jsonl").write_bytes(b'\xef\xbb\xbf{"id": 1}\r{"id": 2}\r')
+    assert [row[3] for row in rows(read_lines(str(tmp_path), "f.jsonl", 0))] == [b'{"id": 1}', b'{"id": 2}']
+
+
+def test_read_lines_cuts_a_line_that_is_too_long_and_goes_on(tmp_path):
+    (tmp_path / "f").write_bytes(b"a" * 100 + b"\nb\n")
+    assert [row[2:] for row in rows(read_lines(str(tmp_path), "f", 0, 10))] == [(0, b"a" * 11), (1, b"b")]
+
+
+@pytest.mark.parametrize(("name", "listed"), [("f.jsonl", 5), ("f.jsonl", 15), ("cut.gz", 99)])
+def test_file_that_changes_between_listing_and_reading_is_refused_by_name(tmp_path, name, listed):
+    add(tmp_path, "f.jsonl", content=b"0123456789")
+    add(tmp_path, "cut.gz", content=gzip.compress(bytes(range(256)) * 100)[:-12])
+    with pytest.raises(FileChangedError, match=rf"{name}' has changed since.*Allowed: the {listed} bytes"):
+        list(read_lines(str(tmp_path), name, 0, size=listed))
+
+
+def test_file_that_is_appended_to_while_it_is_read_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "BATCH_BYTES", 10)
+    add(tmp_path, "f.jsonl", content=b"0123456789\n" * 3)
+    batches = read_lines(str(tmp_path), "f.jsonl", 0, size=33)
+    next(batches)
+    with (tmp_path / "f.jsonl").open("ab") as file:
+        file.write(b"more\n")
+    with pytest.raises(FileChangedError, match=r"Got: 38 bytes\. Allowed: the 33"):
+        list(batches)
+
+
+def test_reader_steps_through_the_plan_by_its_limit(plan):
+    stream = FileStreamReader(plan, 2, 2)
+    stream.prepareForTriggerAvailableNow()
     offsets = [stream.initialOffset()]
     while (after := stream.latestOffset(offsets[-1], stream.getDefaultReadLimit())) != offsets[-1]:
         offsets.append(after)
-    assert [o["files"] for o in offsets] == [[], NAMES[:2], NAMES[2:4], NAMES[4:]]
+    assert [files_of(o) for o in offsets] == [[], SIZED[:2], SIZED[2:4], SIZED[4:]]
     dealt = [sorted(f for p in stream.partitions(a, b) for f in stream.read(p)) for a, b in itertools.pairwise(offsets)]
-    assert dealt == [[(name, at) for at, name in enumerate(o["files"])] for o in offsets[1:]]
+    assert dealt == [[(*file, at) for at, file in enumerate(files_of(o))] for o in offsets[1:]]
 
 
 @pytest.mark.parametrize(("limit", "count"), [(ReadMaxFiles(1), 1), (ReadMaxFiles(9), 5), (ReadAllAvailable(), 5)])
-def test_reader_takes_the_limit_that_it_is_given(folder, limit, count):
-    stream = reader(folder)
-    assert stream.latestOffset(stream.initialOffset(), limit) == {"last": NAMES[count - 1], "files": NAMES[:count]}
+def test_reader_takes_the_limit_that_it_is_given(plan, limit, count):
+    stream = FileStreamReader(plan, 2, 2)
+    assert files_of(stream.latestOffset(stream.initialOffset(), limit)) == SIZED[:count]
 
 
-def test_reader_of_a_bounded_run_leaves_later_files_alone(folder):
-    stream = reader(folder, max_files=9)
-    stream.prepareForTriggerAvailableNow()
-    add(folder, "99.jsonl")
-    end = stream.latestOffset(stream.initialOffset(), stream.getDefaultReadLimit())
-    assert end["files"] == NAMES
-    assert stream.latestOffset(end, stream.getDefaultReadLimit()) == end
+@pytest.mark.parametrize(
+    "start", [{"files": [["04.jsonl", 7]]}, {"last": "03.jsonl", "files": ["02.jsonl", "03.jsonl"]}]
+)
+def test_reader_begins_its_plan_after_the_offset_of_an_earlier_run(plan, start):
+    assert files_of(FileStreamReader(plan, 2, 2).latestOffset(start, ReadMaxFiles(2))) == SIZED[:2]
 
 
-def test_reader_of_a_bounded_run_over_no_files_reads_none(tmp_path):
-    stream = reader(tmp_path)
-    stream.prepareForTriggerAvailableNow()
-    add(tmp_path, *NAMES)
-    assert stream.latestOffset(stream.initialOffset()) == stream.initialOffset()
+def test_reader_of_an_empty_plan_stays_where_it_is(tmp_path):
+    write_plan(str(tmp_path / "plan.json"), [])
+    start = {"files": [["a", 1]]}
+    assert FileStreamReader(str(tmp_path / "plan.json"), 2, 2).latestOffset(start, ReadMaxFiles(2)) == start
 
 
-@pytest.mark.parametrize("late", ["00a.jsonl", "01.jsonk"])
-def test_reader_refuses_a_file_below_those_read_and_names_it(folder, late):
-    stream = reader(folder)
-    start = stream.latestOffset(stream.initialOffset(), stream.getDefaultReadLimit())
-    add(folder, late)
-    with pytest.raises(LateFileError, match=rf"below '01.jsonl'.*Got: {late}\. "):
-        stream.latestOffset(start, stream.getDefaultReadLimit())
+def test_offset_names_the_files_of_its_step_only(tmp_path):
+    location = str(tmp_path / "plan.json")
+    write_plan(location, [FoundFile(f"p=0/{at:09d}.jsonl.gz", 10**9) for at in range(17_000)])
+    stream = FileStreamReader(location, 100, 2)
+    middle = stream.latestOffset({"files": stream.planned[8_000:8_100]}, stream.getDefaultReadLimit())
+    assert middle == {"files": stream.planned[8_100:8_200]}
+    assert len(json.dumps(middle)) < 5_000
 
 
-def test_partitions_go_by_the_offset_whatever_the_folder_holds_now(folder):
-    stream = reader(folder)
-    start, end = stream.initialOffset(), {"last": "b", "files": ["a", "b", "c"]}
-    want = [[("a", 0), ("c", 2)], [("b", 1)]]
-    assert [p.files for p in stream.partitions(start, end)] == want
-    for name in NAMES:
-        (folder / name).unlink()
-    add(folder, "aa")
-    assert [p.files for p in reader(folder).partitions(start, end)] == want
+def test_partitions_go_by_the_offset_whatever_the_plan_holds_now(plan):
+    stream = FileStreamReader(plan, 2, 2)
+    start, end = stream.initialOffset(), {"files": [["a", 1], ["b", 2], ["c", 3]]}
+    assert [p.files for p in stream.partitions(start, end)] == [[("a", 1, 0), ("c", 3, 2)], [("b", 2, 1)]]
     assert stream.partitions(end, end) == []
 
 
-def test_hidden_files_and_folders_are_left_out(folder):
-    add(folder, ".hidden", "_SUCCESS")
-    (folder / "03x").mkdir()
-    stream = reader(folder)
-    assert stream.latestOffset(stream.initialOffset(), ReadAllAvailable())["files"] == NAMES
+def test_partitions_of_an_offset_without_sizes_are_its_files(plan):
+    old = {"last": "b", "files": ["a", "b"]}
+    found = FileStreamReader(plan, 2, 1).partitions({"last": "", "files": []}, old)
+    assert [p.files for p in found] == [[("a", None, 0), ("b", None, 1)]]
 
 
-def test_reader_of_an_absent_folder_says_so(tmp_path):
-    with pytest.raises(SourceReadError, match=r"no' does not exist\. Create it, or correct source.path"):
-        reader(tmp_path / "no").prepareForTriggerAvailableNow()
-
-
-def test_data_source_hands_its_options_to_the_reader(folder):
-    source = FileDataSource({"path": str(folder), "maxFiles": "3", "tasks": "4"})
+def test_data_source_hands_its_options_to_the_reader():
+    source = FileDataSource({"plan": "here", "maxFiles": "3", "tasks": "4"})
     stream = source.streamReader(None)
-    assert (source.name(), stream.path, stream.max_files, stream.tasks) == ("ebbtide_files", str(folder), 3, 4)
+    assert (source.name(), stream.plan, stream.max_files, stream.tasks) == ("ebbtide_files", "here", 3, 4)
 
 
 def test_read_files_reads_what_the_stream_names(folder):
-    import pyarrow as pa
-
-    names = [pa.record_batch({"file": NAMES[:2], "part": [0, 1]}), pa.record_batch({"file": NAMES[2:3], "part": [2]})]
+    sizes = [len(name) for name in NAMES]
+    names = [
+        pa.record_batch({"file": NAMES[:2], "size": sizes[:2], "part": [0, 1]}),
+        pa.record_batch({"file": NAMES[2:3], "size": pa.nulls(1, pa.int64()), "part": [2]}),
+    ]
     assert rows(read_files(str(folder))(names)) == [(n, at, 0, n.encode()) for at, n in enumerate(NAMES[:3])]

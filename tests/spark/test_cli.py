@@ -25,12 +25,18 @@ def call(folder, *arguments):
     return subprocess.run([*MAIN, *arguments], cwd=folder, check=False, capture_output=True, text=True)
 
 
-def test_run_prints_json_and_a_bad_source_exits_with_1(tmp_path):
+def test_run_prints_json_and_a_bad_source_exits_with_1_and_one_without_files_with_3(tmp_path):
     (tmp_path / "defs.yaml").write_text(SPEC)
     missing = call(tmp_path, "run", ".")
     assert missing.returncode == 1
     assert "SourceReadError: The source folder" in missing.stderr
     assert "Traceback" not in missing.stderr
+
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0000.jsonl.part").touch()
+    empty = call(tmp_path, "run", ".")
+    assert empty.returncode == 3, empty.stderr
+    assert "what does not match: 0000.jsonl.part." in empty.stdout
 
     write(tmp_path / "in", [change("+I", 1, "a", 1)], [change("+I", 2, "b", 2), "{"])
     done = call(tmp_path, "run", ".", "--json")
@@ -38,6 +44,7 @@ def test_run_prints_json_and_a_bad_source_exits_with_1(tmp_path):
     *steps, summary = [json.loads(line) for line in done.stdout.splitlines()]
     assert [step["records"] for step in steps] == [1, 2]
     assert summary["totals"]["quarantined"] == 1
+    assert (summary["nothing_matched"], summary["files_unmatched"]) == (None, 1)
     assert (tmp_path / ".ebbtide" / "t" / "sink").is_dir()
 
 

@@ -7,10 +7,11 @@ import shutil
 import threading
 
 import pytest
-from spark_support import change, plain_spec, sink, table, write
+from spark_support import change, forget_last_commit, plain_spec, sink, table, write
 
 from ebbtide.errors import (
     CheckpointMismatchError,
+    FileChangedError,
     LateFileError,
     LeaseHeldError,
     LeaseLostError,
@@ -228,6 +229,38 @@ def test_file_below_one_already_read_is_refused_by_name(spark, tmp_path):
     (tmp_path / "in" / "0005.jsonl").unlink()
     run(spark, spec, str(tmp_path))
     assert values(spark, tmp_path, spec) == {1: "a", 2: "b"}
+
+
+def test_files_of_any_name_are_read_once_by_sequence_and_one_that_grew_is_refused(spark, tmp_path):
+    def totals():
+        return run(spark, spec, str(tmp_path)).totals["records"]
+
+    spec = plain_spec(write(tmp_path / "in" / "p=1", [change("+I", 1, "a", 1)], first=5), order=BY_SEQ)
+    spec = spec.model_copy(update={"source": spec.source.model_copy(update={"path": str(tmp_path / "in")})})
+    write(tmp_path / "in" / "p=0", [change("+I", 2, "b", 2)], [change("+I", 3, "c", 3)], first=8)
+    (tmp_path / "in" / "p=0" / "0010.jsonl.tmp").write_text(change("+I", 9, "unfinished", 9))
+    assert totals() == 3
+    write(tmp_path / "in" / "p=1", [change("+I", 4, "d", 4)], first=2)
+    assert [totals(), totals()] == [1, 0], "a smaller name is read, once"
+    assert values(spark, tmp_path, spec) == {1: "a", 2: "b", 3: "c", 4: "d"}
+    forget_last_commit(tmp_path, spec)
+    [replay] = run(spark, spec, str(tmp_path)).steps
+    assert (replay.kind, replay.records) == ("replay", 1)
+
+    write(tmp_path / "in" / "p=0", [change("+I", 3, "c", 3), change("+I", 5, "lost", 5)], first=9)
+    with pytest.raises(FileChangedError, match=r"p=0/0009\.jsonl with \d+ bytes, read with \d+"):
+        run(spark, spec, str(tmp_path))
+    assert refresh(spark, spec, str(tmp_path)).totals["records"] == 5
+    assert values(spark, tmp_path, spec)[5] == "lost"
+
+
+def test_source_with_nothing_that_matches_is_said_and_still_expires(spark, tmp_path):
+    spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]), ttl="1d", order=BY_SEQ)
+    other = spec.model_copy(update={"source": spec.source.model_copy(update={"pattern": ["*.csv"]})})
+    assert "what does not match: 0000.jsonl." in run(spark, other, str(tmp_path)).nothing_matched
+    assert run(spark, spec, str(tmp_path)).nothing_matched is None
+    assert run(spark, spec, str(tmp_path)).nothing_matched is None, "nothing new is no fault"
+    assert values(spark, tmp_path, spec) == {1: "a"}
 
 
 def test_value_under_the_old_key_of_a_row_is_found_in_a_later_run(spark, tmp_path):

@@ -193,3 +193,11 @@ def test_key_column_is_never_nullable():
 )
 def test_identity_changes_exactly_with_what_state_depends_on(fields, same):
     assert (spec(**fields).identity == spec().identity) is same
+
+
+def test_source_pattern_is_one_or_several_and_never_empty():
+    assert plain(source={"path": "in", "pattern": "*.log"}).source.pattern == ["*.log"]
+    assert plain(source={"path": "in", "pattern": ["a", "b/*"]}).source.pattern == ["a", "b/*"]
+    for pattern in ("", [], ["*.json", "/"]):
+        with pytest.raises(ValueError, match="pattern"):
+            plain(source={"path": "in", "pattern": pattern})

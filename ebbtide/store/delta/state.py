@@ -2,7 +2,7 @@
 
 | column | meaning |
 |---|---|
-| `_entry` | `row`: an entry of the operator; `metrics`: counts of a step, as JSON in `_note`; `file`: a source file read, its name in `_note`; `emitted`: a record emitted, its kind in `_note`, its place in `_changed_by` and `_position` |
+| `_entry` | `row`: an entry of the operator; `metrics`: counts of a step, as JSON in `_note`; `file`: a source file read, `{"name", "size"}` in `_note`, the bare name in older steps; `emitted`: a record emitted, its kind in `_note`, its place in `_changed_by` and `_position` |
 | `_note` | see `_entry` |
 | the operator's columns | see `ebbtide.model.operators.sequence`, `.arrival` and `ebbtide.store.delta.working`; null but in `row`, and the user's in `emitted` |
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -249,18 +249,16 @@ class StateTable:
         own = (StepFacts.model_validate(facts) for _, facts in log.own_commits(self.path))
         return next(facts for facts in own if facts.kind == "batch" and facts.batch_id == batch_id)
 
-    def files(self, spark: SparkSession, version: int) -> set[str]:
-        """Return the names of all source files read."""
-        return {row["_note"] for row in self.read(spark, version, FILE).select("_note").collect()}
+    def files(self, spark: SparkSession, version: int) -> dict[str, int | None]:
+        """Return the names of all source files read, and the bytes of each; None where only its name was noted."""
+        notes = self.read(spark, version, FILE).select("_note").toArrow()["_note"].to_pylist()
+        return dict(map(_noted_file, notes))
 
-    def file_rows(self, spark: SparkSession, names: Iterable[str], step: int) -> DataFrame:
-        """Make the rows that remember source files."""
+    def file_rows(self, spark: SparkSession, files: Sequence[tuple[str, int | None]], step: int) -> DataFrame:
+        """Make the rows that remember source files: name and bytes of each."""
+        notes = [json.dumps({"name": name, "size": size}, ensure_ascii=False) for name, size in files]
         rows = pa.table(
-            {
-                "_entry": [FILE] * len(list(names)),
-                "_note": list(names),
-                "_step": pa.array([step] * len(list(names)), pa.int64()),
-            }
+            {"_entry": [FILE] * len(notes), "_note": notes, "_step": pa.array([step] * len(notes), pa.int64())}
         )
         return spark.createDataFrame(rows)
 
@@ -305,6 +303,15 @@ class StateTable:
                 yield from _rows(schema, operator.expire(_shaped(rows, operator.schema), at), at)
 
         return expire
+
+
+def _noted_file(note: str) -> tuple[str, int | None]:
+    """Read the note of a file; before sizes were noted it was the bare name."""
+    try:
+        noted = json.loads(note)
+        return noted["name"], noted["size"]
+    except (ValueError, TypeError, KeyError):
+        return note, None
 
 
 def _shipped(operator: Operator) -> Operator:

@@ -1,0 +1,74 @@
+"""From bytes to lines, in bounded memory.
+
+LF, CRLF and a CR by itself end a line: JSON has none of them within a record but as white space, so that a file with
+the line ends of an old system is neither one giant record nor records joined. A UTF-8 byte order mark at the head of a
+file is left out; UTF-16 and UTF-32, known by theirs, are refused.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator
+from typing import Protocol
+
+CHUNK_BYTES = 2**20
+"""Bytes read at once: a few hundred lines."""
+_LINE_END = re.compile(rb"[\r\n]")
+_OTHER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)  # UTF-32 LE begins as UTF-16 LE does
+
+
+class Readable(Protocol):
+    """A stream of bytes."""
+
+    def read(self, nbytes: int, /) -> bytes:
+        """Return at most so many bytes; none at the end."""
+        ...
+
+
+class ByteOrderError(ValueError):
+    """Raised for text that is not UTF-8, by its byte order mark."""
+
+
+def split_lines(stream: Readable, limit: int) -> Iterator[bytes]:
+    r"""Yield lines without their ends; the end of the last one need not be there.
+
+    At most one chunk and `limit` bytes are held, whatever the length of a line.
+
+    Args:
+        stream: Read to its end.
+        limit: Of a line that is longer, the first `limit` + 1 bytes are its stand-in.
+
+    Raises:
+        ByteOrderError: the stream begins with the mark of UTF-16 or UTF-32.
+
+    Example:
+        >>> import io
+        >>> list(split_lines(io.BytesIO(b"one\r\ntwo\rthree"), limit=3))
+        [b'one', b'two', b'thre']
+    """
+    rest = b""  # the line whose end is not read yet, or so much of it as may be yielded
+    after_cr = False
+    chunk = _without_mark(stream.read(CHUNK_BYTES))
+    while chunk:
+        if after_cr:
+            chunk = chunk.removeprefix(b"\n")  # of a CRLF that two chunks share; the CR has ended the line
+        after_cr = chunk.endswith(b"\r")
+        if len(rest) > limit:  # only the end of this line still matters
+            end = _LINE_END.search(chunk)
+            chunk = chunk[end.start() :] if end else b""
+        lines = (rest + chunk).splitlines() if chunk else [rest]
+        is_open = not chunk.endswith((b"\n", b"\r"))
+        rest = lines.pop()[: limit + 1] if is_open else b""
+        for line in lines:
+            yield line[: limit + 1]
+        chunk = stream.read(CHUNK_BYTES)
+    if rest:
+        yield rest
+
+
+def _without_mark(head: bytes) -> bytes:
+    for mark in _OTHER_MARKS:
+        if head.startswith(mark):
+            raise ByteOrderError(f"it begins with {mark.hex(' ').upper()}, the byte order mark of UTF-16 or UTF-32")
+    return head.removeprefix(codecs.BOM_UTF8)

@@ -1,0 +1,180 @@
+"""Which files of a folder a run reads: those that match, were not read before, and are old enough.
+
+A file is known by its name below the folder (`partition=0/0001.json`) and its size. Its modification time decides
+nothing but its age: a clone or a copy has new ones. Files are read in the order of their whole names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from ebbtide.errors import FileChangedError, LateFileError, SourceReadError
+from ebbtide.paths import FoundFile, is_folder, join, walk
+
+PATTERNS = tuple(f"*.{kind}{packed}" for kind in ("json", "jsonl", "ndjson") for packed in ("", ".gz"))
+"""JSON lines, plain or gzip. What a writer has not finished (.tmp, .part, .crdownload) does not match."""
+NAMED = 5
+"""Files that a message names."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run reads, and what it leaves.
+
+    Args:
+        files: Files to read, in order.
+        young: Files left for a later run, as they are younger than the minimum age or stand after one that is.
+        unmatched: Files that match no pattern.
+        nothing_matched: What was found instead, where no file matches and there is no good reason for it; else None.
+    """
+
+    files: tuple[FoundFile, ...] = ()
+    young: int = 0
+    unmatched: int = 0
+    nothing_matched: str | None = None
+
+
+def refuse_absent(path: str) -> None:
+    """Refuse a source that is not a folder.
+
+    Raises:
+        SourceReadError: it is not there, or a file.
+    """
+    if not is_folder(path):
+        raise SourceReadError.of(
+            f"The source folder '{path}' does not exist.", next_step="Create it, or correct source.path in the spec."
+        )
+
+
+def plan(
+    path: str,
+    patterns: Sequence[str],
+    read: Mapping[str, int | None],
+    *,
+    in_order: bool,
+    min_age_ms: int,
+    now_ms: int,
+) -> Plan:
+    """List a folder and judge what is in it.
+
+    Args:
+        path: The folder.
+        patterns: See `matches`.
+        read: Files read before, to their sizes in bytes; None where it was not noted.
+        in_order: Refuse a new file below one that was read from its own folder (arrival mode).
+        min_age_ms: Least time since a file was written.
+        now_ms: The time that ages count to, epoch ms.
+
+    Raises:
+        SourceReadError: the folder cannot be listed.
+        FileChangedError: a file that was read has another size now.
+        LateFileError: `in_order`, and there is such a file.
+    """
+    found = _listed(path)
+    matching = [file for file in found if any(matches(file.name, pattern) for pattern in patterns)]
+    _refuse_changed(path, matching, read)
+    new = [file for file in matching if file.name not in read]
+    if in_order:
+        _refuse_late(path, new, read)
+    # Without a minimum age no time is asked for: that of a store may be ahead of ours.
+    files = _old_enough(new, now_ms - min_age_ms, in_order=in_order) if min_age_ms else new
+    names = {file.name for file in matching}
+    others = [file.name for file in found if file.name not in names]
+    archived = bool(read) and not others
+    return Plan(
+        tuple(files),
+        young=len(new) - len(files),
+        unmatched=len(others),
+        nothing_matched=None if matching or archived else _nothing_matched(path, patterns, others),
+    )
+
+
+def matches(name: str, pattern: str) -> bool:
+    """Tell whether a file is one of a pattern's: `*`, `?` and `[...]` as in a shell, none of them across folders.
+
+    A pattern without a slash is for the name in its own folder, at any depth; one with a slash is for the whole name.
+
+    Example:
+        >>> matches("a/b.json", "*.json"), matches("a/b.json", "a/*.json"), matches("a/b.json", "/*.json")
+        (True, True, False)
+    """
+    if "/" not in pattern:
+        return fnmatchcase(name.rpartition("/")[2], pattern)
+    parts, globs = name.split("/"), pattern.lstrip("/").split("/")
+    return len(parts) == len(globs) and all(map(fnmatchcase, parts, globs))
+
+
+def _listed(path: str) -> list[FoundFile]:
+    refuse_absent(path)
+    try:
+        return walk(path)
+    except OSError as error:
+        raise SourceReadError.of(
+            f"The source folder '{path}' cannot be listed: {error}.", next_step="Make it readable and run again."
+        ) from error
+
+
+def _refuse_changed(path: str, files: Sequence[FoundFile], read: Mapping[str, int | None]) -> None:
+    changed = [file for file in files if read.get(file.name) not in (None, file.size)]
+    if changed:
+        raise FileChangedError.of(
+            f"In '{path}' files have changed since they were read; what was added to them would be lost.",
+            got=_some([f"{file.name} with {file.size} bytes, read with {read[file.name]}" for file in changed]),
+            allowed="files that stay as they were read",
+            next_step="Restore them and put what was added into new files, or run 'ebbtide refresh' to read everything again.",
+        )
+
+
+def _refuse_late(path: str, new: Sequence[FoundFile], read: Mapping[str, int | None]) -> None:
+    newest: dict[str, str] = {}
+    for name in sorted(read):
+        newest[_folder(name)] = name
+    late = [file.name for file in new if file.name < newest.get(_folder(file.name), "")]
+    if late:
+        last = newest[_folder(late[0])]
+        raise LateFileError.of(
+            f"In '{path}' a file has appeared below '{last}', which is read already.",
+            got=_some(late),
+            allowed="new files under greater names than those read from their folder, as order: arrival goes by them",
+            next_step=f"Rename it above '{last}', or run 'ebbtide refresh' to read everything again.",
+        )
+
+
+def _old_enough(new: Sequence[FoundFile], newest_ms: int, *, in_order: bool) -> list[FoundFile]:
+    """Leave out young files; in order, those after one in its folder too, or it would come late."""
+    files, held = [], set()
+    for file in new:
+        is_young = file.modified_ms is not None and file.modified_ms > newest_ms
+        if is_young:
+            held.add(_folder(file.name))
+        if not is_young and not (in_order and _folder(file.name) in held):
+            files.append(file)
+    return files
+
+
+def _nothing_matched(path: str, patterns: Sequence[str], others: Sequence[str]) -> str:
+    seen = f"what does not match: {_some(others)}" if others else "it has no files"
+    return (
+        f"No file in '{path}' or its folders matches source.pattern ({', '.join(patterns)}); {seen}. "
+        "Names that begin with '_' or '.' are never read."
+    )
+
+
+def _folder(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+
+
+def changed_while_read(path: str, name: str, *, listed: int, found: int | None) -> FileChangedError:
+    """Return the error for a file whose size is not the one that it was listed with."""
+    return FileChangedError.of(
+        f"The source file '{join(path, name)}' has changed since it was listed; nothing of the step was committed.",
+        got="no file" if found is None else f"{found} bytes",
+        allowed=f"the {listed} bytes that were listed",
+        next_step="Run again once it is written whole. Put files in place by renaming them, or set source.min_age.",
+    )

@@ -1,0 +1,93 @@
+"""Lines out of bytes: every kind of line end, wherever chunks are cut, in bounded memory."""
+
+import gzip
+import io
+import re
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ebbtide.sources import lines
+from ebbtide.sources.files import read_lines
+from ebbtide.sources.lines import ByteOrderError, split_lines
+
+LIMIT = 1000
+
+
+def split(content, limit=LIMIT):
+    return list(split_lines(io.BytesIO(content), limit))
+
+
+class Drip:
+    """Gives a few bytes at a time, as many as each read's turn says."""
+
+    def __init__(self, content, sizes):
+        self.stream, self.sizes = io.BytesIO(content), sizes
+
+    def read(self, nbytes, /):
+        size = self.sizes[0]
+        self.sizes = [*self.sizes[1:], size]
+        return self.stream.read(size)
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"], ids=["lf", "crlf", "cr"])
+def test_each_kind_of_line_end_ends_a_line(end):
+    assert split(end.join([b"a", b"", b"b", b""])) == [b"a", b"", b"b"]
+
+
+def test_line_ends_of_two_kinds_in_one_file_join_nothing():
+    assert split(b"a\rb\nc\r\nd") == [b"a", b"b", b"c", b"d"]
+
+
+@given(
+    st.lists(st.sampled_from([b"a", b"bcd", b"\n", b"\r", b"\r\n", b"\xff"])).map(b"".join),
+    st.lists(st.integers(1, 4), min_size=1),
+    st.integers(1, 4),
+)
+def test_lines_are_the_same_wherever_chunks_are_cut_and_long_ones_are_cut(content, sizes, limit):
+    whole = re.split(rb"\r\n|\r|\n", content)
+    whole = whole if whole[-1] else whole[:-1]
+    assert list(split_lines(Drip(content, sizes), limit)) == [line[: limit + 1] for line in whole]
+
+
+def test_mark_of_utf_8_at_the_head_is_left_out_and_elsewhere_is_not():
+    mark = b"\xef\xbb\xbf"
+    assert split(mark + b"a\n" + mark + b"b\n") == [b"a", mark + b"b"]
+    assert split(mark) == []
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32", "utf-32-be"])
+def test_mark_of_another_encoding_is_refused(encoding):
+    mark = "" if encoding in ("utf-16", "utf-32") else "\ufeff"
+    with pytest.raises(ByteOrderError, match="byte order mark of UTF-16 or UTF-32"):
+        split(f'{mark}{{"id": 1}}\n'.encode(encoding))
+
+
+@pytest.mark.parametrize(("length", "got"), [(LIMIT, LIMIT), (LIMIT + 1, LIMIT + 1), (5 * LIMIT, LIMIT + 1)])
+def test_line_is_whole_up_to_the_limit_and_one_byte_longer_beyond_it(length, got):
+    assert [len(line) for line in split(b"x" * length + b"\ny\n")] == [got, 1]
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"], ids=["lf", "cr", "crlf"])
+def test_line_after_one_that_is_too_long_is_not_lost(monkeypatch, end):
+    monkeypatch.setattr(lines, "CHUNK_BYTES", 7)
+    for length in range(30):
+        assert split(b"x" * length + end + b"y", limit=10) == [b"x" * min(length, 11), b"y"]
+
+
+def test_line_of_200_mb_in_little_gzip_takes_a_few_mb(tmp_path):
+    with gzip.open(tmp_path / "bomb.jsonl.gz", "wb", compresslevel=1) as file:
+        for _ in range(200):
+            file.write(b" " * 2**20)
+        file.write(b'\n{"id": 1}\n')
+    assert (tmp_path / "bomb.jsonl.gz").stat().st_size < 2**20
+    (tmp_path / "warm.jsonl").write_bytes(b"{}")
+    list(read_lines(str(tmp_path), "warm.jsonl", 0))  # what is imported on the way is not counted
+    tracemalloc.start()
+    found = [row["value"] for b in read_lines(str(tmp_path), "bomb.jsonl.gz", 0, 2**20) for row in b.to_pylist()]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [len(line) for line in found] == [2**20 + 1, len('{"id": 1}')]
+    assert peak < 8 * 2**20

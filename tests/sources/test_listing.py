@@ -1,0 +1,139 @@
+"""What a run reads of a folder, and what it refuses."""
+
+import os
+
+import pytest
+
+from ebbtide.errors import FileChangedError, LateFileError, SourceReadError
+from ebbtide.sources.listing import PATTERNS, matches, plan
+
+NOW_MS = 2_000_000_000_000
+
+
+def add(folder, *names, content=b"12345", age_s=60):
+    """Write files as if `age_s` seconds before `NOW_MS`."""
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        written_s = NOW_MS / 1000 - age_s
+        os.utime(path, (written_s, written_s))
+
+
+def planned(folder, read=None, *, patterns=PATTERNS, in_order=False, min_age_ms=0):
+    return plan(str(folder), patterns, read or {}, in_order=in_order, min_age_ms=min_age_ms, now_ms=NOW_MS)
+
+
+def names(folder, read=None, **more):
+    return [file.name for file in planned(folder, read, **more).files]
+
+
+def test_files_that_a_writer_has_not_finished_are_not_read(tmp_path):
+    good = ["a.json", "a.json.gz", "a.jsonl", "a.jsonl.gz", "a.ndjson", "a.ndjson.gz"]
+    bad = ["a.json.tmp", "a.jsonl.part", "b.crdownload", "b.json~", "b.json.swp", "b", "b.txt", "b.parquet"]
+    add(tmp_path, *good, *bad)
+    found = planned(tmp_path)
+    assert [file.name for file in found.files] == good
+    assert (found.unmatched, found.nothing_matched) == (len(bad), None)
+
+
+def test_hidden_files_and_what_is_in_hidden_folders_is_not_read(tmp_path):
+    add(tmp_path, ".a.json", "_b.json", "_temporary/0/c.json", ".git/d.json", "e/_f.json", "e/g.json")
+    assert names(tmp_path) == ["e/g.json"]
+    assert planned(tmp_path).unmatched == 0
+
+
+def test_folders_are_read_whatever_their_depth_in_the_order_of_whole_names(tmp_path):
+    layout = [f"topics/orders/partition={p}/orders+{p}+{n:010d}.json" for p in (0, 1) for n in (0, 5, 10)]
+    add(tmp_path, *reversed(layout))
+    assert names(tmp_path) == layout
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("*.json", ["a.json", "x/b.json", "x/y/c.json"]),
+        ("/*.json", ["a.json"]),
+        ("x/*.json", ["x/b.json"]),
+        ("*/y/?.json", ["x/y/c.json"]),
+        ("[ab].*", ["a.json", "x/b.json"]),
+    ],
+)
+def test_pattern_with_a_slash_is_for_the_whole_name(pattern, found):
+    assert [name for name in ("a.json", "x/b.json", "x/y/c.json") if matches(name, pattern)] == found
+
+
+def test_each_file_is_known_by_its_size(tmp_path):
+    add(tmp_path, "a.json", content=b"123")
+    add(tmp_path, "b.json", content=b"")
+    assert [(file.name, file.size) for file in planned(tmp_path).files] == [("a.json", 3), ("b.json", 0)]
+
+
+@pytest.mark.parametrize("content", [b"123456789", b"1", b""], ids=["appended to", "cut", "emptied"])
+@pytest.mark.parametrize("in_order", [False, True])
+def test_file_that_changed_since_it_was_read_is_refused_by_name(tmp_path, content, in_order):
+    add(tmp_path, "x/a.json", content=content)
+    add(tmp_path, "x/b.json")
+    with pytest.raises(
+        FileChangedError, match=rf"Got: x/a\.json with {len(content)} bytes, read with 5\..*into new files.*refresh"
+    ):
+        planned(tmp_path, {"x/a.json": 5, "x/b.json": 5}, in_order=in_order)
+
+
+def test_file_that_was_read_is_the_same_under_another_time_or_gone_or_of_unknown_size(tmp_path):
+    add(tmp_path, "a.json", "b.json", age_s=0)
+    assert names(tmp_path, {"a.json": 5, "b.json": None, "gone.json": 7}, in_order=True) == []
+
+
+def test_new_file_under_a_smaller_name_is_read_by_sequence_and_refused_by_arrival(tmp_path):
+    add(tmp_path, "1.json", "2.json", "3.json")
+    assert names(tmp_path, {"1.json": 5, "3.json": 5}) == ["2.json"]
+    with pytest.raises(LateFileError, match=r"below '3\.json'.*Got: 2\.json\. "):
+        names(tmp_path, {"1.json": 5, "3.json": 5}, in_order=True)
+    with pytest.raises(LateFileError, match=r"Got: 1\.json, 2\.json, 3\.json\. "):
+        names(tmp_path, {"9.json": 5}, in_order=True)
+
+
+def test_arrival_goes_by_the_names_of_each_folder_alone(tmp_path):
+    read = {"p=0/1.json": 5, "p=1/7.json": 5}
+    add(tmp_path, *read, "p=0/2.json", "p=1/8.json", "o/1.json", "0.json")
+    assert names(tmp_path, read, in_order=True) == ["0.json", "o/1.json", "p=0/2.json", "p=1/8.json"]
+    add(tmp_path, "p=1/3.json")
+    with pytest.raises(LateFileError, match=r"below 'p=1/7\.json'.*Got: p=1/3\.json\. "):
+        names(tmp_path, read, in_order=True)
+
+
+def test_young_files_are_left_for_a_later_run_and_counted(tmp_path):
+    add(tmp_path, "1.json", "x/1.json")
+    add(tmp_path, "2.json", age_s=9)
+    add(tmp_path, "3.json", age_s=10)
+    by_sequence, by_arrival = (planned(tmp_path, in_order=order, min_age_ms=10_000) for order in (False, True))
+    assert [f.name for f in by_sequence.files] == ["1.json", "3.json", "x/1.json"]
+    assert [f.name for f in by_arrival.files] == ["1.json", "x/1.json"], "3.json would make 2.json come late"
+    assert (by_sequence.young, by_arrival.young) == (1, 2)
+    add(tmp_path, "4.json", age_s=-3600)
+    assert names(tmp_path) == ["1.json", "2.json", "3.json", "4.json", "x/1.json"], "no minimum age, no question"
+
+
+def test_nothing_matched_says_which_pattern_and_what_is_there_instead(tmp_path):
+    add(tmp_path, *(f"{n}.tmp" for n in range(7)))
+    said = planned(tmp_path, patterns=["*.json", "*.gz"]).nothing_matched
+    assert "source.pattern (*.json, *.gz)" in said
+    assert "what does not match: 0.tmp, 1.tmp, 2.tmp, 3.tmp, 4.tmp and 2 more." in said
+
+
+def test_nothing_matched_is_told_from_nothing_new(tmp_path):
+    assert "it has no files" in planned(tmp_path).nothing_matched
+    add(tmp_path, "a.json")
+    assert planned(tmp_path, {"a.json": 5}).nothing_matched is None
+    (tmp_path / "a.json").unlink()
+    assert planned(tmp_path, {"a.json": 5}).nothing_matched is None, "all that was read was put away"
+    add(tmp_path, "a.txt")
+    assert planned(tmp_path, {"a.json": 5}).nothing_matched is not None, "the pattern was changed, or the names"
+
+
+def test_folder_that_is_not_there_is_refused(tmp_path):
+    add(tmp_path, "file.json")
+    for path in ("no", "file.json"):
+        with pytest.raises(SourceReadError, match=rf"{path}' does not exist\. Create it, or correct source.path"):
+            planned(tmp_path / path)
