@@ -1,0 +1,144 @@
+"""Updates that change a row's key and leave values out, arriving in any order: the values are found under the old keys."""
+
+import itertools
+import json
+
+import pytest
+from support import OnlyTouchedKeys, envelope, record, spec
+
+from ebbtide.model.operators.key_changes import Event, play
+from ebbtide.sources.debezium import UNAVAILABLE as KEPT
+from ebbtide.testing import MemoryPipeline
+
+PIPELINES = pytest.mark.parametrize("kind", [MemoryPipeline, OnlyTouchedKeys])
+SPEC = spec("id BIGINT NOT NULL, notes STRING")
+
+
+def event(op, lsn, key=1, notes=None, *, was=None):
+    after = None if op == "d" else {"id": key, "notes": notes}
+    before = {"id": key if was is None else was} if op == "d" or was is not None else None
+    return record(envelope(op, lsn, before=before, after=after))
+
+
+def moved(lsn, old, new):
+    return event("u", lsn, new, KEPT, was=old)
+
+
+LOGS = {
+    "there and back": ([event("c", 1, 1, "x"), moved(5, 1, 2), moved(6, 2, 1)], {1: "x"}),
+    "along four keys": ([event("c", 1, 1, "x"), moved(5, 1, 2), moved(6, 2, 3), moved(7, 3, 4)], {4: "x"}),
+    "swapped through a third": (
+        [event("c", 1, 1, "one"), event("c", 2, 2, "two"), moved(5, 1, 9), moved(6, 2, 1), moved(7, 9, 2)],
+        {1: "two", 2: "one"},
+    ),
+    "followed by another row": (
+        [event("c", 1, 1, "first"), moved(5, 1, 2), event("c", 6, 1, "second")],
+        {1: "second", 2: "first"},
+    ),
+    "changed, then deleted": ([event("c", 1, 1, "x"), moved(5, 1, 2), event("d", 6, 2)], {}),
+    "turned around": (
+        [
+            *(event("c", n, n, name) for n, name in ((1, "a"), (2, "b"), (3, "c"))),
+            *(moved(5, 1, 9), moved(6, 2, 1), moved(7, 3, 2), moved(8, 9, 3)),
+        ],
+        {1: "b", 2: "c", 3: "a"},
+    ),
+}
+
+
+def notes(pipeline):
+    assert pipeline.quarantine == []
+    return {row["id"]: row["notes"] for row in pipeline.rows()}
+
+
+@PIPELINES
+@pytest.mark.parametrize("log", LOGS)
+def test_values_left_out_are_found_in_every_order_of_arrival(kind, log):
+    events, want = LOGS[log]
+    orders = list(itertools.permutations(events))
+    for order in orders[:: max(1, len(orders) // 60)]:
+        pipeline = kind(SPEC)
+        for each in order:
+            pipeline.step([each])
+        assert notes(pipeline) == want, [json.loads(json.loads(each)["value"]) for each in order]
+
+
+def last_entry(pipeline, key):
+    found = [entry for entry in pipeline.state.to_pylist() if entry["id"] == key]
+    return max(found, key=lambda entry: entry["_step"])
+
+
+def test_row_that_was_followed_is_kept_until_it_is_known_to_have_left():
+    pipeline = MemoryPipeline(SPEC)
+    pipeline.step([event("c", 1, 1, "one"), event("c", 2, 2, "two")])
+    pipeline.step([moved(6, 2, 1)])
+    [kept] = last_entry(pipeline, 1)["_kept"]
+    assert (kept["row"]["notes"], kept["sequence"], kept["until"]) == ("one", {"_lsn": 1}, {"_lsn": 6})
+    pipeline.step([event("d", 4, 1)])
+    assert (last_entry(pipeline, 1)["_kept"], notes(pipeline)) == (None, {1: "two"})
+
+
+@PIPELINES
+def test_waiting_ends_with_the_time_to_live_and_is_counted(kind):
+    pipeline = kind(spec("id BIGINT NOT NULL, notes STRING", ttl="100ms"))
+    pipeline.step([moved(5, 1, 2)], now_ms=0)
+    assert (notes(pipeline), pipeline.metrics["pending_key_changes"]) == ({2: None}, 1)
+    pipeline.tick(now_ms=99)
+    assert (pipeline.metrics["waiting_expired"], last_entry(pipeline, 2)["_moved_from"] is None) == (0, False)
+    pipeline.tick(now_ms=100)
+    assert (pipeline.metrics["waiting_expired"], last_entry(pipeline, 2)["_moved_from"]) == (1, None)
+    pipeline.step([event("c", 1, 1, "late")], now_ms=101)
+    assert notes(pipeline)[2] is None
+
+
+@PIPELINES
+def test_waiting_that_has_ended_is_not_read_before_the_tick_either(kind):
+    pipeline = kind(spec("id BIGINT NOT NULL, notes STRING", ttl="100ms"))
+    pipeline.step([moved(5, 1, 2)], now_ms=0)
+    pipeline.step([event("c", 1, 1, "late")], now_ms=100)
+    assert notes(pipeline)[2] is None
+
+
+def test_sequences_of_two_columns_carry_values_along_too():
+    of = spec("id BIGINT NOT NULL, a INT, b STRING, notes STRING", order={"sequence": ["a", "b"]})
+    first = record(envelope("c", None, after={"id": 1, "a": 1, "b": "x", "notes": "long"}))
+    change = {"before": {"id": 1}, "after": {"id": 2, "a": 1, "b": "y", "notes": KEPT}}
+    moved_on = record(envelope("u", None, **change))
+    for order in ([first, moved_on], [moved_on, first]):
+        for steps in ([order], [[each] for each in order]):
+            pipeline = MemoryPipeline(of)
+            for step in steps:
+                pipeline.step(step)
+            assert notes(pipeline) == {2: "long"}
+
+
+def log_of(n):
+    """Return a row that changes its key n times, the value known at the first."""
+    events = [Event(0, 3, 0, index=0, columns=("notes",))]
+    for at in range(1, n):
+        events.append(Event(at, 1, at - 1, is_delete=True, arrival=2 * at))
+        events.append(Event(at, 3, at, index=at, arrival=2 * at + 1, old_key=at - 1, is_other_row=True))
+    return events
+
+
+class Counted(Event):
+    """An event that counts how often it is looked at."""
+
+    looks = 0
+
+    def __getattribute__(self, name):
+        Counted.looks += 1
+        return super().__getattribute__(name)
+
+
+def looks_at(n):
+    Counted.looks = 0
+    names = ("sequence", "phase", "key", "index", "columns", "arrival", "old_key", "is_other_row", "is_delete")
+    played = play([Counted(**{name: getattr(each, name) for name in names}) for each in log_of(n)])
+    assert played.rows[n - 1].values["notes"].event == 0
+    return Counted.looks
+
+
+def test_work_over_changed_keys_doubles_with_their_number():
+    once, twice = looks_at(2_000), looks_at(4_000)
+    assert twice < 2.1 * once
