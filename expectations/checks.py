@@ -24,7 +24,7 @@ CHECKS = (
     Check(
         "ordering",
         "Per key the order of the input that caused a change rises through the change feed, and the sink shows what the "
-        "state decided; in a changelog each record can follow the one before.",
+        "state decided; no key has two contents at one sequence; in a changelog each record can follow the one before.",
         blocking=True,
     ),
     Check("expiry", "No state entry lives past its time to live, and cleanup deletes what has expired."),

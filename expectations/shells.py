@@ -97,6 +97,20 @@ class ExpectSinkToShowDecisions(_ExpectNone):
     template = "The sink must show, per key, what the state decided last."
 
 
+class ExpectSequencesToDecide(_ExpectNone):
+    """Expect no two contents at one sequence of a key (batch: `ordering.sequenced`)."""
+
+    metric_dependencies, success_keys = _counts(ordering.undecided)
+    template = "A key's sequence must tell which of its changes came last; add a column to order.sequence that does."
+
+
+class ExpectValuesToArrive(_ExpectNone):
+    """Expect no row that waits for a value that was not sent (batch: `ordering.sequenced`)."""
+
+    metric_dependencies, success_keys = _counts(ordering.waiting)
+    template = "A value that an update left out must be known from an earlier change."
+
+
 class ExpectEmittedToFollow(_ExpectNone):
     """Expect each record of a changelog to be one that can follow the one before (batch: `changelog.emitted`)."""
 

@@ -42,6 +42,9 @@ def batches(spark: SparkSession, tables: Tables, check: str, window: Window, clo
     if check == "ordering":
         yield Batch(ordering.sink_changes(spark, tables, window), [shells.ExpectChangesToRisePerKey(key=key)])
         yield Batch(ordering.decisions(spark, tables, window), [shells.ExpectSinkToShowDecisions()])
+        if tables.spec.sequence:
+            decided = [shells.ExpectSequencesToDecide(), shells.ExpectValuesToArrive(severity="warning")]
+            yield Batch(ordering.sequenced(spark, tables, window), decided)
         if tables.spec.emits_every:
             follows = shells.ExpectEmittedToFollow(key=key, orphans=tables.spec.leaves_orphans)
             yield Batch(changelog.emitted(spark, tables, window), [follows])

@@ -86,6 +86,41 @@ def decisions(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
     return decided.join(shown, key, "left")
 
 
+def sequenced(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
+    """Read what the state says of the rows it wrote by their sequence.
+
+    Args:
+        spark: A session with Delta.
+        tables: The pipeline's; it goes by sequence.
+        window: The versions.
+
+    Returns:
+        One row per live key: key columns, `_sequence`, whether it has a `_conflict`, the columns for whose value it `_waits`.
+    """
+    entries = tables.state.current(spark, window.state_until, window.step_since(tables))
+    live = entries.where(~F.col("_removed") & ~F.col("_tombstone"))
+    unknown = F.map_keys(F.map_filter("_columns", lambda _, since: since.isNull()))
+    return live.select(*columns(tables.spec.key), "_sequence", "_conflict", unknown.alias("_waits"))
+
+
+def undecided(rows: DataFrame) -> DataFrame:
+    """Pick the rows at whose sequence another content stood: their order is not known.
+
+    Args:
+        rows: As from `sequenced`.
+    """
+    return rows.where("_conflict")
+
+
+def waiting(rows: DataFrame) -> DataFrame:
+    """Pick the rows that show null since a value was not sent and has not been found yet.
+
+    Args:
+        rows: As from `sequenced`.
+    """
+    return rows.where(F.size("_waits") > 0)
+
+
 def unlike(decided: DataFrame) -> DataFrame:
     """Pick the keys whose row in the sink is not the one that was decided.
 

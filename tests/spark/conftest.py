@@ -1,7 +1,23 @@
-"""Tests in here need Spark."""
+"""Tests in here need Spark. What only large tables and steps switch on is on for all of them."""
+
+from collections.abc import Iterator
 
 import pytest
+
+from ebbtide.store.delta import size
+from ebbtide.streaming import step
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def large() -> Iterator[None]:
+    """Prune by the range of keys, join the state by a shuffle, and spread steps over partitions, however small tables are."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(size, "LARGE_FILES", 0)
+    patch.setattr(step, "BROADCAST_ROWS", 0)
+    patch.setattr(step, "ROWS_PER_PARTITION", 500)
+    yield
+    patch.undo()

@@ -90,9 +90,10 @@ class StateTable:
         """Read one kind of rows as of a version."""
         return spark.read.format("delta").option("versionAsOf", version).load(self.path).where(F.col("_entry") == entry)
 
-    def current(self, spark: SparkSession, version: int) -> DataFrame:
-        """Read the newest version of each entry, dropped ones included (`_removed`)."""
+    def current(self, spark: SparkSession, version: int, since: int = 0) -> DataFrame:
+        """Read the newest version of each entry written after step `since`, dropped ones included (`_removed`)."""
         entries = self.read(spark, version)
+        entries = entries.where(F.col("_step") > since) if since else entries
         if "_state" in self.schema.names:
             entries = entries.where(F.col("_state").isNotNull())  # the others are rows for the sink
         newest = F.row_number().over(Window.partitionBy(*columns(self.operator.identity)).orderBy(F.desc("_step")))

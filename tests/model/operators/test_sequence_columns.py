@@ -175,7 +175,9 @@ def test_binary_logs_are_ordered_by_their_numbers_then_positions_and_rows():
 def test_binary_log_without_a_number_is_bad(file):
     pipeline = MemoryPipeline(spec(order={"sequence": ["_file", "_pos", "_row"]}))
     pipeline.step([binlog(file, 1, 0, id=1, n=1)])
-    assert [(bad["_reason"], "source.file" in bad["_detail"]) for bad in pipeline.quarantine] == [("bad_sequence", True)]
+    assert [(bad["_reason"], "source.file" in bad["_detail"]) for bad in pipeline.quarantine] == [
+        ("bad_sequence", True)
+    ]
 
 
 def postgres(op, lsn, ts_ms, n):

@@ -72,7 +72,9 @@ def agrees(pipeline: MemoryPipeline, fold: Fold, *, conflicts: bool) -> None:
 
 KEYS = st.tuples(st.integers(0, 1), st.sampled_from("xy"))
 SEQUENCES = st.tuples(st.integers(-1, 2), st.sampled_from(["", "a", "b"]))
-CHANGES = st.lists(st.tuples(st.sampled_from(["+U", "+U", "-U", "-D"]), KEYS, SEQUENCES, st.integers(0, 2)), max_size=14)
+CHANGES = st.lists(
+    st.tuples(st.sampled_from(["+U", "+U", "-U", "-D"]), KEYS, SEQUENCES, st.integers(0, 2)), max_size=14
+)
 CUTS = st.lists(st.integers(0, 99), max_size=6)
 RANDOM = st.randoms(use_true_random=False)
 SCHEMA = "id INT NOT NULL, k STRING NOT NULL, a INT, b STRING, n INT"

@@ -1,0 +1,80 @@
+"""Sequence mode on Spark: rows that wait for a value, sequences of several columns, conflicts."""
+
+import json
+import random
+from pathlib import Path
+
+from reference import differences
+from spark_support import change, plain_spec, sink, table, write
+from support import envelope, lines_of, record, spec
+from test_mariadb_on_the_model import CAPTURE, found, pipeline_of, truth
+
+from ebbtide.rules import ordering
+from ebbtide.rules.window import Window
+from ebbtide.sources.debezium import UNAVAILABLE as KEPT
+from ebbtide.streaming.runner import run
+from ebbtide.streaming.tables import Tables
+
+
+def event(op, lsn, key, notes=None, was=None):
+    before = {"id": key if was is None else was} if op == "d" or was is not None else None
+    return record(envelope(op, lsn, before=before, after=None if op == "d" else {"id": key, "notes": notes}))
+
+
+def of_folder(folder: Path, made):
+    return made.model_copy(
+        update={"source": made.source.model_copy(update={"path": str(folder), "max_files_per_step": 1})}
+    )
+
+
+def test_row_filled_from_another_key_is_changed_in_place(spark, tmp_path):
+    """The row that changes lies outside the range of the keys that were read."""
+    others = [event("c", n, n, "other") for n in range(100, 120)]
+    steps = [[*others, event("u", 500, 500, KEPT, was=1)], [event("c", 1, 1, "long")], [event("u", 600, 101, "new")]]
+    of = of_folder(write(tmp_path / "in", *steps), spec("id BIGINT NOT NULL, notes STRING"))
+    run(spark, of, str(tmp_path))
+    shown = {row["id"]: row["notes"] for row in sink(spark, tmp_path, of)}
+    assert len(sink(spark, tmp_path, of)) == len(others) + 1
+    assert (shown[500], shown[101], shown[119]) == ("long", "new", "other")
+
+
+def test_swapped_keys_keep_their_values_whatever_arrives_first(spark, tmp_path):
+    start = [event("c", 1, 1, "one"), event("c", 2, 2, "two")]
+    moves = [event("u", 7, 2, KEPT, was=9), event("u", 6, 1, KEPT, was=2), event("u", 5, 9, KEPT, was=1)]
+    others = [[event("c", 100 + n, 100 + n, "other")] for n in range(3)]
+    steps = [start, *([move, *other] for move, other in zip(moves, others, strict=True))]
+    of = of_folder(write(tmp_path / "in", *steps), spec("id BIGINT NOT NULL, notes STRING"))
+    run(spark, of, str(tmp_path))
+    shown = {row["id"]: row["notes"] for row in sink(spark, tmp_path, of)}
+    assert shown == {1: "two", 2: "one", 100: "other", 101: "other", 102: "other"}
+
+
+def test_waiting_ends_at_the_tick_and_the_check_warns_of_it(spark, tmp_path):
+    of = of_folder(
+        write(tmp_path / "in", [event("u", 5, 2, KEPT, was=1)]), spec("id BIGINT NOT NULL, notes STRING", ttl="30d")
+    )
+    started = run(spark, of, str(tmp_path)).steps[0].now_ms
+    later = run(spark, of, str(tmp_path), clock=lambda: started + 31 * 86_400_000)
+    assert [(step.kind, step.metrics.get("waiting_expired")) for step in later.steps] == [("tick", 1)]
+    tables = Tables.under(str(tmp_path), of)
+    rows = ordering.sequenced(spark, tables, Window.after(tables))
+    assert [(row["id"], row["_waits"]) for row in ordering.waiting(rows).collect()] == [(2, ["notes"])]
+
+
+def test_contents_that_differ_at_one_sequence_break_ordering(spark, tmp_path):
+    lines = [change("+I", 1, "a", 1), change("+I", 2, "b", 2), change("+U", 1, "c", 3).replace('"seq": 3', '"seq": 1')]
+    of = plain_spec(write(tmp_path / "in", lines[:2], lines[2:]), order={"sequence": ["seq"]})
+    assert run(spark, of, str(tmp_path)).totals["conflicts"] == 1
+    tables = Tables.under(str(tmp_path), of)
+    rows = ordering.sequenced(spark, tables, Window.after(tables))
+    assert [row["id"] for row in ordering.undecided(rows).collect()] == [1]
+
+
+def test_mariadb_table_equals_the_database_on_spark_too(spark, tmp_path):
+    lines = [line.decode() for line in lines_of(CAPTURE / "shop.jsonl.gz")]
+    random.Random(3).shuffle(lines)
+    in_memory = pipeline_of("price_list", CAPTURE)
+    of = of_folder(write(tmp_path / "in", lines[:3000], lines[3000:]), in_memory.spec)
+    run(spark, of, str(tmp_path))
+    in_memory.sink = {json.dumps(row["sku"]): row for row in table(spark, tmp_path, of)}
+    assert differences(found(in_memory), truth("price_list", CAPTURE, of.table.columns)) == []
