@@ -204,8 +204,13 @@ def _key_row(key: str | None) -> Json | None:
         row = json.loads(key or "null")
     except (ValueError, RecursionError):
         return None
-    row = row.get("payload", row) if isinstance(row, dict) else None
-    return row if isinstance(row, dict) else None
+    if not isinstance(row, dict):
+        return None
+    fields: dict[str, Json] = {}
+    if "payload" in row:
+        fields = _row_fields(row["schema"]) if "schema" in row else {}
+        row = row["payload"]
+    return _row(row, "key", fields) if isinstance(row, dict) else None
 
 
 def _row_fields(schema: Any) -> dict[str, Json]:

@@ -221,3 +221,10 @@ def test_key_of_a_record_is_read_from_the_line():
     deleted = record(envelope("d", 2), 1, key=json.dumps({"id": 1}))
     pipeline.step([record(envelope("c", 1, after=NEW), 0), deleted, record(None, 2, key=json.dumps({"id": 1}))])
     assert (pipeline.rows(), pipeline.quarantine, pipeline.metrics["tombstones"]) == ([], [], 1)
+
+
+def test_key_with_its_schema_is_read_by_it():
+    fields = [{"field": "id", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "0"}}]
+    key = json.dumps({"schema": {"type": "struct", "fields": fields}, "payload": {"id": unscaled(2**63)}})
+    [only] = DECODER.changes(envelope("d", 5), key)
+    assert only.row == {"id": str(2**63)}

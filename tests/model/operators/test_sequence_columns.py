@@ -6,6 +6,7 @@ import json
 import pytest
 from support import OnlyTouchedKeys, change, envelope, plain, record, spec
 
+from ebbtide.model.operators import sequence, ties
 from ebbtide.testing import MemoryPipeline
 
 PIPELINES = pytest.mark.parametrize("kind", [MemoryPipeline, OnlyTouchedKeys])
@@ -239,3 +240,31 @@ def test_unsigned_key_is_read_in_deletes_by_key_too():
     deleted = record(envelope("d", 2), key=json.dumps({"id": -1}))
     pipeline.step([record(envelope("c", 1, after={"id": -1, "v": 1})), deleted])
     assert (pipeline.rows(), pipeline.quarantine) == ([], [])
+
+
+def tied(n):
+    """Return n changes of as many keys as make eight changes each, all at one sequence."""
+    return [change("+U", id=at % (n // 8), at=5, n=at) for at in range(n)]
+
+
+def rows_compared(n):
+    """How many rows are looked at to settle ties among n changes, in sum over all looks at them."""
+    looked = 0
+
+    class Counted(ties.Contents):
+        def of(self, events, groups):
+            nonlocal looked
+            looked += len(events)
+            return super().of(events, groups)
+
+    patch = pytest.MonkeyPatch()
+    patch.setattr(sequence, "Contents", Counted)
+    pipeline = MemoryPipeline(by_time())
+    pipeline.step(tied(n))
+    patch.undo()
+    assert pipeline.metrics["conflicts"] == n - n // 8
+    return looked
+
+
+def test_work_over_changes_at_one_sequence_doubles_with_their_number():
+    assert (rows_compared(800), rows_compared(1_600)) == (800, 1_600)
