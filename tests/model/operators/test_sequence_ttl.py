@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from support import OnlyTouchedKeys, envelope, record, spec
 
@@ -132,6 +134,25 @@ def test_delete_already_past_its_time_reaches_the_sink_and_is_not_kept():
     pipeline.step([event("c", 1, 1, ts_ms=800), event("c", 2, 2, ts_ms=1000)])
     pipeline.step([event("d", 9, 1, ts_ms=900)])
     assert (numbers(pipeline), pipeline.metrics["late"], stored(pipeline)) == ({2: 2}, 1, {2})
+
+
+EVENTS = {
+    "a later delete": [event("d", 2, ts_ms=100), event("d", 3, ts_ms=50)],
+    "a row before it": [event("c", 1, ts_ms=100), event("u", 2, ts_ms=80), event("d", 3, ts_ms=50)],
+    "deleted twice": [event("d", 1, ts_ms=100), event("c", 2, ts_ms=20), event("d", 3, ts_ms=50)],
+}
+
+
+@PIPELINES
+@pytest.mark.parametrize("changes", EVENTS.values(), ids=EVENTS)
+def test_event_time_of_a_tombstone_depends_on_neither_cuts_nor_order(kind, changes):
+    for order in itertools.permutations(changes):
+        for cut in range(len(order)):
+            pipeline = pipeline_of(kind, time_characteristic="EVENT_TIME")
+            for part in (order[:cut], order[cut:]):
+                pipeline.step(part)
+            newest = pipeline.state.sort_by("_step").to_pylist()[-1]
+            assert (newest["_tombstone"], newest["_stamp_ms"]) == (True, 100), (order, cut)
 
 
 def expired_row(kind, update_type="ON_CREATE_AND_WRITE"):
