@@ -54,20 +54,20 @@ class MemoryPipeline:
         self._floor: tuple[int, ...] | None = None
         self._greatest_event_ms: int | None = None
 
-    def step(self, lines: Iterable[str | bytes], *, now_ms: int = 0, file: str | None = None) -> None:
+    def step(self, lines: Iterable[str | bytes], *, now_ms: int | None = None, file: str | None = None) -> None:
         """Read lines as one step.
 
         Args:
             lines: Records as they stand in a file.
-            now_ms: The clock, epoch ms; it does not go back.
+            now_ms: The clock, epoch ms; it does not go back. Default: it stands still, and no event time is ahead of it.
             file: Name of the file; each step's own by default.
         """
-        self._advance(now_ms)
+        self._advance(self.now_ms if now_ms is None else now_ms)
         values = [line.encode() if isinstance(line, str) else line for line in lines]
         n = len(values)
         records = pa.record_batch([[file or f"step-{self._number}"] * n, [0] * n, range(n), values], schema=RECORDS)
         staged = pa.Table.from_batches(
-            self.spec.decoding.decode([records], step=self._number, now_ms=self.now_ms), self.spec.decoding.schema
+            self.spec.decoding.decode([records], step=self._number, wall_ms=now_ms), self.spec.decoding.schema
         )
         self.quarantine += (
             staged.filter(pc.is_valid(staged["_reason"])).select(["_reason", "_detail", "_raw", "_origin"]).to_pylist()

@@ -104,14 +104,14 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Migr
     tables = Tables.under(root, spec)
     if tables.state.last() is None:
         return MigrationPlan(spec.name)
-    with stepping(spark, tables) as stepper:
+    with stepping(spark, tables, clock_ms) as stepper:
         stepper.redo(spark)
         if stepper.last is None:
             return MigrationPlan(spec.name)
         planned = _plan(spark, tables, stepper.version, stepper.last)
         if not planned.changes:
             return planned
-        facts = stepper.between("migration", *stepper.now(clock_ms))
+        facts = stepper.between("migration", stepper.clock(clock_ms))
         rows = _migrated(spark, tables, stepper.version, stepper.last, stepper.at(facts))
         read = tables.state.read(spark, stepper.version, FILE).select("_entry", "_note", "_step").coalesce(1)
         stepper.take(

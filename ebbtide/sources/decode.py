@@ -87,20 +87,20 @@ class Decoding:
         changes = changelog_schema(self.columns, self.key, self.sequence)
         return pa.schema([*changes, *(pa.field(n, t) for n, t in STAGED_COLUMNS.items())])
 
-    def decode(self, records: Iterable[pa.RecordBatch], *, step: int, now_ms: int) -> Iterator[pa.RecordBatch]:
+    def decode(self, records: Iterable[pa.RecordBatch], *, step: int, wall_ms: int | None) -> Iterator[pa.RecordBatch]:
         """Decode batches of `RECORDS`, good rows and bad ones together.
 
         Args:
             records: Raw records.
             step: Number of the step, for `_order`.
-            now_ms: The step's now, which `max_ahead_ms` counts from.
+            wall_ms: Wall time of the step, epoch ms, which `max_ahead_ms` counts from; None: it is not known, none is ahead.
         """
         for batch in records:
             with _no_cycles():
                 try:
-                    staged = _Batch(self, batch, step, now_ms, _parse).staged()
+                    staged = _Batch(self, batch, step, wall_ms, _parse).staged()
                 except InexactNumberError:
-                    staged = _Batch(self, batch, step, now_ms, _parse_exactly).staged()
+                    staged = _Batch(self, batch, step, wall_ms, _parse_exactly).staged()
             yield from staged.to_batches()
 
 
@@ -127,9 +127,14 @@ class _Record:
 
 class _Batch:
     def __init__(
-        self, decoding: Decoding, batch: pa.RecordBatch, step: int, now_ms: int, parse: Callable[[str | bytes], Json]
+        self,
+        decoding: Decoding,
+        batch: pa.RecordBatch,
+        step: int,
+        wall_ms: int | None,
+        parse: Callable[[str | bytes], Json],
     ) -> None:
-        self.d, self.batch, self.step, self.now_ms, self.parse = decoding, batch, step, now_ms, parse
+        self.d, self.batch, self.step, self.wall_ms, self.parse = decoding, batch, step, wall_ms, parse
         self.raw = batch.column("value").to_pylist()
         self.records: list[_Record] = []
         self.changes: list[tuple[Change, _Record]] = []
@@ -321,8 +326,8 @@ class _Batch:
         if self.d.needs_event_time:
             for i in _nulls(event_ms):
                 self._fail(i, "null_event_time", "event time: got null; allowed: a time, as state expires by it")
-        if self.d.max_ahead_ms is not None:
-            limit = self.now_ms + self.d.max_ahead_ms
+        if self.d.max_ahead_ms is not None and self.wall_ms is not None:
+            limit = self.wall_ms + self.d.max_ahead_ms
             for i in np.flatnonzero(
                 pc.greater(event_ms, limit).fill_null(False).to_numpy(zero_copy_only=False)
             ).tolist():

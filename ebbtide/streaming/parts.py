@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+)
 
 from ebbtide.model.durations import NaturalDuration, PositiveDuration
 from ebbtide.sources.columns import TimeUnit
@@ -106,10 +114,20 @@ class QuarantineConfig(SpecPart):
         gt=0,
         description="Bytes above which a record is bad; of a longer line no more than that is held, or kept in the quarantine. Default: 16 MiB.",
     )
-    max_ahead: NaturalDuration | None = Field(
+    max_event_time_ahead: NaturalDuration | None = Field(
         default=None,
-        description="A record is bad if its event time is further ahead of now. Default: none is.",
+        validation_alias=AliasChoices("max_event_time_ahead", "max_ahead"),
+        description="A record is bad if its event time is further ahead of the step's wall clock; null: none is. One such record would end every time to live that goes by event time. Default: 1d where a ttl goes by EVENT_TIME, else null.",
     )
+
+
+    @model_serializer(mode="wrap")
+    def _without_default(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `max_event_time_ahead` out where it was not given: null is another thing than the default."""
+        fields: dict[str, Any] = dump(self)
+        if "max_event_time_ahead" not in self.model_fields_set:
+            del fields["max_event_time_ahead"]
+        return fields
 
 
 class DeltaSink(SpecPart):

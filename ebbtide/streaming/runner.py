@@ -102,7 +102,7 @@ def _under_lease(
         tables.sink.create(spark)
         if spec.emits_every:
             tables.changelog.create(spark)
-        stepper = Stepper(tables, lease)
+        stepper = Stepper(tables, lease, clock())
         if fresh:
             stepper.reset(spark, lease.renew_incarnation(), clock())
         _refuse_misfits(spark, tables, stepper)

@@ -52,6 +52,8 @@ RESERVED_COLUMNS = frozenset(CHANGELOG_COLUMNS | ENTRY_COLUMNS | ARRIVAL_COLUMNS
     "_commit_timestamp",
     "_change_type",
 }
+MAX_EVENT_TIME_AHEAD = timedelta(days=1)
+"""Where state expires by event time and the spec says nothing: clocks of sources are off by hours, not by days."""
 NAME = r"^[a-z][a-z0-9_]{0,62}$"
 
 
@@ -207,6 +209,13 @@ class Pipeline(SpecPart):
         return any(ttl.by_event_time for ttl in self.operator.ttls.values())
 
     @property
+    def max_event_time_ahead(self) -> timedelta | None:
+        """How far a record's event time may be ahead of the wall clock; None: as far as it likes."""
+        if "max_event_time_ahead" in self.quarantine.model_fields_set or not self.needs_event_time:
+            return self.quarantine.max_event_time_ahead
+        return MAX_EVENT_TIME_AHEAD
+
+    @property
     def expires_live(self) -> bool:
         """Whether the sink's row stands in for an entry that has expired."""
         return False
@@ -245,7 +254,7 @@ class Pipeline(SpecPart):
     def decoding(self) -> Decoding:
         """The decoder of raw records."""
         key, decoder = tuple(self.key), self._decoder()
-        ahead = self.quarantine.max_ahead
+        ahead = self.max_event_time_ahead
         return Decoding(
             self.table.columns,
             key,

@@ -82,7 +82,7 @@ def stage(
     folder: str,
     *,
     step: int,
-    now_ms: int,
+    wall_ms: int,
     with_places: bool,
 ) -> Staged:
     """Decode a micro-batch into files under `folder`.
@@ -93,14 +93,14 @@ def stage(
         decoding: Turns those into staged rows.
         folder: Where the files go.
         step: The step's number.
-        now_ms: The step's now, epoch ms.
+        wall_ms: Wall time of the step, epoch ms.
         with_places: Tell where the changes stand in their sources.
     """
 
     def work(batches: Batches) -> Batches:
         location = join(folder, f"{uuid.uuid4().hex}.parquet")
         with ParquetFile(location, decoding.schema) as file:
-            for batch in decoding.decode(read(batches), step=step, now_ms=now_ms):
+            for batch in decoding.decode(read(batches), step=step, wall_ms=wall_ms):
                 file.write(batch)
                 part = _sum(pa.Table.from_batches([batch]), decoding, with_places=with_places) | {"files": [location]}
                 yield pa.record_batch({"part": [json.dumps(part, default=str)]})

@@ -1,4 +1,5 @@
 import re
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,7 @@ REFUSED = {
     "ttl below a millisecond": (spec, {"ttl": "PT0.0005S"}, "got 0:00:00.000500; allowed: greater than or equal to 1ms"),
     "ttl too long": (spec, {"ttl": "1000000000d"}, "got '1000000000d'; allowed: up to 999999999d"),
     "delay below 0": (spec, {"allowed_delay": "-P1D"}, "got -1 day, 0:00:00; allowed: greater than or equal to 0ms"),
-    "ahead below 0": (spec, {"quarantine": {"max_ahead": "-P1D"}}, "got -1 day, 0:00:00; allowed: greater than or equal to 0ms"),
+    "ahead below 0": (spec, {"quarantine": {"max_event_time_ahead": "-P1D"}}, "got -1 day, 0:00:00; allowed: greater than or equal to 0ms"),
     "quarantine below 0": (spec, {"quarantine": {"max_rows_per_step": -1}}, "greater than or equal to 0"),
 }  # fmt: skip
 
@@ -91,10 +92,29 @@ def test_every_shipped_spec_is_found():
     assert len(SHIPPED) == 5
 
 
+@pytest.mark.parametrize(
+    ("ttl", "quarantine", "ahead"),
+    [
+        (EVENT_TTL, {}, timedelta(days=1)),
+        (EVENT_TTL, {"max_rows_per_step": 5}, timedelta(days=1)),
+        (EVENT_TTL, {"max_event_time_ahead": "2h"}, timedelta(hours=2)),
+        (EVENT_TTL, {"max_ahead": "2h"}, timedelta(hours=2)),
+        (EVENT_TTL, {"max_event_time_ahead": None}, None),
+        ("30d", {}, None),
+        ("30d", {"max_event_time_ahead": "2h"}, timedelta(hours=2)),
+    ],
+)
+def test_event_time_may_be_a_day_ahead_where_state_expires_by_it(ttl, quarantine, ahead):
+    given = spec(WIDE, ttl=ttl, event_time="at", quarantine=quarantine)
+    for each in (given, UpsertPipeline.model_validate(given.model_dump(mode="json", by_alias=True))):
+        assert each.max_event_time_ahead == ahead
+        assert (each.decoding.max_ahead_ms is None) == (ahead is None)
+
+
 @pytest.mark.parametrize("mode", ["python", "json"])
 @pytest.mark.parametrize(
     "given",
-    [*map(UpsertPipeline.load, SHIPPED), spec(WIDE, ttl=EVENT_TTL, event_time="at", quarantine={"max_ahead": "90s"})],
+    [*map(UpsertPipeline.load, SHIPPED), spec(WIDE, ttl=EVENT_TTL, event_time="at", quarantine={"max_event_time_ahead": "90s"})],
     ids=lambda given: given.name,
 )
 def test_spec_that_was_dumped_is_the_same_again(given, mode):
@@ -182,7 +202,7 @@ def test_key_column_is_never_nullable():
     ("fields", "same"),
     [
         ({"description": "x"}, True),
-        ({"quarantine": {"max_ahead": "1d"}}, True),
+        ({"quarantine": {"max_event_time_ahead": "1d"}}, True),
         ({"schema": "id BIGINT, n INT COMMENT 'x'"}, True),
         ({"schema": "id BIGINT, n BIGINT"}, False),
         ({"schema": "n INT, id BIGINT"}, False),

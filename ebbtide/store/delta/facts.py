@@ -36,6 +36,9 @@ class StepFacts(BaseModel):
         default=None, description="Id of Spark's checkpoint; after a reset that of the one to discard."
     )
     now_ms: int = Field(description="Processing time of the step, epoch ms.")
+    wall_ms: int = Field(
+        default=0, description="Wall time of the step, epoch ms; of a job that deletes or folds that of the step before."
+    )
     held_ms: int = Field(default=0, description="How far the clock was ahead of what max_clock_jump allows.")
     downtime_ms: int = Field(default=0, description="Downtime left out of now_ms, since the first step.")
     watermark_ms: int | None = Field(default=None, description="Watermark of the step, epoch ms.")

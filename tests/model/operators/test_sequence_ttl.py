@@ -155,6 +155,17 @@ def test_event_time_of_a_tombstone_depends_on_neither_cuts_nor_order(kind, chang
             assert (newest["_tombstone"], newest["_stamp_ms"]) == (True, 100), (order, cut)
 
 
+def test_record_of_a_far_year_ends_no_other_key_s_time():
+    pipeline = MemoryPipeline(spec(ttl={"ttl": "30d", "time_characteristic": "EVENT_TIME"}))
+    now = 1_800_000_000_000
+    pipeline.step([event("c", 1, ts_ms=now), event("d", 9, ts_ms=now)], now_ms=now)
+    pipeline.step([event("c", 1, 2, ts_ms=252_982_000_000_000)], now_ms=now)
+    pipeline.tick(now_ms=now + 2000)
+    pipeline.step([event("u", 5, ts_ms=now)], now_ms=now + 2000)
+    assert [row["_reason"] for row in pipeline.quarantine] == ["event_time_ahead"]
+    assert numbers(pipeline) == {}
+
+
 def expired_row(kind, update_type="ON_CREATE_AND_WRITE"):
     """A pipeline whose one row is in the sink at lsn 5, and no longer in the state."""
     pipeline = pipeline_of(kind, expire_live=True, update_type=update_type)
