@@ -68,8 +68,22 @@ class FileSource(SpecPart):
         refuse("pattern", [repr(each) for each in value if not each.strip("/ ")], "patterns such as '*.json'")
         return value
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Which records are read; where they are is told apart, and how many at once does not matter."""
+        return {"type": self.type, "records": self.records, "topic": self.topic, "table": self.table}
 
-class DebeziumFormat(SpecPart):
+
+class FormatPart(SpecPart):
+    """What all formats are."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What the records mean by: every field that is not at its default."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+
+class DebeziumFormat(FormatPart):
     """Debezium change events: envelope, with schema, or flattened; told apart record by record."""
 
     type: Literal["debezium"] = Field(description="'debezium'.")
@@ -83,7 +97,7 @@ class DebeziumFormat(SpecPart):
     )
 
 
-class PlainFormat(SpecPart):
+class PlainFormat(FormatPart):
     """Changelog rows: a kind (+I -U +U -D), a row, and optionally its place in the source."""
 
     type: Literal["plain"] = Field(description="'plain'.")
@@ -119,7 +133,6 @@ class QuarantineConfig(SpecPart):
         validation_alias=AliasChoices("max_event_time_ahead", "max_ahead"),
         description="A record is bad if its event time is further ahead of the step's wall clock; null: none is. One such record would end every time to live that goes by event time. Default: 1d where a ttl goes by EVENT_TIME, else null.",
     )
-
 
     @model_serializer(mode="wrap")
     def _without_default(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:

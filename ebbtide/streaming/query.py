@@ -21,7 +21,6 @@ from pyspark.sql import functions as F
 
 from ebbtide.errors import ConfigError
 from ebbtide.model.entries import Step
-from ebbtide.store.delta import log
 from ebbtide.store.delta.columns import column, columns
 from ebbtide.store.delta.facts import StepFacts
 from ebbtide.streaming.spec import Pipeline
@@ -101,7 +100,8 @@ def create_view(spark: SparkSession, spec: Pipeline, root: str) -> str:
 
 
 def _commit(tables: Tables, step: int | None) -> tuple[int, StepFacts]:
-    found = [(version, StepFacts.model_validate(facts)) for version, facts in log.own_commits(tables.state.path)]
+    tables.state.last()  # refuses another format
+    found = list(tables.state.steps())
     for version, facts in found:
         if step is None or facts.step == step:
             return version, facts

@@ -5,6 +5,7 @@ In YAML a spec is the `attributes` of a `defs.yaml`. What all pipelines share is
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import cached_property
@@ -54,6 +55,8 @@ RESERVED_COLUMNS = frozenset(CHANGELOG_COLUMNS | ENTRY_COLUMNS | ARRIVAL_COLUMNS
 }
 MAX_EVENT_TIME_AHEAD = timedelta(days=1)
 """Where state expires by event time and the spec says nothing: clocks of sources are off by hours, not by days."""
+_WRITTEN = "_written_path"
+"""Beside a spec's fields: its source's path, absolute and as it was written. It makes no difference to whether specs are equal."""
 NAME = r"^[a-z][a-z0-9_]{0,62}$"
 
 
@@ -295,8 +298,14 @@ class Pipeline(SpecPart):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What stored state depends on."""
-        raise NotImplementedError
+        """What stored state depends on: at least what is read."""
+        return {"source": self.source.identity, "format": self.format.identity}
+
+    @property
+    def source_path(self) -> str:
+        """Where the source is, as the spec's file says: a relative path stays so, and moves with its project."""
+        resolved, written = self.__dict__.get(_WRITTEN, ("", ""))
+        return written if self.source.path == resolved else self.source.path
 
     @property
     def migrates(self) -> frozenset[str]:
@@ -337,8 +346,13 @@ class Pipeline(SpecPart):
         Args:
             path: The spec's file or folder; a relative source belongs to the nearest folder above with a pyproject.toml.
         """
-        source = self.source.model_copy(update={"path": resolve(self.source.path, project_of(path))})
-        return self.model_copy(update={"source": source})
+        written = self.source.path
+        source = self.source.model_copy(update={"path": resolve(written, project_of(path))})
+        located = self.model_copy(update={"source": source})
+        if "://" not in written:
+            written = os.path.normpath(written)
+        located.__dict__[_WRITTEN] = source.path, written
+        return located
 
 
 def read_document(location: str | Path) -> tuple[Path, dict[str, Any]]:

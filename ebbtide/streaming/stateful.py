@@ -194,6 +194,7 @@ class StatefulPipeline(Pipeline):
         """What stored state depends on; a change of it needs a refresh, of `ttl` and `states` a migration."""
         states = self.operator.states
         return {
+            **super().identity,
             "key": self.key,
             "output": [f"{f.name} {f.type}" for f in self.sink_table.columns],
             "output_key": self.sink_key,

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.errors import CheckpointMismatchError, QuarantineThresholdError
+from ebbtide.model.changelog import ORDER, ORIGIN
 from ebbtide.model.clock import Reading, next_clock
 from ebbtide.model.durations import to_ms
 from ebbtide.model.entries import SINK_STEP, Step
@@ -39,6 +40,21 @@ ROWS_PER_PARTITION = 50_000
 BROADCAST_ROWS = 200_000
 """Touched keys up to which the state is joined without a shuffle."""
 
+QUARANTINE = spark_schema(
+    pa.schema(
+        [
+            ("step", pa.int64()),
+            ("reason", pa.string()),
+            ("detail", pa.string()),
+            ("origin", ORIGIN),
+            ("order", ORDER),
+            ("raw", pa.binary()),
+            ("at", pa.timestamp("us", "UTC")),
+        ]
+    )
+)
+"""Columns of the quarantine."""
+
 
 class Stepper:
     """Runs the steps of one run, in order; holds the last step's facts between them.
@@ -47,14 +63,17 @@ class Stepper:
         tables: The pipeline's.
         lease: Held while the steps are made.
         started_ms: When the run began, epoch ms.
+        fresh: A reset comes first: what is stored may be of an older format, or of another spec.
     """
 
-    def __init__(self, tables: Tables, lease: Lease, started_ms: int) -> None:
+    def __init__(self, tables: Tables, lease: Lease, started_ms: int, *, fresh: bool = False) -> None:
         self.tables, self.lease, self.spec, self.started_ms = tables, lease, tables.spec, started_ms
-        found = tables.state.last()
+        found = tables.state.last(older=fresh)
         self.version = found[0] if found else log.versions(tables.state.path)[-1]
         self.last = found[1] if found else None
-        self.pending_key_changes = tables.state.pending_key_changes()
+        self.pending_key_changes = False if fresh else tables.state.pending_key_changes()
+        self.source_path = self.last.source_path if self.last else None
+        """What the next step says of the source: as before, until a run says otherwise."""
         self._state_size, self._sink_size = TableSize(tables.state.path), TableSize(tables.sink.path)
 
     def batch(self, frame: DataFrame, batch_id: int) -> StepProgress:
@@ -92,8 +111,14 @@ class Stepper:
         )
 
     def tick(self, spark: SparkSession, clock_ms: int) -> StepProgress | None:
-        """Expire what is due; None if nothing is, unless downtime counts from this run's end."""
-        if self.last is None or not self.tables.state.ages:
+        """Expire what is due; None if nothing is and nothing else must be written down.
+
+        That is where the source is now, and, where downtime is left out, when the run ended.
+        """
+        if self.last is None:
+            return None
+        is_moved = self.source_path != self.last.source_path
+        if not (is_moved or self.tables.state.ages):
             return None
         started = time.monotonic()
         self.lease.check()
@@ -109,7 +134,8 @@ class Stepper:
         )
         # Looked at before the commit. The entries are read as of a version: a lost block is made again alike.
         out = out.localCheckpoint()
-        if self.spec.downtime_over is None and out.where(F.col("_entry") == ROW).isEmpty():
+        must_say = is_moved or self.spec.downtime_over is not None
+        if not must_say and out.where(F.col("_entry") == ROW).isEmpty():
             return None
         self.take(facts, state.commit(out, facts, self.version))
         metrics = self.redo(spark)
@@ -140,9 +166,9 @@ class Stepper:
                 "query_id": self.tables.checkpoint.query_id,
             }
         )
-        state = self.tables.state
-        none = spark.createDataFrame([], spark_schema(state.schema, nullable=True))
-        self.take(facts, state.commit(none, facts, self.version, "overwrite"))
+        self.lease.check()
+        self.take(facts, self.tables.state.reset(spark, facts, self.version))
+        self.pending_key_changes = False
         self.redo(spark)
 
     def between(self, kind: Literal["tick", "cleanup", "compaction", "migration"], clock: Reading) -> StepFacts:
@@ -215,7 +241,7 @@ class Stepper:
         delete(self.tables.at("staged"))
         quarantine = self.tables.at("quarantine")
         if log.versions(quarantine):
-            none = spark.read.format("delta").load(quarantine).limit(0)
+            none = spark.createDataFrame([], QUARANTINE)
             write(none, quarantine, facts, "quarantine", "overwrite")
         if self.tables.checkpoint.query_id == facts.query_id:
             self.tables.checkpoint.discard()
@@ -276,6 +302,7 @@ class Stepper:
             ignored_columns=sorted(summary.ignored) if summary else [],
             state_version=self.version,
             spec=self.spec.identity,
+            source_path=self.source_path,
             code=code_version(),
             **more,
         )
@@ -421,7 +448,8 @@ def clock_after(last: StepFacts | None, spec: Pipeline, wall_ms: int, started_ms
 
 
 def _clock_of(facts: StepFacts) -> Reading:
-    return Reading(facts.now_ms, facts.wall_ms, facts.downtime_ms, facts.held_ms)
+    wall_ms = facts.now_ms if facts.wall_ms is None else facts.wall_ms
+    return Reading(facts.now_ms, wall_ms, facts.downtime_ms, facts.held_ms)
 
 
 def _with_columns(frame: DataFrame, schema: Any) -> DataFrame:

@@ -205,6 +205,7 @@ class UpsertPipeline(Pipeline):
         histories = {"upsert_key": self.materializer.upsert_key, "keep": str(self.materializer.keep)}
         histories["emission"] = str(self.materializer.emission)
         return {
+            **super().identity,
             "key": self.key,
             "order": list(self.sequence) or {"arrival": histories},
             "columns": columns,
