@@ -87,11 +87,14 @@ class Stepper:
         clock = _clock_of(facts) if facts else self.clock(offsets.timestamp_ms)
         spark = frame.sparkSession
         summary, staged = self._stage(frame, number, clock.wall_ms)
+        redelivered = self._leave_out_known_bad(summary, staged)
         if facts is None:
             self._refuse_too_many(summary)
             facts = self._facts("batch", number, clock, summary, batch_id=batch_id, offsets_hash=offsets.hash)
             facts = self._decide(spark, staged, summary, facts, files_of(offsets.source))
         metrics = self.redo(spark) if facts == self.last else {}
+        if redelivered:
+            metrics["redelivered"] = metrics.get("redelivered", 0) + redelivered
         if summary.bad:
             self._quarantine(staged, facts)
         delete(self.tables.at("staged"))
@@ -414,9 +417,27 @@ class Stepper:
         most = int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
         return most if rows is None else max(min(most, 1 + rows // 5_000), -(-rows // ROWS_PER_PARTITION))
 
-    def _quarantine(self, staged: DataFrame, facts: StepFacts) -> None:
+    def _leave_out_known_bad(self, summary: Staged, staged: DataFrame) -> int:
+        """Count each bad record once that is delivered again; return how often that was."""
+        if not (summary.bad and self.spec.has_positions):
+            return 0
+        met, summary.bad = summary.bad, self._bad(staged).count()
+        return met - summary.bad
+
+    def _bad(self, staged: DataFrame) -> DataFrame:
+        """Pick the bad records that are not in the quarantine yet; where records have places, they are known by them."""
         bad = staged.where(F.col("_reason").isNotNull())
-        rows = bad.select(
+        if not self.spec.has_positions:
+            return bad
+        bad, quarantine = bad.dropDuplicates(["_origin", "_raw"]), self.tables.at("quarantine")
+        if not log.versions(quarantine):
+            return bad
+        known = staged.sparkSession.read.format("delta").load(quarantine)
+        known = known.select(F.col("origin").alias("_origin"), F.col("raw").alias("_raw"))
+        return bad.join(known, ["_origin", "_raw"], "left_anti")
+
+    def _quarantine(self, staged: DataFrame, facts: StepFacts) -> None:
+        rows = self._bad(staged).select(
             F.lit(facts.step).cast("bigint").alias("step"),
             F.col("_reason").alias("reason"),
             F.col("_detail").alias("detail"),
