@@ -13,7 +13,6 @@ are the step's change set. Of the versions of an entry the one with the greatest
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +22,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from delta import DeltaTable
 from delta.tables import DeltaTableBuilder
-from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
@@ -38,6 +36,7 @@ from ebbtide.store.delta import log
 from ebbtide.store.delta.columns import column, columns, quoted, spark_schema
 from ebbtide.store.delta.facts import STATE_FORMAT, StepFacts
 from ebbtide.store.delta.operator import Operator
+from ebbtide.store.delta.shipping import ship
 from ebbtide.store.delta.transaction import transaction, write
 
 ROW, METRICS, FILE, EMITTED = "row", "metrics", "file", "emitted"
@@ -312,13 +311,14 @@ class StateTable:
             seen: Places read before, whose records are repeats.
             group_bytes: About how many bytes of a partition are decided together, whole keys at least; None: all.
         """
-        operator, schema = _shipped(self.operator), self.schema
+        unpack, schema = _shipped(self.operator), self.schema
 
         def reconcile(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            operator = unpack()
             for rows in _groups(batches, operator.key, group_bytes):
-                yield from decide(rows)
+                yield from decide(operator, rows)
 
-        def decide(rows: pa.Table) -> Iterator[pa.RecordBatch]:
+        def decide(operator: Operator, rows: pa.Table) -> Iterator[pa.RecordBatch]:
             is_change = pc.is_valid(rows["_kind"])
             changes = _shaped(rows.filter(is_change), operator.changes)
             redelivered = 0
@@ -336,9 +336,10 @@ class StateTable:
         self, at: Step, group_bytes: int | None
     ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
         """Return the function that turns a partition of entries into the rows that drop the expired ones; see `reconciler`."""
-        operator, schema = _shipped(self.operator), self.schema
+        unpack, schema = _shipped(self.operator), self.schema
 
         def expire(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            operator = unpack()
             for rows in _groups(batches, operator.key, group_bytes):
                 yield from _rows(schema, operator.expire(_shaped(rows, operator.schema), at), at)
 
@@ -354,14 +355,12 @@ def _noted_file(note: str) -> tuple[str, int | None]:
         return note, None
 
 
-def _shipped(operator: Operator) -> Operator:
-    """Send the user's code along: Spark's workers cannot import from the spec's project."""
+def _shipped(operator: Operator) -> Callable[[], Operator]:
+    """Return what gives the operator to a worker, with the user's code that it needs."""
     function = getattr(operator, "function", None)
-    if function is not None:
-        module = sys.modules[function.func.__module__]
-        if not module.__name__.startswith("ebbtide."):
-            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
-    return operator
+    if function is None:
+        return lambda: operator
+    return ship(operator, function.func.__module__).unpack
 
 
 def _groups(batches: Iterator[pa.RecordBatch], key: Sequence[str], group_bytes: int | None) -> Iterator[pa.Table]:
