@@ -155,6 +155,33 @@ def test_event_time_of_a_tombstone_depends_on_neither_cuts_nor_order(kind, chang
             assert (newest["_tombstone"], newest["_stamp_ms"]) == (True, 100), (order, cut)
 
 
+RUNS = {
+    "deleted twice": ([event("d", 1, ts_ms=100), event("d", 2, ts_ms=150)], 100),
+    "a row between": ([event("d", 1, ts_ms=100), event("c", 2, ts_ms=120), event("d", 3, ts_ms=150)], 150),
+}
+
+
+@PIPELINES
+@pytest.mark.parametrize("run", RUNS)
+def test_creation_of_a_tombstone_does_not_depend_on_where_steps_are_cut(kind, run):
+    changes, created = RUNS[run]
+    for cut in range(len(changes)):
+        pipeline = pipeline_of(kind, time_characteristic="EVENT_TIME", update_type="ON_CREATE")
+        for part in (changes[:cut], changes[cut:]):
+            pipeline.step(part)
+        newest = pipeline.state.sort_by("_step").to_pylist()[-1]
+        assert (newest["_tombstone"], newest["_stamp_ms"]) == (True, created), cut
+
+
+def test_row_that_is_filled_keeps_its_time():
+    live = {"ttl": "100ms", "expire_live": True, "update_type": "ON_CREATE"}
+    pipeline = MemoryPipeline(spec("id BIGINT NOT NULL, notes STRING", ttl=live))
+    pipeline.step([record(envelope("u", 6, after={"id": 1, "notes": "__debezium_unavailable_value"}))], now_ms=0)
+    pipeline.step([record(envelope("c", 5, after={"id": 1, "notes": "long"}))], now_ms=50)
+    assert (pipeline.rows(), pipeline.metrics["filled"]) == ([{"id": 1, "notes": "long"}], 1)
+    assert pipeline.state.sort_by("_step").to_pylist()[-1]["_stamp_ms"] == 0
+
+
 def test_record_of_a_far_year_ends_no_other_key_s_time():
     pipeline = MemoryPipeline(spec(ttl={"ttl": "30d", "time_characteristic": "EVENT_TIME"}))
     now = 1_800_000_000_000
