@@ -149,7 +149,7 @@ class DeltaSink(SpecPart):
     type: Literal["delta"] = Field(default="delta", description="'delta'. Default and only sink.")
     table_properties: dict[str, str] = Field(
         default_factory=dict,
-        description="Delta table properties, set when the sink is created. Default: none; the change feed is always on.",
+        description="Delta table properties, set when the sink is created or refreshed. Default: none; the change feed is always on.",
     )
 
 

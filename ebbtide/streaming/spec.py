@@ -69,9 +69,11 @@ class Pipeline(SpecPart):
     description: str = Field(default="", description="What the sink holds, for people. Default: empty.")
     owners: list[str] = Field(default_factory=list, description="Email addresses or team:NAME. Default: none.")
     group: str = Field(default="default", pattern=NAME, description="Group of the assets. Default: default.")
-    source: FileSource = Field(description="Where the changelog comes from. Required.")
+    source: FileSource = Field(
+        description="Where the changelog comes from. Another topic, table or kind of records under the same name is refused; a changed path is confirmed once by 'ebbtide run --accept-source-path'. Required."
+    )
     format: Annotated[DebeziumFormat | PlainFormat, Field(discriminator="type")] = Field(
-        description="How its records are coded. Required."
+        description="How its records are coded. Another format under the same name is refused. Required."
     )
     schema_: str = Field(
         alias="schema",
@@ -96,7 +98,7 @@ class Pipeline(SpecPart):
     )
     downtime_over: PositiveDuration | None = Field(
         default=None,
-        description="A pause between two runs longer than this is downtime, in which processing time stands still and nothing ages (FLINK-9661). Default: none; all time counts.",
+        description="A pause longer than this from the last step to the next run's first is downtime, in which processing time stands still and nothing ages (FLINK-9661). Where it is set, each run ends with a step that notes the time. Default: none; all time counts.",
     )
     max_group_bytes: int = Field(
         default=256 * 2**20,

@@ -87,8 +87,11 @@ class Stepper:
         clock = _clock_of(facts) if facts else self.clock(offsets.timestamp_ms)
         spark = frame.sparkSession
         summary, staged = self._stage(frame, number, clock.wall_ms)
-        redelivered = self._leave_out_known_bad(summary, staged)
-        if facts is None:
+        redelivered = 0
+        if facts is not None:
+            summary.bad = facts.quarantined
+        else:
+            redelivered = self._leave_out_known_bad(summary, staged)
             self._refuse_too_many(summary)
             facts = self._facts("batch", number, clock, summary, batch_id=batch_id, offsets_hash=offsets.hash)
             facts = self._decide(spark, staged, summary, facts, files_of(offsets.source))

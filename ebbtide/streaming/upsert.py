@@ -94,7 +94,7 @@ class UpsertPipeline(Pipeline):
     )
     ttl: Ttl | None = Field(
         default=None,
-        description="Time to live of state: '30d', or the fields of StateTtlConfig. Sequence mode: of tombstones; arrival mode: of each row of a history. Default: for ever.",
+        description="Time to live of state: '30d', or the fields of StateTtlConfig. Sequence mode: of tombstones, by event time from the latest of their key's changes on; arrival mode: of each row of a history. Default: for ever.",
     )
 
     materializer: MaterializerConfig = Field(
