@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -25,6 +26,9 @@ class StreamConfig(dg.Config):
     refresh: bool = Field(
         default=False, description="Drop state, sink rows, quarantine and checkpoint, and rebuild from the source."
     )
+    accept_source_path: bool = Field(
+        default=False, description="The source's files have moved to where the spec now says: go on reading there."
+    )
 
 
 def pool(spec: Pipeline) -> str:
@@ -46,7 +50,7 @@ def stream_assets(spec: Pipeline) -> dg.AssetsDefinition:
         from ebbtide.streaming.runner import refresh, run
 
         observer = Observer(context, spec)
-        operate = refresh if config.refresh else run
+        operate = refresh if config.refresh else partial(run, accept_source_path=config.accept_source_path)
 
         def work(report: Any, stop: Any) -> tuple[RunSummary, int]:
             session = spark.session

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,11 +72,12 @@ def main() -> None:
 @_spec_argument
 @_root_option
 @_json_option
-def run(specs: tuple[str, ...], root: str, as_json: bool) -> None:
+@click.option("--accept-source-path", is_flag=True, help="The source's files have moved to where the spec now says.")
+def run(specs: tuple[str, ...], root: str, as_json: bool, accept_source_path: bool) -> None:
     """Read all that is there, bring the sinks up to date, expire what is due."""
     from ebbtide.streaming.runner import run as run_pipeline
 
-    _each(specs, root, as_json, run_pipeline)
+    _each(specs, root, as_json, partial(run_pipeline, accept_source_path=accept_source_path))
 
 
 @main.command()

@@ -49,30 +49,29 @@ class MemoryPipeline:
         self.quarantine: list[Row] = []
         self.metrics: Counter[str] = Counter()
         self.positions = Positions()
+        self._quarantined: set[tuple[Any, ...]] = set()
         self.now_ms = 0
         self._number = 0
         self._floor: tuple[int, ...] | None = None
         self._greatest_event_ms: int | None = None
 
-    def step(self, lines: Iterable[str | bytes], *, now_ms: int = 0, file: str | None = None) -> None:
+    def step(self, lines: Iterable[str | bytes], *, now_ms: int | None = None, file: str | None = None) -> None:
         """Read lines as one step.
 
         Args:
             lines: Records as they stand in a file.
-            now_ms: The clock, epoch ms; it does not go back.
+            now_ms: The clock, epoch ms; it does not go back. Default: it stands still, and no event time is ahead of it.
             file: Name of the file; each step's own by default.
         """
-        self._advance(now_ms)
+        self._advance(self.now_ms if now_ms is None else now_ms)
         values = [line.encode() if isinstance(line, str) else line for line in lines]
         n = len(values)
         records = pa.record_batch([[file or f"step-{self._number}"] * n, [0] * n, range(n), values], schema=RECORDS)
         staged = pa.Table.from_batches(
-            self.spec.decoding.decode([records], step=self._number, now_ms=self.now_ms), self.spec.decoding.schema
+            self.spec.decoding.decode([records], step=self._number, wall_ms=now_ms), self.spec.decoding.schema
         )
-        self.quarantine += (
-            staged.filter(pc.is_valid(staged["_reason"])).select(["_reason", "_detail", "_raw", "_origin"]).to_pylist()
-        )
-        good = self._not_yet_read(staged.filter(pc.is_null(staged["_reason"])))
+        self._set_aside(staged.filter(pc.is_valid(staged["_reason"])))
+        good = self._not_yet_read(staged)
         self._raise_floor(good.filter(pc.equal(good["_kind"], TRUNCATE)))
         self.metrics["tombstones"] += pc.sum(pc.equal(good["_kind"], TOMBSTONE)).as_py() or 0
         changes = good.filter(pc.is_in(good["_kind"], KINDS))
@@ -115,12 +114,23 @@ class MemoryPipeline:
         for key in below:
             del self.sink[key]
 
-    def _not_yet_read(self, rows: pa.Table) -> pa.Table:
-        """Leave out what is redelivered, a TRUNCATE too; in sequence mode the reconciler knows it by itself."""
+    def _set_aside(self, bad: pa.Table) -> None:
+        """Put bad records into the quarantine; where records have places, one that is there already is redelivered."""
+        for row in bad.select(["_reason", "_detail", "_raw", "_origin"]).to_pylist():
+            record = (*row["_origin"].values(), row["_raw"])
+            if self.spec.has_positions and record in self._quarantined:
+                self.metrics["redelivered"] += 1
+            else:
+                self.quarantine.append(row)
+            self._quarantined.add(record)
+
+    def _not_yet_read(self, staged: pa.Table) -> pa.Table:
+        """Return the good records but those redelivered, a TRUNCATE too; in sequence mode the reconciler knows them by itself."""
+        rows = staged.filter(pc.is_null(staged["_reason"]))
         if self.spec.sequence or not self.spec.has_positions:
             return rows
         known = pa.array(self.positions.repeats(rows))
-        self.positions = self.positions.with_rows(rows)
+        self.positions = self.positions.with_rows(staged.filter(pc.is_valid(staged["_kind"])))
         self.metrics["redelivered"] += pc.sum(pc.is_in(rows.filter(known)["_kind"], KINDS)).as_py() or 0
         return rows.filter(pc.invert(known))
 

@@ -129,3 +129,34 @@ class InPlace(StatefulFunction):
             found["n"] = found.get("n", 0) + 1
         self.kept.update(found)
         yield {"n": found["n"], "ratio": float("nan"), "id": key[0]}
+
+
+class Prices(StatefulFunction):
+    """Keeps prices in a map, as keys."""
+
+    output = "prices STRING"
+    seen = MapStateDescriptor("BOOLEAN", key_type="DECIMAL(10,2)")
+
+    def __init__(self, as_text=False):
+        self.as_text = as_text
+
+    def process(self, key, rows, ctx):
+        for change in rows:
+            price = change.row["v"] if self.as_text else Decimal(change.row["v"])
+            if change.kind == "+I":
+                self.seen.put(price, True)
+            else:
+                self.seen.remove(price)
+        yield {"prices": ",".join(sorted(f"{price:.0f}" for price, _ in self.seen.entries()))}
+
+
+class Reserved(StatefulFunction):
+    """Its output has a column of ours."""
+
+    output = "n INT, _Changed_by STRING"
+
+
+class TwiceTheKey(StatefulFunction):
+    """Its output has the key again, in capitals."""
+
+    output = "ID INT"

@@ -69,15 +69,20 @@ JOBS: dict[str, Callable[[SparkSession, Stepper], bool]] = {"cleanup": cleanup, 
 
 
 @contextmanager
-def stepping(spark: SparkSession, tables: Tables) -> Iterator[Stepper]:
+def stepping(spark: SparkSession, tables: Tables, started_ms: int = 0) -> Iterator[Stepper]:
     """Hold a pipeline's lease, and give what makes its steps.
+
+    Args:
+        spark: A session with Delta.
+        tables: The pipeline's.
+        started_ms: The time, epoch ms; needed where a step moves the pipeline's clock on.
 
     Raises:
         LeaseHeldError: the pipeline is being run.
     """
     spec = tables.spec
     with Lease(spark, tables.at("ledger"), spec.name, to_ms(spec.lease_ttl) / 1000) as lease:
-        yield Stepper(tables, lease)
+        yield Stepper(tables, lease, started_ms)
 
 
 def maintain(spark: SparkSession, spec: Pipeline, root: str, job: str) -> MaintenanceReport:

@@ -30,7 +30,6 @@ from ebbtide.model.durations import format_duration, from_ms
 from ebbtide.model.entries import LONG_MIN, Step
 from ebbtide.model.state.timers import TIMERS
 from ebbtide.model.ttl import StateTtlConfig
-from ebbtide.store.delta import log
 from ebbtide.store.delta.columns import spark_schema
 from ebbtide.store.delta.facts import StepFacts
 from ebbtide.store.delta.state import FILE
@@ -104,14 +103,14 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Migr
     tables = Tables.under(root, spec)
     if tables.state.last() is None:
         return MigrationPlan(spec.name)
-    with stepping(spark, tables) as stepper:
+    with stepping(spark, tables, clock_ms) as stepper:
         stepper.redo(spark)
         if stepper.last is None:
             return MigrationPlan(spec.name)
         planned = _plan(spark, tables, stepper.version, stepper.last)
         if not planned.changes:
             return planned
-        facts = stepper.between("migration", *stepper.now(clock_ms))
+        facts = stepper.between("migration", stepper.clock(clock_ms))
         rows = _migrated(spark, tables, stepper.version, stepper.last, stepper.at(facts))
         read = tables.state.read(spark, stepper.version, FILE).select("_entry", "_note", "_step").coalesce(1)
         stepper.take(
@@ -136,7 +135,7 @@ def undo(spark: SparkSession, spec: Pipeline, root: str) -> MigrationPlan:
     tables = Tables.under(root, spec)
     with stepping(spark, tables) as stepper:
         last = stepper.last
-        before = None if last is None else next((f for f in _steps(tables) if f.step < last.step), None)
+        before = None if last is None else next((f for _, f in tables.state.steps() if f.step < last.step), None)
         if last is None or last.kind != "migration" or before is None or before.spec == last.spec:
             raise MigrationError.of(
                 f"There is no migration of '{spec.name}' to undo.",
@@ -259,10 +258,6 @@ def _migrated(spark: SparkSession, tables: Tables, version: int, last: StepFacts
             yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema([f.with_nullable(True) for f in schema]))
 
     return entries.mapInArrow(fit, spark_schema(schema, nullable=True))
-
-
-def _steps(tables: Tables) -> Iterator[StepFacts]:
-    return (StepFacts.model_validate(facts) for _, facts in log.own_commits(tables.state.path))
 
 
 def _ttls(identity: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

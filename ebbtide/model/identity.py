@@ -41,6 +41,36 @@ def identity(values: Iterable[Any]) -> tuple[Hashable, ...]:
     return row if _PLAIN.issuperset(map(type, row)) else tuple(map(_identity, row))
 
 
+def map_key(key: Any) -> Hashable:
+    """Return the one form that all equal keys of a map have, so that every store takes them for one.
+
+    A decimal is written with no zeros after its last digit: 1.50 and 1.5 are one key. The keys of a map have one type.
+
+    Raises:
+        TypeError: a float, or a decimal that is no number: -0.0 and 0.0 are one key to some stores and two to others, and
+            NaN is not even equal to itself.
+
+    Example:
+        >>> map_key(Decimal("1.50")), map_key(Decimal("1E+2")), map_key((Decimal("-0.0"), "a"))
+        (Decimal('1.5'), Decimal('100'), (Decimal('0'), 'a'))
+    """
+    if type(key) in _PLAIN:
+        return key  # type: ignore[no-any-return]
+    match key:
+        case Decimal() if key.is_finite():
+            text = format(key, "f")
+            digits = text.rstrip("0").rstrip(".") if "." in text else text
+            return abs(Decimal(digits)) if not key else Decimal(digits)
+        case float() | Decimal():
+            raise TypeError(
+                f"a map has no key {key!r}; got {type(key).__name__}; allowed: exact types, as int, a finite Decimal, str"
+            )
+        case tuple():
+            return tuple(map(map_key, key))
+        case _:
+            return key  # type: ignore[no-any-return]
+
+
 def _identity(value: Any) -> Hashable:
     match value:
         case float():

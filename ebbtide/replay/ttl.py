@@ -80,7 +80,7 @@ class RowsStore(WorkingStore):
     """
 
     def __init__(self, states: dict[str, StateSpec]) -> None:
-        super().__init__()
+        super().__init__(states)
         key = pa.schema([("key", pa.string())])
         self.operator = StatefulOperator(key, ("key",), key, ("key",), StatefulFunction, states)
         self.rows = self.operator.schema.empty_table()

@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 
 from ebbtide.model.entries import Step
 from ebbtide.rules.window import Window
+from ebbtide.streaming.step import clock_after
 from ebbtide.streaming.tables import Tables
 
 
@@ -24,7 +25,8 @@ def entries(spark: SparkSession, tables: Tables, window: Window, clock_ms: int) 
     """
     found = tables.state.last()
     last = found[1] if found else None
-    at = Step(0, clock_ms - (last.downtime_ms if last else 0), last.watermark_ms if last else None)
+    clock = clock_after(last, tables.spec, clock_ms, started_ms=clock_ms)
+    at = Step(0, clock.now_ms, last.watermark_ms if last else None)
     current = tables.state.current(spark, window.state_until)
     return current.withColumn("_overdue_ms", tables.state.overdue_ms(at)).where(F.col("_overdue_ms").isNotNull())
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from delta import DeltaTable
+from delta.tables import DeltaTableBuilder
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -26,7 +27,7 @@ from ebbtide.model.changelog import ORDER, TRUNCATE
 from ebbtide.store.delta import log
 from ebbtide.store.delta.columns import columns, spark_schema
 from ebbtide.store.delta.facts import StepFacts
-from ebbtide.store.delta.transaction import write
+from ebbtide.store.delta.transaction import transaction, write
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,10 @@ class ChangelogTable:
     def create(self, spark: SparkSession) -> None:
         """Create the table if it is not there."""
         if not log.versions(self.path):
-            DeltaTable.createIfNotExists(spark).location(self.path).addColumns(spark_schema(self.schema)).execute()
+            self._define(DeltaTable.createIfNotExists(spark))
+
+    def _define(self, builder: DeltaTableBuilder) -> None:
+        builder.location(self.path).addColumns(spark_schema(self.schema)).execute()
 
     def last_step(self) -> int:
         """Return the last step that appended, 0 before the first."""
@@ -76,6 +80,7 @@ class ChangelogTable:
         write(rows, self.path, facts, "changelog")
 
     def empty(self, spark: SparkSession, facts: StepFacts) -> None:
-        """Replace the table's rows by none; its history stays. Done already, it does nothing."""
+        """Replace the table by an empty one with the spec's columns; its history stays. Done already, it does nothing."""
         if self.last_step() < facts.step:
-            write(spark.createDataFrame([], spark_schema(self.schema)), self.path, facts, "changelog", "overwrite")
+            with transaction(spark, facts, "changelog"):
+                self._define(DeltaTable.replace(spark))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 from delta import DeltaTable
+from delta.tables import DeltaTableBuilder
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -57,10 +58,12 @@ class SinkTable:
 
     def create(self, spark: SparkSession) -> None:
         """Create the table if it is not there."""
-        if log.versions(self.path):
-            return
+        if not log.versions(self.path):
+            self._define(DeltaTable.createIfNotExists(spark))
+
+    def _define(self, builder: DeltaTableBuilder) -> None:
         nullable = pa.schema([f.with_nullable(True) if f.name not in self.key else f for f in self.schema])
-        builder = DeltaTable.createIfNotExists(spark).location(self.path).addColumns(spark_schema(nullable))
+        builder = builder.location(self.path).addColumns(spark_schema(nullable))
         for name, value in {
             "delta.enableDeletionVectors": "false",
             **self.properties,
@@ -129,8 +132,9 @@ class SinkTable:
             merge.execute()
 
     def empty(self, spark: SparkSession, facts: StepFacts) -> None:
-        """Replace the table's rows by none and its columns by the spec's; its history stays."""
-        write(spark.createDataFrame([], spark_schema(self.schema)), self.path, facts, "sink", "overwrite")
+        """Replace the table by an empty one with the spec's columns and properties; its history stays."""
+        with transaction(spark, facts, "sink"):
+            self._define(DeltaTable.replace(spark))
 
     def below(self, floor: list[int], side: str = "") -> Column:
         """Tell of a row whether a TRUNCATE left it dead."""

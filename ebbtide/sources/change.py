@@ -41,11 +41,12 @@ class BadRecordError(Exception):
     Args:
         reason: Short code, the same for all records of this kind.
         detail: What was got and what is allowed.
+        place: As in `Change`, where the record has one that can be read.
     """
 
-    def __init__(self, reason: str, detail: str) -> None:
+    def __init__(self, reason: str, detail: str, place: tuple[int, int] | None = None) -> None:
         super().__init__(f"{reason}: {detail}")
-        self.reason, self.detail = reason, detail
+        self.reason, self.detail, self.place = reason, detail, place
 
 
 class Decoder(Protocol):

@@ -8,8 +8,11 @@ A staged row is a changelog row (`ebbtide.model.changelog`) and these columns:
 | `_raw` | the bad record's bytes; of a line that is too large its head, as long as is allowed |
 | `_ignored` | columns that the record has and the pipeline's schema has not, separated by commas |
 
-A Kafka tombstone (no value) is staged with `_kind` `tombstone`, as is what changes no row by its kind (Debezium's `m`): it
-changes nothing, but is counted and its place is known.
+Records that change nothing are staged too where their place must be known, so that the places read have no gaps. `_kind` is
+`tombstone` for one without a value, of a kind that is not taken, or that changes no row by its kind (Debezium's `m`);
+`skipped`, in arrival mode, for another one without a change for this pipeline, as of another table; `bad` for a bad record
+that names its place, null for one that does not. Records of other topics are not staged: their places are of partitions of
+their own.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ from ebbtide.sources.columns import InexactNumberError, TimeUnit, convert
 from ebbtide.sources.debezium import bits, unavailable_form
 from ebbtide.sources.records import MAX_RECORD_BYTES
 
-TOMBSTONE = "tombstone"
+TOMBSTONE, SKIPPED, BAD = "tombstone", "skipped", "bad"
 STAGED_COLUMNS = {"_reason": pa.string(), "_detail": pa.string(), "_raw": pa.binary(), "_ignored": pa.string()}
 Encoding = Literal["unsigned", "bits"]
 _ABSENT = object()
@@ -87,20 +90,20 @@ class Decoding:
         changes = changelog_schema(self.columns, self.key, self.sequence)
         return pa.schema([*changes, *(pa.field(n, t) for n, t in STAGED_COLUMNS.items())])
 
-    def decode(self, records: Iterable[pa.RecordBatch], *, step: int, now_ms: int) -> Iterator[pa.RecordBatch]:
+    def decode(self, records: Iterable[pa.RecordBatch], *, step: int, wall_ms: int | None) -> Iterator[pa.RecordBatch]:
         """Decode batches of `RECORDS`, good rows and bad ones together.
 
         Args:
             records: Raw records.
             step: Number of the step, for `_order`.
-            now_ms: The step's now, which `max_ahead_ms` counts from.
+            wall_ms: Wall time of the step, epoch ms, which `max_ahead_ms` counts from; None: it is not known, none is ahead.
         """
         for batch in records:
             with _no_cycles():
                 try:
-                    staged = _Batch(self, batch, step, now_ms, _parse).staged()
+                    staged = _Batch(self, batch, step, wall_ms, _parse).staged()
                 except InexactNumberError:
-                    staged = _Batch(self, batch, step, now_ms, _parse_exactly).staged()
+                    staged = _Batch(self, batch, step, wall_ms, _parse_exactly).staged()
             yield from staged.to_batches()
 
 
@@ -122,18 +125,25 @@ class _Record:
 
     row: int
     origin: tuple[str, int, int]
+    names_place: bool = False
     bad: BadRecordError | None = None
 
 
 class _Batch:
     def __init__(
-        self, decoding: Decoding, batch: pa.RecordBatch, step: int, now_ms: int, parse: Callable[[str | bytes], Json]
+        self,
+        decoding: Decoding,
+        batch: pa.RecordBatch,
+        step: int,
+        wall_ms: int | None,
+        parse: Callable[[str | bytes], Json],
     ) -> None:
-        self.d, self.batch, self.step, self.now_ms, self.parse = decoding, batch, step, now_ms, parse
+        self.d, self.batch, self.step, self.wall_ms, self.parse = decoding, batch, step, wall_ms, parse
         self.raw = batch.column("value").to_pylist()
         self.records: list[_Record] = []
         self.changes: list[tuple[Change, _Record]] = []
         self.tombstones: list[_Record] = []
+        self.skipped: list[_Record] = []
         self._read()
         self.own_units = any(change.units for change, _ in self.changes)
 
@@ -151,6 +161,8 @@ class _Batch:
                         self.tombstones.append(record)
             except BadRecordError as error:
                 record.bad = error
+                if error.place:
+                    record.origin, record.names_place = ("", *error.place), True
                 self.records.append(record)
 
     def _changes(self, raw: bytes, record: _Record) -> list[Change]:
@@ -161,7 +173,7 @@ class _Batch:
         if self.d.kafka_records:
             if value.get("topic") != self.d.topic and self.d.topic and isinstance(value.get("topic"), str):
                 return []
-            record.origin = _origin(value)
+            record.origin, record.names_place = _origin(value), True
             key, text = value.get("key"), value.get("value", _ABSENT)
             if text is None:
                 self.tombstones.append(record)
@@ -173,7 +185,9 @@ class _Batch:
         changes = self.d.decoder.changes(value, key if isinstance(key, str) else None)
         for change in changes:
             if change.place:
-                record.origin = ("", *change.place)
+                record.origin, record.names_place = ("", *change.place), True
+        if not changes and record.names_place and not self.d.sequence:
+            self.skipped.append(record)
         return changes
 
     def staged(self) -> pa.Table:
@@ -197,12 +211,16 @@ class _Batch:
         good = good.filter(pa.array([record.bad is None for _, record in self.changes], pa.bool_()))
         bad = list({record.row: record for record in [*self.records, *(r for _, r in self.changes if r.bad)]}.values())
         reasons = {
+            "_kind": pa.array([BAD if r.names_place else None for r in bad], pa.string()),
             "_reason": pa.array([r.bad.reason for r in bad if r.bad], pa.string()),
             "_detail": pa.array([r.bad.detail for r in bad if r.bad], pa.string()),
             "_raw": pa.array([self.raw[r.row] for r in bad], pa.binary()),
         }
-        skipped = self._table({"_kind": pa.array([TOMBSTONE] * len(self.tombstones), pa.string())}, self.tombstones)
-        return pa.concat_tables([good, self._table(reasons, bad), skipped])
+        empty = [
+            self._table({"_kind": pa.array([kind] * len(records), pa.string())}, records)
+            for kind, records in ((TOMBSTONE, self.tombstones), (SKIPPED, self.skipped))
+        ]
+        return pa.concat_tables([good, self._table(reasons, bad), *empty])
 
     def _table(self, columns: Mapping[str, pa.Array], records: list[_Record]) -> pa.Table:
         n = len(records)
@@ -321,8 +339,8 @@ class _Batch:
         if self.d.needs_event_time:
             for i in _nulls(event_ms):
                 self._fail(i, "null_event_time", "event time: got null; allowed: a time, as state expires by it")
-        if self.d.max_ahead_ms is not None:
-            limit = self.now_ms + self.d.max_ahead_ms
+        if self.d.max_ahead_ms is not None and self.wall_ms is not None:
+            limit = self.wall_ms + self.d.max_ahead_ms
             for i in np.flatnonzero(
                 pc.greater(event_ms, limit).fill_null(False).to_numpy(zero_copy_only=False)
             ).tolist():

@@ -27,17 +27,17 @@ class PlainDecoder:
 
     def changes(self, value: Json, key: str | None) -> list[Change]:
         """See `Decoder.changes`."""
-        kind = value.get(self.kind)
+        place, kind = self._place(value), value.get(self.kind)
         if kind not in KINDS:
-            raise BadRecordError("unknown_kind", f"{self.kind}: got {kind!r}; allowed: {', '.join(KINDS)}")
+            raise BadRecordError("unknown_kind", f"{self.kind}: got {kind!r}; allowed: {', '.join(KINDS)}", place)
         row = (
             value.get(self.row)
             if self.row
             else {c: v for c, v in value.items() if c != self.kind and c not in self.position}
         )
         if not isinstance(row, dict):
-            raise BadRecordError("not_a_row", f"{self.row}: got {str(row)[:80]!r}; allowed: an object")
-        return [Change(RowKind(kind), row, kind, place=self._place(value))]
+            raise BadRecordError("not_a_row", f"{self.row}: got {str(row)[:80]!r}; allowed: an object", place)
+        return [Change(RowKind(kind), row, kind, place=place)]
 
     def _place(self, value: Json) -> tuple[int, int] | None:
         places: list[Any] = [value.get(name) for name in self.position]

@@ -86,8 +86,6 @@ class Lease:
 
     def __init__(self, spark: SparkSession, path: str, pipeline: str, ttl_s: float) -> None:
         self.spark, self.path, self.pipeline, self.ttl_s = spark, path, pipeline, ttl_s
-        self.last_alive_ms: int | None = None
-        """When a run last gave a sign of life before this one, epoch ms; None if none ever did."""
         self._me = f"{this_process()}/{uuid.uuid4().hex[:8]}"
         self._lost: str | None = None
         self._done = threading.Event()
@@ -96,7 +94,6 @@ class Lease:
 
     def __enter__(self) -> Self:
         seen = self._read()
-        self.last_alive_ms = log.time_ms(self.path)
         if seen and seen.holder != FREE and not is_gone(_process(seen.holder)):
             self._wait_for_silence(seen)
         incarnation, epoch = (seen.incarnation, seen.epoch + 1) if seen else (uuid.uuid4().hex, 1)

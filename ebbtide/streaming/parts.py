@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+)
 
 from ebbtide.model.durations import NaturalDuration, PositiveDuration
 from ebbtide.sources.columns import TimeUnit
@@ -60,8 +68,22 @@ class FileSource(SpecPart):
         refuse("pattern", [repr(each) for each in value if not each.strip("/ ")], "patterns such as '*.json'")
         return value
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Which records are read; where they are is told apart, and how many at once does not matter."""
+        return {"type": self.type, "records": self.records, "topic": self.topic, "table": self.table}
 
-class DebeziumFormat(SpecPart):
+
+class FormatPart(SpecPart):
+    """What all formats are."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What the records mean by: every field that is not at its default."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+
+class DebeziumFormat(FormatPart):
     """Debezium change events: envelope, with schema, or flattened; told apart record by record."""
 
     type: Literal["debezium"] = Field(description="'debezium'.")
@@ -75,7 +97,7 @@ class DebeziumFormat(SpecPart):
     )
 
 
-class PlainFormat(SpecPart):
+class PlainFormat(FormatPart):
     """Changelog rows: a kind (+I -U +U -D), a row, and optionally its place in the source."""
 
     type: Literal["plain"] = Field(description="'plain'.")
@@ -106,10 +128,19 @@ class QuarantineConfig(SpecPart):
         gt=0,
         description="Bytes above which a record is bad; of a longer line no more than that is held, or kept in the quarantine. Default: 16 MiB.",
     )
-    max_ahead: NaturalDuration | None = Field(
+    max_event_time_ahead: NaturalDuration | None = Field(
         default=None,
-        description="A record is bad if its event time is further ahead of now. Default: none is.",
+        validation_alias=AliasChoices("max_event_time_ahead", "max_ahead"),
+        description="A record is bad if its event time is further ahead of the step's wall clock; null: none is. One such record would end every time to live that goes by event time. Default: 1d where a ttl goes by EVENT_TIME, else null.",
     )
+
+    @model_serializer(mode="wrap")
+    def _without_default(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `max_event_time_ahead` out where it was not given: null is another thing than the default."""
+        fields: dict[str, Any] = dump(self)
+        if "max_event_time_ahead" not in self.model_fields_set:
+            del fields["max_event_time_ahead"]
+        return fields
 
 
 class DeltaSink(SpecPart):
@@ -118,7 +149,7 @@ class DeltaSink(SpecPart):
     type: Literal["delta"] = Field(default="delta", description="'delta'. Default and only sink.")
     table_properties: dict[str, str] = Field(
         default_factory=dict,
-        description="Delta table properties, set when the sink is created. Default: none; the change feed is always on.",
+        description="Delta table properties, set when the sink is created or refreshed. Default: none; the change feed is always on.",
     )
 
 

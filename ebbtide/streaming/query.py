@@ -16,14 +16,15 @@ Source: FLIP-25, "Future work": queryable state with TTL.
 
 from __future__ import annotations
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.errors import ConfigError
 from ebbtide.model.entries import Step
-from ebbtide.store.delta import log
 from ebbtide.store.delta.columns import column, columns
 from ebbtide.store.delta.facts import StepFacts
+from ebbtide.store.delta.stateful import StatefulOperator
 from ebbtide.streaming.spec import Pipeline
 from ebbtide.streaming.tables import Tables
 
@@ -82,10 +83,7 @@ def state_of(
     wanted = [state] if state is not None else names
     entries = entries.where(F.col("_state").isin(wanted))
     value = column(f"_value_{state}") if state is not None else _json(names)
-    where = [
-        F.when((F.col("_sub") != "") & F.col("_position").isNull(), F.col("_sub")).alias("map_key"),
-        F.col("_position").alias("position"),
-    ]
+    where = [_map_key(spec).alias("map_key"), F.col("_position").alias("position")]
     return entries.select(*keys, F.col("_state").alias("state"), *where, value.alias("value"), *rest)
 
 
@@ -101,7 +99,8 @@ def create_view(spark: SparkSession, spec: Pipeline, root: str) -> str:
 
 
 def _commit(tables: Tables, step: int | None) -> tuple[int, StepFacts]:
-    found = [(version, StepFacts.model_validate(facts)) for version, facts in log.own_commits(tables.state.path)]
+    tables.state.last()  # refuses another format
+    found = list(tables.state.steps())
     for version, facts in found:
         if step is None or facts.step == step:
             return version, facts
@@ -111,6 +110,18 @@ def _commit(tables: Tables, step: int | None) -> tuple[int, StepFacts]:
         allowed=f"{found[-1][1].step} to {found[0][1].step}" if found else None,
         next_step=None if found else "Run 'ebbtide run' first.",
     )
+
+
+def _map_key(spec: Pipeline) -> Column:
+    """Of each row of a map its key, as text; bytes in hexadecimal."""
+    states = spec.operator.states if isinstance(spec.operator, StatefulOperator) else {}
+    found = F.lit(None).cast("string")
+    for name, state in states.items():
+        if state.key is not None:
+            key = column(f"_key_{name}")
+            text = F.lower(F.hex(key)) if pa.types.is_binary(state.key) else key.cast("string")
+            found = F.when(F.col("_state") == name, text).otherwise(found)
+    return found
 
 
 def _json(names: list[str]) -> Column:

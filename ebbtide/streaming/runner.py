@@ -45,6 +45,7 @@ def run(
     on_progress: OnProgress = ignore,
     stop: threading.Event | None = None,
     clock: Clock = system_clock,
+    accept_source_path: bool = False,
 ) -> RunSummary:
     """Read all that is there, bring the sink up to date, expire what is due, and end.
 
@@ -55,11 +56,14 @@ def run(
         on_progress: Called after each step.
         stop: Set it to end the run after the step under way.
         clock: Tells the time of the closing tick, and the one that files' ages count to, epoch ms.
+        accept_source_path: The source has moved: go on reading where the spec now says.
 
     Raises:
         EbbtideError: see `ebbtide.errors`; the step under way has then left nothing, or is finished by the next run.
     """
-    return _under_lease(spark, spec, root, on_progress, stop or threading.Event(), clock, fresh=False)
+    return _under_lease(
+        spark, spec, root, on_progress, stop or threading.Event(), clock, fresh=False, accepts=accept_source_path
+    )
 
 
 def refresh(
@@ -73,9 +77,10 @@ def refresh(
 ) -> RunSummary:
     """Forget state, sink rows, quarantine and checkpoint, and rebuild them from the source as the spec now is.
 
-    The tables' history stays. Arguments and errors are those of `run`.
+    Whatever the spec and the stored format were before, the tables are made again as they must be now. Their history
+    stays. Arguments and errors are those of `run`.
     """
-    return _under_lease(spark, spec, root, on_progress, stop or threading.Event(), clock, fresh=True)
+    return _under_lease(spark, spec, root, on_progress, stop or threading.Event(), clock, fresh=True, accepts=True)
 
 
 def _under_lease(
@@ -87,6 +92,7 @@ def _under_lease(
     clock: Clock,
     *,
     fresh: bool,
+    accepts: bool,
 ) -> RunSummary:
     tables = Tables.under(root, spec)
     summary = RunSummary(spec.name, tables.root)
@@ -102,7 +108,11 @@ def _under_lease(
         tables.sink.create(spark)
         if spec.emits_every:
             tables.changelog.create(spark)
-        stepper = Stepper(tables, lease)
+        stepper = Stepper(tables, lease, clock(), fresh=fresh)
+        if not fresh:
+            refuse_changed_spec(tables, stepper)
+            _refuse_other_path(stepper, accepts=accepts)
+        stepper.source_path = spec.source_path
         if fresh:
             stepper.reset(spark, lease.renew_incarnation(), clock())
         _refuse_misfits(spark, tables, stepper)
@@ -119,7 +129,7 @@ def _under_lease(
 
 
 def _refuse_misfits(spark: SparkSession, tables: Tables, stepper: Stepper) -> None:
-    """Refuse a spec, a checkpoint or a source that does not belong to the stored state."""
+    """Refuse a checkpoint or a source that does not belong to the stored state."""
     last, checkpoint = stepper.last, tables.checkpoint
     if last is None:
         if checkpoint.last_committed() is not None:
@@ -128,7 +138,6 @@ def _refuse_misfits(spark: SparkSession, tables: Tables, stepper: Stepper) -> No
                 next_step="Restore the state table, or run 'ebbtide refresh' to rebuild both.",
             )
         return
-    refuse_changed_spec(tables, stepper)
     if last.batch_id is None:
         return
     if checkpoint.query_id != last.query_id:
@@ -162,19 +171,36 @@ def refuse_changed_spec(tables: Tables, stepper: Stepper) -> None:
     """Refuse a spec that does not fit the stored state.
 
     Raises:
-        SpecChangedError: key, order, columns, or whether there is a ttl, are not those of the last step.
+        SpecChangedError: source, format, key, order, columns or ttl are not those of the last step.
     """
     now = tables.spec.identity
     stored = stepper.last.spec if stepper.last else now
     changed = tables.spec.misfits(stored)
-    if changed:
+    if not changed:
+        return
+    if set(changed) <= tables.spec.migrates:
+        next_step = "Change it back, or run 'ebbtide migrate' to see what it would do to the stored state."
+    elif {"source", "format"} & set(changed):
+        next_step = "Is it another pipeline? Then give it a name of its own. Else change it back, or run 'ebbtide refresh' to rebuild the sink from this source."
+    else:
+        next_step = "Change it back, or run 'ebbtide refresh' to rebuild the sink from the source."
+    raise SpecChangedError.of(
+        f"The spec of '{tables.spec.name}' no longer fits its stored state.",
+        got="; ".join(f"{name}: {now[name]}" for name in changed),
+        allowed="; ".join(f"{name}: {stored.get(name)}" for name in changed),
+        next_step=next_step,
+    )
+
+
+def _refuse_other_path(stepper: Stepper, *, accepts: bool) -> None:
+    """Refuse a source that is somewhere else than at the last step, unless it is said to have moved."""
+    before, now = stepper.source_path, stepper.spec.source_path
+    if before not in (None, now) and not accepts:
         raise SpecChangedError.of(
-            f"The spec of '{tables.spec.name}' no longer fits its stored state.",
-            got="; ".join(f"{name}: {now[name]}" for name in changed),
-            allowed="; ".join(f"{name}: {stored.get(name)}" for name in changed),
-            next_step="Change it back, or run 'ebbtide migrate' to see what it would do to the stored state."
-            if set(changed) <= tables.spec.migrates
-            else "Change it back, or run 'ebbtide refresh' to rebuild the sink from the source.",
+            f"The source of '{stepper.spec.name}' is not where it was.",
+            got=now,
+            allowed=before,
+            next_step="If the same files have moved there, run 'ebbtide run --accept-source-path' once. If it is another pipeline, give it a name of its own.",
         )
 
 

@@ -5,6 +5,7 @@ In YAML a spec is the `attributes` of a `defs.yaml`. What all pipelines share is
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import cached_property
@@ -52,6 +53,10 @@ RESERVED_COLUMNS = frozenset(CHANGELOG_COLUMNS | ENTRY_COLUMNS | ARRIVAL_COLUMNS
     "_commit_timestamp",
     "_change_type",
 }
+MAX_EVENT_TIME_AHEAD = timedelta(days=1)
+"""Where state expires by event time and the spec says nothing: clocks of sources are off by hours, not by days."""
+_WRITTEN = "_written_path"
+"""Beside a spec's fields: its source's path, absolute and as it was written. It makes no difference to whether specs are equal."""
 NAME = r"^[a-z][a-z0-9_]{0,62}$"
 
 
@@ -64,9 +69,11 @@ class Pipeline(SpecPart):
     description: str = Field(default="", description="What the sink holds, for people. Default: empty.")
     owners: list[str] = Field(default_factory=list, description="Email addresses or team:NAME. Default: none.")
     group: str = Field(default="default", pattern=NAME, description="Group of the assets. Default: default.")
-    source: FileSource = Field(description="Where the changelog comes from. Required.")
+    source: FileSource = Field(
+        description="Where the changelog comes from. Another topic, table or kind of records under the same name is refused; a changed path is confirmed once by 'ebbtide run --accept-source-path'. Required."
+    )
     format: Annotated[DebeziumFormat | PlainFormat, Field(discriminator="type")] = Field(
-        description="How its records are coded. Required."
+        description="How its records are coded. Another format under the same name is refused. Required."
     )
     schema_: str = Field(
         alias="schema",
@@ -91,7 +98,7 @@ class Pipeline(SpecPart):
     )
     downtime_over: PositiveDuration | None = Field(
         default=None,
-        description="A pause between two runs longer than this is downtime, in which processing time stands still and nothing ages (FLINK-9661). Default: none; all time counts.",
+        description="A pause longer than this from the last step to the next run's first is downtime, in which processing time stands still and nothing ages (FLINK-9661). Where it is set, each run ends with a step that notes the time. Default: none; all time counts.",
     )
     max_group_bytes: int = Field(
         default=256 * 2**20,
@@ -207,6 +214,13 @@ class Pipeline(SpecPart):
         return any(ttl.by_event_time for ttl in self.operator.ttls.values())
 
     @property
+    def max_event_time_ahead(self) -> timedelta | None:
+        """How far a record's event time may be ahead of the wall clock; None: as far as it likes."""
+        if "max_event_time_ahead" in self.quarantine.model_fields_set or not self.needs_event_time:
+            return self.quarantine.max_event_time_ahead
+        return MAX_EVENT_TIME_AHEAD
+
+    @property
     def expires_live(self) -> bool:
         """Whether the sink's row stands in for an entry that has expired."""
         return False
@@ -245,7 +259,7 @@ class Pipeline(SpecPart):
     def decoding(self) -> Decoding:
         """The decoder of raw records."""
         key, decoder = tuple(self.key), self._decoder()
-        ahead = self.quarantine.max_ahead
+        ahead = self.max_event_time_ahead
         return Decoding(
             self.table.columns,
             key,
@@ -286,8 +300,14 @@ class Pipeline(SpecPart):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What stored state depends on."""
-        raise NotImplementedError
+        """What stored state depends on: at least what is read."""
+        return {"source": self.source.identity, "format": self.format.identity}
+
+    @property
+    def source_path(self) -> str:
+        """Where the source is, as the spec's file says: a relative path stays so, and moves with its project."""
+        resolved, written = self.__dict__.get(_WRITTEN, ("", ""))
+        return written if self.source.path == resolved else self.source.path
 
     @property
     def migrates(self) -> frozenset[str]:
@@ -328,8 +348,13 @@ class Pipeline(SpecPart):
         Args:
             path: The spec's file or folder; a relative source belongs to the nearest folder above with a pyproject.toml.
         """
-        source = self.source.model_copy(update={"path": resolve(self.source.path, project_of(path))})
-        return self.model_copy(update={"source": source})
+        written = self.source.path
+        source = self.source.model_copy(update={"path": resolve(written, project_of(path))})
+        located = self.model_copy(update={"source": source})
+        if "://" not in written:
+            written = os.path.normpath(written)
+        located.__dict__[_WRITTEN] = source.path, written
+        return located
 
 
 def read_document(location: str | Path) -> tuple[Path, dict[str, Any]]:

@@ -20,7 +20,7 @@ from ebbtide.model.changelog import TRUNCATE, RowKind
 from ebbtide.model.entries import order_struct
 from ebbtide.model.positions import Intervals, places
 from ebbtide.paths import ParquetFile, join
-from ebbtide.sources.decode import Decoding
+from ebbtide.sources.decode import SKIPPED, Decoding
 
 Batches = Iterator[pa.RecordBatch]
 KINDS = [str(kind) for kind in RowKind]
@@ -40,7 +40,7 @@ class Staged:
         bounds: Least and greatest value of the first key column, where it is an integer or a string.
         key_changes: Changes whose values must be looked for under another key.
         ignored: Columns of the records that the schema has not.
-        places: Where changes and TRUNCATEs stand in their sources, if asked for.
+        places: Where records stand in their sources, those that change nothing too, if asked for.
         truncates: The TRUNCATEs' orders by place, (name, position), if asked for; of one delivered twice the first.
     """
 
@@ -82,7 +82,7 @@ def stage(
     folder: str,
     *,
     step: int,
-    now_ms: int,
+    wall_ms: int,
     with_places: bool,
 ) -> Staged:
     """Decode a micro-batch into files under `folder`.
@@ -93,14 +93,14 @@ def stage(
         decoding: Turns those into staged rows.
         folder: Where the files go.
         step: The step's number.
-        now_ms: The step's now, epoch ms.
-        with_places: Tell where the changes stand in their sources.
+        wall_ms: Wall time of the step, epoch ms.
+        with_places: Tell where the records stand in their sources.
     """
 
     def work(batches: Batches) -> Batches:
         location = join(folder, f"{uuid.uuid4().hex}.parquet")
         with ParquetFile(location, decoding.schema) as file:
-            for batch in decoding.decode(read(batches), step=step, now_ms=now_ms):
+            for batch in decoding.decode(read(batches), step=step, wall_ms=wall_ms):
                 file.write(batch)
                 part = _sum(pa.Table.from_batches([batch]), decoding, with_places=with_places) | {"files": [location]}
                 yield pa.record_batch({"part": [json.dumps(part, default=str)]})
@@ -123,14 +123,14 @@ def _sum(rows: pa.Table, decoding: Decoding, *, with_places: bool) -> dict[str, 
     bounded = len(good) and (pa.types.is_integer(first.type) or pa.types.is_string(first.type))
     ends = pc.min_max(first).as_py() if bounded else None
     return {
-        "records": len(rows),
+        "records": len(rows) - (pc.sum(pc.equal(rows["_kind"], SKIPPED)).as_py() or 0),
         "bad": len(rows) - rows["_reason"].null_count,
         "changes": len(good),
         "truncate": max(map(tuple, truncated), default=None),
         "max_event_ms": pc.max(good["_event_ms"]).as_py(),
         "bounds": (ends["min"], ends["max"]) if ends else None,
         "key_changes": len(good) - good["_moved_from"].null_count if decoding.sequence else 0,
-        "places": places(pa.concat_tables([good, truncates])) if with_places else {},
+        "places": places(rows.filter(pc.is_valid(rows["_kind"]))) if with_places else {},
         "truncates": [
             (name, a, order)
             for i, order in enumerate(truncated if with_places else [])

@@ -21,7 +21,7 @@ from ebbtide.store.delta.stateful import StatefulOperator
 from ebbtide.store.delta.working import StateSpec
 from ebbtide.streaming.ddl import TableSchema, parse_ddl
 from ebbtide.streaming.parts import refuse
-from ebbtide.streaming.spec import Pipeline, project_of
+from ebbtide.streaming.spec import RESERVED_COLUMNS, Pipeline, project_of
 
 
 class StatefulPipeline(Pipeline):
@@ -72,6 +72,14 @@ class StatefulPipeline(Pipeline):
             f"states of {self.function}: {', '.join(declared) or 'none'}",
         )
         output = self.sink_table.columns
+        taken = [n for n in output.names if n.lower() in RESERVED_COLUMNS]
+        refuse("function", taken, f"an output of {self.function} without names that Ebbtide reserves")
+        lower = [n.lower() for n in output.names]
+        refuse(
+            "function",
+            [n for n in output.names if lower.count(n.lower()) > 1],
+            f"an output of {self.function} that names no column twice; Spark does not tell case apart",
+        )
         refuse(
             "output_key",
             [k for k in self.sink_key if k not in output.names],
@@ -194,6 +202,7 @@ class StatefulPipeline(Pipeline):
         """What stored state depends on; a change of it needs a refresh, of `ttl` and `states` a migration."""
         states = self.operator.states
         return {
+            **super().identity,
             "key": self.key,
             "output": [f"{f.name} {f.type}" for f in self.sink_table.columns],
             "output_key": self.sink_key,

@@ -8,7 +8,6 @@ from itertools import takewhile
 from typing import Any
 
 from ebbtide.store.delta import log
-from ebbtide.store.delta.facts import StepFacts
 from ebbtide.streaming.spec import Pipeline
 from ebbtide.streaming.tables import Tables
 
@@ -72,10 +71,10 @@ def status_of(spec: Pipeline, root: str) -> Status:
         root: Folder of all pipelines' tables.
     """
     tables = Tables.under(root, spec)
-    own = [StepFacts.model_validate(facts) for _, facts in log.own_commits(tables.state.path)]
-    if not own:
+    found = tables.state.last()
+    if found is None:
         return Status(spec.name, tables.root)
-    last = own[0]
+    own, last = [facts for _, facts in tables.state.steps()], found[1]
     since_reset = list(takewhile(lambda facts: facts.kind != "reset", own))
     return Status(
         spec.name,

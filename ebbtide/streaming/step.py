@@ -14,6 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.errors import CheckpointMismatchError, QuarantineThresholdError
+from ebbtide.model.changelog import ORDER, ORIGIN
+from ebbtide.model.clock import Reading, next_clock
 from ebbtide.model.durations import to_ms
 from ebbtide.model.entries import SINK_STEP, Step
 from ebbtide.model.positions import Positions
@@ -29,6 +31,7 @@ from ebbtide.streaming.checkpoint import BatchOffsets
 from ebbtide.streaming.lease import Lease
 from ebbtide.streaming.progress import StepProgress
 from ebbtide.streaming.session import code_version
+from ebbtide.streaming.spec import Pipeline
 from ebbtide.streaming.staging import KINDS, Staged, stage
 from ebbtide.streaming.tables import Tables
 
@@ -37,17 +40,40 @@ ROWS_PER_PARTITION = 50_000
 BROADCAST_ROWS = 200_000
 """Touched keys up to which the state is joined without a shuffle."""
 
+QUARANTINE = spark_schema(
+    pa.schema(
+        [
+            ("step", pa.int64()),
+            ("reason", pa.string()),
+            ("detail", pa.string()),
+            ("origin", ORIGIN),
+            ("order", ORDER),
+            ("raw", pa.binary()),
+            ("at", pa.timestamp("us", "UTC")),
+        ]
+    )
+)
+"""Columns of the quarantine."""
+
 
 class Stepper:
-    """Runs the steps of one run, in order; holds the last step's facts between them."""
+    """Runs the steps of one run, in order; holds the last step's facts between them.
 
-    def __init__(self, tables: Tables, lease: Lease) -> None:
-        self.tables, self.lease, self.spec = tables, lease, tables.spec
-        found = tables.state.last()
+    Args:
+        tables: The pipeline's.
+        lease: Held while the steps are made.
+        started_ms: When the run began, epoch ms.
+        fresh: A reset comes first: what is stored may be of an older format, or of another spec.
+    """
+
+    def __init__(self, tables: Tables, lease: Lease, started_ms: int, *, fresh: bool = False) -> None:
+        self.tables, self.lease, self.spec, self.started_ms = tables, lease, tables.spec, started_ms
+        found = tables.state.last(older=fresh)
         self.version = found[0] if found else log.versions(tables.state.path)[-1]
         self.last = found[1] if found else None
-        self.pending_key_changes = tables.state.pending_key_changes()
-        self.downtime_ms = self.last.downtime_ms if self.last else 0
+        self.pending_key_changes = False if fresh else tables.state.pending_key_changes()
+        self.source_path = self.last.source_path if self.last else None
+        """What the next step says of the source: as before, until a run says otherwise."""
         self._state_size, self._sink_size = TableSize(tables.state.path), TableSize(tables.sink.path)
 
     def batch(self, frame: DataFrame, batch_id: int) -> StepProgress:
@@ -58,14 +84,20 @@ class Stepper:
         facts = self._decided(batch_id, offsets)
         replay = facts is not None
         number = facts.step if facts else self.number + 1
-        now_ms, held_ms = (facts.now_ms, facts.held_ms) if facts else self.now(offsets.timestamp_ms)
+        clock = _clock_of(facts) if facts else self.clock(offsets.timestamp_ms)
         spark = frame.sparkSession
-        summary, staged = self._stage(frame, number, now_ms)
-        if facts is None:
+        summary, staged = self._stage(frame, number, clock.wall_ms)
+        redelivered = 0
+        if facts is not None:
+            summary.bad = facts.quarantined
+        else:
+            redelivered = self._leave_out_known_bad(summary, staged)
             self._refuse_too_many(summary)
-            facts = self._facts("batch", number, now_ms, held_ms, summary, batch_id=batch_id, offsets_hash=offsets.hash)
+            facts = self._facts("batch", number, clock, summary, batch_id=batch_id, offsets_hash=offsets.hash)
             facts = self._decide(spark, staged, summary, facts, files_of(offsets.source))
         metrics = self.redo(spark) if facts == self.last else {}
+        if redelivered:
+            metrics["redelivered"] = metrics.get("redelivered", 0) + redelivered
         if summary.bad:
             self._quarantine(staged, facts)
         delete(self.tables.at("staged"))
@@ -78,19 +110,25 @@ class Stepper:
             summary.records,
             summary.bad,
             metrics,
-            now_ms,
+            facts.now_ms,
             facts.watermark_ms,
-            held_ms,
+            facts.held_ms,
             time.monotonic() - started,
         )
 
     def tick(self, spark: SparkSession, clock_ms: int) -> StepProgress | None:
-        """Expire what is due; None if nothing is."""
-        if self.last is None or not self.tables.state.ages:
+        """Expire what is due; None if nothing is and nothing else must be written down.
+
+        That is where the source is now, and, where downtime is left out, when the run ended.
+        """
+        if self.last is None:
+            return None
+        is_moved = self.source_path != self.last.source_path
+        if not (is_moved or self.tables.state.ages):
             return None
         started = time.monotonic()
         self.lease.check()
-        facts = self.between("tick", *self.now(clock_ms))
+        facts = self.between("tick", self.clock(clock_ms))
         at = self.at(facts)
         state = self.tables.state
         entries = state.read(spark, self.version)
@@ -102,7 +140,8 @@ class Stepper:
         )
         # Looked at before the commit. The entries are read as of a version: a lost block is made again alike.
         out = out.localCheckpoint()
-        if out.where(F.col("_entry") == ROW).isEmpty() and self.downtime_ms == self.last.downtime_ms:
+        must_say = is_moved or self.spec.downtime_over is not None
+        if not must_say and out.where(F.col("_entry") == ROW).isEmpty():
             return None
         self.take(facts, state.commit(out, facts, self.version))
         metrics = self.redo(spark)
@@ -122,7 +161,7 @@ class Stepper:
 
     def reset(self, spark: SparkSession, incarnation: str, clock_ms: int) -> None:
         """Start over: a commit that empties the state is the decision; the sink, the quarantine and the checkpoint follow."""
-        facts = self._facts("reset", self.number + 1, self.now(clock_ms)[0], 0, None).model_copy(
+        facts = self._facts("reset", self.number + 1, self.clock(clock_ms), None).model_copy(
             update={
                 "incarnation": incarnation,
                 "floor": None,
@@ -133,23 +172,21 @@ class Stepper:
                 "query_id": self.tables.checkpoint.query_id,
             }
         )
-        state = self.tables.state
-        none = spark.createDataFrame([], spark_schema(state.schema, nullable=True))
-        self.take(facts, state.commit(none, facts, self.version, "overwrite"))
+        self.lease.check()
+        self.take(facts, self.tables.state.reset(spark, facts, self.version))
+        self.pending_key_changes = False
         self.redo(spark)
 
-    def between(
-        self, kind: Literal["tick", "cleanup", "compaction", "migration"], now_ms: int, held_ms: int = 0
-    ) -> StepFacts:
+    def between(self, kind: Literal["tick", "cleanup", "compaction", "migration"], clock: Reading) -> StepFacts:
         """Make the facts of a step that reads no records."""
         last = self.last
         batch_id, offsets_hash = (last.batch_id, last.offsets_hash) if last else (None, None)
-        facts = self._facts(kind, self.number + 1, now_ms, held_ms, None, batch_id=batch_id, offsets_hash=offsets_hash)
+        facts = self._facts(kind, self.number + 1, clock, None, batch_id=batch_id, offsets_hash=offsets_hash)
         return facts.model_copy(update={"pending_key_changes": self.pending_key_changes})
 
     def between_now(self, kind: Literal["cleanup", "compaction", "migration"]) -> StepFacts:
         """Make the facts of a step of maintenance, which goes by the ledger's clock and does not move it on."""
-        return self.between(kind, self.last.now_ms if self.last else 0)
+        return self.between(kind, _clock_of(self.last) if self.last else Reading(0, 0))
 
     def at(self, facts: StepFacts) -> Step:
         """Return what an operator may know of a step."""
@@ -210,7 +247,7 @@ class Stepper:
         delete(self.tables.at("staged"))
         quarantine = self.tables.at("quarantine")
         if log.versions(quarantine):
-            none = spark.read.format("delta").load(quarantine).limit(0)
+            none = spark.createDataFrame([], QUARANTINE)
             write(none, quarantine, facts, "quarantine", "overwrite")
         if self.tables.checkpoint.query_id == facts.query_id:
             self.tables.checkpoint.discard()
@@ -235,20 +272,15 @@ class Stepper:
             next_step=f"Restore '{self.tables.checkpoint.path}', or run 'ebbtide refresh' to rebuild the sink from the source.",
         )
 
-    def now(self, clock_ms: int) -> tuple[int, int]:
-        """Return the step's now and how much of the clock's jump was held back; it never goes back."""
-        if self.last is None:
-            return clock_ms, 0
-        alive_ms, self.lease.last_alive_ms = self.lease.last_alive_ms, None  # asked once, at the run's first step
-        if self.spec.downtime_over and alive_ms is not None and clock_ms - alive_ms > to_ms(self.spec.downtime_over):
-            self.downtime_ms += clock_ms - alive_ms
-        clock_ms -= self.downtime_ms
-        limit = self.last.now_ms + to_ms(self.spec.max_clock_jump)
-        return max(self.last.now_ms, min(clock_ms, limit)), max(0, clock_ms - limit)
+    def clock(self, wall_ms: int) -> Reading:
+        """Read the clock for the next step.
 
-    def _facts(
-        self, kind: Any, number: int, now_ms: int, held_ms: int, summary: Staged | None, **more: Any
-    ) -> StepFacts:
+        Args:
+            wall_ms: The wall clock, epoch ms.
+        """
+        return clock_after(self.last, self.spec, wall_ms, self.started_ms)
+
+    def _facts(self, kind: Any, number: int, clock: Reading, summary: Staged | None, **more: Any) -> StepFacts:
         last = self.last
         greatest = last.max_event_ms if last else None
         watermark = None if greatest is None else greatest - to_ms(self.spec.allowed_delay)
@@ -264,9 +296,7 @@ class Stepper:
             step=number,
             kind=kind,
             query_id=self.tables.checkpoint.query_id,
-            now_ms=now_ms,
-            held_ms=held_ms,
-            downtime_ms=self.downtime_ms,
+            **clock._asdict(),
             watermark_ms=watermark,
             max_event_ms=max(events, default=None),
             floor=list(summary.truncate) if raised and summary and summary.truncate else list(floor) if floor else None,
@@ -278,11 +308,12 @@ class Stepper:
             ignored_columns=sorted(summary.ignored) if summary else [],
             state_version=self.version,
             spec=self.spec.identity,
+            source_path=self.source_path,
             code=code_version(),
             **more,
         )
 
-    def _stage(self, frame: DataFrame, number: int, now_ms: int) -> tuple[Staged, DataFrame]:
+    def _stage(self, frame: DataFrame, number: int, wall_ms: int) -> tuple[Staged, DataFrame]:
         decoding, folder = self.spec.decoding, join(self.tables.at("staged"), str(number))
         staged = stage(
             frame,
@@ -290,7 +321,7 @@ class Stepper:
             decoding,
             folder,
             step=number,
-            now_ms=now_ms,
+            wall_ms=wall_ms,
             with_places=self._knows_places,
         )
         if self._knows_places and self.last:
@@ -389,9 +420,27 @@ class Stepper:
         most = int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
         return most if rows is None else max(min(most, 1 + rows // 5_000), -(-rows // ROWS_PER_PARTITION))
 
-    def _quarantine(self, staged: DataFrame, facts: StepFacts) -> None:
+    def _leave_out_known_bad(self, summary: Staged, staged: DataFrame) -> int:
+        """Count each bad record once that is delivered again; return how often that was."""
+        if not (summary.bad and self.spec.has_positions):
+            return 0
+        met, summary.bad = summary.bad, self._bad(staged).count()
+        return met - summary.bad
+
+    def _bad(self, staged: DataFrame) -> DataFrame:
+        """Pick the bad records that are not in the quarantine yet; where records have places, they are known by them."""
         bad = staged.where(F.col("_reason").isNotNull())
-        rows = bad.select(
+        if not self.spec.has_positions:
+            return bad
+        bad, quarantine = bad.dropDuplicates(["_origin", "_raw"]), self.tables.at("quarantine")
+        if not log.versions(quarantine):
+            return bad
+        known = staged.sparkSession.read.format("delta").load(quarantine)
+        known = known.select(F.col("origin").alias("_origin"), F.col("raw").alias("_raw"))
+        return bad.join(known, ["_origin", "_raw"], "left_anti")
+
+    def _quarantine(self, staged: DataFrame, facts: StepFacts) -> None:
+        rows = self._bad(staged).select(
             F.lit(facts.step).cast("bigint").alias("step"),
             F.col("_reason").alias("reason"),
             F.col("_detail").alias("detail"),
@@ -401,6 +450,30 @@ class Stepper:
             F.timestamp_millis(F.lit(facts.now_ms)).alias("at"),
         )
         write(rows, self.tables.at("quarantine"), facts, "quarantine")
+
+
+def clock_after(last: StepFacts | None, spec: Pipeline, wall_ms: int, started_ms: int) -> Reading:
+    """Read the clock of a step that follows the last one.
+
+    Args:
+        last: The last step's facts; None before the first.
+        spec: The pipeline.
+        wall_ms: The wall clock, epoch ms.
+        started_ms: When the run of that step began, epoch ms.
+    """
+    ignored = spec.downtime_over
+    return next_clock(
+        _clock_of(last) if last else None,
+        wall_ms,
+        started_ms=started_ms,
+        ignore_over_ms=None if ignored is None else to_ms(ignored),
+        max_jump_ms=to_ms(spec.max_clock_jump),
+    )
+
+
+def _clock_of(facts: StepFacts) -> Reading:
+    wall_ms = facts.now_ms if facts.wall_ms is None else facts.wall_ms
+    return Reading(facts.now_ms, wall_ms, facts.downtime_ms, facts.held_ms)
 
 
 def _with_columns(frame: DataFrame, schema: Any) -> DataFrame:

@@ -94,7 +94,7 @@ class UpsertPipeline(Pipeline):
     )
     ttl: Ttl | None = Field(
         default=None,
-        description="Time to live of state: '30d', or the fields of StateTtlConfig. Sequence mode: of tombstones; arrival mode: of each row of a history. Default: for ever.",
+        description="Time to live of state: '30d', or the fields of StateTtlConfig. Sequence mode: of tombstones, by event time from the latest of their key's changes on; arrival mode: of each row of a history. Default: for ever.",
     )
 
     materializer: MaterializerConfig = Field(
@@ -205,6 +205,7 @@ class UpsertPipeline(Pipeline):
         histories = {"upsert_key": self.materializer.upsert_key, "keep": str(self.materializer.keep)}
         histories["emission"] = str(self.materializer.emission)
         return {
+            **super().identity,
             "key": self.key,
             "order": list(self.sequence) or {"arrival": histories},
             "columns": columns,

@@ -35,12 +35,12 @@ def pipeline_spec(name: str) -> UpsertPipeline:
     return {
         "debezium": lambda: spec(SCHEMA, quarantine={"max_record_bytes": 20_000}),
         "arrival": lambda: spec(SCHEMA, order="arrival"),
-        "ahead": lambda: spec(SCHEMA, quarantine={"max_ahead": "1h"}),
+        "ahead": lambda: spec(SCHEMA, quarantine={"max_event_time_ahead": "1h"}),
         "event ttl": lambda: spec(SCHEMA, ttl={"ttl": "1d", "time_characteristic": "EVENT_TIME"}),
         "plain": lambda: plain(SCHEMA),
         "placed": lambda: plain(SCHEMA, format={"type": "plain", "position": ["part", "seq"]}),
         "by column": lambda: plain(SCHEMA, order={"sequence": ["n"]}),
-        "own event time": lambda: plain(SCHEMA, event_time="born", quarantine={"max_ahead": "1h"}),
+        "own event time": lambda: plain(SCHEMA, event_time="born", quarantine={"max_event_time_ahead": "1h"}),
     }[name]()
 
 
@@ -200,7 +200,7 @@ KINDS = {
 
 def run(name: str, *bad: bytes) -> MemoryPipeline:
     pipeline = MemoryPipeline(pipeline_spec(name))
-    pipeline.step([good(name, 0), *bad, good(name, 2)], file="f")
+    pipeline.step([good(name, 0), *bad, good(name, 2)], file="f", now_ms=0)
     return pipeline
 
 

@@ -58,7 +58,7 @@ JSON = st.recursive(
 @cache
 def spec_of(form: str, mode: str) -> UpsertPipeline:
     order = "arrival" if mode == "arrival" else {"sequence": ["local" if mode == "column" else "_lsn"]}
-    timed = {"event_time": "born", "quarantine": {"max_ahead": "1h"}} if mode == "column" else {}
+    timed = {"event_time": "born", "quarantine": {"max_event_time_ahead": "1h"}} if mode == "column" else {}
     if form == "plain":
         return plain(SCHEMA, format={"type": "plain", "position": ["part", "seq"]}, order=order, **timed)
     return spec(SCHEMA, order=order, **timed)

@@ -6,8 +6,10 @@ import pytest
 from spark_support import change, plain_spec, sink, write
 from store_support import line, stateful
 
-from ebbtide.errors import ConfigError, MigrationError, SpecChangedError
+from ebbtide.errors import ConfigError, MigrationError, QuarantineThresholdError, SpecChangedError
 from ebbtide.maintenance import migration
+from ebbtide.maintenance.job import maintain
+from ebbtide.streaming.parts import QuarantineConfig
 from ebbtide.streaming.query import create_view, state_of
 from ebbtide.streaming.runner import run
 from ebbtide.streaming.tables import Tables
@@ -129,13 +131,18 @@ def test_downtime_ages_nothing(spark, tmp_path):
         downtime_over="1h",
     )
     now = run(spark, spec, root).steps[-1].now_ms
-    [tick] = run(spark, spec, root, clock=at(now + 5 * DAY)).steps
+    maintain(spark, spec, root, "cleanup")
+    write(source, ["{", line(2, v="b")], first=1)
+    with pytest.raises(QuarantineThresholdError):
+        run(spark, spec.model_copy(update={"quarantine": QuarantineConfig(max_rows_per_step=0)}), root)
+    batch, tick = run(spark, spec, root, clock=at(now + 5 * DAY)).steps
+    assert batch.kind == "batch"
     assert (tick.kind, tick.metrics) == ("tick", {}), "five days down: nothing has aged, the downtime is written down"
     facts = Tables.under(root, spec).state.last()[1]
     assert abs(facts.downtime_ms - 5 * DAY) < DAY
     assert facts.now_ms - now < DAY
     counted = spec.model_copy(update={"downtime_over": None})
-    assert run(spark, counted, root, clock=at(now + 12 * DAY)).totals["expired"] == 1
+    assert run(spark, counted, root, clock=at(now + 12 * DAY)).totals["expired"] == 2
 
 
 @pytest.mark.grid

@@ -8,6 +8,7 @@ import pytest
 from spark_support import forget_last_commit, sink, table, write
 from store_support import line, stateful
 
+from ebbtide import StatefulPipeline
 from ebbtide.errors import SpecChangedError, StatefulFunctionError
 from ebbtide.maintenance.job import maintain
 from ebbtide.rules.window import Window
@@ -95,3 +96,37 @@ def test_ttl_switched_on_over_stored_state_is_refused(spark, tmp_path):
     run(spark, spec, str(tmp_path), clock=at(10**13))
     with pytest.raises(SpecChangedError, match="no longer fits its stored state"):
         run(spark, over(source, "user_functions:Alarm", ttl={"rang": "1d"}), str(tmp_path))
+
+
+HELPED = {
+    "helped/__init__.py": "",
+    "helped/functions.py": """
+import helped.words
+from ebbtide import StatefulFunction, ValueStateDescriptor
+
+class Longest(StatefulFunction):
+    output = "word STRING"
+    word = ValueStateDescriptor("STRING")
+
+    def process(self, key, rows, ctx):
+        self.word.update(helped.words.longest([self.word.get() or "", *(change.row["v"] for change in rows)]))
+        yield {"word": self.word.get()}
+""",
+    "helped/words.py": "def longest(words):\n    from helped import sizes\n    return max(words, key=sizes.size)\n",
+    "helped/sizes.py": "size = len\n",
+    "pyproject.toml": "",
+    "defs.yaml": """
+attributes: {name: t, source: {path: in, records: value}, format: {type: plain}, schema: 'id BIGINT, v STRING', key: [id],
+             function: 'helped.functions:Longest'}
+""",
+}
+
+
+def test_function_whose_module_imports_others_of_its_project_runs_on_workers(spark, tmp_path):
+    for name, text in HELPED.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    write(tmp_path / "in", [line(1, v="a"), line(1, v="abc"), line(2, v="b")])
+    spec = StatefulPipeline.load(tmp_path)
+    run(spark, spec, str(tmp_path))
+    assert sink(spark, tmp_path, spec) == [{"id": 1, "word": "abc"}, {"id": 2, "word": "b"}]

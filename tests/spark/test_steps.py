@@ -202,8 +202,12 @@ def test_bad_records_go_to_the_quarantine_once(spark, tmp_path):
     )
     assert all(row["origin"]["source"] is not None and row["detail"] and row["step"] == 1 for row in rows)
     assert values(spark, tmp_path, spec) == {1: "a", 2: "b"}
+    write(tmp_path / "in", bad, first=1)
+    again = run(spark, spec, str(tmp_path))
+    assert (again.totals["quarantined"], again.totals["redelivered"]) == (1, 3), "a line that is no JSON names no place"
+    assert Tables.under(str(tmp_path), spec).state.last()[1].positions == {"/0": [(1, 1), (3, 6)]}
     refresh(spark, spec, str(tmp_path))
-    assert len(table(spark, tmp_path, spec, "quarantine")) == 4
+    assert len(table(spark, tmp_path, spec, "quarantine")) == 5
 
 
 def test_too_many_bad_records_stop_the_run_before_anything_is_committed(spark, tmp_path):

@@ -142,6 +142,8 @@ REFUSED = {
     "output key unknown": ({"output_key": ["id", "nope"]}, "output_key: got nope; allowed: columns of the function's output"),
     "output key too narrow": ({"output_key": ["seen"]}, r"output_key: got id; allowed: the key \(id\) and more"),
     "reserved": ({"schema": "id BIGINT, _state STRING, at TIMESTAMP"}, "schema: got _state; allowed: names that Ebbtide does not reserve"),
+    "reserved output": ({"function": "user_functions:Reserved"}, "function: got _Changed_by; allowed: an output of user_functions:Reserved without names that Ebbtide reserves"),
+    "output twice": ({"function": "user_functions:TwiceTheKey"}, "function: got id, ID; allowed: an output of user_functions:TwiceTheKey that names no column twice"),
     "order": ({"order": "arrival"}, "Extra inputs are not permitted"),
 }  # fmt: skip
 

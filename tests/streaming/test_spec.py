@@ -1,4 +1,6 @@
+import json
 import re
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -59,7 +61,7 @@ REFUSED = {
     "ttl below a millisecond": (spec, {"ttl": "PT0.0005S"}, "got 0:00:00.000500; allowed: greater than or equal to 1ms"),
     "ttl too long": (spec, {"ttl": "1000000000d"}, "got '1000000000d'; allowed: up to 999999999d"),
     "delay below 0": (spec, {"allowed_delay": "-P1D"}, "got -1 day, 0:00:00; allowed: greater than or equal to 0ms"),
-    "ahead below 0": (spec, {"quarantine": {"max_ahead": "-P1D"}}, "got -1 day, 0:00:00; allowed: greater than or equal to 0ms"),
+    "ahead below 0": (spec, {"quarantine": {"max_event_time_ahead": "-P1D"}}, "got -1 day, 0:00:00; allowed: greater than or equal to 0ms"),
     "quarantine below 0": (spec, {"quarantine": {"max_rows_per_step": -1}}, "greater than or equal to 0"),
 }  # fmt: skip
 
@@ -87,14 +89,55 @@ def test_shipped_spec_loads_from_file_and_folder(path):
     assert Path(loaded.source.path).is_dir()
 
 
+def project(folder, path):
+    folder.mkdir()
+    (folder / "pyproject.toml").touch()
+    fields = spec().model_dump(by_alias=True, include={"name", "schema_", "key", "format", "order"})
+    attributes = fields | {"source": {"path": path}}
+    (folder / "defs.yaml").write_text(json.dumps({"attributes": attributes}), encoding="utf-8")
+    return UpsertPipeline.load(folder)
+
+
+def test_source_path_moves_with_its_project_where_it_is_relative(tmp_path):
+    before, after = project(tmp_path / "a", "data/../in/"), project(tmp_path / "b", "in")
+    assert before.source.path != after.source.path
+    assert before.source_path == after.source_path == "in"
+    assert project(tmp_path / "c", "/srv/in").source_path == "/srv/in"
+    assert project(tmp_path / "d", "s3://bucket//in").source_path == "s3://bucket//in"
+    moved = after.model_copy(update={"source": after.source.model_copy(update={"path": "/srv/in"})})
+    assert moved.source_path == "/srv/in"
+
+
 def test_every_shipped_spec_is_found():
     assert len(SHIPPED) == 5
+
+
+@pytest.mark.parametrize(
+    ("ttl", "quarantine", "ahead"),
+    [
+        (EVENT_TTL, {}, timedelta(days=1)),
+        (EVENT_TTL, {"max_rows_per_step": 5}, timedelta(days=1)),
+        (EVENT_TTL, {"max_event_time_ahead": "2h"}, timedelta(hours=2)),
+        (EVENT_TTL, {"max_ahead": "2h"}, timedelta(hours=2)),
+        (EVENT_TTL, {"max_event_time_ahead": None}, None),
+        ("30d", {}, None),
+        ("30d", {"max_event_time_ahead": "2h"}, timedelta(hours=2)),
+    ],
+)
+def test_event_time_may_be_a_day_ahead_where_state_expires_by_it(ttl, quarantine, ahead):
+    given = spec(WIDE, ttl=ttl, event_time="at", quarantine=quarantine)
+    for each in (given, UpsertPipeline.model_validate(given.model_dump(mode="json", by_alias=True))):
+        assert each.max_event_time_ahead == ahead
+        assert (each.decoding.max_ahead_ms is None) == (ahead is None)
 
 
 @pytest.mark.parametrize("mode", ["python", "json"])
 @pytest.mark.parametrize(
     "given",
-    [*map(UpsertPipeline.load, SHIPPED), spec(WIDE, ttl=EVENT_TTL, event_time="at", quarantine={"max_ahead": "90s"})],
+    [
+        *map(UpsertPipeline.load, SHIPPED),
+        spec(WIDE, ttl=EVENT_TTL, event_time="at", quarantine={"max_event_time_ahead": "90s"}),
+    ],
     ids=lambda given: given.name,
 )
 def test_spec_that_was_dumped_is_the_same_again(given, mode):
@@ -182,13 +225,19 @@ def test_key_column_is_never_nullable():
     ("fields", "same"),
     [
         ({"description": "x"}, True),
-        ({"quarantine": {"max_ahead": "1d"}}, True),
+        ({"quarantine": {"max_event_time_ahead": "1d"}}, True),
         ({"schema": "id BIGINT, n INT COMMENT 'x'"}, True),
         ({"schema": "id BIGINT, n BIGINT"}, False),
         ({"schema": "n INT, id BIGINT"}, False),
         ({"key": ["id", "n"]}, False),
         ({"order": "arrival"}, False),
         ({"ttl": "1d"}, False),
+        ({"source": {"path": "elsewhere", "max_files_per_step": 7}}, True),
+        ({"source": {"path": "in", "topic": "other"}}, False),
+        ({"source": {"path": "in", "table": "other"}}, False),
+        ({"source": {"path": "in", "records": "value"}}, False),
+        ({"format": {"type": "debezium", "time_units": {}}}, True),
+        ({"format": {"type": "plain"}, "order": {"sequence": ["n"]}}, False),
     ],
 )
 def test_identity_changes_exactly_with_what_state_depends_on(fields, same):

@@ -600,7 +600,7 @@ class _Fold:
             index = source[name][changed] if name in source else rows
             hidden = (index < 0) | (dead & (name not in self.op.key))
             out[name] = self._values(name).take(pa.array(np.maximum(index, 0), mask=hidden))
-        stamp = self._stamps(rows, entry, dead)
+        stamp = self._stamps(rows, entry)
         mortal = dead | bool(self.op.ttl and self.op.ttl.expire_live)
         removed = mortal & has_expired(stamp, self.op.ttl, at)
         columns, waiting = self._knowledge(rows, {c: v[changed] for c, v in known_at.items()}, dead)
@@ -746,21 +746,54 @@ class _Fold:
         np.maximum.at(greatest, self.code[changes], times[changes - self.n_state])
         return greatest
 
-    def _stamps(self, rows: Codes, entry: Codes, dead: Mask) -> Codes:
+    def _stamps(self, rows: Codes, entry: Codes) -> Codes:
         ttl, now = self.op.ttl, np.full(len(rows), self.at.now_ms)
         if ttl is None:
             return now
-        # The sink's row is no entry: what it stands in for has expired.
-        stored = ints(self.state, "_step") != SINK_STEP if self.n_state else np.zeros(1, dtype=bool)
-        is_stored = (entry >= 0) & stored[entry]
-        before = ints(self.state, "_stamp_ms")[entry] if self.n_state else np.zeros(len(rows), np.int64)
-        fresh = self._event_time[self.code[rows]] if ttl.by_event_time else now
         if ttl.update_type is UpdateType.ON_CREATE:
-            # A tombstone is an entry of its own, unless live entries age too: then one entry goes through both forms.
-            overwrites = is_stored & (ttl.expire_live | (self.is_delete[entry] == dead))
-            return np.where(overwrites, before, fresh)
+            created = self._created[self.code[rows]]
+            changes = (
+                ints(self.changes, "_event_ms") if ttl.by_event_time else np.full(len(self.changes), self.at.now_ms)
+            )
+            times = np.concatenate([ints(self.state, "_stamp_ms"), changes])
+            return np.where(created != UNKNOWN, times[created], now)
+        if not ttl.by_event_time:
+            return now
         # The greatest event time counts, so that it does not matter how changes are cut into steps.
-        return np.where(is_stored, np.maximum(before, fresh), fresh) if ttl.by_event_time else fresh
+        fresh = self._event_time[self.code[rows]]
+        if not self.n_state:
+            return np.asarray(fresh)
+        is_stored = (entry >= 0) & self._is_stored[entry]
+        return np.where(is_stored, np.maximum(ints(self.state, "_stamp_ms")[entry], fresh), fresh)
+
+    @cached_property
+    def _is_stored(self) -> Mask:
+        """Mark the entries that the state holds; the sink's row is none: what it stands in for has expired."""
+        return np.asarray(ints(self.state, "_step") != SINK_STEP)
+
+    @cached_property
+    def _created(self) -> Codes:
+        """Give each key the event that its entry came to be with; UNKNOWN: none is known.
+
+        A tombstone is an entry of its own, as is a row that comes after one, unless live entries age too: then one entry
+        goes through both forms. In the order of the sequence it is the first event after the last change of form; changes
+        that a stored entry supersedes create nothing.
+        """
+        counts = np.ones(len(self.code), dtype=bool)
+        counts[: self.n_state] = self._is_stored
+        order = self.order[counts[self.order]]
+        stored_at = np.full(self.n_codes, UNKNOWN)
+        stored = np.flatnonzero(order < self.n_state)
+        stored_at[self.code[order[stored]]] = stored
+        order = order[np.arange(len(order)) >= stored_at[self.code[order]]]
+        is_mortal_row = self.op.ttl is not None and self.op.ttl.expire_live
+        code, form = self.code[order], self.is_delete[order] & (not is_mortal_row)
+        begins = np.ones(len(order), dtype=bool)
+        begins[1:] = (code[1:] != code[:-1]) | (form[1:] != form[:-1])
+        last_begin = np.flatnonzero(begins)[last_of_group(code[begins])]
+        created = np.full(self.n_codes, UNKNOWN)
+        created[code[last_begin]] = order[last_begin]
+        return created
 
     def _knowledge(self, rows: Codes, known_at: dict[str, Codes], dead: Mask) -> tuple[pa.Array, list[bool]]:
         """Build `_columns`, and tell which rows still wait for a value."""

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from ebbtide.model.durations import to_ms
+from ebbtide.model.identity import map_key
 from ebbtide.model.state.context import StateContext
 from ebbtide.model.state.raw import Entry, RawState
 from ebbtide.model.ttl import (
@@ -238,18 +239,25 @@ def _elements_of(values: Iterable[Any]) -> list[Any]:
 
 
 class MapState(KeyedState):
-    """A map per key; each entry has its own time. None is a value."""
+    """A map per key; each entry has its own time. None is a value.
+
+    Its keys are of one exact type: a float is refused by every operation (TypeError).
+    """
 
     def get(self, user_key: Hashable) -> Any:
         """Return a value; None if there is none, or its time is over."""
         self._touch()
-        entry = self.seen(user_key, self.raw.get(self.context.key, user_key))
+        entry = self._entry(user_key)
         return None if entry is None else entry.value
 
     def contains(self, user_key: Hashable) -> bool:
         """Tell whether a read would return an entry; it counts as a read."""
         self._touch()
-        return self.seen(user_key, self.raw.get(self.context.key, user_key)) is not None
+        return self._entry(user_key) is not None
+
+    def _entry(self, user_key: Hashable) -> Entry | None:
+        sub = map_key(user_key)
+        return self.seen(sub, self.raw.get(self.context.key, sub))
 
     def put(self, user_key: Hashable, value: Any, *, ttl: timedelta | None = None) -> None:
         """Set a value.
@@ -260,18 +268,18 @@ class MapState(KeyedState):
             ttl: Its own time to live, instead of the state's.
         """
         self._touch()
-        self._write(user_key, value, ttl)
+        self._write(map_key(user_key), value, ttl)
 
     def put_all(self, values: Mapping[Any, Any], *, ttl: timedelta | None = None) -> None:
         """Set several values."""
         self._touch()
         for user_key, value in values.items():
-            self._write(user_key, value, ttl)
+            self._write(map_key(user_key), value, ttl)
 
     def remove(self, user_key: Hashable) -> None:
         """Remove an entry."""
         self._touch()
-        self.raw.remove(self.context.key, user_key)
+        self.raw.remove(self.context.key, map_key(user_key))
 
     def is_empty(self) -> bool:
         """Tell whether nothing is stored; expired entries that are still stored count."""

@@ -6,12 +6,25 @@ such facts is the pipeline's last step.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 STATE_FORMAT = 2
 """Version of the stored formats: state table, sink's reserved columns, facts."""
+
+IN_ALL_FORMATS = (
+    "pipeline",
+    "incarnation",
+    "epoch",
+    "step",
+    "now_ms",
+    "downtime_ms",
+    "state_version",
+    "query_id",
+    "code",
+)
+"""Facts that every format has had and must keep, so that a refresh can follow on any."""
 
 
 class StepFacts(BaseModel):
@@ -36,6 +49,10 @@ class StepFacts(BaseModel):
         default=None, description="Id of Spark's checkpoint; after a reset that of the one to discard."
     )
     now_ms: int = Field(description="Processing time of the step, epoch ms.")
+    wall_ms: int | None = Field(
+        default=None,
+        description="Wall time of the step, epoch ms; of a job that deletes or folds that of the step before.",
+    )
     held_ms: int = Field(default=0, description="How far the clock was ahead of what max_clock_jump allows.")
     downtime_ms: int = Field(default=0, description="Downtime left out of now_ms, since the first step.")
     watermark_ms: int | None = Field(default=None, description="Watermark of the step, epoch ms.")
@@ -60,7 +77,16 @@ class StepFacts(BaseModel):
     )
     state_version: int = Field(description="Version of the state that the step read.")
     spec: dict[str, Any] = Field(description="The parts of the spec that stored state depends on.")
+    source_path: str | None = Field(
+        default=None, description="Where the source is, as the spec says: a relative path belongs to its project."
+    )
     code: str = Field(description="Version of Ebbtide.")
+
+    @classmethod
+    def of_older(cls, facts: dict[str, Any]) -> Self:
+        """Read what facts of any older format say, as far as starting over needs it."""
+        known = {name: facts[name] for name in IN_ALL_FORMATS if name in facts}
+        return cls.model_validate(known | {"kind": "reset", "spec": {}})
 
     def to_json(self) -> str:
         """Return the stored form."""

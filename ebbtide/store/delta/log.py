@@ -44,13 +44,6 @@ def facts(table: str, version: int) -> dict[str, Any] | None:
     return None
 
 
-def time_ms(table: str) -> int | None:
-    """Return when a table was last committed to, epoch ms; None if never."""
-    found = versions(table)
-    infos = [action["commitInfo"] for action in actions(table, found[-1]) if "commitInfo" in action] if found else []
-    return int(infos[0]["timestamp"]) if infos else None
-
-
 def added(table: str, version: int) -> list[str]:
     """Return the locations of the data files that a commit added."""
     paths = [action["add"]["path"] for action in actions(table, version) if "add" in action]

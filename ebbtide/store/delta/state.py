@@ -13,7 +13,6 @@ are the step's change set. Of the versions of an entry the one with the greatest
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from delta import DeltaTable
-from pyspark import cloudpickle
+from delta.tables import DeltaTableBuilder
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
@@ -37,6 +36,7 @@ from ebbtide.store.delta import log
 from ebbtide.store.delta.columns import column, columns, quoted, spark_schema
 from ebbtide.store.delta.facts import STATE_FORMAT, StepFacts
 from ebbtide.store.delta.operator import Operator
+from ebbtide.store.delta.shipping import ship
 from ebbtide.store.delta.transaction import transaction, write
 
 ROW, METRICS, FILE, EMITTED = "row", "metrics", "file", "emitted"
@@ -64,27 +64,66 @@ class StateTable:
     def create(self, spark: SparkSession) -> None:
         """Create the table if it is not there."""
         if not log.versions(self.path):
-            builder = DeltaTable.createIfNotExists(spark).location(self.path).addColumns(spark_schema(self.schema))
-            read_by = ",".join(["_entry", "_step", "_stamp_ms", *map(quoted, self.operator.key)])
-            builder = builder.property("delta.dataSkippingStatsColumns", read_by)  # what steps filter by, no more
-            builder.property("delta.enableDeletionVectors", "false").execute()
+            self._define(DeltaTable.createIfNotExists(spark))
 
-    def last(self) -> tuple[int, StepFacts] | None:
-        """Return (version, facts) of the newest step; None before the first.
+    def reset(self, spark: SparkSession, facts: StepFacts, read_version: int) -> int:
+        """Commit a step that starts over: an empty table with this spec's columns and properties, whatever was there.
+
+        Args:
+            spark: The session to write in.
+            facts: What the commit must say of itself.
+            read_version: The version that the step read.
+
+        Returns:
+            The commit's version.
 
         Raises:
-            StoredFormatError: a newer Ebbtide wrote it.
+            LeaseLostError: another run committed this step first.
+        """
+        with transaction(spark, facts, "state"):
+            self._define(DeltaTable.replace(spark))
+        return self._committed(facts, read_version)
+
+    def _define(self, builder: DeltaTableBuilder) -> None:
+        read_by = ",".join(["_entry", "_step", "_stamp_ms", *map(quoted, self.operator.key)])
+        builder = builder.location(self.path).addColumns(spark_schema(self.schema))
+        builder = builder.property("delta.dataSkippingStatsColumns", read_by)  # what steps filter by, no more
+        builder.property("delta.enableDeletionVectors", "false").execute()
+
+    def last(self, *, older: bool = False) -> tuple[int, StepFacts] | None:
+        """Return (version, facts) of the newest step; None before the first.
+
+        Args:
+            older: Take an older format too, as far as starting over needs it.
+
+        Raises:
+            StoredFormatError: another version of Ebbtide wrote it, in a format that is not read.
         """
         for version, facts in log.own_commits(self.path):
-            if facts[log.FACTS] > STATE_FORMAT:
-                raise StoredFormatError.of(
-                    f"The state at '{self.path}' was written by a newer Ebbtide.",
-                    got=f"format {facts[log.FACTS]}",
-                    allowed=f"up to {STATE_FORMAT}",
-                    next_step="Upgrade Ebbtide.",
-                )
-            return version, StepFacts.model_validate(facts)
+            found = facts[log.FACTS]
+            if found == STATE_FORMAT:
+                return version, StepFacts.model_validate(facts)
+            if found < STATE_FORMAT and older:
+                return version, StepFacts.of_older(facts)
+            age, next_step = (
+                ("an older", "Run 'ebbtide refresh' to rebuild the sink from the source.")
+                if found < STATE_FORMAT
+                else ("a newer", "Upgrade Ebbtide.")
+            )
+            raise StoredFormatError.of(
+                f"The state at '{self.path}' was written by {age} Ebbtide.",
+                got=f"format {found}",
+                allowed=f"format {STATE_FORMAT}",
+                next_step=next_step,
+            )
         return None
+
+    def steps(self) -> Iterator[tuple[int, StepFacts]]:
+        """Yield (version, facts) of the steps, the newest first, back to the first of another format."""
+        for version, facts in log.own_commits(self.path):
+            if facts[log.FACTS] != STATE_FORMAT:
+                return
+            yield version, StepFacts.model_validate(facts)
 
     def read(self, spark: SparkSession, version: int, entry: str = ROW) -> DataFrame:
         """Read one kind of rows as of a version."""
@@ -247,8 +286,7 @@ class StateTable:
 
     def batch(self, batch_id: int) -> StepFacts:
         """Return the facts of the step that decided one of the last batches."""
-        own = (StepFacts.model_validate(facts) for _, facts in log.own_commits(self.path))
-        return next(facts for facts in own if facts.kind == "batch" and facts.batch_id == batch_id)
+        return next(facts for _, facts in self.steps() if facts.kind == "batch" and facts.batch_id == batch_id)
 
     def files(self, spark: SparkSession, version: int) -> dict[str, int | None]:
         """Return the names of all source files read, and the bytes of each; None where only its name was noted."""
@@ -273,13 +311,14 @@ class StateTable:
             seen: Places read before, whose records are repeats.
             group_bytes: About how many bytes of a partition are decided together, whole keys at least; None: all.
         """
-        operator, schema = _shipped(self.operator), self.schema
+        unpack, schema = _shipped(self.operator), self.schema
 
         def reconcile(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            operator = unpack()
             for rows in _groups(batches, operator.key, group_bytes):
-                yield from decide(rows)
+                yield from decide(operator, rows)
 
-        def decide(rows: pa.Table) -> Iterator[pa.RecordBatch]:
+        def decide(operator: Operator, rows: pa.Table) -> Iterator[pa.RecordBatch]:
             is_change = pc.is_valid(rows["_kind"])
             changes = _shaped(rows.filter(is_change), operator.changes)
             redelivered = 0
@@ -297,9 +336,10 @@ class StateTable:
         self, at: Step, group_bytes: int | None
     ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
         """Return the function that turns a partition of entries into the rows that drop the expired ones; see `reconciler`."""
-        operator, schema = _shipped(self.operator), self.schema
+        unpack, schema = _shipped(self.operator), self.schema
 
         def expire(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            operator = unpack()
             for rows in _groups(batches, operator.key, group_bytes):
                 yield from _rows(schema, operator.expire(_shaped(rows, operator.schema), at), at)
 
@@ -315,14 +355,12 @@ def _noted_file(note: str) -> tuple[str, int | None]:
         return note, None
 
 
-def _shipped(operator: Operator) -> Operator:
-    """Send the user's code along: Spark's workers cannot import from the spec's project."""
+def _shipped(operator: Operator) -> Callable[[], Operator]:
+    """Return what gives the operator to a worker, with the user's code that it needs."""
     function = getattr(operator, "function", None)
-    if function is not None:
-        module = sys.modules[function.func.__module__]
-        if not module.__name__.startswith("ebbtide."):
-            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
-    return operator
+    if function is None:
+        return lambda: operator
+    return ship(operator, function.func.__module__).unpack
 
 
 def _groups(batches: Iterator[pa.RecordBatch], key: Sequence[str], group_bytes: int | None) -> Iterator[pa.Table]:

@@ -136,7 +136,7 @@ class _Call:
     """One call of the operator: the entries in dicts, the function run key by key, the rows that follow."""
 
     def __init__(self, operator: StatefulOperator, changes: pa.Table | None, state: pa.Table, at: Step) -> None:
-        self.op, self.at, self.store = operator, at, WorkingStore()
+        self.op, self.at, self.store = operator, at, WorkingStore(operator.states)
         self.metrics: Counter[str] = Counter()
         self.out: dict[Key, tuple[Row, Place, Key]] = {}
         self.changes = changes

@@ -5,26 +5,41 @@ Beside the columns of `ebbtide.model.entries` and the key's:
 | column | meaning |
 |---|---|
 | `_state` | name of the state, `@timers` for timers; null in rows for the sink |
-| `_sub` | which entry of the key's: '' of a value, the position of a list's element, a map's key as text, `CLOCK/time` of a timer |
+| `_sub` | which entry of the key's: '' of a value, the position of a list's element, `CLOCK/time` of a timer, the name of a map's key |
 | `_position` | a list's position, a timer's time in epoch ms; else null |
 | `_ttl_ms` | the entry's own time to live; null: its state's |
 | `_key_NAME` | the map's key, of map state NAME |
 | `_value_NAME` | the value, the list's element, the map's value, of state NAME |
 | `_out` | of rows for the sink (those with a `_change`): the row |
 
+The name of a map's key is `-` for null, else `=` and a text by the key's declared type, one for all keys that are equal:
+
+| type | text |
+|---|---|
+| BOOLEAN | `true`, `false` |
+| TINYINT to BIGINT | digits |
+| DECIMAL | digits, no zeros at the end of the fraction: `1.5` for 1.50, `100` for 1E+2, `0` for -0 |
+| STRING | itself |
+| BINARY | hexadecimal, lower case |
+| DATE | `2026-01-31` |
+| TIMESTAMP, TIMESTAMP_NTZ | microseconds since 1970-01-01 (UTC) |
+
 `_stamp_ms` is null where nothing expires. Within a step the entries of its keys are in dicts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.model.identity import map_key
 from ebbtide.model.state.raw import Entry
 from ebbtide.model.state.states import KeyedState, ListState
 from ebbtide.model.state.timers import TIMERS
@@ -32,6 +47,9 @@ from ebbtide.model.ttl import IncrementalCleanup, StateTtlConfig
 from ebbtide.store.heap import HeapState
 
 Key = tuple[Any, ...]
+EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = EPOCH_UTC.replace(tzinfo=None)
+MICROSECOND = timedelta(microseconds=1)
 
 
 class UnfitValueError(ValueError):
@@ -106,18 +124,82 @@ class WorkingState(HeapState):
             self._before[key, sub] = self.get(key, sub)
 
 
+class WorkingMap(WorkingState):
+    """A map's entries of a step's keys; takes keys of the declared type only.
+
+    A key of another type might become, in its column, the same as one that the map has already.
+
+    Args:
+        name: The state's, for the message.
+        type_: The declared type of the map's keys.
+    """
+
+    def __init__(self, name: str, type_: pa.DataType) -> None:
+        super().__init__()
+        self._name, self._type = name, type_
+        self._is_key = next(is_key for is_type, is_key in _MAP_KEYS if is_type(type_))
+
+    def get(self, key: Hashable, sub: Hashable) -> Entry | None:
+        """See `RawState`."""
+        return super().get(key, self._checked(sub))
+
+    def put(self, key: Hashable, sub: Hashable, entry: Entry) -> None:
+        """See `RawState`."""
+        super().put(key, self._checked(sub), entry)
+
+    def remove(self, key: Hashable, sub: Hashable) -> None:
+        """See `RawState`."""
+        super().remove(key, self._checked(sub))
+
+    def _checked(self, sub: Any) -> Hashable:
+        if sub is None or self._is_key(sub, self._type):
+            return sub  # type: ignore[no-any-return]
+        raise TypeError(
+            f"map '{self._name}' has no key {sub!r}; got {type(sub).__name__}; allowed: what fits {self._type}, or None"
+        )
+
+
+def _python(wanted: type, *but: type) -> Callable[[Any, pa.DataType], bool]:
+    return lambda sub, _: isinstance(sub, wanted) and not isinstance(sub, but)
+
+
+def _is_time(sub: Any, type_: pa.TimestampType) -> bool:
+    return isinstance(sub, datetime) and (sub.tzinfo is None) == (type_.tz is None)
+
+
+_MAP_KEYS: list[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType], bool]]] = [
+    (pa.types.is_boolean, _python(bool)),
+    (pa.types.is_integer, _python(int, bool)),
+    (pa.types.is_decimal, _python(Decimal)),
+    (pa.types.is_string, _python(str)),
+    (pa.types.is_binary, _python(bytes)),
+    (pa.types.is_date, _python(date, datetime)),
+    (pa.types.is_timestamp, _is_time),
+]
+"""Test of a declared type, and of what is a key of it."""
+
+
 class WorkingStore:
-    """A step's states, by name."""
+    """A step's states, by name.
+
+    Args:
+        states: The states declared.
+    """
 
     background: IncrementalCleanup | None = None
     thresholds = (10, 6)
 
-    def __init__(self) -> None:
+    def __init__(self, states: dict[str, StateSpec]) -> None:
+        self._specs = states
         self.states: dict[str, WorkingState] = {}
 
     def state(self, name: str) -> WorkingState:
         """See `Store`."""
-        return self.states.setdefault(name, WorkingState())
+        if name not in self.states:
+            spec = self._specs.get(name)
+            key_type = None if spec is None else spec.key
+            self.states[name] = WorkingState() if key_type is None else WorkingMap(name, key_type)
+        return self.states[name]
 
 
 def state_columns(states: dict[str, StateSpec], output: pa.Schema) -> dict[str, pa.DataType]:
@@ -188,7 +270,8 @@ def changed_rows(store: WorkingStore, states: dict[str, StateSpec]) -> tuple[lis
             columns["_removed"].append(entry is None)
         n = len(keys) - before
         columns["_state"] += [name] * n
-        columns["_sub"] += [_text(sub) for sub in subs]
+        is_map = name in states and states[name].key is not None
+        columns["_sub"] += [_map_key_name(sub) if is_map else _text(sub) for sub in subs]
         columns["_position"] += [_place(name, sub, states) for sub in subs]
         for column, owner in own.items():
             mine = subs if column.startswith("_key_") else values
@@ -229,9 +312,26 @@ def _place(name: str, sub: Any, states: dict[str, StateSpec]) -> int | None:
 
 
 def _text(sub: Any) -> str:
-    if isinstance(sub, tuple):
-        return "/".join(map(str, sub))
-    return "" if sub is None else sub.hex() if isinstance(sub, bytes) else str(sub)
+    """Name a value, an element of a list, or a timer."""
+    return "/".join(map(str, sub)) if isinstance(sub, tuple) else "" if sub is None else str(sub)
+
+
+def _map_key_name(sub: Any) -> str:
+    """Name a map's key, whose type was checked; see above."""
+    match sub:
+        case None:
+            return "-"
+        case bool():
+            return f"={str(sub).lower()}"
+        case bytes():
+            return f"={sub.hex()}"
+        case datetime():
+            epoch = EPOCH if sub.tzinfo is None else EPOCH_UTC
+            return f"={(sub - epoch) // MICROSECOND}"
+        case Decimal():
+            return f"={map_key(sub):f}"
+        case _:
+            return f"={sub}"
 
 
 def _lists(rows: pa.Table, *names: str) -> list[list[Any]]:

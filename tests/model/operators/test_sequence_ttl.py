@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from support import OnlyTouchedKeys, envelope, record, spec
 
@@ -132,6 +134,63 @@ def test_delete_already_past_its_time_reaches_the_sink_and_is_not_kept():
     pipeline.step([event("c", 1, 1, ts_ms=800), event("c", 2, 2, ts_ms=1000)])
     pipeline.step([event("d", 9, 1, ts_ms=900)])
     assert (numbers(pipeline), pipeline.metrics["late"], stored(pipeline)) == ({2: 2}, 1, {2})
+
+
+EVENTS = {
+    "a later delete": [event("d", 2, ts_ms=100), event("d", 3, ts_ms=50)],
+    "a row before it": [event("c", 1, ts_ms=100), event("u", 2, ts_ms=80), event("d", 3, ts_ms=50)],
+    "deleted twice": [event("d", 1, ts_ms=100), event("c", 2, ts_ms=20), event("d", 3, ts_ms=50)],
+}
+
+
+@PIPELINES
+@pytest.mark.parametrize("changes", EVENTS.values(), ids=EVENTS)
+def test_event_time_of_a_tombstone_depends_on_neither_cuts_nor_order(kind, changes):
+    for order in itertools.permutations(changes):
+        for cut in range(len(order)):
+            pipeline = pipeline_of(kind, time_characteristic="EVENT_TIME")
+            for part in (order[:cut], order[cut:]):
+                pipeline.step(part)
+            newest = pipeline.state.sort_by("_step").to_pylist()[-1]
+            assert (newest["_tombstone"], newest["_stamp_ms"]) == (True, 100), (order, cut)
+
+
+RUNS = {
+    "deleted twice": ([event("d", 1, ts_ms=100), event("d", 2, ts_ms=150)], 100),
+    "a row between": ([event("d", 1, ts_ms=100), event("c", 2, ts_ms=120), event("d", 3, ts_ms=150)], 150),
+}
+
+
+@PIPELINES
+@pytest.mark.parametrize("run", RUNS)
+def test_creation_of_a_tombstone_does_not_depend_on_where_steps_are_cut(kind, run):
+    changes, created = RUNS[run]
+    for cut in range(len(changes)):
+        pipeline = pipeline_of(kind, time_characteristic="EVENT_TIME", update_type="ON_CREATE")
+        for part in (changes[:cut], changes[cut:]):
+            pipeline.step(part)
+        newest = pipeline.state.sort_by("_step").to_pylist()[-1]
+        assert (newest["_tombstone"], newest["_stamp_ms"]) == (True, created), cut
+
+
+def test_row_that_is_filled_keeps_its_time():
+    live = {"ttl": "100ms", "expire_live": True, "update_type": "ON_CREATE"}
+    pipeline = MemoryPipeline(spec("id BIGINT NOT NULL, notes STRING", ttl=live))
+    pipeline.step([record(envelope("u", 6, after={"id": 1, "notes": "__debezium_unavailable_value"}))], now_ms=0)
+    pipeline.step([record(envelope("c", 5, after={"id": 1, "notes": "long"}))], now_ms=50)
+    assert (pipeline.rows(), pipeline.metrics["filled"]) == ([{"id": 1, "notes": "long"}], 1)
+    assert pipeline.state.sort_by("_step").to_pylist()[-1]["_stamp_ms"] == 0
+
+
+def test_record_of_a_far_year_ends_no_other_key_s_time():
+    pipeline = MemoryPipeline(spec(ttl={"ttl": "30d", "time_characteristic": "EVENT_TIME"}))
+    now = 1_800_000_000_000
+    pipeline.step([event("c", 1, ts_ms=now), event("d", 9, ts_ms=now)], now_ms=now)
+    pipeline.step([event("c", 1, 2, ts_ms=252_982_000_000_000)], now_ms=now)
+    pipeline.tick(now_ms=now + 2000)
+    pipeline.step([event("u", 5, ts_ms=now)], now_ms=now + 2000)
+    assert [row["_reason"] for row in pipeline.quarantine] == ["event_time_ahead"]
+    assert numbers(pipeline) == {}
 
 
 def expired_row(kind, update_type="ON_CREATE_AND_WRITE"):

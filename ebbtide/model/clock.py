@@ -1,0 +1,52 @@
+"""Processing time of a pipeline's steps: the wall clock, without downtime, held where it jumps, never going back."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Reading(NamedTuple):
+    """The clock at a step.
+
+    Args:
+        now_ms: Processing time, epoch ms.
+        wall_ms: Wall time by which the step was made, epoch ms.
+        downtime_ms: Downtime left out of `now_ms`, since the first step.
+        held_ms: How far the wall clock was ahead of what is allowed.
+    """
+
+    now_ms: int
+    wall_ms: int
+    downtime_ms: int = 0
+    held_ms: int = 0
+
+
+def next_clock(
+    last: Reading | None, wall_ms: int, *, started_ms: int, ignore_over_ms: int | None, max_jump_ms: int
+) -> Reading:
+    """Read the clock for the next step.
+
+    Downtime is the time from the last step to this one, if an earlier run made the last step and it is long enough.
+    It counts from what is stored, so that neither a run that failed nor a cleanup in between makes it forgotten.
+
+    Args:
+        last: The clock of the last step; None before the first.
+        wall_ms: The wall clock, epoch ms; of a batch when it was planned.
+        started_ms: When this run began: a step planned before belongs to an earlier run.
+        ignore_over_ms: A longer pause between two runs is downtime; None: none is.
+        max_jump_ms: The most that processing time goes on from one step to the next.
+
+    Example:
+        >>> first = next_clock(None, 1000, started_ms=0, ignore_over_ms=60, max_jump_ms=10**6)
+        >>> next_clock(first, 5000, started_ms=4990, ignore_over_ms=60, max_jump_ms=10**6)
+        Reading(now_ms=1000, wall_ms=5000, downtime_ms=4000, held_ms=0)
+    """
+    if last is None:
+        return Reading(wall_ms, wall_ms)
+    pause_ms = wall_ms - last.wall_ms
+    is_down = ignore_over_ms is not None and last.wall_ms < started_ms and pause_ms > ignore_over_ms
+    downtime_ms = last.downtime_ms + (pause_ms if is_down else 0)
+    counted_ms = wall_ms - downtime_ms
+    limit_ms = last.now_ms + max_jump_ms
+    now_ms = max(last.now_ms, min(counted_ms, limit_ms))
+    return Reading(now_ms, wall_ms, downtime_ms, max(0, counted_ms - limit_ms))
