@@ -271,7 +271,7 @@ def test_value_under_the_old_key_of_a_row_is_found_in_a_later_run(spark, tmp_pat
     def event(op, lsn, before=None, after=None, ts_ms=0):
         return json.dumps({"op": op, "before": before, "after": after, "source": {"lsn": lsn, "ts_ms": ts_ms}})
 
-    moved = event("u", 20, {"id": 1}, {"id": 2, "v": "__debezium_unavailable_value"})
+    moved = event("u", 20, {"id": 1}, {"id": 2, "v": "__debezium_unavailable_value"}, DAY_MS * 3 // 2)
     gone = event("d", 5, {"id": 9})
     spec = plain_spec(
         write(tmp_path / "in", [moved, gone]),
