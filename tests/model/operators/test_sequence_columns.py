@@ -6,7 +6,7 @@ import json
 import pytest
 from support import OnlyTouchedKeys, change, envelope, plain, record, spec
 
-from ebbtide.model.operators import sequence, ties
+from ebbtide.model.operators import sequence_events, ties
 from ebbtide.testing import MemoryPipeline
 
 PIPELINES = pytest.mark.parametrize("kind", [MemoryPipeline, OnlyTouchedKeys])
@@ -258,7 +258,7 @@ def rows_compared(n):
             return super().of(events, groups)
 
     patch = pytest.MonkeyPatch()
-    patch.setattr(sequence, "Contents", Counted)
+    patch.setattr(sequence_events, "Contents", Counted)
     pipeline = MemoryPipeline(by_time())
     pipeline.step(tied(n))
     patch.undo()
