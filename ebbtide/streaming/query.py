@@ -61,6 +61,8 @@ def state_of(
     entries = tables.state.kept(spark, version)
     at = Step(facts.step, facts.now_ms if now_ms is None else now_ms, facts.watermark_ms)
     over = tables.state.overdue_ms(at)
+    if spec.sequence and not spec.expires_live:
+        over = F.when(F.col("_tombstone"), over)  # of a live row only its waiting for a value ends
     clock_of = F.lit(0).cast("bigint")
     for name, ttl in spec.operator.ttls.items():
         clock = F.lit(at.clock_ms(ttl))
