@@ -6,18 +6,20 @@
 # uv from PATH if it runs, else one of our own in .tools, installed when first needed.
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .tools/bin/uv)
 UV_HERE := $(filter .tools/bin/uv,$(UV))
-RUN := $(UV) run --frozen
+RUN := $(UV) run --frozen --quiet
+# Any Python will do for a look at Java, before anything is fetched.
+PYTHON := $(shell command -v python3 || echo "$(UV) run --no-project python")
 PORT ?= 3000
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F '|' '{printf "  make %-7s %s\n", $$1, $$2}'
 
-demo: java $(UV_HERE) ## Run the shop pipelines over the shipped capture and compare the tables with the truth
+demo: java $(UV_HERE) .venv ## Run the shop pipelines over the shipped capture and compare the tables with the truth
 	@$(RUN) python data/shop/demo.py
 
 # Runs that Dagster launches mostly wait: their tests, and some more, go beside the others, and are printed at the end.
 BESIDE := tests/launched $(addprefix tests/spark/test_,maintenance.py migration.py rules.py stateful.py)
-test: java lint ## Run linters, type checks and all tests
+test: java .venv lint ## Run linters, type checks and all tests
 	@beside=$$(mktemp); \
 	$(RUN) pytest -q $(BESIDE) >"$$beside" 2>&1 & \
 	$(RUN) pytest -q $(addprefix --ignore=,$(BESIDE)); others=$$?; \
@@ -25,39 +27,31 @@ test: java lint ## Run linters, type checks and all tests
 	cat "$$beside"; rm -f "$$beside"; \
 	exit $$((others | beside_exit))
 
-lint: $(UV_HERE) ## Run linters and type checks only
+lint: $(UV_HERE) .venv ## Run linters and type checks only
 	$(RUN) ruff check
 	$(RUN) ruff format --check
 	$(RUN) mypy ebbtide
 
-ui: java $(UV_HERE) ## Start Dagster on http://127.0.0.1:3000 (another port: make ui PORT=3001)
+ui: java $(UV_HERE) .venv ## Start Dagster on http://127.0.0.1:3000 (another port: make ui PORT=3001)
 	@mkdir -p .dagster
 	@test -e .dagster/dagster.yaml || ln -sf ../dagster.yaml .dagster/dagster.yaml
 	DAGSTER_HOME="$(CURDIR)/.dagster" $(RUN) dagster dev -w workspace.yaml -h 127.0.0.1 -p $(PORT)
 
-grid: java $(UV_HERE) ## Run the long tests, those marked grid
+grid: java $(UV_HERE) .venv ## Run the long tests, those marked grid
 	$(RUN) pytest -q -m grid
 
-model: $(UV_HERE) ## Walk states beside their reference, at length
+model: $(UV_HERE) .venv ## Walk states beside their reference, at length
 	$(RUN) pytest -q -m model
 
-bench: java $(UV_HERE) ## Measure against a plain MERGE
+bench: java $(UV_HERE) .venv ## Measure against a plain MERGE
 	$(RUN) python benchmarks/naive_merge.py
 
 java: ## Check that Java 17 or newer is there; JAVA_HOME goes before PATH
-	@java="$${JAVA_HOME:+$${JAVA_HOME}/bin/}java"; \
-	version=$$("$$java" -version 2>&1 | sed -n 's/.*version "\([0-9._]*\).*/\1/p' | sed -n 1p); \
-	major=$${version%%.*}; \
-	if [ "$${major:-0}" -lt 17 ]; then \
-	  { if [ -n "$$version" ]; then echo "Java is too old; got $$version ($$java)."; \
-	    elif [ -n "$$JAVA_HOME" ]; then echo "Java is missing; got none at $$java, where JAVA_HOME points."; \
-	    else echo "Java is missing; got none on PATH."; fi; \
-	  echo "Allowed: Java 17 or newer. To get it:"; \
-	  echo "  Debian, Ubuntu:  apt install openjdk-17-jre-headless"; \
-	  echo "  macOS:           brew install openjdk@17"; \
-	  echo "  anywhere:        sdk install java   (SDKMAN, https://sdkman.io)"; \
-	  } >&2; exit 1; \
-	fi
+	@$(PYTHON) -I ebbtide/java.py
+
+.venv: | $(UV_HERE)
+	@echo "Fetching Python packages into .venv; the first time this takes minutes."
+	@$(UV) sync --frozen --quiet
 
 .tools/bin/uv:
 	@python3 -m venv --clear .tools || { echo "python3 cannot make a virtual environment. Install uv, or on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }

@@ -50,6 +50,10 @@ class ConfigError(Terminal):
     """Raised when a pipeline spec or a command's argument is not usable."""
 
 
+class JavaMissingError(Terminal):
+    """Raised when there is no Java for Spark to run on, or one that is too old."""
+
+
 class SpecChangedError(Terminal):
     """Raised when a spec no longer fits the state that was stored under it."""
 

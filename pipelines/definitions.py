@@ -8,6 +8,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from ebbtide.streaming.load import names_in, refuse_shared_names
 from resources.clock import ClockResource
 from resources.spark import SparkResource
 from resources.storage import StorageResource
@@ -24,6 +25,7 @@ def defs() -> dg.Definitions:
         "storage": StorageResource(root=root, data_docs=str(PROJECT / ".ebbtide" / "data_docs")),
         "clock": ClockResource(),
     }
+    refuse_shared_names(names_in(Path(__file__).parent / "defs"))
     return dg.Definitions.merge(
         dg.load_from_defs_folder(path_within_project=Path(__file__).parent),
         dg.Definitions(resources=resources, executor=dg.in_process_executor),

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -29,9 +26,9 @@ class SparkResource(dg.ConfigurableResource["SparkResource"]):
         """The session; started now if it was not."""
         with self._starting:
             if self._session is None:
-                from ebbtide.streaming.session import build_session
+                from ebbtide.streaming.session import build_session, sigint_kept
 
-                with _sigint_kept():
+                with sigint_kept():
                     self._session = build_session("ebbtide", self.settings)
             return self._session
 
@@ -49,16 +46,3 @@ class SparkResource(dg.ConfigurableResource["SparkResource"]):
         gateway.shutdown()
         gateway.proc.stdin.close()  # the JVM ends when its standard input does
         gateway.proc.wait(timeout=60)
-
-
-@contextmanager
-def _sigint_kept() -> Iterator[None]:
-    """Give SIGINT back to who had it: on the main thread PySpark takes it, and with it Dagster's way to end a run."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handler = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)

@@ -1,12 +1,24 @@
 """The command line as far as it goes without Spark."""
 
+import io
 import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from ebbtide.cli import main
+from ebbtide.cli.live import Live, RunView
+from ebbtide.cli.quiet import KEPT, new_log
+from ebbtide.cli.typed import as_typed, program
+from ebbtide.streaming.progress import Phase, StepProgress
 
+ROOT = Path(__file__).resolve().parent.parent
 SPEC = """
 type: pipelines.components.UpsertPipelineComponent
 attributes:
@@ -62,7 +74,8 @@ def test_status_of_a_folder_of_specs_tells_of_each(tmp_path):
         spec_at(tmp_path / "specs" / name, name=name)
     shown = call("status", tmp_path / "specs", "--root", tmp_path)
     assert shown.output.splitlines() == [
-        f"{name}: no step yet. Run 'ebbtide run' with its spec." for name in ("one", "two")
+        f"{name}: no step yet. Run '{program()} run {tmp_path}/specs/{name} --root {tmp_path}'."
+        for name in ("one", "two")
     ]
 
 
@@ -112,3 +125,124 @@ def test_spec_of_no_known_type_exits_with_2(tmp_path):
     shown = call("run", tmp_path / "a")
     assert shown.exit_code == 2
     assert "Got: other.Component. Allowed: pipelines.components.UpsertPipelineComponent" in shown.output
+
+
+MESSAGES = [
+    "Restore it, or run 'ebbtide refresh' to rebuild the sink from the source.",
+    "Change it back, or run 'ebbtide migrate' to see what it would do to the stored state.",
+    "To do it: 'ebbtide migrate --apply'.",
+    "t: no step yet. Run 'ebbtide run'.",
+]
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_next_command_works_as_printed(tmp_path, message):
+    spec = spec_at(tmp_path / "a b")
+    printed = as_typed(message, str(spec), "--root", str(tmp_path))
+    command = re.search(r"'(.+)'", printed)[1]
+    bare = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    words = [*shlex.split(command), "--help"]
+    done = subprocess.run(words, capture_output=True, text=True, env=bare, check=False)
+    assert done.returncode == 0, done.stderr
+    assert words[-4:] == [str(spec), "--root", str(tmp_path), "--help"]
+
+
+def test_every_command_that_a_message_names_is_one():
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "ebbtide").rglob("*.py")]
+    named = {name for text in sources for name in re.findall(r"'ebbtide ([a-z]+)", text)}
+    assert {"run", "refresh", "migrate"} <= named <= set(main.commands)
+    loose = [text for text in sources if re.search(r"[Rr]un:? (uv run )?ebbtide [a-z]", text)]
+    assert loose == [], "in quotes, so that the command line can complete it"
+
+
+def test_state_of_a_folder_of_several_specs_exits_with_2_and_names_them(tmp_path):
+    for name in ("one", "two"):
+        spec_at(tmp_path / name, name=name)
+    shown = call("state", tmp_path)
+    assert shown.exit_code == 2
+    assert f"holds 2 specs. Allowed: one of {tmp_path / 'one'}, {tmp_path / 'two'}." in shown.output
+
+
+def test_migrate_with_apply_and_undo_exits_with_2(tmp_path):
+    shown = call("migrate", spec_at(tmp_path / "a"), "--apply", "--undo")
+    assert shown.exit_code == 2
+    assert "Allowed: one of them" in shown.output
+
+
+@pytest.mark.parametrize("command", ["run", "status", "refresh", "cleanup", "compact", "migrate"])
+def test_two_specs_with_one_name_exit_with_2(tmp_path, command):
+    first, second = spec_at(tmp_path / "a"), spec_at(tmp_path / "b")
+    shown = call(command, first, second)
+    assert shown.exit_code == 2
+    assert f"Two specs have one name: '{first}' and '{second}'. Got: t." in shown.output
+
+
+@pytest.mark.parametrize(("java", "said"), [(None, "Java is missing."), ("11.0.2", "Java is too old. Got: 11.0.2")])
+def test_missing_or_old_java_is_said_as_make_says_it(tmp_path, java, said):
+    home = tmp_path / "jdk"
+    (home / "bin").mkdir(parents=True)
+    if java:
+        (home / "bin" / "java").write_text(f"#!/bin/sh\necho 'openjdk version \"{java}\" 2019-01-15' >&2\n")
+        (home / "bin" / "java").chmod(0o755)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "pyproject.toml").touch()
+    spec_at(tmp_path)
+    environment = os.environ | {"JAVA_HOME": str(home)}
+    command = [sys.executable, "-m", "ebbtide.cli", "run", "."]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment, check=False)
+    make = subprocess.run(["make", "java"], cwd=ROOT, capture_output=True, text=True, env=environment, check=False)
+    assert (run.returncode, run.stdout) == (1, "")
+    assert make.returncode != 0
+    message = run.stderr.removeprefix("Error: JavaMissingError: ")
+    assert message.startswith(said)
+    assert message in make.stderr
+
+
+class Terminal(io.StringIO):
+    """A terminal that remembers all that was written."""
+
+    def isatty(self):
+        return True
+
+
+def step(number, records=10):
+    return StepProgress("t", number, "batch", number, records, 0, {}, 1000, None, 0, 0.5)
+
+
+def view_a_run(stream):
+    with Live(stream) as live:
+        view = RunView(live, as_json=False)
+        view.phase(Phase("t", "listing the source"))
+        view.phase(Phase("t", "reading", 1, 0, 4))
+        view.step(step(1))
+        view.phase(Phase("t", "deciding", 2, 1, 4))
+    return stream.getvalue()
+
+
+def test_terminal_shows_phase_rate_and_time_left_on_one_line_and_clears_it():
+    written = view_a_run(Terminal())
+    assert "t: listing the source" in written
+    assert "t step 1: reading  " in written, "nothing is known of the rate yet"
+    assert re.search(r"t step 2: deciding, 1 of 4 files, [\d,]+ records/s, about \d+ s left", written)
+    assert written.count("\n") == 1, "of the finished step"
+    assert written.endswith("\r\x1b[2K")
+
+
+def test_what_is_no_terminal_gets_a_plain_line_a_step():
+    assert view_a_run(io.StringIO()) == step(1).line() + "\n"
+
+
+def test_no_more_logs_are_kept_than_said(tmp_path):
+    (tmp_path / ".logs").mkdir()
+    for number in range(KEPT + 5):
+        (tmp_path / ".logs" / f"20200101T{number:06d}-1.log").touch()
+    made = new_log(str(tmp_path))
+    kept = sorted((tmp_path / ".logs").iterdir())
+    assert len(kept) == KEPT
+    assert kept[-1] == made
+
+
+@pytest.mark.parametrize("root", ["s3://bucket/root", "/proc/none"])
+def test_log_of_a_root_that_takes_none_is_a_temporary_file(root, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert new_log(root).is_relative_to(tmp_path)

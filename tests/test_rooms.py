@@ -24,7 +24,7 @@ ALLOWED = {
 }
 ALONE = {
     "dagster": "expectations/adapter.py",
-    "click": "ebbtide/cli.py",
+    "click": "ebbtide/cli/",
     "sqlglot": "ebbtide/streaming/ddl.py",
     "rocksdict": "ebbtide/store/rocksdb",
     "numba": "ebbtide/model/compiled.py",
@@ -74,14 +74,14 @@ def test_product_rooms_import_downward_only(room):
         assert {name for _, name in imports(path) if name.startswith(above)} == set(), path
 
 
-def test_environment_is_read_by_session_and_cli_only():
+def test_environment_is_read_by_session_and_java_only():
     def reads(path):
         text = path.read_text(encoding="utf-8")
         return "os.environ" in text or "getenv" in text
 
     assert {str(p.relative_to(ROOT)) for p in sources("ebbtide") if reads(p)} <= {
         "ebbtide/streaming/session.py",
-        "ebbtide/cli.py",
+        "ebbtide/java.py",
     }
 
 

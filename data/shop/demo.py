@@ -24,12 +24,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide import UpsertPipeline
+from ebbtide.cli.quiet import new_log
+from ebbtide.cli.typed import as_typed
 from ebbtide.streaming.session import build_session
 from ebbtide.streaming.status import Status, status_of
 from expectations.checks import CHECKS
 
 HERE = Path(__file__).parent
 PROJECT = HERE.parent.parent
+SHOP = "pipelines/defs/shop"
 ROOT = PROJECT / ".ebbtide"
 HOME = PROJECT / ".dagster"
 
@@ -37,12 +40,12 @@ HOME = PROJECT / ".dagster"
 def main() -> int:
     """Launch, compare, sum up."""
     started = time.monotonic()
-    specs = [UpsertPipeline.load(path) for path in sorted((PROJECT / "pipelines" / "defs" / "shop").iterdir())]
+    specs = [UpsertPipeline.load(path) for path in sorted((PROJECT / SHOP).iterdir())]
     for spec in specs:
         shutil.rmtree(ROOT / spec.name, ignore_errors=True)
     print("Launching the assets of group 'shop' from Dagster; the first time, Spark downloads Delta.", flush=True)
     launched = launch()
-    spark = build_session("ebbtide-demo")
+    spark = build_session("ebbtide-demo", log_file=new_log(str(ROOT)))
     reports = [(spec, difference(spec, truth(spec), sink_rows(spark, spec))) for spec in specs]
     statuses = {spec.name: status_of(spec, str(ROOT)) for spec in specs}
     spark.stop()
@@ -55,9 +58,7 @@ def main() -> int:
     print(
         f"The tables are in {ROOT.relative_to(PROJECT)}/NAME/sink; each has its change feed, and its state beside it."
     )
-    print(
-        "Next: 'make ui' shows this run in Dagster; 'uv run ebbtide status pipelines/defs/shop' tells where it stands."
-    )
+    print(as_typed("Next: 'make ui' shows this run in Dagster; 'ebbtide status' tells where it stands.", SHOP))
     return 0 if right else 1
 
 

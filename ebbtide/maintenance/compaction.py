@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.store.delta.columns import columns
-from ebbtide.store.delta.state import FILE
+from ebbtide.store.delta.layout import FILE
 from ebbtide.streaming.step import Stepper
 
 ROWS_PER_FILE = 1_000_000

@@ -32,7 +32,7 @@ from ebbtide.model.state.timers import TIMERS
 from ebbtide.model.ttl import StateTtlConfig
 from ebbtide.store.delta.columns import spark_schema
 from ebbtide.store.delta.facts import StepFacts
-from ebbtide.store.delta.state import FILE
+from ebbtide.store.delta.layout import FILE
 from ebbtide.streaming.spec import Pipeline
 from ebbtide.streaming.tables import Tables
 
@@ -69,9 +69,9 @@ class MigrationPlan:
             return f"{self.pipeline}: the stored state fits the spec; nothing to migrate."
         counts = f"{self.stamped} entries stamped, {self.unstamped} unstamped, {self.revived} expired ones brought back, {self.dropped} dropped"
         done = (
-            "To do it: ebbtide migrate --apply."
+            "To do it: 'ebbtide migrate --apply'."
             if self.step is None
-            else f"Done in step {self.step}. To undo it before the next run: ebbtide migrate --undo."
+            else f"Done in step {self.step}. To undo it before the next run: 'ebbtide migrate --undo'."
         )
         return "\n".join([f"{self.pipeline}: {counts}.", *(f"  {change}" for change in self.changes), f"  {done}"])
 

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from ebbtide.model.entries import Step
 from ebbtide.rules.window import Window
-from ebbtide.streaming.step import clock_after
+from ebbtide.streaming.clock import clock_after
 from ebbtide.streaming.tables import Tables
 
 

@@ -74,7 +74,7 @@ class SinkTable:
 
     def last_step(self) -> int:
         """Return the last step that changed the sink, 0 before the first."""
-        return next((int(facts["step"]) for _, facts in log.own_commits(self.path)), 0)
+        return log.last_step(self.path)
 
     def version(self) -> int:
         """Return the newest version."""

@@ -17,6 +17,10 @@ log, changes no row and is skipped. Where a change stands in the database's log:
 
 A flattened row has them as `__lsn` or `__source_lsn` and so on. Source: Debezium 3.7, "Data change events" of the Postgres,
 MySQL and MariaDB connectors.
+
+A retraction (arrival mode) needs the whole row before the change, which Postgres sends for tables with REPLICA IDENTITY
+FULL. With DEFAULT an update comes without `before`; a delete's has the key's columns, and may have the others as null, 0,
+'' or 1970, which a row may also have been.
 """
 
 from __future__ import annotations
@@ -66,12 +70,14 @@ class DebeziumDecoder:
         sequence: What orders a key's changes; empty in arrival mode.
         retract: Give the whole row before a change as a retraction (arrival mode), instead of only deleted keys.
         table: Take only events of this source table, `orders` or `public.orders`; None takes all.
+        columns: Names of the pipeline's columns.
     """
 
     key: tuple[str, ...]
     sequence: tuple[str, ...] = ("_lsn",)
     retract: bool = False
     table: str | None = None
+    columns: tuple[str, ...] = ()
 
     def changes(self, value: Json, key: str | None) -> list[Change]:
         """See `Decoder.changes`."""
@@ -155,10 +161,11 @@ class DebeziumDecoder:
         if op == "t":
             return [Change(TRUNCATE, None, op, position, event_ms)]
         if op == "d":
-            return [Change(RowKind.DELETE, self._present(before, "before", op), op, position, event_ms, units=units)]
+            old = self._whole(before, op) if self.retract else self._present(before, "before", op)
+            return [Change(RowKind.DELETE, old, op, position, event_ms, units=units)]
         new = self._present(after, "after", op)
         if op == "u" and self.retract:
-            old = self._present(before, "before", op)
+            old = self._whole(before, op)
             return [
                 Change(k, r, op, position, event_ms, units=units)
                 for k, r in ((RowKind.UPDATE_BEFORE, old), (RowKind.UPDATE_AFTER, new))
@@ -175,6 +182,16 @@ class DebeziumDecoder:
             gone = before | {name: new[name] for name in self.sequence if name in new}
             return [Change(RowKind.UPDATE_BEFORE, gone, op, position, event_ms, units=units), moved]
         return [add]
+
+    def _whole(self, before: Json | None, op: str) -> Json:
+        """Refuse a row before the change that is not there, or is surely no more than its key."""
+        others = set(self.columns) - set(self.key)
+        if before is None or (others and not others & before.keys()):
+            raise BadRecordError(
+                "missing_before",
+                f"before: got {_short(before)}; allowed: the whole row, which op {op!r} needs with order: arrival. Next: ALTER TABLE ... REPLICA IDENTITY FULL",
+            )
+        return before
 
     @staticmethod
     def _present(row: Json | None, side: str, op: str) -> Json:

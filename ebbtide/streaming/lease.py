@@ -18,30 +18,15 @@ from types import TracebackType
 from typing import Self
 
 from py4j.protocol import Py4JJavaError
-from pydantic import BaseModel, ConfigDict, Field
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ebbtide.errors import LeaseHeldError, LeaseLostError
 from ebbtide.store.delta import log
-from ebbtide.store.delta.facts import STATE_FORMAT
+from ebbtide.store.delta.facts import FREE, LedgerFacts
 
-FREE = ""
 NEWEST = 10
 """Commits looked at: after a take-over the loser may have added a heartbeat of its older epoch, once."""
-
-
-class LedgerFacts(BaseModel):
-    """One turn of the lease."""
-
-    model_config = ConfigDict(frozen=True, populate_by_name=True)
-
-    format: int = Field(default=STATE_FORMAT, alias="ebbtide", description="Version of the stored formats.")
-    pipeline: str = Field(description="Name of the pipeline.")
-    incarnation: str = Field(description="Minted with the checkpoint; part of every transaction's identity.")
-    epoch: int = Field(description="Grows with each taking of the lease.")
-    holder: str = Field(description="host:pid:start of the process; empty when free.")
-    heartbeat: int = Field(description="Count of the holder's signs of life in this epoch.")
 
 
 def this_process() -> str:

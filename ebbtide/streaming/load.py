@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+import yaml
 
 from ebbtide.errors import ConfigError
 from ebbtide.streaming.spec import Pipeline, read_document
@@ -29,3 +32,52 @@ def load(location: str | Path) -> Pipeline:
         allowed = ", ".join(f"pipelines.components.{name}" for name in KINDS)
         raise ConfigError.of(f"The spec '{path}' has no known type.", got=named, allowed=allowed)
     return kind.load(path)
+
+
+def load_all(locations: Iterable[str]) -> list[tuple[str, Pipeline]]:
+    """Read the specs at some locations; a folder without a defs.yaml of its own stands for those in its folders.
+
+    Returns:
+        Each spec with its location.
+
+    Raises:
+        ConfigError: one is not usable, or two have one name, and with it one sink.
+    """
+    found = []
+    for location in locations:
+        path = Path(location)
+        is_group = path.is_dir() and not (path / "defs.yaml").exists()
+        inner = [str(each.parent) for each in sorted(path.glob("*/defs.yaml"))] if is_group else []
+        found += [(each, load(each)) for each in inner or [location]]
+    refuse_shared_names((spec.name, location) for location, spec in found)
+    return found
+
+
+def names_in(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield name and location of each pipeline in a project's folders, usable or not."""
+    for path in sorted(folder.rglob("defs.yaml")):
+        for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
+            kind = str(document.get("type")).rpartition(".")[2] if isinstance(document, dict) else None
+            attributes = document.get("attributes") if kind in KINDS else None
+            if isinstance(attributes, dict) and "name" in attributes:
+                yield str(attributes["name"]), str(path.parent)
+
+
+def refuse_shared_names(named: Iterable[tuple[str, str]]) -> None:
+    """Refuse two pipelines with one name, and with it one sink.
+
+    Args:
+        named: Name and location of each.
+
+    Raises:
+        ConfigError: there are two.
+    """
+    known: dict[str, str] = {}
+    for name, location in named:
+        if name in known:
+            raise ConfigError.of(
+                f"Two specs have one name: '{known[name]}' and '{location}'.",
+                got=name,
+                allowed="a name of its own for each: it names the sink, the state and the checkpoint",
+            )
+        known[name] = location

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from datetime import timedelta
+from typing import Any, Literal, Self
 
 from pydantic import (
     AliasChoices,
@@ -12,9 +13,11 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     field_validator,
     model_serializer,
+    model_validator,
 )
 
-from ebbtide.model.durations import NaturalDuration, PositiveDuration
+from ebbtide.model.cron import CronExpression
+from ebbtide.model.durations import NaturalDuration, PositiveDuration, format_duration
 from ebbtide.sources.columns import TimeUnit
 from ebbtide.sources.decode import Encoding
 from ebbtide.sources.listing import PATTERNS
@@ -172,15 +175,15 @@ class ChecksConfig(SpecPart):
 
 
 class SchedulesConfig(SpecPart):
-    """When Dagster starts the jobs, as cron expressions in UTC; each schedule is off until switched on."""
+    """When Dagster starts the jobs, as cron expressions of five fields in UTC; each schedule is off until switched on."""
 
-    stream: str | None = Field(
+    stream: CronExpression | None = Field(
         default="*/15 * * * *", description="The job NAME_stream; null: no schedule. Default: '*/15 * * * *'."
     )
-    cleanup: str | None = Field(
+    cleanup: CronExpression | None = Field(
         default="0 3 * * *", description="The job NAME_cleanup; null: no schedule. Default: '0 3 * * *'."
     )
-    compaction: str | None = Field(
+    compaction: CronExpression | None = Field(
         default="30 3 * * *", description="The job NAME_compaction; null: no schedule. Default: '30 3 * * *'."
     )
 
@@ -188,10 +191,18 @@ class SchedulesConfig(SpecPart):
 class FreshnessConfig(SpecPart):
     """How old the sink's last materialization may be."""
 
-    fail_window: PositiveDuration = Field(description="Age at which the sink is stale. Required.")
+    fail_window: PositiveDuration = Field(description="Age at which the sink is stale, 1m or more. Required.")
     warn_window: PositiveDuration | None = Field(
-        default=None, description="Age at which it is about to be; below fail_window. Default: none."
+        default=None, description="Age at which it is about to be; 1m or more, below fail_window. Default: none."
     )
+
+    @model_validator(mode="after")
+    def _dagster_takes_it(self) -> Self:
+        fail, warn, least = self.fail_window, self.warn_window, timedelta(minutes=1)
+        refuse("fail_window", [format_duration(fail)] if fail < least else [], "1m or more")
+        if warn is not None and not least <= warn < fail:
+            refuse("warn_window", [format_duration(warn)], f"1m or more, below fail_window, {format_duration(fail)}")
+        return self
 
 
 def refuse(field: str, got: list[Any], allowed: str) -> None:

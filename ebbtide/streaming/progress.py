@@ -69,7 +69,27 @@ class StepProgress:
         return f"{self.pipeline:<16} {self.kind:<6} step {self.step:<4} {', '.join(said)}  ({self.seconds:.1f} s)"
 
 
+@dataclass(frozen=True)
+class Phase:
+    """What a run does from now on.
+
+    Args:
+        pipeline: Its name.
+        name: `opening the tables`, `listing the source`, `starting the stream`; of steps `reading`, `deciding`, `merging`, `expiring`.
+        step: Number of the step it is part of; None outside of steps.
+        files_read: Files of the source read in this run's finished steps.
+        files: Files that this run found to read.
+    """
+
+    pipeline: str
+    name: str
+    step: int | None = None
+    files_read: int = 0
+    files: int = 0
+
+
 OnProgress = Callable[[StepProgress], None]
+OnPhase = Callable[[Phase], None]
 
 
 @dataclass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 
 from pyspark.sql import DataFrame, SparkSession
@@ -12,14 +11,14 @@ from pyspark.sql import DataFrame, SparkSession
 from ebbtide.errors import CheckpointMismatchError, EbbtideError, SourceStartError, SpecChangedError
 from ebbtide.model.durations import to_ms
 from ebbtide.sources.files import write_plan
-from ebbtide.sources.listing import Plan, plan, refuse_absent
+from ebbtide.sources.listing import Plan, refuse_absent
+from ebbtide.streaming.clock import Clock, system_clock
 from ebbtide.streaming.lease import Lease
-from ebbtide.streaming.progress import OnProgress, RunSummary, StepProgress
+from ebbtide.streaming.progress import OnPhase, OnProgress, Phase, RunSummary, StepProgress
 from ebbtide.streaming.spec import Pipeline
 from ebbtide.streaming.step import Stepper
 from ebbtide.streaming.tables import Tables
 
-Clock = Callable[[], int]
 START_WAITS_S = (2.0, 10.0, 30.0)
 """Waits before the source is started again. Spark gives its Python process 10 s to connect, by no setting: a machine that is
 busy for a while is waited for, one that is broken is told of within a minute and a half."""
@@ -28,13 +27,8 @@ SLOW_START = "failed to connect back"
 _log = logging.getLogger(__name__)
 
 
-def ignore(step: StepProgress) -> None:
+def ignore(report: object) -> None:
     """Report to nobody."""
-
-
-def system_clock() -> int:
-    """Return the wall clock, epoch ms."""
-    return time.time_ns() // 1_000_000
 
 
 def run(
@@ -43,6 +37,7 @@ def run(
     root: str,
     *,
     on_progress: OnProgress = ignore,
+    on_phase: OnPhase = ignore,
     stop: threading.Event | None = None,
     clock: Clock = system_clock,
     accept_source_path: bool = False,
@@ -54,6 +49,7 @@ def run(
         spec: The pipeline.
         root: Folder of all pipelines' tables; this one's are in `root/name`.
         on_progress: Called after each step.
+        on_phase: Called as each phase begins.
         stop: Set it to end the run after the step under way.
         clock: Tells the time of the closing tick, and the one that files' ages count to, epoch ms.
         accept_source_path: The source has moved: go on reading where the spec now says.
@@ -61,9 +57,8 @@ def run(
     Raises:
         EbbtideError: see `ebbtide.errors`; the step under way has then left nothing, or is finished by the next run.
     """
-    return _under_lease(
-        spark, spec, root, on_progress, stop or threading.Event(), clock, fresh=False, accepts=accept_source_path
-    )
+    until = stop or threading.Event()
+    return _under_lease(spark, spec, root, on_progress, on_phase, until, clock, fresh=False, accepts=accept_source_path)
 
 
 def refresh(
@@ -72,6 +67,7 @@ def refresh(
     root: str,
     *,
     on_progress: OnProgress = ignore,
+    on_phase: OnPhase = ignore,
     stop: threading.Event | None = None,
     clock: Clock = system_clock,
 ) -> RunSummary:
@@ -80,7 +76,8 @@ def refresh(
     Whatever the spec and the stored format were before, the tables are made again as they must be now. Their history
     stays. Arguments and errors are those of `run`.
     """
-    return _under_lease(spark, spec, root, on_progress, stop or threading.Event(), clock, fresh=True, accepts=True)
+    until = stop or threading.Event()
+    return _under_lease(spark, spec, root, on_progress, on_phase, until, clock, fresh=True, accepts=True)
 
 
 def _under_lease(
@@ -88,6 +85,7 @@ def _under_lease(
     spec: Pipeline,
     root: str,
     on_progress: OnProgress,
+    on_phase: OnPhase,
     stop: threading.Event,
     clock: Clock,
     *,
@@ -102,13 +100,18 @@ def _under_lease(
             summary.steps.append(progress)
             on_progress(progress)
 
+    def begin(phase: str, step: int | None = None) -> None:
+        on_phase(Phase(spec.name, phase, step, stepper.files_read if step else 0, unread))
+
+    unread = 0
+    begin("opening the tables")
     refuse_absent(spec.source.path)  # a wrong path is refused before anything is made
     with Lease(spark, tables.at("ledger"), spec.name, to_ms(spec.lease_ttl) / 1000) as lease:
         tables.state.create(spark)
         tables.sink.create(spark)
         if spec.emits_every:
             tables.changelog.create(spark)
-        stepper = Stepper(tables, lease, clock(), fresh=fresh)
+        stepper = Stepper(tables, lease, clock(), fresh=fresh, on_phase=begin)
         if not fresh:
             refuse_changed_spec(tables, stepper)
             _refuse_other_path(stepper, accepts=accepts)
@@ -117,10 +120,13 @@ def _under_lease(
             stepper.reset(spark, lease.renew_incarnation(), clock())
         _refuse_misfits(spark, tables, stepper)
         stepper.redo(spark)
+        begin("listing the source")
         found = _plan(spark, tables, stepper, clock())
+        unread = len(found.files)
         summary.nothing_matched = found.nothing_matched
         summary.files_unmatched, summary.files_young = found.unmatched, found.young
         if found.files or tables.checkpoint.is_open:
+            begin("starting the stream")
             begun = threading.Event()
             start_patiently(lambda: _stream(spark, spec, stepper, report, stop, begun), begun, stop)
         if not stop.is_set():
@@ -152,16 +158,9 @@ def _refuse_misfits(spark: SparkSession, tables: Tables, stepper: Stepper) -> No
 
 def _plan(spark: SparkSession, tables: Tables, stepper: Stepper, now_ms: int) -> Plan:
     """Decide which files the run reads, and write it down for the source."""
-    source, last = tables.spec.source, stepper.last
+    last = stepper.last
     has_read = last is not None and last.batch_id is not None
-    found = plan(
-        source.path,
-        source.pattern,
-        tables.state.files(spark, stepper.version) if has_read else {},
-        in_order=tables.spec.sequence is None,
-        min_age_ms=to_ms(source.min_age),
-        now_ms=now_ms,
-    )
+    found = tables.spec.plan(tables.state.files(spark, stepper.version) if has_read else {}, now_ms)
     tables.checkpoint.forget_undecided(last.batch_id if last else None)
     write_plan(tables.at("plan.json"), found.files)
     return found

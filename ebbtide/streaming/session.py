@@ -1,5 +1,8 @@
 """The Spark session that Ebbtide runs in. Building it is here; its life belongs to the caller.
 
+Spark's JVM, and with it Ivy, log4j and Python workers (their prints and tracebacks too), writes where this process does,
+or to a log file if one is given.
+
 Environment: `EBBTIDE_MASTER` (default `local[*]`), `EBBTIDE_DRIVER_MEMORY` (default `4g`), `EBBTIDE_LOG_LEVEL` (default
 `FATAL`: what fails is raised, and need not be logged as a stack too).
 """
@@ -9,11 +12,19 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import os
+import signal
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from ebbtide import java
+from ebbtide.errors import JavaMissingError
 from ebbtide.sources.files import FileDataSource
 
 DELTA_JAR = "io.delta:delta-spark_4.2_2.13:4.4.0"
@@ -35,21 +46,32 @@ SETTINGS = {
 }
 
 
-def build_session(app_name: str = "ebbtide", settings: Mapping[str, str] | None = None) -> SparkSession:
+def build_session(
+    app_name: str = "ebbtide", settings: Mapping[str, str] | None = None, log_file: Path | None = None
+) -> SparkSession:
     """Start Spark with Delta, tuned for small steps, or return the session that is running.
 
     Args:
         app_name: Name of the application.
         settings: Spark settings that override ours.
+        log_file: Takes what the JVM and Python workers write, if the JVM is started here. Default: this process's output.
+
+    Raises:
+        JavaMissingError: there is no Java to start, or it is too old.
     """
     os.environ["PYSPARK_PYTHON"] = sys.executable  # else the workers take python3 from PATH
     cores = os.cpu_count() or 2
     defaults = {
+        "spark.master": os.environ.get("EBBTIDE_MASTER", "local[*]"),
+        "spark.app.name": app_name,
         "spark.sql.shuffle.partitions": str(cores),
         "spark.driver.memory": os.environ.get("EBBTIDE_DRIVER_MEMORY", "4g"),
     }
-    builder = SparkSession.builder.master(os.environ.get("EBBTIDE_MASTER", "local[*]")).appName(app_name)
-    for name, value in (defaults | SETTINGS | dict(settings or {})).items():
+    effective = defaults | SETTINGS | dict(settings or {})
+    if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        _start_jvm(effective, log_file)
+    builder = SparkSession.builder
+    for name, value in effective.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     level = os.environ.get("EBBTIDE_LOG_LEVEL", "FATAL")
@@ -57,6 +79,33 @@ def build_session(app_name: str = "ebbtide", settings: Mapping[str, str] | None 
     logging.getLogger("py4j").setLevel(level)
     prepare(session)
     return session
+
+
+def _start_jvm(settings: Mapping[str, str], log_file: Path | None) -> None:
+    """Start the JVM that the next session of this process will use."""
+    wrong = java.problem()
+    if wrong is not None:
+        what, got = wrong
+        raise JavaMissingError.of(what, got=got, allowed=java.ALLOWED, next_step=java.TO_GET_IT)
+    if log_file is None:
+        return
+    conf = SparkConf().setAll(list(settings.items()))
+    with log_file.open("ab") as log:
+        gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+    SparkContext(conf=conf, gateway=gateway)
+
+
+@contextmanager
+def sigint_kept() -> Iterator[None]:
+    """Give SIGINT back to who had it: on the main thread PySpark takes it, and with it the caller's way to end a run."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def prepare(session: SparkSession) -> None:

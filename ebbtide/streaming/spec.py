@@ -6,6 +6,7 @@ In YAML a spec is the `attributes` of a `defs.yaml`. What all pipelines share is
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import cached_property
@@ -28,6 +29,7 @@ from ebbtide.sources.change import Decoder
 from ebbtide.sources.columns import convert
 from ebbtide.sources.debezium import DebeziumDecoder
 from ebbtide.sources.decode import STAGED_COLUMNS, Decoding
+from ebbtide.sources.listing import Plan, plan
 from ebbtide.sources.plain import PlainDecoder
 from ebbtide.store.delta.operator import Operator
 from ebbtide.streaming.ddl import TableSchema, parse_ddl
@@ -58,6 +60,8 @@ MAX_EVENT_TIME_AHEAD = timedelta(days=1)
 _WRITTEN = "_written_path"
 """Beside a spec's fields: its source's path, absolute and as it was written. It makes no difference to whether specs are equal."""
 NAME = r"^[a-z][a-z0-9_]{0,62}$"
+OWNER = re.compile(r"team:.+|[A-Za-z0-9_][A-Za-z0-9._%+-]*@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
+"""What Dagster takes for an owner."""
 
 
 class Pipeline(SpecPart):
@@ -129,6 +133,8 @@ class Pipeline(SpecPart):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
+        strangers = [owner for owner in self.owners if not OWNER.fullmatch(owner)]
+        refuse("owners", strangers, "email addresses or team:NAME")
         columns = self.table.columns
         names = columns.names
         refuse("schema", [n for n in names if n.lower() in RESERVED_COLUMNS], "names that Ebbtide does not reserve")
@@ -280,8 +286,25 @@ class Pipeline(SpecPart):
 
     def _decoder(self) -> Decoder:
         if isinstance(self.format, DebeziumFormat):
-            return DebeziumDecoder(tuple(self.key), self.sequence, retract=self.retracts, table=self.source.table)
+            return DebeziumDecoder(
+                tuple(self.key),
+                self.sequence,
+                retract=self.retracts,
+                table=self.source.table,
+                columns=tuple(self.table.columns.names),
+            )
         return PlainDecoder(self.format.kind, self.format.row, tuple(self.format.position))
+
+    def plan(self, read: Mapping[str, int | None], now_ms: int) -> Plan:
+        """Decide which files a run reads; see `ebbtide.sources.listing.plan`."""
+        return plan(
+            self.source.path,
+            self.source.pattern,
+            read,
+            in_order=not self.sequence,
+            min_age_ms=to_ms(self.source.min_age),
+            now_ms=now_ms,
+        )
 
     @property
     def kinds_taken(self) -> frozenset[RowKind]:

@@ -51,7 +51,7 @@ class Status:
     def text(self) -> str:
         """Write it for a terminal."""
         if self.step == 0:
-            return f"{self.pipeline}: no step yet. Run 'ebbtide run' with its spec."
+            return f"{self.pipeline}: no step yet. Run 'ebbtide run'."
         lines = [
             f"{self.pipeline}: step {self.step} ({self.kind}) at {self.now:%Y-%m-%d %H:%M:%S} UTC, {self.records} records, {self.quarantined} quarantined"
         ]
@@ -81,14 +81,14 @@ def status_of(spec: Pipeline, root: str) -> Status:
         tables.root,
         step=last.step,
         kind=last.kind,
-        sink_step=tables.sink.last_step(),
+        sink_step=log.last_step(tables.at("sink")),
         now=_time(last.now_ms),
         watermark=None if last.watermark_ms is None else _time(last.watermark_ms),
         records=sum(facts.records for facts in since_reset),
         quarantined=sum(facts.quarantined for facts in since_reset),
         ignored_columns=tuple(sorted({name for facts in since_reset for name in facts.ignored_columns})),
-        sink_version=log.versions(tables.sink.path)[-1],
-        state_version=log.versions(tables.state.path)[-1],
+        sink_version=log.versions(tables.at("sink"))[-1],
+        state_version=log.versions(tables.at("state"))[-1],
     )
 
 

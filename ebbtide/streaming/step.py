@@ -6,6 +6,7 @@ A crash before the state's commit leaves nothing; after it the step is finished 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import reduce
 from typing import Any, Literal
 
@@ -15,7 +16,7 @@ from pyspark.sql import functions as F
 
 from ebbtide.errors import CheckpointMismatchError, QuarantineThresholdError
 from ebbtide.model.changelog import ORDER, ORIGIN
-from ebbtide.model.clock import Reading, next_clock
+from ebbtide.model.clock import Reading
 from ebbtide.model.durations import to_ms
 from ebbtide.model.entries import SINK_STEP, Step
 from ebbtide.model.positions import Positions
@@ -24,14 +25,15 @@ from ebbtide.sources.files import SizedFile, files_of, read_files
 from ebbtide.store.delta import log
 from ebbtide.store.delta.columns import column, columns, spark_schema
 from ebbtide.store.delta.facts import StepFacts
+from ebbtide.store.delta.layout import ROW
 from ebbtide.store.delta.size import TableSize
-from ebbtide.store.delta.state import LINKED, ROW
+from ebbtide.store.delta.state import LINKED
 from ebbtide.store.delta.transaction import write
 from ebbtide.streaming.checkpoint import BatchOffsets
+from ebbtide.streaming.clock import clock_after, clock_of
 from ebbtide.streaming.lease import Lease
 from ebbtide.streaming.progress import StepProgress
 from ebbtide.streaming.session import code_version
-from ebbtide.streaming.spec import Pipeline
 from ebbtide.streaming.staging import KINDS, Staged, stage
 from ebbtide.streaming.tables import Tables
 
@@ -64,10 +66,21 @@ class Stepper:
         lease: Held while the steps are made.
         started_ms: When the run began, epoch ms.
         fresh: A reset comes first: what is stored may be of an older format, or of another spec.
+        on_phase: Called with what begins in which step.
     """
 
-    def __init__(self, tables: Tables, lease: Lease, started_ms: int, *, fresh: bool = False) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        lease: Lease,
+        started_ms: int,
+        *,
+        fresh: bool = False,
+        on_phase: Callable[[str, int], None] = lambda name, step: None,
+    ) -> None:
         self.tables, self.lease, self.spec, self.started_ms = tables, lease, tables.spec, started_ms
+        self._on_phase = on_phase
+        self.files_read = 0
         found = tables.state.last(older=fresh)
         self.version = found[0] if found else log.versions(tables.state.path)[-1]
         self.last = found[1] if found else None
@@ -84,8 +97,9 @@ class Stepper:
         facts = self._decided(batch_id, offsets)
         replay = facts is not None
         number = facts.step if facts else self.number + 1
-        clock = _clock_of(facts) if facts else self.clock(offsets.timestamp_ms)
-        spark = frame.sparkSession
+        clock = clock_of(facts) if facts else self.clock(offsets.timestamp_ms)
+        spark, files = frame.sparkSession, files_of(offsets.source)
+        self._on_phase("reading", number)
         summary, staged = self._stage(frame, number, clock.wall_ms)
         redelivered = 0
         if facts is not None:
@@ -94,13 +108,16 @@ class Stepper:
             redelivered = self._leave_out_known_bad(summary, staged)
             self._refuse_too_many(summary)
             facts = self._facts("batch", number, clock, summary, batch_id=batch_id, offsets_hash=offsets.hash)
-            facts = self._decide(spark, staged, summary, facts, files_of(offsets.source))
+            self._on_phase("deciding", number)
+            facts = self._decide(spark, staged, summary, facts, files)
+        self._on_phase("merging", number)
         metrics = self.redo(spark) if facts == self.last else {}
         if redelivered:
             metrics["redelivered"] = metrics.get("redelivered", 0) + redelivered
         if summary.bad:
             self._quarantine(staged, facts)
         delete(self.tables.at("staged"))
+        self.files_read += len(files)
         kind = "replay" if replay else "batch"
         return StepProgress(
             self.spec.name,
@@ -128,6 +145,7 @@ class Stepper:
             return None
         started = time.monotonic()
         self.lease.check()
+        self._on_phase("expiring", self.number + 1)
         facts = self.between("tick", self.clock(clock_ms))
         at = self.at(facts)
         state = self.tables.state
@@ -186,7 +204,7 @@ class Stepper:
 
     def between_now(self, kind: Literal["cleanup", "compaction", "migration"]) -> StepFacts:
         """Make the facts of a step of maintenance, which goes by the ledger's clock and does not move it on."""
-        return self.between(kind, _clock_of(self.last) if self.last else Reading(0, 0))
+        return self.between(kind, clock_of(self.last) if self.last else Reading(0, 0))
 
     def at(self, facts: StepFacts) -> Step:
         """Return what an operator may know of a step."""
@@ -450,30 +468,6 @@ class Stepper:
             F.timestamp_millis(F.lit(facts.now_ms)).alias("at"),
         )
         write(rows, self.tables.at("quarantine"), facts, "quarantine")
-
-
-def clock_after(last: StepFacts | None, spec: Pipeline, wall_ms: int, started_ms: int) -> Reading:
-    """Read the clock of a step that follows the last one.
-
-    Args:
-        last: The last step's facts; None before the first.
-        spec: The pipeline.
-        wall_ms: The wall clock, epoch ms.
-        started_ms: When the run of that step began, epoch ms.
-    """
-    ignored = spec.downtime_over
-    return next_clock(
-        _clock_of(last) if last else None,
-        wall_ms,
-        started_ms=started_ms,
-        ignore_over_ms=None if ignored is None else to_ms(ignored),
-        max_jump_ms=to_ms(spec.max_clock_jump),
-    )
-
-
-def _clock_of(facts: StepFacts) -> Reading:
-    wall_ms = facts.now_ms if facts.wall_ms is None else facts.wall_ms
-    return Reading(facts.now_ms, wall_ms, facts.downtime_ms, facts.held_ms)
 
 
 def _with_columns(frame: DataFrame, schema: Any) -> DataFrame:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ebbtide.paths import join, resolve
-from ebbtide.sinks.changelog import ChangelogTable
-from ebbtide.sinks.delta import SinkTable
-from ebbtide.store.delta.state import StateTable
 from ebbtide.streaming.checkpoint import Checkpoint
 from ebbtide.streaming.spec import Pipeline
+
+if TYPE_CHECKING:
+    from ebbtide.sinks.changelog import ChangelogTable
+    from ebbtide.sinks.delta import SinkTable
+    from ebbtide.store.delta.state import StateTable
 
 
 @dataclass(frozen=True)
 class Tables:
-    """Where a pipeline lives: `ROOT/NAME/{sink,changelog,state,quarantine,ledger,checkpoint,staged}`."""
+    """Where a pipeline lives: `ROOT/NAME/{sink,changelog,state,quarantine,ledger,checkpoint,staged}`.
+
+    Tables that need Spark load it when they are asked for: who only reads logs does without.
+    """
 
     root: str
     spec: Pipeline
@@ -22,11 +28,15 @@ class Tables:
     @property
     def state(self) -> StateTable:
         """The state table."""
+        from ebbtide.store.delta.state import StateTable
+
         return StateTable(join(self.root, "state"), self.spec.operator)
 
     @property
     def sink(self) -> SinkTable:
         """The sink."""
+        from ebbtide.sinks.delta import SinkTable
+
         spec = self.spec
         columns, key = spec.sink_table.columns, tuple(spec.sink_key)
         return SinkTable(join(self.root, "sink"), columns, key, spec.sequence, spec.sink.table_properties)
@@ -34,6 +44,8 @@ class Tables:
     @property
     def changelog(self) -> ChangelogTable:
         """The changelog table; only where the pipeline emits every record."""
+        from ebbtide.sinks.changelog import ChangelogTable
+
         return ChangelogTable(join(self.root, "changelog"), self.spec.table.columns)
 
     @property

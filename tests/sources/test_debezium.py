@@ -228,3 +228,29 @@ def test_key_with_its_schema_is_read_by_it():
     key = json.dumps({"schema": {"type": "struct", "fields": fields}, "payload": {"id": unscaled(2**63)}})
     [only] = DECODER.changes(envelope("d", 5), key)
     assert only.row == {"id": str(2**63)}
+
+
+@pytest.mark.parametrize(
+    ("before", "key"), [(None, None), (None, {"id": 1}), ({"id": 1}, {"id": 1})], ids=["none", "key", "image of key"]
+)
+@pytest.mark.parametrize("op", ["u", "d"])
+def test_arrival_mode_quarantines_a_row_before_that_is_no_more_than_its_key(op, before, key):
+    pipeline = MemoryPipeline(spec(order="arrival"))
+    after = NEW if op == "u" else None
+    line = record(envelope(op, None, before=before, after=after), 1, key=key and json.dumps(key))
+    pipeline.step([record(envelope("c", None, after=OLD), 0), line])
+    assert [bad["_reason"] for bad in pipeline.quarantine] == ["missing_before"]
+    assert "REPLICA IDENTITY FULL" in pipeline.quarantine[0]["_detail"]
+    assert pipeline.rows() == [OLD]
+
+
+def test_arrival_mode_takes_a_key_for_the_whole_row_where_the_table_has_no_other_columns():
+    pipeline = MemoryPipeline(spec("id BIGINT", order="arrival"))
+    pipeline.step([record(envelope("c", None, after={"id": 1}), 0), record(envelope("d", None, before={"id": 1}), 1)])
+    assert (pipeline.rows(), pipeline.quarantine) == ([], [])
+
+
+def test_sequence_mode_deletes_by_the_key_alone():
+    pipeline = MemoryPipeline(spec())
+    pipeline.step([record(envelope("c", 1, after=NEW), 0), record(envelope("d", 2, before={"id": 1}), 1)])
+    assert (pipeline.rows(), pipeline.quarantine) == ([], [])

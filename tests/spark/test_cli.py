@@ -1,6 +1,8 @@
 """The command line as a user types it, in processes of its own."""
 
 import json
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,11 +23,14 @@ attributes:
 """
 
 
-def call(folder, *arguments):
-    return subprocess.run([*MAIN, *arguments], cwd=folder, check=False, capture_output=True, text=True)
+def call(folder, *arguments, **environment):
+    command = [*MAIN, *arguments]
+    return subprocess.run(
+        command, cwd=folder, check=False, capture_output=True, text=True, env=os.environ | environment
+    )
 
 
-def test_run_prints_json_and_a_bad_source_exits_with_1_and_one_without_files_with_3(tmp_path):
+def test_run_writes_our_lines_only_and_with_nothing_new_starts_no_jvm(tmp_path):
     (tmp_path / "defs.yaml").write_text(SPEC)
     missing = call(tmp_path, "run", ".")
     assert missing.returncode == 1
@@ -40,12 +45,56 @@ def test_run_prints_json_and_a_bad_source_exits_with_1_and_one_without_files_wit
 
     write(tmp_path / "in", [change("+I", 1, "a", 1)], [change("+I", 2, "b", 2), "{"])
     done = call(tmp_path, "run", ".", "--json")
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
     *steps, summary = [json.loads(line) for line in done.stdout.splitlines()]
     assert [step["records"] for step in steps] == [1, 2]
     assert summary["totals"]["quarantined"] == 1
     assert (summary["nothing_matched"], summary["files_unmatched"]) == (None, 1)
     assert (tmp_path / ".ebbtide" / "t" / "sink").is_dir()
+    log = max((tmp_path / ".ebbtide" / ".logs").iterdir())
+    assert "delta-spark" in log.read_text(), "what Ivy says is kept"
+
+    idle = call(tmp_path, "run", ".", JAVA_HOME="/nowhere")
+    assert (idle.returncode, idle.stderr) == (0, "")
+    assert idle.stdout.startswith("t: nothing new; files that do not match source.pattern: 1. Sink: ")
+    write(tmp_path / "in", [change("+I", 3, "c", 3)], first=2)
+    needed = call(tmp_path, "run", ".", JAVA_HOME="/nowhere")
+    assert (needed.returncode, "Java is missing" in needed.stderr) == (1, True)
+
+
+TALKS = """
+from ebbtide import StatefulFunction, ValueStateDescriptor
+
+
+class Talks(StatefulFunction):
+    output = "n BIGINT"
+    count = ValueStateDescriptor("BIGINT")
+
+    def process(self, key, rows, ctx):
+        print("the function was here", flush=True)
+        yield {"n": 1}
+"""
+
+
+def test_what_a_function_prints_and_why_spark_does_not_start_are_in_the_log_that_is_named(tmp_path):
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "talks.py").write_text(TALKS)
+    stateful = SPEC.replace("Upsert", "Stateful").replace("order: arrival", "function: talks:Talks")
+    (tmp_path / "defs.yaml").write_text(stateful)
+    write(tmp_path / "in", [change("+I", 1, "a", 1)])
+    failed = call(tmp_path, "run", ".", EBBTIDE_MASTER="nonsense")
+    assert failed.returncode == 1
+    [log] = re.findall(r"^Spark's log: (.+)$", failed.stderr, re.MULTILINE)
+    assert "Master must" in (tmp_path / log).read_text()
+    assert "Master must" in failed.stderr, "its last lines are shown"
+    assert "Traceback" not in failed.stderr
+
+    done = call(tmp_path, "run", ".")
+    assert done.returncode == 0, done.stderr
+    step, note = done.stderr.splitlines()
+    assert step.startswith("t ")
+    log = re.fullmatch("What Spark's workers printed is in (.+)", note)[1]
+    assert (tmp_path / log).read_text().count("the function was here") == 1
 
 
 def test_interrupted_run_ends_after_its_step_and_the_next_goes_on(tmp_path):

@@ -3,6 +3,7 @@ import re
 from datetime import timedelta
 from pathlib import Path
 
+import dagster as dg
 import pytest
 from pydantic import ValidationError
 from support import ROOT, plain, spec
@@ -11,6 +12,7 @@ from ebbtide import UpsertPipeline
 from ebbtide.errors import ConfigError
 from ebbtide.model.operators.arrival import ArrivalOperator
 from ebbtide.model.operators.sequence import SequenceOperator
+from ebbtide.streaming.load import names_in, refuse_shared_names
 
 SHIPPED = sorted((ROOT / "pipelines" / "defs" / "shop").glob("*/defs.yaml"))
 EVENT_TTL = {"ttl": "1d", "time_characteristic": "EVENT_TIME"}
@@ -44,6 +46,11 @@ REFUSED = {
     "sequence twice": (spec, {"order": {"sequence": ["n", "n"]}}, "order.sequence: got n, n; allowed: each column once"),
     "encoding of no integer": (spec, {"format": {"type": "debezium", "encodings": {"s": "bits"}}}, "format.encodings: got s; allowed: integer or DECIMAL columns: id, n"),
     "unsigned in too narrow a column": (spec, {"format": {"type": "debezium", "encodings": {"n": "unsigned"}}}, "format.encodings: got n; allowed: for unsigned, columns that hold 2\\^64 - 1: DECIMAL"),
+    "owner that is nobody": (spec, {"owners": ["bob", "a@b.example"]}, "owners: got bob; allowed: email addresses or team:NAME"),
+    "team without a name": (spec, {"owners": ["team:"]}, "owners: got team:; allowed"),
+    "cron that is none": (spec, {"schedules": {"cleanup": "daily"}}, "got 'daily'; allowed: five fields"),
+    "freshness below a minute": (spec, {"freshness": {"fail_window": "59s"}}, "fail_window: got 59s; allowed: 1m or more"),
+    "warned after it failed": (spec, {"freshness": {"fail_window": "1h", "warn_window": "1h"}}, "warn_window: got 1h; allowed: 1m or more, below fail_window, 1h"),
     "order unknown": (spec, {"order": "chance"}, "'arrival'"),
     "live rows by arrival": (plain, {"ttl": {"ttl": "1d", "expire_live": True}}, "ttl.expire_live: got True; allowed: false with order: arrival"),
     "no event time to expire by": (plain, {"ttl": EVENT_TTL}, "event_time: got None; allowed: a DATE or TIMESTAMP column, .*: day, at"),
@@ -250,3 +257,27 @@ def test_source_pattern_is_one_or_several_and_never_empty():
     for pattern in ("", [], ["*.json", "/"]):
         with pytest.raises(ValueError, match="pattern"):
             plain(source={"path": "in", "pattern": pattern})
+
+
+@pytest.mark.parametrize(
+    "owner", ["bob", "@x.example", "a@b", "team:x", "a.b+c@shop.example", "%a@b.example", "a@b.technology"]
+)
+def test_owner_is_taken_exactly_if_dagster_takes_it(owner):
+    def is_taken(make):
+        try:
+            make()
+        except (ValidationError, dg.DagsterInvalidDefinitionError):
+            return False
+        return True
+
+    assert is_taken(lambda: spec(owners=[owner])) == is_taken(lambda: dg.AssetSpec("a", owners=[owner]))
+
+
+def test_pipelines_of_one_name_in_a_project_are_refused_with_both_places(tmp_path):
+    for name in ("a", "b/c"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "defs.yaml").write_text(
+            "type: pipelines.components.UpsertPipelineComponent\nattributes: {name: orders}\n---\ntype: other\n"
+        )
+    with pytest.raises(ConfigError, match=r"Two specs have one name: '.*/a' and '.*/b/c'. Got: orders"):
+        refuse_shared_names(names_in(tmp_path))

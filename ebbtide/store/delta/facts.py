@@ -1,7 +1,7 @@
 """What each commit says of its step, as JSON in Delta's `userMetadata`.
 
 `{"ebbtide": 1, "pipeline": ..., "step": ..., ...}`: the fields of `StepFacts`. The newest commit of the state table with
-such facts is the pipeline's last step.
+such facts is the pipeline's last step. Commits of the ledger hold `LedgerFacts`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,23 @@ IN_ALL_FORMATS = (
     "code",
 )
 """Facts that every format has had and must keep, so that a refresh can follow on any."""
+
+
+FREE = ""
+"""The holder of a lease that nobody holds."""
+
+
+class LedgerFacts(BaseModel):
+    """One turn of the lease."""
+
+    model_config = ConfigDict(frozen=True, populate_by_name=True)
+
+    format: int = Field(default=STATE_FORMAT, alias="ebbtide", description="Version of the stored formats.")
+    pipeline: str = Field(description="Name of the pipeline.")
+    incarnation: str = Field(description="Minted with the checkpoint; part of every transaction's identity.")
+    epoch: int = Field(description="Grows with each taking of the lease.")
+    holder: str = Field(description="host:pid:start of the process; empty when free.")
+    heartbeat: int = Field(description="Count of the holder's signs of life in this epoch.")
 
 
 class StepFacts(BaseModel):

@@ -31,15 +31,14 @@ from ebbtide.model.entries import LONG_MIN, Reconciled, Step, entry_table
 from ebbtide.model.positions import Positions
 from ebbtide.model.state.timers import TIMERS
 from ebbtide.model.ttl import StateTtlConfig, TimeCharacteristic
-from ebbtide.paths import read_parquet
 from ebbtide.store.delta import log
 from ebbtide.store.delta.columns import column, columns, quoted, spark_schema
 from ebbtide.store.delta.facts import STATE_FORMAT, StepFacts
+from ebbtide.store.delta.layout import EMITTED, FILE, METRICS, ROW, counts, noted_files
 from ebbtide.store.delta.operator import Operator
 from ebbtide.store.delta.shipping import ship
 from ebbtide.store.delta.transaction import transaction, write
 
-ROW, METRICS, FILE, EMITTED = "row", "metrics", "file", "emitted"
 LINKED = "_linked"
 """Column of the rows that are decided on together although their keys differ."""
 
@@ -269,12 +268,7 @@ class StateTable:
 
     def metrics(self, version: int) -> Counter[str]:
         """Return the counts of the step committed as `version`, read from that commit's files alone."""
-        counts: Counter[str] = Counter()
-        for location in log.added(self.path, version):
-            rows = read_parquet(location, columns=["_entry", "_note"]).filter(pc.field("_entry") == METRICS)
-            for note in rows["_note"].to_pylist():
-                counts.update(json.loads(note))
-        return counts
+        return counts(self.path, version)
 
     def pending_key_changes(self) -> bool:
         """Whether, after the last step, some row waits for a value from under another key."""
@@ -290,8 +284,7 @@ class StateTable:
 
     def files(self, spark: SparkSession, version: int) -> dict[str, int | None]:
         """Return the names of all source files read, and the bytes of each; None where only its name was noted."""
-        notes = self.read(spark, version, FILE).select("_note").toArrow()["_note"].to_pylist()
-        return dict(map(_noted_file, notes))
+        return noted_files(self.read(spark, version, FILE).select("_note").toArrow())
 
     def file_rows(self, spark: SparkSession, files: Sequence[tuple[str, int | None]], step: int) -> DataFrame:
         """Make the rows that remember source files: name and bytes of each."""
@@ -327,8 +320,8 @@ class StateTable:
                 redelivered = int(repeats.sum())
                 changes = changes.filter(pa.array(~repeats))
             result = operator.apply(changes, _shaped(rows.filter(pc.invert(is_change)), operator.schema), at)
-            counts = Counter(result.metrics) + Counter(redelivered=redelivered)
-            yield from _rows(schema, replace(result, metrics=counts), at)
+            metrics = Counter(result.metrics) + Counter(redelivered=redelivered)
+            yield from _rows(schema, replace(result, metrics=metrics), at)
 
         return reconcile
 
@@ -344,15 +337,6 @@ class StateTable:
                 yield from _rows(schema, operator.expire(_shaped(rows, operator.schema), at), at)
 
         return expire
-
-
-def _noted_file(note: str) -> tuple[str, int | None]:
-    """Read the note of a file; before sizes were noted it was the bare name."""
-    try:
-        noted = json.loads(note)
-        return noted["name"], noted["size"]
-    except (ValueError, TypeError, KeyError):
-        return note, None
 
 
 def _shipped(operator: Operator) -> Callable[[], Operator]:
@@ -399,10 +383,10 @@ def _rows(schema: pa.Schema, result: Reconciled, at: Step) -> Iterator[pa.Record
         given["_position"] = given.pop("_number")
         given |= {"_step": [at.number] * len(emitted)}
         yield from entry_table(schema, given, len(emitted)).to_batches()
-    counts = dict(result.metrics) | ({"emitted": len(emitted)} if emitted is not None else {})
+    metrics_by_name = dict(result.metrics) | ({"emitted": len(emitted)} if emitted is not None else {})
     note = {
         "_entry": [METRICS],
-        "_note": [json.dumps({k: v for k, v in counts.items() if v})],
+        "_note": [json.dumps({k: v for k, v in metrics_by_name.items() if v})],
         "_step": [at.number],
     }
     metrics = pa.Table.from_arrays([pa.array(note.get(f.name, [None]), f.type) for f in schema], schema=schema)

@@ -12,39 +12,33 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import pyarrow as pa
-from pyspark.errors import PySparkException
 
+from ebbtide.cli.live import Live, RunView
+from ebbtide.cli.quiet import QuietSpark
+from ebbtide.cli.typed import as_typed
 from ebbtide.errors import ConfigError, EbbtideError
-from ebbtide.streaming.load import load
-from ebbtide.streaming.progress import RunSummary, StepProgress
+from ebbtide.streaming.clock import system_clock
+from ebbtide.streaming.load import load_all
+from ebbtide.streaming.progress import RunSummary
 from ebbtide.streaming.spec import Pipeline
 from ebbtide.streaming.status import Status, status_of
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 ROOT = ".ebbtide"
 FAILED, USAGE, NOTHING_MATCHED = 1, 2, 3
+UNMATCHED = (
+    "{}: {} retractions matched no row. Where a Postgres table has no REPLICA IDENTITY FULL, its deletes tell the key "
+    "alone, and the rows stay in the sink: ALTER TABLE ... REPLICA IDENTITY FULL, then a new snapshot."
+)
+Located = tuple[str, Pipeline]
+"""Where a spec is, and the spec."""
 
-
-def _specs(locations: tuple[str, ...]) -> list[Pipeline]:
-    """Load the specs named; a folder without a defs.yaml of its own stands for those in its folders."""
-    specs = []
-    for location in locations:
-        path = Path(location)
-        inner = (
-            sorted(p.parent for p in path.glob("*/defs.yaml"))
-            if path.is_dir() and not (path / "defs.yaml").exists()
-            else []
-        )
-        specs += [load(p) for p in inner or [path]]
-    return specs
-
-
-_spec_argument = click.argument("specs", metavar="SPEC...", nargs=-1, required=True)
+_specs_argument = click.argument("specs", metavar="SPEC...", nargs=-1, required=True)
 _root_option = click.option(
     "--root",
     default=ROOT,
@@ -69,19 +63,27 @@ def main() -> None:
 
 
 @main.command()
-@_spec_argument
+@_specs_argument
 @_root_option
 @_json_option
 @click.option("--accept-source-path", is_flag=True, help="The source's files have moved to where the spec now says.")
 def run(specs: tuple[str, ...], root: str, as_json: bool, accept_source_path: bool) -> None:
-    """Read all that is there, bring the sinks up to date, expire what is due."""
-    from ebbtide.streaming.runner import run as run_pipeline
+    """Read all that is there, bring the sinks up to date, expire what is due. With nothing to do, Spark is not started.
 
-    _each(specs, root, as_json, partial(run_pipeline, accept_source_path=accept_source_path))
+    What Spark logs and functions of yours print is in a log file, ROOT/.logs.
+    """
+    from ebbtide.streaming.idle import idle_run
+
+    def operate(*arguments: Any, **more: Any) -> RunSummary:
+        from ebbtide.streaming.runner import run as run_pipeline
+
+        return run_pipeline(*arguments, **more, accept_source_path=accept_source_path)
+
+    _each(specs, root, as_json, operate, without_spark=lambda spec: idle_run(spec, root, system_clock()))
 
 
 @main.command()
-@_spec_argument
+@_specs_argument
 @_root_option
 @_json_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -90,24 +92,24 @@ def refresh(specs: tuple[str, ...], root: str, as_json: bool, yes: bool) -> None
     from ebbtide.streaming.runner import refresh as refresh_pipeline
 
     if not yes:
-        names = ", ".join(spec.name for spec in _loaded(specs))
+        names = ", ".join(spec.name for _, spec in _loaded(specs))
         click.confirm(f"Rebuild {names} under '{root}' from the source?", abort=True, err=True)
     _each(specs, root, as_json, refresh_pipeline)
 
 
 @main.command()
-@_spec_argument
+@_specs_argument
 @_root_option
 @_json_option
 def status(specs: tuple[str, ...], root: str, as_json: bool) -> None:
     """Tell where pipelines stand, without starting Spark."""
-    with _reported():
-        for spec in _loaded(specs):
-            _print(status_of(spec, root), as_json, Status.text)
+    for location, spec in _loaded(specs):
+        with _reported(location, root):
+            _print(status_of(spec, root), as_json, Status.text, location, root)
 
 
 @main.command()
-@_spec_argument
+@_specs_argument
 @_root_option
 @_json_option
 def cleanup(specs: tuple[str, ...], root: str, as_json: bool) -> None:
@@ -116,7 +118,7 @@ def cleanup(specs: tuple[str, ...], root: str, as_json: bool) -> None:
 
 
 @main.command()
-@_spec_argument
+@_specs_argument
 @_root_option
 @_json_option
 def compact(specs: tuple[str, ...], root: str, as_json: bool) -> None:
@@ -125,24 +127,27 @@ def compact(specs: tuple[str, ...], root: str, as_json: bool) -> None:
 
 
 @main.command()
-@_spec_argument
+@_specs_argument
 @_root_option
 @_json_option
-@click.option("--apply", "do", flag_value="apply", help="Do it.")
-@click.option("--undo", "do", flag_value="undo", help="Undo the last step, if it was a migration.")
-def migrate(specs: tuple[str, ...], root: str, as_json: bool, do: str | None) -> None:
+@click.option("--apply", "apply", is_flag=True, help="Do it.")
+@click.option("--undo", "undo", is_flag=True, help="Undo the last step, if it was a migration.")
+def migrate(specs: tuple[str, ...], root: str, as_json: bool, apply: bool, undo: bool) -> None:
     """Make stored state fit a spec whose TTL or state types have changed. Only tells what it would do, unless --apply."""
     from ebbtide.maintenance import migration
-    from ebbtide.streaming.runner import system_clock
 
-    loaded = _loaded(specs)
-    with _session() as spark:
-        for spec in loaded:
-            if do == "apply":
-                done = migration.apply(spark, spec, root, system_clock())
-            else:
-                done = (migration.undo if do == "undo" else migration.plan)(spark, spec, root)
-            _print(done, as_json, migration.MigrationPlan.text)
+    if apply and undo:
+        raise click.UsageError("Got --apply and --undo. Allowed: one of them, or none for the plan.")
+
+    located = _loaded(specs)
+    with _quiet_spark(root) as spark:
+        for location, spec in located:
+            with _reported(location, root, spark):
+                if apply:
+                    done = migration.apply(spark.session, spec, root, system_clock())
+                else:
+                    done = (migration.undo if undo else migration.plan)(spark.session, spec, root)
+                _print(done, as_json, migration.MigrationPlan.text, location, root)
 
 
 @main.command()
@@ -169,10 +174,15 @@ def state(
     """Show the stored state of a pipeline, one STATE of it or all; entries whose time is over too."""
     from ebbtide.streaming.query import state_of
 
-    [loaded] = _loaded((spec,))
+    located = _loaded((spec,))
+    if len(located) > 1:
+        raise click.UsageError(
+            f"'{spec}' holds {len(located)} specs. Allowed: one of {', '.join(location for location, _ in located)}."
+        )
+    [(location, loaded)] = located
     now_ms = None if now is None else int(now.replace(tzinfo=UTC).timestamp() * 1000)
-    with _session() as spark:
-        rows = state_of(spark, loaded, root, state=name, as_of_step=as_of_step, now_ms=now_ms)
+    with _quiet_spark(root) as spark, _reported(location, root, spark):
+        rows = state_of(spark.session, loaded, root, state=name, as_of_step=as_of_step, now_ms=now_ms)
         rows = rows.where(where) if where else rows
         found = rows.limit(limit).toArrow()
         for line in map(_json_line, found.to_pylist(maps_as_pydicts="strict")) if as_json else _table(found):
@@ -274,69 +284,115 @@ def _replay(cases: Any, play: Callable[[list[Any]], Iterator[Any]], counts: Call
         raise click.exceptions.Exit(FAILED)
 
 
-def _loaded(locations: tuple[str, ...]) -> list[Pipeline]:
+def _loaded(locations: tuple[str, ...]) -> list[Located]:
     with _reported():
-        return _specs(locations)
+        return load_all(locations)
 
 
 def _maintain(locations: tuple[str, ...], root: str, as_json: bool, job: str) -> None:
     from ebbtide.maintenance.job import MaintenanceReport, maintain
 
-    specs = _loaded(locations)
-    with _session() as spark:
-        for spec in specs:
-            _print(maintain(spark, spec, root, job), as_json, MaintenanceReport.text)
+    located = _loaded(locations)
+    with _quiet_spark(root) as spark:
+        for location, spec in located:
+            with _reported(location, root, spark):
+                report = maintain(spark.session, spec, root, job)
+                _print(report, as_json, MaintenanceReport.text, location, root)
 
 
-@contextmanager
-def _session() -> Iterator[Any]:
-    """Give a session of Spark; print errors as one sentence."""
-    with _reported():
-        from ebbtide.streaming.session import build_session
-
-        spark = build_session()
-        try:
-            yield spark
-        finally:
-            spark.stop()
-
-
-def _each(locations: tuple[str, ...], root: str, as_json: bool, operate: Callable[..., RunSummary]) -> None:
-    specs = _loaded(locations)
+def _each(
+    locations: tuple[str, ...],
+    root: str,
+    as_json: bool,
+    operate: Callable[..., RunSummary],
+    without_spark: Callable[[Pipeline], RunSummary | None] = lambda spec: None,
+) -> None:
+    """Run pipelines, each without Spark if it can be."""
+    located = _loaded(locations)
     summaries = []
-    with _session() as spark, _stop_on_signal() as stop:
-        for spec in specs:
-            summary = operate(spark, spec, root, on_progress=lambda step: _progress(step, as_json), stop=stop)
-            _print(summary, as_json, _summary_text)
-            summaries.append(summary)
+    with _quiet_spark(root) as spark, _stop_on_signal(spark.live) as stop:
+        for location, spec in located:
+            with _reported(location, root, spark):
+                summary = without_spark(spec) or _with_spark(spark, spec, root, as_json, operate, stop)
+                _print(summary, as_json, _summary_text, location, root)
+                summaries.append(summary)
             if stop.is_set():
                 raise click.exceptions.Exit(FAILED)
     if any(summary.nothing_matched for summary in summaries):
         raise click.exceptions.Exit(NOTHING_MATCHED)
 
 
+def _with_spark(
+    spark: QuietSpark,
+    spec: Pipeline,
+    root: str,
+    as_json: bool,
+    operate: Callable[..., RunSummary],
+    stop: threading.Event,
+) -> RunSummary:
+    view, session = RunView(spark.live, as_json=as_json), spark.session
+    summary = operate(session, spec, root, on_progress=view.step, on_phase=view.phase, stop=stop)
+    spark.live.show("")
+    unmatched = summary.totals["unmatched"]
+    if unmatched and spec.retracts and spec.format.type == "debezium":
+        spark.live.say(UNMATCHED.format(spec.name, unmatched))
+    return summary
+
+
 @contextmanager
-def _reported() -> Iterator[None]:
-    """Print errors as one sentence and exit with their code."""
+def _quiet_spark(root: str) -> Iterator[QuietSpark]:
+    with Live(sys.stderr) as live, QuietSpark(root, live) as spark:
+        yield spark
+
+
+@contextmanager
+def _reported(location: str | None = None, root: str = ROOT, spark: QuietSpark | None = None) -> Iterator[None]:
+    """Print errors as one sentence and exit with their code; what Spark logged stands under those that are not ours.
+
+    Args:
+        location: Of the spec that is worked on.
+        root: Folder of all pipelines' tables.
+        spark: What the work runs on.
+    """
+
+    def say(kind: str, message: str) -> None:
+        if spark is not None:
+            spark.live.show("")
+        click.echo(f"Error: {kind}{_typed(message, location, root)}", err=True)
+
     try:
         yield
     except ConfigError as error:
-        click.echo(f"Error: {error}", err=True)
+        say("", str(error))
         raise click.exceptions.Exit(USAGE) from error
-    except (EbbtideError, PySparkException) as error:
-        click.echo(f"Error: {type(error).__name__}: {error}", err=True)
+    except EbbtideError as error:
+        say(f"{type(error).__name__}: ", str(error))
         raise click.exceptions.Exit(FAILED) from error
+    except Exception as error:
+        is_sparks = type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
+        if is_sparks:
+            say(f"{type(error).__name__}: ", str(error))
+        if spark is not None and spark.tail():
+            click.echo(spark.tail(), err=True)
+        if is_sparks:
+            raise click.exceptions.Exit(FAILED) from error
+        raise
+
+
+def _typed(message: str, location: str | None, root: str) -> str:
+    """Complete the commands that a message names with spec and root."""
+    return as_typed(message, *([location] if location else []), *(["--root", root] if root != ROOT else []))
 
 
 @contextmanager
-def _stop_on_signal() -> Iterator[threading.Event]:
+def _stop_on_signal(live: Live) -> Iterator[threading.Event]:
     """Turn the first SIGINT or SIGTERM into a stop after the step under way; the second ends at once."""
     stop = threading.Event()
 
     def ask(number: int, frame: Any) -> None:
         if stop.is_set():
             sys.exit(128 + number)
-        click.echo("Stopping after this step; once more to stop at once.", err=True)
+        live.say("Stopping after this step; once more to stop at once.")
         stop.set()
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -347,15 +403,8 @@ def _stop_on_signal() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _progress(step: StepProgress, as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps(step.as_dict()))
-    else:
-        click.echo(step.line(), err=True)
-
-
-def _print(result: Any, as_json: bool, text: Callable[[Any], str]) -> None:
-    click.echo(json.dumps(result.as_dict(), default=str) if as_json else text(result))
+def _print(result: Any, as_json: bool, text: Callable[[Any], str], location: str, root: str) -> None:
+    click.echo(json.dumps(result.as_dict(), default=str) if as_json else _typed(text(result), location, root))
 
 
 def _summary_text(summary: RunSummary) -> str:

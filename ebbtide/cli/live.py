@@ -1,0 +1,106 @@
+"""The one line of a terminal that says what is being done, for how long, and what is left."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+from types import TracebackType
+from typing import Self, TextIO
+
+import click
+
+from ebbtide.streaming.progress import Phase, StepProgress
+
+REFRESH_S = 0.5
+ERASE = "\r\x1b[2K"
+
+
+class Live:
+    """Rewrites the last line of a terminal; writes nothing of it elsewhere. A context manager.
+
+    Args:
+        stream: Where to, standard error for instance.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._is_terminal = stream, stream.isatty()
+        self._text, self._since = "", time.monotonic()
+        self._lock, self._done = threading.RLock(), threading.Event()
+        self._clock = threading.Thread(target=self._keep, daemon=True, name="live")
+
+    def __enter__(self) -> Self:
+        if self._is_terminal:
+            self._clock.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._done.set()
+        if self._is_terminal:
+            self._clock.join()
+        self.show("")
+
+    def show(self, text: str) -> None:
+        """Say what is being done from now on; nothing: the line is empty."""
+        with self._lock:
+            self._text, self._since = text, time.monotonic()
+            self._draw()
+
+    def say(self, line: str) -> None:
+        """Write a line that stays, above the live one."""
+        with self._lock:
+            if self._is_terminal:
+                self._stream.write(ERASE)
+            self._stream.write(f"{line}\n")
+            self._draw()
+
+    def _keep(self) -> None:
+        while not self._done.wait(REFRESH_S):
+            with self._lock:
+                self._draw()
+
+    def _draw(self) -> None:
+        if not self._is_terminal:
+            return
+        width = shutil.get_terminal_size().columns - 1
+        line = f"{self._text}  {time.monotonic() - self._since:.0f} s" if self._text else ""
+        self._stream.write(ERASE + line[:width])
+        self._stream.flush()
+
+
+class RunView:
+    """Shows one pipeline's run: a line a step, and on the live line what goes on, how fast, and how long it will take.
+
+    Args:
+        live: The live line.
+        as_json: Steps go to standard output, as JSON.
+    """
+
+    def __init__(self, live: Live, *, as_json: bool) -> None:
+        self._live, self._as_json = live, as_json
+        self._started = time.monotonic()
+        self._records = 0
+
+    def step(self, progress: StepProgress) -> None:
+        """Take a finished step."""
+        self._records += progress.records
+        if self._as_json:
+            click.echo(json.dumps(progress.as_dict()))
+        else:
+            self._live.say(progress.line())
+
+    def phase(self, phase: Phase) -> None:
+        """Take what begins now."""
+        if phase.step is None:
+            self._started = time.monotonic()  # what comes before the steps does not tell how long they take
+        seconds = time.monotonic() - self._started
+        said = [phase.name]
+        if phase.files_read and phase.files:
+            said += [f"{phase.files_read} of {phase.files} files", f"{self._records / seconds:,.0f} records/s"]
+            left = max(0, phase.files - phase.files_read) * seconds / phase.files_read
+            said += [f"about {left:.0f} s left"]
+        step = f" step {phase.step}" if phase.step else ""
+        self._live.show(f"{phase.pipeline}{step}: {', '.join(said)}")

@@ -1,0 +1,91 @@
+"""Spark for a command: started when first asked for, silent; what it writes is kept in a log file.
+
+Logs are at ROOT/.logs, or in the system's folder for temporary files if ROOT is a URI or may not be written to; the
+newest 20 are kept.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from ebbtide.cli.live import Live
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KEPT = 20
+TAIL_LINES = 20
+
+
+class QuietSpark:
+    """A session that starts when first asked for; a context manager that stops it and names the log if anything was printed.
+
+    Args:
+        root: Folder of all pipelines' tables.
+        live: Says that Spark is being started.
+    """
+
+    def __init__(self, root: str, live: Live) -> None:
+        self._root, self.live = root, live
+        self._session: SparkSession | None = None
+        self._log: Path | None = None
+        self._started_bytes = 0
+
+    @property
+    def session(self) -> SparkSession:
+        """The session; started now if it was not."""
+        if self._session is None:
+            from ebbtide.streaming.session import build_session, sigint_kept
+
+            self.live.show("starting Spark")
+            self._log = new_log(self._root)
+            with sigint_kept():
+                self._session = build_session(log_file=self._log)
+            self._started_bytes = self._log.stat().st_size
+            self.live.show("")
+        return self._session
+
+    def tail(self) -> str:
+        """Return the end of what was logged since the start, or, if that failed, of it, and where all is; empty without Spark."""
+        if self._log is None:
+            return ""
+        logged = self._log.read_bytes()[self._started_bytes :].decode(errors="replace").splitlines()
+        last = ["Spark's last lines:", *(f"  {line}" for line in logged[-TAIL_LINES:])] if logged else []
+        return "\n".join([*last, f"Spark's log: {self._log}"])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None or self._session is None or self._log is None:
+            return  # after an error the JVM may be gone; it ends with this process anyway
+        self._session.stop()
+        if self._log.stat().st_size > self._started_bytes:
+            self.live.say(f"What Spark's workers printed is in {self._log}")
+
+
+def new_log(root: str) -> Path:
+    """Make a new log file; delete the oldest ones."""
+    name = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}.log"
+    try:
+        log = _touched(Path(root) / ".logs" / name) if "://" not in root else None
+    except OSError:
+        log = None
+    log = log or _touched(Path(tempfile.gettempdir()) / f"ebbtide-logs-{getpass.getuser()}" / name)
+    for old in sorted(log.parent.glob("*.log"))[:-KEPT]:
+        old.unlink(missing_ok=True)
+    return log
+
+
+def _touched(log: Path) -> Path:
+    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    log.touch()
+    return log

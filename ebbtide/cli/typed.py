@@ -1,0 +1,38 @@
+"""Next commands as they can be typed here: with the program's path, the spec and the root."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+NAMED = re.compile(r"'ebbtide ([a-z][a-z -]*)'")
+"""How messages name a command: 'ebbtide migrate --apply'."""
+
+
+def program() -> str:
+    """Return how to start `ebbtide` from the working folder: PATH need not have it.
+
+    Example: `.venv/bin/ebbtide`.
+    """
+    script = Path(sys.executable).with_name("ebbtide")
+    if not script.exists():
+        return f"{shlex.quote(sys.executable)} -m ebbtide.cli"
+    here = Path.cwd()
+    return shlex.quote(str(script.relative_to(here) if script.is_relative_to(here) else script))
+
+
+def as_typed(message: str, *arguments: str) -> str:
+    """Complete the commands that a message names.
+
+    Args:
+        message: Its commands name neither spec nor root.
+        arguments: What those commands need beside their flags.
+
+    Example:
+        >>> as_typed("Run 'ebbtide refresh'.", "specs/orders").replace(program(), "ebbtide")
+        "Run 'ebbtide refresh specs/orders'."
+    """
+    rest = " ".join(map(shlex.quote, arguments))
+    return NAMED.sub(lambda found: f"'{program()} {found[1]} {rest}".rstrip() + "'", message)

@@ -1,0 +1,46 @@
+"""Whether there is a Java that Spark can run on. Also a script of the standard library alone: `make java` runs it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+OLDEST = 17
+ALLOWED = f"Java {OLDEST} or newer"
+TO_GET_IT = """To get it:
+  Debian, Ubuntu:  apt install openjdk-17-jre-headless
+  macOS:           brew install openjdk@17
+  anywhere:        sdk install java   (SDKMAN, https://sdkman.io)"""
+
+
+def problem() -> tuple[str, str] | None:
+    """Look for Java where Spark does: JAVA_HOME goes before PATH.
+
+    Returns:
+        What is wrong and what was got; None if Spark can start.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else "java"  # noqa: PTH118 - as it is typed, for the message
+    found = shutil.which(java)
+    version = _version(found) if found else None
+    if version is None:
+        return "Java is missing.", f"none at {java}, where JAVA_HOME points" if home else "none on PATH"
+    if int(version.partition(".")[0]) < OLDEST:
+        return "Java is too old.", f"{version} ({java})"
+    return None
+
+
+def _version(java: str) -> str | None:
+    """Return what a Java says of its version, 17.0.2 for instance; None if it is not one: macOS has a stub in its place."""
+    said = subprocess.run([java, "-version"], check=False, capture_output=True, text=True)
+    found = re.search(r'version "(\d[\d.]*)', said.stderr + said.stdout)
+    return found[1] if found else None
+
+
+if __name__ == "__main__":
+    wrong = problem()
+    if wrong:
+        sys.exit(f"{wrong[0]} Got: {wrong[1]}. Allowed: {ALLOWED}. {TO_GET_IT}")

@@ -1,0 +1,81 @@
+"""What is judged without Spark, over tables that Spark made."""
+
+import pytest
+from spark_support import change, forget_last_commit, plain_spec, write
+
+from ebbtide.errors import LateFileError, SourceReadError
+from ebbtide.store.delta import log
+from ebbtide.streaming.idle import idle_run
+from ebbtide.streaming.lease import Lease
+from ebbtide.streaming.runner import run
+
+pytestmark = pytest.mark.spark
+START = 1_000_000_000_000
+HOUR, DAY = 3_600_000, 86_400_000
+
+
+def nothing_to_do(spec, root, clock_ms):
+    return idle_run(spec, root, clock_ms) is not None
+
+
+def ledger_of(root, spec):
+    return str(root / spec.name / "ledger")
+
+
+def test_nothing_to_do_is_certain_or_denied(spark, tmp_path):
+    spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]))
+    root = str(tmp_path)
+    assert not nothing_to_do(spec, root, START), "no step yet"
+    run(spark, spec, root)
+    assert nothing_to_do(spec, root, START)
+    assert not nothing_to_do(plain_spec(tmp_path / "in", key=["seq"]), root, START), (
+        "a changed spec is refused by the run"
+    )
+    with Lease(spark, ledger_of(tmp_path, spec), spec.name, 60):
+        assert not nothing_to_do(spec, root, START), "it is being run"
+    assert nothing_to_do(spec, root, START)
+    write(tmp_path / "in", [change("+I", 2, "b", 2)], first=1)
+    assert not nothing_to_do(spec, root, START), "a new file"
+    run(spark, spec, root)
+    assert nothing_to_do(spec, root, START)
+    (tmp_path / "in" / "0000.jsonl").rename(tmp_path / "in" / "0000a.jsonl")
+    with pytest.raises(LateFileError):
+        idle_run(spec, root, START)
+    (tmp_path / "in" / "0000a.jsonl").unlink()
+    assert nothing_to_do(spec, root, START), "a file that was read and archived"
+    forget_last_commit(tmp_path, spec)
+    assert not nothing_to_do(spec, root, START), "an open batch"
+    with pytest.raises(SourceReadError):
+        idle_run(plain_spec(tmp_path / "nowhere"), root, START)
+
+
+def test_what_is_due_is_seen_and_what_has_expired_is_not_seen_again(spark, tmp_path):
+    rows = [change("+I", n, "a", n) for n in (1, 2)]
+    spec = plain_spec(write(tmp_path / "in", rows), order={"sequence": ["seq"]}, ttl={"ttl": "1d", "expire_live": True})
+    root = str(tmp_path)
+    [batch] = run(spark, spec, root, clock=lambda: START).steps
+    start = batch.now_ms
+    assert nothing_to_do(spec, root, start + DAY - 1)
+    assert not nothing_to_do(spec, root, start + DAY)
+    [tick] = run(spark, spec, root, clock=lambda: start + DAY).steps
+    assert (tick.kind, tick.metrics["expired"]) == ("tick", 2)
+    assert nothing_to_do(spec, root, start + 9 * DAY), "the stored old versions count no more"
+    kept_downtime = plain_spec(tmp_path / "in", **{**spec.model_dump(include={"order", "ttl"}), "downtime_over": "1h"})
+    assert not nothing_to_do(kept_downtime, root, start + DAY + 1), "a run is a sign of life"
+
+
+def test_data_files_are_those_that_spark_reads(spark, tmp_path):
+    table = str(tmp_path / "t")
+    for n in range(12):
+        mode = "overwrite" if n == 5 else "append"
+        spark.range(n, n + 3).coalesce(1).write.format("delta").mode(mode).save(table)
+    assert any(path.name.endswith(".checkpoint.parquet") for path in (tmp_path / "t" / "_delta_log").iterdir())
+    files = log.data_files(table)
+    read = {path.removeprefix("file:") for path in spark.read.format("delta").load(table).inputFiles()}
+    assert {file.location for file in files} == read
+    assert {(file.rows, file.least["id"], file.greatest["id"]) for file in files} == {
+        (3, n, n + 2) for n in range(5, 12)
+    }
+    commits = tmp_path / "t" / "_delta_log"
+    (commits / f"{11:020d}.json").rename(commits / f"{12:020d}.json")
+    assert log.data_files(table) is None, "a commit is missing"
