@@ -71,6 +71,8 @@ def test_row_with_an_older_cause_breaks_ordering(spark, tables):
     assert found == {
         ("expect_changes_to_rise_per_key", "critical"): 1,
         ("expect_sink_to_show_decisions", "critical"): 1,
+        ("expect_sequences_to_decide", "critical"): 0,
+        ("expect_values_to_arrive", "warning"): 0,
     }
 
 
