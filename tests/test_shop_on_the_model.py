@@ -7,6 +7,7 @@ import pytest
 from reference import canonical_rows, differences, fold_log, read_event
 from support import ROOT, SHOP, TABLES, evenly, lines_of, shop
 
+from ebbtide.streaming.upsert import SequenceOrder
 from ebbtide.testing import MemoryPipeline
 
 FLAT, WITH_SCHEMA = ROOT / "tests/data/flat.jsonl.gz", ROOT / "tests/data/shopx.jsonl.gz"
@@ -95,3 +96,11 @@ def test_shop_table_from_events_with_schema_equals_reference(table, cuts):
     rows = list(fold_log(events, spec.key, spec.table.defaults).values())
     assert len(rows) > 50
     assert differences(found(pipeline), canonical_rows(rows, spec.table.columns, spec.format.time_units)) == []
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_shop_table_by_time_of_commit_equals_truth_in_any_order(table):
+    spec = shop(table).model_copy(update={"order": SequenceOrder(sequence=["_ts_ms", "_lsn"])})
+    lines = of_topic(recording(table), spec.source.topic)
+    pipeline = run(spec, evenly(random.Random(5).sample(lines, len(lines)), 3))
+    assert differences(found(pipeline), truth(spec)) == []

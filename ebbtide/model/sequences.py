@@ -7,7 +7,7 @@ stands:
 |---|---|
 | `_lsn` | Postgres: `source.lsn`; of a snapshot row without one its `source.ts_ms` - 2^63, so that it stands below every change and snapshot rows are ordered by the time of reading |
 | `_file`, `_pos`, `_row` | MySQL, MariaDB: the number after the last dot of `source.file`, `source.pos`, `source.row` |
-| `_ts_ms` | `source.ts_ms`: the time of the change in the database, of a snapshot row the time of reading |
+| `_ts_ms` | Postgres: `source.ts_ms`: when the change was committed; of a snapshot row when the snapshot began, of an incremental one when it was read |
 
 Among changes of one key at one sequence the operation decides (`OP_*`, the greater wins), then the content (see
 `ebbtide.model.operators.ties`).
@@ -25,8 +25,9 @@ from ebbtide.model.codes import Codes
 
 LOG_POSITIONS = ("_ts_ms", "_lsn", "_file", "_pos", "_row")
 """Sequence columns that a source gives."""
-LOG_SEQUENCES = (("_lsn",), ("_file", "_pos", "_row"), ("_ts_ms", "_lsn"), ("_ts_ms", "_file", "_pos", "_row"))
-"""The sequences that they make: each tells every two changes of a key apart."""
+LOG_SEQUENCES = (("_lsn",), ("_ts_ms", "_lsn"), ("_file", "_pos", "_row"))
+"""The sequences that they make: each distinguishes every two changes of a key. MySQL's times are whole seconds, and its snapshot
+rows have the time of their own reading: they order nothing."""
 
 OP_TRUNCATE, OP_DELETE, OP_SNAPSHOT, OP_UPSERT, OP_FINAL_DELETE = 0, 1, 2, 3, 4
 """Ranks of operations at one sequence. In a log a delete comes before a create, since a changed key is both at one position,

@@ -13,7 +13,7 @@ log, changes no row and is skipped. Where a change stands in the database's log:
 |---|---|---|
 | `_lsn` | `source.lsn`; of a snapshot row without one `source.ts_ms` - 2^63 | |
 | `_file`, `_pos`, `_row` | | the number after the last dot of `source.file`, `source.pos`, `source.row` |
-| `_ts_ms` | `source.ts_ms` | the same, in whole seconds |
+| `_ts_ms` | `source.ts_ms` | |
 
 A flattened row has them as `__lsn` or `__source_lsn` and so on. Source: Debezium 3.7, "Data change events" of the Postgres,
 MySQL and MariaDB connectors.

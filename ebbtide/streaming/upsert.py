@@ -23,12 +23,12 @@ class SequenceOrder(SpecPart):
     Sequences are compared column by column, the first one first; texts by their UTF-8 bytes, false before true. A change
     without a value in a column of the sequence is a bad record (`null_sequence`).
 
-    By the database's log (`[_lsn]`, `[_file, _pos, _row]`, each also after `_ts_ms`): at one position a delete comes first,
+    By the database's log (`[_lsn]`, `[_ts_ms, _lsn]`, `[_file, _pos, _row]`): at one position a delete comes first,
     then a snapshot row, then a create or an update. An update that changes the key is a delete of the old key and an update of
     the new one, both at its position. A TRUNCATE empties the table below its position; a change at its position lives. A
     snapshot row of Postgres without an LSN stands below every change, above those read before it (`source.ts_ms`): it fills
-    in rows that no change has told of. To let a snapshot win over the changes that were committed before it was read, take
-    `[_ts_ms, _lsn]`; then the clock of the database must not go back.
+    in rows that no change has told of. To let such a row win over the changes that were committed before it was read,
+    take `[_ts_ms, _lsn]`; then the clock of the database must not go back, and the connector's must agree with it.
 
     By columns of the schema: a delete carries the row that it deletes, and its sequence: at one sequence it comes last. An
     update that changes the key deletes the old key at the new row's sequence. A retraction (-U) takes back, at its sequence,
@@ -42,7 +42,7 @@ class SequenceOrder(SpecPart):
 
     sequence: list[str] = Field(
         min_length=1,
-        description="The columns that order a key's changes, compared one after the other: columns of the schema with an exact type ([updated_at, id]), or the place in the database's log that Debezium gives: [_lsn] (Postgres), [_file, _pos, _row] (MySQL, MariaDB), each after _ts_ms if snapshot rows are to win by the time they were read. Required.",
+        description="The columns that order a key's changes, compared one after the other: columns of the schema with an exact type ([updated_at, id]), or the place in the database's log that Debezium gives: [_lsn] (Postgres), [_ts_ms, _lsn] (Postgres, snapshot rows by the time they were read), [_file, _pos, _row] (MySQL, MariaDB). Required.",
     )
 
 

@@ -37,7 +37,7 @@ REFUSED = {
     "unit unknown": (spec, {"format": {"type": "debezium", "time_units": {"at": "s"}}}, "'ms', 'us' or 'ns'"),
     "event time of another type": (spec, {"event_time": "n"}, "event_time: got n; allowed: DATE or TIMESTAMP columns: day, at"),
     "event time unknown": (spec, {"schema": "id BIGINT", "event_time": "at"}, "event_time: got at; allowed: DATE or TIMESTAMP columns: none in the schema"),
-    "sequence inexact": (spec, {"order": {"sequence": ["n", "f"]}}, r"order.sequence: got f; allowed: columns with an exact type: id, n, s, day, at; or one of \[_lsn\] \[_file, _pos, _row\] \[_ts_ms, _lsn\]"),
+    "sequence inexact": (spec, {"order": {"sequence": ["n", "f"]}}, r"order.sequence: got f; allowed: columns with an exact type: id, n, s, day, at; or one of \[_lsn\] \[_ts_ms, _lsn\] \[_file, _pos, _row\]"),
     "sequence nested": (spec, {"order": {"sequence": ["tags"]}}, "order.sequence: got tags; allowed: columns with an exact type"),
     "sequence that plain has not": (plain, {"order": {"sequence": ["_lsn"]}}, "order.sequence: got _lsn; allowed: columns with an exact type: id, n, s, day, at$"),
     "sequence of half a position": (spec, {"order": {"sequence": ["_file", "_pos"]}}, "order.sequence: got _file, _pos; allowed: "),
