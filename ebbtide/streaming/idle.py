@@ -5,6 +5,8 @@ Whatever is not certain counts as something to do: the run then starts as ever, 
 
 from __future__ import annotations
 
+from functools import reduce
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -115,7 +117,7 @@ def _may_be_due(spec: Pipeline, files: list[log.DataFile], facts: StepFacts, clo
     if sum(file.rows or 0 for file in files) > MOST_ROWS:
         return True
     wanted = {*operator.identity, "_step", "_stamp_ms", "_removed", operator.state_column}
-    wanted |= {"_ttl_ms", "_position", operator.mortal or ""} & set(names)
+    wanted |= {"_ttl_ms", "_position", *operator.mortal} & set(names)
     schema = pa.schema([field for field in operator.schema if field.name in wanted])
     rows = rows_of(files, ROW, schema.names)
     if rows is None:
@@ -141,10 +143,15 @@ def _next_step(spec: Pipeline, facts: StepFacts, clock_ms: int) -> Step:
     return Step(facts.step + 1, clock.now_ms, max(marks, default=None))
 
 
+def _is_set(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.fill_null(False) if pa.types.is_boolean(column.type) else column.is_valid()
+
+
 def _any_due(operator: Operator, entries: pa.Table, at: Step) -> bool:
     """Whether the time of an entry is over, or a timer is due; an entry that two states' times fit is taken for due by either."""
     names = entries.schema.names
-    mortal = entries.filter(entries[operator.mortal].fill_null(False)) if operator.mortal else entries
+    is_set = [_is_set(entries[name]) for name in operator.mortal]
+    mortal = entries.filter(reduce(pc.or_, is_set)) if is_set else entries
     for state, ttl in operator.ttls.items():
         own = mortal if state is None else mortal.filter(pc.equal(mortal[operator.state_column], state))
         ttl_ms = own["_ttl_ms"].fill_null(ttl.ttl_ms) if "_ttl_ms" in names else ttl.ttl_ms

@@ -64,6 +64,16 @@ def test_what_is_due_is_seen_and_what_has_expired_is_not_seen_again(spark, tmp_p
     assert not nothing_to_do(kept_downtime, root, start + DAY + 1), "a run is a sign of life"
 
 
+def test_tombstone_is_due_and_a_row_that_lives_is_not(spark, tmp_path):
+    rows = [change("+I", 1, "a", 1), change("-D", 2, "b", 2)]
+    spec = plain_spec(write(tmp_path / "in", rows), order={"sequence": ["seq"]}, ttl="1d")
+    [batch] = run(spark, spec, str(tmp_path), clock=lambda: START).steps
+    assert nothing_to_do(spec, str(tmp_path), batch.now_ms + DAY - 1)
+    assert not nothing_to_do(spec, str(tmp_path), batch.now_ms + DAY)
+    run(spark, spec, str(tmp_path), clock=lambda: batch.now_ms + DAY)
+    assert nothing_to_do(spec, str(tmp_path), batch.now_ms + 9 * DAY), "the row is none of the ttl's"
+
+
 def test_data_files_are_those_that_spark_reads(spark, tmp_path):
     table = str(tmp_path / "t")
     for n in range(12):

@@ -159,9 +159,9 @@ class ArrivalOperator:
         return f"_role = '{WAITING}'" + (" OR _shown" if self.how.on_expire is OnExpire.DELETE else "")
 
     @property
-    def mortal(self) -> str | None:
-        """SQL condition of the entries that may expire; None: all may."""
-        return None
+    def mortal(self) -> tuple[str, ...]:
+        """All entries may expire."""
+        return ()
 
     def apply(self, changes: pa.Table, state: pa.Table, at: Step) -> Reconciled:
         """Apply one step's changes to the histories of their keys.

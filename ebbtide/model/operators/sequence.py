@@ -116,9 +116,9 @@ class SequenceOperator:
         return None if self._expires_live else "NOT _tombstone"
 
     @property
-    def mortal(self) -> str | None:
-        """The entries that may expire: tombstones and waiting, unless live entries may too."""
-        return None if self._expires_live else "_tombstone OR _moved_from IS NOT NULL OR _kept IS NOT NULL"
+    def mortal(self) -> tuple[str, ...]:
+        """Set in the entries that may expire: tombstones and those that wait, unless live entries may too."""
+        return () if self._expires_live else ("_tombstone", "_moved_from", "_kept")
 
     @property
     def _expires_live(self) -> bool:

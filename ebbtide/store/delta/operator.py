@@ -47,8 +47,8 @@ class Operator(Protocol):
         """SQL condition of the entries whose expiry a tick has to act on: until it has, they must not be deleted. None: there are none."""
 
     @property
-    def mortal(self) -> str | None:
-        """SQL condition of the entries that may expire; None: all may."""
+    def mortal(self) -> tuple[str, ...]:
+        """Columns of which one is set, true or not null, in each entry that may expire; none: all may."""
 
     def apply(self, changes: pa.Table, state: pa.Table, at: Step) -> Reconciled:
         """Decide a step."""

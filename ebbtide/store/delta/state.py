@@ -16,6 +16,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -163,8 +164,12 @@ class StateTable:
                 over = F.try_subtract(over, F.col("_stamp_ms"))
                 mine = F.col(self.operator.state_column) == F.lit(state)
                 found = over if state is None else F.when(mine, over).otherwise(found)
-        mortal = self.operator.mortal
-        return found if mortal is None else F.when(F.expr(mortal), found)
+        is_mortal = [self._is_set(name) for name in self.operator.mortal]
+        return F.when(reduce(Column.__or__, is_mortal), found) if is_mortal else found
+
+    def _is_set(self, name: str) -> Column:
+        is_flag = pa.types.is_boolean(self.schema.field(name).type)
+        return F.coalesce(F.col(name), F.lit(False)) if is_flag else F.col(name).isNotNull()
 
     def expired(self, at: Step, ttls: Mapping[str | None, StateTtlConfig] | None = None) -> Column:
         """Tell of an entry whether its time is over at a step; arguments as `overdue_ms`."""

@@ -98,9 +98,9 @@ class StatefulOperator:
         """There are no entries whose expiry a tick has to act on."""
 
     @property
-    def mortal(self) -> str | None:
+    def mortal(self) -> tuple[str, ...]:
         """All entries of a state with a time to live may expire."""
-        return None
+        return ()
 
     def apply(self, changes: pa.Table, state: pa.Table, at: Step) -> Reconciled:
         """Run the function on one step's changes.
