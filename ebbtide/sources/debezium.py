@@ -40,6 +40,8 @@ from ebbtide.sources.change import BadRecordError, Change, Json
 from ebbtide.sources.columns import TimeUnit
 
 UNAVAILABLE = "__debezium_unavailable_value"
+_FILLERS = (None, 0, "", False)
+_EPOCH = "1970-01-01T00:00:00"
 OPERATIONS = ("c", "r", "u", "d", "t")
 MESSAGE = "message"
 """The kind of a change that is none: a logical decoding message."""
@@ -121,12 +123,28 @@ class DebeziumDecoder:
         row = _row({c: v for c, v in value.items() if not c.startswith("__")}, "row", fields)
         op = value.get("__op", "d" if value.get("__deleted") == "true" else None)
         event_ms = _integer(value.get("__source_ts_ms"), "__source_ts_ms", "bad_event_time")
-        source = {name.removeprefix("__").removeprefix("source_"): v for name, v in value.items() if name[:2] == "__"}
+        fields_of_source = ("lsn", "file", "pos", "row")
+        source = {name: value.get(f"__source_{name}", value.get(f"__{name}")) for name in fields_of_source}
+        source["ts_ms"] = value.get("__source_ts_ms")  # __ts_ms is the connector's clock
         position = self._position(op, event_ms, source, "__")
         return self._build(op, row if op == "d" else None, None if op == "d" else row, position, event_ms, fields)
 
     def _of_table(self, schema: Any, table: Any) -> bool:
         return self.table in (table, f"{schema}.{table}")
+
+    def _left(self, before: Json, new: Json) -> Json:
+        """Return the row under its old key, with the sequence at which it leaves it: its own, else that of the row that it becomes."""
+        if not self._is_key_only(before):
+            return before
+        return before | {name: new[name] for name in self._own_sequence if name in new}
+
+    def _is_key_only(self, row: Json) -> bool:
+        """Whether a row before a change holds the key alone: Postgres fills the other columns without REPLICA IDENTITY FULL."""
+        return all(value in _FILLERS or str(value).startswith(_EPOCH) for c, value in row.items() if c not in self.key)
+
+    @property
+    def _own_sequence(self) -> list[str]:
+        return [name for name in self.sequence if name not in LOG_POSITIONS and name not in self.key]
 
     def _position(self, op: Any, event_ms: int | None, source: Json, prefix: str) -> tuple[int | None, ...]:
         """Return where a change stands in the database's log: each column of the sequence that is such a place."""
@@ -142,7 +160,7 @@ class DebeziumDecoder:
             if value is not None and value < 0:
                 raise BadRecordError("bad_sequence", f"{prefix}{name}: got {value}; allowed: 0 to 2^63 - 1")
             if value is None and column == "_lsn" and op == "r":
-                value = LONG_MIN + (event_ms or 0)  # an incremental snapshot's row: below all changes, by its time
+                value = LONG_MIN + max(event_ms or 0, 0)  # an incremental snapshot's row: below all changes, by its time
             found.append(value)
         return tuple(found)
 
@@ -178,8 +196,7 @@ class DebeziumDecoder:
             and any(before[k] != new.get(k) for k in self.key)
         ):
             moved = Change(add.kind, new, op, position, event_ms, old_row=before, units=units)
-            # The old key goes when the row gets the new one: at the new row's sequence.
-            gone = before | {name: new[name] for name in self.sequence if name in new}
+            gone = self._left(before, new)
             return [Change(RowKind.UPDATE_BEFORE, gone, op, position, event_ms, units=units), moved]
         return [add]
 

@@ -42,7 +42,6 @@ TOMBSTONE, SKIPPED, BAD = "tombstone", "skipped", "bad"
 STAGED_COLUMNS = {"_reason": pa.string(), "_detail": pa.string(), "_raw": pa.binary(), "_ignored": pa.string()}
 Encoding = Literal["unsigned", "bits"]
 _ABSENT = object()
-_UNSENT = object()
 _UNSIGNED_BEYOND = 2**64
 
 
@@ -256,9 +255,6 @@ class _Batch:
                         f"{f.name}: the record has no such column; allowed: a value, or a DEFAULT in the schema for records from before it was added",
                     )
                     values[i] = None
-            for i in _where(values, _UNSENT):
-                unavailable[i] = [*(unavailable[i] or []), f.name]
-                values[i] = None
             form = unavailable_form(f.type)
             if form is not None and form in values:
                 for i in _where(values, form):
@@ -294,8 +290,7 @@ class _Batch:
         if change.kind not in (RowKind.DELETE, RowKind.UPDATE_BEFORE) or not self.d.sequence:
             return change.row
         if change.op == RowKind.UPDATE_BEFORE and not is_log_position(self.d.sequence):
-            # It takes back the row with its own content: what it does not say must not be taken for a value.
-            return {name: _UNSENT for name in self.d.columns.names if name not in self.d.defaults} | change.row
+            return change.row  # it takes back the row with its own content
         wanted = {*self.d.key, *self.d.sequence, self.d.event_time}
         return {name: change.row.get(name) if name in wanted else None for name in self.d.columns.names}
 
@@ -351,11 +346,11 @@ class _Batch:
         record.bad = record.bad or BadRecordError(reason, detail)
 
     def _moved_from(self, columns: Mapping[str, pa.Array]) -> pa.Array:
-        """Note the old key where a value that was not sent must be looked for under it."""
+        """Note the old key of updates that changed it."""
         type_ = self.d.schema.field("_moved_from").type
         moves: list[list[Json] | None] = [None] * len(self.changes)
         for i, (change, record) in enumerate(self.changes):
-            if change.old_row is not None and columns["_unavailable"][i].is_valid and record.bad is None:
+            if change.old_row is not None and record.bad is None:
                 old_key = {name: self._one(change, name, change.old_row.get(name)) for name in self.d.key}
                 moves[i] = [{"sequence": columns["_sequence"][i].as_py(), "key": old_key}]
         return pa.array(moves, type_)

@@ -111,6 +111,12 @@ def stage(
     return staged
 
 
+def _incomplete_key_changes(good: pa.Table) -> int:
+    """Count the changes of a key that left values out."""
+    incomplete = pc.and_(good["_moved_from"].is_valid(), good["_unavailable"].is_valid())
+    return int(pc.sum(incomplete).as_py() or 0)
+
+
 def _sum(rows: pa.Table, decoding: Decoding, *, with_places: bool) -> dict[str, Any]:
     good = rows.filter(pc.is_in(rows["_kind"], pa.array(KINDS)))
     truncates = rows.filter(pc.equal(rows["_kind"], TRUNCATE).fill_null(False))
@@ -129,7 +135,7 @@ def _sum(rows: pa.Table, decoding: Decoding, *, with_places: bool) -> dict[str, 
         "truncate": max(map(tuple, truncated), default=None),
         "max_event_ms": pc.max(good["_event_ms"]).as_py(),
         "bounds": (ends["min"], ends["max"]) if ends else None,
-        "key_changes": len(good) - good["_moved_from"].null_count if decoding.sequence else 0,
+        "key_changes": _incomplete_key_changes(good) if decoding.sequence else 0,
         "places": places(rows.filter(pc.is_valid(rows["_kind"]))) if with_places else {},
         "truncates": [
             (name, a, order)

@@ -402,10 +402,10 @@ class Stepper:
         """
         found = [changes] if summary.key_changes else []
         if self.pending_key_changes:
-            found.append(self.tables.state.read(spark, self.version))
+            found.append(self.tables.state.waiting(spark, self.version))
         keys: list[DataFrame] = []
         for rows in found:
-            moved = rows.where(F.col("_moved_from").isNotNull())
+            moved = rows.where(F.col("_moved_from").isNotNull())  # all of them, where one of a step left values out
             old_keys = moved.select(F.explode("_moved_from.key").alias("_key")).select("_key.*")
             keys += [moved.select(*columns(self.spec.key)), old_keys]
         return reduce(DataFrame.union, keys).distinct() if keys else None

@@ -129,6 +129,15 @@ class StateTable:
         """Read one kind of rows as of a version."""
         return spark.read.format("delta").option("versionAsOf", version).load(self.path).where(F.col("_entry") == entry)
 
+    def waiting(self, spark: SparkSession, version: int) -> DataFrame:
+        """Read the entries of rows that wait for a value from under another key."""
+        entries = self.read(spark, version)
+        key = columns(self.operator.key)
+        ever = entries.where(F.col("_moved_from").isNotNull()).select(*key).distinct()
+        newest = F.row_number().over(Window.partitionBy(*key).orderBy(F.desc("_step")))
+        versions = entries.join(F.broadcast(ever), [*self.operator.key], "left_semi").withColumn("_newest", newest)
+        return versions.where("_newest = 1 AND NOT _removed AND _moved_from IS NOT NULL").drop("_newest")
+
     def current(self, spark: SparkSession, version: int, since: int = 0) -> DataFrame:
         """Read the newest version of each entry written after step `since`, dropped ones included (`_removed`)."""
         entries = self.read(spark, version)
