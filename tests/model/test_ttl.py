@@ -156,3 +156,20 @@ def test_names_of_both_versions_of_the_flip_are_read(name, want):
 def test_ttl_config_that_cannot_be_kept_is_refused(fields):
     with pytest.raises(ValidationError):
         StateTtlConfig(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "same"),
+    [
+        ({"ttl": "2d"}, False),
+        ({"update_type": "ON_CREATE"}, False),
+        ({"state_visibility": "RETURN_EXPIRED_IF_NOT_CLEANED_UP"}, False),
+        ({"time_characteristic": "PROCESSING_TIME"}, False),
+        ({"expiry_clock": "PROCESSING_TIME"}, False),
+        ({"expire_live": True}, False),
+        ({"cleanup": {"timers": True}}, True),
+    ],
+)
+def test_identity_changes_with_all_but_the_cleanup(fields, same):
+    given = {"ttl": "1d", "time_characteristic": "EVENT_TIME"}
+    assert (StateTtlConfig(**given | fields).identity == StateTtlConfig(**given).identity) is same
