@@ -105,7 +105,7 @@ def compare(events: Codes, groups: Codes, contents: Contents) -> Ties:
 
 def digests(rows: pa.Table) -> Codes:
     """Return a number from 1 for each row's content, the same in every process."""
-    columns = [rows[name].to_pylist() for name in rows.column_names]
+    columns = [rows[name].to_pylist(maps_as_pydicts="strict") for name in rows.column_names]
     return np.array([_digest(values) for values in zip(*columns, strict=True)], dtype=np.int64)
 
 
