@@ -268,3 +268,10 @@ def rows_compared(n):
 
 def test_work_over_changes_at_one_sequence_doubles_with_their_number():
     assert (rows_compared(800), rows_compared(1_600)) == (800, 1_600)
+
+
+def test_order_of_the_entries_of_a_map_makes_no_other_content():
+    pipeline = MemoryPipeline(plain("id BIGINT, n INT, m MAP<STRING, INT>", order={"sequence": ["n"]}))
+    maps = [{"a": 1, "b": 2}, {"b": 2, "a": 1}, {"a": 9}]
+    pipeline.step([change("+I", id=1, n=1, m=m) for m in maps])
+    assert (pipeline.metrics["duplicates"], pipeline.metrics["conflicts"]) == (1, 1)
