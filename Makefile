@@ -1,7 +1,7 @@
 # Needs make, Python 3.11 or newer, and Java 17 or newer; the rest is fetched on first use.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint ui grid model bench java
+.PHONY: help demo test lint ui grid model mutants bench java
 
 # uv from PATH if it runs, else one of our own in .tools, installed when first needed.
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .tools/bin/uv)
@@ -42,6 +42,10 @@ grid: java $(UV_HERE) .venv ## Run the long tests, those marked grid
 
 model: $(UV_HERE) .venv ## Walk states beside their reference, at length
 	$(RUN) pytest -q -m model
+
+# The mutants are made in a folder of the same name; what was found there is kept, and made again where code or tests changed.
+mutants: $(UV_HERE) .venv ## Test the tests with mutants of the code (some only: ONLY=ebbtide/sources/columns.py)
+	$(UV) run --frozen --group mutants python tests/mutants.py $(ONLY)
 
 bench: java $(UV_HERE) .venv ## Measure against a plain MERGE
 	$(RUN) python benchmarks/naive_merge.py

@@ -5,12 +5,14 @@ import warnings
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
+QUICK = (Phase.explicit, Phase.generate)  # a failure is enough, how small it is does not matter
 quiet = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 settings.register_profile("fixed", derandomize=True, max_examples=60, **quiet)
 settings.register_profile("search", max_examples=5000, print_blob=True, **quiet)
-settings.load_profile("fixed")
+settings.register_profile("mutants", derandomize=True, max_examples=15, phases=QUICK, **quiet)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import itertools
 import json
+import sqlite3
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -97,3 +99,15 @@ class OnlyTouchedKeys(MemoryPipeline):
     def _take(self, result: Any) -> None:
         self.pending = result.metrics.get("pending_key_changes", 0) > 0
         super()._take(result)
+
+
+def matching(entries: pa.Table, condition: str) -> list[Row]:
+    """Return the entries for which an SQL condition holds; nested values are known as being there or not."""
+    rows = entries.to_pylist()
+    plain_rows = [[v if isinstance(v, int | str | None) else str(v) for v in row.values()] for row in rows]
+    names = ", ".join(f'"{name}"' for name in ("row", *entries.column_names))
+    with contextlib.closing(sqlite3.connect(":memory:")) as database:
+        database.execute(f"CREATE TABLE entries ({names})")
+        marks = ", ".join("?" * (len(entries.column_names) + 1))
+        database.executemany(f"INSERT INTO entries VALUES ({marks})", ([i, *row] for i, row in enumerate(plain_rows)))
+        return [rows[i] for (i,) in database.execute(f"SELECT row FROM entries WHERE {condition} ORDER BY row")]

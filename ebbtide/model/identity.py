@@ -59,7 +59,7 @@ def map_key(key: Any) -> Hashable:
     match key:
         case Decimal() if key.is_finite():
             text = format(key, "f")
-            digits = text.rstrip("0").rstrip(".") if "." in text else text
+            digits = text.rstrip("0") if "." in text else text
             return abs(Decimal(digits)) if not key else Decimal(digits)
         case float() | Decimal():
             raise TypeError(

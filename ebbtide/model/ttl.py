@@ -238,7 +238,5 @@ def expired(stamp_ms: NDArray[np.int64], ttl_ms: int, now_ms: int) -> NDArray[np
 
     Source: Flink 2.3, `TtlUtils.expired`.
     """
-    capped = np.where(
-        stamp_ms > LONG_MAX - ttl_ms, LONG_MAX, stamp_ms + np.minimum(ttl_ms, LONG_MAX - np.maximum(stamp_ms, 0))
-    )
-    return np.asarray(capped <= now_ms)
+    longest = LONG_MAX - np.maximum(stamp_ms, 0)
+    return np.asarray(stamp_ms + np.minimum(ttl_ms, longest) <= now_ms)

@@ -31,13 +31,15 @@ class SequenceOrder(SpecPart):
     take `[_ts_ms, _lsn]`; then the clock of the database must not go back, and the connector's must agree with it.
 
     By columns of the schema: a delete carries the row that it deletes, and its sequence: at one sequence it comes last. An
-    update that changes the key deletes the old key at the new row's sequence. A retraction (-U) takes back, at its sequence,
-    the row with its own content and no other. A record with a delete whose row lacks the sequence (Postgres: set
-    REPLICA IDENTITY FULL) is a bad record, as is a TRUNCATE.
+    update that changes the key deletes the old key at the old row's own sequence, or at the new row's where the record holds
+    no more of the old one than its key. A retraction (-U) takes back, at its sequence, the row with its own content and no
+    other; it must carry the whole row. A delete whose row lacks the sequence (Postgres: set REPLICA IDENTITY FULL) is a bad
+    record, as is a TRUNCATE.
 
-    Changes of one key, sequence, operation and content are one change (`duplicates`). Where the contents differ, the sequence
-    does not tell which came later: they are counted (`conflicts`), the one with the greatest digest counts (BLAKE2b of the
-    row, in any order of arrival), and the check `ordering` fails until a change with a greater sequence comes.
+    Changes of one key, sequence, operation and content are one change (`duplicates`). Where several contents are left that
+    were not taken back, the sequence does not tell which came later: they are counted (`conflicts`), the one with the
+    greatest digest counts (BLAKE2b of the values that all of them carry), and the check `ordering` fails until a change with
+    a greater sequence comes. The others are dropped: a retraction that then takes back the one that counted leaves none.
     """
 
     sequence: list[str] = Field(

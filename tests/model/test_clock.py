@@ -35,3 +35,7 @@ def test_pause_after_a_batch_that_an_earlier_run_had_planned_is_left_out_too():
 def test_clock_that_jumps_is_held_and_one_that_goes_back_stands_still():
     assert after(FIRST, 150 * HOUR, 0, over=None, jump=10 * HOUR) == Reading(110 * HOUR, 150 * HOUR, 0, 40 * HOUR)
     assert after(FIRST, 50 * HOUR, 0).now_ms == 100 * HOUR
+
+
+def test_first_step_is_at_the_wall_clock():
+    assert after(None, 5 * HOUR, 0) == Reading(5 * HOUR, 5 * HOUR, downtime_ms=0, held_ms=0)

@@ -5,8 +5,10 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+from ebbtide.model.changelog import RowKind
 from ebbtide.model.codes import row_codes
-from ebbtide.model.identity import identity
+from ebbtide.model.identity import identity, map_key
+from ebbtide.model.operators.ties import digests
 from ebbtide.store.rocksdb import codec
 
 NAN = float("nan")
@@ -49,3 +51,48 @@ def test_rows_are_equal_alike_everywhere(type_, left, right, equal):
 def test_what_no_column_gives_is_refused():
     with pytest.raises(TypeError, match=r"a row cannot hold .*; got set; allowed: what a column"):
         identity([{1}])
+
+
+def test_digest_of_a_row_is_what_it_was_when_it_was_stored():
+    """Digests stand in stored state: a row's must be the same in every process and version."""
+    columns = {
+        "n": pa.array([1, None]),
+        "f": pa.array([1.5, -0.0]),
+        "s": pa.array(["a", "\u00e9"]),
+        "d": pa.array([Decimal("1.50"), Decimal(-2)], pa.decimal128(6, 2)),
+        "m": pa.array([[(10, 2), (9, 1)], None], pa.map_(pa.int64(), pa.int64())),
+    }
+    assert digests(pa.table(columns)).tolist() == [3290379318523360567, 3757628983905599989]
+
+
+def test_digest_of_a_map_does_not_depend_on_the_order_of_its_entries():
+    maps = pa.array([[("a", 1), ("b", 2)], [("b", 2), ("a", 1)]], pa.map_(pa.string(), pa.int64()))
+    [one, other] = digests(pa.table({"m": maps})).tolist()
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("1.50", "1.5"),
+        ("1.00", "1"),
+        ("-1.50", "-1.5"),
+        ("1E+2", "100"),
+        ("-0.0", "0"),
+        ("0.10", "0.1"),
+        ("100", "100"),
+    ],
+)
+def test_decimal_that_is_a_key_is_written_in_one_way_and_keeps_its_sign(key, text):
+    assert str(map_key(Decimal(key))) == text
+    assert str(map_key((Decimal(key),))[0]) == text
+
+
+def test_key_of_a_type_of_its_own_is_taken_as_it_is():
+    assert map_key(RowKind.INSERT) is RowKind.INSERT
+
+
+@pytest.mark.parametrize(("key", "type_"), [(1.0, "float"), (Decimal("NaN"), "Decimal"), ((1, NAN), "float")])
+def test_inexact_key_is_refused_with_its_type(key, type_):
+    with pytest.raises(TypeError, match=f"a map has no key .*; got {type_}; allowed: exact types"):
+        map_key(key)

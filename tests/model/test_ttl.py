@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from ebbtide.model.durations import Duration, format_duration, parse_duration, to_ms
+from ebbtide.model.durations import Duration, format_duration, from_ms, parse_duration, to_ms
 from ebbtide.model.ttl import LONG_MAX, NEVER_MS, StateTtlConfig, TimeCharacteristic, UpdateType, expired
 
 LONG_MIN = -(2**63)
@@ -75,6 +75,20 @@ def test_duration_that_was_written_is_read_again(text):
 @pytest.mark.parametrize(("micros", "ms"), [(0, 0), (999, 0), (1000, 1), (1999, 1)])
 def test_duration_in_milliseconds_is_whole(micros, ms):
     assert to_ms(timedelta(microseconds=micros)) == ms
+
+
+LONGEST_MS = to_ms(timedelta.max)
+
+
+def test_longest_duration_is_read_and_a_longer_one_is_not():
+    assert parse_duration(f"{LONGEST_MS}ms") == timedelta(milliseconds=LONGEST_MS)
+    with pytest.raises(ValueError, match="allowed: up to 999999999d"):
+        parse_duration(f"{LONGEST_MS + 1}ms")
+
+
+def test_milliseconds_beyond_the_longest_duration_become_it():
+    assert from_ms(LONGEST_MS) == timedelta(milliseconds=LONGEST_MS) < timedelta.max
+    assert from_ms(LONGEST_MS + 1) == from_ms(LONG_MAX) == timedelta.max
 
 
 @pytest.mark.parametrize(
@@ -156,3 +170,20 @@ def test_names_of_both_versions_of_the_flip_are_read(name, want):
 def test_ttl_config_that_cannot_be_kept_is_refused(fields):
     with pytest.raises(ValidationError):
         StateTtlConfig(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "same"),
+    [
+        ({"ttl": "2d"}, False),
+        ({"update_type": "ON_CREATE"}, False),
+        ({"state_visibility": "RETURN_EXPIRED_IF_NOT_CLEANED_UP"}, False),
+        ({"time_characteristic": "PROCESSING_TIME"}, False),
+        ({"expiry_clock": "PROCESSING_TIME"}, False),
+        ({"expire_live": True}, False),
+        ({"cleanup": {"timers": True}}, True),
+    ],
+)
+def test_identity_changes_with_all_but_the_cleanup(fields, same):
+    given = {"ttl": "1d", "time_characteristic": "EVENT_TIME"}
+    assert (StateTtlConfig(**given | fields).identity == StateTtlConfig(**given).identity) is same

@@ -282,3 +282,22 @@ def struct_of(number: float) -> tuple[bool, float, float]:
         0.0 if math.isnan(number) else number,
         math.copysign(1, number) * (not math.isnan(number)),
     )
+
+
+@pytest.mark.parametrize("column", ["id", "line"])
+@pytest.mark.parametrize("order", ["arrival", {"sequence": ["_lsn"]}], ids=["arrival", "sequence"])
+@pytest.mark.parametrize("op", ["c", "d"])
+def test_null_in_any_column_of_the_key_is_quarantined(column, order, op):
+    pipeline = MemoryPipeline(spec("id BIGINT, line INT, n INT", ["id", "line"], order=order))
+    good, bad = {"id": 1, "line": 1, "n": 1}, {"id": 1, "line": 1, "n": 1, column: None}
+    sides = {"before": bad} if op == "d" else {"after": bad}
+    pipeline.step([record(envelope("c", 1, after=good), 0), record(envelope(op, 2, **sides), 1)])
+    assert pipeline.rows() == [good]
+    assert [entry["_reason"] for entry in pipeline.quarantine] == ["null_key"]
+
+
+@pytest.mark.parametrize("column", ["n", "m"])
+def test_null_in_any_column_of_the_sequence_is_quarantined(column):
+    pipeline = MemoryPipeline(plain("id BIGINT, n INT, m INT", order={"sequence": ["n", "m"]}))
+    pipeline.step([change("+I", **{"id": 1, "n": 1, "m": 1, column: None})])
+    assert [entry["_reason"] for entry in pipeline.quarantine] == ["null_sequence"]

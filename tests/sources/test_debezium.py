@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from support import envelope, record, spec
+from support import cut, envelope, record, spec
 
 from ebbtide.model.changelog import TRUNCATE, RowKind
 from ebbtide.sources.change import BadRecordError, Change
@@ -68,6 +68,49 @@ def test_update_that_changes_the_key_deletes_the_old_one_and_keeps_its_row(after
     gone, moved = DECODER.changes(envelope("u", 5, before=OLD, after=after), None)
     assert (gone.kind, gone.row, gone.old_row) == (B, OLD, None)
     assert (moved.kind, moved.row, moved.old_row) == (A, after, OLD)
+
+
+LINE = {"id": 1, "line": 1, "n": 1, "v": "long"}
+OF_LINES = "id BIGINT, line INT, n INT, v STRING", ["id", "line"]
+
+
+@pytest.mark.parametrize("change", [{"id": 2}, {"line": 2}, {"id": 2, "line": 2}])
+@pytest.mark.parametrize("cuts", [[], [1]], ids=["one step", "two steps"])
+def test_change_of_a_part_of_the_key_moves_the_row_with_the_values_not_sent(change, cuts):
+    moved = LINE | change | {"n": 2}
+    update = envelope("u", 2, before=LINE, after=moved | {"v": UNAVAILABLE})
+    pipeline = MemoryPipeline(spec(*OF_LINES))
+    other = LINE | {"line": 7, "v": "other"}
+    for step in cut([envelope("c", 1, after=LINE), envelope("c", 1, after=other), update], cuts):
+        pipeline.step([record(value, at) for at, value in enumerate(step)])
+    assert pipeline.rows() == sorted([moved, other], key=lambda row: (row["id"], row["line"]))
+
+
+@pytest.mark.parametrize("absent", [{"id": None}, {"line": None}])
+def test_update_whose_before_lacks_a_part_of_the_key_is_one_change(absent):
+    changes = DebeziumDecoder(("id", "line")).changes(envelope("u", 5, before=LINE | absent, after=LINE), None)
+    assert [(c.kind, c.row) for c in changes] == [(A, LINE)]
+
+
+BY_EVENT = {"ttl": "1d", "time_characteristic": "EVENT_TIME"}
+DAY_US = 86_400_000_000
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["of the source", "of a column"])
+@pytest.mark.parametrize("op", ["d", "move", "flattened"])
+def test_delete_expires_from_its_own_event_time_on(op, own):
+    source = {"path": "in"}
+    by_event = spec("id BIGINT, n INT, at TIMESTAMP", ttl=BY_EVENT, source=source, event_time="at" if own else None)
+    old, ts_ms = {"id": 1, "n": 1, "at": 3 * DAY_US}, 3 * 86_400_000
+    value = {
+        "d": envelope("d", 2, before=old, ts_ms=ts_ms),
+        "move": envelope("u", 2, before=old, after=old | {"id": 2}, ts_ms=ts_ms),
+        "flattened": old | {"__op": "d", "__lsn": 2, "__source_ts_ms": ts_ms},
+    }[op]
+    pipeline = MemoryPipeline(by_event)
+    pipeline.step([record(value)])
+    stamps = {entry["id"]: entry["_stamp_ms"] for entry in pipeline.state.to_pylist() if entry["_tombstone"]}
+    assert (stamps, pipeline.quarantine) == ({1: ts_ms}, [])
 
 
 @pytest.mark.parametrize("before", [{}, {"n": 1}, {"id": None, "n": 1}])
@@ -254,3 +297,9 @@ def test_sequence_mode_deletes_by_the_key_alone():
     pipeline = MemoryPipeline(spec())
     pipeline.step([record(envelope("c", 1, after=NEW), 0), record(envelope("d", 2, before={"id": 1}), 1)])
     assert (pipeline.rows(), pipeline.quarantine) == ([], [])
+
+
+def test_old_row_of_a_changed_key_may_lack_what_is_not_null():
+    pipeline = MemoryPipeline(spec("id BIGINT NOT NULL, n INT NOT NULL"))
+    pipeline.step([record(envelope("u", 2, before={"id": 1}, after={"id": 2, "n": 2}))])
+    assert (pipeline.rows(), pipeline.quarantine) == ([{"id": 2, "n": 2}], [])

@@ -4,14 +4,24 @@ import json
 from datetime import date
 from decimal import Decimal
 
+import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 from store_support import line, stateful
 
 from ebbtide.errors import StatefulFunctionError
+from ebbtide.model.entries import Step
+from ebbtide.sources.records import RECORDS
 from ebbtide.testing import MemoryPipeline
 
 DAY = 86_400_000
+
+
+def stored(pipeline, state):
+    """The keys of which a state is stored."""
+    entries = [entry for entry in pipeline.state.sort_by("_step").to_pylist() if entry["_state"] == state]
+    newest = {entry["id"]: entry["_removed"] for entry in entries}
+    return {key for key, removed in newest.items() if not removed}
 
 
 def test_states_of_every_kind_and_type_come_back_as_they_were():
@@ -153,3 +163,37 @@ def test_spec_that_cannot_work_is_refused(case):
     fields, message = REFUSED[case]
     with pytest.raises(ValidationError, match=message):
         stateful(**{"function": "user_functions:Everything"} | fields)
+
+
+@pytest.mark.parametrize(("clock", "left"), [("WATERMARK", [{2}, {2}]), ("PROCESSING_TIME", [{1, 2}, set()])])
+def test_tick_drops_what_the_expiry_clock_says_and_not_the_other(clock, left):
+    """The watermark passes the end of 1 only; processing time first no end, then both."""
+    ttl = {"ttl": "100ms", "time_characteristic": "EVENT_TIME", "expiry_clock": clock}
+    pipeline = MemoryPipeline(stateful("ebbtide.functions:Deduplicate", event_time="at", ttl={"first": ttl}))
+    pipeline.step([line(1, at=100), line(2, at=200)], now_ms=0)
+    found = []
+    for now in (1, 300):
+        pipeline.tick(now_ms=now)
+        found.append(stored(pipeline, "first"))
+    assert found == left
+
+
+@pytest.mark.parametrize(
+    ("cleanup", "left"), [({}, set()), ({"background": False}, {1}), ({"background": False, "timers": True}, set())]
+)
+def test_tick_drops_nothing_where_no_cleanup_may(cleanup, left):
+    ttl = {"ttl": "100ms", "cleanup": cleanup}
+    pipeline = MemoryPipeline(stateful("ebbtide.functions:Deduplicate", ttl={"first": ttl}))
+    pipeline.step([line(1)], now_ms=0)
+    pipeline.tick(now_ms=100)
+    assert stored(pipeline, "first") == left
+
+
+def test_rows_of_a_key_come_in_their_order_however_they_are_given():
+    pipeline = MemoryPipeline(stateful("user_functions:Everything"))
+    lines = [line(1, v=v, seq=n, day="2026-01-01") for n, v in enumerate("abc")]
+    batch = pa.record_batch([["f"] * 3, [0] * 3, range(3), [each.encode() for each in lines]], schema=RECORDS)
+    staged = pa.Table.from_batches(pipeline.spec.decoding.decode([batch], step=1, wall_ms=None))
+    operator = pipeline.spec.operator
+    decided = operator.apply(staged.take([2, 0, 1]), operator.schema.empty_table(), Step(1, 0)).entries.to_pylist()
+    assert [entry["_out"]["seen"] for entry in decided if entry["_out"]] == ["a:a,b,c"]

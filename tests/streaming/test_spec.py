@@ -251,6 +251,20 @@ def test_identity_changes_exactly_with_what_state_depends_on(fields, same):
     assert (spec(**fields).identity == spec().identity) is same
 
 
+@pytest.mark.parametrize(
+    ("materializer", "same"),
+    [
+        ({"keep": "first"}, False),
+        ({"upsert_key": ["n"]}, False),
+        ({"emission": "every"}, False),
+        ({"max_history": 3}, True),
+        ({"retraction_grace": "1h"}, True),
+    ],
+)
+def test_identity_changes_with_how_histories_are_stored(materializer, same):
+    assert (plain(materializer=materializer).identity == plain().identity) is same
+
+
 def test_source_pattern_is_one_or_several_and_never_empty():
     assert plain(source={"path": "in", "pattern": "*.log"}).source.pattern == ["*.log"]
     assert plain(source={"path": "in", "pattern": ["a", "b/*"]}).source.pattern == ["a", "b/*"]

@@ -15,7 +15,6 @@ State keeps one row per key, so that two things must be remembered beside it whi
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -107,11 +106,11 @@ class Played:
 
     Args:
         rows: Key to its row.
-        kept: Key to the rows to remember, oldest first.
+        kept: Key to the row to remember: the last that was followed.
     """
 
     rows: dict[int, Row]
-    kept: dict[int, list[Kept]]
+    kept: dict[int, Kept]
 
 
 def play(events: list[Event]) -> Played:
@@ -121,7 +120,7 @@ def play(events: list[Event]) -> Played:
         events: All that is known of those keys, in any order.
     """
     rows: dict[int, Row] = {}
-    kept: defaultdict[int, list[Kept]] = defaultdict(list)
+    kept: dict[int, Kept] = {}
     left: dict[int, tuple[int, Row]] = {}  # key -> its last row that was deleted, and where
     for event in sorted(events, key=lambda each: each.place):
         if event.is_delete:
@@ -132,7 +131,7 @@ def play(events: list[Event]) -> Played:
         row = rows.get(event.key)
         if event.is_other_row:
             if row is not None and UNKNOWN < row.last < event.sequence:
-                kept[event.key].append(Kept(row.last, event.sequence, row.values))
+                kept[event.key] = Kept(row.last, event.sequence, row.values)
             row = _arrived(event, row, _before(event, rows, left))
         row = row or Row()
         read = event.arrival if event.is_snapshot else None
@@ -140,7 +139,7 @@ def play(events: list[Event]) -> Played:
         if event.index != UNKNOWN and not event.is_snapshot:
             row.last = event.sequence
         rows[event.key] = row
-    return Played(rows, dict(kept))
+    return Played(rows, kept)
 
 
 def _before(event: Event, rows: dict[int, Row], left: dict[int, tuple[int, Row]]) -> Row:

@@ -23,17 +23,17 @@ class Link:
 
     Args:
         moved_from: Changes of the key that a waiting row went through, newest first.
-        kept: Rows that had the key before.
+        kept: The last row that had the key before, if it is not known to have left.
     """
 
     moved_from: tuple[KeyChange, ...] = ()
-    kept: tuple[Kept, ...] = ()
+    kept: Kept | None = None
 
     @property
     def places(self) -> tuple[Any, Any]:
         """What of it tells it from another."""
         moves = tuple((each.sequence, each.old_key) for each in self.moved_from)
-        return moves, tuple((each.sequence, each.until) for each in self.kept)
+        return moves, (self.kept.sequence, self.kept.until) if self.kept else (UNKNOWN, UNKNOWN)
 
 
 NO_LINK = Link()
@@ -78,15 +78,14 @@ class LinkedKeys:
             row = self.played.rows.get(code)
             waits = not self.events.is_delete[winner[i]] and any(rank[i] == UNKNOWN for rank in known_at.values())
             moved = chain(row.change) if row is not None and waits else ()
-            found[i] = Link(tuple(moved), tuple(self.played.kept.get(code, [])))
+            found[i] = Link(tuple(moved), self.played.kept.get(code))
         return found
 
     def is_news(self, entry: int, link: Link) -> bool:
         """Whether an entry remembers other links than these."""
         links, row = self.events.links, int(self.events.links.row[entry])
         moved = tuple((links.moved_ranks[at], self.events.old_code[at]) for at in _items(links.moved, row))
-        kept = tuple((links.kept_ranks[at], links.kept_until[at]) for at in _items(links.kept, row))
-        return link.places != (moved, kept)
+        return link.places != (moved, (links.kept_ranks[row], links.kept_until[row]))
 
     def moved_from(self, links: list[Link]) -> pa.Array:
         """Write links as `_moved_from`."""
@@ -102,8 +101,8 @@ class LinkedKeys:
 
     def kept(self, links: list[Link]) -> pa.Array:
         """Write links as `_kept`."""
-        lists = [[self._kept_row(kept) for kept in link.kept] or None for link in links]
-        return pa.array(lists, self.events.op.schema.field("_kept").type)
+        rows = [None if link.kept is None else self._kept_row(link.kept) for link in links]
+        return pa.array(rows, self.events.op.schema.field("_kept").type)
 
     def _kept_row(self, kept: Kept) -> dict[str, Any]:
         row = {name: self.events.values(name)[known.event].as_py() for name, known in kept.values.items()}
@@ -165,10 +164,10 @@ class LinkedKeys:
                 continue
             if events.stored_since[i] != UNKNOWN:
                 yield Event(int(events.stored_since[i]), OP_UPSERT, code, is_other_row=True)
-            for at in _items(kept, stored):
-                known = tuple(kept.values[at].as_py()["known"])
-                yield Event(events.links.kept_ranks[at], OP_UPSERT, code, n_events + at, known)
-                yield Event(events.links.kept_until[at], OP_UPSERT, code, is_other_row=True)
+            if events.links.kept_ranks[stored] != UNKNOWN:
+                known = tuple(kept[stored].as_py()["known"])
+                yield Event(events.links.kept_ranks[stored], OP_UPSERT, code, n_events + stored, known)
+                yield Event(events.links.kept_until[stored], OP_UPSERT, code, is_other_row=True)
             to = code
             for at in _items(moved, stored):
                 yield Event(events.links.moved_ranks[at], OP_UPSERT, to, old_key=events.old_code[at], is_other_row=True)

@@ -11,8 +11,8 @@ State, one entry per key (the newest `_step` counts), beside the columns of `ebb
 | `_since` | sequence since when the row has its key, by a create or a change of the key; null if that is not known |
 | `_moved_from` | of a row that waits for a value: the changes of the key that it went through, newest first, see \
 `ebbtide.model.operators.key_changes` |
-| `_kept` | rows that had the key before and are not known to have left, oldest first: until when, and the values known |
-| `_retracted` | of a tombstone left by a retraction: the digest of the row that it took back |
+| `_kept` | the last row that had the key before and is not known to have left: until when, and the values known |
+| `_retracted` | digests of the contents that retractions took back at the row's sequence |
 | `_conflict` | another content stood at the row's sequence |
 | `_tombstone` | the key is deleted; kept so that late changes stay dead |
 """
@@ -76,8 +76,8 @@ class SequenceOperator:
             sequence,
             sequence,
             key_changes_type(self.columns, self.key, self.sequence),
-            pa.list_(kept),
-            pa.int64(),
+            kept,
+            pa.list_(pa.int64()),
             pa.bool_(),
             pa.bool_(),
         )

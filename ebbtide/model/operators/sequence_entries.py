@@ -26,7 +26,7 @@ from ebbtide.model.entries import (
 )
 from ebbtide.model.operators.linked_keys import NO_LINK, Link, LinkedKeys
 from ebbtide.model.operators.sequence_events import Events, sorted_by
-from ebbtide.model.operators.ties import NO_DIGEST, Mask, digests
+from ebbtide.model.operators.ties import Mask, digests
 from ebbtide.model.sequences import UNKNOWN
 from ebbtide.model.ttl import UpdateType
 
@@ -172,6 +172,8 @@ class Decision:
         noted[:n] |= events.conflicting[:n] & ~flags(state, "_conflict")
         if self._renews_by_event_time:
             noted[:n] |= self._event_time[code] > ints(state, "_stamp_ms")
+        for event, taken_back in events.taken_back.items():
+            noted[event] |= event < n and taken_back != events.stored_retracted.get(event)
         for i, link in links.items():
             event = int(winner[i])
             if event < n and self.linked.is_news(event, link):
@@ -186,18 +188,24 @@ class Decision:
         return pa.StructArray.from_arrays(parts, fields=list(events.op.schema.field("_sequence").type))
 
     def _retracted(self, rows: Codes, dead: Mask) -> pa.Array:
-        """Give the tombstones of retractions the digest of the row that they took back."""
-        events = self.events
-        found = np.full(len(rows), NO_DIGEST)
-        of_retraction = np.flatnonzero(dead & events.is_retraction[rows])
-        if len(of_retraction):
-            stored = np.full(len(events.code), NO_DIGEST)
-            stored[: events.n_state] = ints(events.state, "_retracted", null=NO_DIGEST)
-            event = rows[of_retraction]
-            known = np.where(events.digest[event] != NO_DIGEST, events.digest[event], stored[event])
-            made = digests(events.rows.take(pa.array(event)))
-            found[of_retraction] = np.where(known != NO_DIGEST, known, made)
-        return pa.array(found, mask=found == NO_DIGEST)
+        """Give each row the digests of the contents that were taken back at its sequence."""
+        events, type_ = self.events, self.events.op.schema.field("_retracted").type
+        if not self._may_retract:
+            return pa.nulls(len(rows), type_)
+        found = [self._taken_back(event) for event in rows.tolist()]
+        by_retraction = dead & events.is_retraction[rows]
+        alone = [at for at, known in enumerate(found) if known is None and by_retraction[at]]
+        made = digests(events.rows.take(pa.array(rows[alone])))
+        for at, digest in zip(alone, made.tolist(), strict=True):
+            found[at] = [digest]
+        return pa.array(found, type_)
+
+    @property
+    def _may_retract(self) -> bool:
+        return bool(self.events.is_retraction.any() or self.events.stored_retracted)
+
+    def _taken_back(self, event: int) -> list[int] | None:
+        return self.events.taken_back.get(event, self.events.stored_retracted.get(event))
 
     def _conflicts(self, rows: Codes) -> Mask:
         events = self.events

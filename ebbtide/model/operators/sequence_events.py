@@ -19,7 +19,7 @@ from ebbtide.model.changelog import RowKind, may_be_unsent
 from ebbtide.model.codes import Codes, row_codes
 from ebbtide.model.entries import SINK_STEP, Step, flags, ints, newest, order_struct
 from ebbtide.model.operators.key_changes import STORED
-from ebbtide.model.operators.ties import NO_DIGEST, Contents, Mask, Ties, compare
+from ebbtide.model.operators.ties import Contents, Mask, Ties, compare
 from ebbtide.model.sequences import (
     OP_DELETE,
     OP_FINAL_DELETE,
@@ -45,13 +45,13 @@ class StoredLinks:
         changes: (changes,) `_moved_from`.
         row: (usable entries,) where each stands among these entries.
         moved_ranks: Rank of the sequence of each item of `moved`, then of `changes`.
-        kept_ranks: The same of `kept`.
-        kept_until: Rank of the sequence up to which each item of `kept` had the key.
+        kept_ranks: The same of `kept`; `UNKNOWN` where there is none.
+        kept_until: Rank of the sequence up to which each of `kept` had the key.
         old_keys: The old key of each item of `moved`, then of `changes`.
     """
 
     moved: pa.ListArray
-    kept: pa.ListArray
+    kept: pa.StructArray
     changes: pa.ListArray
     row: Codes
     moved_ranks: list[int]
@@ -127,8 +127,8 @@ class Events:
             "known": known.items,
             "moved": pc.struct_field(moved.values, "sequence"),
             "key_changes": pc.struct_field(key_changes.values, "sequence"),
-            "kept": pc.struct_field(kept.values, "sequence"),
-            "kept_until": pc.struct_field(kept.values, "until"),
+            "kept": pc.struct_field(kept, "sequence"),
+            "kept_until": pc.struct_field(kept, "until"),
         }
         found, self.sequences = rank_sequences(met.values())
         ranks = dict(zip(met, found, strict=True))
@@ -172,8 +172,10 @@ class Events:
         upsert = np.where(snapshots & self.in_log, OP_SNAPSHOT, OP_UPSERT)
         delete = np.where(retracts, OP_UPSERT, OP_DELETE if self.in_log else OP_FINAL_DELETE)
         self.is_delete = np.concatenate([flags(state, "_tombstone"), deletes])
-        self.is_retraction = np.concatenate([state["_retracted"].is_valid().to_numpy(), retracts])
         self.rank = np.concatenate([ints(state, "_sequence.op"), np.where(deletes, delete, upsert)])
+        self.is_retraction = self.is_delete & (self.rank == OP_UPSERT)
+        stored = state["_retracted"].to_pylist()
+        self.stored_retracted = {entry: digests for entry, digests in enumerate(stored) if digests}
         self.arrival = np.arange(len(self.code)) - n
         self.arrival[:n] = STORED
         self.entry_of = np.full(self.n_codes, UNKNOWN)
@@ -190,11 +192,11 @@ class Events:
         order = alive[sorted_by(alive, self.arrival, self.rank, self.sequence, self.code)]
         tied = same_as_before(order, self.code, self.sequence, self.rank)
         ties = self._ties(order, tied)
-        self.digest = ties.digest
+        self.digest, self.taken_back = ties.digest, ties.taken_back
         self.conflicting = np.zeros(len(self.code), dtype=bool)
         self.conflicting[ties.conflicting] = True
         if tied.any():
-            by = (self.is_retraction, self.digest, self.rank, self.sequence, self.code)
+            by = (self._unsent_sets(), ties.digest, ties.weight, self.rank, self.sequence, self.code)
             order = alive[sorted_by(alive, self.arrival, *by)]
             again = same_as_before(order, *by)
         else:
@@ -217,14 +219,26 @@ class Events:
         shared = tied.copy()
         shared[:-1] |= tied[1:]
         shared &= (self.rank[order] != OP_DELETE) & (self.rank[order] != OP_FINAL_DELETE)
-        unsent = {name: mask.copy() for name, mask in self.unsent.items()}
+        is_forgotten = self.is_retraction & (self.arrival == STORED)
+        contents = Contents(self.rows, self._not_carried, self.is_retraction, self.stored_retracted, is_forgotten)
+        return compare(order[shared], group[shared], contents)
+
+    @cached_property
+    def _not_carried(self) -> dict[str, Mask]:
+        """Map column to (n,) events, entries too, that did not carry its value at their own sequence."""
+        found = {name: mask.copy() for name, mask in self.unsent.items()}
         for i, since in self.known_since.items():
             for name, rank in since.items():
                 if rank != self.sequence[i]:
-                    unsent.setdefault(name, np.zeros(len(self.code), dtype=bool))[i] = True
-        forgotten = np.full(len(self.code), NO_DIGEST)
-        forgotten[: self.n_state] = ints(self.state, "_retracted", null=NO_DIGEST)
-        return compare(order[shared], group[shared], Contents(self.rows, unsent, forgotten))
+                    found.setdefault(name, np.zeros(len(self.code), dtype=bool))[i] = True
+        return found
+
+    def _unsent_sets(self) -> Codes:
+        """Number the sets of columns that events did not carry: of two that carry different values neither is the other again."""
+        numbers = np.zeros(len(self.code), np.int64)
+        for mask in self._not_carried.values():
+            numbers = np.unique(numbers * 2 + mask, return_inverse=True)[1]
+        return numbers
 
     @cached_property
     def base(self) -> Codes:
@@ -272,7 +286,7 @@ class Events:
 
     def values(self, name: str) -> pa.ChunkedArray:
         """Return a column of all events, and of the rows kept behind them."""
-        kept = self.links.kept.values
+        kept = self.links.kept
         if not len(kept):
             return self.rows[name]
         row = pc.struct_field(kept, "row")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import Histories
 from support import OnlyTouchedKeys, change, cut, envelope, plain, record, spec
 
+from ebbtide.model.operators.arrival import _above
 from ebbtide.testing import MemoryPipeline
 
 PIPELINES = pytest.mark.parametrize("kind", [MemoryPipeline, OnlyTouchedKeys])
@@ -172,3 +174,9 @@ def test_plain_position_tells_a_redelivered_row_from_a_second_equal_one():
 def test_rows_match_by_value(a, b, same):
     added, retracted = change("+I", id=1, n=1, f=a), change("-D", id=1, n=1, f=b)
     assert (run([added], [retracted]).rows() == []) is same
+
+
+def test_only_what_stands_behind_a_truncate_is_above_it():
+    below = [(1, 9, 9), (2, 0, 9), (2, 1, 4), (2, 1, 5)]
+    above = [(2, 1, 6), (2, 2, 0), (3, 0, 0)]
+    assert _above(np.array([*below, *above]), (2, 1, 5)).tolist() == [False] * 4 + [True] * 3

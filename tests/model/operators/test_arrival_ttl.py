@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import Histories
-from support import change, cut, envelope, plain, record, spec
+from support import change, cut, envelope, matching, plain, record, spec
 
 from ebbtide.model.entries import Step
 from ebbtide.testing import MemoryPipeline
@@ -165,3 +165,36 @@ def test_rows_below_a_truncate_are_not_counted_as_expired_matches():
     truncate, delete = record(envelope("t", 2), 1), record(envelope("d", 3, before={"id": 1, "n": 1}), 2)
     pipeline = run((0, [first]), (50, [truncate]), (200, [delete]), of=by_clock)
     assert (numbers(pipeline), pipeline.metrics["unmatched"], pipeline.metrics["unmatched_expired"]) == ({}, 1, 0)
+
+
+@pytest.mark.parametrize(("keep", "shown"), [("first", [1, 2, 3, None]), ("last", [3, 3, 3, None])])
+def test_tick_that_deletes_shows_the_next_row_that_lives(keep, shown):
+    deletes = plain(ttl="100ms", materializer={"keep": keep, "on_expire": "delete", "emission": "every"})
+    pipeline = run(*((now, [row("+I", 1, n)]) for now, n in ((0, 1), (50, 2), (60, 3))), of=deletes)
+    emitted = len(pipeline.changelog)
+    found = []
+    for now in (99, 100, 150, 160):
+        pipeline.tick(now_ms=now)
+        found.append(numbers(pipeline).get(1))
+    assert found == shown
+    told = [(each["_kind"], each["n"]) for each in pipeline.changelog[emitted:]]
+    assert told == ([("+U", 2), ("+U", 3), ("-D", 3)] if keep == "first" else [("-D", 3)])
+
+
+@pytest.mark.parametrize("keep", ["first", "last"])
+def test_tick_that_deletes_leaves_the_shown_row_where_another_expires(keep):
+    materializer = {"keep": keep, "on_expire": "delete"}
+    deletes = plain(schema=BY_EVENT.schema_, ttl=BY_EVENT.ttl, event_time="at", materializer=materializer)
+    lives, expires = timed("+I", 1, 1, 1000), timed("+I", 1, 2, 900)
+    lines = [lives, expires] if keep == "first" else [expires, lives]
+    pipeline = run((0, lines), (0, None), of=deletes)
+    assert (numbers(pipeline), pipeline.metrics["expired"], stored(pipeline)) == ({1: 1}, 1, 1)
+
+
+@pytest.mark.parametrize(("on_expire", "left"), [("keep", ["waiting"]), ("delete", ["live", "waiting"])])
+def test_what_a_tick_has_to_act_on_is_not_settled_before(on_expire, left):
+    deletes = plain(ttl="100ms", materializer={"on_expire": on_expire, "retraction_grace": "50ms"})
+    pipeline = run((0, [row("+I", 1, 1), row("+I", 1, 2), row("-D", 2, 2)]), of=deletes)
+    found = matching(pipeline.state, deletes.operator.unsettled)
+    assert sorted(entry["_role"] for entry in found) == left
+    assert {entry["n"] for entry in found} == {2}

@@ -72,10 +72,27 @@ def test_row_that_was_followed_is_kept_until_it_is_known_to_have_left():
     pipeline = MemoryPipeline(SPEC)
     pipeline.step([event("c", 1, 1, "one"), event("c", 2, 2, "two")])
     pipeline.step([moved(6, 2, 1)])
-    [kept] = last_entry(pipeline, 1)["_kept"]
+    kept = last_entry(pipeline, 1)["_kept"]
     assert (kept["row"]["notes"], kept["sequence"], kept["until"]) == ("one", {"_lsn": 1}, {"_lsn": 6})
     pipeline.step([event("d", 4, 1)])
     assert (last_entry(pipeline, 1)["_kept"], notes(pipeline)) == (None, {1: "two"})
+
+
+def test_row_created_again_and_again_without_a_delete_keeps_one_row_at_most():
+    pipeline = MemoryPipeline(SPEC)
+    for lsn in range(1, 6):
+        pipeline.step([event("c", lsn, 1, f"life {lsn}")])
+    assert last_entry(pipeline, 1)["_kept"]["row"]["notes"] == "life 4"
+
+
+@PIPELINES
+def test_row_is_kept_where_the_one_that_follows_it_brings_all_values(kind):
+    log = [event("c", 1, 1, "a"), moved(2, 1, 2), event("c", 3, 9, "y"), event("u", 4, 1, "Y", was=9)]
+    for order in itertools.permutations(log):
+        pipeline = kind(SPEC)
+        for each in order:
+            pipeline.step([each])
+        assert notes(pipeline) == {1: "Y", 2: "a"}
 
 
 @PIPELINES

@@ -75,6 +75,11 @@ def test_change_at_or_above_truncate_lives(lsn):
         assert notes(run(*steps)) == {1: "new"}
 
 
+def test_row_at_a_truncate_keeps_its_values_for_what_comes_later():
+    for steps in arrivals(event("c", 10, 1, "long"), event("t", 10), event("u", 11, 1, KEPT)):
+        assert notes(run(*steps)) == {1: "long"}
+
+
 def test_change_below_truncate_is_counted_as_below_floor():
     pipeline = run(event("t", 10), event("c", 9, 1, "old"))
     assert (notes(pipeline), pipeline.metrics["below_floor"]) == ({}, 1)

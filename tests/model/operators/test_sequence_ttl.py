@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from support import OnlyTouchedKeys, envelope, record, spec
+from support import OnlyTouchedKeys, envelope, matching, record, spec
 
 from ebbtide.model.entries import Step
+from ebbtide.sources.debezium import UNAVAILABLE
 from ebbtide.testing import MemoryPipeline
 
 PIPELINES = pytest.mark.parametrize("kind", [MemoryPipeline, OnlyTouchedKeys])
@@ -250,3 +251,17 @@ def test_entry_with_an_extreme_stamp_expires_at_its_time(stamp, gone_at):
     expire = pipeline.spec.operator.expire
     assert expire(pipeline.state, Step(9, 0, watermark_ms=gone_at - 1)).entries.num_rows == 0
     assert expire(pipeline.state, Step(9, 0, watermark_ms=gone_at)).entries["_removed"].to_pylist() == [True]
+
+
+def test_only_tombstones_and_rows_that_wait_may_expire_unless_live_ones_may():
+    pipeline = MemoryPipeline(spec("id BIGINT NOT NULL, n INT, v STRING", ttl="100ms"))
+    row, unsent = {"id": 1, "n": 1, "v": "long"}, {"id": 3, "n": 1, "v": UNAVAILABLE}
+    moved = envelope("u", 5, before={"id": 2, "n": 1, "v": None}, after=unsent)
+    pipeline.step([record(envelope("c", 1, after=row), 0), record(moved, 1)], now_ms=0)
+    operator = pipeline.spec.operator
+    entries = pipeline.state.to_pylist()
+    assert [entry["id"] for entry in entries if any(entry[name] for name in operator.mortal)] == [2, 3]
+    assert [entry["id"] for entry in matching(pipeline.state, operator.unsettled)] == [1, 3]
+    assert sorted(entry["id"] for entry in operator.expire(pipeline.state, Step(9, 100)).entries.to_pylist()) == [2, 3]
+    live = spec(ttl={"ttl": "100ms", "expire_live": True}).operator
+    assert (live.mortal, live.unsettled) == ((), None)

@@ -67,6 +67,17 @@ def test_timers_delete_each_element_at_its_own_end():
     assert timers.advance() == [(14, "a", None)]
 
 
+def test_timer_is_armed_anew_at_the_first_end_of_those_left():
+    state, at = make(ListState)
+    timers = TtlTimers(state)
+    for value, own_ms in (("x", 10), ("y", 50), ("z", 30), ("w", 100)):
+        state.add(value, ttl=ms(own_ms))
+    fired = []
+    for at.now_ms in (10, 30, 50, 100):
+        fired += timers.advance()
+    assert fired == [(10, "a", 30), (30, "a", 50), (50, "a", 100), (100, "a", None)]
+
+
 def test_timer_of_a_shorter_time_per_put_comes_first():
     state, at = make(MapState, 100)
     timers = TtlTimers(state)
