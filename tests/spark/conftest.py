@@ -14,10 +14,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def large() -> Iterator[None]:
-    """Prune by the range of keys, join the state by a shuffle, and spread steps over partitions, however small tables are."""
+    """Prune by the range of keys, and do not ask for the touched keys to be broadcast, however small tables are."""
     patch = pytest.MonkeyPatch()
     patch.setattr(size, "LARGE_FILES", 0)
     patch.setattr(step, "BROADCAST_ROWS", 0)
-    patch.setattr(step, "ROWS_PER_PARTITION", 500)
     yield
     patch.undo()

@@ -4,6 +4,7 @@ import json
 import random
 from pathlib import Path
 
+import pytest
 from reference import differences
 from spark_support import change, plain_spec, sink, table, write
 from support import envelope, lines_of, record, spec
@@ -70,6 +71,7 @@ def test_contents_that_differ_at_one_sequence_break_ordering(spark, tmp_path):
     assert [row["id"] for row in ordering.undecided(rows).collect()] == [1]
 
 
+@pytest.mark.grid
 def test_mariadb_table_equals_the_database_on_spark_too(spark, tmp_path):
     lines = [line.decode() for line in lines_of(CAPTURE / "shop.jsonl.gz")]
     random.Random(3).shuffle(lines)
