@@ -6,7 +6,7 @@ import json
 import pytest
 from support import OnlyTouchedKeys, envelope, record, spec
 
-from ebbtide.model.operators.key_changes import STORED, Event, Kept, Known, play
+from ebbtide.model.operators.key_changes import STORED, Event, Kept, KeyChange, Known, play
 from ebbtide.model.sequences import OP_SNAPSHOT, OP_UPSERT, UNKNOWN
 from ebbtide.sources.debezium import UNAVAILABLE as KEPT
 from ebbtide.testing import MemoryPipeline
@@ -220,3 +220,8 @@ def test_value_that_a_move_did_not_carry_is_that_of_the_row_it_moved(events, val
 )
 def test_row_that_another_follows_is_kept_if_its_change_of_key_may_yet_come(before, kept):
     assert play([before, of_create(NEW, 7, 11, arrival=1)]).kept.get(NEW) == kept
+
+
+def test_row_that_did_not_come_from_another_key_has_no_change_of_it():
+    assert play([of_create(NEW, 3, 20)]).rows[NEW].change is None
+    assert play([of_create(OLD, 3, 10), of_move(1)]).rows[NEW].change == KeyChange(MOVED, OLD)
