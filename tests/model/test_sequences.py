@@ -49,7 +49,7 @@ def test_sequences_of_several_arrays_are_ranked_together_column_by_column():
         (pa.string(), ["", "Z", "a", "\u00e9", "\U0001f600"]),
         (pa.binary(), [b"", b"\x00", b"\xff"]),
     ],
-    ids=str,
+    ids=["boolean", "long", "unsigned", "date", "timestamp", "text", "bytes"],
 )
 def test_values_of_every_type_are_ranked_in_their_order(type_, ascending):
     values = pa.array(ascending, type_)

@@ -73,3 +73,7 @@ def test_digest_of_a_map_does_not_depend_on_the_order_of_its_entries():
     maps = pa.array([[("a", 1), ("b", 2)], [("b", 2), ("a", 1)]], pa.map_(pa.string(), pa.int64()))
     [one, other] = digests(pa.table({"m": maps})).tolist()
     assert one == other
+
+
+def test_digests_of_nothing_are_integers_too():
+    assert digests(contents([]).rows).dtype == np.int64
