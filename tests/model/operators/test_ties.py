@@ -6,16 +6,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ebbtide.model.operators.ties import NO_DIGEST, Contents, compare, digests
+from ebbtide.model.operators.ties import LIVE, RETRACTED, RETRACTION, Contents, compare, digests
 
 TEXTS = ["x", "y", "x", "z", "y"]
 
 
-def contents(values=TEXTS, unsent=(), stored=None):
-    mask = np.isin(np.arange(len(values)), unsent)
-    forgotten = np.full(len(values), NO_DIGEST) if stored is None else np.array(stored)
+def contents(values=TEXTS, unsent=(), retractions=(), retracted=None, forgotten=()):
+    places = np.arange(len(values))
     rows = pa.table({"id": [1] * len(values), "v": pa.array(values, pa.string())})
-    return Contents(rows, {"v": mask} if len(unsent) else {}, forgotten)
+    hidden = {"v": np.isin(places, unsent)} if len(unsent) else {}
+    return Contents(rows, hidden, np.isin(places, retractions), retracted or {}, np.isin(places, forgotten))
 
 
 @pytest.mark.parametrize(
@@ -50,11 +50,27 @@ def test_value_not_sent_in_one_group_is_compared_in_another():
     assert (ties.conflicting.tolist(), ties.n_conflicts) == ([2, 3], 1)
 
 
-@pytest.mark.parametrize(("other", "count"), [("x", 0), ("y", 1)])
-def test_row_that_is_forgotten_is_known_by_its_digest(other, count):
+@pytest.mark.parametrize(("other", "weights"), [("x", [RETRACTION, RETRACTED]), ("y", [RETRACTION, LIVE])])
+def test_retraction_that_is_stored_takes_back_its_own_content_and_no_other(other, weights):
     [digest] = digests(contents(["x"]).rows).tolist()
-    ties = compare(np.arange(2), np.zeros(2, np.int64), contents([None, other], stored=[digest, NO_DIGEST]))
-    assert (ties.n_conflicts, ties.digest[0], ties.digest[0] == ties.digest[1]) == (count, digest, count == 0)
+    given = contents([None, other], retractions=(0,), retracted={0: [digest]}, forgotten=(0,))
+    ties = compare(np.arange(2), np.zeros(2, np.int64), given)
+    assert (ties.n_conflicts, ties.weight.tolist(), ties.digest[0]) == (0, weights, digest)
+    assert ties.taken_back == {0: [digest], 1: [digest]}
+
+
+@pytest.mark.parametrize(
+    ("values", "weights", "count"),
+    [
+        (["x", "x"], [RETRACTION, RETRACTED], 0),
+        (["x", "y"], [RETRACTION, LIVE], 0),
+        (["x", "x", "y"], [RETRACTION, RETRACTED, LIVE], 0),
+        (["x", "y", "z"], [RETRACTION, LIVE, LIVE], 1),
+    ],
+)
+def test_retraction_takes_back_the_row_with_its_content(values, weights, count):
+    ties = compare(np.arange(len(values)), np.zeros(len(values), np.int64), contents(values, retractions=(0,)))
+    assert (ties.weight.tolist(), ties.n_conflicts) == (weights, count)
 
 
 def test_digest_of_a_row_is_what_it_was_when_it_was_stored():
