@@ -211,7 +211,7 @@ def test_value_that_a_move_did_not_carry_is_that_of_the_row_it_moved(events, val
 @pytest.mark.parametrize(
     ("before", "kept"),
     [
-        (of_create(NEW, 3, 10), [Kept(3, 7, {"v": Known(10, 3)})]),
+        (of_create(NEW, 3, 10), Kept(3, 7, {"v": Known(10, 3)})),
         (of_create(NEW, 7, 10), None),
         (of_create(NEW, 3), None),
         (of_snapshot(NEW, 10, 0), None),
