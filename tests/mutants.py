@@ -26,6 +26,9 @@ BUDGET_S = 8
 KILLED = ("killed", "timeout")
 """A mutant that runs for ever is one whose tests never pass."""
 
+NOT_RUN = {255: "could not be run"}
+"""Exit codes that mutmut takes for a timeout though no test ran."""
+
 
 def nearest(function: str, tests: set[str]) -> list[str]:
     """Return the tests that a function's mutants run against, the first to run first."""
@@ -56,7 +59,7 @@ def report(modules: list[str]) -> None:
     for path in modules:
         data = SourceFileMutationData(path=Path(path))
         data.load()
-        found = {name: status_by_exit_code[code] for name, code in data.exit_code_by_key.items()}
+        found = {name: NOT_RUN.get(code, status_by_exit_code[code]) for name, code in data.exit_code_by_key.items()}
         for name, status in found.items():
             if status not in KILLED:
                 click.echo(f"\n{name}: {status}\n{get_diff_for_mutant(name)}")

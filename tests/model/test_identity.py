@@ -8,7 +8,6 @@ import pytest
 from ebbtide.model.changelog import RowKind
 from ebbtide.model.codes import row_codes
 from ebbtide.model.identity import identity, map_key
-from ebbtide.model.operators.ties import digests
 from ebbtide.store.rocksdb import codec
 
 NAN = float("nan")
@@ -51,24 +50,6 @@ def test_rows_are_equal_alike_everywhere(type_, left, right, equal):
 def test_what_no_column_gives_is_refused():
     with pytest.raises(TypeError, match=r"a row cannot hold .*; got set; allowed: what a column"):
         identity([{1}])
-
-
-def test_digest_of_a_row_is_what_it_was_when_it_was_stored():
-    """Digests stand in stored state: a row's must be the same in every process and version."""
-    columns = {
-        "n": pa.array([1, None]),
-        "f": pa.array([1.5, -0.0]),
-        "s": pa.array(["a", "\u00e9"]),
-        "d": pa.array([Decimal("1.50"), Decimal(-2)], pa.decimal128(6, 2)),
-        "m": pa.array([[(10, 2), (9, 1)], None], pa.map_(pa.int64(), pa.int64())),
-    }
-    assert digests(pa.table(columns)).tolist() == [3290379318523360567, 3757628983905599989]
-
-
-def test_digest_of_a_map_does_not_depend_on_the_order_of_its_entries():
-    maps = pa.array([[("a", 1), ("b", 2)], [("b", 2), ("a", 1)]], pa.map_(pa.string(), pa.int64()))
-    [one, other] = digests(pa.table({"m": maps})).tolist()
-    assert one == other
 
 
 @pytest.mark.parametrize(

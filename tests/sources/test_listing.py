@@ -5,7 +5,7 @@ import os
 import pytest
 
 from ebbtide.errors import FileChangedError, LateFileError, SourceReadError
-from ebbtide.sources.listing import PATTERNS, matches, plan
+from ebbtide.sources.listing import PATTERNS, changed_while_read, matches, plan
 
 NOW_MS = 2_000_000_000_000
 
@@ -57,6 +57,7 @@ def test_folders_are_read_whatever_their_depth_in_the_order_of_whole_names(tmp_p
         ("x/*.json", ["x/b.json"]),
         ("*/y/?.json", ["x/y/c.json"]),
         ("[ab].*", ["a.json", "x/b.json"]),
+        ("Xx/*.json", []),
     ],
 )
 def test_pattern_with_a_slash_is_for_the_whole_name(pattern, found):
@@ -119,11 +120,18 @@ def test_nothing_matched_says_which_pattern_and_what_is_there_instead(tmp_path):
     add(tmp_path, *(f"{n}.tmp" for n in range(7)))
     said = planned(tmp_path, patterns=["*.json", "*.gz"]).nothing_matched
     assert "source.pattern (*.json, *.gz)" in said
-    assert "what does not match: 0.tmp, 1.tmp, 2.tmp, 3.tmp, 4.tmp and 2 more." in said
+    assert said == (
+        f"No file in '{tmp_path}' or its folders matches source.pattern (*.json, *.gz); "
+        "what does not match: 0.tmp, 1.tmp, 2.tmp, 3.tmp, 4.tmp and 2 more. "
+        "Names that begin with '_' or '.' are never read."
+    )
+    for name in ("5.tmp", "6.tmp"):
+        (tmp_path / name).unlink()
+    assert "what does not match: 0.tmp, 1.tmp, 2.tmp, 3.tmp, 4.tmp. " in planned(tmp_path).nothing_matched
 
 
 def test_nothing_matched_is_told_from_nothing_new(tmp_path):
-    assert "it has no files" in planned(tmp_path).nothing_matched
+    assert "(*.x); it has no files. " in planned(tmp_path, patterns=["*.x"]).nothing_matched
     add(tmp_path, "a.json")
     assert planned(tmp_path, {"a.json": 5}).nothing_matched is None
     (tmp_path / "a.json").unlink()
@@ -137,3 +145,30 @@ def test_folder_that_is_not_there_is_refused(tmp_path):
     for path in ("no", "file.json"):
         with pytest.raises(SourceReadError, match=rf"{path}' does not exist\. Create it, or correct source.path"):
             planned(tmp_path / path)
+
+
+def test_refusals_say_what_to_do(tmp_path):
+    add(tmp_path, "1.json", "2.json")
+    with pytest.raises(LateFileError) as late:
+        planned(tmp_path, {"2.json": 5}, in_order=True)
+    assert str(late.value) == (
+        f"In '{tmp_path}' a file has appeared below '2.json', which is read already. Got: 1.json. "
+        "Allowed: new files under greater names than those read from their folder, as order: arrival goes by them. "
+        "Rename it above '2.json', or run 'ebbtide refresh' to read everything again."
+    )
+    with pytest.raises(FileChangedError) as changed:
+        planned(tmp_path, {"2.json": 4})
+    assert str(changed.value) == (
+        f"In '{tmp_path}' files have changed since they were read; what was added to them would be lost. "
+        "Got: 2.json with 5 bytes, read with 4. Allowed: files that stay as they were read. "
+        "Restore them and put what was added into new files, or run 'ebbtide refresh' to read everything again."
+    )
+
+
+@pytest.mark.parametrize(("found", "got"), [(None, "no file"), (7, "7 bytes"), (0, "0 bytes")])
+def test_file_that_changes_while_it_is_read_is_told_with_both_sizes(found, got):
+    assert str(changed_while_read("in", "a.json", listed=5, found=found)) == (
+        "The source file 'in/a.json' has changed since it was listed; nothing of the step was committed. "
+        f"Got: {got}. Allowed: the 5 bytes that were listed. "
+        "Run again once it is written whole. Put files in place by renaming them, or set source.min_age."
+    )

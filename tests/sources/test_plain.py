@@ -35,8 +35,20 @@ def test_kind_that_is_unknown_is_bad(value):
         PlainDecoder().changes(value, None)
 
 
-@pytest.mark.parametrize("row", [None, [1], "x" * 500])
-def test_row_that_is_no_object_is_bad_and_told_shortly(row):
+@pytest.mark.parametrize(("row", "got"), [(None, "None"), ([1], "[1]"), ("x" * 500, "x" * 80)])
+def test_row_that_is_no_object_is_bad_and_told_shortly(row, got):
     with pytest.raises(BadRecordError, match="not_a_row") as caught:
         PlainDecoder().changes({"kind": "+I", "row": row}, None)
-    assert len(caught.value.detail) < 130
+    assert caught.value.detail == f"row: got '{got}'; allowed: an object"
+
+
+@pytest.mark.parametrize("at", [0, 2**63 - 1])
+def test_position_may_be_any_from_0_that_a_bigint_holds(at):
+    assert PlainDecoder(position=("seq",)).changes({"kind": "+I", "row": ROW, "seq": at}, None)[0].place == (0, at)
+
+
+@pytest.mark.parametrize("bad", [{"kind": "T", "row": ROW}, {"kind": "+I", "row": [1]}])
+def test_bad_record_keeps_its_place(bad):
+    with pytest.raises(BadRecordError) as caught:
+        PlainDecoder(position=("part", "seq")).changes(bad | {"part": 3, "seq": 7}, None)
+    assert caught.value.place == (3, 7)

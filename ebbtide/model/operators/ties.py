@@ -45,11 +45,11 @@ class Contents:
         """Return the rows of some events, without the values that are unsent in any of a group.
 
         Args:
-            events: (m,) indices.
+            events: (m,) indices, at least one.
             groups: (m,) dense numbers of their groups.
         """
         columns: dict[str, pa.ChunkedArray] = {}
-        n_groups = int(groups.max(initial=-1)) + 1
+        n_groups = int(groups.max()) + 1
         for name in self.rows.column_names:
             hidden = np.zeros(n_groups, dtype=bool)
             if name in self.unsent:
@@ -148,6 +148,6 @@ def digests(rows: pa.Table) -> Codes:
 
 
 def _digest(values: Sequence[Any]) -> int:
-    text = repr(identity(values)).encode("utf-8", "surrogatepass")
+    text = repr(identity(values)).encode()
     whole = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
     return (whole >> 1) | 1

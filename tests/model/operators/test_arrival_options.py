@@ -180,3 +180,12 @@ def test_row_added_where_orphans_may_be_is_an_update():
         for orphans in (False, True)
     ]
     assert kinds == [["I"], ["U"]]
+
+
+def test_first_row_stays_shown_until_it_is_retracted_and_gives_place_to_the_next():
+    pipeline = MemoryPipeline(plain(materializer={"keep": "first"}))
+    shown = []
+    for kind, n in (("+I", 1), ("+I", 2), ("-D", 9), ("-D", 1), ("-D", 2)):
+        pipeline.step([change(kind, id=1, n=n)])
+        shown.append([row["n"] for row in pipeline.rows()])
+    assert shown == [[1], [1], [1], [2], []]

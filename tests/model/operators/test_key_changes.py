@@ -6,7 +6,8 @@ import json
 import pytest
 from support import OnlyTouchedKeys, envelope, record, spec
 
-from ebbtide.model.operators.key_changes import Event, play
+from ebbtide.model.operators.key_changes import STORED, Event, Kept, KeyChange, Known, play
+from ebbtide.model.sequences import OP_SNAPSHOT, OP_UPSERT, UNKNOWN
 from ebbtide.sources.debezium import UNAVAILABLE as KEPT
 from ebbtide.testing import MemoryPipeline
 
@@ -159,3 +160,68 @@ def looks_at(n):
 def test_work_over_changed_keys_doubles_with_their_number():
     once, twice = looks_at(2_000), looks_at(4_000)
     assert twice < 2.1 * once
+
+
+OLD, NEW = 1, 2
+MOVED = 5
+
+
+def of_snapshot(key, index, arrival):
+    return Event(0, OP_SNAPSHOT, key, index, ("v",), arrival, is_snapshot=True)
+
+
+def of_create(key, sequence, index=UNKNOWN, arrival=0):
+    columns = () if index == UNKNOWN else ("v",)
+    return Event(sequence, OP_UPSERT, key, index, columns, arrival, is_other_row=True)
+
+
+def of_move(arrival):
+    """Makes a change of the key that did not carry `v`."""
+    return Event(MOVED, OP_UPSERT, NEW, 90, (), arrival, old_key=OLD, is_other_row=True)
+
+
+@pytest.mark.parametrize(
+    ("events", "value"),
+    [
+        ([of_snapshot(OLD, 10, 0), of_move(1)], Known(10, MOVED)),
+        ([of_snapshot(OLD, 10, 1), of_move(0)], None),
+        ([of_snapshot(OLD, 10, STORED), of_move(STORED)], None),
+        ([of_snapshot(OLD, 10, STORED), of_move(0)], Known(10, MOVED)),
+        ([of_create(OLD, 3, 10), of_move(STORED)], Known(10, MOVED)),
+        ([of_snapshot(NEW, 20, 0), of_move(1)], Known(20, 0, 0)),
+        ([of_snapshot(NEW, 20, 0), of_create(OLD, 3, 10), of_move(1)], Known(10, MOVED)),
+        ([of_create(NEW, 3, 20), of_move(1)], None),
+    ],
+    ids=[
+        "read before the move",
+        "read after it",
+        "both stored: read after it",
+        "stored before the move",
+        "of the log",
+        "read under the new key",
+        "read under the new key, known under the old",
+        "of another row under the new key",
+    ],
+)
+def test_value_that_a_move_did_not_carry_is_that_of_the_row_it_moved(events, value):
+    for order in itertools.permutations(events):
+        assert play(list(order)).rows[NEW].values.get("v") == value
+
+
+@pytest.mark.parametrize(
+    ("before", "kept"),
+    [
+        (of_create(NEW, 3, 10), Kept(3, 7, {"v": Known(10, 3)})),
+        (of_create(NEW, 7, 10), None),
+        (of_create(NEW, 3), None),
+        (of_snapshot(NEW, 10, 0), None),
+    ],
+    ids=["of the log", "at the same sequence", "nothing known of it", "of a snapshot"],
+)
+def test_row_that_another_follows_is_kept_if_its_change_of_key_may_yet_come(before, kept):
+    assert play([before, of_create(NEW, 7, 11, arrival=1)]).kept.get(NEW) == kept
+
+
+def test_row_that_did_not_come_from_another_key_has_no_change_of_it():
+    assert play([of_create(NEW, 3, 20)]).rows[NEW].change is None
+    assert play([of_create(OLD, 3, 10), of_move(1)]).rows[NEW].change == KeyChange(MOVED, OLD)
