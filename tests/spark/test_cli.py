@@ -76,6 +76,7 @@ class Talks(StatefulFunction):
 """
 
 
+@pytest.mark.grid
 def test_what_a_function_prints_and_why_spark_does_not_start_are_in_the_log_that_is_named(tmp_path):
     (tmp_path / "pyproject.toml").touch()
     (tmp_path / "talks.py").write_text(TALKS)
