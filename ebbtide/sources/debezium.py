@@ -160,9 +160,8 @@ class DebeziumDecoder:
             if value is not None and value < 0:
                 raise BadRecordError("bad_sequence", f"{prefix}{name}: got {value}; allowed: 0 to 2^63 - 1")
             if value is None and column == "_lsn" and op == "r":
-                value = LONG_MIN + max(
-                    event_ms or 0, 0
-                )  # an incremental snapshot's row: below all changes, by its time
+                # An incremental snapshot's row stands below all changes, by its time.
+                value = LONG_MIN + max(event_ms or 0, 0)
             found.append(value)
         return tuple(found)
 
@@ -183,9 +182,8 @@ class DebeziumDecoder:
         if op == "d":
             old = self._whole(before, op) if self.retract else self._present(before, "before", op)
             if self._own_sequence and self._is_key_only(old):
-                old = {
-                    name: value for name, value in old.items() if name in self.key
-                }  # what fills it up is no sequence
+                # What fills the row up is no sequence.
+                old = {name: value for name, value in old.items() if name in self.key}
             return [Change(RowKind.DELETE, old, op, position, event_ms, units=units)]
         new = self._present(after, "after", op)
         if op == "u" and self.retract:

@@ -134,9 +134,8 @@ class StateTable:
         entries = self.read(spark, version)
         key = columns(self.operator.key)
         ever = entries.where(F.col("_moved_from").isNotNull()).select(*key).distinct()
-        newest = F.row_number().over(Window.partitionBy(*key).orderBy(F.desc("_step")))
-        versions = entries.join(F.broadcast(ever), [*self.operator.key], "left_semi").withColumn("_newest", newest)
-        return versions.where("_newest = 1 AND NOT _removed AND _moved_from IS NOT NULL").drop("_newest")
+        versions = entries.join(F.broadcast(ever), [*self.operator.key], "left_semi")
+        return self._newest(versions).where(~F.col("_removed") & F.col("_moved_from").isNotNull())
 
     def current(self, spark: SparkSession, version: int, since: int = 0) -> DataFrame:
         """Read the newest version of each entry written after step `since`, dropped ones included (`_removed`)."""
@@ -144,6 +143,10 @@ class StateTable:
         entries = entries.where(F.col("_step") > since) if since else entries
         if "_state" in self.schema.names:
             entries = entries.where(F.col("_state").isNotNull())  # the others are rows for the sink
+        return self._newest(entries)
+
+    def _newest(self, entries: DataFrame) -> DataFrame:
+        """Pick the newest version of each entry."""
         newest = F.row_number().over(Window.partitionBy(*columns(self.operator.identity)).orderBy(F.desc("_step")))
         return entries.withColumn("_newest", newest).where("_newest = 1").drop("_newest")
 
