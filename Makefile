@@ -17,15 +17,9 @@ help: ## List the targets
 demo: java $(UV_HERE) .venv ## Run the shop pipelines over the shipped capture and compare the tables with the truth
 	@$(RUN) python data/shop/demo.py
 
-# Runs that Dagster launches mostly wait: their tests, and some more, go beside the others, and are printed at the end.
-BESIDE := tests/launched $(addprefix tests/spark/test_,maintenance.py migration.py rules.py stateful.py)
+# Three at a time, on two cores too: runs that Dagster launches mostly wait.
 test: java .venv lint ## Run linters, type checks and all tests
-	@beside=$$(mktemp); \
-	$(RUN) pytest -q $(BESIDE) >"$$beside" 2>&1 & \
-	$(RUN) pytest -q $(addprefix --ignore=,$(BESIDE)); others=$$?; \
-	wait $$!; beside_exit=$$?; \
-	cat "$$beside"; rm -f "$$beside"; \
-	exit $$((others | beside_exit))
+	$(RUN) pytest -q -n 3 --dist loadgroup --durations 20
 
 lint: $(UV_HERE) .venv ## Run linters and type checks only
 	$(RUN) ruff check

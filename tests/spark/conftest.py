@@ -10,6 +10,7 @@ from ebbtide.streaming import step
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     item.add_marker(pytest.mark.spark)
+    item.add_marker(pytest.mark.xdist_group(item.path.name))  # they share what a file prepares once
 
 
 @pytest.fixture(autouse=True, scope="session")
