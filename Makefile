@@ -38,7 +38,7 @@ model: $(UV_HERE) .venv ## Walk states beside their reference, at length
 	$(RUN) pytest -q -m model
 
 # The mutants are made in a folder of the same name; what was found there is kept, and made again where code or tests changed.
-mutants: $(UV_HERE) .venv ## Test the tests with mutants of the code (some only: ONLY=ebbtide/sources/columns.py)
+mutants: $(UV_HERE) .venv ## Test the tests with mutants of the code (some only: ONLY=ebbtide/formats/columns.py)
 	$(UV) run --frozen --group mutants python tests/mutants.py $(ONLY)
 
 bench: java $(UV_HERE) .venv ## Measure against a plain MERGE

@@ -35,7 +35,7 @@ from ebbtide.model.identity import identity
 from ebbtide.model.materializer import kernel
 from ebbtide.model.materializer.multiset import OrderedMultiset, Strategy
 from ebbtide.model.materializer.operator import SinkUpsertMaterializer
-from ebbtide.store.heap import HeapStore
+from ebbtide.stores.heap import HeapStore
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAYLOAD = "".join(map(chr, np.random.default_rng(7).integers(33, 123, 250)))
@@ -173,7 +173,7 @@ def by_record(
     if engine == "heap":
         store: Any = HeapStore()
     else:
-        from ebbtide.store.rocksdb.store import RocksDbStore
+        from ebbtide.stores.rocksdb.store import RocksDbStore
 
         store = RocksDbStore(folder)
     histories = OrderedMultiset(

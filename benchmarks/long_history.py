@@ -25,9 +25,9 @@ from naive_merge import tree_cpu_s
 from pyspark.sql import functions as F
 
 from ebbtide import UpsertPipeline
-from ebbtide.streaming.runner import run
-from ebbtide.streaming.session import build_session
-from ebbtide.streaming.tables import Tables
+from ebbtide.runtime.driver import run
+from ebbtide.runtime.session import build_session
+from ebbtide.runtime.tables import Tables
 
 WARM, MEASURED = 2, 3
 

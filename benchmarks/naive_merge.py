@@ -29,8 +29,8 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ebbtide import UpsertPipeline
-from ebbtide.streaming.runner import run
-from ebbtide.streaming.session import build_session
+from ebbtide.runtime.driver import run
+from ebbtide.runtime.session import build_session
 
 PROJECT = Path(__file__).resolve().parent.parent
 SHIFT = 10**9

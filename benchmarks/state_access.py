@@ -38,9 +38,9 @@ from ebbtide import (
     UpsertPipeline,
     ValueStateDescriptor,
 )
-from ebbtide.streaming.runner import run
-from ebbtide.streaming.session import build_session
-from ebbtide.streaming.tables import Tables
+from ebbtide.runtime.driver import run
+from ebbtide.runtime.session import build_session
+from ebbtide.runtime.tables import Tables
 
 WARM, MEASURED = 2, 2
 SIDES = ("transformWithState", "function", "reconciler")

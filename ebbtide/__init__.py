@@ -1,82 +1,82 @@
 """Ebbtide: upsert sinks and expiring state for Spark.
 
-Out-of-order changelogs become Delta tables that are right, with state that expires when its owner said it would.
+Turns out-of-order changelogs (Debezium CDC, join outputs) into correct Delta tables on Spark, with per-entry state TTL.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ebbtide.model.changelog import RowKind
-    from ebbtide.model.state.function import (
-        Change,
-        FunctionContext,
-        ListStateDescriptor,
-        MapStateDescriptor,
-        StatefulFunction,
-        ValueStateDescriptor,
-    )
-    from ebbtide.model.ttl import (
-        CleanupConfig,
-        CompactionFilter,
-        ExpiryClock,
-        IncrementalCleanup,
-        StateTtlConfig,
-        StateVisibility,
-        TimeCharacteristic,
-        UpdateType,
-    )
-    from ebbtide.streaming.progress import RunSummary, StepProgress
-    from ebbtide.streaming.spec import Pipeline
-    from ebbtide.streaming.stateful import StatefulPipeline
-    from ebbtide.streaming.upsert import UpsertPipeline
+    from ebbtide.errors import EbbtideError as EbbtideError
+    from ebbtide.inspect.state import create_view as create_view
+    from ebbtide.inspect.state import state as state
+    from ebbtide.inspect.status import status as status
+    from ebbtide.maintenance.job import maintain as maintain
+    from ebbtide.model.changelog import RowKind as RowKind
+    from ebbtide.model.materializer.multiset import OrderedMultiset as OrderedMultiset
+    from ebbtide.model.materializer.multiset import Strategy as Strategy
+    from ebbtide.model.materializer.operator import SinkUpsertMaterializer as SinkUpsertMaterializer
+    from ebbtide.model.state.function import Change as Change
+    from ebbtide.model.state.function import FunctionContext as FunctionContext
+    from ebbtide.model.state.function import ListStateDescriptor as ListStateDescriptor
+    from ebbtide.model.state.function import MapStateDescriptor as MapStateDescriptor
+    from ebbtide.model.state.function import StatefulFunction as StatefulFunction
+    from ebbtide.model.state.function import ValueStateDescriptor as ValueStateDescriptor
+    from ebbtide.model.ttl import CleanupConfig as CleanupConfig
+    from ebbtide.model.ttl import CompactionFilter as CompactionFilter
+    from ebbtide.model.ttl import ExpiryClock as ExpiryClock
+    from ebbtide.model.ttl import IncrementalCleanup as IncrementalCleanup
+    from ebbtide.model.ttl import StateTtlConfig as StateTtlConfig
+    from ebbtide.model.ttl import StateVisibility as StateVisibility
+    from ebbtide.model.ttl import TimeCharacteristic as TimeCharacteristic
+    from ebbtide.model.ttl import UpdateType as UpdateType
+    from ebbtide.runtime.driver import refresh as refresh
+    from ebbtide.runtime.driver import run as run
+    from ebbtide.runtime.progress import RunSummary as RunSummary
+    from ebbtide.runtime.progress import StepProgress as StepProgress
+    from ebbtide.runtime.session import build_session as build_session
+    from ebbtide.spec.load import load as load
+    from ebbtide.spec.pipeline import Pipeline as Pipeline
+    from ebbtide.spec.stateful import StatefulPipeline as StatefulPipeline
+    from ebbtide.spec.upsert import UpsertPipeline as UpsertPipeline
 
 _HOMES = {
     "Change": "model.state.function",
     "CleanupConfig": "model.ttl",
     "CompactionFilter": "model.ttl",
+    "EbbtideError": "errors",
     "ExpiryClock": "model.ttl",
     "FunctionContext": "model.state.function",
     "IncrementalCleanup": "model.ttl",
     "ListStateDescriptor": "model.state.function",
     "MapStateDescriptor": "model.state.function",
-    "Pipeline": "streaming.spec",
+    "OrderedMultiset": "model.materializer.multiset",
+    "Pipeline": "spec.pipeline",
     "RowKind": "model.changelog",
-    "RunSummary": "streaming.progress",
+    "RunSummary": "runtime.progress",
+    "SinkUpsertMaterializer": "model.materializer.operator",
     "StateTtlConfig": "model.ttl",
     "StateVisibility": "model.ttl",
     "StatefulFunction": "model.state.function",
-    "StatefulPipeline": "streaming.stateful",
-    "StepProgress": "streaming.progress",
+    "StatefulPipeline": "spec.stateful",
+    "StepProgress": "runtime.progress",
+    "Strategy": "model.materializer.multiset",
     "TimeCharacteristic": "model.ttl",
     "UpdateType": "model.ttl",
-    "UpsertPipeline": "streaming.upsert",
+    "UpsertPipeline": "spec.upsert",
     "ValueStateDescriptor": "model.state.function",
+    "build_session": "runtime.session",
+    "create_view": "inspect.state",
+    "load": "spec.load",
+    "maintain": "maintenance.job",
+    "refresh": "runtime.driver",
+    "run": "runtime.driver",
+    "state": "inspect.state",
+    "status": "inspect.status",
 }
 """Where each public name lives; loaded when first asked for, since each of Spark's workers imports this package."""
 
-__all__ = [
-    "Change",
-    "CleanupConfig",
-    "CompactionFilter",
-    "ExpiryClock",
-    "FunctionContext",
-    "IncrementalCleanup",
-    "ListStateDescriptor",
-    "MapStateDescriptor",
-    "Pipeline",
-    "RowKind",
-    "RunSummary",
-    "StateTtlConfig",
-    "StateVisibility",
-    "StatefulFunction",
-    "StatefulPipeline",
-    "StepProgress",
-    "TimeCharacteristic",
-    "UpdateType",
-    "UpsertPipeline",
-    "ValueStateDescriptor",
-]
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

@@ -50,6 +50,20 @@ class ConfigError(Terminal):
     """Raised when a pipeline spec or a command's argument is not usable."""
 
 
+class MissingExtraError(Terminal):
+    """Raised when a part of Ebbtide is used whose libraries are not installed."""
+
+    @classmethod
+    def of_extra(cls, extra: str, library: str) -> Self:
+        """Say which extra brings a library.
+
+        Args:
+            extra: Name of the extra.
+            library: The library that is missing.
+        """
+        return cls.of(f"{library} is not installed.", next_step=f"Install it: pip install 'ebbtide[{extra}]'.")
+
+
 class JavaMissingError(Terminal):
     """Raised when there is no Java for Spark to run on, or one that is too old."""
 

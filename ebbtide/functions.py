@@ -19,7 +19,7 @@ from ebbtide.model.state.function import (
     ValueStateDescriptor,
 )
 from ebbtide.model.ttl import StateTtlConfig, TimeCharacteristic, UpdateType
-from ebbtide.store.heap import HeapStore
+from ebbtide.stores.heap import HeapStore
 
 
 class LastSeen(StatefulFunction):

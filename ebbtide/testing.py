@@ -13,13 +13,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.formats.decoding import TOMBSTONE
+from ebbtide.formats.records import RECORDS
 from ebbtide.model.changelog import TRUNCATE, RowKind
 from ebbtide.model.durations import to_ms
 from ebbtide.model.entries import DELETE, SINK_STEP, Step, order_struct
 from ebbtide.model.positions import Positions
-from ebbtide.sources.decode import TOMBSTONE
-from ebbtide.sources.records import RECORDS
-from ebbtide.streaming.spec import Pipeline
+from ebbtide.spec.pipeline import Pipeline
 
 KINDS = pa.array(list(map(str, RowKind)))
 Row = dict[str, Any]

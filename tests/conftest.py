@@ -19,7 +19,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:  # noqa: F821 - loaded when needed
     """One Spark session for the whole test process."""
-    from ebbtide.streaming.session import build_session
+    from ebbtide.runtime.session import build_session
 
     os.environ["TZ"] = "Asia/Kathmandu"  # any zone but UTC: times must not depend on it
     settings = {

@@ -1,4 +1,4 @@
-"""Mutation tests: `make mutants`, or `make mutants ONLY=ebbtide/sources/columns.py` for some modules.
+"""Mutation tests: `make mutants`, or `make mutants ONLY=ebbtide/formats/columns.py` for some modules.
 
 mutmut makes the mutants and notes which tests call which function. Central functions are called by nearly all tests, so that
 a mutant runs against the nearest of them: those of its module's own test files, then the shortest others, as far as a budget
@@ -20,7 +20,7 @@ from mutmut.mutation.diff_apply import get_diff_for_mutant
 from mutmut.state import state
 from mutmut.stats import status_by_exit_code
 
-ROOMS = ("ebbtide/model", "ebbtide/sources")
+ROOMS = ("ebbtide/model", "ebbtide/operators", "ebbtide/formats", "ebbtide/sources")
 BUDGET_S = 8
 """The most that the tests of one mutant take, as measured without mutants."""
 KILLED = ("killed", "timeout")

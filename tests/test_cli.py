@@ -16,11 +16,11 @@ from ebbtide.cli import main
 from ebbtide.cli.live import Live, RunView
 from ebbtide.cli.quiet import KEPT, new_log
 from ebbtide.cli.typed import as_typed, program
-from ebbtide.streaming.progress import Phase, StepProgress
+from ebbtide.runtime.progress import Phase, StepProgress
 
 ROOT = Path(__file__).resolve().parent.parent
 SPEC = """
-type: pipelines.components.UpsertPipelineComponent
+type: ebbtide.dagster.UpsertPipeline
 attributes:
   name: {name}
   source: {{path: in, records: value}}
@@ -124,7 +124,7 @@ def test_spec_of_no_known_type_exits_with_2(tmp_path):
     (spec_at(tmp_path / "a") / "defs.yaml").write_text("type: other.Component\nattributes: {}\n")
     shown = call("run", tmp_path / "a")
     assert shown.exit_code == 2
-    assert "Got: other.Component. Allowed: pipelines.components.UpsertPipelineComponent" in shown.output
+    assert "Got: other.Component. Allowed: ebbtide.dagster.UpsertPipeline" in shown.output
 
 
 MESSAGES = [

@@ -17,8 +17,8 @@ from ebbtide import (
     StateTtlConfig,
     UpsertPipeline,
 )
-from ebbtide.streaming import parts
-from ebbtide.streaming.upsert import MaterializerConfig, SequenceOrder
+from ebbtide.spec import parts
+from ebbtide.spec.upsert import MaterializerConfig, SequenceOrder
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "spec.md"
@@ -89,7 +89,7 @@ def test_spec_fields_state_their_default_or_that_they_are_required():
 
 
 def test_bad_records_page_lists_every_reason():
-    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "ebbtide" / "sources").glob("*.py"))
+    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "ebbtide" / "formats").glob("*.py"))
     reasons = set(re.findall(r"BadRecordError\(\s*\"([a-z_0-9]+)\"", code)) | set(
         re.findall(r"_fail\(\s*\w+,\s*\"([a-z_0-9]+)\"", code)
     )

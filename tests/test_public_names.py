@@ -15,7 +15,12 @@ def without_docstring(owner, module):
     for name, found in vars(owner).items():
         thing = found.fget if isinstance(found, property) else getattr(found, "func", getattr(found, "__func__", found))
         ours = getattr(thing, "__module__", None) == module
-        if name.startswith("_") or not ours or not (inspect.isclass(thing) or inspect.isfunction(thing)):
+        if (
+            name.startswith("_")
+            or not name.isidentifier()
+            or not ours
+            or not (inspect.isclass(thing) or inspect.isfunction(thing))
+        ):
             continue
         if not (vars(thing).get("__doc__") if inspect.isclass(thing) else thing.__doc__):
             yield f"{owner.__name__}.{name}"

@@ -2,41 +2,70 @@
 
 import ast
 import sys
-from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-OURS = ("ebbtide", "pipelines", "assets", "resources", "expectations")
 STDLIB = set(sys.stdlib_module_names) | {"__future__"}
+COLUMNS = {"pydantic", "pyarrow", "numpy"}
 SPARK = {"pyspark", "delta", "py4j"}
-MODEL = {"pydantic", "pyarrow", "numpy"}
-PRODUCT = MODEL | SPARK | {"pydantic_core", "yaml", "ebbtide"}
 
-ALLOWED = {
-    "ebbtide": PRODUCT,
-    "ebbtide/model": MODEL | {"ebbtide"},
-    "expectations": {"great_expectations", "pyspark", "ebbtide", "expectations"},  # and `dagster` in the adapter
-    "resources": {"dagster", "pydantic", "pyspark", "ebbtide", "resources"},
-    "assets": {"dagster", "pydantic", "resources", "expectations", "ebbtide", "assets"},
-    "pipelines": {"dagster", "ebbtide", "assets", "resources", "expectations", "pipelines"},
+ROOMS = {
+    "errors": set(),
+    "paths": COLUMNS,
+    "java": set(),
+    "model": COLUMNS,
+    "stores": COLUMNS,
+    "formats": COLUMNS | {"pydantic_core"},
+    "sources": COLUMNS | SPARK,
+    "operators": COLUMNS,
+    "delta": COLUMNS,
+    "ledger": COLUMNS | SPARK,
+    "state_table": COLUMNS | SPARK,
+    "sinks": COLUMNS | SPARK,
+    "spec": COLUMNS | {"yaml"},
+    "runtime": COLUMNS | SPARK,
+    "inspect": COLUMNS | SPARK,
+    "maintenance": COLUMNS | SPARK,
+    "rules": COLUMNS | SPARK,
+    "quality": {"great_expectations"} | SPARK,
+    "dagster": {"dagster", "pydantic"} | SPARK,
+    "functions": set(),
+    "testing": COLUMNS,
+    "replay": COLUMNS,
+    "cli": {"yaml", "pyarrow"} | SPARK,
 }
+"""The rooms of `ebbtide`, from the lowest up, and the libraries that each may import. A room imports those above it in this list."""
+
 ALONE = {
-    "dagster": "expectations/adapter.py",
     "click": "ebbtide/cli/",
-    "sqlglot": "ebbtide/streaming/ddl.py",
-    "rocksdict": "ebbtide/store/rocksdb",
+    "sqlglot": "ebbtide/spec/ddl.py",
+    "rocksdict": "ebbtide/stores/rocksdb",
     "numba": "ebbtide/model/compiled.py",
 }
 """Libraries that one place has to itself."""
 
-BELOW = ("model", "sources", "store", "sinks", "streaming", "rules", "maintenance")
-"""Rooms of the product; each may import those before it and itself. Paths and errors belong to all but the model."""
+BESIDE = {
+    "model": {"ebbtide.errors"},
+    "functions": {"ebbtide.model", "ebbtide.stores"},
+    "testing": {"ebbtide.model", "ebbtide.formats", "ebbtide.spec"},
+    "replay": {"ebbtide.errors", "ebbtide.model", "ebbtide.operators", "ebbtide.stores"},
+}
+"""Rooms that may import less of the product than stands above them."""
+
+PROJECT = {
+    "pipelines": {"dagster", "ebbtide", "resources"},
+    "assets": {"dagster", "ebbtide", "pyspark"},
+    "resources": {"ebbtide"},
+    "expectations": {"great_expectations", "pyspark"},
+}
+"""The folders of this project's own instance."""
 
 
-def sources(folder):
-    return sorted((ROOT / folder).rglob("*.py"))
+def modules(room):
+    folder = ROOT / "ebbtide" / room
+    return sorted(folder.rglob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]
 
 
 def imports(path):
@@ -47,44 +76,63 @@ def imports(path):
         yield from ((name.partition(".")[0], name) for name in names)
 
 
-def outside(path, allowed):
+def room_of(module):
+    """Return the room of a module of ours; None for the package itself, whose names are loaded when asked for."""
+    _, _, inner = module.partition(".")
+    return inner.partition(".")[0] or None
+
+
+def strangers(path, allowed):
     here = str(path.relative_to(ROOT))
     alone = {name for name, place in ALONE.items() if here.startswith(place)}
-    return {name for top, name in imports(path) if top not in STDLIB | allowed | alone}
+    return {name for top, name in imports(path) if top not in STDLIB | allowed | alone | {"ebbtide"}}
 
 
-@pytest.mark.parametrize("folder", ALLOWED)
-def test_room_imports_nothing_but_what_it_may(folder):
-    found = {str(path.relative_to(ROOT)): outside(path, ALLOWED[folder]) for path in sources(folder)}
+def test_every_module_is_in_a_room():
+    found = {path.stem for path in (ROOT / "ebbtide").iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert found - {"__init__", "__pycache__", "py"} == set(ROOMS)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_room_imports_no_library_but_its_own(room):
+    found = {str(path.relative_to(ROOT)): strangers(path, ROOMS[room]) for path in modules(room)}
     assert {path: names for path, names in found.items() if names} == {}
-    assert found, "the room is there"
 
 
-def test_model_imports_of_the_product_the_model_only():
-    for path in sources("ebbtide/model"):
-        assert {
-            name for top, name in imports(path) if top == "ebbtide" and not name.startswith("ebbtide.model")
-        } == set(), path
+@pytest.mark.parametrize("room", ROOMS)
+def test_room_imports_downward_only(room):
+    order = list(ROOMS)
+    lower = set(order[: order.index(room) + 1])
+    may = {name.partition(".")[2] for name in BESIDE[room]} | {room} if room in BESIDE else lower
+    for path in modules(room):
+        ours = {room_of(name) for top, name in imports(path) if top == "ebbtide"} - {None}
+        assert ours <= may, path
 
 
-@pytest.mark.parametrize("room", BELOW)
-def test_product_rooms_import_downward_only(room):
-    above = tuple(f"ebbtide.{other}" for other in BELOW[BELOW.index(room) + 1 :])
-    for path in sources(f"ebbtide/{room}"):
-        assert {name for _, name in imports(path) if name.startswith(above)} == set(), path
+@pytest.mark.parametrize(
+    "room", ["model", "stores", "formats", "operators", "delta", "ledger", "state_table", "sinks", "spec"]
+)
+def test_room_imports_nothing_of_the_package_itself(room):
+    """The package's names are those of the upper rooms."""
+    for path in modules(room):
+        assert "ebbtide" not in {name for _, name in imports(path)}, path
 
 
-def test_environment_is_read_by_session_and_java_only():
+@pytest.mark.parametrize("folder", PROJECT)
+def test_folder_of_the_project_imports_what_it_may(folder):
+    found = {path: strangers(path, PROJECT[folder] | {folder}) for path in sorted((ROOT / folder).rglob("*.py"))}
+    assert {path: names for path, names in found.items() if names} == {}
+    assert found
+
+
+def test_environment_is_read_by_sessions_and_java_only():
     def reads(path):
         text = path.read_text(encoding="utf-8")
         return "os.environ" in text or "getenv" in text
 
-    assert {str(p.relative_to(ROOT)) for p in sources("ebbtide") if reads(p)} <= {
-        "ebbtide/streaming/session.py",
-        "ebbtide/java.py",
+    assert {str(path.relative_to(ROOT / "ebbtide")) for path in (ROOT / "ebbtide").rglob("*.py") if reads(path)} <= {
+        "runtime/session.py",
+        "java.py",
+        "dagster/resources.py",
+        "quality/validate.py",
     }
-
-
-def test_our_names_are_no_other_distributions():
-    for name in OURS:
-        assert set(packages_distributions().get(name, ["ebbtide"])) == {"ebbtide"}

@@ -26,9 +26,9 @@ from pyspark.sql import functions as F
 from ebbtide import UpsertPipeline
 from ebbtide.cli.quiet import new_log
 from ebbtide.cli.typed import as_typed
-from ebbtide.streaming.session import build_session
-from ebbtide.streaming.status import Status, status_of
-from expectations.checks import CHECKS
+from ebbtide.inspect.status import Status, status
+from ebbtide.quality.checks import CHECKS
+from ebbtide.runtime.session import build_session
 
 HERE = Path(__file__).parent
 PROJECT = HERE.parent.parent
@@ -47,7 +47,7 @@ def main() -> int:
     launched = launch()
     spark = build_session("ebbtide-demo", log_file=new_log(str(ROOT)))
     reports = [(spec, difference(spec, truth(spec), sink_rows(spark, spec))) for spec in specs]
-    statuses = {spec.name: status_of(spec, str(ROOT)) for spec in specs}
+    statuses = {spec.name: status(spec, str(ROOT)) for spec in specs}
     spark.stop()
     with dg.DagsterInstance.get() as instance:
         checks = evaluations(instance)

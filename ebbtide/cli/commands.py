@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import ebbtide
 from ebbtide.cli.live import Live, RunView
 from ebbtide.cli.quiet import QuietSpark
 from ebbtide.cli.typed import as_typed
 from ebbtide.errors import ConfigError, EbbtideError
-from ebbtide.streaming.clock import system_clock
-from ebbtide.streaming.load import load_all
-from ebbtide.streaming.progress import RunSummary
-from ebbtide.streaming.spec import Pipeline
-from ebbtide.streaming.status import Status, status_of
+from ebbtide.inspect.status import Status
+from ebbtide.runtime.clock import system_clock
+from ebbtide.runtime.progress import RunSummary
+from ebbtide.spec.load import load_all
+from ebbtide.spec.pipeline import Pipeline
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,10 +73,10 @@ def run(specs: tuple[str, ...], root: str, as_json: bool, accept_source_path: bo
 
     What Spark logs and functions of yours print is in a log file, ROOT/.logs.
     """
-    from ebbtide.streaming.idle import idle_run
+    from ebbtide.runtime.idle import idle_run
 
     def operate(*arguments: Any, **more: Any) -> RunSummary:
-        from ebbtide.streaming.runner import run as run_pipeline
+        from ebbtide.runtime.driver import run as run_pipeline
 
         return run_pipeline(*arguments, **more, accept_source_path=accept_source_path)
 
@@ -89,7 +90,7 @@ def run(specs: tuple[str, ...], root: str, as_json: bool, accept_source_path: bo
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def refresh(specs: tuple[str, ...], root: str, as_json: bool, yes: bool) -> None:
     """Drop state, sink rows, quarantine and checkpoint, and rebuild them from the source."""
-    from ebbtide.streaming.runner import refresh as refresh_pipeline
+    from ebbtide.runtime.driver import refresh as refresh_pipeline
 
     if not yes:
         names = ", ".join(spec.name for _, spec in _loaded(specs))
@@ -105,7 +106,7 @@ def status(specs: tuple[str, ...], root: str, as_json: bool) -> None:
     """Tell where pipelines stand, without starting Spark."""
     for location, spec in _loaded(specs):
         with _reported(location, root):
-            _print(status_of(spec, root), as_json, Status.text, location, root)
+            _print(ebbtide.status(spec, root), as_json, Status.text, location, root)
 
 
 @main.command()
@@ -172,8 +173,6 @@ def state(
     limit: int,
 ) -> None:
     """Show the stored state of a pipeline, one STATE of it or all; entries whose time is over too."""
-    from ebbtide.streaming.query import state_of
-
     located = _loaded((spec,))
     if len(located) > 1:
         raise click.UsageError(
@@ -182,7 +181,7 @@ def state(
     [(location, loaded)] = located
     now_ms = None if now is None else int(now.replace(tzinfo=UTC).timestamp() * 1000)
     with _quiet_spark(root) as spark, _reported(location, root, spark):
-        rows = state_of(spark.session, loaded, root, state=name, as_of_step=as_of_step, now_ms=now_ms)
+        rows = ebbtide.state(spark.session, loaded, root, state=name, as_of_step=as_of_step, now_ms=now_ms)
         rows = rows.where(where) if where else rows
         found = rows.limit(limit).toArrow()
         for line in map(_json_line, found.to_pylist(maps_as_pydicts="strict")) if as_json else _table(found):

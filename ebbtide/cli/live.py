@@ -11,7 +11,7 @@ from typing import Self, TextIO
 
 import click
 
-from ebbtide.streaming.progress import Phase, StepProgress
+from ebbtide.runtime.progress import Phase, StepProgress
 
 REFRESH_S = 0.5
 ERASE = "\r\x1b[2K"

@@ -41,7 +41,7 @@ class QuietSpark:
     def session(self) -> SparkSession:
         """The session; started now if it was not."""
         if self._session is None:
-            from ebbtide.streaming.session import build_session, sigint_kept
+            from ebbtide.runtime.session import build_session, sigint_kept
 
             self.live.show("starting Spark")
             self._log = new_log(self._root)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from ebbtide.store.delta.columns import columns
-from ebbtide.streaming.step import Stepper
+from ebbtide.runtime.step import Stepper
+from ebbtide.state_table.columns import columns
 
 
 def cleanup(spark: SparkSession, stepper: Stepper) -> bool:

@@ -10,9 +10,9 @@ from delta import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from ebbtide.store.delta.columns import columns
-from ebbtide.store.delta.layout import FILE
-from ebbtide.streaming.step import Stepper
+from ebbtide.runtime.step import Stepper
+from ebbtide.state_table.columns import columns
+from ebbtide.state_table.layout import FILE
 
 ROWS_PER_FILE = 1_000_000
 

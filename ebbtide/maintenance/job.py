@@ -11,15 +11,15 @@ from delta import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from ebbtide.delta import log
+from ebbtide.ledger.lease import Lease
 from ebbtide.maintenance.cleanup import cleanup
 from ebbtide.maintenance.compaction import compaction
 from ebbtide.model.durations import to_ms
-from ebbtide.store.delta import log
-from ebbtide.streaming.lease import Lease
-from ebbtide.streaming.runner import refuse_changed_spec
-from ebbtide.streaming.spec import Pipeline
-from ebbtide.streaming.step import Stepper
-from ebbtide.streaming.tables import Tables
+from ebbtide.runtime.driver import refuse_changed_spec
+from ebbtide.runtime.step import Stepper
+from ebbtide.runtime.tables import Tables
+from ebbtide.spec.pipeline import Pipeline
 
 
 @dataclass(frozen=True)

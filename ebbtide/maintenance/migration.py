@@ -25,16 +25,16 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
 
 from ebbtide.errors import MigrationError
+from ebbtide.ledger.facts import StepFacts
 from ebbtide.maintenance.job import stepping
 from ebbtide.model.durations import format_duration, from_ms
 from ebbtide.model.entries import LONG_MIN, Step
 from ebbtide.model.state.timers import TIMERS
 from ebbtide.model.ttl import StateTtlConfig
-from ebbtide.store.delta.columns import spark_schema
-from ebbtide.store.delta.facts import StepFacts
-from ebbtide.store.delta.layout import FILE
-from ebbtide.streaming.spec import Pipeline
-from ebbtide.streaming.tables import Tables
+from ebbtide.runtime.tables import Tables
+from ebbtide.spec.pipeline import Pipeline
+from ebbtide.state_table.columns import spark_schema
+from ebbtide.state_table.layout import FILE
 
 
 @dataclass(frozen=True)

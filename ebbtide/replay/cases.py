@@ -9,7 +9,7 @@ from typing import Any
 
 from ebbtide.errors import ConfigError
 from ebbtide.model.state.raw import Store
-from ebbtide.store.heap import HeapStore
+from ebbtide.stores.heap import HeapStore
 
 Case = dict[str, Any]
 
@@ -35,7 +35,7 @@ def open_store(name: str, path: Path) -> Store:
     """Return an empty store, `heap` or `rocksdb`; one in files takes the folder `path`."""
     if name == "heap":
         return HeapStore()
-    from ebbtide.store.rocksdb.store import RocksDbStore
+    from ebbtide.stores.rocksdb.store import RocksDbStore
 
     return RocksDbStore(path)
 

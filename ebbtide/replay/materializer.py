@@ -30,9 +30,9 @@ from ebbtide.model.entries import Step
 from ebbtide.model.identity import identity
 from ebbtide.model.materializer.multiset import OrderedMultiset, Strategy
 from ebbtide.model.materializer.operator import SinkUpsertMaterializer
-from ebbtide.model.operators.arrival import ArrivalOperator, Emission, Materialization
 from ebbtide.model.state.raw import Store
 from ebbtide.model.ttl import StateTtlConfig
+from ebbtide.operators.arrival import ArrivalOperator, Emission, Materialization
 from ebbtide.replay.cases import Case, open_store, playing
 
 COLUMNS = ("key", "uk", "row")

@@ -7,8 +7,8 @@ from pyspark.sql import functions as F
 
 from ebbtide.model.entries import Step
 from ebbtide.rules.window import Window
-from ebbtide.streaming.clock import clock_after
-from ebbtide.streaming.tables import Tables
+from ebbtide.runtime.clock import clock_after
+from ebbtide.runtime.tables import Tables
 
 
 def entries(spark: SparkSession, tables: Tables, window: Window, clock_ms: int) -> DataFrame:

@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.rules.window import Window
-from ebbtide.store.delta.columns import columns
-from ebbtide.streaming.tables import Tables
+from ebbtide.runtime.tables import Tables
+from ebbtide.state_table.columns import columns
 
 
 def sink_keys(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:

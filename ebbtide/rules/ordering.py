@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 from ebbtide.model.changelog import ORDER
 from ebbtide.model.entries import DELETE
 from ebbtide.rules.window import Window
-from ebbtide.store.delta.columns import columns, spark_schema
-from ebbtide.streaming.tables import Tables
+from ebbtide.runtime.tables import Tables
+from ebbtide.state_table.columns import columns, spark_schema
 
 
 def sink_changes(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:

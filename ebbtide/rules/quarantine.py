@@ -5,9 +5,9 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ebbtide.delta import log
 from ebbtide.rules.window import Window
-from ebbtide.store.delta import log
-from ebbtide.streaming.tables import Tables
+from ebbtide.runtime.tables import Tables
 
 
 def steps(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:

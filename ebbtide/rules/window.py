@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from ebbtide.store.delta import log
-from ebbtide.streaming.tables import Tables
+from ebbtide.delta import log
+from ebbtide.runtime.tables import Tables
 
 
 @dataclass(frozen=True)

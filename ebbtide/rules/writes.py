@@ -7,9 +7,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from ebbtide.delta import log
 from ebbtide.rules.window import Window
-from ebbtide.store.delta import log
-from ebbtide.streaming.tables import Tables
+from ebbtide.runtime.tables import Tables
 
 COMMITS = "table STRING, version BIGINT, at TIMESTAMP, operation STRING, pipeline STRING"
 

@@ -23,11 +23,11 @@ from delta.tables import DeltaTableBuilder
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ebbtide.delta import log
+from ebbtide.ledger.facts import StepFacts
+from ebbtide.ledger.transaction import transaction, write
 from ebbtide.model.changelog import ORDER, TRUNCATE
-from ebbtide.store.delta import log
-from ebbtide.store.delta.columns import columns, spark_schema
-from ebbtide.store.delta.facts import StepFacts
-from ebbtide.store.delta.transaction import transaction, write
+from ebbtide.state_table.columns import columns, spark_schema
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,13 @@ from delta.tables import DeltaTableBuilder
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ebbtide.delta import log
+from ebbtide.ledger.facts import StepFacts
+from ebbtide.ledger.transaction import transaction, write
 from ebbtide.model.changelog import ORDER
 from ebbtide.model.entries import DELETE
 from ebbtide.model.sequences import stored_sequence_type
-from ebbtide.store.delta import log
-from ebbtide.store.delta.columns import column, columns, quoted, spark_schema
-from ebbtide.store.delta.facts import StepFacts
-from ebbtide.store.delta.transaction import transaction, write
+from ebbtide.state_table.columns import column, columns, quoted, spark_schema
 
 RESERVED = ("_sequence", "_changed_by")
 """Sink columns that views and comparisons leave out."""

@@ -20,10 +20,10 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
 from ebbtide.errors import SourceReadError
+from ebbtide.formats.records import MAX_RECORD_BYTES, RECORDS
 from ebbtide.paths import FoundFile, is_compressed, join, open_stream, read_bytes, size_of, write_bytes
 from ebbtide.sources.lines import ByteOrderError, split_lines
 from ebbtide.sources.listing import changed_while_read
-from ebbtide.sources.records import MAX_RECORD_BYTES, RECORDS
 
 BATCH_BYTES = 8 * 2**20
 """Bytes of lines in one Arrow batch: enough to amortise its cost, little beside a worker's memory."""

@@ -5,11 +5,9 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.pipeline import pipeline_definitions
 from ebbtide import Pipeline, StatefulPipeline, UpsertPipeline
-from resources.clock import ClockResource
-from resources.spark import SparkResource
-from resources.storage import StorageResource
+from ebbtide.dagster.definitions import pipeline_definitions
+from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 
 HOME = Path(os.environ["EBBTIDE_TEST_DIR"])
 LAST_SEEN = Path(__file__).resolve().parents[2] / "pipelines" / "defs" / "activity" / "last_seen"

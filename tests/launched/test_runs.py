@@ -3,10 +3,10 @@
 import pytest
 from spark_support import change, write
 
+from ebbtide.delta import log
 from ebbtide.errors import LeaseHeldError
-from ebbtide.store.delta import log
-from ebbtide.streaming.runner import run as run_pipeline
-from expectations.checks import CHECKS
+from ebbtide.quality.checks import CHECKS
+from ebbtide.runtime.driver import run as run_pipeline
 
 FILES = 6
 

@@ -6,8 +6,8 @@ from collections import Counter
 import pytest
 from spark_support import PROJECT, shop_lines, table, write
 
-from ebbtide.streaming.query import state_of
-from expectations.checks import CHECKS
+from ebbtide.inspect.state import state
+from ebbtide.quality.checks import CHECKS
 
 SHIPPED = PROJECT / "pipelines" / "defs" / "activity" / "last_seen" / "defs.yaml"
 PASSED = {check.name: True for check in CHECKS}
@@ -36,7 +36,7 @@ def stamps(spark, home, spec):
     """Tell when each customer's count was accessed last."""
 
     def read():
-        rows = state_of(spark, spec("last_seen"), str(home / "root"), state="count").collect()
+        rows = state(spark, spec("last_seen"), str(home / "root"), state="count").collect()
         return {row["customer_id"]: row["accessed"] for row in rows}
 
     return read

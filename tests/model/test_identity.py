@@ -8,7 +8,7 @@ import pytest
 from ebbtide.model.changelog import RowKind
 from ebbtide.model.codes import row_codes
 from ebbtide.model.identity import identity, map_key
-from ebbtide.store.rocksdb import codec
+from ebbtide.stores.rocksdb import codec
 
 NAN = float("nan")
 CASES = [

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ebbtide.store.delta import size
-from ebbtide.streaming import step
+from ebbtide.runtime import step
+from ebbtide.state_table import size
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -7,12 +7,12 @@ import sys
 from typing import Any
 
 from ebbtide import UpsertPipeline
+from ebbtide.runtime.driver import run
+from ebbtide.runtime.session import build_session
+from ebbtide.runtime.step import Stepper
 from ebbtide.sinks.changelog import ChangelogTable
 from ebbtide.sinks.delta import SinkTable
-from ebbtide.store.delta.state import StateTable
-from ebbtide.streaming.runner import run
-from ebbtide.streaming.session import build_session
-from ebbtide.streaming.step import Stepper
+from ebbtide.state_table.table import StateTable
 
 PLACES = {
     "before the decision": (StateTable, "commit", "before"),

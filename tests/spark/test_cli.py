@@ -12,7 +12,7 @@ from spark_support import change, write
 
 MAIN = [sys.executable, "-c", "from ebbtide.cli import main; main()"]
 SPEC = """
-type: pipelines.components.UpsertPipelineComponent
+type: ebbtide.dagster.UpsertPipeline
 attributes:
   name: t
   source: {path: in, records: value, max_files_per_step: 1}

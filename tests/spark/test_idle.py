@@ -3,11 +3,11 @@
 import pytest
 from spark_support import change, forget_last_commit, plain_spec, write
 
+from ebbtide.delta import log
 from ebbtide.errors import LateFileError, SourceReadError
-from ebbtide.store.delta import log
-from ebbtide.streaming.idle import idle_run
-from ebbtide.streaming.lease import Lease
-from ebbtide.streaming.runner import run
+from ebbtide.ledger.lease import Lease
+from ebbtide.runtime.driver import run
+from ebbtide.runtime.idle import idle_run
 
 pytestmark = pytest.mark.spark
 START = 1_000_000_000_000

@@ -6,12 +6,12 @@ import threading
 import pytest
 from spark_support import change, forget_last_commit, plain_spec, sink, table, write
 
+from ebbtide.delta import log
 from ebbtide.errors import LeaseHeldError, SpecChangedError
+from ebbtide.ledger.lease import Lease
 from ebbtide.maintenance.job import JOBS, maintain
-from ebbtide.store.delta import log
-from ebbtide.streaming.lease import Lease
-from ebbtide.streaming.runner import run, system_clock
-from ebbtide.streaming.tables import Tables
+from ebbtide.runtime.driver import run, system_clock
+from ebbtide.runtime.tables import Tables
 
 DAY_MS = 86_400_000
 BY_SEQ = {"sequence": ["seq"]}

@@ -11,12 +11,12 @@ from support import envelope, record
 from support import spec as debezium_spec
 
 from ebbtide import StateTtlConfig
+from ebbtide.inspect.state import state
+from ebbtide.quality.suite import batches
+from ebbtide.quality.validate import validate
 from ebbtide.rules.window import Window
-from ebbtide.streaming.query import state_of
-from ebbtide.streaming.runner import refresh, run, system_clock
-from ebbtide.streaming.tables import Tables
-from expectations.suite import batches
-from expectations.validate import validate
+from ebbtide.runtime.driver import refresh, run, system_clock
+from ebbtide.runtime.tables import Tables
 
 HOUR = 3_600_000
 NEVER = -(2**62)
@@ -63,7 +63,7 @@ def test_upsert_key_event_time_and_deletion_on_expiry_equal_the_reference(spark,
     assert done.totals["unmatched"] == histories.unmatched
     assert done.totals["emitted"] == len(emitted)
     assert applied(spark, tmp_path, spec) == shown
-    stored = [row["_role"] for row in state_of(spark, spec, str(tmp_path)).collect()]
+    stored = [row["_role"] for row in state(spark, spec, str(tmp_path)).collect()]
     assert stored.count("live") == sum(map(len, histories.rows.values()))
     tables = Tables.under(str(tmp_path), spec)
     assert judged(spark, tables) == {

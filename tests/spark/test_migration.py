@@ -7,12 +7,12 @@ from spark_support import change, plain_spec, sink, write
 from store_support import line, stateful
 
 from ebbtide.errors import ConfigError, MigrationError, QuarantineThresholdError, SpecChangedError
+from ebbtide.inspect.state import create_view, state
 from ebbtide.maintenance import migration
 from ebbtide.maintenance.job import maintain
-from ebbtide.streaming.parts import QuarantineConfig
-from ebbtide.streaming.query import create_view, state_of
-from ebbtide.streaming.runner import run
-from ebbtide.streaming.tables import Tables
+from ebbtide.runtime.driver import run
+from ebbtide.runtime.tables import Tables
+from ebbtide.spec.parts import QuarantineConfig
 
 DAY = 86_400_000
 NOW = 20_000 * DAY
@@ -30,7 +30,7 @@ def counting(source, **more):
 
 
 def stamps(spark, root, spec, name):
-    rows = state_of(spark, spec, str(root), state=name).collect()
+    rows = state(spark, spec, str(root), state=name).collect()
     return {row["accessed"] and int(row["accessed"].timestamp() * 1000) for row in rows}
 
 
@@ -83,7 +83,7 @@ def test_longer_ttl_brings_back_what_is_still_stored(spark, tmp_path):
     assert [step.kind for step in run(spark, longer, root, clock=at(now + 2 * DAY)).steps] == ["batch"], (
         "nothing due yet"
     )
-    rows = state_of(spark, longer, root, now_ms=now + 10 * DAY).orderBy("id").collect()
+    rows = state(spark, longer, root, now_ms=now + 10 * DAY).orderBy("id").collect()
     assert [(row["id"], row["tombstone"], row["live"]) for row in rows] == [(1, True, False), (2, False, True)]
     none = plain_spec(source, order={"sequence": ["seq"]})
     plan = migration.plan(spark, none, root)
@@ -97,7 +97,7 @@ def test_state_is_read_as_rows_as_of_a_step_and_as_a_view(spark, tmp_path):
     parts = [[line(1, v="a", seq=5, day="2026-01-01")], [line(1, v="b", seq=6, day="2026-01-02")]]
     spec = counting(write(tmp_path / "in", *parts), ttl={"recent": "1d"})
     last = run(spark, spec, root).steps[-1].now_ms
-    [row] = state_of(spark, spec, root, state="profile").collect()
+    [row] = state(spark, spec, root, state="profile").collect()
     assert (row["id"], row["state"], row["value"]["tags"], row["live"], row["expires"]) == (
         1,
         "profile",
@@ -105,9 +105,9 @@ def test_state_is_read_as_rows_as_of_a_step_and_as_a_view(spark, tmp_path):
         True,
         None,
     )
-    assert [r["value"] for r in state_of(spark, spec, root, state="recent").orderBy("position").collect()] == [5, 6]
-    assert {r["live"] for r in state_of(spark, spec, root, state="recent", now_ms=last + DAY).collect()} == {False}
-    assert state_of(spark, spec, root, as_of_step=1).where("map_key = 'b'").count() == 0
+    assert [r["value"] for r in state(spark, spec, root, state="recent").orderBy("position").collect()] == [5, 6]
+    assert {r["live"] for r in state(spark, spec, root, state="recent", now_ms=last + DAY).collect()} == {False}
+    assert state(spark, spec, root, as_of_step=1).where("map_key = 'b'").count() == 0
     name = create_view(spark, spec, root)
     rows = spark.sql(f"SELECT state, map_key, value FROM {name} WHERE map_key IS NOT NULL ORDER BY map_key").collect()
     assert [(r["state"], r["map_key"], json.loads(r["value"])) for r in rows] == [
@@ -115,9 +115,9 @@ def test_state_is_read_as_rows_as_of_a_step_and_as_a_view(spark, tmp_path):
         ("per_word", "b", 1),
     ]
     with pytest.raises(ConfigError, match=r"Got: nope\. Allowed: profile, recent, per_word"):
-        state_of(spark, spec, root, state="nope")
+        state(spark, spec, root, state="nope")
     with pytest.raises(ConfigError, match=r"Got: 9\. Allowed: 1 to 2"):
-        state_of(spark, spec, root, as_of_step=9)
+        state(spark, spec, root, as_of_step=9)
 
 
 @pytest.mark.grid
@@ -164,4 +164,4 @@ def test_states_are_added_dropped_and_widened_by_a_migration_only(spark, tmp_pat
     write(source, [line(1, v="b", seq=6)], first=1)
     run(spark, wide, root)
     assert sink(spark, tmp_path, wide)[0]["shown"] == "{'a': 5, 'm': [{'x': 1, 'y': None}], 'b': None}"
-    assert [row["value"]["a"] for row in state_of(spark, wide, root, state="kept").collect()] == [2**40]
+    assert [row["value"]["a"] for row in state(spark, wide, root, state="kept").collect()] == [2**40]

@@ -11,8 +11,8 @@ from state_ops import expect, operation
 from state_walker import NAMES, PAIRWISE, TTL_MS, config
 
 from ebbtide import StatefulPipeline
-from ebbtide.streaming.query import state_of
-from ebbtide.streaming.runner import run
+from ebbtide.inspect.state import state
+from ebbtide.runtime.driver import run
 
 KEYS, STEPS = 2_000, 40
 
@@ -63,7 +63,7 @@ def test_states_on_delta_do_as_the_reference(spark, tmp_path):
                 assert gave[key, n][name] == want, (name, PAIRWISE[int(name[-1])], n, key, drawn)
                 compared += 1
     assert compared == KEYS * STEPS * len(NAMES)
-    assert state_of(spark, spec, str(tmp_path)).where("live").count() > KEYS
+    assert state(spark, spec, str(tmp_path)).where("live").count() > KEYS
 
 
 def reference(i):

@@ -7,11 +7,11 @@ from spark_support import change, plain_spec, sink, table, write
 from store_support import stateful
 
 from ebbtide.errors import SpecChangedError, StoredFormatError
-from ebbtide.store.delta.facts import STATE_FORMAT
-from ebbtide.streaming.parts import FileSource, PlainFormat
-from ebbtide.streaming.runner import refresh, run
-from ebbtide.streaming.status import status_of
-from ebbtide.streaming.tables import Tables
+from ebbtide.inspect.status import status
+from ebbtide.ledger.facts import STATE_FORMAT
+from ebbtide.runtime.driver import refresh, run
+from ebbtide.runtime.tables import Tables
+from ebbtide.spec.parts import FileSource, PlainFormat
 
 
 def test_other_source_under_the_same_name_is_refused_and_a_moved_one_confirmed(spark, tmp_path):
@@ -28,7 +28,7 @@ def test_other_source_under_the_same_name_is_refused_and_a_moved_one_confirmed(s
         SpecChangedError, match=rf"Got: {elsewhere}. Allowed: {spec.source.path}. .*--accept-source-path"
     ):
         run(spark, moved, root)
-    assert status_of(spec, root).step == 1, "nothing was made of it"
+    assert status(spec, root).step == 1, "nothing was made of it"
     [said] = run(spark, moved, root, accept_source_path=True).steps
     assert (said.kind, said.metrics) == ("tick", {}), "nothing new is there; where it is was written down"
     write(elsewhere, [change("+I", 2, "b", 2)], first=1)

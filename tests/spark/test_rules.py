@@ -8,14 +8,14 @@ from pyspark.sql import functions as F
 from spark_support import change, plain_spec, write
 
 from ebbtide.maintenance.job import maintain
+from ebbtide.quality.checks import CHECKS
+from ebbtide.quality.expectations import ExpectKeysToBeUnique
+from ebbtide.quality.suite import Batch, batches
+from ebbtide.quality.validate import ExpectationRaisedError, validate
 from ebbtide.rules.window import Window
-from ebbtide.streaming.parts import ChecksConfig
-from ebbtide.streaming.runner import run, system_clock
-from ebbtide.streaming.tables import Tables
-from expectations.checks import CHECKS
-from expectations.shells import ExpectKeysToBeUnique
-from expectations.suite import Batch, batches
-from expectations.validate import ExpectationRaisedError, validate
+from ebbtide.runtime.driver import run, system_clock
+from ebbtide.runtime.tables import Tables
+from ebbtide.spec.parts import ChecksConfig
 
 BY_SEQ = {"sequence": ["seq"]}
 OLD = "named_struct('step', 0L, 'part', 0L, 'position', 0L)"

@@ -10,11 +10,11 @@ from spark_support import change, plain_spec, sink, table, write
 from support import envelope, lines_of, record, spec
 from test_mariadb_on_the_model import CAPTURE, found, pipeline_of, truth
 
+from ebbtide.formats.debezium import UNAVAILABLE as KEPT
 from ebbtide.rules import ordering
 from ebbtide.rules.window import Window
-from ebbtide.sources.debezium import UNAVAILABLE as KEPT
-from ebbtide.streaming.runner import run
-from ebbtide.streaming.tables import Tables
+from ebbtide.runtime.driver import run
+from ebbtide.runtime.tables import Tables
 
 
 def event(op, lsn, key, notes=None, was=None):

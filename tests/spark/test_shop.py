@@ -9,8 +9,8 @@ from reference import canonical_rows, differences
 from spark_support import cut, forget_last_commit, shop_lines, shop_spec, sink, write
 from support import SHOP, lines_of
 
-from ebbtide.streaming.runner import run
-from ebbtide.streaming.tables import Tables
+from ebbtide.runtime.driver import run
+from ebbtide.runtime.tables import Tables
 
 NAMES = ("customers", "order_balances", "order_items", "orders", "price_list")
 

@@ -11,13 +11,13 @@ from store_support import line, stateful
 from ebbtide import StatefulPipeline
 from ebbtide.errors import SpecChangedError, StatefulFunctionError
 from ebbtide.maintenance.job import maintain
+from ebbtide.quality.checks import CHECKS
+from ebbtide.quality.suite import batches
+from ebbtide.quality.validate import validate
 from ebbtide.rules.window import Window
-from ebbtide.streaming.runner import run
-from ebbtide.streaming.tables import Tables
+from ebbtide.runtime.driver import run
+from ebbtide.runtime.tables import Tables
 from ebbtide.testing import MemoryPipeline
-from expectations.checks import CHECKS
-from expectations.suite import batches
-from expectations.validate import validate
 
 
 def over(source, function, **more):

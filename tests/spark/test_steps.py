@@ -9,6 +9,7 @@ import threading
 import pytest
 from spark_support import change, forget_last_commit, plain_spec, sink, table, write
 
+from ebbtide.delta import log
 from ebbtide.errors import (
     CheckpointMismatchError,
     FileChangedError,
@@ -19,11 +20,10 @@ from ebbtide.errors import (
     SourceReadError,
     SpecChangedError,
 )
-from ebbtide.store.delta import log
-from ebbtide.streaming.lease import Lease
-from ebbtide.streaming.runner import refresh, run, system_clock
-from ebbtide.streaming.status import status_of
-from ebbtide.streaming.tables import Tables
+from ebbtide.inspect.status import status
+from ebbtide.ledger.lease import Lease
+from ebbtide.runtime.driver import refresh, run, system_clock
+from ebbtide.runtime.tables import Tables
 
 DAY_MS = 86_400_000
 BY_SEQ = {"sequence": ["seq"]}
@@ -35,11 +35,11 @@ def values(spark, root, spec):
 
 def test_first_run_of_an_empty_source_makes_empty_tables(spark, tmp_path):
     spec = plain_spec(write(tmp_path / "in"))
-    assert "no step yet" in status_of(spec, str(tmp_path)).text()
+    assert "no step yet" in status(spec, str(tmp_path)).text()
     assert run(spark, spec, str(tmp_path)).totals["records"] == 0
     assert run(spark, spec, str(tmp_path)).steps == []
     assert sink(spark, tmp_path, spec) == []
-    assert status_of(spec, str(tmp_path)).records == 0
+    assert status(spec, str(tmp_path)).records == 0
 
 
 def test_source_folder_that_is_missing_is_refused_before_tables_are_made(spark, tmp_path):
@@ -216,7 +216,7 @@ def test_too_many_bad_records_stop_the_run_before_anything_is_committed(spark, t
     with pytest.raises(QuarantineThresholdError, match="Got: 2 of 3"):
         run(spark, spec, str(tmp_path))
     assert sink(spark, tmp_path, spec) == []
-    assert status_of(spec, str(tmp_path)).step == 0
+    assert status(spec, str(tmp_path)).step == 0
     assert log.versions(Tables.under(str(tmp_path), spec).at("quarantine")) == []
     write(tmp_path / "in", [change("+I", 1, "a", 1)])
     run(spark, spec, str(tmp_path))
@@ -352,6 +352,6 @@ def test_status_tells_where_a_pipeline_stands_without_spark(spark, tmp_path):
     extra = json.dumps({"p": 0, "n": 9, "kind": "+I", "row": {"id": 9, "v": "z", "seq": 9, "colour": "red"}})
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1), extra]))
     run(spark, spec, str(tmp_path))
-    status = status_of(spec, str(tmp_path))
-    assert (status.step, status.records, status.ignored_columns) == (1, 2, ("colour",))
-    assert "columns not in the schema: colour" in status.text()
+    found = status(spec, str(tmp_path))
+    assert (found.step, found.records, found.ignored_columns) == (1, 2, ("colour",))
+    assert "columns not in the schema: colour" in found.text()

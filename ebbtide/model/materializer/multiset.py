@@ -52,7 +52,7 @@ class OrderedMultiset:
         ValueError: `low` is not below `high`.
 
     Example:
-        >>> from ebbtide.store.heap import HeapStore
+        >>> from ebbtide.stores.heap import HeapStore
         >>> rows = OrderedMultiset(HeapStore(), Strategy.MAP)
         >>> rows.add("k", ("a",)), rows.add("k", ("b",)), rows.remove("k", ("b",))
         (True, False, Removed(was_last=True, last=('a',)))

@@ -36,7 +36,7 @@ class SinkUpsertMaterializer:
         histories: The live rows of each key.
 
     Example:
-        >>> from ebbtide.store.heap import HeapStore
+        >>> from ebbtide.stores.heap import HeapStore
         >>> materializer = SinkUpsertMaterializer(OrderedMultiset(HeapStore()))
         >>> for kind, row in [("+I", "a"), ("+U", "b"), ("-U", "a"), ("-D", "b")]:
         ...     print(materializer.process(RowKind(kind), 1, (row,)))

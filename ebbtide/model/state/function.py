@@ -120,7 +120,7 @@ class StatefulFunction:
         ...         total = (self.n.get() or 0) + sum(1 for change in rows if change.kind == "+I")
         ...         self.n.update(total)
         ...         yield {"n": total}
-        >>> from ebbtide.store.heap import HeapStore
+        >>> from ebbtide.stores.heap import HeapStore
         >>> run = FunctionRun(Count(), HeapStore())
         >>> click = Change(RowKind.INSERT, {"user": "ann"})
         >>> list(run.process(("ann",), [click, click])), list(run.process(("ann",), [click]))

@@ -133,7 +133,7 @@ class ValueState(KeyedState):
     """One value per key.
 
     Example:
-        >>> from ebbtide.store.heap import HeapStore
+        >>> from ebbtide.stores.heap import HeapStore
         >>> at = StateContext(key="a", now_ms=0)
         >>> state = ValueState(HeapStore().state("seen"), at, StateTtlConfig(ttl="16ms"))
         >>> state.update("x")

@@ -13,8 +13,8 @@ from ebbtide.model.identity import identity
 from ebbtide.model.materializer import kernel
 from ebbtide.model.materializer.multiset import OrderedMultiset, Strategy
 from ebbtide.model.materializer.operator import SinkUpsertMaterializer
-from ebbtide.model.operators.arrival import ArrivalOperator, Emission, Materialization
-from ebbtide.store.heap import HeapStore
+from ebbtide.operators.arrival import ArrivalOperator, Emission, Materialization
+from ebbtide.stores.heap import HeapStore
 
 SCHEMA = pa.schema([("key", pa.int64()), ("u", pa.int64()), ("v", pa.int64())])
 KINDS = ["+I", "+U", "-U", "-D"]

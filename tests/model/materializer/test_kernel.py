@@ -12,7 +12,7 @@ from ebbtide.model.identity import identity
 from ebbtide.model.materializer import kernel
 from ebbtide.model.materializer.multiset import OrderedMultiset, Strategy
 from ebbtide.model.materializer.operator import SinkUpsertMaterializer
-from ebbtide.store.heap import HeapStore
+from ebbtide.stores.heap import HeapStore
 
 EVENTS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2), st.booleans()), max_size=30)
 KINDS = {kernel.INSERT: "+I", kernel.UPDATE: "+U", kernel.DELETE: "-D"}

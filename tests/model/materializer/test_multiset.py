@@ -13,8 +13,8 @@ from ebbtide.model.changelog import RowKind
 from ebbtide.model.identity import identity
 from ebbtide.model.materializer.multiset import OrderedMultiset, Strategy
 from ebbtide.model.materializer.operator import SinkUpsertMaterializer
-from ebbtide.store.heap import HeapStore
-from ebbtide.store.rocksdb.store import RocksDbStore
+from ebbtide.stores.heap import HeapStore
+from ebbtide.stores.rocksdb.store import RocksDbStore
 
 OPERATIONS = st.lists(st.tuples(st.booleans(), st.integers(0, 1), st.integers(0, 3)), max_size=40)
 TIMED = st.lists(

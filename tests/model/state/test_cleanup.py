@@ -24,7 +24,7 @@ from ebbtide.model.ttl import (
     TimeCharacteristic,
     UpdateType,
 )
-from ebbtide.store.heap import HeapStore
+from ebbtide.stores.heap import HeapStore
 
 
 def ms(n):

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from state_walk import COMBINATIONS, KINDS, walk
 
+from ebbtide.operators.state_rows import StateSpec
 from ebbtide.replay.ttl import RowsStore
-from ebbtide.store.delta.working import StateSpec
-from ebbtide.store.heap import HeapStore
-from ebbtide.store.rocksdb.store import RocksDbStore
+from ebbtide.stores.heap import HeapStore
+from ebbtide.stores.rocksdb.store import RocksDbStore
 
 each_combination = pytest.mark.parametrize(
     "combination", COMBINATIONS, ids=lambda c: "-".join(map(str, c)).replace(" ", "-")

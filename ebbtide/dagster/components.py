@@ -1,0 +1,138 @@
+"""The component types: what `type: ebbtide.dagster.NAME` in a `defs.yaml` may name."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar, Self
+
+import dagster as dg
+from pydantic import BaseModel, ConfigDict, Field
+
+from ebbtide.dagster.definitions import pipeline_definitions
+from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
+from ebbtide.spec import stateful, upsert
+from ebbtide.spec.pipeline import Pipeline
+
+UPSERT_EXAMPLE: dict[str, Any] = {
+    "format": {"type": "debezium"},
+    "schema": "id BIGINT NOT NULL,\nname STRING,\nupdated_at TIMESTAMP\n",
+    "key": ["id"],
+    "order": {"sequence": ["_lsn"]},
+    "ttl": "30d",
+}
+STATEFUL_EXAMPLE: dict[str, Any] = {
+    "format": {"type": "plain"},
+    "schema": "id BIGINT NOT NULL,\nat TIMESTAMP NOT NULL\n",
+    "key": ["id"],
+    "event_time": "at",
+    "function": "ebbtide.functions:LastSeen",
+}
+
+
+class ScaffoldParams(BaseModel):
+    """What `dg scaffold defs` takes besides the name.
+
+    Args:
+        source: Folder or URI of the changelog. Default: `data/NAME`.
+    """
+
+    source: str | None = Field(default=None, description="Folder or URI of the changelog. Default: data/NAME.")
+
+
+class _Scaffolder(dg.Scaffolder[ScaffoldParams]):
+    """Writes a spec that loads as it is, to be edited."""
+
+    example: ClassVar[dict[str, Any]]
+
+    @classmethod
+    def get_scaffold_params(cls) -> type[ScaffoldParams]:
+        """Return the parameters' schema."""
+        return ScaffoldParams
+
+    def scaffold(self, request: dg.ScaffoldRequest[ScaffoldParams]) -> None:
+        """Write the `defs.yaml`."""
+        folder = request.target_path.name.lower()
+        name = re.sub(r"[^a-z0-9_]", "_", folder)
+        source = request.params.source or f"data/{name}"
+        dg.scaffold_component(request, {"name": name, "source": {"path": source}, **self.example})
+
+
+class UpsertScaffolder(_Scaffolder):
+    """Of an upsert pipeline."""
+
+    example = UPSERT_EXAMPLE
+
+
+class StatefulScaffolder(_Scaffolder):
+    """Of a stateful pipeline."""
+
+    example = STATEFUL_EXAMPLE
+
+
+class _PipelineComponent(dg.Component):
+    """Assets, checks, jobs and schedules from one spec; the command line reads the same file."""
+
+    model: ClassVar[type[Pipeline]]
+
+    def __init__(self, spec: Pipeline) -> None:
+        self.spec = spec
+
+    @classmethod
+    def get_model_cls(cls) -> type[Pipeline]:
+        """Return the schema of the attributes."""
+        return cls.model
+
+    @classmethod
+    def load(cls, attributes: Any, context: dg.ComponentLoadContext) -> Self:
+        """Make the component from a defs.yaml."""
+        return cls(attributes.located(context.path))
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """Make the pipeline's definitions; where the project has no `Resources`, with the default ones."""
+        definitions = pipeline_definitions(self.spec)
+        if context.component_tree.get_all_components(of_type=Resources):
+            return definitions
+        return dg.Definitions.merge(definitions, dg.Definitions(resources=DEFAULT_RESOURCES))
+
+
+@dg.scaffold_with(UpsertScaffolder)
+class UpsertPipeline(_PipelineComponent):
+    """Turns a changelog into a Delta table. Its attributes are those of `ebbtide.UpsertPipeline`."""
+
+    model = upsert.UpsertPipeline
+
+
+@dg.scaffold_with(StatefulScaffolder)
+class StatefulPipeline(_PipelineComponent):
+    """Runs a function with expiring state, per key. Its attributes are those of `ebbtide.StatefulPipeline`."""
+
+    model = stateful.StatefulPipeline
+
+
+class Resources(dg.Component, dg.Model, dg.Resolvable):
+    """The resources of all pipelines of a project, in place of the default ones. One per project, in YAML or Python."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    root: str | None = Field(
+        default=None,
+        description="Folder of all pipelines' tables: a path or a URI. Default: EBBTIDE_ROOT, else .ebbtide.",
+    )
+    data_docs: str | None = Field(
+        default=None, description="Local folder for Great Expectations' Data Docs. Default: .ebbtide/data_docs."
+    )
+    keep_data_docs: int = Field(default=20, gt=0, description="Data Docs kept per pipeline and check. Default: 20.")
+    spark: dict[str, str] = Field(
+        default_factory=dict, description="Spark settings that override Ebbtide's. Default: none."
+    )
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """Make the definitions: resources only."""
+        given = {"root": self.root, "data_docs": self.data_docs, "keep_data_docs": self.keep_data_docs}
+        storage = StorageResource(**{name: value for name, value in given.items() if value is not None})
+        resources = {"spark": SparkResource(settings=self.spark), "storage": storage, "clock": ClockResource()}
+        return dg.Definitions(resources=resources)
+
+
+DEFAULT_RESOURCES = {"spark": SparkResource(), "storage": StorageResource(), "clock": ClockResource()}
+"""Of a project without `Resources`. The same objects for all pipelines, or Dagster would take them for different ones."""

@@ -1,0 +1,25 @@
+"""All that Dagster knows of one pipeline."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from ebbtide import Pipeline
+from ebbtide.dagster.checks import sink_checks
+from ebbtide.dagster.jobs import MAINTENANCE, maintenance_job, migration_job, schedules, stream_job
+from ebbtide.dagster.stream import stream_assets
+
+
+def pipeline_definitions(spec: Pipeline) -> dg.Definitions:
+    """Make a pipeline's assets, checks, jobs and schedules.
+
+    Args:
+        spec: The pipeline.
+    """
+    jobs = {"stream": stream_job(spec), **{kind: maintenance_job(spec, kind) for kind in MAINTENANCE}}
+    return dg.Definitions(
+        assets=[stream_assets(spec)],
+        asset_checks=[sink_checks(spec)],
+        jobs=[*jobs.values(), migration_job(spec)],
+        schedules=list(schedules(spec, jobs)),
+    )

@@ -1,0 +1,84 @@
+"""Dagster resources: the Spark session, the roots, the clock. Each has defaults."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import dagster as dg
+from pydantic import Field, PrivateAttr
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEFAULT_ROOT = ".ebbtide"
+"""Folder of all tables where neither a resource nor `EBBTIDE_ROOT` names one; relative to the process's folder."""
+
+
+class SparkResource(dg.ConfigurableResource["SparkResource"]):
+    """One lazy session for all steps of a run; a step that needs none starts no JVM."""
+
+    settings: dict[str, str] = Field(
+        default_factory=dict, description="Spark settings that override Ebbtide's. Default: none."
+    )
+    _session: SparkSession | None = PrivateAttr(default=None)
+    _starting: threading.Lock = PrivateAttr(default_factory=threading.Lock)
+
+    @property
+    def session(self) -> SparkSession:
+        """The session; started now if it was not."""
+        with self._starting:
+            if self._session is None:
+                from ebbtide.runtime.session import build_session, sigint_kept
+
+                with sigint_kept():
+                    self._session = build_session("ebbtide", self.settings)
+            return self._session
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        """Stop the streams that are left, then the session and its JVM."""
+        if self._session is None:
+            return
+        for query in self._session.streams.active:
+            query.stop()
+        spark = type(self._session.sparkContext)
+        gateway = spark._gateway  # the JVM outlives `stop`, and PySpark gives no other handle
+        self._session.stop()
+        self._session = None
+        spark._gateway = spark._jvm = None  # a later run in this process starts a JVM of its own
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # the JVM ends when its standard input does
+        gateway.proc.wait(timeout=60)
+
+
+class StorageResource(dg.ConfigurableResource["StorageResource"]):
+    """The roots under which everything is stored."""
+
+    root: str = Field(
+        default_factory=lambda: os.environ.get("EBBTIDE_ROOT", DEFAULT_ROOT),
+        description="Folder of all pipelines' tables: a path or a URI. Default: EBBTIDE_ROOT, else .ebbtide.",
+    )
+    data_docs: str = Field(
+        default_factory=lambda: str(Path(DEFAULT_ROOT) / "data_docs"),
+        description="Local folder for Great Expectations' Data Docs. Default: .ebbtide/data_docs.",
+    )
+    keep_data_docs: int = Field(default=20, gt=0, description="Evaluations kept per pipeline. Default: 20.")
+
+    def docs_of(self, pipeline: str) -> Path:
+        """Return the folder of a pipeline's Data Docs."""
+        return Path(self.data_docs).resolve() / pipeline
+
+
+class ClockResource(dg.ConfigurableResource["ClockResource"]):
+    """The wall clock, or one that stands still: a run can be repeated, a test can move it."""
+
+    fixed_ms: int | None = Field(
+        default=None, description="The time at which it stands, epoch ms. Default: none, the wall clock."
+    )
+
+    def now_ms(self) -> int:
+        """Return the time, epoch ms."""
+        return time.time_ns() // 1_000_000 if self.fixed_ms is None else self.fixed_ms

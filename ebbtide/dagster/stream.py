@@ -1,0 +1,139 @@
+"""The assets of a pipeline: its state and its sink, brought up to date by one bounded run."""
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+import ebbtide
+from ebbtide import Pipeline, RunSummary, StepProgress
+from ebbtide.dagster.metadata import asset_specs, state_key
+from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
+from ebbtide.dagster.supervise import supervised
+
+OBSERVE_EVERY_S = 5.0
+"""Least time between two observations; each is a row of Dagster's event log."""
+
+
+class StreamConfig(dg.Config):
+    """How a stream is launched."""
+
+    refresh: bool = Field(
+        default=False, description="Drop state, sink rows, quarantine and checkpoint, and rebuild from the source."
+    )
+    accept_source_path: bool = Field(
+        default=False, description="The source's files have moved to where the spec now says: go on reading there."
+    )
+
+
+def pool(spec: Pipeline) -> str:
+    """Name the pool that a pipeline's stream and maintenance take turns in."""
+    return f"checkpoint_{spec.name}"
+
+
+def stream_assets(spec: Pipeline) -> dg.AssetsDefinition:
+    """Make the assets of a pipeline."""
+
+    @dg.multi_asset(name=f"{spec.name}_reconcile", specs=asset_specs(spec), pool=pool(spec))
+    def reconcile(
+        context: dg.AssetExecutionContext,
+        config: StreamConfig,
+        spark: SparkResource,
+        storage: StorageResource,
+        clock: ClockResource,
+    ) -> Iterator[dg.MaterializeResult[Any]]:
+        observer = Observer(context, spec)
+        again = partial(ebbtide.run, accept_source_path=config.accept_source_path)
+        operate = ebbtide.refresh if config.refresh else again
+
+        def work(report: Any, stop: Any) -> tuple[RunSummary, int]:
+            session = spark.session
+            done = operate(session, spec, storage.root, on_progress=report, stop=stop, clock=clock.now_ms)
+            return done, session.read.format("delta").load(f"{done.root}/sink").count()
+
+        summary, rows = supervised(work, observer.step)
+        observer.flush()
+        if summary.nothing_matched:
+            context.log.warning(summary.nothing_matched)
+        yield from _results(spec, summary, rows, storage)
+
+    return reconcile
+
+
+class Observer:
+    """Turns steps into observations of the sink, several into one when they come fast.
+
+    Args:
+        context: The run's.
+        spec: The pipeline.
+    """
+
+    def __init__(self, context: dg.AssetExecutionContext, spec: Pipeline) -> None:
+        self._context, self._spec = context, spec
+        self._waiting: list[StepProgress] = []
+        self._last = float("-inf")
+
+    def step(self, step: StepProgress) -> None:
+        """Take a step; report it now, or with the next ones."""
+        self._context.log.info(step.line())
+        self._waiting.append(step)
+        if time.monotonic() - self._last >= OBSERVE_EVERY_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Report what waits."""
+        if not self._waiting:
+            return
+        counts: Counter[str] = Counter()
+        for step in self._waiting:
+            counts.update(step.metrics)
+            counts.update(steps=1, records=step.records, quarantined=step.quarantined)
+        seconds = sum(step.seconds for step in self._waiting)
+        last = self._waiting[-1]
+        numbers: dict[str, int | float] = {
+            "step": last.step,
+            "seconds": round(seconds, 3),
+            "records_per_second": round(counts["records"] / seconds, 1) if seconds else 0.0,
+            "clock_held_back_ms": last.held_ms,
+            **{name: counts[name] for name in ("steps", "records", "inserted", "updated", "deleted", "quarantined")},
+            **{name: n for name, n in counts.items() if n},
+        }
+        times = {"now": dg.MetadataValue.timestamp(last.now_ms / 1000)}
+        if last.watermark_ms is not None:
+            times["watermark"] = dg.MetadataValue.timestamp(last.watermark_ms / 1000)
+        self._context.log_event(dg.AssetObservation(self._spec.name, metadata={**numbers, **times}))
+        self._waiting, self._last = [], time.monotonic()
+
+
+def _results(
+    spec: Pipeline, summary: RunSummary, rows: int, storage: StorageResource
+) -> Iterator[dg.MaterializeResult[Any]]:
+    status, totals = ebbtide.status(spec, storage.root), summary.totals
+    run = {
+        name: totals[name] for name in ("steps", "records", "inserted", "updated", "deleted", "quarantined", "expired")
+    }
+    yield dg.MaterializeResult(
+        asset_key=state_key(spec),
+        metadata={
+            "dagster/uri": f"{summary.root}/state",
+            "table_version": status.state_version or 0,
+            "step": status.step,
+            "expired": run["expired"],
+        },
+    )
+    yield dg.MaterializeResult(
+        asset_key=spec.name,
+        metadata={
+            "dagster/uri": f"{summary.root}/sink",
+            "dagster/row_count": rows,
+            "table_version": status.sink_version or 0,
+            "step": status.step,
+            **run,
+            **({"unmatched": totals["unmatched"]} if not spec.sequence else {}),
+            **({"nothing_matched": summary.nothing_matched} if summary.nothing_matched else {}),
+        },
+    )

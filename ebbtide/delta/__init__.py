@@ -1,0 +1,1 @@
+"""The Delta protocol, read without Spark."""

@@ -1,0 +1,1 @@
+"""Looks at pipelines: their status, and what their state holds."""

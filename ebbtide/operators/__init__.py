@@ -1,0 +1,1 @@
+"""Operators: changes and stored entries in, new entries out; pure, in columns."""

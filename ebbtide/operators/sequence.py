@@ -1,0 +1,178 @@
+"""Sequence mode: per key the change with the greatest sequence wins, in whatever order changes arrive.
+
+State, one entry per key (the newest `_step` counts), beside the columns of `ebbtide.model.entries`:
+
+| column | meaning |
+|---|---|
+| the user's columns | the row; of a tombstone only the key |
+| `_sequence` | the row's sequence, and the rank of the operation (`op`), see `ebbtide.model.sequences` |
+| `_columns` | where a value is older than the row: column -> sequence at which it was last known, null if it never was |
+| `_base` | sequence of the newest delete below the row: no value from before it may fill the row; null if none |
+| `_since` | sequence since when the row has its key, by a create or a change of the key; null if that is not known |
+| `_moved_from` | of a row that waits for a value: the changes of the key that it went through, newest first, see \
+`ebbtide.operators.key_changes` |
+| `_kept` | the last row that had the key before and is not known to have left: until when, and the values known |
+| `_retracted` | digests of the contents that retractions took back at the row's sequence |
+| `_conflict` | another content stood at the row's sequence |
+| `_tombstone` | the key is deleted; kept so that late changes stay dead |
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.model.changelog import changelog_schema
+from ebbtide.model.entries import ENTRY_COLUMNS, Reconciled, Step, current, entry_table, flags, has_expired, ints
+from ebbtide.model.sequences import key_changes_type, sequence_type, stored_sequence_type
+from ebbtide.model.ttl import StateTtlConfig
+from ebbtide.operators.sequence_entries import Decision
+from ebbtide.operators.sequence_events import Events
+from ebbtide.operators.ties import Mask
+
+SEQUENCE_COLUMNS = (
+    "_sequence",
+    "_columns",
+    "_base",
+    "_since",
+    "_moved_from",
+    "_kept",
+    "_retracted",
+    "_conflict",
+    "_tombstone",
+)
+
+
+@dataclass(frozen=True)
+class SequenceOperator:
+    """Reconciles changes with their keys' state by sequence.
+
+    Args:
+        columns: The user's columns, in order.
+        key: Names of the key's columns, none of them nullable.
+        sequence: What orders a key's changes: one or more columns, compared in this order.
+        ttl: Time to live of tombstones (and of live entries with `expire_live`); None keeps them forever.
+    """
+
+    columns: pa.Schema
+    key: tuple[str, ...]
+    sequence: tuple[str, ...] = ("_lsn",)
+    ttl: StateTtlConfig | None = None
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Columns of a state entry."""
+        sequence = self.sequence_type
+        row = pa.struct([f.with_nullable(True) for f in self.columns])
+        kept = pa.struct([("sequence", sequence), ("until", sequence), ("known", pa.list_(pa.string())), ("row", row)])
+        types = (
+            stored_sequence_type(self.columns, self.sequence),
+            pa.map_(pa.string(), sequence),
+            sequence,
+            sequence,
+            key_changes_type(self.columns, self.key, self.sequence),
+            kept,
+            pa.list_(pa.int64()),
+            pa.bool_(),
+            pa.bool_(),
+        )
+        own = ENTRY_COLUMNS | dict(zip(SEQUENCE_COLUMNS, types, strict=True))
+        fields = [f.with_nullable(True) for f in self.columns]
+        return pa.schema([*fields, *(pa.field(name, type_) for name, type_ in own.items())])
+
+    @cached_property
+    def changes(self) -> pa.Schema:
+        """Columns of a change."""
+        return changelog_schema(self.columns, self.key, self.sequence)
+
+    @property
+    def sequence_type(self) -> pa.StructType:
+        """The struct that holds a sequence."""
+        return sequence_type(self.columns, self.sequence)
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Columns that tell one entry from another."""
+        return self.key
+
+    @property
+    def ttls(self) -> dict[str | None, StateTtlConfig]:
+        """Its only state's time to live, if it has one."""
+        return {} if self.ttl is None else {None: self.ttl}
+
+    @property
+    def state_column(self) -> str:
+        """The column that holds the name of the state: there is but one."""
+        return "_entry"
+
+    @property
+    def unsettled(self) -> str | None:
+        """Rows whose waiting has ended: the tick takes note of that, the row stays."""
+        return None if self._expires_live else "NOT _tombstone"
+
+    @property
+    def mortal(self) -> tuple[str, ...]:
+        """Set in the entries that may expire: tombstones and those that wait, unless live entries may too."""
+        return () if self._expires_live else ("_tombstone", "_moved_from", "_kept")
+
+    @property
+    def _expires_live(self) -> bool:
+        return self.ttl is not None and self.ttl.expire_live
+
+    def apply(self, changes: pa.Table, state: pa.Table, at: Step) -> Reconciled:
+        """Fold one step's changes into the state of their keys.
+
+        Args:
+            changes: Changelog rows without TRUNCATE; all of a key's, in any order.
+            state: Every stored version of those keys' entries, in any order.
+            at: The step.
+
+        Returns:
+            New entries, one for each key whose row, sequence or tombstone changed.
+        """
+        events = Events(self, changes.select(self.changes.names), state.select(self.schema.names), at)
+        return Decision(events).run()
+
+    def expire(self, state: pa.Table, at: Step) -> Reconciled:
+        """Drop the tombstones that have expired and end the waiting that has; the sink keeps its rows.
+
+        Args:
+            state: Every stored version of some keys' entries.
+            at: The step.
+        """
+        entries = current(state, self.schema, self.identity)
+        gone = entries.filter(pa.array(self.has_expired(entries, at)))
+        waits = entries.filter(pa.array(self.stops_waiting(entries, at)))
+        n = len(gone)
+        fixed = {
+            "_step": np.full(n, at.number),
+            "_removed": np.ones(n, bool),
+            "_stamp_ms": gone["_stamp_ms"],
+            "_changed_by": gone["_changed_by"],
+        }
+        dropped = entry_table(self.schema, {name: gone[name] for name in self.key} | fixed, n)
+        metrics = Counter(expired=n, waiting_expired=len(waits))
+        return Reconciled(pa.concat_tables([dropped, self._without_waiting(waits, at)]), metrics)
+
+    def _without_waiting(self, entries: pa.Table, at: Step) -> pa.Table:
+        n = len(entries)
+        columns: dict[str, object] = {name: entries[name] for name in entries.column_names}
+        columns |= {"_step": np.full(n, at.number), "_change": None, "_moved_from": None, "_kept": None}
+        return entry_table(self.schema, columns, n)
+
+    def has_expired(self, entries: pa.Table, at: Step) -> Mask:
+        """Mark the entries that are not to be read any more."""
+        old = has_expired(ints(entries, "_stamp_ms"), self.ttl, at)
+        return old if self._expires_live else old & flags(entries, "_tombstone")
+
+    def stops_waiting(self, entries: pa.Table, at: Step) -> Mask:
+        """Mark the rows that have waited for a value as long as they may."""
+        old = has_expired(ints(entries, "_stamp_ms"), self.ttl, at)
+        waits: Mask = pc.or_(entries["_moved_from"].is_valid(), entries["_kept"].is_valid()).to_numpy()
+        stays = flags(entries, "_tombstone") | self._expires_live
+        return old & waits & ~stays

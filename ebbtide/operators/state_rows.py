@@ -1,0 +1,338 @@
+"""The states of a stateful function as rows of a state table, and back.
+
+Beside the columns of `ebbtide.model.entries` and the key's:
+
+| column | meaning |
+|---|---|
+| `_state` | name of the state, `@timers` for timers; null in rows for the sink |
+| `_sub` | which entry of the key's: '' of a value, the position of a list's element, `CLOCK/time` of a timer, the name of a map's key |
+| `_position` | a list's position, a timer's time in epoch ms; else null |
+| `_ttl_ms` | the entry's own time to live; null: its state's |
+| `_key_NAME` | the map's key, of map state NAME |
+| `_value_NAME` | the value, the list's element, the map's value, of state NAME |
+| `_out` | of rows for the sink (those with a `_change`): the row |
+
+The name of a map's key is `-` for null, else `=` and a text by the key's declared type, one for all keys that are equal:
+
+| type | text |
+|---|---|
+| BOOLEAN | `true`, `false` |
+| TINYINT to BIGINT | digits |
+| DECIMAL | digits, no zeros at the end of the fraction: `1.5` for 1.50, `100` for 1E+2, `0` for -0 |
+| STRING | itself |
+| BINARY | hexadecimal, lower case |
+| DATE | `2026-01-31` |
+| TIMESTAMP, TIMESTAMP_NTZ | microseconds since 1970-01-01 (UTC) |
+
+`_stamp_ms` is null where nothing expires. Within a step the entries of its keys are in dicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.model.identity import map_key
+from ebbtide.model.state.raw import Entry
+from ebbtide.model.state.states import KeyedState, ListState
+from ebbtide.model.state.timers import TIMERS
+from ebbtide.model.ttl import IncrementalCleanup, StateTtlConfig
+from ebbtide.stores.heap import HeapState
+
+Key = tuple[Any, ...]
+EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = EPOCH_UTC.replace(tzinfo=None)
+MICROSECOND = timedelta(microseconds=1)
+
+
+class UnfitValueError(ValueError):
+    """Raised when a value does not fit the type of its column."""
+
+    def __init__(self, column: str, allowed: str, why: str) -> None:
+        super().__init__(why)
+        self.column, self.allowed = column.removeprefix("_value_").removeprefix("_key_").removeprefix("_"), allowed
+
+
+@dataclass(frozen=True)
+class StateSpec:
+    """A declared state, its types resolved.
+
+    Args:
+        kind: Value, list or map.
+        value: Type of the value, the element, the map's value.
+        key: Type of the map's keys; None of the others.
+        ttl: Time to live, not DISABLED; None for ever.
+    """
+
+    kind: type[KeyedState]
+    value: pa.DataType
+    key: pa.DataType | None = None
+    ttl: StateTtlConfig | None = None
+
+
+class WorkingState(HeapState):
+    """One state's entries of a step's keys; remembers what it was given, so that changes can be told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._before: dict[tuple[Hashable, Any], Entry | None] = {}
+
+    def reset(self) -> None:
+        """Forget all, and that anything was changed."""
+        self._keys.clear()
+        self._before.clear()
+
+    def load(self, key: Hashable, sub: Any, entry: Entry) -> None:
+        """Take a stored entry."""
+        super().put(key, sub, entry)
+
+    def put(self, key: Hashable, sub: Hashable, entry: Entry) -> None:
+        """See `RawState`."""
+        self._remember(key, sub)
+        super().put(key, sub, entry)
+
+    def remove(self, key: Hashable, sub: Hashable) -> None:
+        """See `RawState`."""
+        self._remember(key, sub)
+        super().remove(key, sub)
+
+    def clear(self, key: Hashable) -> None:
+        """See `RawState`."""
+        for sub, _ in self.entries(key):
+            self._remember(key, sub)
+        super().clear(key)
+
+    def changes(self) -> Iterator[tuple[Hashable, Any, Entry | None]]:
+        """Yield (key, sub-key, entry or None if removed) of all that is not as it was loaded."""
+        for (key, sub), before in self._before.items():
+            entry = self.get(key, sub)
+            if entry is None and before is None:
+                continue
+            may_be_the_same_changed = entry is not None and isinstance(entry.value, list | dict)
+            if may_be_the_same_changed or entry != before:
+                yield key, sub, entry
+
+    def _remember(self, key: Hashable, sub: Any) -> None:
+        if (key, sub) not in self._before:
+            self._before[key, sub] = self.get(key, sub)
+
+
+class WorkingMap(WorkingState):
+    """A map's entries of a step's keys; takes keys of the declared type only.
+
+    A key of another type might become, in its column, the same as one that the map has already.
+
+    Args:
+        name: The state's, for the message.
+        type_: The declared type of the map's keys.
+    """
+
+    def __init__(self, name: str, type_: pa.DataType) -> None:
+        super().__init__()
+        self._name, self._type = name, type_
+        self._is_key = next(is_key for is_type, is_key in _MAP_KEYS if is_type(type_))
+
+    def get(self, key: Hashable, sub: Hashable) -> Entry | None:
+        """See `RawState`."""
+        return super().get(key, self._checked(sub))
+
+    def put(self, key: Hashable, sub: Hashable, entry: Entry) -> None:
+        """See `RawState`."""
+        super().put(key, self._checked(sub), entry)
+
+    def remove(self, key: Hashable, sub: Hashable) -> None:
+        """See `RawState`."""
+        super().remove(key, self._checked(sub))
+
+    def _checked(self, sub: Any) -> Hashable:
+        if sub is None or self._is_key(sub, self._type):
+            return sub  # type: ignore[no-any-return]
+        raise TypeError(
+            f"map '{self._name}' has no key {sub!r}; got {type(sub).__name__}; allowed: what fits {self._type}, or None"
+        )
+
+
+def _python(wanted: type, *but: type) -> Callable[[Any, pa.DataType], bool]:
+    return lambda sub, _: isinstance(sub, wanted) and not isinstance(sub, but)
+
+
+def _is_time(sub: Any, type_: pa.TimestampType) -> bool:
+    return isinstance(sub, datetime) and (sub.tzinfo is None) == (type_.tz is None)
+
+
+_MAP_KEYS: list[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType], bool]]] = [
+    (pa.types.is_boolean, _python(bool)),
+    (pa.types.is_integer, _python(int, bool)),
+    (pa.types.is_decimal, _python(Decimal)),
+    (pa.types.is_string, _python(str)),
+    (pa.types.is_binary, _python(bytes)),
+    (pa.types.is_date, _python(date, datetime)),
+    (pa.types.is_timestamp, _is_time),
+]
+"""Test of a declared type, and of what is a key of it."""
+
+
+class WorkingStore:
+    """A step's states, by name.
+
+    Args:
+        states: The states declared.
+    """
+
+    background: IncrementalCleanup | None = None
+    thresholds = (10, 6)
+
+    def __init__(self, states: dict[str, StateSpec]) -> None:
+        self._specs = states
+        self.states: dict[str, WorkingState] = {}
+
+    def state(self, name: str) -> WorkingState:
+        """See `Store`."""
+        if name not in self.states:
+            spec = self._specs.get(name)
+            key_type = None if spec is None else spec.key
+            self.states[name] = WorkingState() if key_type is None else WorkingMap(name, key_type)
+        return self.states[name]
+
+
+def state_columns(states: dict[str, StateSpec], output: pa.Schema) -> dict[str, pa.DataType]:
+    """Return the columns that states add to a state table."""
+    found: dict[str, pa.DataType] = {
+        "_state": pa.string(),
+        "_sub": pa.string(),
+        "_position": pa.int64(),
+        "_ttl_ms": pa.int64(),
+    }
+    for name, spec in states.items():
+        found |= {f"_key_{name}": spec.key} if spec.key is not None else {}
+        found[f"_value_{name}"] = spec.value
+    return found | {"_out": pa.struct([f.with_nullable(True) for f in output])}
+
+
+def load(entries: pa.Table, keys: Sequence[Key], states: dict[str, StateSpec], store: WorkingStore) -> None:
+    """Put stored entries into a store.
+
+    Args:
+        entries: (n,) rows, the newest version of each, none removed.
+        keys: (n,) their keys.
+        states: The states declared.
+        store: Where to put them.
+    """
+    names = entries["_state"].combine_chunks()
+    for name in {*names.unique().to_pylist()} & {*states, TIMERS}:
+        at = np.flatnonzero(pc.equal(names, name).to_numpy(zero_copy_only=False))
+        rows = entries.take(pa.array(at))
+        if name == TIMERS:
+            subs: list[Any] = [
+                (text.partition("/")[0], time) for text, time in zip(*_lists(rows, "_sub", "_position"), strict=True)
+            ]
+            values: list[Any] = [True] * len(at)
+        else:
+            spec = states[name]
+            [values] = _lists(rows, f"_value_{name}")
+            column = (
+                "_position" if issubclass(spec.kind, ListState) else f"_key_{name}" if spec.key is not None else None
+            )
+            subs = [None] * len(at) if column is None else _lists(rows, column)[0]
+        found = list(zip(at.tolist(), subs, values, *_lists(rows, "_stamp_ms", "_ttl_ms"), strict=True))
+        if name in states and issubclass(states[name].kind, ListState):
+            found.sort(key=lambda each: each[1])
+        state = store.state(name)
+        for i, sub, value, stamp, ttl in found:
+            state.load(keys[i], sub, Entry(value, stamp, ttl))
+
+
+def changed_rows(store: WorkingStore, states: dict[str, StateSpec]) -> tuple[list[Key], dict[str, list[Any]]]:
+    """Return the keys and columns of the entries that a step changed or removed."""
+    keys: list[Key] = []
+    columns: dict[str, list[Any]] = {
+        name: [] for name in ("_state", "_sub", "_position", "_ttl_ms", "_stamp_ms", "_removed")
+    }
+    own = {f"_value_{name}": name for name in states} | {f"_key_{n}": n for n, s in states.items() if s.key is not None}
+    columns |= {name: [] for name in own}
+    for name, state in store.states.items():
+        before = len(keys)
+        values: list[Any] = []
+        subs: list[Any] = []
+        for key, sub, entry in state.changes():
+            keys.append(key)  # type: ignore[arg-type]
+            subs.append(sub)
+            values.append(None if entry is None else entry.value)
+            columns["_stamp_ms"].append(None if entry is None else entry.stamp_ms)
+            columns["_ttl_ms"].append(None if entry is None else entry.ttl_ms)
+            columns["_removed"].append(entry is None)
+        n = len(keys) - before
+        columns["_state"] += [name] * n
+        is_map = name in states and states[name].key is not None
+        columns["_sub"] += [_map_key_name(sub) if is_map else _text(sub) for sub in subs]
+        columns["_position"] += [_place(name, sub, states) for sub in subs]
+        for column, owner in own.items():
+            mine = subs if column.startswith("_key_") else values
+            columns[column] += mine if owner == name else [None] * n
+    return keys, columns
+
+
+def to_table(
+    schema: pa.Schema, key: Sequence[str], keys: Sequence[Key], columns: dict[str, list[Any]], step: int
+) -> pa.Table:
+    """Type rows as a state table's.
+
+    Args:
+        schema: Of an entry.
+        key: Names of the key's columns.
+        keys: (n,) the rows' keys.
+        columns: Column to up to n values; nulls follow.
+        step: The step that writes them.
+
+    Raises:
+        UnfitValueError: a value does not fit its column.
+    """
+    own = {name: [each[i] for each in keys] for i, name in enumerate(key)} | {"_step": [step] * len(keys)}
+    arrays = []
+    for f in schema:
+        values = own.get(f.name, columns.get(f.name, []))
+        try:
+            arrays.append(pa.array([*values, *[None] * (len(keys) - len(values))], f.type))
+        except (pa.ArrowException, TypeError, OverflowError, ValueError) as error:
+            raise UnfitValueError(f.name, str(f.type), str(error)) from error
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _place(name: str, sub: Any, states: dict[str, StateSpec]) -> int | None:
+    if name == TIMERS:
+        return int(sub[1])
+    return int(sub) if issubclass(states[name].kind, ListState) else None
+
+
+def _text(sub: Any) -> str:
+    """Name a value, an element of a list, or a timer."""
+    return "/".join(map(str, sub)) if isinstance(sub, tuple) else "" if sub is None else str(sub)
+
+
+def _map_key_name(sub: Any) -> str:
+    """Name a map's key, whose type was checked; see above."""
+    match sub:
+        case None:
+            return "-"
+        case bool():
+            return f"={str(sub).lower()}"
+        case bytes():
+            return f"={sub.hex()}"
+        case datetime():
+            epoch = EPOCH if sub.tzinfo is None else EPOCH_UTC
+            return f"={(sub - epoch) // MICROSECOND}"
+        case Decimal():
+            return f"={map_key(sub):f}"
+        case _:
+            return f"={sub}"
+
+
+def _lists(rows: pa.Table, *names: str) -> list[list[Any]]:
+    return [rows[name].to_pylist(maps_as_pydicts="strict") for name in names]

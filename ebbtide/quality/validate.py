@@ -1,0 +1,130 @@
+"""Runs a check with Great Expectations and sums its results up."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TQDM_DISABLE", "1")  # before the import: no progress bars on standard error
+os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
+
+try:
+    import great_expectations as gx
+except ModuleNotFoundError as error:
+    from ebbtide.errors import MissingExtraError
+
+    raise MissingExtraError.of_extra("quality", "Great Expectations") from error
+from great_expectations.core.expectation_validation_result import ExpectationValidationResult
+from great_expectations.expectations.metadata_types import FailureSeverity
+
+from ebbtide.quality.suite import Batch
+
+
+class ExpectationRaisedError(Exception):
+    """Raised when an expectation could not be evaluated: that says nothing about the data."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one expectation found.
+
+    Args:
+        expectation: Its type.
+        severity: `critical` or `warning`.
+        broken: Rows that break it.
+        sample: Some of them.
+    """
+
+    expectation: str
+    severity: str
+    broken: int
+    sample: list[dict[str, Any]]
+
+
+@dataclass
+class Verdict:
+    """What a check came to.
+
+    Args:
+        findings: One for each expectation.
+        docs: Its page in the Data Docs; None if nothing was judged.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    docs: Path | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether no expectation found anything."""
+        return not any(finding.broken for finding in self.findings)
+
+    @property
+    def is_error(self) -> bool:
+        """Whether an expectation of severity critical found something."""
+        return any(finding.broken and finding.severity == "critical" for finding in self.findings)
+
+
+def validate(check: str, found: Iterable[Batch], docs: Path, keep: int) -> Verdict:
+    """Judge a check's batches.
+
+    Args:
+        check: Its name.
+        found: What to judge.
+        docs: Local folder under which a site of Data Docs is written for this evaluation.
+        keep: Sites kept there; older ones are deleted.
+
+    Raises:
+        ExpectationRaisedError: an expectation could not be evaluated.
+    """
+    context = gx.get_context(mode="ephemeral")
+    source = context.data_sources.add_or_update_spark("ebbtide", persist=False)
+    verdict = Verdict()
+    for number, batch in enumerate(found):
+        name = f"{check}_{number}"
+        whole = source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("whole")
+        suite = context.suites.add(gx.ExpectationSuite(name, expectations=batch.expectations))
+        definition = context.validation_definitions.add(gx.ValidationDefinition(name=name, data=whole, suite=suite))
+        results = definition.run(batch_parameters={"dataframe": batch.rows}).results
+        verdict.findings += [_finding(result) for result in results]
+    if verdict.findings:
+        verdict.docs = _write_docs(context, docs, keep)
+    return verdict
+
+
+def _finding(result: ExpectationValidationResult) -> Finding:
+    config = result.expectation_config
+    _refuse_raised(config.type, result.exception_info)
+    found = result.result
+    return Finding(
+        config.type, FailureSeverity(config.severity).value, found["observed_value"], found["details"]["sample"]
+    )
+
+
+def _refuse_raised(expectation: str, info: dict[str, Any] | None) -> None:
+    """Raise what an expectation raised; the information comes flat, or once per metric."""
+    each = [info or {}] if not info or "raised_exception" in info else list(info.values())
+    for one in each:
+        if one.get("raised_exception"):
+            raise ExpectationRaisedError(f"{expectation} could not be evaluated: {one.get('exception_message')}")
+
+
+def _write_docs(context: Any, docs: Path, keep: int) -> Path:
+    docs.mkdir(parents=True, exist_ok=True)
+    sites = sorted(path for path in docs.iterdir() if path.is_dir())
+    for old in sites[: max(0, len(sites) - keep + 1)]:
+        shutil.rmtree(old)
+    number = int(sites[-1].name) + 1 if sites else 1
+    site = docs / f"{number:06d}"
+    store = {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(site)}
+    builder = {
+        "class_name": "SiteBuilder",
+        "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
+        "store_backend": store,
+    }
+    context.add_data_docs_site("site", builder)
+    context.build_data_docs(site_names=["site"])
+    return site / "index.html"

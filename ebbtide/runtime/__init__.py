@@ -1,0 +1,1 @@
+"""Runs a pipeline's steps on Spark."""

@@ -1,0 +1,297 @@
+"""Runs a pipeline: a bounded stream of steps and a tick, under the lease. Plain functions, at home in any process."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ebbtide.errors import CheckpointMismatchError, EbbtideError, SourceStartError, SpecChangedError
+from ebbtide.ledger.lease import Lease
+from ebbtide.model.durations import to_ms
+from ebbtide.runtime.clock import Clock, system_clock
+from ebbtide.runtime.progress import OnPhase, OnProgress, Phase, RunSummary, StepProgress
+from ebbtide.runtime.step import Stepper
+from ebbtide.runtime.tables import Tables
+from ebbtide.sources.files import write_plan
+from ebbtide.sources.listing import Plan, refuse_absent
+from ebbtide.spec.pipeline import Pipeline
+
+START_WAITS_S = (2.0, 10.0, 30.0)
+"""Waits before the source is started again. Spark gives its Python process 10 s to connect, by no setting: a machine that is
+busy for a while is waited for, one that is broken is told of within a minute and a half."""
+SLOW_START = "failed to connect back"
+"""What Spark says when that process did not come up in time (`PythonWorkerFactory.createSimpleWorker`)."""
+_log = logging.getLogger(__name__)
+
+
+def ignore(report: object) -> None:
+    """Report to nobody."""
+
+
+def run(
+    spark: SparkSession,
+    spec: Pipeline,
+    root: str,
+    *,
+    on_progress: OnProgress = ignore,
+    on_phase: OnPhase = ignore,
+    stop: threading.Event | None = None,
+    clock: Clock = system_clock,
+    accept_source_path: bool = False,
+) -> RunSummary:
+    """Read all that is there, bring the sink up to date, expire what is due, and end.
+
+    Args:
+        spark: A session with Delta; `ebbtide.runtime.session.build_session` makes one.
+        spec: The pipeline.
+        root: Folder of all pipelines' tables; this one's are in `root/name`.
+        on_progress: Called after each step.
+        on_phase: Called as each phase begins.
+        stop: Set it to end the run after the step under way.
+        clock: Tells the time of the closing tick, and the one that files' ages count to, epoch ms.
+        accept_source_path: The source has moved: go on reading where the spec now says.
+
+    Raises:
+        EbbtideError: see `ebbtide.errors`; the step under way has then left nothing, or is finished by the next run.
+    """
+    until = stop or threading.Event()
+    return _under_lease(spark, spec, root, on_progress, on_phase, until, clock, fresh=False, accepts=accept_source_path)
+
+
+def refresh(
+    spark: SparkSession,
+    spec: Pipeline,
+    root: str,
+    *,
+    on_progress: OnProgress = ignore,
+    on_phase: OnPhase = ignore,
+    stop: threading.Event | None = None,
+    clock: Clock = system_clock,
+) -> RunSummary:
+    """Forget state, sink rows, quarantine and checkpoint, and rebuild them from the source as the spec now is.
+
+    Whatever the spec and the stored format were before, the tables are made again as they must be now. Their history
+    stays. Arguments and errors are those of `run`.
+    """
+    until = stop or threading.Event()
+    return _under_lease(spark, spec, root, on_progress, on_phase, until, clock, fresh=True, accepts=True)
+
+
+def _under_lease(
+    spark: SparkSession,
+    spec: Pipeline,
+    root: str,
+    on_progress: OnProgress,
+    on_phase: OnPhase,
+    stop: threading.Event,
+    clock: Clock,
+    *,
+    fresh: bool,
+    accepts: bool,
+) -> RunSummary:
+    tables = Tables.under(root, spec)
+    summary = RunSummary(spec.name, tables.root)
+
+    def report(progress: StepProgress | None) -> None:
+        if progress is not None:
+            summary.steps.append(progress)
+            on_progress(progress)
+
+    def begin(phase: str, step: int | None = None) -> None:
+        on_phase(Phase(spec.name, phase, step, stepper.files_read if step else 0, unread))
+
+    unread = 0
+    begin("opening the tables")
+    refuse_absent(spec.source.path)  # a wrong path is refused before anything is made
+    with Lease(spark, tables.at("ledger"), spec.name, to_ms(spec.lease_ttl) / 1000) as lease:
+        tables.state.create(spark)
+        tables.sink.create(spark)
+        if spec.emits_every:
+            tables.changelog.create(spark)
+        stepper = Stepper(tables, lease, clock(), fresh=fresh, on_phase=begin)
+        if not fresh:
+            refuse_changed_spec(tables, stepper)
+            _refuse_other_path(stepper, accepts=accepts)
+        stepper.source_path = spec.source_path
+        if fresh:
+            stepper.reset(spark, lease.renew_incarnation(), clock())
+        _refuse_misfits(spark, tables, stepper)
+        stepper.redo(spark)
+        begin("listing the source")
+        found = _plan(spark, tables, stepper, clock())
+        unread = len(found.files)
+        summary.nothing_matched = found.nothing_matched
+        summary.files_unmatched, summary.files_young = found.unmatched, found.young
+        if found.files or tables.checkpoint.is_open:
+            begin("starting the stream")
+            begun = threading.Event()
+            start_patiently(lambda: _stream(spark, spec, stepper, report, stop, begun), begun, stop)
+        if not stop.is_set():
+            report(stepper.tick(spark, clock()))
+    return summary
+
+
+def _refuse_misfits(spark: SparkSession, tables: Tables, stepper: Stepper) -> None:
+    """Refuse a checkpoint or a source that does not belong to the stored state."""
+    last, checkpoint = stepper.last, tables.checkpoint
+    if last is None:
+        if checkpoint.last_committed() is not None:
+            raise CheckpointMismatchError.of(
+                f"The checkpoint '{checkpoint.path}' has committed batches, but the state at '{tables.state.path}' has no steps.",
+                next_step="Restore the state table, or run 'ebbtide refresh' to rebuild both.",
+            )
+        return
+    if last.batch_id is None:
+        return
+    if checkpoint.query_id != last.query_id:
+        got = "none" if checkpoint.query_id is None else f"another one ({checkpoint.query_id})"
+        raise CheckpointMismatchError.of(
+            f"The state at '{tables.state.path}' stands at step {last.step}, but its checkpoint is gone.",
+            got=got,
+            allowed=f"the checkpoint with id {last.query_id} at '{checkpoint.path}'",
+            next_step="Restore it, or run 'ebbtide refresh' to rebuild the sink from the source.",
+        )
+
+
+def _plan(spark: SparkSession, tables: Tables, stepper: Stepper, now_ms: int) -> Plan:
+    """Decide which files the run reads, and write it down for the source."""
+    last = stepper.last
+    has_read = last is not None and last.batch_id is not None
+    found = tables.spec.plan(tables.state.files(spark, stepper.version) if has_read else {}, now_ms)
+    tables.checkpoint.forget_undecided(last.batch_id if last else None)
+    write_plan(tables.at("plan.json"), found.files)
+    return found
+
+
+def refuse_changed_spec(tables: Tables, stepper: Stepper) -> None:
+    """Refuse a spec that does not fit the stored state.
+
+    Raises:
+        SpecChangedError: source, format, key, order, columns or ttl are not those of the last step.
+    """
+    now = tables.spec.identity
+    stored = stepper.last.spec if stepper.last else now
+    changed = tables.spec.misfits(stored)
+    if not changed:
+        return
+    if set(changed) <= tables.spec.migrates:
+        next_step = "Change it back, or run 'ebbtide migrate' to see what it would do to the stored state."
+    elif {"source", "format"} & set(changed):
+        next_step = "Is it another pipeline? Then give it a name of its own. Else change it back, or run 'ebbtide refresh' to rebuild the sink from this source."
+    else:
+        next_step = "Change it back, or run 'ebbtide refresh' to rebuild the sink from the source."
+    raise SpecChangedError.of(
+        f"The spec of '{tables.spec.name}' no longer fits its stored state.",
+        got="; ".join(f"{name}: {now[name]}" for name in changed),
+        allowed="; ".join(f"{name}: {stored.get(name)}" for name in changed),
+        next_step=next_step,
+    )
+
+
+def _refuse_other_path(stepper: Stepper, *, accepts: bool) -> None:
+    """Refuse a source that is somewhere else than at the last step, unless it is said to have moved."""
+    before, now = stepper.source_path, stepper.spec.source_path
+    if before not in (None, now) and not accepts:
+        raise SpecChangedError.of(
+            f"The source of '{stepper.spec.name}' is not where it was.",
+            got=now,
+            allowed=before,
+            next_step="If the same files have moved there, run 'ebbtide run --accept-source-path' once. If it is another pipeline, give it a name of its own.",
+        )
+
+
+def start_patiently(attempt: Callable[[], None], begun: threading.Event, stop: threading.Event) -> None:
+    """Run `attempt` again while Spark's process for the source does not come up in time.
+
+    Args:
+        attempt: Streams; fails with Spark's error.
+        begun: Set once a step has begun: from then on nothing is tried again.
+        stop: Ends the waiting.
+
+    Raises:
+        SourceStartError: it did not come up in any attempt.
+    """
+    for number, wait_s in enumerate((*START_WAITS_S, None), 1):
+        try:
+            attempt()
+        except Exception as error:
+            if begun.is_set() or SLOW_START not in str(error):
+                raise
+            if wait_s is None:
+                raise SourceStartError.of(
+                    f"Spark's Python process for the source did not connect within 10 s, {number} times; no step was begun.",
+                    next_step="Run again when the machine is less busy.",
+                ) from error
+            _log.warning(
+                "Spark's Python process for the source did not connect within 10 s, on a busy machine perhaps; "
+                "attempt %d in %g s. No step was begun.",
+                number + 1,
+                wait_s,
+            )
+            if stop.wait(wait_s):
+                return
+        else:
+            return
+
+
+def _stream(
+    spark: SparkSession,
+    spec: Pipeline,
+    stepper: Stepper,
+    report: Callable[[StepProgress | None], None],
+    stop: threading.Event,
+    begun: threading.Event,
+) -> None:
+    """Drive Spark's micro-batches until the source is read up or `stop` is set; `begun` is set with the first.
+
+    Another thread waits for the query, so that an interrupt of this one never cuts a call into the JVM in two.
+    """
+    failure: list[BaseException] = []
+    idle = threading.Event()
+    idle.set()
+
+    def step(frame: DataFrame, batch_id: int) -> None:
+        if stop.is_set():
+            raise InterruptedError("stopped between steps")
+        report(stepper.batch(frame, batch_id))
+
+    def on_batch(frame: DataFrame, batch_id: int) -> None:
+        begun.set()
+        idle.clear()  # before `stop` is looked at: whoever sees it set and us idle knows that no step will begin
+        try:
+            step(frame, batch_id)
+        except BaseException as error:
+            failure.append(error)
+            raise
+        finally:
+            idle.set()
+
+    options: dict[str, str | int] = {
+        "plan": stepper.tables.at("plan.json"),
+        "maxFiles": spec.source.max_files_per_step,
+        "tasks": spark.sparkContext.defaultParallelism,
+    }
+    source = spark.readStream.format("ebbtide_files").options(**options)
+    writer = (
+        source.load().writeStream.foreachBatch(on_batch).option("checkpointLocation", stepper.tables.checkpoint.path)
+    )
+    query = writer.queryName(spec.name).trigger(availableNow=True).start()
+    done = threading.Event()
+
+    def wait() -> None:
+        try:
+            query.awaitTermination()
+        except Exception as error:  # noqa: BLE001 - raised again below, on the thread that waits
+            failure.append(error)
+        finally:
+            done.set()
+
+    threading.Thread(target=wait, daemon=True, name=f"query-{spec.name}").start()
+    while not done.wait(0.1):
+        if stop.is_set() and idle.is_set():
+            query.stop()
+    if failure and not (stop.is_set() and isinstance(failure[0], InterruptedError)):
+        raise EbbtideError.within(failure[0]) or failure[0]

@@ -1,0 +1,1 @@
+"""The pipeline spec: what a user writes."""

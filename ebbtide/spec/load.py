@@ -1,0 +1,87 @@
+"""Loads a spec of either kind; its `type`, the component that Dagster makes of it, tells which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import yaml
+
+from ebbtide.errors import ConfigError
+from ebbtide.spec.pipeline import Pipeline, read_document
+from ebbtide.spec.stateful import StatefulPipeline
+from ebbtide.spec.upsert import UpsertPipeline
+
+KINDS: dict[str, type[Pipeline]] = {
+    "ebbtide.dagster.UpsertPipeline": UpsertPipeline,
+    "ebbtide.dagster.StatefulPipeline": StatefulPipeline,
+    "ebbtide.UpsertPipeline": UpsertPipeline,
+    "ebbtide.StatefulPipeline": StatefulPipeline,
+    "pipelines.components.UpsertPipelineComponent": UpsertPipeline,
+    "pipelines.components.StatefulPipelineComponent": StatefulPipeline,
+}
+"""A spec's `type` to its model: the components' names, those of the specs where there is no Dagster, and the names of old."""
+
+
+def load(location: str | Path) -> Pipeline:
+    """Read a spec from a `defs.yaml`, or from the folder that holds one.
+
+    Raises:
+        ConfigError: no such file, no kind of pipeline, or not a usable spec.
+    """
+    path, document = read_document(location)
+    named = document.get("type")
+    kind = KINDS.get(str(named))
+    if kind is None:
+        allowed = "ebbtide.dagster.UpsertPipeline or ebbtide.dagster.StatefulPipeline"
+        raise ConfigError.of(f"The spec '{path}' has no known type.", got=named, allowed=allowed)
+    return kind.load(path)
+
+
+def load_all(locations: Iterable[str]) -> list[tuple[str, Pipeline]]:
+    """Read the specs at some locations; a folder without a defs.yaml of its own stands for those in its folders.
+
+    Returns:
+        Each spec with its location.
+
+    Raises:
+        ConfigError: one is not usable, or two have one name, and with it one sink.
+    """
+    found = []
+    for location in locations:
+        path = Path(location)
+        is_group = path.is_dir() and not (path / "defs.yaml").exists()
+        inner = [str(each.parent) for each in sorted(path.glob("*/defs.yaml"))] if is_group else []
+        found += [(each, load(each)) for each in inner or [location]]
+    refuse_shared_names((spec.name, location) for location, spec in found)
+    return found
+
+
+def names_in(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield name and location of each pipeline in a project's folders, usable or not."""
+    for path in sorted(folder.rglob("defs.yaml")):
+        for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
+            is_pipeline = isinstance(document, dict) and str(document.get("type")) in KINDS
+            attributes = document.get("attributes") if is_pipeline else None
+            if isinstance(attributes, dict) and "name" in attributes:
+                yield str(attributes["name"]), str(path.parent)
+
+
+def refuse_shared_names(named: Iterable[tuple[str, str]]) -> None:
+    """Refuse two pipelines with one name, and with it one sink.
+
+    Args:
+        named: Name and location of each.
+
+    Raises:
+        ConfigError: there are two.
+    """
+    known: dict[str, str] = {}
+    for name, location in named:
+        if name in known:
+            raise ConfigError.of(
+                f"Two specs have one name: '{known[name]}' and '{location}'.",
+                got=name,
+                allowed="a name of its own for each: it names the sink, the state and the checkpoint",
+            )
+        known[name] = location

@@ -1,0 +1,220 @@
+"""The parts of a pipeline spec: source, formats, sink, and what Dagster does with them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Literal, Self
+
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from ebbtide.formats.columns import TimeUnit
+from ebbtide.formats.decoding import Encoding
+from ebbtide.formats.records import MAX_RECORD_BYTES
+from ebbtide.model.cron import CronExpression
+from ebbtide.model.durations import NaturalDuration, PositiveDuration, format_duration
+from ebbtide.sources.listing import PATTERNS
+
+
+class SpecPart(BaseModel):
+    """What all parts are: frozen, without unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+
+class FileSource(SpecPart):
+    """A folder of JSON-lines files, plain or gzip, and all folders in it; each file is read once, in the order of their whole names (`folder/name`)."""
+
+    type: Literal["files"] = Field(default="files", description="'files'. Default and only source.")
+    path: str = Field(
+        description="Folder of the files; relative to the project (the nearest folder above the spec with a pyproject.toml). Required."
+    )
+    pattern: list[str] = Field(
+        default=list(PATTERNS),
+        min_length=1,
+        description="Files to read, one pattern or several, with `*`, `?` and `[...]`: `*.json` in any folder, `/*.json` in the folder itself, `2026/*.json` in one below. Names that begin with `_` or `.`, of files or folders, are never read. Default: *.json, *.jsonl, *.ndjson, each plain or .gz.",
+    )
+    min_age: NaturalDuration = Field(
+        default="0s",
+        validate_default=True,
+        description="How long ago a file must have been written to be read; younger ones are left for a later run. For writers that do not put files in place whole: one read too early is refused by name once it has grown. Default: 0s.",
+    )
+    records: Literal["kafka", "value"] = Field(
+        default="kafka",
+        description="A line holds 'kafka': a Kafka record (topic, partition, offset, key, value as text), or 'value': the bare value. Default: kafka.",
+    )
+    topic: str | None = Field(default=None, description="Take only records of this topic. Default: all.")
+    table: str | None = Field(
+        default=None,
+        description="Take only Debezium events of this source table, 'orders' or 'public.orders'. Default: all.",
+    )
+    max_files_per_step: int = Field(
+        default=100, gt=0, description="Files read in one step, above 0; more make fewer, longer steps. Default: 100."
+    )
+
+    @field_validator("pattern", mode="before", json_schema_input_type=str | list[str])
+    @classmethod
+    def _one_is_a_list(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
+
+    @field_validator("pattern")
+    @classmethod
+    def _refuse_empty(cls, value: list[str]) -> list[str]:
+        refuse("pattern", [repr(each) for each in value if not each.strip("/ ")], "patterns such as '*.json'")
+        return value
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Which records are read; where they are is told apart, and how many at once does not matter."""
+        return {"type": self.type, "records": self.records, "topic": self.topic, "table": self.table}
+
+
+class FormatPart(SpecPart):
+    """What all formats are."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What the records mean by: every field that is not at its default."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+
+class DebeziumFormat(FormatPart):
+    """Debezium change events: envelope, with schema, or flattened; told apart record by record."""
+
+    type: Literal["debezium"] = Field(description="'debezium'.")
+    time_units: dict[str, TimeUnit] = Field(
+        default_factory=dict,
+        description="Column to what its integers mean: ms, us, ns. A record's own schema goes first. Default: us for every TIMESTAMP.",
+    )
+    encodings: dict[str, Encoding] = Field(
+        default_factory=dict,
+        description="Column to how its integers are coded: unsigned (MySQL's BIGINT UNSIGNED as a signed number, the connector's default), bits (BIT(n) as base64). Default: as numbers; bits as a record's own schema says.",
+    )
+
+
+class PlainFormat(FormatPart):
+    """Changelog rows: a kind (+I -U +U -D), a row, and optionally its place in the source."""
+
+    type: Literal["plain"] = Field(description="'plain'.")
+    kind: str = Field(default="kind", description="Field with the row kind. Default: kind.")
+    row: str | None = Field(
+        default="row", description="Field with the row; null if the columns stand beside the kind. Default: row."
+    )
+    position: list[str] = Field(
+        default_factory=list,
+        max_length=2,
+        description="Fields with the record's partition and position, by which a redelivery is known. Default: none; file and line count.",
+    )
+    time_units: dict[str, TimeUnit] = Field(
+        default_factory=dict, description="Column to what its integers mean: ms, us, ns. Default: us."
+    )
+
+
+class QuarantineConfig(SpecPart):
+    """What makes a record bad beyond its form, and how many bad ones a step may have."""
+
+    max_rows_per_step: int = Field(
+        default=1000,
+        ge=0,
+        description="Bad records in one step above which the run fails before it commits anything. Default: 1000.",
+    )
+    max_record_bytes: int = Field(
+        default=MAX_RECORD_BYTES,
+        gt=0,
+        description="Bytes above which a record is bad; of a longer line no more than that is held, or kept in the quarantine. Default: 16 MiB.",
+    )
+    max_event_time_ahead: NaturalDuration | None = Field(
+        default=None,
+        validation_alias=AliasChoices("max_event_time_ahead", "max_ahead"),
+        description="A record is bad if its event time is further ahead of the step's wall clock; null: none is. One such record would end every time to live that goes by event time. Default: 1d where a ttl goes by EVENT_TIME, else null.",
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_default(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `max_event_time_ahead` out where it was not given: null is another thing than the default."""
+        fields: dict[str, Any] = dump(self)
+        if "max_event_time_ahead" not in self.model_fields_set:
+            del fields["max_event_time_ahead"]
+        return fields
+
+
+class DeltaSink(SpecPart):
+    """The Delta table that the pipeline keeps right, at ROOT/NAME/sink."""
+
+    type: Literal["delta"] = Field(default="delta", description="'delta'. Default and only sink.")
+    table_properties: dict[str, str] = Field(
+        default_factory=dict,
+        description="Delta table properties, set when the sink is created or refreshed. Default: none; the change feed is always on.",
+    )
+
+
+class ChecksConfig(SpecPart):
+    """What the checks allow."""
+
+    expiry_grace: NaturalDuration = Field(
+        default="1h",
+        validate_default=True,
+        description="How late an entry may expire before the check 'expiry' is an error; before that it warns. Default: 1h.",
+    )
+    cleanup_within: NaturalDuration = Field(
+        default="7d",
+        validate_default=True,
+        description="How long an expired entry may stay stored before 'expiry' warns that no cleanup ran. Default: 7d.",
+    )
+    max_quarantine_rate: float = Field(
+        default=0.01, ge=0, le=1, description="Greatest share of bad records, 0 to 1. Default: 0.01."
+    )
+
+
+class SchedulesConfig(SpecPart):
+    """When Dagster starts the jobs, as cron expressions of five fields in UTC; each schedule is off until switched on."""
+
+    stream: CronExpression | None = Field(
+        default="*/15 * * * *", description="The job NAME_stream; null: no schedule. Default: '*/15 * * * *'."
+    )
+    cleanup: CronExpression | None = Field(
+        default="0 3 * * *", description="The job NAME_cleanup; null: no schedule. Default: '0 3 * * *'."
+    )
+    compaction: CronExpression | None = Field(
+        default="30 3 * * *", description="The job NAME_compaction; null: no schedule. Default: '30 3 * * *'."
+    )
+
+
+class FreshnessConfig(SpecPart):
+    """How old the sink's last materialization may be."""
+
+    fail_window: PositiveDuration = Field(description="Age at which the sink is stale, 1m or more. Required.")
+    warn_window: PositiveDuration | None = Field(
+        default=None, description="Age at which it is about to be; 1m or more, below fail_window. Default: none."
+    )
+
+    @model_validator(mode="after")
+    def _dagster_takes_it(self) -> Self:
+        fail, warn, least = self.fail_window, self.warn_window, timedelta(minutes=1)
+        refuse("fail_window", [format_duration(fail)] if fail < least else [], "1m or more")
+        if warn is not None and not least <= warn < fail:
+            refuse("warn_window", [format_duration(warn)], f"1m or more, below fail_window, {format_duration(fail)}")
+        return self
+
+
+def refuse(field: str, got: list[Any], allowed: str) -> None:
+    """Refuse a field of a spec, if anything in it is wrong.
+
+    Args:
+        field: Its name.
+        got: What is wrong in it.
+        allowed: What would be right.
+
+    Raises:
+        ValueError: `got` is not empty.
+    """
+    if got:
+        raise ValueError(f"{field}: got {', '.join(map(str, got))}; allowed: {allowed}")

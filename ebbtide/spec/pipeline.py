@@ -1,0 +1,413 @@
+"""The pipeline spec: one schema for YAML, the command line and Python.
+
+In YAML a spec is the `attributes` of a `defs.yaml`. What all pipelines share is here, each kind has a module beside this one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import pyarrow as pa
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from ebbtide.errors import ConfigError
+from ebbtide.formats.change import Decoder
+from ebbtide.formats.columns import convert
+from ebbtide.formats.debezium import DebeziumDecoder
+from ebbtide.formats.decoding import STAGED_COLUMNS, Decoding
+from ebbtide.formats.plain import PlainDecoder
+from ebbtide.model.changelog import CHANGELOG_COLUMNS, TRUNCATE, RowKind
+from ebbtide.model.durations import NaturalDuration, PositiveDuration, to_ms
+from ebbtide.model.entries import ENTRY_COLUMNS
+from ebbtide.model.sequences import LOG_POSITIONS
+from ebbtide.operators.arrival import ARRIVAL_COLUMNS
+from ebbtide.operators.operator import Operator
+from ebbtide.operators.sequence import SEQUENCE_COLUMNS
+from ebbtide.paths import resolve
+from ebbtide.sources.listing import Plan, plan
+from ebbtide.spec.ddl import TableSchema, parse_ddl
+from ebbtide.spec.parts import (
+    ChecksConfig,
+    DebeziumFormat,
+    DeltaSink,
+    FileSource,
+    FreshnessConfig,
+    PlainFormat,
+    QuarantineConfig,
+    SchedulesConfig,
+    SpecPart,
+    refuse,
+)
+
+RESERVED_COLUMNS = frozenset(CHANGELOG_COLUMNS | ENTRY_COLUMNS | ARRIVAL_COLUMNS | STAGED_COLUMNS) | {
+    *SEQUENCE_COLUMNS,
+    *LOG_POSITIONS,
+    "_entry",
+    "_note",
+    "_commit_version",
+    "_commit_timestamp",
+    "_change_type",
+}
+MAX_EVENT_TIME_AHEAD = timedelta(days=1)
+"""Where state expires by event time and the spec says nothing: clocks of sources are off by hours, not by days."""
+_WRITTEN = "_written_path"
+"""Beside a spec's fields: its source's path, absolute and as it was written. It makes no difference to whether specs are equal."""
+NAME = r"^[a-z][a-z0-9_]{0,62}$"
+OWNER = re.compile(r"team:.+|[A-Za-z0-9_][A-Za-z0-9._%+-]*@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
+"""What Dagster takes for an owner."""
+
+
+class Pipeline(SpecPart):
+    """What all pipelines share: a source and how it is coded, a key, a sink, and how they are looked after."""
+
+    name: str = Field(
+        pattern=NAME, description="Name of the pipeline: lower-case letters, digits, underscores. Required."
+    )
+    description: str = Field(default="", description="What the sink holds, for people. Default: empty.")
+    owners: list[str] = Field(default_factory=list, description="Email addresses or team:NAME. Default: none.")
+    group: str = Field(default="default", pattern=NAME, description="Group of the assets. Default: default.")
+    source: FileSource = Field(
+        description="Where the changelog comes from. Another topic, table or kind of records under the same name is refused; a changed path is confirmed once by 'ebbtide run --accept-source-path'. Required."
+    )
+    format: Annotated[DebeziumFormat | PlainFormat, Field(discriminator="type")] = Field(
+        description="How its records are coded. Another format under the same name is refused. Required."
+    )
+    schema_: str = Field(
+        alias="schema",
+        description="The sink's columns as Spark DDL. NOT NULL refuses nulls; DEFAULT literal is the value in records from before the column was added; a column without one must be in every record. Required.",
+    )
+    key: list[str] = Field(
+        min_length=1, description="The sink's primary key: columns of the schema with an exact type. Required."
+    )
+    event_time: str | None = Field(
+        default=None,
+        description="DATE or TIMESTAMP column with the event time. Default: Debezium's source.ts_ms; none for plain changelogs.",
+    )
+    allowed_delay: NaturalDuration = Field(
+        default="0s",
+        validate_default=True,
+        description="How far the watermark stays behind the greatest event time. Default: 0s.",
+    )
+    max_clock_jump: PositiveDuration = Field(
+        default="366d",
+        validate_default=True,
+        description="The most that a step's clock may be ahead of the last step's; a greater jump is held and reported. Default: 366d.",
+    )
+    downtime_over: PositiveDuration | None = Field(
+        default=None,
+        description="A pause longer than this from the last step to the next run's first is downtime, in which processing time stands still and nothing ages (FLINK-9661). Where it is set, each run ends with a step that notes the time. Default: none; all time counts.",
+    )
+    max_group_bytes: int = Field(
+        default=256 * 2**20,
+        gt=0,
+        description="About how many bytes of changes and stored entries, as Arrow columns, a worker decides on together: whole keys, so one at least. Less takes less memory. Default: 268435456.",
+    )
+    lease_ttl: PositiveDuration = Field(
+        default="60s",
+        validate_default=True,
+        description="How long a silent run on another machine keeps the pipeline to itself. Default: 60s.",
+    )
+    quarantine: QuarantineConfig = Field(
+        default_factory=QuarantineConfig, description="Limits for bad records. Default: those of QuarantineConfig."
+    )
+    sink: DeltaSink = Field(
+        default_factory=DeltaSink, description="The sink table. Default: Delta, no further properties."
+    )
+    checks: ChecksConfig = Field(
+        default_factory=ChecksConfig, description="What the checks allow. Default: that of ChecksConfig."
+    )
+    schedules: SchedulesConfig = Field(
+        default_factory=SchedulesConfig, description="When Dagster starts the jobs. Default: that of SchedulesConfig."
+    )
+    freshness: FreshnessConfig = Field(
+        default_factory=lambda: FreshnessConfig(fail_window=timedelta(days=1)),
+        description="How old the sink may get. Default: fail_window 1d.",
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        strangers = [owner for owner in self.owners if not OWNER.fullmatch(owner)]
+        refuse("owners", strangers, "email addresses or team:NAME")
+        columns = self.table.columns
+        names = columns.names
+        refuse("schema", [n for n in names if n.lower() in RESERVED_COLUMNS], "names that Ebbtide does not reserve")
+        unfit = [
+            f"{n} DEFAULT {'NULL' if value is None else value}"
+            for n, value in self.table.defaults.items()
+            if not self._fits(value, columns.field(n))
+        ]
+        refuse("schema", unfit, "defaults that fit their columns")
+        refuse("key", [k for k in self.key if k not in names], f"columns of the schema: {', '.join(names)}")
+        refuse("key", [k for k in self.key if self.key.count(k) > 1], "each column once")
+        inexact = [
+            k
+            for k in self.key
+            if pa.types.is_floating(columns.field(k).type) or pa.types.is_nested(columns.field(k).type)
+        ]
+        refuse("key", inexact, "columns with an exact type: no FLOAT, DOUBLE, ARRAY, MAP, STRUCT")
+        times = [n for n in names if pa.types.is_timestamp(columns.field(n).type)]
+        refuse(
+            "format.time_units",
+            [n for n in self.format.time_units if n not in times],
+            f"TIMESTAMP columns: {', '.join(times) or 'none in the schema'}",
+        )
+        encoded = self.format.encodings if isinstance(self.format, DebeziumFormat) else {}
+        exact = [
+            n for n in names if pa.types.is_integer(columns.field(n).type) or pa.types.is_decimal(columns.field(n).type)
+        ]
+        refuse(
+            "format.encodings",
+            [n for n in encoded if n not in exact],
+            f"integer or DECIMAL columns: {', '.join(exact) or 'none in the schema'}",
+        )
+        narrow = [
+            n for n, how in encoded.items() if how == "unsigned" and convert([2**64 - 1], columns.field(n).type)[1]
+        ]
+        refuse("format.encodings", narrow, "for unsigned, columns that hold 2^64 - 1: DECIMAL(20,0)")
+        dated = [n for n in names if pa.types.is_temporal(columns.field(n).type)]
+        refuse(
+            "event_time",
+            [n for n in [self.event_time] if n and n not in dated],
+            f"DATE or TIMESTAMP columns: {', '.join(dated) or 'none in the schema'}",
+        )
+        if self.needs_event_time and self.event_time is None and isinstance(self.format, PlainFormat):
+            refuse(
+                "event_time",
+                [None],
+                f"a DATE or TIMESTAMP column, since state expires by event time: {', '.join(dated) or 'none in the schema'}",
+            )
+        if self.source.table and isinstance(self.format, PlainFormat):
+            refuse("source.table", [self.source.table], "none with format plain, whose records do not name their table")
+        if self.source.topic and self.source.records == "value":
+            refuse("source.topic", [self.source.topic], "none with records: value, which name no topic")
+        return self
+
+    def _fits(self, default: Any, column: pa.Field) -> bool:
+        if default is None:
+            return bool(column.nullable)
+        if isinstance(default, str) and pa.types.is_string(column.type):
+            return True  # said here, since `convert` loads pandas, and specs are loaded often
+        return not convert([default], column.type, self.format.time_units.get(column.name, "us"))[1]
+
+    @cached_property
+    def table(self) -> TableSchema:
+        """The parsed schema; key columns are not nullable."""
+        try:
+            table = parse_ddl(self.schema_)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        return TableSchema(
+            pa.schema([f.with_nullable(f.nullable and f.name not in self.key) for f in table.columns]),
+            table.defaults,
+            table.comments,
+        )
+
+    @property
+    def sequence(self) -> tuple[str, ...]:
+        """The columns that order changes; none: they apply in order of arrival."""
+        return ()
+
+    @property
+    def needs_event_time(self) -> bool:
+        """Whether state expires by event time."""
+        return any(ttl.by_event_time for ttl in self.operator.ttls.values())
+
+    @property
+    def max_event_time_ahead(self) -> timedelta | None:
+        """How far a record's event time may be ahead of the wall clock; None: as far as it likes."""
+        if "max_event_time_ahead" in self.quarantine.model_fields_set or not self.needs_event_time:
+            return self.quarantine.max_event_time_ahead
+        return MAX_EVENT_TIME_AHEAD
+
+    @property
+    def expires_live(self) -> bool:
+        """Whether the sink's row stands in for an entry that has expired."""
+        return False
+
+    @property
+    def sink_table(self) -> TableSchema:
+        """The sink's columns; those of its key are not nullable."""
+        return self.table
+
+    @property
+    def sink_key(self) -> list[str]:
+        """The sink's primary key."""
+        return self.key
+
+    @property
+    def emits_every(self) -> bool:
+        """Whether what each record emits is appended to a changelog table."""
+        return False
+
+    @property
+    def leaves_orphans(self) -> bool:
+        """Whether rows may stay in the sink that the state forgets."""
+        return False
+
+    @property
+    def has_positions(self) -> bool:
+        """Whether records carry their place in the source, so that a redelivery can be known."""
+        return self.source.records == "kafka" or (isinstance(self.format, PlainFormat) and bool(self.format.position))
+
+    @property
+    def operator(self) -> Operator:
+        """What decides."""
+        raise NotImplementedError
+
+    @cached_property
+    def decoding(self) -> Decoding:
+        """The decoder of raw records."""
+        key, decoder = tuple(self.key), self._decoder()
+        ahead = self.max_event_time_ahead
+        return Decoding(
+            self.table.columns,
+            key,
+            decoder,
+            defaults=self.table.defaults,
+            kafka_records=self.source.records == "kafka",
+            topic=self.source.topic,
+            sequence=self.sequence,
+            kinds=frozenset({*self.kinds_taken, TRUNCATE}),
+            truncates=self.takes_truncate,
+            event_time=self.event_time,
+            needs_event_time=self.needs_event_time,
+            time_units=self.format.time_units,
+            encodings=self.format.encodings if isinstance(self.format, DebeziumFormat) else {},
+            max_record_bytes=self.quarantine.max_record_bytes,
+            max_ahead_ms=None if ahead is None else to_ms(ahead),
+        )
+
+    def _decoder(self) -> Decoder:
+        if isinstance(self.format, DebeziumFormat):
+            return DebeziumDecoder(
+                tuple(self.key),
+                self.sequence,
+                retract=self.retracts,
+                table=self.source.table,
+                columns=tuple(self.table.columns.names),
+            )
+        return PlainDecoder(self.format.kind, self.format.row, tuple(self.format.position))
+
+    def plan(self, read: Mapping[str, int | None], now_ms: int) -> Plan:
+        """Decide which files a run reads; see `ebbtide.sources.listing.plan`."""
+        return plan(
+            self.source.path,
+            self.source.pattern,
+            read,
+            in_order=not self.sequence,
+            min_age_ms=to_ms(self.source.min_age),
+            now_ms=now_ms,
+        )
+
+    @property
+    def kinds_taken(self) -> frozenset[RowKind]:
+        """Kinds of changes that are not skipped."""
+        return frozenset(RowKind)
+
+    @property
+    def takes_truncate(self) -> bool:
+        """Whether a TRUNCATE can be applied."""
+        return True
+
+    @property
+    def retracts(self) -> bool:
+        """Whether an update must come as a retraction and an addition."""
+        return False
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What stored state depends on: at least what is read."""
+        return {"source": self.source.identity, "format": self.format.identity}
+
+    @property
+    def source_path(self) -> str:
+        """Where the source is, as the spec's file says: a relative path stays so, and moves with its project."""
+        resolved, written = self.__dict__.get(_WRITTEN, ("", ""))
+        return written if self.source.path == resolved else self.source.path
+
+    @property
+    def migrates(self) -> frozenset[str]:
+        """Parts of `identity` that a migration can change."""
+        return frozenset({"ttl"})
+
+    def misfits(self, stored: Mapping[str, Any]) -> list[str]:
+        """Return the parts of `identity` that do not fit those that state was stored under."""
+        return [name for name, value in self.identity.items() if stored.get(name) != value]
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Copy the spec with other fields, which are not checked; what follows from the fields is worked out anew."""
+        copied = super().model_copy(update=update, deep=deep)
+        for name in ("table", "operator", "decoding"):
+            copied.__dict__.pop(name, None)
+        return copied
+
+    @classmethod
+    def load(cls, location: str | Path) -> Self:
+        """Read a spec from a `defs.yaml`, or from the folder that holds one.
+
+        Raises:
+            ConfigError: no such file, not YAML, or not a usable spec; the message names file and field.
+        """
+        path, document = read_document(location)
+        attributes = document.get("attributes")
+        if not isinstance(attributes, dict):
+            raise ConfigError.of(f"The spec '{path}' has no attributes.", allowed="type: and attributes: at the top")
+        try:
+            spec = cls.model_validate(attributes)
+        except ValidationError as error:
+            raise ConfigError(f"The spec '{path}' is not usable. {_explain(error)}") from error
+        return spec.located(path)
+
+    def located(self, path: Path) -> Self:
+        """Return the spec with its source's path made absolute.
+
+        Args:
+            path: The spec's file or folder; a relative source belongs to the nearest folder above with a pyproject.toml.
+        """
+        written = self.source.path
+        source = self.source.model_copy(update={"path": resolve(written, project_of(path))})
+        located = self.model_copy(update={"source": source})
+        if "://" not in written:
+            written = os.path.normpath(written)
+        located.__dict__[_WRITTEN] = source.path, written
+        return located
+
+
+def read_document(location: str | Path) -> tuple[Path, dict[str, Any]]:
+    """Read a `defs.yaml`, or that in a folder; return its path and what it says.
+
+    Raises:
+        ConfigError: no such file, or not YAML.
+    """
+    path = Path(location)
+    path = path / "defs.yaml" if path.is_dir() else path
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError.of(
+            f"The spec '{path}' cannot be read: {error}.", allowed="a defs.yaml, or a folder with one"
+        ) from error
+    return path, document if isinstance(document, dict) else {}
+
+
+def project_of(path: Path) -> Path:
+    """Return the nearest folder above a spec with a pyproject.toml, else the spec's own."""
+    above = [path.resolve(), *path.resolve().parents]
+    home = path.resolve() if path.is_dir() else path.resolve().parent
+    return next((p for p in above if (p / "pyproject.toml").exists()), home)
+
+
+def _explain(error: ValidationError) -> str:
+    lines = []
+    for e in error.errors(include_url=False):
+        place = ".".join(str(p) for p in e["loc"])
+        message = e["msg"].removeprefix("Value error, ")
+        lines.append(f"{place}: {message}" + ("" if not place or "got" in message else f", got {e['input']!r}"[:120]))
+    return "; ".join(lines) + "."

@@ -1,0 +1,239 @@
+"""Stateful pipelines: a function of the user's runs per key, with state that expires, and keeps a table."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import replace
+from functools import cached_property, partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+from pydantic import Field, field_validator, model_validator
+
+from ebbtide.errors import ConfigError
+from ebbtide.model.changelog import RowKind
+from ebbtide.model.state.function import SOURCE_COLUMNS, MapStateDescriptor, StateDescriptor, StatefulFunction
+from ebbtide.model.ttl import Ttl
+from ebbtide.operators.state_rows import StateSpec
+from ebbtide.operators.stateful import StatefulOperator
+from ebbtide.spec.ddl import TableSchema, parse_ddl
+from ebbtide.spec.parts import refuse
+from ebbtide.spec.pipeline import RESERVED_COLUMNS, Pipeline, project_of
+
+
+class StatefulPipeline(Pipeline):
+    """A changelog source, the function that takes its rows key by key, and the table that it keeps.
+
+    Example:
+        >>> spec = StatefulPipeline(
+        ...     name="last_seen", source={"path": "in"}, format={"type": "debezium"}, key=["customer_id"],
+        ...     schema="id BIGINT, customer_id BIGINT", function="ebbtide.functions:LastSeen", ttl={"seen": "30d"},
+        ... )
+        >>> spec.sink_table.columns.names
+        ['customer_id', 'last_seen', 'changes']
+    """
+
+    function: str = Field(
+        pattern=r"^[\w.]+:\w+$",
+        description="The function: 'module:Class', a subclass of ebbtide.StatefulFunction. Required.",
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="Arguments that the function is made with. Default: none."
+    )
+    ttl: dict[str, Ttl | None] = Field(
+        default_factory=dict,
+        description="State to its time to live, '30d' or the fields of StateTtlConfig, in place of the one that the function declares; null: for ever. Default: those declared.",
+    )
+    kinds: list[RowKind] = Field(
+        default_factory=lambda: list(RowKind),
+        min_length=1,
+        description="Kinds of changes that the function takes, of +I, -U, +U, -D; the others are skipped. Default: all.",
+    )
+    output_key: list[str] | None = Field(
+        default=None,
+        description="The sink's primary key: columns of the function's output, those of the key among them. Default: the key.",
+    )
+
+    @field_validator("function")
+    @classmethod
+    def _is_there(cls, value: str) -> str:
+        _class_of(value)
+        return value
+
+    @model_validator(mode="after")
+    def _states_and_output_fit(self) -> Self:
+        declared = self.function_class.descriptors()
+        refuse(
+            "ttl",
+            [n for n in self.ttl if n not in declared],
+            f"states of {self.function}: {', '.join(declared) or 'none'}",
+        )
+        output = self.sink_table.columns
+        taken = [n for n in output.names if n.lower() in RESERVED_COLUMNS]
+        refuse("function", taken, f"an output of {self.function} without names that Ebbtide reserves")
+        lower = [n.lower() for n in output.names]
+        refuse(
+            "function",
+            [n for n in output.names if lower.count(n.lower()) > 1],
+            f"an output of {self.function} that names no column twice; Spark does not tell case apart",
+        )
+        refuse(
+            "output_key",
+            [k for k in self.sink_key if k not in output.names],
+            f"columns of the function's output: {', '.join(output.names)}",
+        )
+        refuse(
+            "output_key", [k for k in self.key if k not in self.sink_key], f"the key ({', '.join(self.key)}) and more"
+        )
+        taken = [n for n in self.table.columns.names if re.match(r"_(key|value)_|_(state|sub|ttl_ms|out)$", n)]
+        refuse("schema", taken, "names that Ebbtide does not reserve")
+        for name, spec in self.operator.states.items():
+            self._refuse_unfit(name, spec)
+        return self
+
+    def _refuse_unfit(self, name: str, spec: StateSpec) -> None:
+        if spec.ttl is None:
+            return
+        refuse(
+            f"ttl.{name}.expire_live", [True] if spec.ttl.expire_live else [], "false: it belongs to upsert pipelines"
+        )
+        cleanup = spec.ttl.cleanup
+        queries = (
+            cleanup.compaction_filter is not None
+            and "query_time_after_num_entries" in cleanup.compaction_filter.model_fields_set
+        )
+        refuse(
+            f"ttl.{name}.cleanup.compaction_filter.query_time_after_num_entries",
+            [cleanup.compaction_filter] if queries else [],
+            "nothing: on Delta one compaction goes by one clock, that of its step",
+        )
+        refuse(
+            f"ttl.{name}.cleanup.incremental",
+            [cleanup.incremental] if cleanup.incremental else [],
+            "nothing: on Delta a step reads only the keys that it touches; the tick that ends a run looks at all",
+        )
+
+    @property
+    def function_class(self) -> type[StatefulFunction]:
+        """The function."""
+        return _class_of(self.function)
+
+    @cached_property
+    def sink_table(self) -> TableSchema:
+        """The key and the function's output, or with `*` the source's columns; columns of the key are not nullable."""
+        key = set(self.sink_key)
+        ddl = getattr(self.function_class, "output", None)
+        if isinstance(ddl, str) and (more := re.fullmatch(r"\*((?:\s*,\s*\w+\s+\*)*)", ddl)):
+            structs = [pa.field(name, self._row_type) for name in re.findall(r"\w+", more[1])]
+            table = replace(self.table, columns=pa.schema([*self.table.columns, *structs]))
+        else:
+            if not isinstance(ddl, str):
+                raise ValueError(
+                    f"function: got {self.function} without output; allowed: its columns as Spark DDL, or '*', '*, NAME *'"
+                )
+            try:
+                table = parse_ddl(ddl)
+            except ConfigError as error:
+                raise ValueError(f"function: the output of {self.function} is not usable: {error}") from error
+            refuse(
+                "function",
+                [n for n in table.columns.names if n in self.key],
+                "output without columns of the key, which are added",
+            )
+            keys = [self.table.columns.field(k) for k in self.key]
+            table = replace(table, columns=pa.schema([*keys, *table.columns]))
+        return replace(
+            table, columns=pa.schema([f.with_nullable(f.nullable and f.name not in key) for f in table.columns])
+        )
+
+    @property
+    def _row_type(self) -> pa.StructType:
+        return pa.struct([f.with_nullable(True) for f in self.table.columns])
+
+    @property
+    def sink_key(self) -> list[str]:
+        """The sink's primary key."""
+        return self.output_key or self.key
+
+    @property
+    def migrates(self) -> frozenset[str]:
+        """Parts of `identity` that a migration can change."""
+        return frozenset({"ttl", "states"})
+
+    @property
+    def kinds_taken(self) -> frozenset[RowKind]:
+        """Kinds of changes that are not skipped."""
+        return frozenset(self.kinds)
+
+    @property
+    def takes_truncate(self) -> bool:
+        """Whether a TRUNCATE can be applied: what it means to a function nobody knows."""
+        return False
+
+    @cached_property
+    def operator(self) -> StatefulOperator:
+        """The function and its states."""
+        found = self.function_class
+        states = {name: self._state(name, each) for name, each in found.descriptors().items()}
+        return StatefulOperator(
+            self.table.columns,
+            tuple(self.key),
+            self.sink_table.columns,
+            tuple(self.sink_key),
+            partial(found, **self.options),
+            states,
+        )
+
+    def _state(self, name: str, descriptor: StateDescriptor) -> StateSpec:
+        key = None
+        if isinstance(descriptor, MapStateDescriptor):
+            key = _type(f"{name}.key_type", descriptor.key_type)
+            if pa.types.is_floating(key) or pa.types.is_nested(key):
+                refuse(f"{name}.key_type", [descriptor.key_type], "an exact type: no FLOAT, DOUBLE, ARRAY, MAP, STRUCT")
+        ttl = self.ttl.get(name, descriptor.ttl)
+        of = self._row_type if descriptor.of == SOURCE_COLUMNS else _type(name, descriptor.of)
+        return StateSpec(descriptor.kind, of, key, ttl if ttl is None or ttl.enabled else None)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What stored state depends on; a change of it needs a refresh, of `ttl` and `states` a migration."""
+        states = self.operator.states
+        return {
+            **super().identity,
+            "key": self.key,
+            "output": [f"{f.name} {f.type}" for f in self.sink_table.columns],
+            "output_key": self.sink_key,
+            "states": {
+                n: [s.kind.__name__, str(s.value), None if s.key is None else str(s.key)] for n, s in states.items()
+            },
+            "ttl": {name: spec.ttl.identity for name, spec in states.items() if spec.ttl is not None},
+        }
+
+    @classmethod
+    def load(cls, location: str | Path) -> Self:
+        """Read a spec; its function may be in the spec's project. See `Pipeline.load`."""
+        project = str(project_of(Path(location)))
+        if project not in sys.path:
+            sys.path.append(project)
+        return super().load(location)
+
+
+def _class_of(function: str) -> type[StatefulFunction]:
+    module, _, name = function.partition(":")
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"function: got {function}, {error}; allowed: 'module:Class' that can be imported") from error
+    if not (isinstance(found, type) and issubclass(found, StatefulFunction)):
+        raise ValueError(f"function: got {function}; allowed: a subclass of ebbtide.StatefulFunction")  # noqa: TRY004 - as above
+    return found
+
+
+def _type(field: str, ddl: str) -> pa.DataType:
+    try:
+        return parse_ddl(f"v {ddl}").columns.field(0).type
+    except ConfigError as error:
+        raise ValueError(f"{field}: {error}") from error

@@ -1,0 +1,215 @@
+"""Upsert pipelines: a changelog becomes a table that is right."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, Literal, Self
+
+import pyarrow as pa
+from pydantic import Field, model_validator
+
+from ebbtide.model.durations import NaturalDuration, to_ms
+from ebbtide.model.sequences import LOG_POSITIONS, LOG_SEQUENCES, is_log_position
+from ebbtide.model.ttl import CleanupConfig, ExpiryClock, StateTtlConfig, StateVisibility, Ttl, UpdateType
+from ebbtide.operators.arrival import ArrivalOperator, Emission, Keep, Materialization, OnExpire
+from ebbtide.operators.sequence import SequenceOperator
+from ebbtide.spec.parts import DebeziumFormat, SpecPart, refuse
+from ebbtide.spec.pipeline import Pipeline
+
+
+class SequenceOrder(SpecPart):
+    """The greatest sequence per key wins, whatever the arrival.
+
+    Sequences are compared column by column, the first one first; texts by their UTF-8 bytes, false before true. A change
+    without a value in a column of the sequence is a bad record (`null_sequence`).
+
+    By the database's log (`[_lsn]`, `[_ts_ms, _lsn]`, `[_file, _pos, _row]`): at one position a delete comes first,
+    then a snapshot row, then a create or an update. An update that changes the key is a delete of the old key and an update of
+    the new one, both at its position. A TRUNCATE empties the table below its position; a change at its position lives. A
+    snapshot row of Postgres without an LSN stands below every change, above those read before it (`source.ts_ms`): it fills
+    in rows that no change has told of. To let such a row win over the changes that were committed before it was read,
+    take `[_ts_ms, _lsn]`; then the clock of the database must not go back, and the connector's must agree with it.
+
+    By columns of the schema: a delete carries the row that it deletes, and its sequence: at one sequence it comes last. An
+    update that changes the key deletes the old key at the old row's own sequence, or at the new row's where the record holds
+    no more of the old one than its key. A retraction (-U) takes back, at its sequence, the row with its own content and no
+    other; it must carry the whole row. A delete whose row lacks the sequence (Postgres: set REPLICA IDENTITY FULL) is a bad
+    record, as is a TRUNCATE.
+
+    Changes of one key, sequence, operation and content are one change (`duplicates`). Where several contents are left that
+    were not taken back, the sequence does not tell which came later: they are counted (`conflicts`), the one with the
+    greatest digest counts (BLAKE2b of the values that all of them carry), and the check `ordering` fails until a change with
+    a greater sequence comes. The others are dropped: a retraction that then takes back the one that counted leaves none.
+    """
+
+    sequence: list[str] = Field(
+        min_length=1,
+        description="The columns that order a key's changes, compared one after the other: columns of the schema with an exact type ([updated_at, id]), or the place in the database's log that Debezium gives: [_lsn] (Postgres), [_ts_ms, _lsn] (Postgres, snapshot rows by the time they were read), [_file, _pos, _row] (MySQL, MariaDB). Required.",
+    )
+
+
+class MaterializerConfig(SpecPart):
+    """How the histories of `order: arrival` are kept. Source: FLIP-544."""
+
+    upsert_key: list[str] = Field(
+        default_factory=list,
+        description="Columns by which, within a key, a row replaces another and a retraction finds its row. Default: none; rows match as a whole.",
+    )
+    keep: Keep = Field(
+        default=Keep.LAST,
+        description="Which of a key's rows the sink shows: last or first inserted of those not retracted. Default: last.",
+    )
+    on_expire: OnExpire = Field(
+        default=OnExpire.KEEP,
+        description="What becomes of the sink's row when its time is over: keep, or delete. Default: keep, as Flink does.",
+    )
+    retraction_grace: NaturalDuration = Field(
+        default="0s",
+        validate_default=True,
+        description="How long a retraction waits for its row, which it then cancels. A repeated retraction may so swallow a row that is inserted again. Default: 0s; it does not wait.",
+    )
+    max_history: int | None = Field(
+        default=None,
+        ge=1,
+        description="Most rows of a key; the oldest are dropped at the end of a step, and counted (dropped). Default: any number.",
+    )
+    emission: Emission = Field(
+        default=Emission.NET,
+        description="net: the sink takes a step's net effect; every: besides, what each record emits is appended to the table NAME/changelog. Default: net.",
+    )
+
+
+class UpsertPipeline(Pipeline):
+    """A changelog source, how its rows are reconciled, and the table that is kept right.
+
+    Example:
+        >>> spec = UpsertPipeline(
+        ...     name="orders", source={"path": "in"}, format={"type": "debezium"},
+        ...     schema="id BIGINT NOT NULL, total DECIMAL(12,2)", key=["id"], order={"sequence": ["_lsn"]}, ttl="30d",
+        ... )
+        >>> spec.ttl.ttl.days, spec.order.sequence
+        (30, ['_lsn'])
+    """
+
+    order: Literal["arrival"] | SequenceOrder = Field(
+        description="'arrival': retractions and additions apply as they arrive; {sequence: [_lsn]}: the greatest sequence per key wins, see [SequenceOrder](#sequenceorder). Required."
+    )
+    ttl: Ttl | None = Field(
+        default=None,
+        description="Time to live of state: '30d', or the fields of StateTtlConfig. Sequence mode: of tombstones, by event time from the latest of their key's changes on; arrival mode: of each row of a history. Default: for ever.",
+    )
+
+    materializer: MaterializerConfig = Field(
+        default_factory=MaterializerConfig,
+        description="How histories are kept with order: arrival. Default: that of MaterializerConfig.",
+    )
+
+    @model_validator(mode="after")
+    def _order_and_ttl_fit(self) -> Self:
+        columns = self.table.columns
+        if self.sequence:
+            self._refuse_unfit_sequence()
+            plain = self.materializer == MaterializerConfig()
+            refuse("materializer", [] if plain else ["settings"], "none with order: sequence, which needs no histories")
+        upsert_key = self.materializer.upsert_key
+        refuse(
+            "materializer.upsert_key",
+            [n for n in upsert_key if n not in columns.names or upsert_key.count(n) > 1],
+            f"columns of the schema, each once: {', '.join(columns.names)}",
+        )
+        if self.ttl is not None:
+            self._refuse_unfit(self.ttl)
+        elif self.materializer.on_expire is OnExpire.DELETE:
+            refuse("materializer.on_expire", [OnExpire.DELETE], "keep without a ttl, where nothing expires")
+        return self
+
+    def _refuse_unfit_sequence(self) -> None:
+        columns, debezium = self.table.columns, isinstance(self.format, DebeziumFormat)
+        exact = [f.name for f in columns if not (pa.types.is_floating(f.type) or pa.types.is_nested(f.type))]
+        allowed = f"columns with an exact type: {', '.join(exact)}"
+        in_log = ["[" + ", ".join(each) + "]" for each in LOG_SEQUENCES]
+        allowed += f"; or one of {' '.join(in_log)}" if debezium else ""
+        if is_log_position(self.sequence):
+            fits = debezium and self.sequence in LOG_SEQUENCES
+            refuse("order.sequence", [] if fits else list(self.sequence), allowed)
+        refuse("order.sequence", [n for n in self.sequence if n not in (*exact, *LOG_POSITIONS)], allowed)
+        refuse(
+            "order.sequence",
+            [n for n in self.sequence if n in LOG_POSITIONS and not is_log_position(self.sequence)],
+            allowed,
+        )
+        refuse("order.sequence", [n for n in self.sequence if self.sequence.count(n) > 1], "each column once")
+
+    def _refuse_unfit(self, ttl: StateTtlConfig) -> None:
+        """Refuse what only states that a function reads can have: here each step reads what it touches."""
+        writes = (UpdateType.ON_CREATE, UpdateType.ON_CREATE_AND_WRITE)
+        refuse(
+            "ttl.update_type",
+            [ttl.update_type] if ttl.update_type not in writes else [],
+            f"{', '.join(writes)}; no ttl: for ever",
+        )
+        hidden = ttl.state_visibility is StateVisibility.NEVER_RETURN_EXPIRED
+        refuse("ttl.state_visibility", [] if hidden else [ttl.state_visibility], "NEVER_RETURN_EXPIRED")
+        refuse("ttl.expiry_clock", [] if ttl.expiry_clock is ExpiryClock.WATERMARK else [ttl.expiry_clock], "WATERMARK")
+        refuse(
+            "ttl.cleanup",
+            [] if ttl.cleanup == CleanupConfig() else ["settings"],
+            "none: ticks expire, the jobs NAME_cleanup and NAME_compaction delete",
+        )
+        if ttl.expire_live and not self.sequence:
+            refuse("ttl.expire_live", [True], "false with order: arrival, where every row of a history expires anyway")
+
+    @property
+    def sequence(self) -> tuple[str, ...]:
+        """The columns that order changes; none in arrival mode."""
+        return tuple(self.order.sequence) if isinstance(self.order, SequenceOrder) else ()
+
+    @property
+    def retracts(self) -> bool:
+        """Whether an update must come as a retraction and an addition: in arrival mode."""
+        return not self.sequence
+
+    @property
+    def expires_live(self) -> bool:
+        """Whether the sink's row stands in for an entry that has expired."""
+        return self.ttl is not None and self.ttl.expire_live
+
+    @property
+    def emits_every(self) -> bool:
+        """Whether what each record emits is appended to a changelog table."""
+        return self.materializer.emission is Emission.EVERY
+
+    @property
+    def leaves_orphans(self) -> bool:
+        """Whether rows may stay in the sink that the state forgets."""
+        return isinstance(self.operator, ArrivalOperator) and self.operator.leaves_orphans
+
+    @cached_property
+    def operator(self) -> SequenceOperator | ArrivalOperator:
+        """The reconciler."""
+        if self.sequence:
+            return SequenceOperator(self.table.columns, tuple(self.key), self.sequence, self.ttl)
+        given = self.materializer
+        how = Materialization(
+            tuple(given.upsert_key),
+            given.on_expire,
+            to_ms(given.retraction_grace),
+            given.max_history,
+            given.emission,
+            given.keep,
+        )
+        return ArrivalOperator(self.table.columns, tuple(self.key), self.ttl, how)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What stored state depends on; a change of it needs a refresh, of `ttl` a migration."""
+        columns = [f"{f.name} {f.type}" for f in self.table.columns]
+        histories = {"upsert_key": self.materializer.upsert_key, "keep": str(self.materializer.keep)}
+        histories["emission"] = str(self.materializer.emission)
+        return {
+            **super().identity,
+            "key": self.key,
+            "order": list(self.sequence) or {"arrival": histories},
+            "columns": columns,
+            "ttl": {} if self.ttl is None else {"": self.ttl.identity},
+        }

@@ -1,0 +1,1 @@
+"""The state of a pipeline, as a Delta table."""

@@ -1,0 +1,62 @@
+"""The rows of a state table, and what of them is read without a JVM. The columns are in `ebbtide.state_table.table`."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.delta import log
+from ebbtide.paths import read_parquet
+
+ROW, METRICS, FILE, EMITTED = "row", "metrics", "file", "emitted"
+"""Values of `_entry`: an entry, counts of a step, a source file that was read, a record emitted."""
+
+
+def counts(table: str, version: int) -> Counter[str]:
+    """Return the counts of the step committed as `version`, read from that commit's files alone."""
+    found: Counter[str] = Counter()
+    for location in log.added(table, version):
+        rows = _of_kind(read_parquet(location, columns=["_entry", "_note"]), METRICS)
+        for note in rows["_note"].to_pylist():
+            found.update(json.loads(note))
+    return found
+
+
+def rows_of(files: Iterable[log.DataFile], entry: str, columns: Sequence[str]) -> pa.Table | None:
+    """Read one kind of rows.
+
+    Args:
+        files: Data files of a state table.
+        entry: The kind.
+        columns: What to read beside it.
+
+    Returns:
+        The rows; None if no file can have one.
+    """
+    may_have = [f for f in files if f.least.get("_entry", entry) <= entry <= f.greatest.get("_entry", entry)]
+    read = [read_parquet(file.location, columns=["_entry", *columns]) for file in may_have]
+    return _of_kind(pa.concat_tables(read, promote_options="permissive"), entry) if read else None
+
+
+def noted_files(rows: pa.Table) -> dict[str, int | None]:
+    """Return the source files that rows of the kind `FILE` note, to their bytes; None where only the name was noted."""
+    return dict(map(_noted_file, rows["_note"].to_pylist()))
+
+
+def _noted_file(note: str) -> tuple[str, int | None]:
+    """Read the note of a file; before sizes were noted it was the bare name."""
+    try:
+        noted = json.loads(note)
+        return noted["name"], noted["size"]
+    except (ValueError, TypeError, KeyError):
+        return note, None
+
+
+def _of_kind(rows: pa.Table, entry: str) -> pa.Table:
+    return rows.filter(
+        pc.match_like(rows["_entry"], entry)
+    )  # `equal` to a Python value would load pandas, a CPU second

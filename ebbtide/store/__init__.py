@@ -1,1 +1,0 @@
-"""Where state is kept."""

@@ -1,1 +1,0 @@
-"""State as a Delta table: one per operator, appended to once a step, readable with SQL as of any step."""

@@ -1,1 +1,0 @@
-"""Pipelines: their spec, their steps, and the run that drives them."""

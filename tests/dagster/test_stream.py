@@ -1,0 +1,109 @@
+"""What a run tells Dagster, with the session of the tests in the place of a run's own."""
+
+import dagster as dg
+import pytest
+from dagster import AssetKey
+from spark_support import change, plain_spec, write
+
+from ebbtide import StepProgress
+from ebbtide.dagster import stream
+from ebbtide.dagster.definitions import pipeline_definitions
+from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
+from ebbtide.dagster.stream import Observer
+
+
+class SharedSpark(SparkResource):
+    """Lends the tests' session, which outlives a run."""
+
+    def teardown_after_execution(self, context):
+        """Leave it running."""
+
+
+def resources(tmp_path, spark=None):
+    shared = SharedSpark()
+    shared._session = spark
+    storage = StorageResource(root=str(tmp_path / "root"), data_docs=str(tmp_path / "docs"))
+    return {"spark": shared, "storage": storage, "clock": ClockResource()}
+
+
+def step(number, **metrics):
+    return StepProgress("plain", number, "batch", number, 10, 1, metrics, 1000, None, 0, 0.5)
+
+
+class Listener:
+    """Keeps what an observer reports."""
+
+    def __init__(self):
+        self.heard = []
+        self.log = self
+
+    def info(self, line):
+        pass
+
+    def log_event(self, event):
+        self.heard.append({name: value.value for name, value in event.metadata.items()})
+
+
+def test_steps_that_come_fast_are_one_observation_with_their_sums(tmp_path):
+    listener = Listener()
+    observer = Observer(listener, plain_spec(tmp_path))
+    for number in (1, 2, 3):
+        observer.step(step(number, inserted=2))
+    assert [heard["step"] for heard in listener.heard] == [1], "the first at once"
+    observer.flush()
+    observer.flush()
+    assert len(listener.heard) == 2
+    last = listener.heard[1]
+    expected = {"step": 3, "steps": 2, "records": 20, "inserted": 4, "deleted": 0, "quarantined": 2, "seconds": 1.0}
+    assert expected.items() <= last.items()
+    assert last["records_per_second"] == 20.0
+
+
+def test_slow_steps_are_observed_one_by_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(stream, "OBSERVE_EVERY_S", 0.0)
+    listener = Listener()
+    observer = Observer(listener, plain_spec(tmp_path))
+    for number in (1, 2, 3):
+        observer.step(step(number))
+    assert [heard["step"] for heard in listener.heard] == [1, 2, 3]
+
+
+@pytest.mark.spark
+def test_refresh_from_the_launchpad_rebuilds_and_checks_pass(spark, tmp_path):
+    spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]), order={"sequence": ["seq"]})
+    definitions = pipeline_definitions(spec)
+    assets = [*definitions.assets, *definitions.asset_checks]
+    found = resources(tmp_path, spark)
+    with dg.DagsterInstance.ephemeral() as instance:
+        early = dg.materialize(
+            [*assets], selection=dg.AssetSelection.all_asset_checks(), resources=found, instance=instance
+        )
+        assert {(e.passed, e.description) for e in early.get_asset_check_evaluations()} == {
+            (False, "The pipeline has made no step yet.")
+        }
+        config = {"ops": {"plain_reconcile": {"config": {"refresh": True}}}}
+        result = dg.materialize([*assets], resources=found, instance=instance, run_config=config)
+        assert all(evaluation.passed for evaluation in result.get_asset_check_evaluations())
+    sink = result.asset_materializations_for_node("plain_reconcile")[1]
+    assert sink.asset_key == AssetKey("plain")
+    numbers = {name: sink.metadata[name].value for name in ("dagster/row_count", "records", "step")}
+    assert numbers == {"dagster/row_count": 1, "records": 1, "step": 2}, "step 1 was the reset"
+
+
+@pytest.mark.spark
+def test_source_with_nothing_that_matches_is_a_warning_and_no_failure(spark, tmp_path):
+    definitions = pipeline_definitions(plain_spec(write(tmp_path / "in")))
+    result = dg.materialize([*definitions.assets], resources=resources(tmp_path, spark))
+    sink = result.asset_materializations_for_node("plain_reconcile")[1]
+    assert "it has no files" in sink.metadata["nothing_matched"].value
+
+
+def test_source_that_is_missing_fails_the_run_and_is_not_retried(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        SharedSpark, "session", property(lambda self: None)
+    )  # refused before Spark is asked for anything
+    definitions = pipeline_definitions(plain_spec(tmp_path / "nowhere"))
+    result = dg.materialize([*definitions.assets], resources=resources(tmp_path), raise_on_error=False)
+    [failure] = result.get_step_failure_events()
+    said = failure.step_failure_data.user_failure_data
+    assert said.description.startswith("SourceReadError: ")

@@ -1,0 +1,227 @@
+"""Updates that change a row's key and leave values out, arriving in any order: the values are found under the old keys."""
+
+import itertools
+import json
+
+import pytest
+from support import OnlyTouchedKeys, envelope, record, spec
+
+from ebbtide.formats.debezium import UNAVAILABLE as KEPT
+from ebbtide.model.sequences import OP_SNAPSHOT, OP_UPSERT, UNKNOWN
+from ebbtide.operators.key_changes import STORED, Event, Kept, KeyChange, Known, play
+from ebbtide.testing import MemoryPipeline
+
+PIPELINES = pytest.mark.parametrize("kind", [MemoryPipeline, OnlyTouchedKeys])
+SPEC = spec("id BIGINT NOT NULL, notes STRING")
+
+
+def event(op, lsn, key=1, notes=None, *, was=None):
+    after = None if op == "d" else {"id": key, "notes": notes}
+    before = {"id": key if was is None else was} if op == "d" or was is not None else None
+    return record(envelope(op, lsn, before=before, after=after))
+
+
+def moved(lsn, old, new):
+    return event("u", lsn, new, KEPT, was=old)
+
+
+LOGS = {
+    "there and back": ([event("c", 1, 1, "x"), moved(5, 1, 2), moved(6, 2, 1)], {1: "x"}),
+    "along four keys": ([event("c", 1, 1, "x"), moved(5, 1, 2), moved(6, 2, 3), moved(7, 3, 4)], {4: "x"}),
+    "swapped through a third": (
+        [event("c", 1, 1, "one"), event("c", 2, 2, "two"), moved(5, 1, 9), moved(6, 2, 1), moved(7, 9, 2)],
+        {1: "two", 2: "one"},
+    ),
+    "followed by another row": (
+        [event("c", 1, 1, "first"), moved(5, 1, 2), event("c", 6, 1, "second")],
+        {1: "second", 2: "first"},
+    ),
+    "changed, then deleted": ([event("c", 1, 1, "x"), moved(5, 1, 2), event("d", 6, 2)], {}),
+    "turned around": (
+        [
+            *(event("c", n, n, name) for n, name in ((1, "a"), (2, "b"), (3, "c"))),
+            *(moved(5, 1, 9), moved(6, 2, 1), moved(7, 3, 2), moved(8, 9, 3)),
+        ],
+        {1: "b", 2: "c", 3: "a"},
+    ),
+}
+
+
+def notes(pipeline):
+    assert pipeline.quarantine == []
+    return {row["id"]: row["notes"] for row in pipeline.rows()}
+
+
+@PIPELINES
+@pytest.mark.parametrize("log", LOGS)
+def test_values_left_out_are_found_in_every_order_of_arrival(kind, log):
+    events, want = LOGS[log]
+    orders = list(itertools.permutations(events))
+    for order in orders[:: max(1, len(orders) // 60)]:
+        pipeline = kind(SPEC)
+        for each in order:
+            pipeline.step([each])
+        assert notes(pipeline) == want, [json.loads(json.loads(each)["value"]) for each in order]
+
+
+def last_entry(pipeline, key):
+    found = [entry for entry in pipeline.state.to_pylist() if entry["id"] == key]
+    return max(found, key=lambda entry: entry["_step"])
+
+
+def test_row_that_was_followed_is_kept_until_it_is_known_to_have_left():
+    pipeline = MemoryPipeline(SPEC)
+    pipeline.step([event("c", 1, 1, "one"), event("c", 2, 2, "two")])
+    pipeline.step([moved(6, 2, 1)])
+    kept = last_entry(pipeline, 1)["_kept"]
+    assert (kept["row"]["notes"], kept["sequence"], kept["until"]) == ("one", {"_lsn": 1}, {"_lsn": 6})
+    pipeline.step([event("d", 4, 1)])
+    assert (last_entry(pipeline, 1)["_kept"], notes(pipeline)) == (None, {1: "two"})
+
+
+def test_row_created_again_and_again_without_a_delete_keeps_one_row_at_most():
+    pipeline = MemoryPipeline(SPEC)
+    for lsn in range(1, 6):
+        pipeline.step([event("c", lsn, 1, f"life {lsn}")])
+    assert last_entry(pipeline, 1)["_kept"]["row"]["notes"] == "life 4"
+
+
+@PIPELINES
+def test_row_is_kept_where_the_one_that_follows_it_brings_all_values(kind):
+    log = [event("c", 1, 1, "a"), moved(2, 1, 2), event("c", 3, 9, "y"), event("u", 4, 1, "Y", was=9)]
+    for order in itertools.permutations(log):
+        pipeline = kind(SPEC)
+        for each in order:
+            pipeline.step([each])
+        assert notes(pipeline) == {1: "Y", 2: "a"}
+
+
+@PIPELINES
+def test_waiting_ends_with_the_time_to_live_and_is_counted(kind):
+    pipeline = kind(spec("id BIGINT NOT NULL, notes STRING", ttl="100ms"))
+    pipeline.step([moved(5, 1, 2)], now_ms=0)
+    assert (notes(pipeline), pipeline.metrics["pending_key_changes"]) == ({2: None}, 1)
+    pipeline.tick(now_ms=99)
+    assert (pipeline.metrics["waiting_expired"], last_entry(pipeline, 2)["_moved_from"] is None) == (0, False)
+    pipeline.tick(now_ms=100)
+    assert (pipeline.metrics["waiting_expired"], last_entry(pipeline, 2)["_moved_from"]) == (1, None)
+    pipeline.step([event("c", 1, 1, "late")], now_ms=101)
+    assert notes(pipeline)[2] is None
+
+
+@PIPELINES
+def test_waiting_that_has_ended_is_not_read_before_the_tick_either(kind):
+    pipeline = kind(spec("id BIGINT NOT NULL, notes STRING", ttl="100ms"))
+    pipeline.step([moved(5, 1, 2)], now_ms=0)
+    pipeline.step([event("c", 1, 1, "late")], now_ms=100)
+    assert notes(pipeline)[2] is None
+
+
+def test_sequences_of_two_columns_carry_values_along_too():
+    of = spec("id BIGINT NOT NULL, a INT, b STRING, notes STRING", order={"sequence": ["a", "b"]})
+    first = record(envelope("c", None, after={"id": 1, "a": 1, "b": "x", "notes": "long"}))
+    change = {"before": {"id": 1}, "after": {"id": 2, "a": 1, "b": "y", "notes": KEPT}}
+    moved_on = record(envelope("u", None, **change))
+    for order in ([first, moved_on], [moved_on, first]):
+        for steps in ([order], [[each] for each in order]):
+            pipeline = MemoryPipeline(of)
+            for step in steps:
+                pipeline.step(step)
+            assert notes(pipeline) == {2: "long"}
+
+
+def log_of(n):
+    """Return a row that changes its key n times, the value known at the first."""
+    events = [Event(0, 3, 0, index=0, columns=("notes",))]
+    for at in range(1, n):
+        events.append(Event(at, 1, at - 1, is_delete=True, arrival=2 * at))
+        events.append(Event(at, 3, at, index=at, arrival=2 * at + 1, old_key=at - 1, is_other_row=True))
+    return events
+
+
+class Counted(Event):
+    """An event that counts how often it is looked at."""
+
+    looks = 0
+
+    def __getattribute__(self, name):
+        Counted.looks += 1
+        return super().__getattribute__(name)
+
+
+def looks_at(n):
+    Counted.looks = 0
+    names = ("sequence", "phase", "key", "index", "columns", "arrival", "old_key", "is_other_row", "is_delete")
+    played = play([Counted(**{name: getattr(each, name) for name in names}) for each in log_of(n)])
+    assert played.rows[n - 1].values["notes"].event == 0
+    return Counted.looks
+
+
+def test_work_over_changed_keys_doubles_with_their_number():
+    once, twice = looks_at(2_000), looks_at(4_000)
+    assert twice < 2.1 * once
+
+
+OLD, NEW = 1, 2
+MOVED = 5
+
+
+def of_snapshot(key, index, arrival):
+    return Event(0, OP_SNAPSHOT, key, index, ("v",), arrival, is_snapshot=True)
+
+
+def of_create(key, sequence, index=UNKNOWN, arrival=0):
+    columns = () if index == UNKNOWN else ("v",)
+    return Event(sequence, OP_UPSERT, key, index, columns, arrival, is_other_row=True)
+
+
+def of_move(arrival):
+    """Makes a change of the key that did not carry `v`."""
+    return Event(MOVED, OP_UPSERT, NEW, 90, (), arrival, old_key=OLD, is_other_row=True)
+
+
+@pytest.mark.parametrize(
+    ("events", "value"),
+    [
+        ([of_snapshot(OLD, 10, 0), of_move(1)], Known(10, MOVED)),
+        ([of_snapshot(OLD, 10, 1), of_move(0)], None),
+        ([of_snapshot(OLD, 10, STORED), of_move(STORED)], None),
+        ([of_snapshot(OLD, 10, STORED), of_move(0)], Known(10, MOVED)),
+        ([of_create(OLD, 3, 10), of_move(STORED)], Known(10, MOVED)),
+        ([of_snapshot(NEW, 20, 0), of_move(1)], Known(20, 0, 0)),
+        ([of_snapshot(NEW, 20, 0), of_create(OLD, 3, 10), of_move(1)], Known(10, MOVED)),
+        ([of_create(NEW, 3, 20), of_move(1)], None),
+    ],
+    ids=[
+        "read before the move",
+        "read after it",
+        "both stored: read after it",
+        "stored before the move",
+        "of the log",
+        "read under the new key",
+        "read under the new key, known under the old",
+        "of another row under the new key",
+    ],
+)
+def test_value_that_a_move_did_not_carry_is_that_of_the_row_it_moved(events, value):
+    for order in itertools.permutations(events):
+        assert play(list(order)).rows[NEW].values.get("v") == value
+
+
+@pytest.mark.parametrize(
+    ("before", "kept"),
+    [
+        (of_create(NEW, 3, 10), Kept(3, 7, {"v": Known(10, 3)})),
+        (of_create(NEW, 7, 10), None),
+        (of_create(NEW, 3), None),
+        (of_snapshot(NEW, 10, 0), None),
+    ],
+    ids=["of the log", "at the same sequence", "nothing known of it", "of a snapshot"],
+)
+def test_row_that_another_follows_is_kept_if_its_change_of_key_may_yet_come(before, kept):
+    assert play([before, of_create(NEW, 7, 11, arrival=1)]).kept.get(NEW) == kept
+
+
+def test_row_that_did_not_come_from_another_key_has_no_change_of_it():
+    assert play([of_create(NEW, 3, 20)]).rows[NEW].change is None
+    assert play([of_create(OLD, 3, 10), of_move(1)]).rows[NEW].change == KeyChange(MOVED, OLD)

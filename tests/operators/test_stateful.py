@@ -1,0 +1,199 @@
+"""Stateful pipelines in memory: the decoder, the function and its states as rows."""
+
+import json
+from datetime import date
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from pydantic import ValidationError
+from store_support import line, stateful
+
+from ebbtide.errors import StatefulFunctionError
+from ebbtide.formats.records import RECORDS
+from ebbtide.model.entries import Step
+from ebbtide.testing import MemoryPipeline
+
+DAY = 86_400_000
+
+
+def stored(pipeline, state):
+    """The keys of which a state is stored."""
+    entries = [entry for entry in pipeline.state.sort_by("_step").to_pylist() if entry["_state"] == state]
+    newest = {entry["id"]: entry["_removed"] for entry in entries}
+    return {key for key, removed in newest.items() if not removed}
+
+
+def test_states_of_every_kind_and_type_come_back_as_they_were():
+    pipeline = MemoryPipeline(stateful("user_functions:Everything"))
+    pipeline.step([line(1, v="a", seq=5, day="2026-01-01"), line(2, v="x", seq=1, day="2026-01-01")], now_ms=1000)
+    pipeline.step([line(1, v="b", seq=6, day="2026-01-01"), line(1, v="a", seq=7, day="2026-01-02")], now_ms=1050)
+    assert pipeline.rows()[0] == {
+        "id": 1,
+        "seen": "a:a,b,a",
+        "total": Decimal("4.50"),
+        "recent": [5, 6, 7],
+        "per_word": [("a", 2), ("b", 1)],
+    }
+    pipeline.step([line(1, v="c", seq=8, day="2026-01-02")], now_ms=1100)
+    assert pipeline.rows()[0]["recent"] == [6, 7, 8], "each element has its own time"
+    assert pipeline.rows()[1]["seen"] == "x:x"
+
+
+def test_value_changed_in_place_and_put_back_is_stored():
+    pipeline = MemoryPipeline(stateful("user_functions:InPlace"))
+    for _ in range(3):
+        pipeline.step([line(1)])
+    assert pipeline.rows()[0]["n"] == 3
+
+
+def test_step_cuts_do_not_matter():
+    lines = [line(i % 3, v="ab"[i % 2], seq=i, day="2026-01-01") for i in range(20)]
+    sinks = []
+    for size in (1, 3, 20):
+        pipeline = MemoryPipeline(stateful("user_functions:Everything"))
+        for at in range(0, 20, size):
+            pipeline.step(lines[at : at + size], now_ms=5)
+        sinks.append(pipeline.rows())
+    assert sinks[0] == sinks[1] == sinks[2]
+
+
+def test_timers_fire_at_the_tick_and_before_the_rows_of_a_later_step():
+    pipeline = MemoryPipeline(stateful("user_functions:Alarm"))
+    pipeline.step([line(1), line(2)], now_ms=0)
+    pipeline.tick(now_ms=49)
+    assert pipeline.rows() == [{"id": 1, "rang": 0}, {"id": 2, "rang": 0}]
+    pipeline.step([line(1)], now_ms=50)
+    assert pipeline.rows()[0] == {"id": 1, "rang": 1}
+    pipeline.tick(now_ms=60)
+    assert pipeline.rows() == [{"id": 1, "rang": 1}, {"id": 2, "rang": 1}]
+    pipeline.step([line(2)], now_ms=70)
+    pipeline.tick(now_ms=120)
+    assert pipeline.rows() == []
+    assert pipeline.metrics["timers"] == 4
+
+
+def test_sink_key_may_be_wider_than_the_functions():
+    pipeline = MemoryPipeline(stateful("user_functions:PerDay", output_key=["id", "day"], event_time="day"))
+    pipeline.step([line(1, day="2026-01-01"), line(1, day="2026-01-02"), line(1, day="2026-01-01")])
+    assert [(row["day"], row["n"]) for row in pipeline.rows()] == [(date(2026, 1, 1), 2), (date(2026, 1, 2), 1)]
+
+
+def test_event_that_is_past_its_time_is_not_stored_and_counted_late():
+    pipeline = MemoryPipeline(stateful("user_functions:PerDay", output_key=["id", "day"], event_time="day"))
+    pipeline.step([line(1, day="2026-01-10")])
+    pipeline.step([line(1, day="2026-01-08"), line(1, day="2026-01-09")])
+    assert [row["day"].day for row in pipeline.rows()] == [9, 10]
+    assert pipeline.metrics["late"] == 1
+
+
+def test_key_not_seen_for_its_time_leaves_the_sink():
+    pipeline = MemoryPipeline(
+        stateful(
+            "ebbtide.functions:LastSeen",
+            event_time="at",
+            ttl={"seen": {"ttl": "1d", "time_characteristic": "EVENT_TIME"}},
+        )
+    )
+    pipeline.step([line(1, at=0), line(2, at=5), line(1, at=3)])
+    pipeline.step([line(2, at=DAY)])
+    assert [(row["id"], row["changes"]) for row in pipeline.rows()] == [(1, 2), (2, 2)]
+    pipeline.step([line(3, at=DAY + 3)])
+    pipeline.tick(now_ms=0)
+    assert [row["id"] for row in pipeline.rows()] == [2, 3], "the watermark has reached the end of 1"
+    pipeline.step([line(1, at=DAY + 4)])
+    assert next(row["changes"] for row in pipeline.rows() if row["id"] == 1) == 1, "it is counted anew"
+
+
+def test_deduplicator_lets_the_first_row_through_until_its_time_from_creation_is_over():
+    pipeline = MemoryPipeline(
+        stateful("ebbtide.functions:Deduplicate", ttl={"first": {"ttl": "10ms", "update_type": "ON_CREATE"}})
+    )
+    pipeline.step([line(1, v="a"), line(1, v="b"), line(2, v="c", kind="-D")], now_ms=0)
+    pipeline.step([line(1, v="d")], now_ms=9)
+    assert [(row["id"], row["v"]) for row in pipeline.rows()] == [(1, "a")]
+    pipeline.step([line(1, v="e")], now_ms=10)
+    assert pipeline.rows()[0]["v"] == "e"
+
+
+def test_truncate_is_a_bad_record():
+    fields = {"format": {"type": "debezium"}, "source": {"path": "in", "records": "value"}, "schema": "id BIGINT"}
+    pipeline = MemoryPipeline(stateful("ebbtide.functions:Deduplicate", **fields))
+    pipeline.step([json.dumps({"op": "t", "before": None, "after": None, "source": {"lsn": 1, "ts_ms": 1}})])
+    assert [row["_reason"] for row in pipeline.quarantine] == ["truncate"]
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("raise", r"Fails failed on key \(1,\): KeyError: 'gone'"),
+        ("column", "yielded a row that does not fit its output. Got: {'m': 1}. Allowed: the columns id, n"),
+        ("type", "gave a value that does not fit 'out'"),
+        ("key", "yielded a row that does not fit its output. Got: {'id': 99, 'n': 1}"),
+    ],
+)
+def test_function_that_fails_is_named_with_its_key(how, message):
+    pipeline = MemoryPipeline(stateful("user_functions:Fails", options={"how": how}))
+    with pytest.raises(StatefulFunctionError, match=message):
+        pipeline.step([line(1)])
+
+
+REFUSED = {
+    "no such module": ({"function": "no_such:Thing"}, "got no_such:Thing, No module named 'no_such'"),
+    "no such class": ({"function": "user_functions:Nothing"}, "has no attribute 'Nothing'"),
+    "no function": ({"function": "datetime:date"}, "allowed: a subclass of ebbtide.StatefulFunction"),
+    "not a name": ({"function": "user_functions"}, "should match pattern"),
+    "ttl of no state": ({"ttl": {"nothing": "1d"}}, "ttl: got nothing; allowed: states of user_functions:Everything: profile, recent, per_word"),
+    "ttl bare number": ({"ttl": {"recent": 5}}, "got 5; allowed: a number with its unit"),
+    "live expiry": ({"ttl": {"recent": {"ttl": "1d", "expire_live": True}}}, "ttl.recent.expire_live: got True; allowed: false"),
+    "asks the clock": ({"ttl": {"recent": {"ttl": "1d", "cleanup": {"compaction_filter": {"query_time_after_num_entries": 5}}}}}, "on Delta one compaction goes by one clock"),
+    "every record": ({"ttl": {"recent": {"ttl": "1d", "cleanup": {"incremental": {}}}}}, "on Delta a step reads only the keys that it touches"),
+    "event time without events": ({"ttl": {"recent": {"ttl": "1d", "time_characteristic": "EVENT_TIME"}}}, "event_time: got None"),
+    "output key unknown": ({"output_key": ["id", "nope"]}, "output_key: got nope; allowed: columns of the function's output"),
+    "output key too narrow": ({"output_key": ["seen"]}, r"output_key: got id; allowed: the key \(id\) and more"),
+    "reserved": ({"schema": "id BIGINT, _state STRING, at TIMESTAMP"}, "schema: got _state; allowed: names that Ebbtide does not reserve"),
+    "reserved output": ({"function": "user_functions:Reserved"}, "function: got _Changed_by; allowed: an output of user_functions:Reserved without names that Ebbtide reserves"),
+    "output twice": ({"function": "user_functions:TwiceTheKey"}, "function: got id, ID; allowed: an output of user_functions:TwiceTheKey that names no column twice"),
+    "order": ({"order": "arrival"}, "Extra inputs are not permitted"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_spec_that_cannot_work_is_refused(case):
+    fields, message = REFUSED[case]
+    with pytest.raises(ValidationError, match=message):
+        stateful(**{"function": "user_functions:Everything"} | fields)
+
+
+@pytest.mark.parametrize(("clock", "left"), [("WATERMARK", [{2}, {2}]), ("PROCESSING_TIME", [{1, 2}, set()])])
+def test_tick_drops_what_the_expiry_clock_says_and_not_the_other(clock, left):
+    """The watermark passes the end of 1 only; processing time first no end, then both."""
+    ttl = {"ttl": "100ms", "time_characteristic": "EVENT_TIME", "expiry_clock": clock}
+    pipeline = MemoryPipeline(stateful("ebbtide.functions:Deduplicate", event_time="at", ttl={"first": ttl}))
+    pipeline.step([line(1, at=100), line(2, at=200)], now_ms=0)
+    found = []
+    for now in (1, 300):
+        pipeline.tick(now_ms=now)
+        found.append(stored(pipeline, "first"))
+    assert found == left
+
+
+@pytest.mark.parametrize(
+    ("cleanup", "left"), [({}, set()), ({"background": False}, {1}), ({"background": False, "timers": True}, set())]
+)
+def test_tick_drops_nothing_where_no_cleanup_may(cleanup, left):
+    ttl = {"ttl": "100ms", "cleanup": cleanup}
+    pipeline = MemoryPipeline(stateful("ebbtide.functions:Deduplicate", ttl={"first": ttl}))
+    pipeline.step([line(1)], now_ms=0)
+    pipeline.tick(now_ms=100)
+    assert stored(pipeline, "first") == left
+
+
+def test_rows_of_a_key_come_in_their_order_however_they_are_given():
+    pipeline = MemoryPipeline(stateful("user_functions:Everything"))
+    lines = [line(1, v=v, seq=n, day="2026-01-01") for n, v in enumerate("abc")]
+    batch = pa.record_batch([["f"] * 3, [0] * 3, range(3), [each.encode() for each in lines]], schema=RECORDS)
+    staged = pa.Table.from_batches(pipeline.spec.decoding.decode([batch], step=1, wall_ms=None))
+    operator = pipeline.spec.operator
+    decided = operator.apply(staged.take([2, 0, 1]), operator.schema.empty_table(), Step(1, 0)).entries.to_pylist()
+    assert [entry["_out"]["seen"] for entry in decided if entry["_out"]] == ["a:a,b,c"]

@@ -1,0 +1,93 @@
+"""Which places of its source a step has read: all of its records, not only those that change something."""
+
+import json
+
+import pyarrow as pa
+import pytest
+from store_support import stateful
+from support import change, envelope, evenly, plain, record, spec
+
+from ebbtide.formats.records import RECORDS
+from ebbtide.model.positions import Positions
+from ebbtide.runtime.stage import Staged, _sum
+from ebbtide.testing import MemoryPipeline
+
+BY_ARRIVAL = {"order": "arrival", "source": {"path": "in", "topic": "t", "table": "orders"}}
+
+
+def event(op, id_, offset, partition, table="orders"):
+    row = {"id": id_, "n": 1}
+    before, after = (row, None) if op == "d" else (None, row)
+    return record(envelope(op, 1, before=before, after=after, table=table), offset, partition=partition)
+
+
+def deletes(partition):
+    """A thousand rows, deleted with tombstones, between them what a topic holds besides."""
+    for i in range(1000):
+        yield event("c", i, 5 * i, partition)
+        yield event("d", i, 5 * i + 1, partition)
+        yield record(None, 5 * i + 2, partition=partition)
+        yield record("{", 5 * i + 3, partition=partition)
+        yield event("c", i, 5 * i + 4, partition, table="other")
+        yield record(envelope("c", 1, after={"id": i}), 3 * i, partition=partition, topic="foreign")
+
+
+def staged(pipeline, lines):
+    """What the workers sum up of lines, read in parts."""
+    total = Staged()
+    for step, part in enumerate(evenly(lines, 7)):
+        values = [line.encode() for line in part]
+        records = pa.record_batch([["f"] * len(values), [step] * len(values), range(len(values)), values], RECORDS)
+        for batch in pipeline.decoding.decode([records], step=1, wall_ms=0):
+            total.add(_sum(pa.Table.from_batches([batch]), pipeline.decoding, with_places=True) | {"files": []})
+    return total
+
+
+def test_places_of_all_records_read_are_one_interval_a_partition():
+    pipeline = spec(**BY_ARRIVAL)
+    lines = [line for partition in range(3) for line in deletes(partition)]
+    total = staged(pipeline, lines)
+    whole = {f"t/{partition}": [(0, 4999)] for partition in range(3)}
+    assert Positions().with_places(total.places).read == whole
+    assert (total.records, total.bad, total.changes) == (12_000, 3000, 6000), "other tables and topics are not counted"
+
+    in_memory = MemoryPipeline(pipeline)
+    for part in evenly(lines, 7):
+        in_memory.step(part)
+    assert in_memory.positions.read == whole
+    assert (in_memory.rows(), len(in_memory.quarantine)) == ([], 3000)
+
+
+def test_records_that_name_no_place_leave_none():
+    total = staged(spec(**BY_ARRIVAL), ["{", json.dumps({"topic": "t"}), record(None, 7)])
+    assert (total.bad, total.places) == (2, {"t/0": [(7, 7)]})
+
+
+@pytest.mark.parametrize("bad", [{"kind": "?", "row": {"id": 1}}, {"kind": "+I", "row": 1}, {"kind": "+I", "row": {}}])
+def test_bad_record_of_a_plain_changelog_has_been_read_too(bad):
+    pipeline = plain(format={"type": "plain", "position": ["p", "n"]})
+    good = {"kind": "+I", "row": {"id": 1, "n": 1}}
+    lines = [json.dumps({"p": 3, "n": n} | body) for n, body in enumerate([good, bad, good])]
+    assert Positions().with_places(staged(pipeline, lines).places).read == {"/3": [(0, 2)]}
+
+
+def test_kinds_that_a_function_does_not_take_have_been_read_too():
+    format_ = {"type": "plain", "position": ["p", "n"]}
+    pipeline = stateful("ebbtide.functions:Deduplicate", format=format_, kinds=["+I"], schema="id BIGINT", key=["id"])
+    lines = [json.dumps({"p": 0, "n": n, "kind": kind, "row": {"id": 1}}) for n, kind in enumerate(["+I", "-D", "+I"])]
+    assert Positions().with_places(staged(pipeline, lines).places).read == {"/0": [(0, 2)]}
+
+
+@pytest.mark.parametrize("order", ["arrival", {"sequence": ["_lsn"]}])
+def test_bad_record_delivered_again_is_quarantined_once(order):
+    pipeline = MemoryPipeline(spec(order=order))
+    pipeline.step([record("{", 1), record("{", 1), record("[", 2)])
+    pipeline.step([record("{", 1), record("{", 3)])
+    assert [entry["_origin"]["position"] for entry in pipeline.quarantine] == [1, 2, 3]
+    assert pipeline.metrics["redelivered"] == 2
+
+
+def test_bad_line_without_a_place_is_known_by_its_file_and_line():
+    pipeline = MemoryPipeline(plain())
+    pipeline.step(["{", change("+I", id=1, n=1), "{"])
+    assert [entry["_origin"]["position"] for entry in pipeline.quarantine] == [0, 2]

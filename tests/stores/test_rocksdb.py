@@ -1,0 +1,96 @@
+"""The byte format, and what RocksDB gives back."""
+
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ebbtide.model.state.raw import Entry
+from ebbtide.stores.rocksdb import codec
+from ebbtide.stores.rocksdb.store import RocksDbStore
+
+LONG = st.integers(-(2**63), 2**63 - 1)
+SCALAR = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(allow_nan=False),
+    st.text(),
+    st.binary(),
+    st.decimals(allow_nan=False, allow_infinity=False),
+    st.dates(),
+    st.datetimes(),
+    st.datetimes(timezones=st.just(UTC)),
+    st.timedeltas(timedelta(-(10**6)), timedelta(10**6)),
+)
+KEY = st.one_of(st.text(), LONG, st.dates(), st.tuples(LONG, st.text()))
+VALUE = st.recursive(SCALAR, lambda v: st.lists(v) | st.tuples(v, v) | st.dictionaries(KEY, v), max_leaves=8)
+
+
+def same(a, b):
+    return type(a) is type(b) and a == b
+
+
+@given(VALUE)
+def test_value_comes_back_with_its_type(value):
+    assert same(codec.decode(codec.encode(value)), value)
+
+
+@given(VALUE, LONG, st.none() | LONG)
+def test_entry_comes_back(value, stamp, ttl):
+    assert codec.decode_entry(codec.encode_entry(Entry(value, stamp, ttl))) == Entry(value, stamp, ttl)
+
+
+@given(LONG, LONG)
+def test_integers_sort_as_bytes(a, b):
+    assert (codec.encode(a) < codec.encode(b)) == (a < b)
+
+
+@given(KEY, KEY, st.text(), st.text())
+def test_no_key_begins_as_another(a, b, one, two):
+    x, y = codec.prefix(one, a), codec.prefix(two, b)
+    assert (x == y) == (same(a, b) and one == two)
+    assert x == y or not x.startswith(y)
+
+
+def test_format_stays_what_it_is():
+    raw = codec.prefix("n", ("a", 1)) + codec.encode_sub(2)
+    assert raw.hex() == "000000016e000000147500000002736100000009698000000000000001698000000000000002"
+
+
+def test_type_that_the_format_has_not_is_refused():
+    with pytest.raises(TypeError, match=r"cannot hold .*; got set; allowed: None, bool, int"):
+        codec.encode({1})
+
+
+def test_tag_that_is_none_is_refused():
+    with pytest.raises(ValueError, match="no such tag"):
+        codec.decode(b"?")
+
+
+def test_states_and_keys_are_apart_and_positions_ascend(tmp_path):
+    store = RocksDbStore(tmp_path / "db")
+    one, two = store.state("a"), store.state("ab")
+    for position in (300, 2, -1, 0):
+        one.put("k", position, Entry(position))
+    two.put("k", None, Entry("other"))
+    one.put("k2", 0, Entry(Decimal("1.50")))
+    assert [sub for sub, _ in one.entries("k")] == [-1, 0, 2, 300]
+    assert (one.last("k"), one.last("none")) == (300, None)
+    assert (sorted(one.all_keys()), list(two.all_keys())) == (["k", "k2"], ["k"])
+    one.clear("k")
+    store.compact()
+    assert (list(one.entries("k")), one.get("k2", 0)) == ([], Entry(Decimal("1.50")))
+    assert two.get("k", None) == Entry("other")
+    store.close()
+
+
+def test_what_was_closed_is_there_again(tmp_path):
+    store = RocksDbStore(tmp_path / "db")
+    store.state("s").put((1, date(2026, 1, 1)), "p", Entry([datetime(2026, 1, 1, tzinfo=UTC), None], 5))
+    store.close()
+    store = RocksDbStore(tmp_path / "db")
+    assert store.state("s").get((1, date(2026, 1, 1)), "p") == Entry([datetime(2026, 1, 1, tzinfo=UTC), None], 5)
+    store.close()

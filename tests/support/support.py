@@ -1,0 +1,113 @@
+"""What several test files need: specs, records, steps."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import itertools
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide import UpsertPipeline
+from ebbtide.testing import MemoryPipeline, key_texts
+
+ROOT = Path(__file__).resolve().parents[2]
+SHOP = ROOT / "data" / "shop"
+TABLES = ("customers", "orders", "order_items", "price_list")
+T = TypeVar("T")
+Row = dict[str, Any]
+
+
+def spec(schema: str = "id BIGINT NOT NULL, n INT", key: Sequence[str] = ("id",), **more: Any) -> UpsertPipeline:
+    """Make a Debezium pipeline in sequence mode, unless `more` says otherwise."""
+    given = {"format": {"type": "debezium"}, "order": {"sequence": ["_lsn"]}, "source": {"path": "in"}} | more
+    return UpsertPipeline(name="t", schema=schema, key=list(key), **given)
+
+
+def plain(schema: str = "id BIGINT NOT NULL, n INT", key: Sequence[str] = ("id",), **more: Any) -> UpsertPipeline:
+    """Make a pipeline over a plain changelog in arrival mode, unless `more` says otherwise."""
+    given = {"format": {"type": "plain"}, "order": "arrival", "source": {"path": "in", "records": "value"}} | more
+    return UpsertPipeline(name="t", schema=schema, key=list(key), **given)
+
+
+def shop(table: str, topic: str | None = None) -> UpsertPipeline:
+    """Load a shipped spec, for another topic if given."""
+    loaded = UpsertPipeline.load(ROOT / "pipelines" / "defs" / "shop" / table)
+    return loaded.model_copy(update={"source": loaded.source.model_copy(update={"topic": topic})}) if topic else loaded
+
+
+@cache
+def lines_of(*paths: Path) -> tuple[bytes, ...]:
+    """Read the lines of gzip files, folders for all of theirs in order of name."""
+    files = [file for path in paths for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
+    return tuple(line for file in files for line in gzip.decompress(file.read_bytes()).split(b"\n") if line)
+
+
+def envelope(op: str, lsn: Any, *, before: Row | None = None, after: Row | None = None, **source: Any) -> Row:
+    """Make a Debezium envelope."""
+    return {"op": op, "before": before, "after": after, "source": {"lsn": lsn, "ts_ms": 0, **source}}
+
+
+def record(value: Any, offset: int = 0, *, partition: int = 0, topic: str = "t", key: Any = None) -> str:
+    """Make a line that holds a Kafka record."""
+    text = None if value is None else value if isinstance(value, str) else json.dumps(value)
+    return json.dumps({"topic": topic, "partition": partition, "offset": offset, "key": key, "value": text})
+
+
+def change(kind: str, **row: Any) -> str:
+    """Make a line of a plain changelog."""
+    return json.dumps({"kind": kind, "row": row})
+
+
+def cut(items: Sequence[T], at: Iterable[int]) -> list[Sequence[T]]:
+    """Cut a sequence at some indices, taken modulo its length."""
+    places = sorted({0, len(items), *(i % (len(items) + 1) for i in at)})
+    return [items[a:b] for a, b in itertools.pairwise(places)]
+
+
+def evenly(items: Sequence[T], parts: int) -> list[Sequence[T]]:
+    """Cut a sequence into parts of about one size."""
+    return [items[len(items) * i // parts : len(items) * (i + 1) // parts] for i in range(parts)]
+
+
+class OnlyTouchedKeys(MemoryPipeline):
+    """Gives a step no more of the state than a large table would: the entries of the keys touched and linked.
+
+    Whether keys are linked is known from the last step's counts, and the step's own changes, alone.
+    """
+
+    pending = False
+
+    def _entries_of(self, changes: pa.Table) -> pa.Table:
+        entries = super()._entries_of(changes)
+        keys = set(key_texts(changes, tuple(self.spec.key)))
+        for rows in (entries if self.pending else None, changes):
+            if rows is not None and "_moved_from" in rows.column_names:
+                waiting = rows.filter(pc.is_valid(rows["_moved_from"]))
+                keys |= set(key_texts(waiting, tuple(self.spec.key)))
+                old = [move["key"] for moves in waiting["_moved_from"].to_pylist() for move in moves]
+                keys |= {json.dumps([key[name] for name in self.spec.key], default=str) for key in old}
+        return entries.filter(pa.array([key in keys for key in key_texts(entries, tuple(self.spec.key))], pa.bool_()))
+
+    def _take(self, result: Any) -> None:
+        self.pending = result.metrics.get("pending_key_changes", 0) > 0
+        super()._take(result)
+
+
+def matching(entries: pa.Table, condition: str) -> list[Row]:
+    """Return the entries for which an SQL condition holds; nested values are known as being there or not."""
+    rows = entries.to_pylist()
+    plain_rows = [[v if isinstance(v, int | str | None) else str(v) for v in row.values()] for row in rows]
+    names = ", ".join(f'"{name}"' for name in ("row", *entries.column_names))
+    with contextlib.closing(sqlite3.connect(":memory:")) as database:
+        database.execute(f"CREATE TABLE entries ({names})")
+        marks = ", ".join("?" * (len(entries.column_names) + 1))
+        database.executemany(f"INSERT INTO entries VALUES ({marks})", ([i, *row] for i, row in enumerate(plain_rows)))
+        return [rows[i] for (i,) in database.execute(f"SELECT row FROM entries WHERE {condition} ORDER BY row")]
