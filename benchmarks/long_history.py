@@ -26,8 +26,8 @@ from pyspark.sql import functions as F
 
 from ebbtide import UpsertPipeline
 from ebbtide.runtime.driver import run
+from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.session import build_session
-from ebbtide.runtime.tables import Tables
 
 WARM, MEASURED = 2, 3
 
@@ -83,7 +83,7 @@ def step_cost(rows: int, work: Path) -> dict[str, float]:
         order="arrival",
     )
     spark = build_session("long-history", {"spark.driver.memory": "4g"})
-    tables = Tables.under(str(work), spec)
+    tables = Plan.under(str(work), spec)
     tables.state.create(spark)
     payload = [F.sha2(F.concat(F.col("id").cast("string"), F.lit(f"/{part}")), 256) for part in range(4)]
     stored = spark.range(0, rows, 1, max(1, rows // 250_000)).select(

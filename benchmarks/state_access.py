@@ -39,8 +39,8 @@ from ebbtide import (
     ValueStateDescriptor,
 )
 from ebbtide.runtime.driver import run
+from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.session import build_session
-from ebbtide.runtime.tables import Tables
 
 WARM, MEASURED = 2, 2
 SIDES = ("transformWithState", "function", "reconciler")
@@ -170,7 +170,7 @@ def pipeline(side: str, work: Path) -> Pipeline:
 
 def fill_state(spark: SparkSession, spec: Pipeline, root: str, entries: int) -> None:
     """Store a counter for each of so many keys, as a compaction leaves them."""
-    tables = Tables.under(root, spec)
+    tables = Plan.under(root, spec)
     tables.state.create(spark)
     rows = spark.range(0, entries, 1, max(2, entries // 1_000_000)).select(
         F.lit("row").alias("_entry"), "id", F.lit(0).cast("bigint").alias("_step"), F.lit(False).alias("_removed"),

@@ -15,10 +15,12 @@ import pyarrow.compute as pc
 
 from ebbtide.formats.decoding import TOMBSTONE
 from ebbtide.formats.records import RECORDS
-from ebbtide.model.changelog import TRUNCATE, RowKind
-from ebbtide.model.durations import to_ms
-from ebbtide.model.entries import DELETE, SINK_STEP, Step, order_struct
+from ebbtide.formats.summary import summarize
+from ebbtide.model.changelog import ORDER, TRUNCATE, RowKind
+from ebbtide.model.entries import DELETE, SINK_STEP, Reconciled
 from ebbtide.model.positions import Positions
+from ebbtide.model.step import BatchSummary, Frontier, StepKind, clock_after, next_frontier
+from ebbtide.runtime.plan import decoding_of, operator_of, rules_of
 from ebbtide.spec.pipeline import Pipeline
 
 KINDS = pa.array(list(map(str, RowKind)))
@@ -43,17 +45,14 @@ class MemoryPipeline:
 
     def __init__(self, spec: Pipeline) -> None:
         self.spec = spec
-        self.state = spec.operator.schema.empty_table()
+        self.operator, self.decoding, self._rules = operator_of(spec), decoding_of(spec), rules_of(spec)
+        self.state = self.operator.schema.empty_table()
         self.sink: dict[str, Row] = {}
         self.changelog: list[Row] = []
         self.quarantine: list[Row] = []
         self.metrics: Counter[str] = Counter()
-        self.positions = Positions()
         self._quarantined: set[tuple[Any, ...]] = set()
-        self.now_ms = 0
-        self._number = 0
-        self._floor: tuple[int, ...] | None = None
-        self._greatest_event_ms: int | None = None
+        self._frontier: Frontier | None = None
 
     def step(self, lines: Iterable[str | bytes], *, now_ms: int | None = None, file: str | None = None) -> None:
         """Read lines as one step.
@@ -63,29 +62,37 @@ class MemoryPipeline:
             now_ms: The clock, epoch ms; it does not go back. Default: it stands still, and no event time is ahead of it.
             file: Name of the file; each step's own by default.
         """
-        self._advance(self.now_ms if now_ms is None else now_ms)
         values = [line.encode() if isinstance(line, str) else line for line in lines]
+        number = self._frontier.step + 1 if self._frontier else 1
         n = len(values)
-        records = pa.record_batch([[file or f"step-{self._number}"] * n, [0] * n, range(n), values], schema=RECORDS)
-        staged = pa.Table.from_batches(
-            self.spec.decoding.decode([records], step=self._number, wall_ms=now_ms), self.spec.decoding.schema
-        )
+        records = pa.record_batch([[file or f"step-{number}"] * n, [0] * n, range(n), values], schema=RECORDS)
+        batches = self.decoding.decode([records], step=number, wall_ms=now_ms)
+        staged = pa.Table.from_batches(batches, self.decoding.schema)
+        seen = self.positions
+        summary = summarize(staged, self.decoding, tracks_offsets=self._tracks_offsets)
+        frontier = self._advance(StepKind.BATCH, self.now_ms if now_ms is None else now_ms, summary)
         self._set_aside(staged.filter(pc.is_valid(staged["_reason"])))
-        good = self._not_yet_read(staged)
-        self._raise_floor(good.filter(pc.equal(good["_kind"], TRUNCATE)))
+        good = self._not_yet_read(staged.filter(pc.is_null(staged["_reason"])), seen)
         self.metrics["tombstones"] += pc.sum(pc.equal(good["_kind"], TOMBSTONE)).as_py() or 0
         changes = good.filter(pc.is_in(good["_kind"], KINDS))
-        self._take(self.spec.operator.apply(changes, self._entries_of(changes), self._step()))
-        events = pc.max(changes["_event_ms"]).as_py()
-        if events is not None:
-            self._greatest_event_ms = max(
-                events, events if self._greatest_event_ms is None else self._greatest_event_ms
-            )
+        self._truncate(frontier)
+        decided = self.operator.apply(changes, self._entries_of(changes), frontier.operator_step)
+        self._take(decided, frontier)
 
     def tick(self, *, now_ms: int) -> None:
         """Expire what is due, as the end of every bounded run does."""
-        self._advance(now_ms)
-        self._take(self.spec.operator.expire(self.state, self._step()))
+        frontier = self._advance(StepKind.TICK, now_ms)
+        self._take(self.operator.expire(self.state, frontier.operator_step), frontier)
+
+    @property
+    def now_ms(self) -> int:
+        """The clock of the last step, epoch ms."""
+        return self._frontier.now_ms if self._frontier else 0
+
+    @property
+    def positions(self) -> Positions:
+        """The offsets that have been read, where redelivered records are known by them."""
+        return Positions(self._frontier.positions if self._frontier else {})
 
     def rows(self) -> list[Row]:
         """The sink's rows, the user's columns only, in order of key."""
@@ -93,26 +100,21 @@ class MemoryPipeline:
         rows = sorted(self.sink.values(), key=lambda row: [row[name] for name in key])
         return [{name: row[name] for name in names} for row in rows]
 
-    def _advance(self, now_ms: int) -> None:
-        self.now_ms = max(self.now_ms, now_ms)
-        self._number += 1
+    @property
+    def _tracks_offsets(self) -> bool:
+        return not self.spec.sequence and self.spec.has_positions
 
-    def _step(self) -> Step:
-        delay = to_ms(self.spec.allowed_delay)
-        watermark = None if self._greatest_event_ms is None else self._greatest_event_ms - delay
-        return Step(self._number, self.now_ms, watermark, self._floor)
+    def _advance(self, kind: StepKind, wall_ms: int, batch: BatchSummary | None = None) -> Frontier:
+        clock = clock_after(self._frontier, self._rules, wall_ms, started_ms=0)
+        self._frontier = next_frontier(self._frontier, kind, clock, self._rules, batch)
+        return self._frontier
 
-    def _raise_floor(self, truncates: pa.Table) -> None:
-        if not len(truncates):
+    def _truncate(self, frontier: Frontier) -> None:
+        """Delete the sink's rows below a floor that this step has raised."""
+        if not frontier.floor_raised or frontier.floor is None:
             return
-        if self.spec.sequence:
-            places = [tuple(at.values()) for at in truncates["_sequence"].to_pylist()]
-        else:
-            places = [tuple(map(int, order)) for order in order_struct(truncates)]
-        self._floor = max([*places, *([self._floor] if self._floor else [])])
-        below = [key for key, row in self.sink.items() if self._place(row) < self._floor]
-        for key in below:
-            del self.sink[key]
+        floor = tuple(frontier.floor)
+        self.sink = {key: row for key, row in self.sink.items() if self._place(row) >= floor}
 
     def _set_aside(self, bad: pa.Table) -> None:
         """Put bad records into the quarantine; where records have places, one that is there already is redelivered."""
@@ -124,15 +126,13 @@ class MemoryPipeline:
                 self.quarantine.append(row)
             self._quarantined.add(record)
 
-    def _not_yet_read(self, staged: pa.Table) -> pa.Table:
-        """Return the good records but those redelivered, a TRUNCATE too; in sequence mode the reconciler knows them by itself."""
-        rows = staged.filter(pc.is_null(staged["_reason"]))
-        if self.spec.sequence or not self.spec.has_positions:
-            return rows
-        known = pa.array(self.positions.repeats(rows))
-        self.positions = self.positions.with_rows(staged.filter(pc.is_valid(staged["_kind"])))
-        self.metrics["redelivered"] += pc.sum(pc.is_in(rows.filter(known)["_kind"], KINDS)).as_py() or 0
-        return rows.filter(pc.invert(known))
+    def _not_yet_read(self, good: pa.Table, seen: Positions) -> pa.Table:
+        """Leave out the redelivered records; in sequence mode the operator knows them by itself."""
+        if not self._tracks_offsets:
+            return good
+        repeats = pa.array(seen.repeats(good))
+        self.metrics["redelivered"] += pc.sum(pc.is_in(good.filter(repeats)["_kind"], KINDS)).as_py() or 0
+        return good.filter(pc.invert(repeats))
 
     def _entries_of(self, changes: pa.Table) -> pa.Table:
         """Return the stored entries, at least those of the keys of `changes`; where live ones expire, the sink's rows too."""
@@ -143,9 +143,12 @@ class MemoryPipeline:
             [self.state, pa.Table.from_pylist([row | rows for row in self.sink.values()], self.state.schema)]
         )
 
-    def _take(self, result: Any) -> None:
+    def _take(self, result: Reconciled, frontier: Frontier) -> None:
         self.metrics.update(result.metrics)
         self.changelog += result.emitted.to_pylist() if result.emitted is not None else []
+        if self.spec.emits_every and frontier.floor_raised and frontier.floor is not None:
+            order = dict(zip(ORDER.names, frontier.floor, strict=True))
+            self.changelog.append({"_kind": TRUNCATE, "_order": order})
         self.state = pa.concat_tables([self.state, result.entries])
         shown = result.entries.filter(pc.is_valid(result.entries["_change"]))
         if "_out" in shown.column_names:  # a function's rows for the sink stand in a column of their own

@@ -49,9 +49,9 @@ def _judge(
     from ebbtide.quality.suite import batches
     from ebbtide.quality.validate import validate
     from ebbtide.rules.window import Window
-    from ebbtide.runtime.tables import Tables
+    from ebbtide.runtime.plan import Plan
 
-    tables = Tables.under(storage.root, spec)
+    tables = Plan.under(storage.root, spec)
     if tables.state.last() is None:
         return not_judged(key, "The pipeline has made no step yet.")
     window = Window.after(tables, _last_good(context.instance, key))

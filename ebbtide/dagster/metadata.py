@@ -22,7 +22,7 @@ def asset_specs(spec: Pipeline) -> list[dg.AssetSpec]:
     """Describe a pipeline's state and its sink."""
     order = f"by `{', '.join(spec.sequence)}`" if spec.sequence else "in order of arrival"
     what = f"Key: {', '.join(f'`{k}`' for k in spec.sink_key)}. Changes apply {order}."
-    ttls = [f"{'' if state is None else f'`{state}`: '}{ttl.ttl}" for state, ttl in spec.operator.ttls.items()]
+    ttls = [f"{'' if state is None else f'`{state}`: '}{ttl.ttl}" for state, ttl in spec.ttls.items()]
     ttl = f"Time to live {', '.join(ttls)}." if ttls else "Kept for ever."
     common = {"group_name": spec.group, "owners": spec.owners, "kinds": {"spark", "deltalake"}}
     state = dg.AssetSpec(

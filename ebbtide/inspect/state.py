@@ -23,9 +23,9 @@ from pyspark.sql import functions as F
 from ebbtide.errors import ConfigError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.model.entries import Step
-from ebbtide.operators.stateful import StatefulOperator
-from ebbtide.runtime.tables import Tables
+from ebbtide.runtime.plan import Plan
 from ebbtide.spec.pipeline import Pipeline
+from ebbtide.spec.stateful import StatefulPipeline
 from ebbtide.state_table.columns import column, columns
 
 
@@ -51,7 +51,7 @@ def state(
     Raises:
         ConfigError: no such state, no such step.
     """
-    tables = Tables.under(root, spec)
+    tables = Plan.under(root, spec)
     version, facts = _commit(tables, as_of_step)
     names = [*spec.identity.get("states", {})]
     if state is not None and state not in names:
@@ -64,10 +64,10 @@ def state(
     if spec.sequence and not spec.expires_live:
         over = F.when(F.col("_tombstone"), over)  # of a live row only its waiting for a value ends
     clock_of = F.lit(0).cast("bigint")
-    for name, ttl in spec.operator.ttls.items():
+    for name, ttl in tables.operator.ttls.items():
         clock = F.lit(at.clock_ms(ttl))
         clock_of = (
-            clock if name is None else F.when(F.col(spec.operator.state_column) == name, clock).otherwise(clock_of)
+            clock if name is None else F.when(F.col(tables.operator.state_column) == name, clock).otherwise(clock_of)
         )
     end = F.try_subtract(clock_of, over)
     rest = [
@@ -78,7 +78,7 @@ def state(
     ]
     keys = columns(spec.key)
     if not names:
-        values = [column(name) for name in spec.operator.columns.names if name not in spec.key]
+        values = [column(name) for name in tables.operator.columns.names if name not in spec.key]
         own = [name for name in ("_tombstone", "_role", "_shown") if name in entries.columns]
         values += [F.col(n).alias("tombstone" if n == "_tombstone" else n) for n in own]
         return entries.select(*keys, *values, *rest)
@@ -100,7 +100,7 @@ def create_view(spark: SparkSession, spec: Pipeline, root: str) -> str:
     return name
 
 
-def _commit(tables: Tables, step: int | None) -> tuple[int, StepFacts]:
+def _commit(tables: Plan, step: int | None) -> tuple[int, StepFacts]:
     tables.state.last()  # refuses another format
     found = list(tables.state.steps())
     for version, facts in found:
@@ -116,7 +116,7 @@ def _commit(tables: Tables, step: int | None) -> tuple[int, StepFacts]:
 
 def _map_key(spec: Pipeline) -> Column:
     """Of each row of a map its key, as text; bytes in hexadecimal."""
-    states = spec.operator.states if isinstance(spec.operator, StatefulOperator) else {}
+    states = spec.states if isinstance(spec, StatefulPipeline) else {}
     found = F.lit(None).cast("string")
     for name, state in states.items():
         if state.key is not None:

@@ -8,7 +8,8 @@ from itertools import takewhile
 from typing import Any
 
 from ebbtide.delta import log
-from ebbtide.runtime.tables import Tables
+from ebbtide.model.step import StepKind
+from ebbtide.runtime.plan import Plan
 from ebbtide.spec.pipeline import Pipeline
 
 
@@ -70,12 +71,12 @@ def status(spec: Pipeline, root: str) -> Status:
         spec: The pipeline.
         root: Folder of all pipelines' tables.
     """
-    tables = Tables.under(root, spec)
+    tables = Plan.under(root, spec)
     found = tables.state.last()
     if found is None:
         return Status(spec.name, tables.root)
     own, last = [facts for _, facts in tables.state.steps()], found[1]
-    since_reset = list(takewhile(lambda facts: facts.kind != "reset", own))
+    since_reset = list(takewhile(lambda facts: facts.kind is not StepKind.RESET, own))
     return Status(
         spec.name,
         tables.root,

@@ -6,9 +6,12 @@ such facts is the pipeline's last step. Commits of the ledger hold `LedgerFacts`
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from dataclasses import dataclass
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from ebbtide.model.step import Frontier, StepKind
 
 STATE_FORMAT = 2
 """Version of the stored formats: state table, sink's reserved columns, facts."""
@@ -44,19 +47,13 @@ class LedgerFacts(BaseModel):
     heartbeat: int = Field(description="Count of the holder's signs of life in this epoch.")
 
 
-class StepFacts(BaseModel):
-    """The facts of a step, known before it is committed."""
-
-    model_config = ConfigDict(frozen=True, populate_by_name=True)
+class StepFacts(Frontier):
+    """The facts of a step, known before it is committed: where the pipeline then stands, and what made it."""
 
     format: int = Field(default=STATE_FORMAT, alias="ebbtide", description="Version of the stored formats.")
     pipeline: str = Field(description="Name of the pipeline.")
     incarnation: str = Field(description="Minted with the checkpoint; part of every transaction's identity.")
     epoch: int = Field(description="The lease under which it was written.")
-    step: int = Field(description="Number in the ledger, from 1.")
-    kind: Literal["batch", "tick", "reset", "cleanup", "compaction", "migration"] = Field(
-        description="What made the step."
-    )
     batch_id: int | None = Field(
         default=None,
         description="Spark's batch id; of another kind of step the last one before it; null before the first.",
@@ -64,30 +61,6 @@ class StepFacts(BaseModel):
     offsets_hash: str | None = Field(default=None, description="SHA-256 of Spark's offsets/<batch_id>.")
     query_id: str | None = Field(
         default=None, description="Id of Spark's checkpoint; after a reset that of the one to discard."
-    )
-    now_ms: int = Field(description="Processing time of the step, epoch ms.")
-    wall_ms: int | None = Field(
-        default=None,
-        description="Wall time of the step, epoch ms; of a job that deletes or folds that of the step before.",
-    )
-    held_ms: int = Field(default=0, description="How far the clock was ahead of what max_clock_jump allows.")
-    downtime_ms: int = Field(default=0, description="Downtime left out of now_ms, since the first step.")
-    watermark_ms: int | None = Field(default=None, description="Watermark of the step, epoch ms.")
-    max_event_ms: int | None = Field(default=None, description="Greatest event time of this and all earlier steps.")
-    floor: list[int] | None = Field(
-        default=None, description="What TRUNCATE left dead: a sequence, or [step, part, position]."
-    )
-    floor_raised: bool = Field(default=False, description="This step met the TRUNCATE.")
-    orphans: bool = Field(
-        default=False, description="Arrival mode: the sink may have rows that the state has forgotten."
-    )
-    positions: dict[str, list[tuple[int, int]]] = Field(
-        default_factory=dict, description="Arrival mode: places read, as intervals per source/partition."
-    )
-    records: int = Field(default=0, description="Records of this pipeline in the step, bad ones included.")
-    quarantined: int = Field(default=0, description="Bad records in the step.")
-    ignored_columns: list[str] = Field(
-        default_factory=list, description="Columns of the records that the schema has not."
     )
     pending_key_changes: bool = Field(
         default=False, description="Of a step that is no batch: some row waits for a value from another key."
@@ -103,7 +76,7 @@ class StepFacts(BaseModel):
     def of_older(cls, facts: dict[str, Any]) -> Self:
         """Read what facts of any older format say, as far as starting over needs it."""
         known = {name: facts[name] for name in IN_ALL_FORMATS if name in facts}
-        return cls.model_validate(known | {"kind": "reset", "spec": {}})
+        return cls.model_validate(known | {"kind": StepKind.RESET, "spec": {}})
 
     def to_json(self) -> str:
         """Return the stored form."""
@@ -112,3 +85,18 @@ class StepFacts(BaseModel):
     def transaction(self, stage: str) -> str:
         """Return Delta's application id for a stage of this step."""
         return f"{self.pipeline}/{self.incarnation}/{stage}"
+
+
+@dataclass(frozen=True)
+class Head:
+    """The newest step of a pipeline.
+
+    Args:
+        version: Version of the state that holds its decision; before the first step the newest one.
+        facts: Its facts; None before the first step.
+        pending_key_changes: After it some row waits for a value from under another key.
+    """
+
+    version: int
+    facts: StepFacts | None
+    pending_key_changes: bool = False

@@ -9,18 +9,19 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from ebbtide.model.step import StepKind
 from ebbtide.runtime.step import Stepper
 from ebbtide.state_table.columns import columns
 
 
 def cleanup(spark: SparkSession, stepper: Stepper) -> bool:
     """Delete expired and dropped entries of a pipeline's state, with all their versions; tell whether there were any."""
-    state = stepper.tables.state
-    facts = stepper.between_now("cleanup")
-    gone = state.current(spark, stepper.version).where(F.col("_removed") | state.spent(stepper.at(facts)))
-    # Read twice. It is read as of a version: a lost block is made again alike.
+    state = stepper.plan.state
+    facts = stepper.maintenance_step(StepKind.CLEANUP)
+    gone = state.current(spark, stepper.version).where(F.col("_removed") | state.spent(facts.operator_step))
+    # Read twice. Reads are pinned to a version, so a lost partition is recomputed identically.
     gone = gone.select(*columns(state.operator.identity)).localCheckpoint()
     if gone.isEmpty():
         return False
-    stepper.take(facts, state.purge(spark, gone, facts, stepper.version))
+    stepper.advance_to(facts, state.purge(spark, gone, facts, stepper.version))
     return True

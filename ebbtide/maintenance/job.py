@@ -17,8 +17,8 @@ from ebbtide.maintenance.cleanup import cleanup
 from ebbtide.maintenance.compaction import compaction
 from ebbtide.model.durations import to_ms
 from ebbtide.runtime.driver import refuse_changed_spec
+from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
-from ebbtide.runtime.tables import Tables
 from ebbtide.spec.pipeline import Pipeline
 
 
@@ -69,20 +69,20 @@ JOBS: dict[str, Callable[[SparkSession, Stepper], bool]] = {"cleanup": cleanup, 
 
 
 @contextmanager
-def stepping(spark: SparkSession, tables: Tables, started_ms: int = 0) -> Iterator[Stepper]:
+def stepping(spark: SparkSession, plan: Plan, started_ms: int = 0) -> Iterator[Stepper]:
     """Hold a pipeline's lease, and give what makes its steps.
 
     Args:
         spark: A session with Delta.
-        tables: The pipeline's.
+        plan: The pipeline's.
         started_ms: The time, epoch ms; needed where a step moves the pipeline's clock on.
 
     Raises:
         LeaseHeldError: the pipeline is being run.
     """
-    spec = tables.spec
-    with Lease(spark, tables.at("ledger"), spec.name, to_ms(spec.lease_ttl) / 1000) as lease:
-        yield Stepper(tables, lease, started_ms)
+    spec = plan.spec
+    with Lease(spark, plan.at("ledger"), spec.name, to_ms(spec.lease_ttl) / 1000) as lease:
+        yield Stepper(plan, lease, started_ms)
 
 
 def maintain(spark: SparkSession, spec: Pipeline, root: str, job: str) -> MaintenanceReport:
@@ -91,26 +91,26 @@ def maintain(spark: SparkSession, spec: Pipeline, root: str, job: str) -> Mainte
     Args:
         spark: A session with Delta.
         spec: The pipeline.
-        root: Folder of all pipelines' tables.
+        root: Folder of all pipelines' plan.
         job: One of `JOBS`.
 
     Raises:
         LeaseHeldError: the pipeline is being run.
         SpecChangedError: the spec no longer fits the stored state.
     """
-    tables = Tables.under(root, spec)
-    if not log.versions(tables.state.path):
+    plan = Plan.under(root, spec)
+    if not log.versions(plan.state.path):
         return MaintenanceReport(spec.name, job)
-    with stepping(spark, tables) as stepper:
+    with stepping(spark, plan) as stepper:
         if stepper.last is None:
             return MaintenanceReport(spec.name, job)
-        refuse_changed_spec(tables, stepper)
-        stepper.redo(spark)
-        rows, (files, size) = _rows(spark, stepper), _files(spark, tables.state.path)
+        refuse_changed_spec(plan, stepper)
+        stepper.publish(spark)
+        rows, (files, size) = _rows(spark, stepper), _files(spark, plan.state.path)
         done = JOBS[job](spark, stepper)
-        kept = tables.state.kept(spark, stepper.version)
+        kept = plan.state.kept(spark, stepper.version)
         entries, oldest = kept.agg(F.count("*"), F.min("_stamp_ms")).collect()[0]
-        files_after, size_after = _files(spark, tables.state.path)
+        files_after, size_after = _files(spark, plan.state.path)
         return MaintenanceReport(
             spec.name,
             job,
@@ -126,7 +126,7 @@ def maintain(spark: SparkSession, spec: Pipeline, root: str, job: str) -> Mainte
 
 
 def _rows(spark: SparkSession, stepper: Stepper) -> int:
-    return stepper.tables.state.read(spark, stepper.version).count()
+    return stepper.plan.state.read(spark, stepper.version).count()
 
 
 def _files(spark: SparkSession, table: str) -> tuple[int, int]:

@@ -30,8 +30,9 @@ from ebbtide.maintenance.job import stepping
 from ebbtide.model.durations import format_duration, from_ms
 from ebbtide.model.entries import LONG_MIN, Step
 from ebbtide.model.state.timers import TIMERS
+from ebbtide.model.step import StepKind
 from ebbtide.model.ttl import StateTtlConfig
-from ebbtide.runtime.tables import Tables
+from ebbtide.runtime.plan import Plan, operator_of
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.state_table.columns import spark_schema
 from ebbtide.state_table.layout import FILE
@@ -82,7 +83,7 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> MigrationPlan:
     Raises:
         MigrationError: the change is none that a migration can make.
     """
-    tables = Tables.under(root, spec)
+    tables = Plan.under(root, spec)
     found = tables.state.last()
     return MigrationPlan(spec.name) if found is None else _plan(spark, tables, *found)
 
@@ -100,20 +101,20 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Migr
         MigrationError: the change is none that a migration can make.
         LeaseHeldError: the pipeline is being run.
     """
-    tables = Tables.under(root, spec)
+    tables = Plan.under(root, spec)
     if tables.state.last() is None:
         return MigrationPlan(spec.name)
     with stepping(spark, tables, clock_ms) as stepper:
-        stepper.redo(spark)
+        stepper.publish(spark)
         if stepper.last is None:
             return MigrationPlan(spec.name)
         planned = _plan(spark, tables, stepper.version, stepper.last)
         if not planned.changes:
             return planned
-        facts = stepper.between("migration", stepper.clock(clock_ms))
-        rows = _migrated(spark, tables, stepper.version, stepper.last, stepper.at(facts))
+        facts = stepper.maintenance_step(StepKind.MIGRATION, stepper.next_clock(clock_ms))
+        rows = _migrated(spark, tables, stepper.version, stepper.last, facts.operator_step)
         read = tables.state.read(spark, stepper.version, FILE).select("_entry", "_note", "_step").coalesce(1)
-        stepper.take(
+        stepper.advance_to(
             facts,
             tables.state.commit(rows.unionByName(read, allowMissingColumns=True), facts, stepper.version, "overwrite"),
         )
@@ -132,24 +133,24 @@ def undo(spark: SparkSession, spec: Pipeline, root: str) -> MigrationPlan:
         MigrationError: the last step is no migration.
         LeaseHeldError: the pipeline is being run.
     """
-    tables = Tables.under(root, spec)
+    tables = Plan.under(root, spec)
     with stepping(spark, tables) as stepper:
         last = stepper.last
         before = None if last is None else next((f for _, f in tables.state.steps() if f.step < last.step), None)
-        if last is None or last.kind != "migration" or before is None or before.spec == last.spec:
+        if last is None or last.kind is not StepKind.MIGRATION or before is None or before.spec == last.spec:
             raise MigrationError.of(
                 f"There is no migration of '{spec.name}' to undo.",
                 got=f"step {stepper.number}, {last.kind if last else 'none'}",
                 allowed="a migration as the last step",
                 next_step="Change the spec back and migrate again: stamps that are gone start anew.",
             )
-        facts = stepper.between_now("migration").model_copy(update={"spec": before.spec})
+        facts = stepper.maintenance_step(StepKind.MIGRATION).model_copy(update={"spec": before.spec})
         rows = spark.read.format("delta").option("versionAsOf", last.state_version).load(tables.state.path)
-        stepper.take(facts, tables.state.commit(rows, facts, stepper.version, "overwrite"))
+        stepper.advance_to(facts, tables.state.commit(rows, facts, stepper.version, "overwrite"))
         return MigrationPlan(spec.name, ["the state is as before the migration"], step=stepper.number)
 
 
-def _plan(spark: SparkSession, tables: Tables, version: int, last: StepFacts) -> MigrationPlan:
+def _plan(spark: SparkSession, tables: Plan, version: int, last: StepFacts) -> MigrationPlan:
     spec = tables.spec
     changed = spec.misfits(last.spec)
     if not changed:
@@ -192,7 +193,7 @@ def _state_changes(spec: Pipeline, last: StepFacts, stored: DataFrame) -> tuple[
     removed = [name for name in before if name not in after]
     words += [f"state {name}: removed" for name in removed]
     for name in (name for name in after if name in before and before[name] != after[name]):
-        old, new = stored.schema[f"_value_{name}"].dataType, spec.operator.schema.field(f"_value_{name}").type
+        old, new = stored.schema[f"_value_{name}"].dataType, operator_of(spec).schema.field(f"_value_{name}").type
         if [before[name][i] for i in (0, 2)] != [after[name][i] for i in (0, 2)] or not widens(to_arrow_type(old), new):
             raise MigrationError.of(
                 f"State '{name}' of '{spec.name}' cannot be migrated.",
@@ -231,7 +232,7 @@ def widens(old: pa.DataType, new: pa.DataType) -> bool:
     return False
 
 
-def _migrated(spark: SparkSession, tables: Tables, version: int, last: StepFacts, at: Step) -> DataFrame:
+def _migrated(spark: SparkSession, tables: Plan, version: int, last: StepFacts, at: Step) -> DataFrame:
     """Return the live entries as the spec needs them."""
     schema, before, after = tables.state.schema, _ttls(last.spec), _ttls(tables.spec.identity)
     entries = tables.state.kept(spark, version)
@@ -241,7 +242,7 @@ def _migrated(spark: SparkSession, tables: Tables, version: int, last: StepFacts
     name = F.col("_state") if named else F.lit("")
     stamp, own = F.col("_stamp_ms"), F.col("_ttl_ms") if named else None
     for state in after.keys() - before.keys():
-        clock = at.clock_ms(tables.spec.operator.ttls[state or None])
+        clock = at.clock_ms(tables.operator.ttls[state or None])
         now = at.now_ms if clock == LONG_MIN else clock
         aged = name == state if "_role" not in schema.names else F.col("_role") != "waiting"
         stamp = F.when(aged, F.lit(now)).otherwise(stamp)

@@ -6,12 +6,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.model.entries import Step
+from ebbtide.model.step import clock_after
 from ebbtide.rules.window import Window
-from ebbtide.runtime.clock import clock_after
-from ebbtide.runtime.tables import Tables
+from ebbtide.runtime.plan import Plan
 
 
-def entries(spark: SparkSession, tables: Tables, window: Window, clock_ms: int) -> DataFrame:
+def entries(spark: SparkSession, tables: Plan, window: Window, clock_ms: int) -> DataFrame:
     """Read the newest version of each entry that may expire; those dropped but still stored are `_removed`.
 
     Args:
@@ -25,7 +25,7 @@ def entries(spark: SparkSession, tables: Tables, window: Window, clock_ms: int) 
     """
     found = tables.state.last()
     last = found[1] if found else None
-    clock = clock_after(last, tables.spec, clock_ms, started_ms=clock_ms)
+    clock = clock_after(last, tables.rules, clock_ms, started_ms=clock_ms)
     at = Step(0, clock.now_ms, last.watermark_ms if last else None)
     current = tables.state.current(spark, window.state_until)
     return current.withColumn("_overdue_ms", tables.state.overdue_ms(at)).where(F.col("_overdue_ms").isNotNull())

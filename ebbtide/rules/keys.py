@@ -8,11 +8,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.rules.window import Window
-from ebbtide.runtime.tables import Tables
+from ebbtide.runtime.plan import Plan
 from ebbtide.state_table.columns import columns
 
 
-def sink_keys(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
+def sink_keys(spark: SparkSession, tables: Plan, window: Window) -> DataFrame:
     """Read the key columns of the sink's rows.
 
     Args:

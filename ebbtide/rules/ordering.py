@@ -15,11 +15,11 @@ from pyspark.sql import functions as F
 from ebbtide.model.changelog import ORDER
 from ebbtide.model.entries import DELETE
 from ebbtide.rules.window import Window
-from ebbtide.runtime.tables import Tables
+from ebbtide.runtime.plan import Plan
 from ebbtide.state_table.columns import columns, spark_schema
 
 
-def sink_changes(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
+def sink_changes(spark: SparkSession, tables: Plan, window: Window) -> DataFrame:
     """Read the sink's change feed.
 
     Args:
@@ -54,7 +54,7 @@ def disordered(changes: DataFrame, key: Sequence[str]) -> DataFrame:
     return changes.withColumn("_before", before).where(written & late)
 
 
-def decisions(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
+def decisions(spark: SparkSession, tables: Plan, window: Window) -> DataFrame:
     """Read, for the keys that changed, what the state decided last and what the sink shows.
 
     Args:
@@ -86,7 +86,7 @@ def decisions(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
     return decided.join(shown, key, "left")
 
 
-def sequenced(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
+def sequenced(spark: SparkSession, tables: Plan, window: Window) -> DataFrame:
     """Read what the state says of the rows it wrote by their sequence.
 
     Args:

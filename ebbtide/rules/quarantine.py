@@ -6,11 +6,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.delta import log
+from ebbtide.model.step import StepKind
 from ebbtide.rules.window import Window
-from ebbtide.runtime.tables import Tables
+from ebbtide.runtime.plan import Plan
 
 
-def steps(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
+def steps(spark: SparkSession, tables: Plan, window: Window) -> DataFrame:
     """Read what the steps met.
 
     Args:
@@ -25,7 +26,7 @@ def steps(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
     rows = [
         (facts["step"], facts["records"], facts["quarantined"])
         for version, facts in own
-        if window.state_since < version <= window.state_until and facts["kind"] == "batch"
+        if window.state_since < version <= window.state_until and facts["kind"] == StepKind.BATCH
     ]
     return spark.createDataFrame(rows, "step BIGINT, records BIGINT, quarantined BIGINT")
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from ebbtide.delta import log
-from ebbtide.runtime.tables import Tables
+from ebbtide.model.step import StepKind
+from ebbtide.runtime.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Window:
     incarnation: str
 
     @classmethod
-    def after(cls, tables: Tables, judged: Mapping[str, Any] | None = None) -> Self:
+    def after(cls, tables: Plan, judged: Mapping[str, Any] | None = None) -> Self:
         """Return what came after the versions judged good, and after the last reset.
 
         Args:
@@ -53,11 +54,11 @@ class Window:
         """What to hand to `after` once this window was judged good; plain JSON values."""
         return {"sink": self.sink_until, "state": self.state_until, "incarnation": self.incarnation}
 
-    def step_since(self, tables: Tables) -> int:
+    def step_since(self, tables: Plan) -> int:
         """Return the last step before the window; 0 if there is none."""
         commits = log.own_commits(tables.state.path)
         return next((int(facts["step"]) for version, facts in commits if version <= self.state_since), 0)
 
 
 def _last_reset(table: str) -> int:
-    return next((version for version, facts in log.own_commits(table) if facts["kind"] == "reset"), 0)
+    return next((version for version, facts in log.own_commits(table) if facts["kind"] == StepKind.RESET), 0)

@@ -9,12 +9,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.delta import log
 from ebbtide.rules.window import Window
-from ebbtide.runtime.tables import Tables
+from ebbtide.runtime.plan import Plan
 
 COMMITS = "table STRING, version BIGINT, at TIMESTAMP, operation STRING, pipeline STRING"
 
 
-def commits(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
+def commits(spark: SparkSession, tables: Plan, window: Window) -> DataFrame:
     """Read the commits that changed data of the sink or the state; joining files changes none.
 
     Args:

@@ -12,11 +12,10 @@ from ebbtide.errors import CheckpointMismatchError, EbbtideError, SourceStartErr
 from ebbtide.ledger.lease import Lease
 from ebbtide.model.durations import to_ms
 from ebbtide.runtime.clock import Clock, system_clock
+from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import OnPhase, OnProgress, Phase, RunSummary, StepProgress
 from ebbtide.runtime.step import Stepper
-from ebbtide.runtime.tables import Tables
-from ebbtide.sources.files import write_plan
-from ebbtide.sources.listing import Plan, refuse_absent
+from ebbtide.sources.source import Discovery
 from ebbtide.spec.pipeline import Pipeline
 
 START_WAITS_S = (2.0, 10.0, 30.0)
@@ -92,8 +91,8 @@ def _under_lease(
     fresh: bool,
     accepts: bool,
 ) -> RunSummary:
-    tables = Tables.under(root, spec)
-    summary = RunSummary(spec.name, tables.root)
+    plan = Plan.under(root, spec)
+    summary = RunSummary(spec.name, plan.root)
 
     def report(progress: StepProgress | None) -> None:
         if progress is not None:
@@ -101,46 +100,46 @@ def _under_lease(
             on_progress(progress)
 
     def begin(phase: str, step: int | None = None) -> None:
-        on_phase(Phase(spec.name, phase, step, stepper.files_read if step else 0, unread))
+        on_phase(Phase(spec.name, phase, step, stepper.parts_read if step else 0, unread))
 
     unread = 0
     begin("opening the tables")
-    refuse_absent(spec.source.path)  # a wrong path is refused before anything is made
-    with Lease(spark, tables.at("ledger"), spec.name, to_ms(spec.lease_ttl) / 1000) as lease:
-        tables.state.create(spark)
-        tables.sink.create(spark)
+    plan.source.refuse_absent()  # a wrong path is refused before anything is made
+    with Lease(spark, plan.at("ledger"), spec.name, to_ms(spec.lease_ttl) / 1000) as lease:
+        plan.state.create(spark)
+        plan.sink.create(spark)
         if spec.emits_every:
-            tables.changelog.create(spark)
-        stepper = Stepper(tables, lease, clock(), fresh=fresh, on_phase=begin)
+            plan.changelog.create(spark)
+        stepper = Stepper(plan, lease, clock(), fresh=fresh, on_phase=begin)
         if not fresh:
-            refuse_changed_spec(tables, stepper)
+            refuse_changed_spec(plan, stepper)
             _refuse_other_path(stepper, accepts=accepts)
         stepper.source_path = spec.source_path
         if fresh:
             stepper.reset(spark, lease.renew_incarnation(), clock())
-        _refuse_misfits(spark, tables, stepper)
-        stepper.redo(spark)
+        _refuse_misfits(spark, plan, stepper)
+        stepper.publish(spark)
         begin("listing the source")
-        found = _plan(spark, tables, stepper, clock())
-        unread = len(found.files)
+        found = _discover(spark, plan, stepper, clock())
+        unread = len(found.parts)
         summary.nothing_matched = found.nothing_matched
         summary.files_unmatched, summary.files_young = found.unmatched, found.young
-        if found.files or tables.checkpoint.is_open:
+        if found.streams or plan.checkpoint.is_open:
             begin("starting the stream")
             begun = threading.Event()
-            start_patiently(lambda: _stream(spark, spec, stepper, report, stop, begun), begun, stop)
+            start_patiently(lambda: _stream(spark, plan, found, stepper, report, stop, begun), begun, stop)
         if not stop.is_set():
             report(stepper.tick(spark, clock()))
     return summary
 
 
-def _refuse_misfits(spark: SparkSession, tables: Tables, stepper: Stepper) -> None:
+def _refuse_misfits(spark: SparkSession, plan: Plan, stepper: Stepper) -> None:
     """Refuse a checkpoint or a source that does not belong to the stored state."""
-    last, checkpoint = stepper.last, tables.checkpoint
+    last, checkpoint = stepper.last, plan.checkpoint
     if last is None:
         if checkpoint.last_committed() is not None:
             raise CheckpointMismatchError.of(
-                f"The checkpoint '{checkpoint.path}' has committed batches, but the state at '{tables.state.path}' has no steps.",
+                f"The checkpoint '{checkpoint.path}' has committed batches, but the state at '{plan.state.path}' has no steps.",
                 next_step="Restore the state table, or run 'ebbtide refresh' to rebuild both.",
             )
         return
@@ -149,42 +148,41 @@ def _refuse_misfits(spark: SparkSession, tables: Tables, stepper: Stepper) -> No
     if checkpoint.query_id != last.query_id:
         got = "none" if checkpoint.query_id is None else f"another one ({checkpoint.query_id})"
         raise CheckpointMismatchError.of(
-            f"The state at '{tables.state.path}' stands at step {last.step}, but its checkpoint is gone.",
+            f"The state at '{plan.state.path}' stands at step {last.step}, but its checkpoint is gone.",
             got=got,
             allowed=f"the checkpoint with id {last.query_id} at '{checkpoint.path}'",
             next_step="Restore it, or run 'ebbtide refresh' to rebuild the sink from the source.",
         )
 
 
-def _plan(spark: SparkSession, tables: Tables, stepper: Stepper, now_ms: int) -> Plan:
-    """Decide which files the run reads, and write it down for the source."""
+def _discover(spark: SparkSession, plan: Plan, stepper: Stepper, now_ms: int) -> Discovery:
+    """Find what the run reads."""
     last = stepper.last
     has_read = last is not None and last.batch_id is not None
-    found = tables.spec.plan(tables.state.files(spark, stepper.version) if has_read else {}, now_ms)
-    tables.checkpoint.forget_undecided(last.batch_id if last else None)
-    write_plan(tables.at("plan.json"), found.files)
+    found = plan.source.discover(plan.state.files(spark, stepper.version) if has_read else {}, now_ms)
+    plan.checkpoint.forget_undecided(last.batch_id if last else None)
     return found
 
 
-def refuse_changed_spec(tables: Tables, stepper: Stepper) -> None:
+def refuse_changed_spec(plan: Plan, stepper: Stepper) -> None:
     """Refuse a spec that does not fit the stored state.
 
     Raises:
         SpecChangedError: source, format, key, order, columns or ttl are not those of the last step.
     """
-    now = tables.spec.identity
+    now = plan.spec.identity
     stored = stepper.last.spec if stepper.last else now
-    changed = tables.spec.misfits(stored)
+    changed = plan.spec.misfits(stored)
     if not changed:
         return
-    if set(changed) <= tables.spec.migrates:
+    if set(changed) <= plan.spec.migrates:
         next_step = "Change it back, or run 'ebbtide migrate' to see what it would do to the stored state."
     elif {"source", "format"} & set(changed):
         next_step = "Is it another pipeline? Then give it a name of its own. Else change it back, or run 'ebbtide refresh' to rebuild the sink from this source."
     else:
         next_step = "Change it back, or run 'ebbtide refresh' to rebuild the sink from the source."
     raise SpecChangedError.of(
-        f"The spec of '{tables.spec.name}' no longer fits its stored state.",
+        f"The spec of '{plan.spec.name}' no longer fits its stored state.",
         got="; ".join(f"{name}: {now[name]}" for name in changed),
         allowed="; ".join(f"{name}: {stored.get(name)}" for name in changed),
         next_step=next_step,
@@ -239,7 +237,8 @@ def start_patiently(attempt: Callable[[], None], begun: threading.Event, stop: t
 
 def _stream(
     spark: SparkSession,
-    spec: Pipeline,
+    plan: Plan,
+    found: Discovery,
     stepper: Stepper,
     report: Callable[[StepProgress | None], None],
     stop: threading.Event,
@@ -269,16 +268,9 @@ def _stream(
         finally:
             idle.set()
 
-    options: dict[str, str | int] = {
-        "plan": stepper.tables.at("plan.json"),
-        "maxFiles": spec.source.max_files_per_step,
-        "tasks": spark.sparkContext.defaultParallelism,
-    }
-    source = spark.readStream.format("ebbtide_files").options(**options)
-    writer = (
-        source.load().writeStream.foreachBatch(on_batch).option("checkpointLocation", stepper.tables.checkpoint.path)
-    )
-    query = writer.queryName(spec.name).trigger(availableNow=True).start()
+    frame = plan.source.stream(spark, found, plan.at("plan.json"))
+    writer = frame.writeStream.foreachBatch(on_batch).option("checkpointLocation", plan.checkpoint.path)
+    query = writer.queryName(plan.spec.name).trigger(availableNow=True).start()
     done = threading.Event()
 
     def wait() -> None:
@@ -289,7 +281,7 @@ def _stream(
         finally:
             done.set()
 
-    threading.Thread(target=wait, daemon=True, name=f"query-{spec.name}").start()
+    threading.Thread(target=wait, daemon=True, name=f"query-{plan.spec.name}").start()
     while not done.wait(0.1):
         if stop.is_set() and idle.is_set():
             query.stop()

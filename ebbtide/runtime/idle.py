@@ -13,15 +13,14 @@ import pyarrow.compute as pc
 from ebbtide.delta import log
 from ebbtide.ledger.checkpoint import Checkpoint
 from ebbtide.ledger.facts import FREE, STATE_FORMAT, LedgerFacts, StepFacts
-from ebbtide.model.durations import to_ms
 from ebbtide.model.entries import LONG_MIN, Step, current
 from ebbtide.model.state.timers import TIMERS
+from ebbtide.model.step import StepKind, clock_after, next_frontier
 from ebbtide.model.ttl import TimeCharacteristic
 from ebbtide.operators.operator import Operator
-from ebbtide.paths import join, resolve
-from ebbtide.runtime.clock import clock_after
+from ebbtide.paths import join
+from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import RunSummary
-from ebbtide.sources.listing import refuse_absent
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.state_table.layout import FILE, ROW, counts, noted_files, rows_of
 
@@ -46,11 +45,11 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
 
     Raises:
         SourceReadError: the source folder is not there.
-        FileChangedError, LateFileError: see `ebbtide.sources.listing.plan`.
+        FileChangedError, LateFileError: see `ebbtide.sources.listing.discover`.
     """
-    refuse_absent(spec.source.path)
-    home = join(resolve(root), spec.name)
-    state = join(home, "state")
+    plan = Plan.under(root, spec)
+    plan.source.refuse_absent()
+    home, state = plan.root, plan.at("state")
     last = next(log.own_commits(state), None)
     files = log.data_files(state)
     if last is None or files is None or len(files) > MOST_FILES:
@@ -64,12 +63,12 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
         and spec.source_path == facts.source_path
         and _is_free(home)
         and _is_finished(spec, home, version, facts)
-        and not _may_be_due(spec, files, facts, clock_ms)
+        and not _may_be_due(plan, files, facts, clock_ms)
     )
     if not is_idle:
         return None
-    listed = spec.plan(_files_read(files), clock_ms)
-    if listed.files or listed.nothing_matched:
+    listed = plan.source.discover(_files_read(files), clock_ms)
+    if listed.streams or listed.nothing_matched:
         return None
     return RunSummary(spec.name, home, files_unmatched=listed.unmatched, files_young=listed.young)
 
@@ -87,9 +86,9 @@ def _is_finished(spec: Pipeline, home: str, version: int, facts: StepFacts) -> b
     is_read_up = committed is not None and committed == facts.batch_id and not checkpoint.is_open
     sink, changelog = join(home, "sink"), join(home, "changelog")
     are_there = log.versions(sink) and (log.versions(changelog) or not spec.emits_every)
-    if facts.kind == "reset" or not is_read_up or checkpoint.query_id != facts.query_id or not are_there:
+    if facts.kind is StepKind.RESET or not is_read_up or checkpoint.query_id != facts.query_id or not are_there:
         return False
-    if facts.kind != "tick":
+    if facts.kind is not StepKind.TICK:
         return True  # Spark commits a batch after its step; maintenance finishes the step before it
     wrote = counts(join(home, "state"), version)
     in_sink = log.last_step(sink) >= facts.step or not any(wrote[name] for name in WRITES)
@@ -101,17 +100,17 @@ def _files_read(files: list[log.DataFile]) -> dict[str, int | None]:
     return {} if rows is None else noted_files(rows)
 
 
-def _may_be_due(spec: Pipeline, files: list[log.DataFile], facts: StepFacts, clock_ms: int) -> bool:
+def _may_be_due(plan: Plan, files: list[log.DataFile], facts: StepFacts, clock_ms: int) -> bool:
     """Whether a tick might expire an entry or fire a timer."""
-    operator, names = spec.operator, spec.operator.schema.names
+    operator, names = plan.operator, plan.operator.schema.names
     has_timers = "_state" in names
     if not operator.ttls and not has_timers:
         return False
-    if spec.downtime_over is not None:
+    if plan.spec.downtime_over is not None:
         return True  # the run writes down when it ended
     if any(file.rows is None for file in files):
         return True
-    at = _next_step(spec, facts, clock_ms)
+    at = _next_tick(plan, facts, clock_ms)
     if not has_timers and not any(_may_hold_expired(file, operator, at) for file in files):
         return False
     if sum(file.rows or 0 for file in files) > MOST_ROWS:
@@ -135,12 +134,10 @@ def _may_hold_expired(file: log.DataFile, operator: Operator, at: Step) -> bool:
     return stamp is not None and any(stamp + ttl.ttl_ms <= at.clock_ms(ttl) for ttl in operator.ttls.values())
 
 
-def _next_step(spec: Pipeline, facts: StepFacts, clock_ms: int) -> Step:
+def _next_tick(plan: Plan, facts: StepFacts, clock_ms: int) -> Step:
     """Return what the tick of a run that reads nothing goes by."""
-    clock = clock_after(facts, spec, clock_ms, started_ms=clock_ms)
-    risen = None if facts.max_event_ms is None else facts.max_event_ms - to_ms(spec.allowed_delay)
-    marks = [ms for ms in (risen, facts.watermark_ms) if ms is not None]
-    return Step(facts.step + 1, clock.now_ms, max(marks, default=None))
+    clock = clock_after(facts, plan.rules, clock_ms, started_ms=clock_ms)
+    return next_frontier(facts, StepKind.TICK, clock, plan.rules).operator_step
 
 
 def _is_set(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -62,7 +62,7 @@ class ChangelogTable:
         """Return the last step that appended, 0 before the first."""
         return next((int(facts["step"]) for _, facts in log.own_commits(self.path)), 0)
 
-    def take(self, spark: SparkSession, emitted: DataFrame, facts: StepFacts) -> None:
+    def append(self, spark: SparkSession, emitted: DataFrame, facts: StepFacts) -> None:
         """Append what a step emitted, and its TRUNCATE; done already, it does nothing.
 
         Args:

@@ -84,7 +84,7 @@ class SinkTable:
         """Read the rows as of a version."""
         return spark.read.format("delta").option("versionAsOf", version).load(self.path)
 
-    def take(
+    def apply(
         self,
         spark: SparkSession,
         changes: DataFrame,
@@ -93,7 +93,7 @@ class SinkTable:
         only_inserts: bool,
         bounds: tuple[str, object, object] | None,
     ) -> None:
-        """Apply a step's change set: the redo, as often as needed.
+        """Apply a step's change set; see `Sink`.
 
         Args:
             spark: The session to write in.

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from ebbtide.errors import SourceReadError
 from ebbtide.formats.records import MAX_RECORD_BYTES, RECORDS
-from ebbtide.paths import FoundFile, is_compressed, join, open_stream, read_bytes, size_of, write_bytes
+from ebbtide.paths import is_compressed, join, open_stream, read_bytes, size_of, write_bytes
 from ebbtide.sources.lines import ByteOrderError, split_lines
 from ebbtide.sources.listing import changed_while_read
 
@@ -42,9 +42,9 @@ def files_of(offset: Offset) -> list[SizedFile]:
     return [(file, None) if isinstance(file, str) else (file[0], file[1]) for file in offset["files"]]
 
 
-def write_plan(location: str, files: Iterable[FoundFile]) -> None:
+def write_plan(location: str, files: Iterable[SizedFile]) -> None:
     """Write which files a run reads, for the source to take them from."""
-    write_bytes(location, json.dumps([[file.name, file.size] for file in files]).encode())
+    write_bytes(location, json.dumps([list(file) for file in files]).encode())
 
 
 class FilePartition(InputPartition):

@@ -7,33 +7,16 @@ nothing but its age: a clone or a copy has new ones. Files are read in the order
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from ebbtide.errors import FileChangedError, LateFileError, SourceReadError
 from ebbtide.paths import FoundFile, is_folder, join, walk
+from ebbtide.sources.source import Discovery
 
 PATTERNS = tuple(f"*.{kind}{packed}" for kind in ("json", "jsonl", "ndjson") for packed in ("", ".gz"))
 """JSON lines, plain or gzip. What a writer has not finished (.tmp, .part, .crdownload) does not match."""
 NAMED = 5
 """Files that a message names."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a run reads, and what it leaves.
-
-    Args:
-        files: Files to read, in order.
-        young: Files left for a later run, as they are younger than the minimum age or stand after one that is.
-        unmatched: Files that match no pattern.
-        nothing_matched: What was found instead, where no file matches and there is no good reason for it; else None.
-    """
-
-    files: tuple[FoundFile, ...] = ()
-    young: int = 0
-    unmatched: int = 0
-    nothing_matched: str | None = None
 
 
 def refuse_absent(path: str) -> None:
@@ -48,7 +31,7 @@ def refuse_absent(path: str) -> None:
         )
 
 
-def plan(
+def discover(
     path: str,
     patterns: Sequence[str],
     read: Mapping[str, int | None],
@@ -56,7 +39,7 @@ def plan(
     in_order: bool,
     min_age_ms: int,
     now_ms: int,
-) -> Plan:
+) -> Discovery:
     """List a folder and judge what is in it.
 
     Args:
@@ -83,8 +66,9 @@ def plan(
     names = {file.name for file in matching}
     others = [file.name for file in found if file.name not in names]
     archived = bool(read) and not others
-    return Plan(
-        tuple(files),
+    return Discovery(
+        tuple((file.name, file.size) for file in files),
+        streams=bool(files),
         young=len(new) - len(files),
         unmatched=len(others),
         nothing_matched=None if matching or archived else _nothing_matched(path, patterns, others),

@@ -30,7 +30,28 @@ class SpecPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
 
-class FileSource(SpecPart):
+class SourcePart(SpecPart):
+    """What all sources are: what their records hold, and which of them are taken."""
+
+    type: str = Field(description="Which source.")
+    path: str = Field(description="Where it is; relative to the project. Required.")
+    records: Literal["kafka", "value"] = Field(
+        default="kafka",
+        description="A line holds 'kafka': a Kafka record (topic, partition, offset, key, value as text), or 'value': the bare value. Default: kafka.",
+    )
+    topic: str | None = Field(default=None, description="Take only records of this topic. Default: all.")
+    table: str | None = Field(
+        default=None,
+        description="Take only Debezium events of this source table, 'orders' or 'public.orders'. Default: all.",
+    )
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Which records are read; where they are is told apart, and how many at once does not matter."""
+        return {"type": self.type, "records": self.records, "topic": self.topic, "table": self.table}
+
+
+class FileSource(SourcePart):
     """A folder of JSON-lines files, plain or gzip, and all folders in it; each file is read once, in the order of their whole names (`folder/name`)."""
 
     type: Literal["files"] = Field(default="files", description="'files'. Default and only source.")
@@ -47,15 +68,6 @@ class FileSource(SpecPart):
         validate_default=True,
         description="How long ago a file must have been written to be read; younger ones are left for a later run. For writers that do not put files in place whole: one read too early is refused by name once it has grown. Default: 0s.",
     )
-    records: Literal["kafka", "value"] = Field(
-        default="kafka",
-        description="A line holds 'kafka': a Kafka record (topic, partition, offset, key, value as text), or 'value': the bare value. Default: kafka.",
-    )
-    topic: str | None = Field(default=None, description="Take only records of this topic. Default: all.")
-    table: str | None = Field(
-        default=None,
-        description="Take only Debezium events of this source table, 'orders' or 'public.orders'. Default: all.",
-    )
     max_files_per_step: int = Field(
         default=100, gt=0, description="Files read in one step, above 0; more make fewer, longer steps. Default: 100."
     )
@@ -70,11 +82,6 @@ class FileSource(SpecPart):
     def _refuse_empty(cls, value: list[str]) -> list[str]:
         refuse("pattern", [repr(each) for each in value if not each.strip("/ ")], "patterns such as '*.json'")
         return value
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """Which records are read; where they are is told apart, and how many at once does not matter."""
-        return {"type": self.type, "records": self.records, "topic": self.topic, "table": self.table}
 
 
 class FormatPart(SpecPart):

@@ -18,20 +18,16 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from ebbtide.errors import ConfigError
-from ebbtide.formats.change import Decoder
 from ebbtide.formats.columns import convert
-from ebbtide.formats.debezium import DebeziumDecoder
-from ebbtide.formats.decoding import STAGED_COLUMNS, Decoding
-from ebbtide.formats.plain import PlainDecoder
-from ebbtide.model.changelog import CHANGELOG_COLUMNS, TRUNCATE, RowKind
-from ebbtide.model.durations import NaturalDuration, PositiveDuration, to_ms
+from ebbtide.formats.decoding import STAGED_COLUMNS
+from ebbtide.model.changelog import CHANGELOG_COLUMNS, RowKind
+from ebbtide.model.durations import NaturalDuration, PositiveDuration
 from ebbtide.model.entries import ENTRY_COLUMNS
 from ebbtide.model.sequences import LOG_POSITIONS
+from ebbtide.model.ttl import StateTtlConfig
 from ebbtide.operators.arrival import ARRIVAL_COLUMNS
-from ebbtide.operators.operator import Operator
 from ebbtide.operators.sequence import SEQUENCE_COLUMNS
 from ebbtide.paths import resolve
-from ebbtide.sources.listing import Plan, plan
 from ebbtide.spec.ddl import TableSchema, parse_ddl
 from ebbtide.spec.parts import (
     ChecksConfig,
@@ -217,7 +213,12 @@ class Pipeline(SpecPart):
     @property
     def needs_event_time(self) -> bool:
         """Whether state expires by event time."""
-        return any(ttl.by_event_time for ttl in self.operator.ttls.values())
+        return any(ttl.by_event_time for ttl in self.ttls.values())
+
+    @property
+    def ttls(self) -> Mapping[str | None, StateTtlConfig]:
+        """Name of a state, None for the only one, to its time to live; of those that expire."""
+        return {}
 
     @property
     def max_event_time_ahead(self) -> timedelta | None:
@@ -257,56 +258,6 @@ class Pipeline(SpecPart):
         return self.source.records == "kafka" or (isinstance(self.format, PlainFormat) and bool(self.format.position))
 
     @property
-    def operator(self) -> Operator:
-        """What decides."""
-        raise NotImplementedError
-
-    @cached_property
-    def decoding(self) -> Decoding:
-        """The decoder of raw records."""
-        key, decoder = tuple(self.key), self._decoder()
-        ahead = self.max_event_time_ahead
-        return Decoding(
-            self.table.columns,
-            key,
-            decoder,
-            defaults=self.table.defaults,
-            kafka_records=self.source.records == "kafka",
-            topic=self.source.topic,
-            sequence=self.sequence,
-            kinds=frozenset({*self.kinds_taken, TRUNCATE}),
-            truncates=self.takes_truncate,
-            event_time=self.event_time,
-            needs_event_time=self.needs_event_time,
-            time_units=self.format.time_units,
-            encodings=self.format.encodings if isinstance(self.format, DebeziumFormat) else {},
-            max_record_bytes=self.quarantine.max_record_bytes,
-            max_ahead_ms=None if ahead is None else to_ms(ahead),
-        )
-
-    def _decoder(self) -> Decoder:
-        if isinstance(self.format, DebeziumFormat):
-            return DebeziumDecoder(
-                tuple(self.key),
-                self.sequence,
-                retract=self.retracts,
-                table=self.source.table,
-                columns=tuple(self.table.columns.names),
-            )
-        return PlainDecoder(self.format.kind, self.format.row, tuple(self.format.position))
-
-    def plan(self, read: Mapping[str, int | None], now_ms: int) -> Plan:
-        """Decide which files a run reads; see `ebbtide.sources.listing.plan`."""
-        return plan(
-            self.source.path,
-            self.source.pattern,
-            read,
-            in_order=not self.sequence,
-            min_age_ms=to_ms(self.source.min_age),
-            now_ms=now_ms,
-        )
-
-    @property
     def kinds_taken(self) -> frozenset[RowKind]:
         """Kinds of changes that are not skipped."""
         return frozenset(RowKind)
@@ -344,8 +295,8 @@ class Pipeline(SpecPart):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Copy the spec with other fields, which are not checked; what follows from the fields is worked out anew."""
         copied = super().model_copy(update=update, deep=deep)
-        for name in ("table", "operator", "decoding"):
-            copied.__dict__.pop(name, None)
+        for name in [name for name in copied.__dict__ if name not in type(self).model_fields and name != _WRITTEN]:
+            del copied.__dict__[name]
         return copied
 
     @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
@@ -16,9 +16,8 @@ from pydantic import Field, field_validator, model_validator
 from ebbtide.errors import ConfigError
 from ebbtide.model.changelog import RowKind
 from ebbtide.model.state.function import SOURCE_COLUMNS, MapStateDescriptor, StateDescriptor, StatefulFunction
-from ebbtide.model.ttl import Ttl
+from ebbtide.model.ttl import StateTtlConfig, Ttl
 from ebbtide.operators.state_rows import StateSpec
-from ebbtide.operators.stateful import StatefulOperator
 from ebbtide.spec.ddl import TableSchema, parse_ddl
 from ebbtide.spec.parts import refuse
 from ebbtide.spec.pipeline import RESERVED_COLUMNS, Pipeline, project_of
@@ -90,7 +89,7 @@ class StatefulPipeline(Pipeline):
         )
         taken = [n for n in self.table.columns.names if re.match(r"_(key|value)_|_(state|sub|ttl_ms|out)$", n)]
         refuse("schema", taken, "names that Ebbtide does not reserve")
-        for name, spec in self.operator.states.items():
+        for name, spec in self.states.items():
             self._refuse_unfit(name, spec)
         return self
 
@@ -174,18 +173,14 @@ class StatefulPipeline(Pipeline):
         return False
 
     @cached_property
-    def operator(self) -> StatefulOperator:
-        """The function and its states."""
-        found = self.function_class
-        states = {name: self._state(name, each) for name, each in found.descriptors().items()}
-        return StatefulOperator(
-            self.table.columns,
-            tuple(self.key),
-            self.sink_table.columns,
-            tuple(self.sink_key),
-            partial(found, **self.options),
-            states,
-        )
+    def states(self) -> dict[str, StateSpec]:
+        """The function's states by name, their types resolved."""
+        return {name: self._state(name, each) for name, each in self.function_class.descriptors().items()}
+
+    @property
+    def ttls(self) -> dict[str | None, StateTtlConfig]:
+        """State to its time to live, of those that expire."""
+        return {name: spec.ttl for name, spec in self.states.items() if spec.ttl is not None}
 
     def _state(self, name: str, descriptor: StateDescriptor) -> StateSpec:
         key = None
@@ -200,7 +195,7 @@ class StatefulPipeline(Pipeline):
     @property
     def identity(self) -> dict[str, Any]:
         """What stored state depends on; a change of it needs a refresh, of `ttl` and `states` a migration."""
-        states = self.operator.states
+        states = self.states
         return {
             **super().identity,
             "key": self.key,

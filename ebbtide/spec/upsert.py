@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, Literal, Self
 
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from ebbtide.model.durations import NaturalDuration, to_ms
+from ebbtide.model.durations import NaturalDuration
 from ebbtide.model.sequences import LOG_POSITIONS, LOG_SEQUENCES, is_log_position
 from ebbtide.model.ttl import CleanupConfig, ExpiryClock, StateTtlConfig, StateVisibility, Ttl, UpdateType
-from ebbtide.operators.arrival import ArrivalOperator, Emission, Keep, Materialization, OnExpire
-from ebbtide.operators.sequence import SequenceOperator
+from ebbtide.operators.arrival import Emission, Keep, OnExpire
 from ebbtide.spec.parts import DebeziumFormat, SpecPart, refuse
 from ebbtide.spec.pipeline import Pipeline
 
@@ -182,23 +180,13 @@ class UpsertPipeline(Pipeline):
     @property
     def leaves_orphans(self) -> bool:
         """Whether rows may stay in the sink that the state forgets."""
-        return isinstance(self.operator, ArrivalOperator) and self.operator.leaves_orphans
+        keeps = self.materializer.on_expire is OnExpire.KEEP
+        return not self.sequence and self.ttl is not None and keeps
 
-    @cached_property
-    def operator(self) -> SequenceOperator | ArrivalOperator:
-        """The reconciler."""
-        if self.sequence:
-            return SequenceOperator(self.table.columns, tuple(self.key), self.sequence, self.ttl)
-        given = self.materializer
-        how = Materialization(
-            tuple(given.upsert_key),
-            given.on_expire,
-            to_ms(given.retraction_grace),
-            given.max_history,
-            given.emission,
-            given.keep,
-        )
-        return ArrivalOperator(self.table.columns, tuple(self.key), self.ttl, how)
+    @property
+    def ttls(self) -> dict[str | None, StateTtlConfig]:
+        """Its only state's time to live, if it has one."""
+        return {} if self.ttl is None else {None: self.ttl}
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from ebbtide.model.codes import row_codes
 from ebbtide.model.entries import LONG_MIN, Reconciled, Step, entry_table
 from ebbtide.model.positions import Positions
 from ebbtide.model.state.timers import TIMERS
+from ebbtide.model.step import StepKind
 from ebbtide.model.ttl import StateTtlConfig, TimeCharacteristic
 from ebbtide.operators.operator import Operator
 from ebbtide.state_table.columns import column, columns, quoted, spark_schema
@@ -290,14 +291,14 @@ class StateTable:
     def pending_key_changes(self) -> bool:
         """Whether, after the last step, some row waits for a value from under another key."""
         for version, facts in log.own_commits(self.path):
-            if facts["kind"] == "batch":
+            if facts["kind"] == StepKind.BATCH:
                 return self.metrics(version)["pending_key_changes"] > 0
             return bool(facts.get("pending_key_changes"))
         return False
 
     def batch(self, batch_id: int) -> StepFacts:
         """Return the facts of the step that decided one of the last batches."""
-        return next(facts for _, facts in self.steps() if facts.kind == "batch" and facts.batch_id == batch_id)
+        return next(facts for _, facts in self.steps() if facts.kind is StepKind.BATCH and facts.batch_id == batch_id)
 
     def files(self, spark: SparkSession, version: int) -> dict[str, int | None]:
         """Return the names of all source files read, and the bytes of each; None where only its name was noted."""

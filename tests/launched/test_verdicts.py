@@ -1,4 +1,4 @@
-"""Tables that somebody broke: which checks turn red, and what then waits. Runs after the tests that want them whole."""
+"""Plan that somebody broke: which checks turn red, and what then waits. Runs after the tests that want them whole."""
 
 from pyspark.sql import functions as F
 

@@ -14,6 +14,7 @@ from support import spec as debezium
 from ebbtide.model.changelog import changelog_schema
 from ebbtide.model.entries import Step
 from ebbtide.operators.arrival import ArrivalOperator
+from ebbtide.runtime.plan import operator_of
 from ebbtide.testing import MemoryPipeline
 
 SCHEMA = "id BIGINT NOT NULL, u INT, n INT, at TIMESTAMP"
@@ -151,7 +152,7 @@ def test_retractions_that_wait_go_when_the_grace_is_switched_off():
     with_grace = plain(materializer={"retraction_grace": "1h"})
     pipeline = MemoryPipeline(with_grace)
     pipeline.step([change("-D", id=1, n=1)])
-    pipeline.spec = plain()
+    pipeline.operator = operator_of(plain())
     pipeline.step([change("+I", id=1, n=1)])
     assert (pipeline.rows(), pipeline.metrics["unmatched"]) == ([{"id": 1, "n": 1}], 1)
 

@@ -9,6 +9,7 @@ from reference import Histories
 from support import change, cut, envelope, matching, plain, record, spec
 
 from ebbtide.model.entries import Step
+from ebbtide.runtime.plan import operator_of
 from ebbtide.testing import MemoryPipeline
 
 TTL = 100
@@ -128,7 +129,7 @@ def test_row_added_to_an_orphan_and_retracted_takes_the_orphan_along(cuts):
 def test_clock_that_goes_back_brings_nothing_back_and_expires_nothing_early():
     pipeline = run((500, [row("+I", 1, 1)]), (0, [row("+I", 1, 2)]), (0, None), (599, None))
     assert (stored(pipeline), pipeline.now_ms) == (2, 599)
-    operator = pipeline.spec.operator
+    operator = pipeline.operator
     assert operator.expire(pipeline.state, Step(9, -(2**63))).entries.num_rows == 0
 
 
@@ -154,7 +155,7 @@ def test_older_row_that_outlived_a_newer_one_is_shown_once_something_is_added():
 def test_row_with_an_extreme_event_time_expires_at_its_time(stamp, gone_at):
     by_source = spec(order="arrival", ttl={"ttl": "100ms", "time_characteristic": "EVENT_TIME"})
     pipeline = run((0, [record(envelope("c", 1, after={"id": 1, "n": 1}, ts_ms=stamp))]), of=by_source)
-    expire = by_source.operator.expire
+    expire = pipeline.operator.expire
     assert expire(pipeline.state, Step(9, 0, watermark_ms=gone_at - 1)).entries.num_rows == 0
     assert expire(pipeline.state, Step(9, 0, watermark_ms=gone_at)).entries["_removed"].to_pylist() == [True]
 
@@ -195,6 +196,6 @@ def test_tick_that_deletes_leaves_the_shown_row_where_another_expires(keep):
 def test_what_a_tick_has_to_act_on_is_not_settled_before(on_expire, left):
     deletes = plain(ttl="100ms", materializer={"on_expire": on_expire, "retraction_grace": "50ms"})
     pipeline = run((0, [row("+I", 1, 1), row("+I", 1, 2), row("-D", 2, 2)]), of=deletes)
-    found = matching(pipeline.state, deletes.operator.unsettled)
+    found = matching(pipeline.state, operator_of(deletes).unsettled)
     assert sorted(entry["_role"] for entry in found) == left
     assert {entry["n"] for entry in found} == {2}

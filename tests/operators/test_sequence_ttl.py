@@ -93,8 +93,8 @@ def test_clock_going_back_expires_nothing_early():
     pipeline.step([event("c", 5)], now_ms=400)
     pipeline.tick(now_ms=0)
     assert (stored(pipeline), pipeline.now_ms) == ({1}, 1000)
-    operator = pipeline.spec.operator
-    nothing = pipeline.spec.operator.changes.empty_table()
+    operator = pipeline.operator
+    nothing = pipeline.operator.changes.empty_table()
     assert operator.apply(nothing, pipeline.state, Step(9, -(2**63))).entries.num_rows == 0
     assert operator.expire(pipeline.state, Step(9, -(2**63))).entries.num_rows == 0
 
@@ -248,7 +248,7 @@ def test_row_written_after_it_had_expired_is_an_entry_of_its_own(kind, update_ty
 def test_entry_with_an_extreme_stamp_expires_at_its_time(stamp, gone_at):
     pipeline = pipeline_of(time_characteristic="EVENT_TIME")
     pipeline.step([event("d", 9, 1, ts_ms=stamp)])
-    expire = pipeline.spec.operator.expire
+    expire = pipeline.operator.expire
     assert expire(pipeline.state, Step(9, 0, watermark_ms=gone_at - 1)).entries.num_rows == 0
     assert expire(pipeline.state, Step(9, 0, watermark_ms=gone_at)).entries["_removed"].to_pylist() == [True]
 
@@ -258,7 +258,7 @@ def test_only_tombstones_and_rows_that_wait_may_expire_unless_live_ones_may():
     row, unsent = {"id": 1, "n": 1, "v": "long"}, {"id": 3, "n": 1, "v": UNAVAILABLE}
     moved = envelope("u", 5, before={"id": 2, "n": 1, "v": None}, after=unsent)
     pipeline.step([record(envelope("c", 1, after=row), 0), record(moved, 1)], now_ms=0)
-    operator = pipeline.spec.operator
+    operator = pipeline.operator
     entries = pipeline.state.to_pylist()
     assert [entry["id"] for entry in entries if any(entry[name] for name in operator.mortal)] == [2, 3]
     assert [entry["id"] for entry in matching(pipeline.state, operator.unsettled)] == [1, 3]

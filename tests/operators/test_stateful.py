@@ -193,7 +193,7 @@ def test_rows_of_a_key_come_in_their_order_however_they_are_given():
     pipeline = MemoryPipeline(stateful("user_functions:Everything"))
     lines = [line(1, v=v, seq=n, day="2026-01-01") for n, v in enumerate("abc")]
     batch = pa.record_batch([["f"] * 3, [0] * 3, range(3), [each.encode() for each in lines]], schema=RECORDS)
-    staged = pa.Table.from_batches(pipeline.spec.decoding.decode([batch], step=1, wall_ms=None))
-    operator = pipeline.spec.operator
+    staged = pa.Table.from_batches(pipeline.decoding.decode([batch], step=1, wall_ms=None))
+    operator = pipeline.operator
     decided = operator.apply(staged.take([2, 0, 1]), operator.schema.empty_table(), Step(1, 0)).entries.to_pylist()
     assert [entry["_out"]["seen"] for entry in decided if entry["_out"]] == ["a:a,b,c"]

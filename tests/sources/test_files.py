@@ -7,7 +7,6 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
 from ebbtide.errors import FileChangedError, SourceReadError
-from ebbtide.paths import FoundFile
 from ebbtide.sources import files
 from ebbtide.sources.files import FileDataSource, FileStreamReader, files_of, read_files, read_lines, write_plan
 
@@ -24,7 +23,7 @@ def folder(tmp_path):
 @pytest.fixture
 def plan(tmp_path):
     location = str(tmp_path / "plans" / "plan.json")
-    write_plan(location, [FoundFile(name, size) for name, size in SIZED])
+    write_plan(location, SIZED)
     return location
 
 
@@ -153,7 +152,7 @@ def test_reader_of_an_empty_plan_stays_where_it_is(tmp_path):
 
 def test_offset_names_the_files_of_its_step_only(tmp_path):
     location = str(tmp_path / "plan.json")
-    write_plan(location, [FoundFile(f"p=0/{at:09d}.jsonl.gz", 10**9) for at in range(17_000)])
+    write_plan(location, [(f"p=0/{at:09d}.jsonl.gz", 10**9) for at in range(17_000)])
     stream = FileStreamReader(location, 100, 2)
     middle = stream.latestOffset({"files": stream.planned[8_000:8_100]}, stream.getDefaultReadLimit())
     assert middle == {"files": stream.planned[8_100:8_200]}

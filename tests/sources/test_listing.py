@@ -5,7 +5,7 @@ import os
 import pytest
 
 from ebbtide.errors import FileChangedError, LateFileError, SourceReadError
-from ebbtide.sources.listing import PATTERNS, changed_while_read, matches, plan
+from ebbtide.sources.listing import PATTERNS, changed_while_read, discover, matches
 
 NOW_MS = 2_000_000_000_000
 
@@ -21,11 +21,11 @@ def add(folder, *names, content=b"12345", age_s=60):
 
 
 def planned(folder, read=None, *, patterns=PATTERNS, in_order=False, min_age_ms=0):
-    return plan(str(folder), patterns, read or {}, in_order=in_order, min_age_ms=min_age_ms, now_ms=NOW_MS)
+    return discover(str(folder), patterns, read or {}, in_order=in_order, min_age_ms=min_age_ms, now_ms=NOW_MS)
 
 
 def names(folder, read=None, **more):
-    return [file.name for file in planned(folder, read, **more).files]
+    return [name for name, _ in planned(folder, read, **more).parts]
 
 
 def test_files_that_a_writer_has_not_finished_are_not_read(tmp_path):
@@ -33,7 +33,7 @@ def test_files_that_a_writer_has_not_finished_are_not_read(tmp_path):
     bad = ["a.json.tmp", "a.jsonl.part", "b.crdownload", "b.json~", "b.json.swp", "b", "b.txt", "b.parquet"]
     add(tmp_path, *good, *bad)
     found = planned(tmp_path)
-    assert [file.name for file in found.files] == good
+    assert [name for name, _ in found.parts] == good
     assert (found.unmatched, found.nothing_matched) == (len(bad), None)
 
 
@@ -67,7 +67,7 @@ def test_pattern_with_a_slash_is_for_the_whole_name(pattern, found):
 def test_each_file_is_known_by_its_size(tmp_path):
     add(tmp_path, "a.json", content=b"123")
     add(tmp_path, "b.json", content=b"")
-    assert [(file.name, file.size) for file in planned(tmp_path).files] == [("a.json", 3), ("b.json", 0)]
+    assert planned(tmp_path).parts == (("a.json", 3), ("b.json", 0))
 
 
 @pytest.mark.parametrize("content", [b"123456789", b"1", b""], ids=["appended to", "cut", "emptied"])
@@ -109,8 +109,8 @@ def test_young_files_are_left_for_a_later_run_and_counted(tmp_path):
     add(tmp_path, "2.json", age_s=9)
     add(tmp_path, "3.json", age_s=10)
     by_sequence, by_arrival = (planned(tmp_path, in_order=order, min_age_ms=10_000) for order in (False, True))
-    assert [f.name for f in by_sequence.files] == ["1.json", "3.json", "x/1.json"]
-    assert [f.name for f in by_arrival.files] == ["1.json", "x/1.json"], "3.json would make 2.json come late"
+    assert [name for name, _ in by_sequence.parts] == ["1.json", "3.json", "x/1.json"]
+    assert [name for name, _ in by_arrival.parts] == ["1.json", "x/1.json"], "3.json would make 2.json come late"
     assert (by_sequence.young, by_arrival.young) == (1, 2)
     add(tmp_path, "4.json", age_s=-3600)
     assert names(tmp_path) == ["1.json", "2.json", "3.json", "4.json", "x/1.json"], "no minimum age, no question"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ebbtide.runtime import step
+from ebbtide.runtime import decide
 from ebbtide.state_table import size
 
 
@@ -18,6 +18,6 @@ def large() -> Iterator[None]:
     """Prune by the range of keys, and do not ask for the touched keys to be broadcast, however small tables are."""
     patch = pytest.MonkeyPatch()
     patch.setattr(size, "LARGE_FILES", 0)
-    patch.setattr(step, "BROADCAST_ROWS", 0)
+    patch.setattr(decide, "BROADCAST_ROWS", 0)
     yield
     patch.undo()

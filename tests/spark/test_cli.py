@@ -30,6 +30,7 @@ def call(folder, *arguments, **environment):
     )
 
 
+@pytest.mark.grid
 def test_run_writes_our_lines_only_and_with_nothing_new_starts_no_jvm(tmp_path):
     (tmp_path / "defs.yaml").write_text(SPEC)
     missing = call(tmp_path, "run", ".")

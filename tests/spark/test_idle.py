@@ -49,6 +49,7 @@ def test_nothing_to_do_is_certain_or_denied(spark, tmp_path):
         idle_run(plain_spec(tmp_path / "nowhere"), root, START)
 
 
+@pytest.mark.grid
 def test_what_is_due_is_seen_and_what_has_expired_is_not_seen_again(spark, tmp_path):
     rows = [change("+I", n, "a", n) for n in (1, 2)]
     spec = plain_spec(write(tmp_path / "in", rows), order={"sequence": ["seq"]}, ttl={"ttl": "1d", "expire_live": True})
@@ -74,6 +75,7 @@ def test_tombstone_is_due_and_a_row_that_lives_is_not(spark, tmp_path):
     assert nothing_to_do(spec, str(tmp_path), batch.now_ms + 9 * DAY), "the row is none of the ttl's"
 
 
+@pytest.mark.grid
 def test_data_files_are_those_that_spark_reads(spark, tmp_path):
     table = str(tmp_path / "t")
     for n in range(12):

@@ -11,7 +11,7 @@ from ebbtide.errors import LeaseHeldError, SpecChangedError
 from ebbtide.ledger.lease import Lease
 from ebbtide.maintenance.job import JOBS, maintain
 from ebbtide.runtime.driver import run, system_clock
-from ebbtide.runtime.tables import Tables
+from ebbtide.runtime.plan import Plan
 
 DAY_MS = 86_400_000
 BY_SEQ = {"sequence": ["seq"]}
@@ -43,7 +43,7 @@ def test_cleanup_deletes_what_expired_with_all_versions_and_nothing_else(spark, 
     write(source, [change("+I", 7, "new", 10)], first=2)
     steps = run(spark, spec, str(tmp_path), clock=later(2)).steps
     assert steps[-1].metrics == {"expired": 1}
-    state = Tables.under(str(tmp_path), spec).state.path
+    state = Plan.under(str(tmp_path), spec).state.path
     untouched = set(log.added(state, log.versions(state)[-2]))
     report = maintain(spark, spec, str(tmp_path), "cleanup")
     assert (report.step, report.rows_removed, report.entries) == (steps[-1].step + 1, 3, 2)
@@ -53,7 +53,7 @@ def test_cleanup_deletes_what_expired_with_all_versions_and_nothing_else(spark, 
     assert not any(path in location for path in removed for location in untouched), "only files with expired entries"
 
     with (
-        Lease(spark, Tables.under(str(tmp_path), spec).at("ledger"), spec.name, 60),
+        Lease(spark, Plan.under(str(tmp_path), spec).at("ledger"), spec.name, 60),
         pytest.raises(LeaseHeldError, match="is being run by process"),
     ):
         maintain(spark, spec, str(tmp_path), "cleanup")
@@ -114,6 +114,7 @@ def test_batch_that_crashed_before_its_offsets_is_replayed_after_maintenance(spa
     assert len(table(spark, tmp_path, spec, "quarantine")) == 1
 
 
+@pytest.mark.grid
 def test_row_that_the_tick_has_yet_to_delete_outlives_cleanup_and_compaction(spark, tmp_path):
     """A run stopped before its tick: the state still owes the sink a deletion."""
     hours = [change("+I", key, "v", n, at=n * 3_600_000_000) for key, n in ((1, 0), (2, 100), (2, 200))]

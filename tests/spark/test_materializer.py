@@ -4,6 +4,7 @@ import json
 import random
 from pathlib import Path
 
+import pytest
 from pyspark.sql import functions as F
 from reference import Histories
 from spark_support import plain_spec, sink, table, write
@@ -16,7 +17,7 @@ from ebbtide.quality.suite import batches
 from ebbtide.quality.validate import validate
 from ebbtide.rules.window import Window
 from ebbtide.runtime.driver import refresh, run, system_clock
-from ebbtide.runtime.tables import Tables
+from ebbtide.runtime.plan import Plan
 
 HOUR = 3_600_000
 NEVER = -(2**62)
@@ -65,7 +66,7 @@ def test_upsert_key_event_time_and_deletion_on_expiry_equal_the_reference(spark,
     assert applied(spark, tmp_path, spec) == shown
     stored = [row["_role"] for row in state(spark, spec, str(tmp_path)).collect()]
     assert stored.count("live") == sum(map(len, histories.rows.values()))
-    tables = Tables.under(str(tmp_path), spec)
+    tables = Plan.under(str(tmp_path), spec)
     assert judged(spark, tables) == {
         "expect_changes_to_rise_per_key": 0,
         "expect_sink_to_show_decisions": 0,
@@ -78,6 +79,7 @@ def test_upsert_key_event_time_and_deletion_on_expiry_equal_the_reference(spark,
     assert judged(spark, tables)["expect_emitted_to_follow"] > 0, "a second deletion cannot follow the first"
 
 
+@pytest.mark.grid
 def test_truncate_stands_in_the_changelog_and_more_may_follow(spark, tmp_path):
     row = {"id": 1, "v": "a"}
     events = [envelope("c", 1, after=row), envelope("t", 2), envelope("c", 3, after=row)]
@@ -94,7 +96,7 @@ def test_truncate_stands_in_the_changelog_and_more_may_follow(spark, tmp_path):
         ("T", None, None),
         ("+I", 1, "a"),
     ]
-    assert sum(judged(spark, Tables.under(str(tmp_path), spec)).values()) == 0
+    assert sum(judged(spark, Plan.under(str(tmp_path), spec)).values()) == 0
     refresh(spark, spec, str(tmp_path))
     kinds = [row["_kind"] for row in table(spark, tmp_path, spec, "changelog")]
     assert sorted(kinds) == ["+I", "+I", "T"], "a refresh starts the changelog over"

@@ -11,7 +11,7 @@ from ebbtide.inspect.state import create_view, state
 from ebbtide.maintenance import migration
 from ebbtide.maintenance.job import maintain
 from ebbtide.runtime.driver import run
-from ebbtide.runtime.tables import Tables
+from ebbtide.runtime.plan import Plan
 from ebbtide.spec.parts import QuarantineConfig
 
 DAY = 86_400_000
@@ -92,6 +92,7 @@ def test_longer_ttl_brings_back_what_is_still_stored(spark, tmp_path):
         migration.plan(spark, plain_spec(source), root)
 
 
+@pytest.mark.grid
 def test_state_is_read_as_rows_as_of_a_step_and_as_a_view(spark, tmp_path):
     root = str(tmp_path)
     parts = [[line(1, v="a", seq=5, day="2026-01-01")], [line(1, v="b", seq=6, day="2026-01-02")]]
@@ -138,7 +139,7 @@ def test_downtime_ages_nothing(spark, tmp_path):
     batch, tick = run(spark, spec, root, clock=at(now + 5 * DAY)).steps
     assert batch.kind == "batch"
     assert (tick.kind, tick.metrics) == ("tick", {}), "five days down: nothing has aged, the downtime is written down"
-    facts = Tables.under(root, spec).state.last()[1]
+    facts = Plan.under(root, spec).state.last()[1]
     assert abs(facts.downtime_ms - 5 * DAY) < DAY
     assert facts.now_ms - now < DAY
     counted = spec.model_copy(update={"downtime_over": None})

@@ -10,10 +10,11 @@ from ebbtide.errors import SpecChangedError, StoredFormatError
 from ebbtide.inspect.status import status
 from ebbtide.ledger.facts import STATE_FORMAT
 from ebbtide.runtime.driver import refresh, run
-from ebbtide.runtime.tables import Tables
+from ebbtide.runtime.plan import Plan
 from ebbtide.spec.parts import FileSource, PlainFormat
 
 
+@pytest.mark.grid
 def test_other_source_under_the_same_name_is_refused_and_a_moved_one_confirmed(spark, tmp_path):
     root = str(tmp_path)
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]))
@@ -70,7 +71,7 @@ def test_refresh_rebuilds_the_tables_whatever_was_changed(spark, tmp_path):
     of = {"path": str(source), "records": "value"}
     given = {"name": "plain", "source": of, "format": {"type": "plain"}, "schema": "v STRING, id INT", "key": ["v"]}
     function = stateful("ebbtide.functions:Deduplicate", **given)
-    state = Tables.under(root, function).state.path
+    state = Plan.under(root, function).state.path
     make_older(tmp_path / "plain" / "state")
     with pytest.raises(StoredFormatError, match=r"written by an older Ebbtide\. Got: format 0\. .*ebbtide refresh"):
         run(spark, function, root)

@@ -14,7 +14,7 @@ from ebbtide.quality.suite import Batch, batches
 from ebbtide.quality.validate import ExpectationRaisedError, validate
 from ebbtide.rules.window import Window
 from ebbtide.runtime.driver import run, system_clock
-from ebbtide.runtime.tables import Tables
+from ebbtide.runtime.plan import Plan
 from ebbtide.spec.parts import ChecksConfig
 
 BY_SEQ = {"sequence": ["seq"]}
@@ -27,7 +27,7 @@ STEPS = (
 
 @pytest.fixture(scope="module")
 def made(spark, tmp_path_factory):
-    """Tables of a run by sequence; copied before they are broken."""
+    """Plan of a run by sequence; copied before they are broken."""
     home = tmp_path_factory.mktemp("rules")
     spec = plain_spec(write(home / "in", *STEPS), order=BY_SEQ, ttl="1d")
     run(spark, spec, str(home / "root"))
@@ -38,7 +38,7 @@ def made(spark, tmp_path_factory):
 def tables(made, tmp_path):
     home, spec = made
     shutil.copytree(home / "root", tmp_path / "root")
-    return Tables.under(str(tmp_path / "root"), spec)
+    return Plan.under(str(tmp_path / "root"), spec)
 
 
 def judge(spark, tables, check, clock_ms=None, judged=None):
@@ -55,14 +55,15 @@ def test_right_tables_pass_every_check(spark, tables):
     assert [len(broken) for broken in found.values()] == [4, 3, 1, 1, 1]
 
 
+@pytest.mark.grid
 def test_arrival_mode_passes_ordering_before_and_after_compaction(spark, tmp_path):
     lines = [change("+I", 1, "a", 1), change("+I", 1, "b", 2), change("-D", 1, "b", 2).replace('"n": 2', '"n": 3')]
     spec = plain_spec(write(tmp_path / "in", lines[:2], lines[2:]), ttl="1d")
     root = str(tmp_path / "root")
     run(spark, spec, root)
-    assert set(judge(spark, Tables.under(root, spec), "ordering").values()) == {0}
+    assert set(judge(spark, Plan.under(root, spec), "ordering").values()) == {0}
     maintain(spark, spec, root, "compaction")
-    assert set(judge(spark, Tables.under(root, spec), "ordering").values()) == {0}
+    assert set(judge(spark, Plan.under(root, spec), "ordering").values()) == {0}
 
 
 def test_row_with_an_older_cause_breaks_ordering(spark, tables):
@@ -118,12 +119,13 @@ def test_joining_files_is_no_foreign_write_and_a_change_of_the_state_is(spark, t
     assert judge(spark, tables, "foreign_writes") == {("expect_commits_to_be_ours", "critical"): 1}
 
 
+@pytest.mark.grid
 def test_share_of_bad_records_is_judged_over_all_steps_and_expiry_needs_a_ttl(spark, tmp_path):
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1), change("+I", 2, "b", 2), "not JSON"]))
     run(spark, spec, str(tmp_path / "root"))
     for rate, broken in [(0.25, 1), (0.5, 0)]:
         allowing = spec.model_copy(update={"checks": ChecksConfig(max_quarantine_rate=rate)})
-        tables = Tables.under(str(tmp_path / "root"), allowing)
+        tables = Plan.under(str(tmp_path / "root"), allowing)
         assert list(judge(spark, tables, "quarantine_rate").values()) == [broken]
     assert judge(spark, tables, "expiry") == {}
 
@@ -134,6 +136,7 @@ def test_expectation_that_raises_is_an_error_and_no_verdict(spark, tmp_path):
         validate("unique_key", [batch], tmp_path, keep=2)
 
 
+@pytest.mark.grid
 def test_sample_is_bounded_and_old_data_docs_are_deleted(spark, tmp_path):
     twice = spark.range(50).union(spark.range(50))
     for _ in range(3):
@@ -144,6 +147,7 @@ def test_sample_is_bounded_and_old_data_docs_are_deleted(spark, tmp_path):
     assert "unique_key_0" in verdict.docs.read_text()
 
 
+@pytest.mark.grid
 def test_null_in_a_key_breaks_unique_key(spark, tmp_path):
     rows = spark.range(2).withColumn("id", F.when(F.col("id") > 0, F.col("id")))
     verdict = validate("unique_key", [Batch(rows, [ExpectKeysToBeUnique(key=["id"])])], tmp_path, keep=1)

@@ -14,7 +14,7 @@ from ebbtide.formats.debezium import UNAVAILABLE as KEPT
 from ebbtide.rules import ordering
 from ebbtide.rules.window import Window
 from ebbtide.runtime.driver import run
-from ebbtide.runtime.tables import Tables
+from ebbtide.runtime.plan import Plan
 
 
 def event(op, lsn, key, notes=None, was=None):
@@ -28,6 +28,7 @@ def of_folder(folder: Path, made):
     )
 
 
+@pytest.mark.grid
 def test_row_filled_from_another_key_is_changed_in_place(spark, tmp_path):
     """The row that changes lies outside the range of the keys that were read."""
     others = [event("c", n, n, "other") for n in range(100, 120)]
@@ -57,7 +58,7 @@ def test_waiting_ends_at_the_tick_and_the_check_warns_of_it(spark, tmp_path):
     started = run(spark, of, str(tmp_path)).steps[0].now_ms
     later = run(spark, of, str(tmp_path), clock=lambda: started + 31 * 86_400_000)
     assert [(step.kind, step.metrics.get("waiting_expired")) for step in later.steps] == [("tick", 1)]
-    tables = Tables.under(str(tmp_path), of)
+    tables = Plan.under(str(tmp_path), of)
     rows = ordering.sequenced(spark, tables, Window.after(tables))
     assert [(row["id"], row["_waits"]) for row in ordering.waiting(rows).collect()] == [(2, ["notes"])]
 
@@ -66,7 +67,7 @@ def test_contents_that_differ_at_one_sequence_break_ordering(spark, tmp_path):
     lines = [change("+I", 1, "a", 1), change("+I", 2, "b", 2), change("+U", 1, "c", 3).replace('"seq": 3', '"seq": 1')]
     of = plain_spec(write(tmp_path / "in", lines[:2], lines[2:]), order={"sequence": ["seq"]})
     assert run(spark, of, str(tmp_path)).totals["conflicts"] == 1
-    tables = Tables.under(str(tmp_path), of)
+    tables = Plan.under(str(tmp_path), of)
     rows = ordering.sequenced(spark, tables, Window.after(tables))
     assert [row["id"] for row in ordering.undecided(rows).collect()] == [1]
 

@@ -16,7 +16,7 @@ from ebbtide.quality.suite import batches
 from ebbtide.quality.validate import validate
 from ebbtide.rules.window import Window
 from ebbtide.runtime.driver import run
-from ebbtide.runtime.tables import Tables
+from ebbtide.runtime.plan import Plan
 from ebbtide.testing import MemoryPipeline
 
 
@@ -45,7 +45,7 @@ def test_states_of_every_type_live_in_a_table_and_the_sink_is_that_of_memory(spa
     assert [step.kind for step in run(spark, spec, str(tmp_path)).steps] == ["replay"]
     assert sink(spark, tmp_path, spec) == got, "a replayed step changes nothing"
 
-    tables = Tables.under(str(tmp_path), spec)
+    tables = Plan.under(str(tmp_path), spec)
     before = {
         row["_sub"]: row
         for row in tables.state.current(spark, tables.state.last()[0]).where("_state = 'profile'").collect()
@@ -71,7 +71,7 @@ def test_tick_fires_timers_expires_state_and_deletes_from_the_sink(spark, tmp_pa
     assert (steps[-1].metrics["deleted"], steps[-1].metrics["expired"]) == (1, 1)
     assert [row["id"] for row in sink(spark, tmp_path, spec)] == [2, 3]
     assert run(spark, spec, str(tmp_path)).steps == [], "nothing more is due"
-    tables = Tables.under(str(tmp_path), spec)
+    tables = Plan.under(str(tmp_path), spec)
     for check in CHECKS:
         verdict = validate(
             check.name, batches(spark, tables, check.name, Window.after(tables), 0), tmp_path / "docs", 5
@@ -122,6 +122,7 @@ attributes: {name: t, source: {path: in, records: value}, format: {type: plain},
 }
 
 
+@pytest.mark.grid
 def test_function_whose_module_imports_others_of_its_project_runs_on_workers(spark, tmp_path):
     for name, text in HELPED.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)

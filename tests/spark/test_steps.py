@@ -23,7 +23,7 @@ from ebbtide.errors import (
 from ebbtide.inspect.status import status
 from ebbtide.ledger.lease import Lease
 from ebbtide.runtime.driver import refresh, run, system_clock
-from ebbtide.runtime.tables import Tables
+from ebbtide.runtime.plan import Plan
 
 DAY_MS = 86_400_000
 BY_SEQ = {"sequence": ["seq"]}
@@ -49,6 +49,7 @@ def test_source_folder_that_is_missing_is_refused_before_tables_are_made(spark, 
     assert not (tmp_path / spec.name).exists()
 
 
+@pytest.mark.grid
 def test_arrival_mode_shows_the_newest_live_row(spark, tmp_path):
     new, old, gone = change("+I", 1, "new", 0), change("-U", 1, "old", 1), change("-D", 1, "new", 0)
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "old", 1), new.replace('"n": 0', '"n": 2')]))
@@ -76,6 +77,7 @@ def test_idle_run_ends_and_still_expires(spark, tmp_path):
     assert after.steps[0].now_ms == much_later.steps[0].now_ms, "the clock never goes back"
 
 
+@pytest.mark.grid
 def test_clock_that_jumps_is_held_and_reported(spark, tmp_path):
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]), ttl="2d", max_clock_jump="5d")
     first = run(spark, spec, str(tmp_path))
@@ -84,6 +86,7 @@ def test_clock_that_jumps_is_held_and_reported(spark, tmp_path):
     assert tick.held_ms > 394 * DAY_MS
 
 
+@pytest.mark.grid
 def test_expired_tombstone_lets_a_late_change_in_and_a_live_one_does_not(spark, tmp_path):
     spec = plain_spec(
         write(tmp_path / "in", [change("+I", 1, "a", 1), change("-D", 1, "a", 5)]), order=BY_SEQ, ttl="1d"
@@ -109,6 +112,7 @@ def test_live_entry_that_expired_is_stood_in_for_by_the_sink(spark, tmp_path):
     assert values(spark, tmp_path, spec) == {1: "new"}
 
 
+@pytest.mark.grid
 def test_event_time_ttl_goes_by_the_watermark_of_earlier_steps(spark, tmp_path):
     ttl = {"ttl": "1h", "time_characteristic": "EVENT_TIME"}
     noon, two = "2026-01-01 12:00:00", "2026-01-01 14:00:00"
@@ -143,9 +147,9 @@ def test_recreated_checkpoint_over_old_state_is_refused_and_refresh_rebuilds(spa
         run(spark, spec, str(tmp_path))
     assert values(spark, tmp_path, spec) == {1: "a", 2: "b"}
 
-    before = Tables.under(str(tmp_path), spec).state.last()[1]
+    before = Plan.under(str(tmp_path), spec).state.last()[1]
     refresh(spark, spec, str(tmp_path))
-    after = Tables.under(str(tmp_path), spec).state.last()[1]
+    after = Plan.under(str(tmp_path), spec).state.last()[1]
     assert values(spark, tmp_path, spec) == {1: "a", 2: "b"}
     assert after.incarnation != before.incarnation
     assert after.step == before.step + 3, "the ledger goes on counting"
@@ -205,7 +209,7 @@ def test_bad_records_go_to_the_quarantine_once(spark, tmp_path):
     write(tmp_path / "in", bad, first=1)
     again = run(spark, spec, str(tmp_path))
     assert (again.totals["quarantined"], again.totals["redelivered"]) == (1, 3), "a line that is no JSON names no place"
-    assert Tables.under(str(tmp_path), spec).state.last()[1].positions == {"/0": [(1, 1), (3, 6)]}
+    assert Plan.under(str(tmp_path), spec).state.last()[1].positions == {"/0": [(1, 1), (3, 6)]}
     refresh(spark, spec, str(tmp_path))
     assert len(table(spark, tmp_path, spec, "quarantine")) == 5
 
@@ -217,7 +221,7 @@ def test_too_many_bad_records_stop_the_run_before_anything_is_committed(spark, t
         run(spark, spec, str(tmp_path))
     assert sink(spark, tmp_path, spec) == []
     assert status(spec, str(tmp_path)).step == 0
-    assert log.versions(Tables.under(str(tmp_path), spec).at("quarantine")) == []
+    assert log.versions(Plan.under(str(tmp_path), spec).at("quarantine")) == []
     write(tmp_path / "in", [change("+I", 1, "a", 1)])
     run(spark, spec, str(tmp_path))
     assert values(spark, tmp_path, spec) == {1: "a"}
@@ -235,6 +239,7 @@ def test_file_below_one_already_read_is_refused_by_name(spark, tmp_path):
     assert values(spark, tmp_path, spec) == {1: "a", 2: "b"}
 
 
+@pytest.mark.grid
 def test_files_of_any_name_are_read_once_by_sequence_and_one_that_grew_is_refused(spark, tmp_path):
     def totals():
         return run(spark, spec, str(tmp_path)).totals["records"]
@@ -258,6 +263,7 @@ def test_files_of_any_name_are_read_once_by_sequence_and_one_that_grew_is_refuse
     assert values(spark, tmp_path, spec)[5] == "lost"
 
 
+@pytest.mark.grid
 def test_source_with_nothing_that_matches_is_said_and_still_expires(spark, tmp_path):
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]), ttl="1d", order=BY_SEQ)
     other = spec.model_copy(update={"source": spec.source.model_copy(update={"pattern": ["*.csv"]})})
@@ -267,6 +273,7 @@ def test_source_with_nothing_that_matches_is_said_and_still_expires(spark, tmp_p
     assert values(spark, tmp_path, spec) == {1: "a"}
 
 
+@pytest.mark.grid
 def test_value_under_the_old_key_of_a_row_is_found_in_a_later_run(spark, tmp_path):
     def event(op, lsn, before=None, after=None, ts_ms=0):
         return json.dumps({"op": op, "before": before, "after": after, "source": {"lsn": lsn, "ts_ms": ts_ms}})
@@ -303,7 +310,7 @@ def test_file_that_is_cut_off_stops_the_run_and_is_read_when_whole(spark, tmp_pa
 
 def test_second_run_is_refused_by_the_lease_which_names_the_holder(spark, tmp_path):
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]))
-    ledger = Tables.under(str(tmp_path), spec).at("ledger")
+    ledger = Plan.under(str(tmp_path), spec).at("ledger")
     with Lease(spark, ledger, spec.name, 60), pytest.raises(LeaseHeldError, match="is being run by process"):
         run(spark, spec, str(tmp_path))
     run(spark, spec, str(tmp_path))
@@ -348,6 +355,7 @@ def test_run_that_is_stopped_ends_after_its_step_and_goes_on_later(spark, tmp_pa
     assert len(values(spark, tmp_path, spec)) == 4
 
 
+@pytest.mark.grid
 def test_status_tells_where_a_pipeline_stands_without_spark(spark, tmp_path):
     extra = json.dumps({"p": 0, "n": 9, "kind": "+I", "row": {"id": 9, "v": "z", "seq": 9, "colour": "red"}})
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1), extra]))

@@ -12,6 +12,7 @@ from ebbtide import UpsertPipeline
 from ebbtide.errors import ConfigError
 from ebbtide.operators.arrival import ArrivalOperator
 from ebbtide.operators.sequence import SequenceOperator
+from ebbtide.runtime.plan import decoding_of, operator_of
 from ebbtide.spec.load import names_in, refuse_shared_names
 
 SHIPPED = sorted((ROOT / "pipelines" / "defs" / "shop").glob("*/defs.yaml"))
@@ -135,7 +136,7 @@ def test_event_time_may_be_a_day_ahead_where_state_expires_by_it(ttl, quarantine
     given = spec(WIDE, ttl=ttl, event_time="at", quarantine=quarantine)
     for each in (given, UpsertPipeline.model_validate(given.model_dump(mode="json", by_alias=True))):
         assert each.max_event_time_ahead == ahead
-        assert (each.decoding.max_ahead_ms is None) == (ahead is None)
+        assert (decoding_of(each).max_ahead_ms is None) == (ahead is None)
 
 
 @pytest.mark.parametrize("mode", ["python", "json"])
@@ -220,7 +221,7 @@ def test_load_resolves_a_path_against_the_project(tmp_path, monkeypatch, project
 def test_spec_tells_what_follows_from_it(make, fields, sequence, operator, positions, event_time):
     given = make(**fields)
     assert (given.sequence, given.has_positions, given.needs_event_time) == (sequence, positions, event_time)
-    assert type(given.operator) is operator
+    assert type(operator_of(given)) is operator
 
 
 def test_key_column_is_never_nullable():

@@ -8,8 +8,10 @@ from store_support import stateful
 from support import change, envelope, evenly, plain, record, spec
 
 from ebbtide.formats.records import RECORDS
+from ebbtide.formats.summary import from_json, summarize, to_json
 from ebbtide.model.positions import Positions
-from ebbtide.runtime.stage import Staged, _sum
+from ebbtide.model.step import BatchSummary
+from ebbtide.runtime.plan import decoding_of
 from ebbtide.testing import MemoryPipeline
 
 BY_ARRIVAL = {"order": "arrival", "source": {"path": "in", "topic": "t", "table": "orders"}}
@@ -34,13 +36,15 @@ def deletes(partition):
 
 def staged(pipeline, lines):
     """What the workers sum up of lines, read in parts."""
-    total = Staged()
+    decoding, parts = decoding_of(pipeline), []
     for step, part in enumerate(evenly(lines, 7)):
         values = [line.encode() for line in part]
         records = pa.record_batch([["f"] * len(values), [step] * len(values), range(len(values)), values], RECORDS)
-        for batch in pipeline.decoding.decode([records], step=1, wall_ms=0):
-            total.add(_sum(pa.Table.from_batches([batch]), pipeline.decoding, with_places=True) | {"files": []})
-    return total
+        for batch in decoding.decode([records], step=1, wall_ms=0):
+            summary = summarize(pa.Table.from_batches([batch]), decoding, tracks_offsets=True)
+            assert from_json(to_json(summary)) == summary
+            parts.append(summary)
+    return BatchSummary.total(parts)
 
 
 def test_places_of_all_records_read_are_one_interval_a_partition():
@@ -48,7 +52,7 @@ def test_places_of_all_records_read_are_one_interval_a_partition():
     lines = [line for partition in range(3) for line in deletes(partition)]
     total = staged(pipeline, lines)
     whole = {f"t/{partition}": [(0, 4999)] for partition in range(3)}
-    assert Positions().with_places(total.places).read == whole
+    assert Positions().with_places(total.offsets).read == whole
     assert (total.records, total.bad, total.changes) == (12_000, 3000, 6000), "other tables and topics are not counted"
 
     in_memory = MemoryPipeline(pipeline)
@@ -60,7 +64,7 @@ def test_places_of_all_records_read_are_one_interval_a_partition():
 
 def test_records_that_name_no_place_leave_none():
     total = staged(spec(**BY_ARRIVAL), ["{", json.dumps({"topic": "t"}), record(None, 7)])
-    assert (total.bad, total.places) == (2, {"t/0": [(7, 7)]})
+    assert (total.bad, total.offsets) == (2, {"t/0": [(7, 7)]})
 
 
 @pytest.mark.parametrize("bad", [{"kind": "?", "row": {"id": 1}}, {"kind": "+I", "row": 1}, {"kind": "+I", "row": {}}])
@@ -68,14 +72,14 @@ def test_bad_record_of_a_plain_changelog_has_been_read_too(bad):
     pipeline = plain(format={"type": "plain", "position": ["p", "n"]})
     good = {"kind": "+I", "row": {"id": 1, "n": 1}}
     lines = [json.dumps({"p": 3, "n": n} | body) for n, body in enumerate([good, bad, good])]
-    assert Positions().with_places(staged(pipeline, lines).places).read == {"/3": [(0, 2)]}
+    assert Positions().with_places(staged(pipeline, lines).offsets).read == {"/3": [(0, 2)]}
 
 
 def test_kinds_that_a_function_does_not_take_have_been_read_too():
     format_ = {"type": "plain", "position": ["p", "n"]}
     pipeline = stateful("ebbtide.functions:Deduplicate", format=format_, kinds=["+I"], schema="id BIGINT", key=["id"])
     lines = [json.dumps({"p": 0, "n": n, "kind": kind, "row": {"id": 1}}) for n, kind in enumerate(["+I", "-D", "+I"])]
-    assert Positions().with_places(staged(pipeline, lines).places).read == {"/0": [(0, 2)]}
+    assert Positions().with_places(staged(pipeline, lines).offsets).read == {"/0": [(0, 2)]}
 
 
 @pytest.mark.parametrize("order", ["arrival", {"sequence": ["_lsn"]}])

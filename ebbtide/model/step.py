@@ -1,0 +1,250 @@
+"""Where a pipeline stands after each of its steps: its clock, watermark, floor and the offsets it has read. Pure.
+
+The next frontier follows from the last one, the clock and what a batch's records are in sum. Spark's steps and
+`ebbtide.testing.MemoryPipeline` go by the same functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ebbtide.model.clock import Reading, next_clock
+from ebbtide.model.entries import Step
+from ebbtide.model.positions import Intervals, Positions
+
+
+class StepKind(StrEnum):
+    """What makes a step.
+
+    Values:
+        BATCH: Records of the source.
+        TICK: The end of a bounded run, which expires what is due.
+        RESET: A refresh, which starts over.
+        CLEANUP, COMPACTION, MIGRATION: The jobs that delete from, fold and convert the state.
+    """
+
+    BATCH = "batch"
+    TICK = "tick"
+    RESET = "reset"
+    CLEANUP = "cleanup"
+    COMPACTION = "compaction"
+    MIGRATION = "migration"
+
+    @property
+    def is_maintenance(self) -> bool:
+        """Whether a maintenance job makes it: it decides nothing for the sink, and the clock stands still."""
+        return self in (StepKind.CLEANUP, StepKind.COMPACTION, StepKind.MIGRATION)
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the sink has to take what it decided."""
+        return self in (StepKind.BATCH, StepKind.TICK)
+
+
+@dataclass(frozen=True)
+class StepRules:
+    """What of a pipeline's spec the frontier goes by.
+
+    Args:
+        max_clock_jump_ms: The most that processing time goes on from one step to the next.
+        allowed_delay_ms: How far the watermark stays behind the greatest event time.
+        ignore_downtime_over_ms: A longer pause between two runs is downtime; None: none is.
+        leaves_orphans: The sink may keep rows that the state forgets.
+    """
+
+    max_clock_jump_ms: int
+    allowed_delay_ms: int = 0
+    ignore_downtime_over_ms: int | None = None
+    leaves_orphans: bool = False
+
+
+@dataclass(frozen=True)
+class BatchSummary:
+    """What the records of a batch are, in sum: known before the decision.
+
+    Args:
+        records: All records of the pipeline.
+        bad: Those that go to the quarantine.
+        changes: Rows with a row kind.
+        key_changes: Changes of a key that left values out, which must be looked for under another key.
+        max_event_ms: Greatest event time, epoch ms.
+        truncate: The newest TRUNCATE: its sequence; in arrival mode its order (step, part, position).
+        bounds: Least and greatest value of the first key column, where it is an integer or a string.
+        ignored: Columns of the records that the schema has not.
+        offsets: Offsets of all records, those that change nothing too, as intervals by `source/partition`. Only in
+            arrival mode, where a redelivered record is known by its offset.
+        truncates: The TRUNCATEs' orders by (`source/partition`, offset), with `offsets`; of one delivered twice the first.
+    """
+
+    records: int = 0
+    bad: int = 0
+    changes: int = 0
+    key_changes: int = 0
+    max_event_ms: int | None = None
+    truncate: tuple[int, ...] | None = None
+    bounds: tuple[Any, Any] | None = None
+    ignored: frozenset[str] = frozenset()
+    offsets: Mapping[str, Intervals] = field(default_factory=dict)
+    truncates: Mapping[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def total(cls, parts: Sequence[BatchSummary]) -> Self:
+        """Sum the summaries of a batch's parts, in any order."""
+        offsets: dict[str, Intervals] = {}
+        truncates: dict[tuple[str, int], tuple[int, ...]] = {}
+        for part in parts:
+            for name, intervals in part.offsets.items():
+                offsets.setdefault(name, []).extend(intervals)
+            for place, order in part.truncates.items():
+                truncates[place] = min(order, truncates.get(place, order))
+        event_times = [part.max_event_ms for part in parts if part.max_event_ms is not None]
+        floors = [part.truncate for part in parts if part.truncate is not None]
+        ends = [end for part in parts if part.bounds is not None for end in part.bounds]
+        return cls(
+            records=sum(part.records for part in parts),
+            bad=sum(part.bad for part in parts),
+            changes=sum(part.changes for part in parts),
+            key_changes=sum(part.key_changes for part in parts),
+            max_event_ms=max(event_times, default=None),
+            truncate=max(floors, default=None),
+            bounds=(min(ends), max(ends)) if ends else None,
+            ignored=frozenset().union(*(part.ignored for part in parts)),
+            offsets=offsets,
+            truncates=truncates,
+        )
+
+
+class Frontier(BaseModel):
+    """Where a pipeline stands after a step. Its fields are stored with the step."""
+
+    model_config = ConfigDict(frozen=True, populate_by_name=True)
+
+    step: int = Field(description="Number in the ledger, from 1.")
+    kind: StepKind = Field(description="What made the step.")
+    now_ms: int = Field(description="Processing time of the step, epoch ms.")
+    wall_ms: int | None = Field(
+        default=None,
+        description="Wall time of the step, epoch ms; of a job that deletes or folds that of the step before.",
+    )
+    held_ms: int = Field(default=0, description="How far the clock was ahead of what max_clock_jump allows.")
+    downtime_ms: int = Field(default=0, description="Downtime left out of now_ms, since the first step.")
+    watermark_ms: int | None = Field(default=None, description="Watermark of the step, epoch ms.")
+    max_event_ms: int | None = Field(default=None, description="Greatest event time of this and all earlier steps.")
+    floor: list[int] | None = Field(
+        default=None, description="What TRUNCATE left dead: a sequence, or [step, part, position]."
+    )
+    floor_raised: bool = Field(default=False, description="This step met the TRUNCATE.")
+    orphans: bool = Field(
+        default=False, description="Arrival mode: the sink may have rows that the state has forgotten."
+    )
+    positions: dict[str, list[tuple[int, int]]] = Field(
+        default_factory=dict, description="Arrival mode: places read, as intervals per source/partition."
+    )
+    records: int = Field(default=0, description="Records of this pipeline in the step, bad ones included.")
+    quarantined: int = Field(default=0, description="Bad records in the step.")
+    ignored_columns: list[str] = Field(
+        default_factory=list, description="Columns of the records that the schema has not."
+    )
+
+    @property
+    def clock(self) -> Reading:
+        """The clock of the step."""
+        wall_ms = self.now_ms if self.wall_ms is None else self.wall_ms
+        return Reading(self.now_ms, wall_ms, self.downtime_ms, self.held_ms)
+
+    @property
+    def operator_step(self) -> Step:
+        """What an operator may know of the step."""
+        floor = None if self.floor is None else tuple(self.floor)
+        return Step(self.step, self.now_ms, self.watermark_ms, floor, self.orphans)
+
+
+def clock_after(last: Frontier | None, rules: StepRules, wall_ms: int, started_ms: int) -> Reading:
+    """Read the clock of a step that follows the last one.
+
+    Args:
+        last: Where the pipeline stands; None before the first step.
+        rules: The pipeline's.
+        wall_ms: The wall clock, epoch ms.
+        started_ms: When the run of that step began, epoch ms.
+    """
+    return next_clock(
+        None if last is None else last.clock,
+        wall_ms,
+        started_ms=started_ms,
+        ignore_over_ms=rules.ignore_downtime_over_ms,
+        max_jump_ms=rules.max_clock_jump_ms,
+    )
+
+
+def next_frontier(
+    last: Frontier | None, kind: StepKind, clock: Reading, rules: StepRules, batch: BatchSummary | None = None
+) -> Frontier:
+    """Work out where a pipeline stands after its next step.
+
+    Args:
+        last: Where it stands; None before the first step.
+        kind: What makes the step.
+        clock: Of the step.
+        rules: The pipeline's.
+        batch: The records that it reads; None where it reads none.
+
+    Example:
+        >>> rules = StepRules(max_clock_jump_ms=1000)
+        >>> first = next_frontier(None, StepKind.BATCH, Reading(0, 0), rules, BatchSummary(max_event_ms=70))
+        >>> tick = next_frontier(first, StepKind.TICK, Reading(5, 5), rules)
+        >>> first.watermark_ms, tick.watermark_ms, tick.step
+        (None, 70, 2)
+    """
+    number = 1 if last is None else last.step + 1
+    if kind is StepKind.RESET:
+        return Frontier(step=number, kind=kind, **clock._asdict())
+    read = batch or BatchSummary()
+    floor, floor_raised = _floor_after(last, read)
+    event_times = [ms for ms in (last.max_event_ms if last else None, read.max_event_ms) if ms is not None]
+    return Frontier(
+        step=number,
+        kind=kind,
+        **clock._asdict(),
+        watermark_ms=_watermark_after(last, rules),
+        max_event_ms=max(event_times, default=None),
+        floor=floor,
+        floor_raised=floor_raised,
+        orphans=rules.leaves_orphans or (last is not None and last.orphans),
+        positions=dict(Positions(last.positions if last else {}).with_places(read.offsets).read),
+        records=read.records,
+        quarantined=read.bad,
+        ignored_columns=sorted(read.ignored),
+    )
+
+
+def _watermark_after(last: Frontier | None, rules: StepRules) -> int | None:
+    """Return the watermark of the step after `last`: it goes by the events of earlier steps, and only rises."""
+    if last is None:
+        return None
+    marks = [] if last.watermark_ms is None else [last.watermark_ms]
+    if last.max_event_ms is not None:
+        marks.append(last.max_event_ms - rules.allowed_delay_ms)
+    return max(marks, default=None)
+
+
+def _floor_after(last: Frontier | None, batch: BatchSummary) -> tuple[list[int] | None, bool]:
+    """Return the floor after a batch, and whether the batch raised it."""
+    before = last.floor if last else None
+    met = _new_truncate(last, batch)
+    if met is None or (before is not None and met <= tuple(before)):
+        return before, False
+    return list(met), True
+
+
+def _new_truncate(last: Frontier | None, batch: BatchSummary) -> tuple[int, ...] | None:
+    """Return the newest TRUNCATE of a batch; where records are known by their offsets, of those not read before."""
+    if not batch.truncates:
+        return batch.truncate
+    known = Positions(last.positions if last else {})
+    return max((order for place, order in batch.truncates.items() if not known.knows(*place)), default=None)

@@ -1,0 +1,248 @@
+"""From a spec to what runs it: source, format, operator, tables. The one place that knows all kinds.
+
+A new source, format or operator is a module of its own in its room, a spec model, and a line here. This module loads no
+Spark: tables are made when they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from ebbtide.errors import ConfigError
+from ebbtide.formats.change import Decoder
+from ebbtide.formats.debezium import DebeziumDecoder
+from ebbtide.formats.decoding import Decoding
+from ebbtide.formats.plain import PlainDecoder
+from ebbtide.ledger.checkpoint import Checkpoint
+from ebbtide.model.changelog import TRUNCATE
+from ebbtide.model.durations import to_ms
+from ebbtide.model.step import StepRules
+from ebbtide.operators.arrival import ArrivalOperator, Materialization
+from ebbtide.operators.operator import Operator
+from ebbtide.operators.sequence import SequenceOperator
+from ebbtide.operators.stateful import StatefulOperator
+from ebbtide.paths import join, resolve
+from ebbtide.sources.file_source import FileSource
+from ebbtide.sources.source import Source
+from ebbtide.spec import parts
+from ebbtide.spec.pipeline import Pipeline
+from ebbtide.spec.stateful import StatefulPipeline
+from ebbtide.spec.upsert import UpsertPipeline
+
+if TYPE_CHECKING:
+    from ebbtide.sinks.changelog import ChangelogTable
+    from ebbtide.sinks.quarantine import QuarantineTable
+    from ebbtide.sinks.sink import Sink
+    from ebbtide.state_table.table import StateTable
+
+
+Maker = TypeVar("Maker")
+
+
+def file_source(spec: Pipeline) -> Source:
+    """Make the source of a folder of files."""
+    given = spec.source
+    return FileSource(
+        given.path,
+        tuple(given.pattern),
+        in_order=not spec.sequence,
+        min_age_ms=to_ms(given.min_age),
+        max_files_per_step=given.max_files_per_step,
+    )
+
+
+def debezium(spec: Pipeline) -> Decoder:
+    """Make the decoder of Debezium's change events."""
+    return DebeziumDecoder(
+        tuple(spec.key),
+        spec.sequence,
+        retract=spec.retracts,
+        table=spec.source.table,
+        columns=tuple(spec.table.columns.names),
+    )
+
+
+def plain(spec: Pipeline) -> Decoder:
+    """Make the decoder of plain changelog rows."""
+    given = cast("parts.PlainFormat", spec.format)
+    return PlainDecoder(given.kind, given.row, tuple(given.position))
+
+
+def upsert_operator(spec: Pipeline) -> Operator:
+    """Make the reconciler of an upsert pipeline."""
+    spec = cast("UpsertPipeline", spec)
+    if spec.sequence:
+        return SequenceOperator(spec.table.columns, tuple(spec.key), spec.sequence, spec.ttl)
+    given = spec.materializer
+    materialization = Materialization(
+        tuple(given.upsert_key),
+        given.on_expire,
+        to_ms(given.retraction_grace),
+        given.max_history,
+        given.emission,
+        given.keep,
+    )
+    return ArrivalOperator(spec.table.columns, tuple(spec.key), spec.ttl, materialization)
+
+
+def stateful_operator(spec: Pipeline) -> Operator:
+    """Make what runs a stateful pipeline's function."""
+    spec = cast("StatefulPipeline", spec)
+    return StatefulOperator(
+        spec.table.columns,
+        tuple(spec.key),
+        spec.sink_table.columns,
+        tuple(spec.sink_key),
+        partial(spec.function_class, **spec.options),
+        spec.states,
+    )
+
+
+def delta_sink(spec: Pipeline, location: str) -> Sink:
+    """Make the sink of a Delta table."""
+    from ebbtide.sinks.delta import SinkTable
+
+    columns, key = spec.sink_table.columns, tuple(spec.sink_key)
+    return SinkTable(location, columns, key, spec.sequence, spec.sink.table_properties)
+
+
+SOURCES: dict[type, Callable[[Pipeline], Source]] = {parts.FileSource: file_source}
+FORMATS: dict[type, Callable[[Pipeline], Decoder]] = {parts.DebeziumFormat: debezium, parts.PlainFormat: plain}
+OPERATORS: dict[type, Callable[[Pipeline], Operator]] = {
+    UpsertPipeline: upsert_operator,
+    StatefulPipeline: stateful_operator,
+}
+SINKS: dict[type, Callable[[Pipeline, str], Sink]] = {parts.DeltaSink: delta_sink}
+"""The kinds of parts: a spec's model to what makes the part. A model that derives from one of these is of its kind."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A pipeline's parts, and where it lives: `ROOT/NAME/{sink,changelog,state,quarantine,ledger,checkpoint,staged}`.
+
+    Args:
+        root: Folder of its tables.
+        spec: The pipeline.
+    """
+
+    root: str
+    spec: Pipeline
+
+    @classmethod
+    def under(cls, root: str, spec: Pipeline) -> Plan:
+        """Plan a pipeline under the root of all pipelines."""
+        return cls(join(resolve(root), spec.name), spec)
+
+    @cached_property
+    def source(self) -> Source:
+        """Where the records come from."""
+        return _of_kind(SOURCES, self.spec.source, "source")(self.spec)
+
+    @cached_property
+    def operator(self) -> Operator:
+        """What decides."""
+        return operator_of(self.spec)
+
+    @cached_property
+    def decoding(self) -> Decoding:
+        """What turns raw records into changes."""
+        return decoding_of(self.spec)
+
+    @property
+    def rules(self) -> StepRules:
+        """What the pipeline's clock and watermark go by."""
+        return rules_of(self.spec)
+
+    @property
+    def state(self) -> StateTable:
+        """The state table."""
+        from ebbtide.state_table.table import StateTable
+
+        return StateTable(self.at("state"), self.operator)
+
+    @property
+    def sink(self) -> Sink:
+        """The sink."""
+        return _of_kind(SINKS, self.spec.sink, "sink")(self.spec, self.at("sink"))
+
+    @property
+    def changelog(self) -> ChangelogTable:
+        """The changelog table; only where the pipeline emits every record."""
+        from ebbtide.sinks.changelog import ChangelogTable
+
+        return ChangelogTable(self.at("changelog"), self.spec.table.columns)
+
+    @property
+    def quarantine(self) -> QuarantineTable:
+        """The table of bad records."""
+        from ebbtide.sinks.quarantine import QuarantineTable
+
+        return QuarantineTable(self.at("quarantine"), self.spec.has_positions)
+
+    @property
+    def tracks_offsets(self) -> bool:
+        """Whether a redelivered record is known by its offset: by sequence the operator knows it by itself."""
+        return not self.spec.sequence and self.spec.has_positions
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """Spark's checkpoint."""
+        return Checkpoint(self.at("checkpoint"))
+
+    def at(self, name: str) -> str:
+        """Return the location of one of its tables or folders."""
+        return join(self.root, name)
+
+
+def operator_of(spec: Pipeline) -> Operator:
+    """Make the operator of a spec."""
+    return _of_kind(OPERATORS, spec, "pipeline")(spec)
+
+
+def decoding_of(spec: Pipeline) -> Decoding:
+    """Make the decoder of a spec's records."""
+    ahead = spec.max_event_time_ahead
+    return Decoding(
+        spec.table.columns,
+        tuple(spec.key),
+        _of_kind(FORMATS, spec.format, "format")(spec),
+        defaults=spec.table.defaults,
+        kafka_records=spec.source.records == "kafka",
+        topic=spec.source.topic,
+        sequence=spec.sequence,
+        kinds=frozenset({*spec.kinds_taken, TRUNCATE}),
+        truncates=spec.takes_truncate,
+        event_time=spec.event_time,
+        needs_event_time=spec.needs_event_time,
+        time_units=spec.format.time_units,
+        encodings=getattr(spec.format, "encodings", {}),
+        max_record_bytes=spec.quarantine.max_record_bytes,
+        max_ahead_ms=None if ahead is None else to_ms(ahead),
+    )
+
+
+def rules_of(spec: Pipeline) -> StepRules:
+    """Return what a spec's clock and watermark go by."""
+    ignored = spec.downtime_over
+    return StepRules(
+        max_clock_jump_ms=to_ms(spec.max_clock_jump),
+        allowed_delay_ms=to_ms(spec.allowed_delay),
+        ignore_downtime_over_ms=None if ignored is None else to_ms(ignored),
+        leaves_orphans=spec.leaves_orphans,
+    )
+
+
+def _of_kind(kinds: Mapping[type, Maker], part: object, what: str) -> Maker:
+    """Return what makes a part, by the part's model or the nearest that it derives from."""
+    for model in type(part).__mro__:
+        if model in kinds:
+            return kinds[model]
+    raise ConfigError.of(
+        f"There is no {what} of this kind.",
+        got=type(part).__name__,
+        allowed=", ".join(model.__name__ for model in kinds),
+        next_step="Register it in ebbtide.runtime.plan (docs/extending.md).",
+    )

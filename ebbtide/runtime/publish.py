@@ -1,0 +1,70 @@
+"""Publish: bring sink and changelog to what the last step decided. As often as needed: done already, it does nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from ebbtide.delta import log
+from ebbtide.ledger.facts import Head, StepFacts
+from ebbtide.model.step import StepKind
+from ebbtide.paths import delete
+from ebbtide.runtime.plan import Plan
+from ebbtide.state_table.size import TableSize
+
+
+def publish(spark: SparkSession, plan: Plan, head: Head, sink_size: TableSize) -> Counter[str]:
+    """Bring the sink to the last decision.
+
+    Args:
+        spark: The session to write in.
+        plan: The pipeline.
+        head: Its last step.
+        sink_size: Of the sink.
+
+    Returns:
+        The step's counts; none of a step that decides nothing for the sink.
+    """
+    facts = head.facts
+    if facts is None:
+        return Counter()
+    if facts.kind is StepKind.RESET:
+        _empty(spark, plan, facts)
+    if not facts.kind.is_published:
+        return Counter()
+    counts = plan.state.metrics(head.version)
+    _publish_changes(spark, plan, head.version, facts, counts, sink_size)
+    if counts["emitted"] or (plan.spec.emits_every and facts.floor_raised):
+        plan.changelog.append(spark, plan.state.emitted(spark, head.version), facts)
+    return counts
+
+
+def _publish_changes(
+    spark: SparkSession, plan: Plan, version: int, facts: StepFacts, counts: Counter[str], sink_size: TableSize
+) -> None:
+    state, sink = plan.state, plan.sink
+    overwrites = counts["updated"] + counts["deleted"] + counts["filled"] > 0 or facts.floor_raised
+    if not (overwrites or counts["inserted"]) or sink.last_step() >= facts.step:
+        return
+    first = plan.spec.table.columns.field(plan.spec.key[0])
+    can_prune = pa.types.is_integer(first.type) or pa.types.is_string(first.type)
+    bounds = None
+    if overwrites and can_prune and sink_size.is_large(spark):
+        # By what was decided: a row may change whose key none of the records had.
+        ends = log.bounds(state.path, version, first.name)
+        bounds = None if ends is None else (first.name, *ends)
+    sink.apply(spark, state.change_set(spark, version), facts, only_inserts=not overwrites, bounds=bounds)
+
+
+def _empty(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
+    """Finish a reset: nothing is left of what the tables showed."""
+    if plan.sink.last_step() < facts.step:
+        plan.sink.empty(spark, facts)
+    if log.versions(plan.changelog.path):
+        plan.changelog.empty(spark, facts)
+    delete(plan.at("staged"))
+    plan.quarantine.empty(spark, facts)
+    if plan.checkpoint.query_id == facts.query_id:
+        plan.checkpoint.discard()

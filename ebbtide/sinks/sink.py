@@ -1,0 +1,67 @@
+"""What a run needs of a sink."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+
+from ebbtide.ledger.facts import StepFacts
+
+
+class Sink(Protocol):
+    """The table that a pipeline keeps right: one row per key, and which step wrote last."""
+
+    @property
+    def path(self) -> str:
+        """Its location."""
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The user's columns."""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Names of the key's columns."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The user's columns and the reserved ones."""
+
+    def create(self, spark: SparkSession) -> None:
+        """Create the table if it is not there."""
+
+    def last_step(self) -> int:
+        """Return the last step that changed the sink, 0 before the first. It must be stored with that step's rows."""
+
+    def version(self) -> int:
+        """Return the newest version."""
+
+    def read(self, spark: SparkSession, version: int) -> DataFrame:
+        """Read the rows as of a version."""
+
+    def apply(
+        self,
+        spark: SparkSession,
+        changes: DataFrame,
+        facts: StepFacts,
+        *,
+        only_inserts: bool,
+        bounds: tuple[str, object, object] | None,
+    ) -> None:
+        """Apply a step's change set, in one transaction with the step's number.
+
+        Args:
+            spark: The session to write in.
+            changes: At most one row per key: `_change` (I, U, D) and the columns of `schema`.
+            facts: The step's. With `floor_raised` all rows below its floor go too.
+            only_inserts: No key is in the sink yet.
+            bounds: A column of the key, its least and its greatest value among the changes; None: not known.
+        """
+
+    def empty(self, spark: SparkSession, facts: StepFacts) -> None:
+        """Replace the table by an empty one with the spec's columns, as a step; its history stays."""
+
+    def below(self, floor: list[int], side: str = "") -> Column:
+        """Return the condition that is true for rows that a TRUNCATE left dead."""

@@ -1,0 +1,74 @@
+"""What a run needs of a source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Records = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""Turns rows of the stream into `ebbtide.formats.records.RECORDS`; runs in Spark's workers, so it must be picklable."""
+Part = tuple[str, int | None]
+"""A part of the source that is read as a whole, a file: its name and its size in bytes, None if that is not known."""
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """What a run reads, and what it leaves.
+
+    Args:
+        parts: New parts to read, in order. A source without parts gives none, and `streams` is true.
+        streams: Whether there may be something to read.
+        young: Parts left for a later run.
+        unmatched: Parts that are not the source's, by its pattern.
+        nothing_matched: What was found instead, where there is nothing to read at all and no good reason for it; else None.
+    """
+
+    parts: tuple[Part, ...] = ()
+    streams: bool = False
+    young: int = 0
+    unmatched: int = 0
+    nothing_matched: str | None = None
+
+
+class Source(Protocol):
+    """Where a pipeline's records come from."""
+
+    def refuse_absent(self) -> None:
+        """Refuse a source that is not there, before anything is made.
+
+        Raises:
+            SourceReadError: it is not there.
+        """
+
+    def discover(self, read: Mapping[str, int | None], now_ms: int) -> Discovery:
+        """Find what there is to read. Loads no Spark.
+
+        Args:
+            read: Parts that earlier steps read, to their sizes.
+            now_ms: The time, epoch ms.
+        """
+
+    def stream(self, spark: SparkSession, found: Discovery, location: str) -> DataFrame:
+        """Return the stream of what was found, in any columns.
+
+        Args:
+            spark: The session.
+            found: What `discover` returned.
+            location: A file of this source's own, to note what it needs.
+        """
+
+    def reader(self, max_record_bytes: int) -> Records:
+        """Return what turns rows of the stream into records.
+
+        Args:
+            max_record_bytes: Of a longer record one byte more than that is given, by which a decoder knows it.
+        """
+
+    def parts_of(self, offset: Any) -> Sequence[Part]:
+        """Return the parts that a batch read, by its offset; remembered, so that no later run reads them again."""

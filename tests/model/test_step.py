@@ -1,0 +1,118 @@
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from ebbtide.model.clock import Reading
+from ebbtide.model.step import BatchSummary, StepKind, StepRules, clock_after, next_frontier
+
+DAY_MS = 86_400_000
+RULES = StepRules(max_clock_jump_ms=DAY_MS, allowed_delay_ms=10)
+AT = Reading(0, 0)
+
+times = st.none() | st.integers(-50, 10**6)
+walls = st.lists(st.tuples(st.integers(0, 10**9), st.booleans()), min_size=1, max_size=12)
+
+
+def sequence(value):
+    return None if value is None else (value,)
+
+
+def steps(summaries, rules=RULES, last=None):
+    """Where a pipeline stands after each of some batches; None is a tick."""
+    for summary in summaries:
+        kind = StepKind.TICK if summary is None else StepKind.BATCH
+        last = next_frontier(last, kind, AT, rules, summary)
+        yield last
+
+
+@given(st.lists(times, max_size=12))
+def test_watermark_is_the_greatest_event_time_of_earlier_steps_less_the_delay(event_times):
+    stands = list(steps([BatchSummary(max_event_ms=ms) for ms in event_times]))
+    for number, frontier in enumerate(stands):
+        earlier = [ms for ms in event_times[:number] if ms is not None]
+        assert frontier.watermark_ms == (max(earlier) - 10 if earlier else None)
+
+
+@given(st.lists(times, min_size=1, max_size=8), st.integers(0, 10**6))
+def test_watermark_does_not_fall_where_the_delay_grows(event_times, delay):
+    *_, last = steps([*(BatchSummary(max_event_ms=ms) for ms in event_times), None])
+    longer = next_frontier(last, StepKind.TICK, AT, StepRules(DAY_MS, allowed_delay_ms=delay))
+    assert last.watermark_ms is None or longer.watermark_ms >= last.watermark_ms
+
+
+@given(walls, st.none() | st.integers(1, 10**9))
+def test_clock_never_goes_back_nor_jumps_further_than_it_may(readings, ignored):
+    rules = StepRules(max_clock_jump_ms=1000, ignore_downtime_over_ms=ignored)
+    last = None
+    for wall_ms, is_new_run in readings:
+        clock = clock_after(last, rules, wall_ms, started_ms=wall_ms if is_new_run else 0)
+        frontier = next_frontier(last, StepKind.BATCH, clock, rules)
+        assert last is None or last.now_ms <= frontier.now_ms <= last.now_ms + 1000
+        assert frontier.clock == clock
+        last = frontier
+
+
+def test_downtime_counts_from_the_last_step_whatever_made_it():
+    rules = StepRules(max_clock_jump_ms=DAY_MS, ignore_downtime_over_ms=100)
+    first = next_frontier(None, StepKind.BATCH, clock_after(None, rules, 1000, 0), rules)
+    cleanup = next_frontier(first, StepKind.CLEANUP, first.clock, rules)
+    assert clock_after(cleanup, rules, 5000, started_ms=4990).now_ms == 1000
+    assert clock_after(cleanup, rules, 5000, started_ms=0).now_ms == 5000, "in one run nothing is downtime"
+
+
+@given(st.lists(st.none() | st.integers(0, 100), min_size=1, max_size=12))
+def test_floor_rises_with_the_greatest_truncate_and_only_then(floors):
+    highest = None
+    for summary, frontier in zip(floors, steps([BatchSummary(truncate=sequence(f)) for f in floors]), strict=True):
+        met = sequence(summary)
+        rises = met is not None and (highest is None or met > highest)
+        highest = met if rises else highest
+        assert frontier.floor_raised == rises
+        assert frontier.floor == (None if highest is None else list(highest))
+
+
+def test_truncate_read_before_raises_no_floor():
+    truncate = {("t/0", 5): (1, 0, 5)}
+    batch = BatchSummary(truncate=(1, 0, 5), offsets={"t/0": [(0, 5)]}, truncates=truncate)
+    first, again = steps(
+        [batch, BatchSummary(truncate=(2, 0, 0), offsets={"t/0": [(5, 5)]}, truncates={("t/0", 5): (2, 0, 0)})]
+    )
+    assert (first.floor, first.floor_raised) == ([1, 0, 5], True)
+    assert (again.floor, again.floor_raised) == ([1, 0, 5], False)
+    assert again.positions == {"t/0": [(0, 5)]}
+
+
+def test_reset_starts_over_but_for_number_and_clock():
+    *_, last = steps([BatchSummary(max_event_ms=70, truncate=(3,), offsets={"t/0": [(0, 9)]}), None])
+    reset = next_frontier(last, StepKind.RESET, Reading(9, 9), StepRules(DAY_MS, leaves_orphans=True))
+    told = reset.model_dump(exclude_defaults=True)
+    assert told == {"step": 3, "kind": "reset", "now_ms": 9, "wall_ms": 9}
+
+
+def test_orphans_are_never_forgotten_until_a_reset():
+    [first] = steps([BatchSummary()], StepRules(DAY_MS, leaves_orphans=True))
+    assert [frontier.orphans for frontier in steps([None, None], last=first)] == [True, True]
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), times, times), max_size=6), st.randoms())
+def test_summary_of_parts_is_the_same_in_any_order(given_parts, random):
+    parts = [
+        BatchSummary(
+            records=n,
+            bad=n // 2,
+            max_event_ms=ms,
+            truncate=sequence(low),
+            bounds=(n, n + 1),
+            ignored=frozenset("ab"[:n]),
+        )
+        for n, ms, low in given_parts
+    ]
+    total = BatchSummary.total(parts)
+    random.shuffle(parts)
+    assert BatchSummary.total(parts) == total
+    assert total.records == sum(part.records for part in parts)
+
+
+@pytest.mark.parametrize("kind", StepKind)
+def test_kinds_publish_or_maintain_or_reset(kind):
+    assert [kind.is_published, kind.is_maintenance, kind is StepKind.RESET].count(True) == 1

@@ -1,0 +1,149 @@
+"""A source and a sink of somebody else's: each a class and a spec model, registered in `ebbtide.runtime.plan`."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pytest
+from pydantic import Field
+from pyspark.sql import functions as F
+from spark_support import change, plain_spec
+
+from ebbtide import UpsertPipeline, run
+from ebbtide.errors import ConfigError
+from ebbtide.formats.records import RECORDS
+from ebbtide.model.entries import DELETE
+from ebbtide.runtime import plan as plans
+from ebbtide.runtime.plan import Plan
+from ebbtide.sources.source import Discovery
+from ebbtide.spec.parts import SourcePart, SpecPart
+
+
+class TableSource(SourcePart):
+    """A Delta table whose column `value` holds the records."""
+
+    type: Literal["table"] = "table"
+
+
+class JsonSink(SpecPart):
+    """One JSON document with all rows."""
+
+    type: Literal["json"] = "json"
+
+
+class TablePipeline(UpsertPipeline):
+    """With that source."""
+
+    source: TableSource = Field()
+
+
+class JsonPipeline(UpsertPipeline):
+    """With that sink."""
+
+    sink: JsonSink = Field()
+
+
+@dataclass(frozen=True)
+class DeltaLines:
+    """The source."""
+
+    path: str
+
+    def refuse_absent(self):
+        assert Path(self.path).exists()
+
+    def discover(self, read, now_ms):
+        return Discovery(streams=True)
+
+    def stream(self, spark, found, location):
+        return spark.readStream.format("delta").load(self.path).select(F.col("value").cast("binary"))
+
+    def reader(self, max_record_bytes):
+        def read(batches):
+            for part, batch in enumerate(batches):
+                n = batch.num_rows
+                yield pa.record_batch([["table"] * n, [part] * n, range(n), batch.column(0)], schema=RECORDS)
+
+        return read
+
+    def parts_of(self, offset):
+        return []
+
+
+@dataclass(frozen=True)
+class JsonTable:
+    """The sink."""
+
+    path: str
+    columns: pa.Schema
+    key: tuple[str, ...]
+
+    @property
+    def schema(self):
+        return self.columns
+
+    @property
+    def stored(self):
+        file = Path(self.path)
+        return json.loads(file.read_text()) if file.exists() else {"step": 0, "rows": {}}
+
+    def create(self, spark):
+        Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+
+    def last_step(self):
+        return self.stored["step"]
+
+    def apply(self, spark, changes, facts, *, only_inserts, bounds):
+        rows = self.stored["rows"]
+        for change_ in changes.select("_change", *self.columns.names).collect():
+            row = change_.asDict()
+            key = json.dumps([row[name] for name in self.key])
+            if row.pop("_change") == DELETE:
+                rows.pop(key, None)
+            else:
+                rows[key] = row
+        Path(self.path).write_text(json.dumps({"step": facts.step, "rows": rows}, default=str))
+
+
+@pytest.fixture
+def registered(monkeypatch):
+    monkeypatch.setitem(plans.SOURCES, TableSource, lambda spec: DeltaLines(spec.source.path))
+    monkeypatch.setitem(
+        plans.SINKS,
+        JsonSink,
+        lambda spec, location: JsonTable(location + ".json", spec.sink_table.columns, tuple(spec.sink_key)),
+    )
+
+
+def fields(spec, **more):
+    return spec.model_dump(by_alias=True, exclude_unset=True) | more
+
+
+def test_source_and_sink_of_ones_own_run_like_ours(spark, tmp_path, registered):
+    lines = [change("+I", 1, "a", 1), change("+I", 2, "b", 2), change("-D", 1, "a", 3)]
+    records = str(tmp_path / "records")
+    given = plain_spec(tmp_path / "in")
+    from_table = TablePipeline(**fields(given, source={"type": "table", "path": records, "records": "value"}))
+    spark.createDataFrame([(line,) for line in lines], "value STRING").coalesce(1).write.format("delta").save(records)
+    assert run(spark, from_table, str(tmp_path)).totals["records"] == 3
+    assert [row.asDict()["v"] for row in spark.read.format("delta").load(f"{tmp_path}/plain/sink").collect()] == ["b"]
+    spark.createDataFrame([(change("+I", 3, "c", 4),)], "value STRING").write.format("delta").mode("append").save(
+        records
+    )
+    assert run(spark, from_table, str(tmp_path)).totals["records"] == 1, "what was read is not read again"
+
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.jsonl").write_text("\n".join(lines) + "\n")
+    to_json = JsonPipeline(**fields(given, name="document", sink={"type": "json"}))
+    run(spark, to_json, str(tmp_path))
+    rows = Plan.under(str(tmp_path), to_json).sink.stored["rows"]
+    assert [row["v"] for row in rows.values()] == ["b"]
+
+
+def test_part_of_a_kind_that_is_not_registered_is_refused(tmp_path):
+    given = plain_spec(tmp_path / "in")
+    spec = TablePipeline(**fields(given, source={"type": "table", "path": "x", "records": "value"}))
+    with pytest.raises(ConfigError, match=r"no source of this kind. Got: TableSource. Allowed: FileSource"):
+        _ = Plan.under(str(tmp_path), spec).source
