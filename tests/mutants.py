@@ -18,16 +18,16 @@ from typing import Any
 
 import click
 import mutmut.__main__ as mutmut
-import mutmut.workers.isolation as isolation
 from mutmut.mutation.data import SourceFileMutationData
 from mutmut.mutation.diff_apply import get_diff_for_mutant
-from mutmut.state import state
 from mutmut.runners.harness import PytestRunner
+from mutmut.state import state
 from mutmut.stats import status_by_exit_code
 from mutmut.utils.file_utils import change_cwd
+from mutmut.workers import isolation
 
 ROOMS = ("ebbtide/model", "ebbtide/sources")
-BUDGET_S = 20
+BUDGET_S = 8
 """The most that the tests of one mutant take, as measured without mutants."""
 CPU_S = 10
 """A test run that has used this much, and twice what it was measured to take, has a loop that does not end."""

@@ -163,3 +163,21 @@ def test_live_row_already_past_its_time_reaches_the_sink_and_is_not_kept():
     of = spec("id BIGINT NOT NULL, notes STRING", ttl=TIMED | {"expire_live": True})
     pipeline = run([event("c", 1, 2, "new", ts_ms=1000)], [event("c", 2, 1, "late", ts_ms=900)], of=of)
     assert (len(pipeline.rows()), pipeline.metrics["late"], written(pipeline, 2)[1]["_removed"]) == (2, 1, True)
+
+
+def test_entry_written_again_for_its_time_keeps_what_was_taken_back():
+    of = by_column("id BIGINT NOT NULL, at INT, n INT, t TIMESTAMP", event_time="t", ttl=TIMED)
+    row = {"id": 1, "at": 5, "n": 1, "t": 0}
+    pipeline = run([change("+I", **row), change("-U", **row), change("+U", **row | {"n": 2})], of=of)
+    [first] = written(pipeline, 1).values()
+    pipeline.step([change("+I", id=1, at=3, n=0, t=50_000)])
+    [second] = written(pipeline, 2).values()
+    assert (second["_stamp_ms"], second["_retracted"]) == (50, first["_retracted"])
+    assert len(first["_retracted"]) == 1
+
+
+def test_what_becomes_of_each_key_is_counted():
+    start = [event("c", 1, key, "x") for key in (1, 2, 3)] + [event("u", 9, 4, KEPT)]
+    pipeline = run(start, [event("u", 2, 1, "y"), event("u", 2, 2, "y"), event("d", 2, 3), event("c", 4, 4, "old")])
+    counts = {name: pipeline.metrics[name] for name in ("inserted", "updated", "deleted", "filled", "waiting", "late")}
+    assert counts == {"inserted": 4, "updated": 3, "deleted": 1, "filled": 1, "waiting": 1, "late": 0}
