@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+
 import pytest
 from support import change, envelope, plain, record, spec
 
@@ -10,6 +13,7 @@ from ebbtide.testing import MemoryPipeline
 
 NOTES = spec("id BIGINT NOT NULL, notes STRING")
 BY_TIME = {"order": {"sequence": ["at"]}}
+TIMED = {"ttl": "100ms", "time_characteristic": "EVENT_TIME"}
 KEPT = UNAVAILABLE
 
 
@@ -51,11 +55,14 @@ def test_stored_row_that_is_filled_is_changed_by_the_event_that_fills_it():
     assert (place(entry), entry["notes"], entry["_change"]) == ((2, 0), "long", "U")
 
 
-def test_stored_row_is_filled_where_only_one_of_its_columns_is():
+@pytest.mark.parametrize("filled", ["a", "b"])
+def test_stored_row_is_filled_where_only_one_of_its_columns_is_and_waits_for_the_other(filled):
     of = spec("id BIGINT NOT NULL, a STRING, b STRING")
-    rows = [{"id": 1, "a": KEPT, "b": KEPT}, {"id": 1, "a": "old", "b": KEPT}]
-    pipeline = run(*([record(envelope("u", lsn, after=row))] for lsn, row in ((9, rows[0]), (4, rows[1]))), of=of)
-    assert pipeline.rows() == [{"id": 1, "a": "old", "b": None}]
+    row = {"id": 1, "a": KEPT, "b": KEPT}
+    older = row | {filled: "old"}
+    pipeline = run([record(envelope("u", 9, after=row))], [record(envelope("u", 4, after=older))], of=of)
+    assert pipeline.rows() == [{"id": 1, "a": None, "b": None, filled: "old"}]
+    assert pipeline.metrics["waiting"] == 2
 
 
 def test_row_filled_from_the_row_kept_under_its_old_key_stays_changed_by_its_own_event():
@@ -72,8 +79,9 @@ def test_change_that_tells_nothing_new_writes_no_entry(older):
     assert written(run([event("d", 3)], start, [older]), 3) == {}
 
 
-def test_late_delete_below_a_row_that_may_be_filled_is_noted_and_not_shown():
-    pipeline = run([event("u", 9, 1, KEPT)], [event("d", 6)])
+@pytest.mark.parametrize("of", [NOTES, spec("id BIGINT NOT NULL, notes STRING", ttl=TIMED)], ids=["kept", "with a ttl"])
+def test_late_delete_below_a_row_that_may_be_filled_is_noted_and_not_shown(of):
+    pipeline = run([event("u", 9, 1, KEPT, ts_ms=20)], [event("d", 6, ts_ms=10)], of=of)
     [entry] = written(pipeline, 2).values()
     assert (entry["_change"], lsn(entry["_base"]), lsn(entry["_sequence"]), entry["_removed"]) == (None, 6, 9, False)
 
@@ -127,6 +135,30 @@ def test_contents_taken_back_are_stored_and_stay_taken_back():
     assert written(pipeline, 4) == {}
 
 
+@pytest.mark.parametrize("turn", [1, -1])
+def test_conflict_beside_what_was_taken_back_is_noted(turn):
+    taken = [change("+I", id=1, at=5, n=1), change("-U", id=1, at=5, n=1)]
+    first, second = [change("+U", id=1, at=5, n=n) for n in (2, 3)][::turn]
+    pipeline = run([*taken, first], [second], of=by_column())
+    [entry] = written(pipeline, 2).values()
+    assert (entry["_conflict"], len(entry["_retracted"])) == (True, 1)
+
+
+@pytest.mark.parametrize("rows", itertools.permutations(["a", "b", KEPT]))
+def test_value_of_a_conflict_is_that_of_the_row_that_wins_in_any_order(rows):
+    of = by_column("id BIGINT NOT NULL, at INT, notes STRING", spec)
+    log = [envelope("u", None, after={"id": 1, "at": 5 + (notes == KEPT), "notes": notes}) for notes in rows]
+    tied = sorted((row for row in log if row["after"]["at"] == 5), key=json.dumps)
+    [winner] = run([record(row) for row in tied], of=of).rows()
+    assert run([record(row) for row in log], of=of).rows() == [winner | {"at": 6}]
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_value_of_a_change_goes_before_that_of_a_snapshot_row_at_its_lsn(turn):
+    same = [event("r", 5, 1, "read"), event("u", 5, 1, "changed")]
+    assert run([*same[::turn], event("u", 6, 1, KEPT)]).rows() == [{"id": 1, "notes": "changed"}]
+
+
 def test_retraction_alone_is_stored_with_its_content():
     pipeline = run([change("-U", id=1, at=5, n=1), change("+I", id=2, at=5, n=1)], of=by_column())
     assert {key: bool(entry["_retracted"]) for key, entry in written(pipeline, 1).items()} == {1: True, 2: False}
@@ -145,9 +177,6 @@ def test_conflict_found_late_is_noted_once():
     again = run([kept], [lost], [lost], of=by_column())
     [noted] = written(again, 2).values()
     assert (noted["_conflict"], noted["_change"], written(again, 3)) == (True, None, {})
-
-
-TIMED = {"ttl": "100ms", "time_characteristic": "EVENT_TIME"}
 
 
 @pytest.mark.parametrize(("ts_ms", "notes"), [(30, [30]), (20, []), (10, [])])
@@ -181,3 +210,11 @@ def test_what_becomes_of_each_key_is_counted():
     pipeline = run(start, [event("u", 2, 1, "y"), event("u", 2, 2, "y"), event("d", 2, 3), event("c", 4, 4, "old")])
     counts = {name: pipeline.metrics[name] for name in ("inserted", "updated", "deleted", "filled", "waiting", "late")}
     assert counts == {"inserted": 4, "updated": 3, "deleted": 1, "filled": 1, "waiting": 1, "late": 0}
+
+
+@pytest.mark.parametrize(("clock", "stamp"), [("PROCESSING_TIME", 7), ("EVENT_TIME", 50)])
+def test_entry_is_created_at_the_time_of_its_clock(clock, stamp):
+    ttl = TIMED | {"time_characteristic": clock, "update_type": "ON_CREATE"}
+    pipeline = MemoryPipeline(spec("id BIGINT NOT NULL, notes STRING", ttl=ttl))
+    pipeline.step([event("d", 9, ts_ms=50)], now_ms=7)
+    assert [entry["_stamp_ms"] for entry in pipeline.state.to_pylist()] == [stamp]
