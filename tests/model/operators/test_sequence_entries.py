@@ -144,7 +144,7 @@ def test_conflict_beside_what_was_taken_back_is_noted(turn):
     assert (entry["_conflict"], len(entry["_retracted"])) == (True, 1)
 
 
-@pytest.mark.parametrize("rows", itertools.permutations(["a", "b", KEPT]))
+@pytest.mark.parametrize("rows", list(itertools.permutations(["a", "b", KEPT])))
 def test_value_of_a_conflict_is_that_of_the_row_that_wins_in_any_order(rows):
     of = by_column("id BIGINT NOT NULL, at INT, notes STRING", spec)
     log = [envelope("u", None, after={"id": 1, "at": 5 + (notes == KEPT), "notes": notes}) for notes in rows]
