@@ -315,8 +315,7 @@ def same_as_before(order: Codes, *columns: Any) -> Mask:
 
 def whole(column: pa.ChunkedArray) -> pa.Array:
     """Return a column in one piece whose nested values start at 0."""
-    whole = column.combine_chunks()
-    return whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks or [pa.array([], column.type)])
+    return column.combine_chunks()
 
 
 def _unsent(changes: pa.Table, n_state: int) -> dict[str, Mask]:

@@ -47,3 +47,29 @@ def test_retraction_that_lacks_a_value_deletes_what_stands_at_its_sequence():
         pipeline = MemoryPipeline(of)
         pipeline.step([change("+I", **row), change("-U", **row | lacks)])
         assert pipeline.rows() == left
+
+
+def test_what_an_entry_does_not_know_is_no_other_entry_s():
+    pipeline = MemoryPipeline(spec("id BIGINT NOT NULL, a STRING, b STRING"))
+    rows = [{"id": 1, "a": UNAVAILABLE, "b": "x"}, {"id": 2, "a": "y", "b": UNAVAILABLE}]
+    pipeline.step([record(envelope("u", 9, after=row), row["id"]) for row in rows])
+    pipeline.step([record(envelope("c", 4, after={"id": 2, "a": "old", "b": "old"}), 3)])
+    assert pipeline.rows() == [{"id": 1, "a": None, "b": "x"}, {"id": 2, "a": "y", "b": "old"}]
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+@pytest.mark.parametrize("first", ["d", "r"])
+def test_delete_and_snapshot_row_stand_before_a_change_at_their_lsn_and_contradict_none(first, turn):
+    row = {"id": 1, "n": 1}
+    same = [envelope(first, 5, **{"before" if first == "d" else "after": row}), envelope("c", 5, after=row | {"n": 2})]
+    pipeline = MemoryPipeline(spec())
+    pipeline.step([record(each, at) for at, each in enumerate(same[::turn])])
+    assert pipeline.rows() == [{"id": 1, "n": 2}]
+    assert (pipeline.metrics["conflicts"], pipeline.metrics["duplicates"]) == (0, 0)
+
+
+def test_deletes_at_one_sequence_are_one_whatever_else_they_say():
+    of = plain("id BIGINT NOT NULL, at INT, t TIMESTAMP", order={"sequence": ["at"]}, event_time="t")
+    pipeline = MemoryPipeline(of)
+    pipeline.step([change("-D", id=1, at=5, t=at) for at in (0, 1)])
+    assert (pipeline.metrics["conflicts"], pipeline.metrics["duplicates"]) == (0, 1)
