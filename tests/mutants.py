@@ -7,6 +7,7 @@ of time goes. One that those do not kill counts as a survivor.
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import sys
@@ -92,6 +93,7 @@ class CollectedTests(PytestRunner):
             config.hook.pytest_sessionstart(session=session)
             session.perform_collect()
         self.items = {item.nodeid: item for item in session.items}
+        gc.freeze()  # what is there is not looked at again by each fork, and stays shared
 
     def run_tests(self, *, mutant_name: str | None, tests: Iterable[str]) -> int:
         """Run tests up to the first that fails, and return 1 if one does."""
