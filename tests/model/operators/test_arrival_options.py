@@ -341,8 +341,13 @@ SCRIPTS = {
                 ],
                 [("+I", 2, 5, (2, 1), 0)],
                 {
-                    **{"changes": 2, "expired": 2, "unmatched": 1, "unmatched_expired": 1},
-                    **{"orphaned": 1, "updated": 1, "unchanged": 1},
+                    "changes": 2,
+                    "expired": 2,
+                    "unmatched": 1,
+                    "unmatched_expired": 1,
+                    "orphaned": 1,
+                    "updated": 1,
+                    "unchanged": 1,
                 },
             ),
             (
