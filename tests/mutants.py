@@ -82,6 +82,7 @@ class CollectedTests(PytestRunner):
 
     def warm_up(self) -> None:
         """Collect all tests; none of them runs here."""
+        import numba  # noqa: F401 - a second of each fork that would load it
         import pytest
         from _pytest.config import _prepareconfig
 

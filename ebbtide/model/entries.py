@@ -139,6 +139,4 @@ def entry_table(schema: pa.Schema, columns: dict[str, object], n: int) -> pa.Tab
             arrays.append(
                 values.cast(f.type) if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values, f.type)
             )
-    return pa.Table.from_arrays(
-        [a if isinstance(a, pa.ChunkedArray) else pa.chunked_array([a], a.type) for a in arrays], schema=schema
-    )
+    return pa.Table.from_arrays(arrays, schema=schema)
