@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 from support import change, envelope, plain, record, spec
 
+from ebbtide.sources.change import BadRecordError
 from ebbtide.sources.debezium import UNAVAILABLE
-from ebbtide.sources.decode import _no_cycles
+from ebbtide.sources.decode import _is_text, _no_cycles, _number, _origin, _parse, _parse_exactly, _short
 from ebbtide.sources.records import RECORDS
 
 SCHEMA = "id BIGINT NOT NULL, n INT, notes STRING"
@@ -224,3 +225,98 @@ def test_collector_of_cycles_is_as_it_was_before(was_on):
 def test_names_of_ignored_columns_can_be_stored_whatever_they_are():
     [row] = staged(plain("id BIGINT NOT NULL"), json.dumps({"kind": "+I", "row": {"id": 1, "\ud800": 1, "\u00e9": 2}}))
     assert row["_ignored"] == "\u00e9,'\\ud800'"
+
+
+def test_old_key_is_read_as_the_key_is():
+    of = spec(
+        "id DECIMAL(20,0) NOT NULL, at TIMESTAMP_NTZ NOT NULL, line INT NOT NULL",
+        ["id", "at", "line"],
+        format={"type": "debezium", "encodings": {"id": "unsigned"}, "time_units": {"at": "ms"}},
+    )
+    old = {"id": -1, "at": 1, "line": 3}
+    *_, moved = staged(of, record(envelope("u", 5, before=old, after=old | {"id": 7})))
+    [[change_]] = [moved["_moved_from"]]
+    assert change_["key"] == {"id": 2**64 - 1, "at": moved["at"], "line": 3}
+    assert (moved["id"], moved["at"].microsecond) == (7, 1000)
+
+
+@pytest.mark.parametrize(
+    ("value", "encoding", "number"),
+    [
+        (-1, "unsigned", 2**64 - 1),
+        (-(2**63), "unsigned", 2**63),
+        (0, "unsigned", 0),
+        (1, "unsigned", 1),
+        (True, "unsigned", True),
+        ("-1", "unsigned", "-1"),
+        (True, "bits", 1),
+        (False, "bits", 0),
+        ("AQI=", "bits", 513),
+        ("?", "bits", "?"),
+        (-1, "bits", -1),
+        (None, "bits", None),
+    ],
+)
+def test_coded_integer_is_read_and_what_is_none_is_left_to_the_column(value, encoding, number):
+    found = _number(value, encoding)
+    assert (found, type(found)) == (number, type(number))
+
+
+@pytest.mark.parametrize("parse", [_parse, _parse_exactly])
+def test_record_is_parsed_with_floats_or_with_every_digit(parse):
+    for text in ('{"a": 1.5, "b": 7, "c": "\u00e9"}', '{"a": 1.5, "b": 7, "c": "\u00e9"}'.encode()):
+        value = parse(text)
+        assert value == {"a": 1.5, "b": 7, "c": "\u00e9"}
+        assert isinstance(value["a"], float) is (parse is _parse)
+
+
+@pytest.mark.parametrize("parse", [_parse, _parse_exactly])
+@pytest.mark.parametrize(
+    ("text", "reason", "said"),
+    [
+        (b'{"a": NaN}', "bad_json", "NaN is not JSON; allowed: one JSON object"),
+        (b'{"a": -Infinity}', "bad_json", "-Infinity is not JSON; allowed: one JSON object"),
+        (b"{", "bad_json", "; allowed: one JSON object"),
+        (b'{"a": "\xff"}', "not_utf8", "at byte 7; allowed: UTF-8"),
+        (b"[1]", "not_an_object", "got [1]; allowed: one JSON object"),
+        (b"[" * 100_000, "too_deep", "nested too deep; allowed: a few hundred levels"),
+    ],
+)
+def test_text_that_is_no_record_is_bad_whoever_reads_it(parse, text, reason, said):
+    with pytest.raises(BadRecordError) as found:
+        parse(text)
+    assert (found.value.reason, found.value.detail.endswith(said)) == (reason, True)
+
+
+PLACE = {"topic": "t", "partition": 2, "offset": 7}
+
+
+@pytest.mark.parametrize(
+    "last", [PLACE, PLACE | {"partition": 0, "offset": 0}, PLACE | {"partition": 2**31 - 1, "offset": 2**63 - 1}]
+)
+def test_place_of_a_kafka_record_is_read_to_the_ends_of_its_ranges(last):
+    assert _origin(last) == tuple(last.values())
+
+
+@pytest.mark.parametrize("name", PLACE)
+@pytest.mark.parametrize("value", [None, 1.0, True, "\ud800", -1, 2**63, 2**31])
+def test_place_that_is_none_says_what_was_got(name, value):
+    if (name, value) == ("offset", 2**31):
+        value = 2**63
+    with pytest.raises(BadRecordError) as found:
+        _origin(PLACE | {name: value})
+    detail = found.value.detail
+    assert (found.value.reason, found.value.place) == ("not_a_record", None)
+    said = ", ".join(f"{each} {(PLACE | {name: value})[each]!r}" for each in PLACE)
+    assert detail.startswith(f"got {said}; allowed: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "can"), [("", True), ("a", True), ("\u00e9\ud7ff\ue000", True), ("\ud800", False), ("x\udfff", False)]
+)
+def test_lone_surrogates_cannot_be_stored(text, can):
+    assert _is_text(text) is can
+
+
+def test_long_value_is_shown_by_its_head():
+    assert (_short("x" * 78), _short("x" * 79)) == ("'" + "x" * 78 + "'", "'" + "x" * 76 + "...")
