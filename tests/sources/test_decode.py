@@ -320,3 +320,112 @@ def test_lone_surrogates_cannot_be_stored(text, can):
 
 def test_long_value_is_shown_by_its_head():
     assert (_short("x" * 78), _short("x" * 79)) == ("'" + "x" * 78 + "'", "'" + "x" * 76 + "...")
+
+
+def bad_of(of, *values, **more):
+    """(reason, detail) of the only bad record."""
+    [(reason, detail)] = [(row["_reason"], row["_detail"]) for row in staged(of, *values, **more) if row["_reason"]]
+    return reason, detail
+
+
+GOOD = {"id": 1, "n": 1, "notes": "x"}
+KAFKA = {"topic": "t", "partition": 0, "offset": 1, "key": None}
+WITH_TTL = {"ttl": {"ttl": "1d", "time_characteristic": "EVENT_TIME"}}
+
+
+@pytest.mark.parametrize(
+    ("of", "value", "reason", "said"),
+    [
+        (spec(SCHEMA), json.dumps(KAFKA), "not_a_record", "value: got nothing; allowed: the record's value as text"),
+        (spec(SCHEMA), json.dumps(KAFKA | {"value": {}}), "not_a_record", "value: got dict; allowed: the record's"),
+        (spec(SCHEMA), record(envelope("c", 1, after={"id": 1, "n": 1})), "missing_column", "notes: the record has no"),
+        (spec(SCHEMA), record(envelope("u", None, after=GOOD)), "null_sequence", "_lsn: got null; allowed: a value in"),
+        (spec("id BIGINT, n INT NOT NULL"), record(envelope("c", 1, after={"id": 1, "n": None})), "null_value", "n: got null; allowed: a value"),
+        (spec(SCHEMA, **WITH_TTL), record(envelope("c", 1, after=GOOD, ts_ms=None)), "null_event_time", "event time: got null; allowed: a time"),
+        (plain(SCHEMA, quarantine={"max_record_bytes": 9}), change("+I", **GOOD), "too_large", "got more than 9 bytes; allowed: up to 9"),
+    ],
+)  # fmt: skip
+def test_reason_and_detail_say_what_was_got_and_what_is_allowed(of, value, reason, said):
+    found, detail = bad_of(of, value)
+    assert (found, detail[: len(said)]) == (reason, said)
+
+
+def test_truncate_is_bad_where_only_rows_are_taken():
+    decoding = replace(spec(SCHEMA).decoding, truncates=False)
+    values = batch(record(envelope("t", 1)), record(envelope("c", 2, after=GOOD), 1))
+    rows = pa.Table.from_batches(decoding.decode([values], step=7, wall_ms=None), decoding.schema).to_pylist()
+    assert [row["_reason"] for row in rows] == [None, "truncate"]
+    assert rows[1]["_detail"].startswith("got TRUNCATE; allowed: changes of rows")
+
+
+PLACED = plain(SCHEMA, format={"type": "plain", "position": ["part", "seq"]})
+
+
+@pytest.mark.parametrize("bad", [False, True])
+def test_record_that_names_its_place_has_it_whether_good_or_bad(bad):
+    value = {"kind": "+X" if bad else "+I", "row": GOOD, "part": 4, "seq": 9}
+    [row] = staged(PLACED, json.dumps(value))
+    assert row["_origin"] == {"source": "", "partition": 4, "position": 9}
+    assert (row["_kind"], row["_reason"]) == (("bad", "unknown_kind") if bad else ("+I", None))
+
+
+@pytest.mark.parametrize("key", [7, {"id": 1}, None])
+def test_key_that_is_no_text_is_none(key):
+    [row] = staged(spec(SCHEMA), json.dumps(KAFKA | {"key": key, "value": json.dumps(envelope("d", 1))}))
+    assert row["_reason"] == "missing_before"
+
+
+def test_record_with_exact_numbers_is_judged_by_the_clock_too():
+    of = spec("id BIGINT, n DECIMAL(6,2)", quarantine={"max_event_time_ahead": "100ms"})
+    rows = [envelope("c", 1, after={"id": 1, "n": 1.25}, ts_ms=ts_ms) for ts_ms in (110, 111, None)]
+    found = staged(of, *(record(row, at) for at, row in enumerate(rows)), wall_ms=10)
+    assert [(row["_origin"]["position"], row["_reason"]) for row in found] == [
+        (0, None),
+        (2, None),
+        (1, "event_time_ahead"),
+    ]
+
+
+def test_value_that_was_not_sent_is_known_by_the_form_of_its_type():
+    of = spec("id BIGINT NOT NULL, n INT DEFAULT 5, notes STRING DEFAULT 'd', tags ARRAY<STRING>")
+    rows = [{"id": 1, "tags": ["a"]}, {"id": 2, "notes": UNAVAILABLE, "n": 1, "tags": [UNAVAILABLE]}]
+    first, second = staged(of, *(record(envelope("u", 1, after=row), row["id"]) for row in rows))
+    assert (first["n"], first["notes"], first["tags"], first["_unavailable"]) == (5, "d", ["a"], None)
+    assert (second["n"], second["notes"], second["tags"], second["_unavailable"]) == (1, None, None, ["notes", "tags"])
+
+
+def test_missing_value_leaves_its_column_null_and_the_others_typed():
+    of = spec("id BIGINT NOT NULL, n INT, at DATE")
+    rows = staged(
+        of, *(record(envelope("c", 1, after={"id": at, "n": at} | more), at) for at, more in enumerate(({"at": 1}, {})))
+    )
+    assert [(row["n"], row["_reason"]) for row in rows] == [(0, None), (None, "missing_column")]
+
+
+def test_coded_columns_are_read_in_every_row():
+    of = spec(
+        "id BIGINT, big DECIMAL(20,0), flags INT",
+        format={"type": "debezium", "encodings": {"big": "unsigned", "flags": "bits"}},
+    )
+    rows = [{"id": 1, "big": -1, "flags": True}, {"id": 2, "big": 3, "flags": "AQI="}]
+    found = staged(of, *(record(envelope("c", 1, after=row), row["id"]) for row in rows))
+    assert [(int(row["big"]), row["flags"]) for row in found] == [(2**64 - 1, 1), (3, 513)]
+
+
+@pytest.mark.parametrize("offsets", [[0], [0, 1]])
+def test_unit_that_all_records_give_is_taken_for_the_whole_column(offsets):
+    of = spec(
+        "id BIGINT NOT NULL, at TIMESTAMP_NTZ, to TIMESTAMP_NTZ",
+        format={"type": "debezium", "time_units": {"to": "ms"}},
+    )
+    rows = staged(of, *(with_unit(offset, 2, "ms") for offset in offsets))
+    assert {(row["at"].microsecond, row["to"].microsecond) for row in rows} == {(2000, 2000)}
+
+
+def test_unit_of_the_spec_is_taken_where_no_record_gives_one():
+    of = spec(
+        "id BIGINT NOT NULL, at TIMESTAMP_NTZ, to TIMESTAMP_NTZ",
+        format={"type": "debezium", "time_units": {"to": "ms"}},
+    )
+    [row] = staged(of, with_unit(0, 2))
+    assert (row["at"].microsecond, row["to"].microsecond) == (2, 2000)
