@@ -355,6 +355,26 @@ def test_flattened_row_without_an_operation_is_a_delete_if_it_says_so(deleted, k
 
 
 @pytest.mark.parametrize(
+    ("value", "reason", "said"),
+    [
+        ({"op": "c", "after": NEW}, "missing_source", "source: got None; allowed: an object with"),
+        ({"op": "c", "after": NEW, "source": [7]}, "missing_source", "source: got [7]; allowed: an object with"),
+        (envelope("c", 5, after=NEW, ts_ms="x"), "bad_event_time", "source.ts_ms: got 'x'; allowed: an integer"),
+        (envelope("x", 5, after=NEW), "unknown_operation", "op: got 'x'; allowed: c, r, u, d, t"),
+        (envelope("c", 5), "missing_after", "after: got null; allowed: the row, which op 'c' needs"),
+        (envelope("d", 5), "missing_before", "before: got null; allowed: the row, which op 'd' needs"),
+        ({"schema": {"type": 7}, "payload": {}}, "bad_schema", "schema: got {'type': 7}; allowed: a Kafka Connect"),
+        ({"schema": {"fields": []}, "payload": [7]}, "not_a_change", "payload: got [7]; allowed: an object"),
+        ({"b": 1, "a": 2}, "not_a_change", "got fields ['a', 'b']; allowed: a Debezium envelope"),
+        (envelope("c", 5, after=[7]), "not_a_row", "after: got [7]; allowed: an object or null"),
+    ],
+)
+def test_record_that_is_no_change_says_what_was_got_and_what_is_allowed(value, reason, said):
+    found, detail = refused(DECODER, value)
+    assert (found, detail[: len(said)]) == (reason, said)
+
+
+@pytest.mark.parametrize(
     ("more", "reason", "said"),
     [
         ({"__source_ts_ms": "noon"}, "bad_event_time", "__source_ts_ms: got 'noon'; allowed: an integer of 64 bits"),
