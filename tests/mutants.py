@@ -7,22 +7,33 @@ of time goes. One that those do not kill counts as a survivor.
 
 from __future__ import annotations
 
+import gc
 import os
+import resource
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import click
 import mutmut.__main__ as mutmut
 from mutmut.mutation.data import SourceFileMutationData
 from mutmut.mutation.diff_apply import get_diff_for_mutant
+from mutmut.runners.harness import PytestRunner
 from mutmut.state import state
 from mutmut.stats import status_by_exit_code
+from mutmut.utils.file_utils import change_cwd
+from mutmut.workers import isolation
 
 ROOMS = ("ebbtide/model", "ebbtide/operators", "ebbtide/formats", "ebbtide/sources")
 BUDGET_S = 8
 """The most that the tests of one mutant take, as measured without mutants."""
+CPU_S = 10
+"""A test run that has used this much, and twice what it was measured to take, has a loop that does not end."""
+MEMORY = 6 << 30
+"""Bytes; the same for a loop that fills a list."""
 KILLED = ("killed", "timeout")
 """A mutant that runs for ever is one whose tests never pass."""
 
@@ -31,14 +42,25 @@ NOT_RUN = {255: "could not be run"}
 
 
 def nearest(function: str, tests: set[str]) -> list[str]:
-    """Return the tests that a function's mutants run against, the first to run first."""
+    """Return the tests that a function's mutants run against, the first to run first.
+
+    Of a test with parameters the shortest case runs before another case of any does.
+    """
     lasts = state().duration_by_test
     module = function.rpartition(".")[0].removeprefix("ebbtide.").replace(".", "/")
     folder, _, name = module.rpartition("/")
-    own_file = f"tests/{folder}/test_{name}"
+    own_folder = f"tests/{folder}/"
+    own_file = f"{own_folder}test_{name}.py"
+    cases: Counter[str] = Counter()
+    ranked: list[tuple[bool, bool, int, float, str]] = []
+    for test in sorted(tests, key=lambda each: (lasts[each], each)):
+        name_of_test = test.partition("[")[0]
+        cases[name_of_test] += 1
+        far = not test.startswith(own_file), not test.startswith(own_folder)
+        ranked.append((*far, cases[name_of_test], lasts[test], test))
     found, total_s = [], 0.0
-    for test in sorted(tests, key=lambda each: (not each.startswith(own_file), lasts[each], each)):
-        total_s += lasts[test]
+    for *_, last_s, test in sorted(ranked):
+        total_s += last_s
         if found and total_s > BUDGET_S:
             break
         found.append(test)
@@ -51,6 +73,45 @@ def with_nearest_tests(*given: Any, **named: Any) -> None:
     by_function: Any = state().tests_by_mangled_function_name
     for function, tests in by_function.items():
         by_function[function] = nearest(function, tests)
+
+
+class CollectedTests(PytestRunner):
+    """Tests that are collected once: each mutant forks that process, and runs some of them."""
+
+    items: dict[str, Any] | None = None
+
+    def warm_up(self) -> None:
+        """Collect all tests; none of them runs here."""
+        import numba  # noqa: F401 - a second of each fork that would load it
+        import pytest
+        from _pytest.config import _prepareconfig
+
+        arguments = ["--rootdir=.", "--tb=no", "-q", "-s", *self._pytest_add_cli_args]
+        with change_cwd("mutants"):
+            config = _prepareconfig([*arguments, *self._pytest_add_cli_args_test_selection])
+            config._do_configure()
+            session = pytest.Session.from_config(config)
+            config.hook.pytest_sessionstart(session=session)
+            session.perform_collect()
+        self.items = {item.nodeid: item for item in session.items}
+        gc.freeze()  # what is there is not looked at again by each fork, and stays shared
+
+    def run_tests(self, *, mutant_name: str | None, tests: Iterable[str]) -> int:
+        """Run tests up to the first that fails, and return 1 if one does."""
+        if self.items is None:
+            return super().run_tests(mutant_name=mutant_name, tests=tests)
+        named = list(tests)
+        measured_s = sum(state().duration_by_test[each] for each in named)
+        limit_s = int(process_time() + max(CPU_S, 2 * measured_s))
+        resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s + 1))
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+        chosen = [self.items[each] for each in named]
+        with change_cwd("mutants"):
+            for item, following in zip(chosen, [*chosen[1:], None], strict=True):
+                item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
+                if item.session.testsfailed:
+                    return 1
+        return 0
 
 
 def report(modules: list[str]) -> None:
@@ -74,6 +135,7 @@ collect = mutmut.collect_or_load_stats
 if __name__ == "__main__":
     os.environ |= {"HYPOTHESIS_PROFILE": "mutants", "NUMBA_DISABLE_JIT": "1"}  # mutants of a loop cannot be compiled
     mutmut.collect_or_load_stats = with_nearest_tests
+    isolation.PytestRunner = CollectedTests
     folders = [Path(each) for each in sys.argv[1:] or ROOMS]
     modules = sorted(str(path) for given in folders for path in (given.rglob("*.py") if given.is_dir() else [given]))
     names = [path.removesuffix(".py").replace("/", ".") + ".x*" for path in modules]

@@ -309,7 +309,7 @@ class _Batch:
     def _event_ms(self, columns: Mapping[str, pa.Array]) -> pa.Array:
         if self.d.event_time is None:
             return pa.array([c.event_ms for c, _ in self.changes], pa.int64())
-        return _as_int64(columns[self.d.event_time], pa.timestamp("ms"))
+        return _epoch_ms(columns[self.d.event_time])
 
     def _judge(self, columns: Mapping[str, pa.Array], event_ms: pa.Array) -> None:
         truncates = {i for i, (c, _) in enumerate(self.changes) if c.kind == TRUNCATE}
@@ -450,12 +450,11 @@ def _nulls(array: pa.Array, but: set[int] = frozenset()) -> list[int]:  # type: 
     )
 
 
-def _as_int64(array: pa.Array, via: pa.DataType | None = None) -> pa.Array:
+def _epoch_ms(array: pa.Array) -> pa.Array:
+    """Return dates and timestamps as epoch ms."""
     if pa.types.is_date(array.type):
         array = array.cast(pa.timestamp("us"))
-    if pa.types.is_timestamp(array.type) and via is not None:
-        array = array.cast(pa.timestamp("ms", array.type.tz), safe=False)
-    return array.cast(pa.int64())
+    return array.cast(pa.timestamp("ms", array.type.tz), safe=False).cast(pa.int64())
 
 
 def _short(value: Any) -> str:

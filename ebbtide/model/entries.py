@@ -125,11 +125,7 @@ def flags(table: pa.Table, column: str) -> NDArray[np.bool_]:
 
 def order_struct(table: pa.Table, column: str = "_order") -> NDArray[np.int64]:
     """Return an order column as (n, 3) integers: step, part, position."""
-    return (
-        np.stack([ints(table, f"{column}.{part}") for part in ("step", "part", "position")], axis=1)
-        if len(table)
-        else np.empty((0, 3), np.int64)
-    )
+    return np.stack([ints(table, f"{column}.{part}") for part in ("step", "part", "position")], axis=1)
 
 
 def entry_table(schema: pa.Schema, columns: dict[str, object], n: int) -> pa.Table:
@@ -143,6 +139,4 @@ def entry_table(schema: pa.Schema, columns: dict[str, object], n: int) -> pa.Tab
             arrays.append(
                 values.cast(f.type) if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values, f.type)
             )
-    return pa.Table.from_arrays(
-        [a if isinstance(a, pa.ChunkedArray) else pa.chunked_array([a], a.type) for a in arrays], schema=schema
-    )
+    return pa.Table.from_arrays(arrays, schema=schema)

@@ -95,7 +95,7 @@ class Events:
 
     def _usable(self, state: pa.Table) -> pa.Table:
         """Pick each key's entry: the newest, unless removed or expired; else the sink's row."""
-        codes = row_codes(state, self.op.key) if len(state) else np.empty(0, np.int64)
+        codes = row_codes(state, self.op.key)
         steps = ints(state, "_step")
         stored = np.flatnonzero(steps != SINK_STEP)
         rows = stored[newest(codes[stored], steps[stored])]
@@ -155,7 +155,7 @@ class Events:
         """Number the keys of all events, and the old keys of the changes of keys among them."""
         old_keys = pa.table({name: pc.struct_field(self.links.old_keys, name) for name in self.op.key})
         keys = pa.concat_tables([self.state.select(self.op.key), self.changes.select(self.op.key), old_keys])
-        codes = row_codes(keys, self.op.key) if len(keys) else np.empty(0, np.int64)
+        codes = row_codes(keys, self.op.key)
         n_events = self.n_state + len(self.changes)
         self.code, self.old_code = codes[:n_events], codes[n_events:].tolist()
         self.n_codes = int(codes.max(initial=-1)) + 1
@@ -315,8 +315,7 @@ def same_as_before(order: Codes, *columns: Any) -> Mask:
 
 def whole(column: pa.ChunkedArray) -> pa.Array:
     """Return a column in one piece whose nested values start at 0."""
-    whole = column.combine_chunks()
-    return whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks or [pa.array([], column.type)])
+    return column.combine_chunks()
 
 
 def _unsent(changes: pa.Table, n_state: int) -> dict[str, Mask]:

@@ -197,6 +197,35 @@ KINDS = {
     "event time column too far ahead": ("own event time", "event_time_ahead", LINE, change("+I", **row(born=1)).encode()),
 }  # fmt: skip
 
+# What every detail says: which field, what was got, what is allowed.
+SAYS = {
+    "bad_event_time": r"source\.ts_ms: got .+; allowed: an integer of 64 bits",
+    "bad_json": r".+; allowed: one JSON object",
+    "bad_position": r"seq: got (-1|None); allowed: an integer from 0",
+    "bad_schema": r"schema: got .+; allowed: a Kafka Connect schema .+",
+    "bad_sequence": r"source\.lsn: got .+; allowed: (an integer of 64 bits|0 to 2\^63 - 1)",
+    "event_time_ahead": r"event time: got \d+ ms; allowed: up to 3600000 ms",
+    "missing_after": r"after: got null; allowed: the row, which op 'c' needs",
+    "missing_before": r"before: got (null|None); allowed: the (whole )?row, which op '[du]' needs.*",
+    "missing_column": r"(id|name): .+; allowed: a value, or a DEFAULT .+",
+    "missing_source": r"source: got .+; allowed: an object .+",
+    "not_a_change": r"(payload: )?got .+; allowed: .+",
+    "not_a_record": r"(value: )?got .+; allowed: .+",
+    "not_a_row": r"(after|before|row): got .+; allowed: an object.*",
+    "not_an_object": r"got .+; allowed: one JSON object",
+    "not_utf8": r"invalid start byte at byte 11; allowed: UTF-8",
+    "null_event_time": r"event time: got null; allowed: a time.*",
+    "null_key": r"id: got null; allowed: a value in every key column",
+    "null_sequence": r"(_lsn|n): got null; allowed: a value in every column of the sequence",
+    "null_value": r"name: got null; allowed: a value, .+",
+    "schema_mismatch": r"after: .+; allowed: values in the form .+",
+    "too_deep": r"nested too deep; allowed: .+",
+    "too_large": r"got more than 20000 bytes; allowed: up to 20000",
+    "unknown_kind": r"kind: got .+; allowed: \+I, -U, \+U, -D",
+    "unknown_operation": r"op: got .+; allowed: c, r, u, d, t",
+    "wrong_type": r"\w+: got .{1,80}; allowed: [a-z]+.*",
+}
+
 
 def run(name: str, *bad: bytes) -> MemoryPipeline:
     pipeline = MemoryPipeline(pipeline_spec(name))
@@ -220,7 +249,7 @@ def test_bad_record_between_good_ones_is_quarantined_alone(kind):
     pipeline = run(name, data)
     assert repr(pipeline.rows()) == good_rows(name)
     [entry] = pipeline.quarantine
-    assert entry.pop("_detail")
+    assert re.fullmatch(SAYS[reason], entry.pop("_detail"))
     assert entry == {
         "_reason": reason,
         "_raw": data,

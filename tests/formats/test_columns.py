@@ -5,7 +5,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from ebbtide.formats.columns import InexactNumberError, convert
+from ebbtide.formats.columns import InexactNumberError, _fixed_point, _only, convert
 
 D = Decimal
 UTC_US, NTZ = pa.timestamp("us", "UTC"), pa.timestamp("us")
@@ -139,3 +139,45 @@ def test_convert_float_where_digits_matter_is_refused(type_):
 def test_convert_type_without_a_json_form_is_refused():
     with pytest.raises(TypeError, match="no JSON form for duration"):
         convert([1], pa.duration("s"))
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("-15e-1", "-1.5"),
+        ("+15E-1", "1.5"),
+        ("1E3", "1000"),
+        ("-120e-1", "-12"),
+        ("0.000e5", "0"),
+        ("-0", "0"),
+        ("007.50", "7.5"),
+        ("1e-2", "0.01"),
+        ("-.5", "-0.5"),
+        ("5.", "5"),
+        ("9999.990", "9999.99"),
+        ("100", "100"),
+        ("12.34", "12.34"),
+        ("0.0123e2", "1.23"),
+    ],
+)
+def test_number_is_written_without_exponent_and_needless_zeros(text, written):
+    assert D(_fixed_point(text, DECIMAL)) == D(written)
+    assert _fixed_point(text, DECIMAL).lstrip("-0").rstrip(".") == written.lstrip("-0")
+
+
+@pytest.mark.parametrize("text", ["1e-3", "0.001", "10000", "1e4", "99999.9", "1e999999999", "-10000"])
+def test_number_with_more_digits_than_its_column_is_refused(text):
+    with pytest.raises(OverflowError, match=r"^more digits than the column has$"):
+        _fixed_point(text, DECIMAL)
+
+
+@pytest.mark.parametrize("text", ["", "-", ".", "ten", "NaN", "1e", "1 2", "0x1", "--1", "1e1e1", "1e1234567890"])
+def test_text_that_is_no_number_is_refused(text):
+    with pytest.raises(ValueError, match=r"^text that is no number$"):
+        _fixed_point(text, DECIMAL)
+
+
+def test_values_of_other_types_are_refused_by_their_names():
+    _only([1, None, "a"], int, str)
+    with pytest.raises(TypeError, match=r"^unexpected bool, str$"):
+        _only([1, True, "a", None], int)

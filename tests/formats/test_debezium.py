@@ -7,7 +7,16 @@ import pytest
 from support import cut, envelope, record, spec
 
 from ebbtide.formats.change import BadRecordError, Change
-from ebbtide.formats.debezium import UNAVAILABLE, DebeziumDecoder, unavailable_form
+from ebbtide.formats.debezium import (
+    UNAVAILABLE,
+    DebeziumDecoder,
+    _file_number,
+    _integer,
+    _short,
+    _unscaled,
+    bits,
+    unavailable_form,
+)
 from ebbtide.model.changelog import TRUNCATE, RowKind
 from ebbtide.testing import MemoryPipeline
 
@@ -303,3 +312,225 @@ def test_old_row_of_a_changed_key_may_lack_what_is_not_null():
     pipeline = MemoryPipeline(spec("id BIGINT NOT NULL, n INT NOT NULL"))
     pipeline.step([record(envelope("u", 2, before={"id": 1}, after={"id": 2, "n": 2}))])
     assert (pipeline.rows(), pipeline.quarantine) == ([{"id": 2, "n": 2}], [])
+
+
+def refused(decoder, value, key=None):
+    """(reason, detail) of a record that is bad."""
+    with pytest.raises(BadRecordError) as found:
+        decoder.changes(value, key)
+    return found.value.reason, found.value.detail
+
+
+def flattened(**more):
+    return NEW | {"__op": "c", "__lsn": 5, "__source_ts_ms": 9} | more
+
+
+@pytest.mark.parametrize(
+    ("table", "more", "taken"),
+    [
+        ("shop.orders", {"__db": "shop", "__table": "orders"}, 1),
+        ("shop.orders", {"__schema": "other", "__db": "shop", "__table": "orders"}, 0),
+        ("shop.orders", {}, 1),
+        ("orders", {"__table": "others"}, 0),
+        (None, {"__table": "others"}, 1),
+    ],
+)
+def test_flattened_row_is_of_the_table_that_it_names_if_it_names_one(table, more, taken):
+    assert len(DebeziumDecoder(("id",), table=table).changes(flattened(**more), None)) == taken
+
+
+@pytest.mark.parametrize(("table", "taken"), [("shop.orders", 1), ("orders", 1), ("orders.shop", 0), ("shop", 0)])
+def test_envelope_of_a_database_without_schemas_is_of_its_table(table, taken):
+    value = envelope("c", 5, after=NEW, db="shop", table="orders")
+    assert len(DebeziumDecoder(("id",), table=table).changes(value, None)) == taken
+
+
+@pytest.mark.parametrize(("deleted", "kind"), [("true", D), ("false", None), (True, None)])
+def test_flattened_row_without_an_operation_is_a_delete_if_it_says_so(deleted, kind):
+    value = NEW | {"__deleted": deleted, "__lsn": 5}
+    if kind is None:
+        assert refused(DECODER, value) == ("unknown_operation", "op: got None; allowed: c, r, u, d, t")
+    else:
+        assert [(c.kind, c.op) for c in DECODER.changes(value, None)] == [(kind, "d")]
+
+
+@pytest.mark.parametrize(
+    ("value", "reason", "said"),
+    [
+        ({"op": "c", "after": NEW}, "missing_source", "source: got None; allowed: an object with"),
+        ({"op": "c", "after": NEW, "source": [7]}, "missing_source", "source: got [7]; allowed: an object with"),
+        (envelope("c", 5, after=NEW, ts_ms="x"), "bad_event_time", "source.ts_ms: got 'x'; allowed: an integer"),
+        (envelope("x", 5, after=NEW), "unknown_operation", "op: got 'x'; allowed: c, r, u, d, t"),
+        (envelope("c", 5), "missing_after", "after: got null; allowed: the row, which op 'c' needs"),
+        (envelope("d", 5), "missing_before", "before: got null; allowed: the row, which op 'd' needs"),
+        ({"schema": {"type": 7}, "payload": {}}, "bad_schema", "schema: got {'type': 7}; allowed: a Kafka Connect"),
+        ({"schema": {"fields": []}, "payload": [7]}, "not_a_change", "payload: got [7]; allowed: an object"),
+        ({"b": 1, "a": 2}, "not_a_change", "got fields ['a', 'b']; allowed: a Debezium envelope"),
+        (envelope("c", 5, after=[7]), "not_a_row", "after: got [7]; allowed: an object or null"),
+    ],
+)
+def test_record_that_is_no_change_says_what_was_got_and_what_is_allowed(value, reason, said):
+    found, detail = refused(DECODER, value)
+    assert (found, detail[: len(said)]) == (reason, said)
+
+
+@pytest.mark.parametrize(
+    ("more", "reason", "said"),
+    [
+        ({"__source_ts_ms": "noon"}, "bad_event_time", "__source_ts_ms: got 'noon'; allowed: an integer of 64 bits"),
+        ({"__lsn": "x"}, "bad_sequence", "__lsn: got 'x'; allowed: an integer of 64 bits"),
+        ({"__lsn": -1}, "bad_sequence", "__lsn: got -1; allowed: 0 to 2^63 - 1"),
+    ],
+)
+def test_field_of_a_flattened_row_is_named_where_it_is_bad(more, reason, said):
+    assert refused(DECODER, flattened(**more)) == (reason, said)
+
+
+def test_row_and_key_that_their_schema_does_not_fit_are_named():
+    decimal = [{"field": "id", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "0"}}]
+    for value, key, side in (
+        (connect(decimal, {"id": "?"} | {"__op": "c"}, flat=True), None, "row"),
+        (connect(decimal, envelope("c", 5, after={"id": "?"})), None, "after"),
+        (connect(decimal, envelope("d", 5, before={"id": "?"})), None, "before"),
+        (envelope("d", 5), json.dumps({"schema": {"fields": decimal}, "payload": {"id": "?"}}), "key"),
+    ):
+        reason, detail = refused(DECODER, value, key)
+        assert (reason, detail.partition(":")[0]) == ("schema_mismatch", side)
+        assert detail.endswith("; allowed: values in the form that the record's schema gives")
+
+
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize(("ts_ms", "lsn"), [(7, -(2**63) + 7), (0, -(2**63)), (-5, -(2**63)), (None, -(2**63))])
+def test_snapshot_row_without_a_place_stands_below_all_by_its_time(flat, ts_ms, lsn):
+    value = (
+        flattened(__op="r", __lsn=None, __source_ts_ms=ts_ms) if flat else envelope("r", None, after=NEW, ts_ms=ts_ms)
+    )
+    assert parts(DECODER.changes(value, None)) == [(N, NEW, "r", lsn, ts_ms)]
+
+
+def test_place_of_a_change_has_each_column_of_the_sequence_in_its_order():
+    decoder = DebeziumDecoder(("id",), sequence=("_ts_ms", "n", "_file", "_pos", "_row", "_lsn"))
+    source = {"file": "a.b.000012", "pos": 4, "row": 0, "ts_ms": 9}
+    [only] = decoder.changes(envelope("u", None, after=NEW, **source), None)
+    assert only.position == (9, 12, 4, 0, None)
+    assert DebeziumDecoder(("id",), sequence=("n",)).changes(envelope("u", 5, after=NEW), None)[0].position == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("bin.000003", 3), ("a.b.7", 7), ("bin." + "9" * 18, 10**18 - 1), (".5", 5), (None, None)],
+)
+def test_number_of_a_log_s_file_is_what_stands_after_the_last_dot(name, number):
+    assert _file_number(name, "f") == number
+
+
+@pytest.mark.parametrize("name", ["bin.1x", "bin.\u0663", "bin.", "bin", "", "bin." + "1" * 19, 3, ["a.1"]])
+def test_file_of_a_log_without_a_number_is_named(name):
+    with pytest.raises(BadRecordError) as found:
+        _file_number(name, "source.file")
+    assert found.value.reason == "bad_sequence"
+    assert found.value.detail == f"source.file: got {name!r}; allowed: a name that ends in . and a number"
+
+
+@pytest.mark.parametrize("value", [None, 0, 2**63 - 1, -(2**63)])
+def test_integer_of_64_bits_is_taken(value):
+    assert _integer(value, "n", "r") == value
+
+
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, True, 1.0, "1"])
+def test_other_than_an_integer_of_64_bits_is_not(value):
+    with pytest.raises(BadRecordError, match=rf"^r: n: got {value!r}; allowed: an integer of 64 bits$"):
+        _integer(value, "n", "r")
+
+
+@pytest.mark.parametrize(
+    ("number", "scale", "text"), [(150, 2, "1.50"), (-150, 2, "-1.50"), (0, 0, "0"), (7, -2, "7E+2"), (-1, 3, "-0.001")]
+)
+def test_unscaled_decimal_is_read_exactly(number, scale, text):
+    assert _unscaled(unscaled(number), scale) == text
+
+
+@pytest.mark.parametrize(("size", "fits"), [(1024, True), (1025, False)])
+def test_unscaled_decimal_may_be_so_long_and_no_longer(size, fits):
+    text = base64.b64encode(bytes(size)).decode()
+    if fits:
+        assert _unscaled(text, 0) == "0"
+    else:
+        with pytest.raises(ValueError, match="a decimal of 1025 bytes"):
+            _unscaled(text, 0)
+
+
+@pytest.mark.parametrize("read", [bits, lambda text: _unscaled(text, 0)])
+def test_base64_with_other_characters_is_refused(read):
+    assert read("AQ==") in (1, "1")
+    with pytest.raises(ValueError, match="base64"):
+        read("A?Q==")
+
+
+def test_bits_stand_with_the_lowest_byte_first():
+    fields = [{"field": "flags", "name": "io.debezium.data.Bits"}, {"field": "id"}]
+    rows = [{"id": 1, "flags": flags} for flags in ("AQI=", None, True)]
+    found = [DECODER.changes(connect(fields, envelope("c", 5, after=row)), None)[0].row["flags"] for row in rows]
+    assert found == [0x0201, None, True]
+
+
+def test_long_value_is_shown_by_its_head():
+    assert (_short("x" * 78), _short("x" * 79)) == ("'" + "x" * 78 + "'", "'" + "x" * 76 + "...")
+
+
+BY_TIME = DebeziumDecoder(("id",), sequence=("at", "_lsn"))
+FILLED = [{"at": None}, {"at": 0}, {"at": ""}, {"at": False}, {"at": "1970-01-01T00:00:00Z"}, {"at": 0, "n": None}]
+
+
+@pytest.mark.parametrize("filler", FILLED)
+def test_row_before_that_is_filled_up_gives_no_sequence(filler):
+    before, after = {"id": 1} | filler, {"id": 2, "at": 7, "n": 1}
+    [deleted] = BY_TIME.changes(envelope("d", 5, before=before), None)
+    assert deleted.row == {"id": 1}
+    gone, _ = BY_TIME.changes(envelope("u", 5, before=before, after=after), None)
+    assert gone.row == before | {"at": 7}
+
+
+@pytest.mark.parametrize("before", [{"id": 1, "at": 5}, {"id": 1, "at": 0, "n": 3}, {"id": 1, "at": "1970-01-02"}])
+def test_row_before_that_is_whole_keeps_its_own_sequence(before):
+    [deleted] = BY_TIME.changes(envelope("d", 5, before=before), None)
+    gone, moved = BY_TIME.changes(envelope("u", 5, before=before, after={"id": 2, "at": 7}), None)
+    assert (deleted.row, gone.row, moved.old_row) == (before, before, before)
+
+
+def test_row_that_lacks_the_sequence_leaves_its_old_key_without_one():
+    gone, _ = BY_TIME.changes(envelope("u", 5, before={"id": 1}, after={"id": 2, "n": 1}), None)
+    assert gone.row == {"id": 1}
+
+
+@pytest.mark.parametrize(("before", "op"), [({"id": 1}, "u"), (None, "u"), ({"id": 1}, "d"), (None, "d")])
+def test_retraction_without_its_row_says_what_it_got_and_what_to_do(before, op):
+    decoder = DebeziumDecoder(("id",), retract=True, columns=("id", "n"))
+    reason, detail = refused(decoder, envelope(op, 5, before=before, after=NEW if op == "u" else None))
+    assert reason == "missing_before"
+    assert detail.startswith(f"before: got {before!r}; allowed: the whole row, which op '{op}' needs")
+    assert detail.endswith("Next: ALTER TABLE ... REPLICA IDENTITY FULL")
+
+
+@pytest.mark.parametrize("before", [{"id": 1, "n": None}, {"n": 2}])
+def test_retraction_with_any_other_column_is_taken_for_whole(before):
+    decoder = DebeziumDecoder(("id",), retract=True, columns=("id", "n", "m"))
+    assert [c.row for c in decoder.changes(envelope("d", 5, before=before), None)] == [before]
+
+
+@pytest.mark.parametrize("op", ["d", "u", "c"])
+def test_every_change_of_a_record_has_its_units_place_and_time(op):
+    fields = [{"field": "at", "name": "org.apache.kafka.connect.data.Timestamp"}, {"field": "id"}]
+    before, after = {"id": 1, "at": 1}, {"id": 2, "at": 2}
+    sides = {"d": {"before": before}, "u": {"before": before, "after": after}, "c": {"after": after}}[op]
+    for decoder in (DECODER, RETRACT):
+        changes = decoder.changes(connect(fields, envelope(op, 5, ts_ms=9, **sides)), None)
+        assert {(c.op, c.position, c.event_ms, c.units["at"]) for c in changes} == {(op, (5,), 9, "ms")}
+    assert DECODER.changes(envelope("c", 5, after=NEW), None)[0].units is None
+
+
+@pytest.mark.parametrize("after", [{"id": 1}, {"id": 1, "n": 9}])
+def test_update_that_keeps_its_key_or_brings_no_row_before_is_one_change(after):
+    for before in (None, {}, {"id": 1, "n": 2}):
+        [only] = DECODER.changes(envelope("u", 5, before=before, after=after), None)
+        assert (only.kind, only.row, only.old_row) == (A, after, None)

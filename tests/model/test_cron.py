@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.model.cron import FIELDS, MONTHS, WEEKDAYS, check_cron
+from ebbtide.model.cron import FIELDS, MONTHS, WEEKDAYS, _values, check_cron
 
 LIMITS = [(0, 59, ()), (0, 23, ()), (1, 31, ()), (1, 12, MONTHS), (0, 7, WEEKDAYS)]
 
@@ -68,3 +68,47 @@ def test_what_is_none_is_refused_with_what_is_allowed(text):
     with pytest.raises(ValueError, match=r"got '.*allowed: ") as error:
         check_cron(text)
     assert FIELDS[0] in str(error.value) or "a day that one of the months has" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "limits", "values"),
+    [
+        ("*", (1, 4, ()), {1, 2, 3, 4}),
+        ("3", (0, 59, ()), {3}),
+        ("0,59", (0, 59, ()), {0, 59}),
+        ("2-4,9", (0, 59, ()), {2, 3, 4, 9}),
+        ("*/3", (1, 12, ()), {1, 4, 7, 10}),
+        ("8-12/2", (0, 23, ()), {8, 10, 12}),
+        ("20/2", (0, 23, ()), {20, 22}),
+        ("*/59", (0, 59, ()), {0, 59}),
+        ("jan-mar,dec", (1, 12, MONTHS), {1, 2, 3, 12}),
+        ("sun,sat", (0, 7, WEEKDAYS), {0, 6}),
+        ("5-5", (0, 59, ()), {5}),
+    ],
+)
+def test_field_stands_for_its_values(field, limits, values):
+    assert _values(field, *limits) == values
+
+
+@pytest.mark.parametrize("field", ["60", "5-4", "*/60", "*/0", "1/", "-3", "\u0663", "jan", "", "1-", "1,,2", "0-60"])
+def test_part_that_is_none_of_its_field_is_named(field):
+    with pytest.raises(ValueError, match=r"^'.*' is (none of its field|no number)$"):
+        _values(field, 0, 59)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("* * * *", r"^got '\* \* \* \*'; allowed: five fields \(minute 0-59, "),
+        ("60 * * * *", r"^got '60 .*', where '60' is none of its field; allowed: five fields "),
+        ("0 0 30 FEB *", r"^got '0 0 30 FEB \*'; allowed: a day that one of the months has$"),
+    ],
+)
+def test_refusal_says_what_was_got_and_what_is_allowed(text, said):
+    with pytest.raises(ValueError, match=said):
+        check_cron(text)
+
+
+@pytest.mark.parametrize("text", ["0 0 31 apr,may *", "0 0 30 4 *", "0 0 29 feb *", "0 0 1,31 2 *", "59 23 * 12 7"])
+def test_day_that_one_of_the_months_has_is_taken(text):
+    assert check_cron(text) == text

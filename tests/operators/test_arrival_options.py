@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import Histories
@@ -19,6 +20,7 @@ from ebbtide.testing import MemoryPipeline
 
 SCHEMA = "id BIGINT NOT NULL, u INT, n INT, at TIMESTAMP"
 SCHEMA_OF_ONE = pa.schema([("id", pa.int64())])
+SCHEMA_OF_TWO = pa.schema([("id", pa.int64()), ("n", pa.int64())])
 TTL, GRACE = 100, 30
 
 
@@ -190,3 +192,255 @@ def test_first_row_stays_shown_until_it_is_retracted_and_gives_place_to_the_next
         pipeline.step([change(kind, id=1, n=n)])
         shown.append([row["n"] for row in pipeline.rows()])
     assert shown == [[1], [1], [1], [2], []]
+
+
+def added(key, n, u=0):
+    return change("+I", id=key, u=u, n=n)
+
+
+def retracted(key, n, u=0):
+    return change("-D", id=key, u=u, n=n)
+
+
+# Options, and steps of (now, changes; None: a tick), each with the entries that it writes (key, position, n, role, shown, removed,
+# change, place of its cause, stamp), what it emits (kind, key, n, place, number), and its counts.
+SCRIPTS = {
+    "rows come and go": (
+        {},
+        [
+            (
+                (5, [added(1, 1), added(1, 2), added(2, 1)]),
+                [
+                    (1, 0, 1, "live", False, False, None, (1, 0), 5),
+                    (1, 1, 2, "live", True, False, "I", (1, 1), 5),
+                    (2, 0, 1, "live", True, False, "I", (1, 2), 5),
+                ],
+                [("+I", 1, 1, (1, 0), 0), ("+U", 1, 2, (1, 1), 1), ("+I", 2, 1, (1, 2), 2)],
+                {"changes": 3, "inserted": 2},
+            ),
+            (
+                (6, [retracted(1, 2)]),
+                [
+                    (1, 0, 1, "live", True, False, "U", (2, 0), 5),
+                    (1, 1, 2, "gone", False, True, None, (1, 1), 5),
+                ],
+                [("+U", 1, 1, (2, 0), 0)],
+                {"changes": 1, "updated": 1},
+            ),
+            (
+                (7, [retracted(2, 1), added(3, 1), retracted(3, 1)]),
+                [(2, 0, 1, "gone", False, True, "D", (3, 0), 5)],
+                [("-D", 2, 1, (3, 0), 0), ("+I", 3, 1, (3, 1), 1), ("-D", 3, 1, (3, 2), 2)],
+                {"changes": 3, "deleted": 1, "unchanged": 1},
+            ),
+            (
+                (8, [added(2, 2), retracted(1, 9), retracted(1, 1), added(1, 1)]),
+                [
+                    (1, 0, 1, "gone", False, True, None, (2, 0), 5),
+                    (2, 0, 2, "live", True, False, "I", (4, 0), 8),
+                    (1, 3, 1, "live", True, False, None, (4, 3), 8),
+                ],
+                [("+I", 2, 2, (4, 0), 0), ("-D", 1, 1, (4, 2), 1), ("+I", 1, 1, (4, 3), 2)],
+                {"changes": 4, "unmatched": 1, "inserted": 1, "unchanged": 1},
+            ),
+        ],
+    ),
+    "an upsert key, retractions that wait, short histories": (
+        {"materializer": {"retraction_grace": "10ms", "max_history": 2, "upsert_key": ["u"]}},
+        [
+            (
+                (5, [retracted(1, 1, u=1), added(1, 1, u=2)]),
+                [
+                    (1, 0, 1, "waiting", False, False, None, (1, 0), 5),
+                    (1, 1, 1, "live", True, False, "I", (1, 1), 5),
+                ],
+                [("+I", 1, 1, (1, 1), 0)],
+                {"changes": 2, "waiting": 1, "inserted": 1},
+            ),
+            (
+                (6, [added(1, 1, u=1), added(1, 7, u=2)]),
+                [
+                    (1, 0, 1, "gone", False, True, None, (1, 0), 5),
+                    (1, 1, 7, "live", True, False, "U", (2, 1), 6),
+                ],
+                [("+U", 1, 7, (2, 1), 0)],
+                {"changes": 2, "cancelled": 1, "updated": 1},
+            ),
+            (
+                (7, [retracted(2, 1, u=1)]),
+                [(2, 0, 1, "waiting", False, False, None, (3, 0), 7)],
+                [],
+                {"changes": 1, "waiting": 1, "unchanged": 1},
+            ),
+            ((30, None), [(2, 0, 1, "gone", False, True, None, (3, 0), 7)], [], {"unmatched": 1}),
+            (
+                (31, [added(1, u, u) for u in (3, 4, 5)]),
+                [
+                    (1, 1, 7, "gone", False, True, None, (2, 1), 6),
+                    (1, 3, 4, "live", False, False, None, (5, 1), 31),
+                    (1, 4, 5, "live", True, False, "U", (5, 2), 31),
+                ],
+                [("+U", 1, 3, (5, 0), 0), ("+U", 1, 4, (5, 1), 1), ("+U", 1, 5, (5, 2), 2)],
+                {"changes": 3, "dropped": 2, "updated": 1},
+            ),
+        ],
+    ),
+    "a time to live that deletes": (
+        {"ttl": "100ms", "materializer": {"on_expire": "delete"}},
+        [
+            (
+                (0, [added(1, 1), added(2, 1)]),
+                [(key, 0, 1, "live", True, False, "I", (1, key - 1), 0) for key in (1, 2)],
+                [("+I", key, 1, (1, key - 1), key - 1) for key in (1, 2)],
+                {"changes": 2, "inserted": 2},
+            ),
+            (
+                (50, [added(1, 2), added(2, 2), retracted(2, 2)]),
+                [
+                    (1, 0, 1, "live", False, False, None, (1, 0), 0),
+                    (1, 1, 2, "live", True, False, "U", (2, 0), 50),
+                ],
+                [("+U", 1, 2, (2, 0), 0), ("+U", 2, 2, (2, 1), 1), ("+U", 2, 1, (2, 2), 2)],
+                {"changes": 3, "updated": 1, "unchanged": 1},
+            ),
+            (
+                (100, None),
+                [
+                    (1, 0, 1, "gone", False, True, None, (1, 0), 0),
+                    (2, 0, 1, "gone", False, True, "D", (3, -1), 0),
+                ],
+                [("-D", 2, 1, (3, -1), 0)],
+                {"expired": 2, "deleted": 1},
+            ),
+            (
+                (150, [added(3, 1), added(1, 5)]),
+                [
+                    (1, 1, 2, "gone", False, True, None, (2, 0), 50),
+                    (3, 0, 1, "live", True, False, "I", (4, 0), 150),
+                    (1, 2, 5, "live", True, False, "U", (4, 1), 150),
+                ],
+                [("-D", 1, 2, (4, -1), 0), ("+I", 3, 1, (4, 0), 1), ("+I", 1, 5, (4, 1), 2)],
+                {"changes": 2, "expired": 1, "inserted": 1, "updated": 1},
+            ),
+        ],
+    ),
+    "a time to live that leaves orphans": (
+        {"ttl": "100ms"},
+        [
+            (
+                (0, [added(1, 1), added(2, 1)]),
+                [(key, 0, 1, "live", True, False, "U", (1, key - 1), 0) for key in (1, 2)],
+                [("+I", key, 1, (1, key - 1), key - 1) for key in (1, 2)],
+                {"changes": 2, "updated": 2},
+            ),
+            (
+                (100, [retracted(1, 1), added(2, 5)]),
+                [
+                    (1, 0, 1, "gone", False, True, None, (1, 0), 0),
+                    (2, 0, 1, "gone", False, True, None, (1, 1), 0),
+                    (2, 1, 5, "live", True, False, "U", (2, 1), 100),
+                ],
+                [("+I", 2, 5, (2, 1), 0)],
+                {
+                    "changes": 2,
+                    "expired": 2,
+                    "unmatched": 1,
+                    "unmatched_expired": 1,
+                    "orphaned": 1,
+                    "updated": 1,
+                    "unchanged": 1,
+                },
+            ),
+            (
+                (150, [retracted(2, 5)]),
+                [(2, 1, 5, "gone", False, True, "D", (3, 0), 100)],
+                [("-D", 2, 5, (3, 0), 0)],
+                {"changes": 1, "deleted": 1},
+            ),
+        ],
+    ),
+    "the first row of a short history": (
+        {"materializer": {"keep": "first", "max_history": 1}},
+        [
+            (
+                (0, [added(1, 1), added(1, 2)]),
+                [
+                    (1, 0, 1, "gone", True, False, "I", (1, 1), 0),
+                    (1, 1, 2, "live", False, False, None, (1, 1), 0),
+                ],
+                [("+I", 1, 1, (1, 0), 0)],
+                {"changes": 2, "dropped": 1, "inserted": 1},
+            ),
+            (
+                (1, [added(1, 3)]),
+                [
+                    (1, 1, 2, "gone", False, True, None, (1, 1), 0),
+                    (1, 2, 3, "live", False, False, None, (2, 0), 1),
+                ],
+                [],
+                {"changes": 1, "dropped": 1, "unchanged": 1},
+            ),
+            (
+                (2, [retracted(1, 3)]),
+                [
+                    (1, 0, 1, "gone", False, True, "D", (3, 0), 0),
+                    (1, 2, 3, "gone", False, True, None, (2, 0), 1),
+                ],
+                [("-D", 1, 3, (3, 0), 0)],
+                {"changes": 1, "deleted": 1},
+            ),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_each_step_writes_emits_and_counts(script):
+    options, steps = SCRIPTS[script]
+    options = options | {"materializer": {"emission": "every"} | options.get("materializer", {})}
+    pipeline = MemoryPipeline(plain("id BIGINT NOT NULL, u INT, n INT", **options))
+    for (now, changes), entries, emitted, counts in steps:
+        n_entries, n_emitted, before = len(pipeline.state), len(pipeline.changelog), pipeline.metrics.copy()
+        pipeline.tick(now_ms=now) if changes is None else pipeline.step(changes, now_ms=now)
+        names = ["id", "_position", "n", "_role", "_shown", "_removed", "_change", "_changed_by", "_stamp_ms"]
+        written = pipeline.state.slice(n_entries).select(names).to_pylist()
+        assert [tuple(map(place, row.values())) for row in written] == entries
+        names = ["_kind", "id", "n", "_order", "_number"]
+        assert [tuple(place(row[name]) for name in names) for row in pipeline.changelog[n_emitted:]] == emitted
+        assert {name: n for name, n in (pipeline.metrics - before).items() if n} == counts
+
+
+def place(value):
+    return (value["step"], value["position"]) if isinstance(value, dict) else value
+
+
+def test_row_added_where_the_sink_shows_one_that_has_left_its_history_is_emitted_as_an_update():
+    spec = plain(
+        "id BIGINT NOT NULL, n INT, at TIMESTAMP",
+        event_time="at",
+        ttl={"ttl": "100ms", "time_characteristic": "EVENT_TIME"},
+        materializer={"emission": "every", "on_expire": "delete", "keep": "first", "max_history": 1},
+    )
+    pipeline = MemoryPipeline(spec)
+    pipeline.step([change("+I", id=key, n=n, at=at * 1000) for key in (1, 2) for n, at in ((1, 1000), (2, 900))])
+    pipeline.tick(now_ms=0)
+    pipeline.step([change("+I", id=key, n=3, at=1_010_000) for key in (1, 2)])
+    assert [(row["_kind"], row["id"], row["n"]) for row in pipeline.changelog] == [
+        *(("+I", 1, 1), ("+I", 2, 1), ("+U", 1, 3), ("+U", 2, 3))
+    ]
+
+
+def test_changes_apply_by_file_and_line_in_whatever_order_they_are_given():
+    operator = ArrivalOperator(SCHEMA_OF_TWO, ("id",))
+    places = [(0, 1), (0, 7), (1, 0), (1, 5), (2, 3)]
+    changes = [
+        {"id": 1, "n": n, "_kind": "+I", "_order": {"step": 2, "part": part, "position": line}}
+        for n, (part, line) in enumerate(places)
+    ]
+    for order in ([4, 3, 2, 1, 0], [1, 3, 0, 4, 2]):
+        table = pa.Table.from_pylist([changes[i] for i in order], changelog_schema(SCHEMA_OF_TWO))
+        entries = operator.apply(table, operator.schema.empty_table(), Step(2, 0)).entries.to_pylist()
+        assert [(entry["n"], entry["_position"]) for entry in entries] == [(n, n) for n in range(5)]
+    above = operator.apply(table, operator.schema.empty_table(), Step(2, 0, floor=(2, 1, 0)))
+    assert [entry["n"] for entry in above.entries.to_pylist()] == [3, 4]
+    assert (above.metrics["below_floor"], above.metrics["changes"]) == (3, 5)

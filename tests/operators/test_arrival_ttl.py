@@ -199,3 +199,43 @@ def test_what_a_tick_has_to_act_on_is_not_settled_before(on_expire, left):
     found = matching(pipeline.state, operator_of(deletes).unsettled)
     assert sorted(entry["_role"] for entry in found) == left
     assert {entry["n"] for entry in found} == {2}
+
+
+def emitted(pipeline):
+    return [(row["_kind"], row["id"], row["n"]) for row in pipeline.changelog]
+
+
+DELETES = {"emission": "every", "on_expire": "delete"}
+
+
+@pytest.mark.parametrize(("keep", "shown"), [("last", [(1, 2), (2, 2)]), ("first", [(1, 1), (2, 1)])])
+def test_row_whose_time_is_over_gives_place_to_one_that_lives_and_that_is_emitted(keep, shown):
+    of = plain(
+        "id BIGINT NOT NULL, n INT, at TIMESTAMP",
+        event_time="at",
+        ttl={"ttl": "100ms", "time_characteristic": "EVENT_TIME"},
+        materializer=DELETES | {"keep": keep},
+    )
+    old, young = (900, 1000) if keep == "first" else (1000, 900)
+    rows = [timed("+I", key, n, at) for key in (1, 2) for n, at in ((1, old), (2, young))]
+    pipeline = run((0, rows), of=of)
+    assert [(each["id"], each["n"]) for each in pipeline.rows()] == shown
+    before = len(pipeline.changelog)
+    pipeline.tick(now_ms=0)
+    other = 3 - shown[0][1]
+    assert emitted(pipeline)[before:] == [("+U", 1, other), ("+U", 2, other)]
+    pipeline.step([timed("+I", 9, 9, 1100)])
+    pipeline.tick(now_ms=0)
+    assert emitted(pipeline)[before + 2 :] == [("+I", 9, 9), ("-D", 1, other), ("-D", 2, other)]
+    numbers_of = [each["_number"] for each in pipeline.changelog[before:]]
+    orders = [tuple(each["_order"].values()) for each in pipeline.changelog[before:]]
+    assert (numbers_of, orders) == ([0, 1, 0, 0, 1], [(2, -1, -1), (2, -1, -1), (3, 0, 0), (4, -1, -1), (4, -1, -1)])
+
+
+@pytest.mark.parametrize("on_expire", ["keep", "delete"])
+def test_what_a_tick_changes_stands_before_the_changes_of_its_step(on_expire):
+    pipeline = run((0, [row("+I", 1, 1)]), (100, None), of=plain(ttl="100ms", materializer={"on_expire": on_expire}))
+    first, last = pipeline.state.sort_by("_step").to_pylist()
+    place = {"step": 2, "part": -1, "position": -1} if on_expire == "delete" else first["_changed_by"]
+    change_ = "D" if on_expire == "delete" else None
+    assert (last["_changed_by"], last["_change"], last["_removed"], last["_stamp_ms"]) == (place, change_, True, 0)

@@ -265,3 +265,43 @@ def test_only_tombstones_and_rows_that_wait_may_expire_unless_live_ones_may():
     assert sorted(entry["id"] for entry in operator.expire(pipeline.state, Step(9, 100)).entries.to_pylist()) == [2, 3]
     live = spec(ttl={"ttl": "100ms", "expire_live": True}).operator
     assert (live.mortal, live.unsettled) == ((), None)
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_dropped_entry_keeps_its_key_its_time_and_what_changed_it(live):
+    pipeline = pipeline_of(expire_live=live)
+    pipeline.step([event("c", 8), event("d", 9)] if not live else [event("c", 9)], now_ms=7)
+    [entry] = pipeline.state.to_pylist()
+    [dropped] = pipeline.operator.expire(pipeline.state, Step(9, 107)).entries.to_pylist()
+    kept = {name: entry[name] for name in ("id", "_stamp_ms", "_changed_by")}
+    assert {name: dropped[name] for name in kept} == kept
+    assert (dropped["_step"], dropped["_removed"], dropped["_change"]) == (9, True, None)
+
+
+def waiting(**ttl):
+    """A pipeline whose row 3 waits for a value of row 2, and whose row 1 has one kept behind it."""
+    pipeline = MemoryPipeline(spec("id BIGINT NOT NULL, v STRING", ttl={"ttl": "100ms"} | ttl))
+    old, new = ({"id": 1, "v": v} for v in ("old", "new"))
+    moved = envelope("u", 5, before={"id": 2, "v": None}, after={"id": 3, "v": UNAVAILABLE})
+    created = (envelope("c", lsn, after=row) for lsn, row in ((1, old), (4, new)))
+    pipeline.step([record(each, n) for n, each in enumerate((moved, *created))], now_ms=0)
+    return pipeline
+
+
+def test_row_whose_waiting_ends_stays_and_is_not_shown_again():
+    pipeline = waiting()
+    before = {entry["id"]: entry for entry in pipeline.state.to_pylist()}
+    assert [key for key in sorted(before) if before[key]["_kept"]] == [1]
+    assert [key for key in sorted(before) if before[key]["_moved_from"]] == [3]
+    result = pipeline.operator.expire(pipeline.state, Step(9, 100))
+    after = {entry["id"]: entry for entry in result.entries.to_pylist() if not entry["_removed"]}
+    ended = {"_step": 9, "_change": None, "_moved_from": None, "_kept": None}
+    assert after == {key: before[key] | ended for key in (1, 3)}
+    assert result.metrics["waiting_expired"] == 2
+
+
+@pytest.mark.parametrize(("live", "stops"), [(False, {1, 3}), (True, set())])
+def test_row_that_may_expire_itself_does_not_only_stop_waiting(live, stops):
+    pipeline = waiting(expire_live=live)
+    ended = pipeline.operator.stops_waiting(pipeline.state, Step(9, 100))
+    assert {key for key, stop in zip(pipeline.state["id"].to_pylist(), ended, strict=True) if stop} == stops

@@ -71,6 +71,21 @@ def test_retraction_that_is_stored_takes_back_its_own_content_and_no_other(other
 def test_retraction_takes_back_the_row_with_its_content(values, weights, count):
     ties = compare(np.arange(len(values)), np.zeros(len(values), np.int64), contents(values, retractions=(0,)))
     assert (ties.weight.tolist(), ties.n_conflicts) == (weights, count)
+    assert ties.conflicting.tolist() == (list(range(len(values))) if count else [])
+
+
+def test_stored_retraction_of_another_content_does_not_take_back_an_equal_looking_row():
+    """Of what was taken back the digest alone is stored: its row looks like one of nulls."""
+    [digest] = digests(contents(["x"]).rows).tolist()
+    given = contents([None, None], retractions=(0,), retracted={0: [digest]}, forgotten=(0,))
+    assert compare(np.arange(2), np.zeros(2, np.int64), given).weight.tolist() == [RETRACTION, LIVE]
+
+
+def test_content_taken_back_before_stays_so_beside_a_row_that_is_left():
+    [digest] = digests(contents(["x"]).rows).tolist()
+    ties = compare(np.arange(2), np.zeros(2, np.int64), contents(["y", "x"], retracted={0: [digest]}))
+    assert (ties.weight.tolist(), ties.n_conflicts) == ([LIVE, RETRACTED], 0)
+    assert ties.taken_back == {0: [digest], 1: [digest]}
 
 
 def test_digest_of_a_row_is_what_it_was_when_it_was_stored():

@@ -124,7 +124,7 @@ def fields(spec, **more):
 def test_source_and_sink_of_ones_own_run_like_ours(spark, tmp_path, registered):
     lines = [change("+I", 1, "a", 1), change("+I", 2, "b", 2), change("-D", 1, "a", 3)]
     records = str(tmp_path / "records")
-    given = plain_spec(tmp_path / "in")
+    given = plain_spec(tmp_path / "in", order={"sequence": ["seq"]})
     from_table = TablePipeline(**fields(given, source={"type": "table", "path": records, "records": "value"}))
     spark.createDataFrame([(line,) for line in lines], "value STRING").coalesce(1).write.format("delta").save(records)
     assert run(spark, from_table, str(tmp_path)).totals["records"] == 3
@@ -143,7 +143,7 @@ def test_source_and_sink_of_ones_own_run_like_ours(spark, tmp_path, registered):
 
 
 def test_part_of_a_kind_that_is_not_registered_is_refused(tmp_path):
-    given = plain_spec(tmp_path / "in")
+    given = plain_spec(tmp_path / "in", order={"sequence": ["seq"]})
     spec = TablePipeline(**fields(given, source={"type": "table", "path": "x", "records": "value"}))
     with pytest.raises(ConfigError, match=r"no source of this kind. Got: TableSource. Allowed: FileSource"):
         _ = Plan.under(str(tmp_path), spec).source

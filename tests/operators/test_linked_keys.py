@@ -1,0 +1,116 @@
+"""Keys linked by changes of the key: what their entries remember of one another."""
+
+from __future__ import annotations
+
+import pytest
+from support import envelope, record, spec
+
+from ebbtide.formats.debezium import UNAVAILABLE as KEPT
+from ebbtide.testing import MemoryPipeline
+
+SPEC = spec("id BIGINT NOT NULL, notes STRING")
+
+
+def event(op, lsn, key=1, notes=None, *, was=None):
+    after = None if op == "d" else {"id": key, "notes": notes}
+    before = {"id": key if was is None else was} if op == "d" or was is not None else None
+    return record(envelope(op, lsn, before=before, after=after))
+
+
+def moved(lsn, old, new, notes=KEPT):
+    return event("u", lsn, new, notes, was=old)
+
+
+def run(*steps, of=SPEC):
+    pipeline = MemoryPipeline(of)
+    for step in steps:
+        pipeline.step(step)
+    assert pipeline.quarantine == []
+    return pipeline
+
+
+def notes(pipeline):
+    return {row["id"]: row["notes"] for row in pipeline.rows()}
+
+
+def written(pipeline, step):
+    return {entry["id"]: entry for entry in pipeline.state.to_pylist() if entry["_step"] == step}
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_row_that_found_its_values_waits_for_none(turn):
+    pipeline = run([event("c", 4, 1, "long"), moved(5, 1, 2)][::turn])
+    assert (notes(pipeline), pipeline.metrics["pending_key_changes"]) == ({2: "long"}, 0)
+    assert {entry["_moved_from"] is None for entry in pipeline.state.to_pylist()} == {True}
+
+
+def test_row_that_waits_remembers_the_changes_of_its_key_newest_first():
+    pipeline = run([moved(5, 1, 2), moved(6, 2, 3)])
+    [entry] = [entry for entry in pipeline.state.to_pylist() if entry["_moved_from"]]
+    changes = [(change["sequence"]["_lsn"], change["key"]["id"]) for change in entry["_moved_from"]]
+    assert (entry["id"], changes) == (3, [(6, 2), (5, 1)])
+    assert pipeline.metrics["pending_key_changes"] == 1
+
+
+@pytest.mark.parametrize("again", [moved(5, 1, 2), event("u", 6, 2, KEPT), event("d", 3, 9)])
+def test_row_that_waits_is_not_written_again_where_it_learns_nothing(again):
+    pipeline = run([moved(5, 1, 2), event("u", 6, 2, KEPT)], [again])
+    assert 2 not in written(pipeline, 2)
+
+
+def test_row_that_waits_is_written_again_where_it_waits_for_another():
+    pipeline = run([moved(5, 1, 2)], [moved(4, 7, 1)])
+    entry = written(pipeline, 2)[2]
+    assert ([change["key"]["id"] for change in entry["_moved_from"]], entry["_change"]) == ([1, 7], None)
+    pipeline.step([event("c", 3, 7, "long")])
+    assert notes(pipeline) == {2: "long"}
+
+
+def test_rows_that_wait_side_by_side_find_their_own_values():
+    pipeline = run([moved(5, 1, 2), moved(6, 3, 4), moved(7, 5, 6)])
+    for lsn, key, value in ((2, 5, "c"), (3, 3, "b"), (4, 1, "a")):
+        pipeline.step([event("c", lsn, key, value)])
+    assert notes(pipeline) == {2: "a", 4: "b", 6: "c"}
+
+
+def test_rows_kept_side_by_side_are_found_by_their_own_followers():
+    firsts = [event("c", key, key, f"first {key}") for key in (1, 2, 3)]
+    pipeline = run(firsts, [event("c", 10 + key, key, f"second {key}") for key in (1, 2, 3)])
+    kept = {key: entry["_kept"] for key, entry in written(pipeline, 2).items()}
+    assert {key: row["row"]["notes"] for key, row in kept.items()} == {key: f"first {key}" for key in (1, 2, 3)}
+    assert {key: (row["sequence"]["_lsn"], row["until"]["_lsn"]) for key, row in kept.items()} == {
+        key: (key, 10 + key) for key in (1, 2, 3)
+    }
+    pipeline.step([moved(5, key, 100 + key) for key in (3, 1)])
+    assert notes(pipeline) == {1: "second 1", 2: "second 2", 3: "second 3", 101: "first 1", 103: "first 3"}
+
+
+def test_row_does_not_take_what_its_old_key_got_after_it_had_left():
+    pipeline = run([event("c", 6, 1, "next")], [event("u", 8, 1, KEPT)], [moved(5, 1, 2)])
+    assert notes(pipeline) == {1: "next", 2: None}
+
+
+def test_row_does_not_take_what_its_key_had_before_the_row_got_it():
+    pipeline = run([event("c", 2, 2, "before")], [moved(5, 1, 2)], [event("u", 6, 2, KEPT)])
+    assert notes(pipeline) == {2: None}
+    pipeline.step([event("c", 3, 1, "mine")])
+    assert notes(pipeline) == {2: "mine"}
+
+
+def test_value_known_since_before_a_row_got_its_key_is_that_of_the_row_that_left():
+    """Entries that were read back play the same log as the changes themselves."""
+    log = [event("c", 1, 1, "one"), moved(3, 1, 2), event("c", 4, 1, "other"), event("u", 5, 1, KEPT), moved(6, 1, 3)]
+    for cut in range(1, len(log)):
+        for turn in (1, -1):
+            parts = [log[:cut], log[cut:]][::turn]
+            assert notes(run(*parts)) == {2: "one", 3: "other"}, (cut, turn)
+
+
+def test_deleted_row_leaves_nothing_to_those_that_get_its_key():
+    log = [event("c", 1, 1, "dead"), event("d", 2, 1), moved(3, 9, 1), event("u", 4, 1, KEPT)]
+    for cut in range(1, len(log)):
+        for turn in (1, -1):
+            pipeline = run(*[log[:cut], log[cut:]][::turn])
+            assert notes(pipeline) == {1: None}, (cut, turn)
+            pipeline.step([event("c", 1, 9, "nine")])
+            assert notes(pipeline) == {1: "nine"}

@@ -1,0 +1,75 @@
+"""Sequence mode: which events a step decides on, and in which order."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from support import change, envelope, plain, record, spec
+
+from ebbtide.formats.debezium import UNAVAILABLE
+from ebbtide.formats.records import RECORDS
+from ebbtide.model.entries import Step
+from ebbtide.testing import MemoryPipeline
+
+
+def changes_of(of, *placed):
+    """Decode records of one step, each with its part and line."""
+    parts, lines, values = zip(*placed, strict=True)
+    batch = pa.record_batch([["f"] * len(placed), parts, lines, [v.encode() for v in values]], schema=RECORDS)
+    staged = of.decoding.decode([batch], step=1, wall_ms=None)
+    return pa.Table.from_batches(staged, of.decoding.schema)
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_of_one_change_delivered_twice_the_first_by_file_and_line_changes_the_row(turn):
+    of = spec()
+    same = record(envelope("c", 1, after={"id": 1, "n": 1}))
+    changes = changes_of(of, *[(0, 5, same), (1, 3, same)][::turn])
+    [entry] = of.operator.apply(changes, of.operator.schema.empty_table(), Step(1, 0)).entries.to_pylist()
+    assert entry["_changed_by"] == {"step": 1, "part": 0, "position": 5}
+
+
+def test_rows_that_stop_waiting_in_a_step_are_counted_and_are_not_filled():
+    pipeline = MemoryPipeline(spec("id BIGINT NOT NULL, v STRING", ttl="100ms"))
+    for key in (1, 2):
+        moved = envelope("u", 5, before={"id": 10 + key, "v": None}, after={"id": key, "v": UNAVAILABLE})
+        pipeline.step([record(moved, key)], now_ms=0)
+    pipeline.step([record(envelope("c", 1, after={"id": 11, "v": "late"}), 9)], now_ms=100)
+    assert [row["v"] for row in pipeline.rows() if row["id"] < 10] == [None, None]
+    assert pipeline.metrics["waiting_expired"] == 2
+
+
+def test_retraction_that_lacks_a_value_deletes_what_stands_at_its_sequence():
+    """Its content is not known, so that it is no row that it could take back alone."""
+    of = plain("id BIGINT NOT NULL, at INT, n INT, v STRING", order={"sequence": ["at"]})
+    row = {"id": 1, "at": 5, "n": 1, "v": "x"}
+    for lacks, left in (({"n": 2}, [row]), ({"n": 2, "v": UNAVAILABLE}, [])):
+        pipeline = MemoryPipeline(of)
+        pipeline.step([change("+I", **row), change("-U", **row | lacks)])
+        assert pipeline.rows() == left
+
+
+def test_what_an_entry_does_not_know_is_no_other_entry_s():
+    pipeline = MemoryPipeline(spec("id BIGINT NOT NULL, a STRING, b STRING"))
+    rows = [{"id": 1, "a": UNAVAILABLE, "b": "x"}, {"id": 2, "a": "y", "b": UNAVAILABLE}]
+    pipeline.step([record(envelope("u", 9, after=row), row["id"]) for row in rows])
+    pipeline.step([record(envelope("c", 4, after={"id": 2, "a": "old", "b": "old"}), 3)])
+    assert pipeline.rows() == [{"id": 1, "a": None, "b": "x"}, {"id": 2, "a": "y", "b": "old"}]
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+@pytest.mark.parametrize("first", ["d", "r"])
+def test_delete_and_snapshot_row_stand_before_a_change_at_their_lsn_and_contradict_none(first, turn):
+    row = {"id": 1, "n": 1}
+    same = [envelope(first, 5, **{"before" if first == "d" else "after": row}), envelope("c", 5, after=row | {"n": 2})]
+    pipeline = MemoryPipeline(spec())
+    pipeline.step([record(each, at) for at, each in enumerate(same[::turn])])
+    assert pipeline.rows() == [{"id": 1, "n": 2}]
+    assert (pipeline.metrics["conflicts"], pipeline.metrics["duplicates"]) == (0, 0)
+
+
+def test_deletes_at_one_sequence_are_one_whatever_else_they_say():
+    of = plain("id BIGINT NOT NULL, at INT, t TIMESTAMP", order={"sequence": ["at"]}, event_time="t")
+    pipeline = MemoryPipeline(of)
+    pipeline.step([change("-D", id=1, at=5, t=at) for at in (0, 1)])
+    assert (pipeline.metrics["conflicts"], pipeline.metrics["duplicates"]) == (0, 1)
