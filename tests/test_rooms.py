@@ -134,5 +134,4 @@ def test_environment_is_read_by_sessions_and_java_only():
         "runtime/session.py",
         "java.py",
         "dagster/resources.py",
-        "quality/validate.py",
     }

@@ -15,14 +15,14 @@ from ebbtide.spec.pipeline import Pipeline
 
 UPSERT_EXAMPLE: dict[str, Any] = {
     "format": {"type": "debezium"},
-    "schema": "id BIGINT NOT NULL,\nname STRING,\nupdated_at TIMESTAMP\n",
+    "schema": "id BIGINT NOT NULL, name STRING, updated_at TIMESTAMP",
     "key": ["id"],
     "order": {"sequence": ["_lsn"]},
     "ttl": "30d",
 }
 STATEFUL_EXAMPLE: dict[str, Any] = {
     "format": {"type": "plain"},
-    "schema": "id BIGINT NOT NULL,\nat TIMESTAMP NOT NULL\n",
+    "schema": "id BIGINT NOT NULL, at TIMESTAMP NOT NULL",
     "key": ["id"],
     "event_time": "at",
     "function": "ebbtide.functions:LastSeen",

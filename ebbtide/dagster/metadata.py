@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
+
 import dagster as dg
 
 from ebbtide import Pipeline
 
 
+VALID_IN_KEYS = re.compile(r"[A-Za-z0-9_.-]+")
+"""What Dagster takes in the key of an asset that another one reads."""
+
+
 def source_key(spec: Pipeline) -> dg.AssetKey:
     """Name what a pipeline reads: its topic, else its table, else its folder."""
     source = spec.source
-    return dg.AssetKey(["source", source.topic or source.table or source.path.rstrip("/").rpartition("/")[2]])
+    folder = source.path.rstrip("/").rpartition("/")[2]
+    return dg.AssetKey(["source", valid_in_keys(source.topic or source.table or folder)])
+
+
+def valid_in_keys(name: str) -> str:
+    """Return a name that Dagster takes in a key; one that has to be changed ends in a digest of what it was.
+
+    Example:
+        >>> valid_in_keys("shop.public.orders"), valid_in_keys("Größen 2026")
+        ('shop.public.orders', 'Gr_en_2026_e45e94')
+    """
+    if VALID_IN_KEYS.fullmatch(name):
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:6]  # 'a b' and 'a_b' stay two
+    valid = "_".join(VALID_IN_KEYS.findall(name))
+    return f"{valid}_{digest}"
 
 
 def state_key(spec: Pipeline) -> dg.AssetKey:

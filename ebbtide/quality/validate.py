@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("TQDM_DISABLE", "1")  # before the import: no progress bars on standard error
-os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
-
-try:
-    import great_expectations as gx
-except ModuleNotFoundError as error:
-    from ebbtide.errors import MissingExtraError
-
-    raise MissingExtraError.of_extra("quality", "Great Expectations") from error
+import great_expectations as gx
 from great_expectations.core.expectation_validation_result import ExpectationValidationResult
 from great_expectations.expectations.metadata_types import FailureSeverity
 
@@ -81,6 +72,7 @@ def validate(check: str, found: Iterable[Batch], docs: Path, keep: int) -> Verdi
         ExpectationRaisedError: an expectation could not be evaluated.
     """
     context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = {"globally": False}  # standard error belongs to whoever calls
     source = context.data_sources.add_or_update_spark("ebbtide", persist=False)
     verdict = Verdict()
     for number, batch in enumerate(found):
