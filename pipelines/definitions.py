@@ -4,6 +4,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from assets.revenue import customer_revenue, customer_revenue_job
 from ebbtide.spec.load import names_in, refuse_shared_names
 
 
@@ -14,5 +15,5 @@ def defs() -> dg.Definitions:
     refuse_shared_names(names_in(here / "defs"))
     return dg.Definitions.merge(
         dg.load_from_defs_folder(path_within_project=here),
-        dg.Definitions(executor=dg.in_process_executor),
+        dg.Definitions(assets=[customer_revenue], jobs=[customer_revenue_job], executor=dg.in_process_executor),
     )

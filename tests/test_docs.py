@@ -36,6 +36,7 @@ MODELS: tuple[type[BaseModel], ...] = (
     CompactionFilter,
     parts.QuarantineConfig,
     parts.ChecksConfig,
+    parts.ExpectationConfig,
     parts.SchedulesConfig,
     parts.FreshnessConfig,
     parts.DeltaSink,

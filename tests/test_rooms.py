@@ -55,7 +55,7 @@ BESIDE = {
 """Rooms that may import less of the product than stands above them."""
 
 PROJECT = {
-    "pipelines": {"dagster", "ebbtide", "resources"},
+    "pipelines": {"assets", "dagster", "ebbtide", "resources"},
     "assets": {"dagster", "ebbtide", "pyspark"},
     "resources": {"ebbtide"},
     "expectations": {"great_expectations", "pyspark"},

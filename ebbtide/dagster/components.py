@@ -128,8 +128,8 @@ class Resources(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Make the definitions: resources only."""
-        given = {"root": self.root, "data_docs": self.data_docs, "keep_data_docs": self.keep_data_docs}
-        storage = StorageResource(**{name: value for name, value in given.items() if value is not None})
+        given = self.model_dump(include={"root", "data_docs", "keep_data_docs"}, exclude_none=True)
+        storage = StorageResource(**given)
         resources = {"spark": SparkResource(settings=self.spark), "storage": storage, "clock": ClockResource()}
         return dg.Definitions(resources=resources)
 

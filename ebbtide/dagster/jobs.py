@@ -79,7 +79,7 @@ def migration_job(spec: Pipeline) -> dg.JobDefinition:
         context.log.info(report.text())
         facts = {name: value for name, value in report.as_dict().items() if isinstance(value, int)}
         changes = dg.MetadataValue.md("\n".join(f"- {change}" for change in report.changes) or "none")
-        metadata = {"job": f"migration: {config.action}", "changes": changes, **facts}
+        metadata: dict[str, Any] = {"job": f"migration: {config.action}", "changes": changes, **facts}
         context.log_event(dg.AssetObservation(state_key(spec), metadata=metadata))
 
     @dg.job(name=f"{spec.name}_migration", description=MIGRATION)

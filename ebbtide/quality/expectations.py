@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from types import new_class
 from typing import Any, ClassVar
 
-from great_expectations.compatibility.pyspark import DataFrame
 from great_expectations.core.metric_domain_types import MetricDomainTypes
-from great_expectations.execution_engine import SparkDFExecutionEngine
+from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
 from great_expectations.expectations.expectation import BatchExpectation
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
-from great_expectations.render import LegacyRendererType, RenderedStringTemplateContent
+from great_expectations.render.components import LegacyRendererType, RenderedStringTemplateContent
 from great_expectations.render.renderer.renderer import renderer
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ebbtide.rules import changelog, expiry, keys, ordering, quarantine, writes
@@ -53,7 +54,7 @@ def _counts(rule: Callable[..., DataFrame], *arguments: str) -> tuple[tuple[str]
     """Register the metric of a rule; return `metric_dependencies` and `success_keys` of the expectation that asks for it."""
     metric = f"table.ebbtide_{rule.__name__}"
     names = {"metric_name": metric, "value_keys": arguments, "rule": staticmethod(rule)}
-    type(_Broken)(f"_Broken_{rule.__name__}", (_Broken,), names)
+    new_class(f"_Broken_{rule.__name__}", (_Broken,), exec_body=lambda body: body.update(names))
     return (metric,), arguments
 
 

@@ -12,6 +12,7 @@ import great_expectations as gx
 from great_expectations.core.expectation_validation_result import ExpectationValidationResult
 from great_expectations.expectations.metadata_types import FailureSeverity
 
+from ebbtide.quality.expectations import SAMPLE_ROWS
 from ebbtide.quality.suite import Batch
 
 
@@ -26,8 +27,8 @@ class Finding:
     Args:
         expectation: Its type.
         severity: `critical` or `warning`.
-        broken: Rows that break it.
-        sample: Some of them.
+        broken: Rows that break it; 1 where it judges them as a whole.
+        sample: Some of them, or what was observed of the whole.
     """
 
     expectation: str
@@ -72,7 +73,8 @@ def validate(check: str, found: Iterable[Batch], docs: Path, keep: int) -> Verdi
         ExpectationRaisedError: an expectation could not be evaluated.
     """
     context = gx.get_context(mode="ephemeral")
-    context.variables.progress_bars = {"globally": False}  # standard error belongs to whoever calls
+    no_progress_bars: Any = {"globally": False}  # a dict is what is looked into, whatever the annotation says
+    context.variables.progress_bars = no_progress_bars
     source = context.data_sources.add_or_update_spark("ebbtide", persist=False)
     verdict = Verdict()
     for number, batch in enumerate(found):
@@ -80,8 +82,8 @@ def validate(check: str, found: Iterable[Batch], docs: Path, keep: int) -> Verdi
         whole = source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("whole")
         suite = context.suites.add(gx.ExpectationSuite(name, expectations=batch.expectations))
         definition = context.validation_definitions.add(gx.ValidationDefinition(name=name, data=whole, suite=suite))
-        results = definition.run(batch_parameters={"dataframe": batch.rows}).results
-        verdict.findings += [_finding(result) for result in results]
+        outcome = definition.run(batch_parameters={"dataframe": batch.rows}, result_format=batch.result_format)
+        verdict.findings += [_finding(result) for result in outcome.results]
     if verdict.findings:
         verdict.docs = _write_docs(context, docs, keep)
     return verdict
@@ -89,11 +91,33 @@ def validate(check: str, found: Iterable[Batch], docs: Path, keep: int) -> Verdi
 
 def _finding(result: ExpectationValidationResult) -> Finding:
     config = result.expectation_config
+    if config is None:
+        raise ExpectationRaisedError(f"Great Expectations does not say which expectation this is of: {result}")
     _refuse_raised(config.type, result.exception_info)
-    found = result.result
-    return Finding(
-        config.type, FailureSeverity(config.severity).value, found["observed_value"], found["details"]["sample"]
-    )
+    severity = FailureSeverity(config.severity).value
+    if result.success:
+        return Finding(config.type, severity, 0, [])
+    return Finding(config.type, severity, _broken(result.result), _sample(result.result, config.kwargs.get("column")))
+
+
+def _broken(found: dict[str, Any]) -> int:
+    """Count the rows that break an expectation, from the result of one that failed."""
+    if "unexpected_count" in found:  # it judges value by value
+        return int(found["unexpected_count"])
+    counts_rows = isinstance(found.get("details"), dict)
+    return int(found["observed_value"]) if counts_rows else 1
+
+
+def _sample(found: dict[str, Any], column: str | None) -> list[dict[str, Any]]:
+    """Return rows, values or what else was observed, from the result of one that failed."""
+    details = found.get("details") or {}
+    rows = details.get("sample") or details.get("unexpected_rows") or []
+    if rows:
+        return [dict(row) for row in rows[:SAMPLE_ROWS]]
+    values = found.get("partial_unexpected_list")
+    if values:
+        return [{column or "value": value} for value in values[:SAMPLE_ROWS]]
+    return [{"observed": found.get("observed_value")}]
 
 
 def _refuse_raised(expectation: str, info: dict[str, Any] | None) -> None:

@@ -1,0 +1,77 @@
+"""What each customer has bought: a table over the sinks of orders, order_items and customers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from ebbtide.dagster import SparkResource, StorageResource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+BOUGHT = ("paid", "packed", "shipped", "delivered")
+"""Statuses of orders that count: neither new, nor cancelled or returned."""
+
+# A run that makes the sinks as well ends before this asset if a blocking check fails. A run of its own is started by the
+# condition, when a sink was updated and all blocking checks of all sinks have passed.
+WHEN_SINKS_ARE_RIGHT = (
+    dg.AutomationCondition.eager() & dg.AutomationCondition.all_deps_blocking_checks_passed()
+).with_label("when sinks are right")
+
+
+@dg.asset(
+    deps=["orders", "order_items", "customers"],
+    group_name="reports",
+    owners=["team:shop"],
+    kinds={"spark", "deltalake"},
+    automation_condition=WHEN_SINKS_ARE_RIGHT,
+)
+def customer_revenue(spark: SparkResource, storage: StorageResource) -> dg.MaterializeResult[None]:
+    """What each customer has bought, per currency; a customer that is gone has no name."""
+    session = spark.session
+
+    def sink(name: str) -> DataFrame:
+        return session.read.format("delta").load(f"{storage.root}/{name}/sink")
+
+    revenue = revenue_of(sink("orders"), sink("order_items"), sink("customers"))
+    table = f"{storage.root}/reports/customer_revenue"
+    revenue.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(table)
+    rows = session.read.format("delta").load(table).count()
+    return dg.MaterializeResult(metadata={"dagster/uri": table, "dagster/row_count": rows})
+
+
+def revenue_of(orders: DataFrame, order_items: DataFrame, customers: DataFrame) -> DataFrame:
+    """Sum up what each customer has bought.
+
+    Args:
+        orders: One row per order.
+        order_items: One row per line of an order.
+        customers: One row per customer.
+
+    Returns:
+        One row per customer and currency: `customer_id`, `currency`, `name`, `orders`, `pieces`, `revenue`.
+    """
+    from pyspark.sql import functions as F
+
+    bought = orders.where(F.col("status").isin(*BOUGHT))
+    pieces = order_items.groupBy("order_id").agg(F.sum("qty").alias("pieces"))
+    # One row per order before the sums: an order's total must count once, whatever its number of lines.
+    per_order = bought.join(pieces, "order_id", "left")
+    sums = per_order.groupBy("customer_id", "currency").agg(
+        F.count("*").alias("orders"),
+        F.coalesce(F.sum("pieces"), F.lit(0)).alias("pieces"),
+        F.sum("total").alias("revenue"),
+    )
+    names = customers.select("customer_id", "name")
+    columns = ["customer_id", "currency", "name", "orders", "pieces", "revenue"]
+    return sums.join(names, "customer_id", "left").select(columns)
+
+
+UPSTREAM = dg.AssetSelection.assets(customer_revenue).upstream()
+customer_revenue_job = dg.define_asset_job(
+    "customer_revenue_report",
+    UPSTREAM | dg.AssetSelection.checks_for_assets("orders", "order_items", "customers"),
+    description="Bring the three sinks up to date and judge them; then, if no blocking check fails, sum up.",
+)
