@@ -30,15 +30,16 @@ WHEN_SINKS_ARE_RIGHT = (
 )
 def customer_revenue(spark: SparkResource, storage: StorageResource) -> dg.MaterializeResult[None]:
     """What each customer has bought, per currency; a customer that is gone has no name."""
-    session = spark.session
+    delta = spark.session.read.format("delta")
+    orders = delta.load(f"{storage.root}/orders/sink")
+    order_items = delta.load(f"{storage.root}/order_items/sink")
+    customers = delta.load(f"{storage.root}/customers/sink")
+    revenue = revenue_of(orders, order_items, customers)
 
-    def sink(name: str) -> DataFrame:
-        return session.read.format("delta").load(f"{storage.root}/{name}/sink")
-
-    revenue = revenue_of(sink("orders"), sink("order_items"), sink("customers"))
     table = f"{storage.root}/reports/customer_revenue"
-    revenue.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(table)
-    rows = session.read.format("delta").load(table).count()
+    writer = revenue.write.format("delta").mode("overwrite")
+    writer.option("overwriteSchema", "true").save(table)
+    rows = delta.load(table).count()
     return dg.MaterializeResult(metadata={"dagster/uri": table, "dagster/row_count": rows})
 
 
@@ -56,12 +57,14 @@ def revenue_of(orders: DataFrame, order_items: DataFrame, customers: DataFrame) 
     from pyspark.sql import functions as F
 
     bought = orders.where(F.col("status").isin(*BOUGHT))
-    pieces = order_items.groupBy("order_id").agg(F.sum("qty").alias("pieces"))
+    pieces_of_order = F.sum("qty").alias("pieces")
+    pieces = order_items.groupBy("order_id").agg(pieces_of_order)
     # One row per order before the sums: an order's total must count once, whatever its number of lines.
     per_order = bought.join(pieces, "order_id", "left")
+    all_pieces = F.coalesce(F.sum("pieces"), F.lit(0))
     sums = per_order.groupBy("customer_id", "currency").agg(
         F.count("*").alias("orders"),
-        F.coalesce(F.sum("pieces"), F.lit(0)).alias("pieces"),
+        all_pieces.alias("pieces"),
         F.sum("total").alias("revenue"),
     )
     names = customers.select("customer_id", "name")

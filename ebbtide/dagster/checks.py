@@ -11,7 +11,7 @@ from ebbtide import Pipeline
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.dagster.stream import pool
 from ebbtide.dagster.supervise import supervised
-from ebbtide.quality.checks import checks_of
+from ebbtide.quality.checks import Check, checks_of
 
 LOOK_BACK = 100
 """Evaluations among which the last good one is looked for; without one, everything is judged again."""
@@ -22,23 +22,36 @@ def sink_checks(spec: Pipeline) -> dg.AssetChecksDefinition:
     known = checks_of(spec)
     blocking = {check.name for check in known if check.blocking}
 
+    def blocking_last(key: dg.AssetCheckKey) -> tuple[bool, str]:
+        """Order checks: one that blocks and fails ends the step, and the others are to be judged all the same."""
+        return key.name in blocking, key.name
+
     @dg.multi_asset_check(
         name=f"{spec.name}_checks",
-        specs=[
-            dg.AssetCheckSpec(check.name, asset=spec.name, description=check.description, blocking=check.blocking)
-            for check in known
-        ],
+        specs=[_check_spec(spec, check) for check in known],
         can_subset=True,
         pool=pool(spec),
     )
     def checks(
-        context: dg.AssetCheckExecutionContext, spark: SparkResource, storage: StorageResource, clock: ClockResource
+        context: dg.AssetCheckExecutionContext,
+        spark: SparkResource,
+        storage: StorageResource,
+        clock: ClockResource,
     ) -> Iterator[dg.AssetCheckResult]:
-        # Blocking ones come last: one that fails ends the step, and the others are to be judged all the same.
-        for key in sorted(context.selected_asset_check_keys, key=lambda each: (each.name in blocking, each.name)):
-            yield supervised(_Judge(spec, key, _last_good(context.instance, key), spark, storage, clock))
+        for key in sorted(context.selected_asset_check_keys, key=blocking_last):
+            last_good = _last_good(context.instance, key)
+            yield supervised(_Judge(spec, key, last_good, spark, storage, clock))
 
     return checks
+
+
+def _check_spec(spec: Pipeline, check: Check) -> dg.AssetCheckSpec:
+    return dg.AssetCheckSpec(
+        check.name,
+        asset=spec.name,
+        description=check.description,
+        blocking=check.blocking,
+    )
 
 
 @dataclass(frozen=True)

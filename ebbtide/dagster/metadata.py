@@ -20,7 +20,8 @@ def source_key(spec: Pipeline) -> dg.AssetKey:
     """Name what a pipeline reads: its topic, else its table, else its folder."""
     source = spec.source
     folder = source.path.rstrip("/").rpartition("/")[2]
-    return dg.AssetKey(["source", valid_in_keys(source.topic or source.table or folder)])
+    name = source.topic or source.table or folder
+    return dg.AssetKey(["source", valid_in_keys(name)])
 
 
 def valid_in_keys(name: str) -> str:
@@ -76,16 +77,23 @@ def asset_specs(spec: Pipeline) -> list[dg.AssetSpec]:
 
 
 def _state_description(spec: Pipeline) -> str:
-    ttls = [f"`{state}`: {ttl.ttl}" if state else str(ttl.ttl) for state, ttl in spec.operator.ttls.items()]
-    kept = f"Time to live {', '.join(ttls)}." if ttls else "Never expires."
+    ttls = []
+    for state, config in spec.operator.ttls.items():
+        label = f"`{state}`: " if state else ""
+        ttls.append(f"{label}{config.ttl}")
+    all_of_them = ", ".join(ttls)
+    kept = f"Time to live {all_of_them}." if ttls else "Never expires."
     return f"What the reconciler of `{spec.name}` remembers, and what each step decided. {kept}"
 
 
 def _sink_description(spec: Pipeline) -> str:
     key = ", ".join(f"`{name}`" for name in spec.sink_key)
-    order = f"by `{', '.join(spec.sequence)}`" if spec.sequence else "in order of arrival"
+    sequence = ", ".join(spec.sequence)
+    order = f"by `{sequence}`" if sequence else "in order of arrival"
     what = f"Key: {key}. Changes apply {order}."
-    return f"{spec.description}\n\n{what}" if spec.description else what
+    if not spec.description:
+        return what
+    return f"{spec.description}\n\n{what}"
 
 
 def column_schema(spec: Pipeline) -> dg.TableSchema:

@@ -45,16 +45,22 @@ class _Broken(TableMetricProvider):
     ) -> dict[str, Any]:
         frame, _, _ = execution_engine.get_compute_domain(metric_domain_kwargs, domain_type=MetricDomainTypes.TABLE)
         broken = cls.rule(frame, **{key: metric_value_kwargs[key] for key in cls.value_keys})
-        rows = broken.select(F.to_json(F.struct("*")).alias("row"))
-        found = [json.loads(row["row"]) for row in rows.take(SAMPLE_ROWS + 1)]  # one query where nothing is wrong
-        return {"count": len(found) if len(found) <= SAMPLE_ROWS else broken.count(), "sample": found[:SAMPLE_ROWS]}
+        as_json = F.to_json(F.struct("*")).alias("row")
+        first = broken.select(as_json).take(SAMPLE_ROWS + 1)
+        found = [json.loads(row["row"]) for row in first]
+        # One query where nothing, or little, is wrong; a second one only counts what did not fit.
+        is_all = len(found) <= SAMPLE_ROWS
+        count = len(found) if is_all else broken.count()
+        return {"count": count, "sample": found[:SAMPLE_ROWS]}
 
 
 def _counts(rule: Callable[..., DataFrame], *arguments: str) -> tuple[tuple[str], tuple[str, ...]]:
     """Register the metric of a rule; return `metric_dependencies` and `success_keys` of the expectation that asks for it."""
-    metric = f"table.ebbtide_{rule.__name__}"
-    names = {"metric_name": metric, "value_keys": arguments, "rule": staticmethod(rule)}
-    new_class(f"_Broken_{rule.__name__}", (_Broken,), exec_body=lambda body: body.update(names))
+    name = rule.__name__
+    metric = f"table.ebbtide_{name}"
+    members = {"metric_name": metric, "value_keys": arguments, "rule": staticmethod(rule)}
+    # Great Expectations registers a metric's class as it is made.
+    new_class(f"_Broken_{name}", (_Broken,), exec_body=lambda body: body.update(members))
     return (metric,), arguments
 
 
@@ -78,8 +84,9 @@ class _ExpectNone(BatchExpectation):
     def _prescriptive_renderer(
         cls, configuration: Any = None, result: Any = None, runtime_configuration: Any = None
     ) -> list[RenderedStringTemplateContent]:
-        params = (configuration or result.expectation_config).kwargs
-        text = {"template": cls.template, "params": {key: str(value) for key, value in params.items()}}
+        config = configuration or result.expectation_config
+        params = {name: str(value) for name, value in config.kwargs.items()}
+        text = {"template": cls.template, "params": params}
         return [RenderedStringTemplateContent(content_block_type="string_template", string_template=text)]
 
 

@@ -26,15 +26,22 @@ class Finding:
 
     Args:
         expectation: Its type.
+        column: The column that it judges; None if it judges rows or the table.
         severity: `critical` or `warning`.
         broken: Rows that break it; 1 where it judges them as a whole.
         sample: Some of them, or what was observed of the whole.
     """
 
     expectation: str
+    column: str | None
     severity: str
     broken: int
     sample: list[dict[str, Any]]
+
+    @property
+    def rule(self) -> str:
+        """The expectation, with its column."""
+        return f"{self.expectation} {self.column}" if self.column else self.expectation
 
 
 @dataclass
@@ -94,10 +101,12 @@ def _finding(result: ExpectationValidationResult) -> Finding:
     if config is None:
         raise ExpectationRaisedError(f"Great Expectations does not say which expectation this is of: {result}")
     _refuse_raised(config.type, result.exception_info)
+    column = config.kwargs.get("column")
     severity = FailureSeverity(config.severity).value
     if result.success:
-        return Finding(config.type, severity, 0, [])
-    return Finding(config.type, severity, _broken(result.result), _sample(result.result, config.kwargs.get("column")))
+        return Finding(config.type, column, severity, 0, [])
+    found = result.result
+    return Finding(config.type, column, severity, _broken(found), _sample(found, column))
 
 
 def _broken(found: dict[str, Any]) -> int:
@@ -122,10 +131,13 @@ def _sample(found: dict[str, Any], column: str | None) -> list[dict[str, Any]]:
 
 def _refuse_raised(expectation: str, info: dict[str, Any] | None) -> None:
     """Raise what an expectation raised; the information comes flat, or once per metric."""
-    each = [info or {}] if not info or "raised_exception" in info else list(info.values())
-    for one in each:
-        if one.get("raised_exception"):
-            raise ExpectationRaisedError(f"{expectation} could not be evaluated: {one.get('exception_message')}")
+    if not info:
+        return
+    is_flat = "raised_exception" in info
+    for found in [info] if is_flat else info.values():
+        if found.get("raised_exception"):
+            message = found.get("exception_message")
+            raise ExpectationRaisedError(f"{expectation} could not be evaluated: {message}")
 
 
 def _write_docs(context: Any, docs: Path, keep: int) -> Path:

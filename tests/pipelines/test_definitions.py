@@ -72,6 +72,7 @@ def test_report_waits_for_the_blocking_checks_of_its_sinks():
 
 
 @pytest.mark.filterwarnings("ignore:.parse_obj_as. is deprecated")  # Dagster's own call
+@pytest.mark.filterwarnings("ignore:Class .*CodeReference.* is currently in beta")  # the same
 def test_types_by_their_old_names_are_read(tmp_path):
     with create_defs_folder_sandbox() as sandbox:
         attributes = {
