@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 BOUGHT = ("paid", "packed", "shipped", "delivered")
 """Statuses of orders that count: neither new, nor cancelled or returned."""
 
+SINKS = ["orders", "order_items", "customers"]
+
 # A run that makes the sinks as well ends before this asset if a blocking check fails. A run of its own is started by the
 # condition, when a sink was updated and all blocking checks of all sinks have passed.
 WHEN_SINKS_ARE_RIGHT = (
@@ -22,7 +24,7 @@ WHEN_SINKS_ARE_RIGHT = (
 
 
 @dg.asset(
-    deps=["orders", "order_items", "customers"],
+    deps=SINKS,
     group_name="reports",
     owners=["team:shop"],
     kinds={"spark", "deltalake"},
@@ -31,16 +33,21 @@ WHEN_SINKS_ARE_RIGHT = (
 def customer_revenue(spark: SparkResource, storage: StorageResource) -> dg.MaterializeResult[None]:
     """What each customer has bought, per currency; a customer that is gone has no name."""
     delta = spark.session.read.format("delta")
-    orders = delta.load(f"{storage.root}/orders/sink")
-    order_items = delta.load(f"{storage.root}/order_items/sink")
-    customers = delta.load(f"{storage.root}/customers/sink")
+    root = storage.root
+    orders = delta.load(f"{root}/orders/sink")
+    order_items = delta.load(f"{root}/order_items/sink")
+    customers = delta.load(f"{root}/customers/sink")
     revenue = revenue_of(orders, order_items, customers)
 
-    table = f"{storage.root}/reports/customer_revenue"
+    table = f"{root}/reports/customer_revenue"
     writer = revenue.write.format("delta").mode("overwrite")
     writer.option("overwriteSchema", "true").save(table)
     rows = delta.load(table).count()
-    return dg.MaterializeResult(metadata={"dagster/uri": table, "dagster/row_count": rows})
+    metadata: dict[str, Any] = {
+        "dagster/uri": table,
+        "dagster/row_count": rows,
+    }
+    return dg.MaterializeResult(metadata=metadata)
 
 
 def revenue_of(orders: DataFrame, order_items: DataFrame, customers: DataFrame) -> DataFrame:
@@ -56,7 +63,8 @@ def revenue_of(orders: DataFrame, order_items: DataFrame, customers: DataFrame) 
     """
     from pyspark.sql import functions as F
 
-    bought = orders.where(F.col("status").isin(*BOUGHT))
+    is_bought = F.col("status").isin(*BOUGHT)
+    bought = orders.where(is_bought)
     pieces_of_order = F.sum("qty").alias("pieces")
     pieces = order_items.groupBy("order_id").agg(pieces_of_order)
     # One row per order before the sums: an order's total must count once, whatever its number of lines.
@@ -72,9 +80,10 @@ def revenue_of(orders: DataFrame, order_items: DataFrame, customers: DataFrame) 
     return sums.join(names, "customer_id", "left").select(columns)
 
 
-UPSTREAM = dg.AssetSelection.assets(customer_revenue).upstream()
+WITH_ITS_SINKS = dg.AssetSelection.assets(customer_revenue).upstream()
+CHECKS_OF_SINKS = dg.AssetSelection.checks_for_assets(*SINKS)
 customer_revenue_job = dg.define_asset_job(
     "customer_revenue_report",
-    UPSTREAM | dg.AssetSelection.checks_for_assets("orders", "order_items", "customers"),
+    WITH_ITS_SINKS | CHECKS_OF_SINKS,
     description="Bring the three sinks up to date and judge them; then, if no blocking check fails, sum up.",
 )

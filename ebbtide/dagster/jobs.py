@@ -47,10 +47,12 @@ def maintenance_job(spec: Pipeline, kind: str) -> dg.JobDefinition:
 
         report = supervised(lambda say, stop: maintain(spark.session, spec, storage.root, kind))
         context.log.info(report.text())
-        metadata: dict[str, Any] = {"job": kind, **_numbers(report.as_dict())}
+        numbers = _numbers(report.as_dict())
+        metadata: dict[str, Any] = {"job": kind, **numbers}
         oldest_ms = metadata.pop("oldest_ms", None)
         if oldest_ms is not None:
-            metadata["oldest"] = dg.MetadataValue.timestamp(oldest_ms / 1000)
+            oldest_s = oldest_ms / 1000
+            metadata["oldest"] = dg.MetadataValue.timestamp(oldest_s)
         context.log_event(dg.AssetObservation(state_key(spec), metadata=metadata))
 
     @dg.job(name=f"{spec.name}_{kind}", description=description)

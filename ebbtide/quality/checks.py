@@ -50,5 +50,6 @@ def checks_of(spec: Pipeline) -> tuple[Check, ...]:
     if not given:
         return CHECKS
     named = ", ".join(each.type for each in given)
+    description = f"The sink keeps to the project's own rules: {named}."
     is_blocking = any(each.severity == "critical" for each in given)
-    return (*CHECKS, Check(EXPECTATIONS, f"The sink keeps to the project's own rules: {named}.", is_blocking))
+    return (*CHECKS, Check(EXPECTATIONS, description, is_blocking))

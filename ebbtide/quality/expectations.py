@@ -44,7 +44,8 @@ class _Broken(TableMetricProvider):
         runtime_configuration: dict[str, Any],
     ) -> dict[str, Any]:
         frame, _, _ = execution_engine.get_compute_domain(metric_domain_kwargs, domain_type=MetricDomainTypes.TABLE)
-        broken = cls.rule(frame, **{key: metric_value_kwargs[key] for key in cls.value_keys})
+        arguments = {name: metric_value_kwargs[name] for name in cls.value_keys}
+        broken = cls.rule(frame, **arguments)
         as_json = F.to_json(F.struct("*")).alias("row")
         first = broken.select(as_json).take(SAMPLE_ROWS + 1)
         found = [json.loads(row["row"]) for row in first]
@@ -71,12 +72,17 @@ class _ExpectNone(BatchExpectation):
     template: ClassVar[str]
 
     def _validate(
-        self, metrics: dict[str, Any], runtime_configuration: dict[str, Any] | None = None, execution_engine: Any = None
+        self,
+        metrics: dict[str, Any],
+        runtime_configuration: dict[str, Any] | None = None,
+        execution_engine: Any = None,
     ) -> dict[str, Any]:
         broken = metrics[self.metric_dependencies[0]]
+        count = broken["count"]
+        details = {"sample": broken["sample"]}
         return {
-            "success": broken["count"] == 0,
-            "result": {"observed_value": broken["count"], "details": {"sample": broken["sample"]}},
+            "success": count == 0,
+            "result": {"observed_value": count, "details": details},
         }
 
     @classmethod

@@ -27,8 +27,12 @@ def expectation_of(given: ExpectationConfig) -> BatchExpectation:
     try:
         return expectation(**given.kwargs, severity=FailureSeverity(given.severity))
     except (TypeError, ValueError) as error:  # pydantic v1 raises a ValueError
-        what = f"The expectation '{given.type}' does not take its kwargs: {_in_one_line(error)}."
-        raise ConfigError.of(what, got=given.kwargs, next_step="Correct checks.expectations in the spec.") from error
+        why = " ".join(str(error).split())
+        raise ConfigError.of(
+            f"The expectation '{given.type}' does not take its kwargs: {why.rstrip('.')}.",
+            got=given.kwargs,
+            next_step="Correct checks.expectations in the spec.",
+        ) from error
 
 
 def expectation_class(named: str) -> type[BatchExpectation]:
@@ -41,8 +45,9 @@ def expectation_class(named: str) -> type[BatchExpectation]:
         ConfigError: there is none, or it judges no batch.
     """
     module, _, name = named.rpartition(":")
+    found: Any
     try:
-        found: Any = getattr(import_module(module), name) if module else get_expectation_impl(name)
+        found = getattr(import_module(module), name) if module else get_expectation_impl(name)
     except (ImportError, AttributeError, ExpectationNotFoundError) as error:
         raise _unknown(named, f" ({error})") from error
     if isinstance(found, type) and issubclass(found, BatchExpectation):
@@ -57,7 +62,3 @@ def _unknown(named: str, why: str) -> ConfigError:
         allowed="a type of Great Expectations (expect_column_values_to_be_between), or 'module:Class', a subclass of BatchExpectation",
         next_step="Correct checks.expectations in the spec; a module must be importable where the check runs.",
     )
-
-
-def _in_one_line(error: Exception) -> str:
-    return " ".join(str(error).split()).rstrip(".")

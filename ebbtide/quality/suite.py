@@ -55,6 +55,11 @@ class Judged:
     window: Window
     clock_ms: int
 
+    @property
+    def key(self) -> list[str]:
+        """The sink's key."""
+        return list(self.tables.sink.key)
+
 
 def batches(spark: SparkSession, tables: Tables, check: str, window: Window, clock_ms: int) -> Iterator[Batch]:
     """Yield what a check judges; nothing where it has nothing to judge.
@@ -71,16 +76,24 @@ def batches(spark: SparkSession, tables: Tables, check: str, window: Window, clo
 
 def _ordering(judged: Judged) -> Iterator[Batch]:
     asked = (judged.spark, judged.tables, judged.window)
-    spec, key = judged.tables.spec, list(judged.tables.sink.key)
-    yield Batch(ordering.sink_changes(*asked), [expectations.ExpectChangesToRisePerKey(key=key)])
-    yield Batch(ordering.decisions(*asked), [expectations.ExpectSinkToShowDecisions()])
+    spec = judged.tables.spec
+    changes = ordering.sink_changes(*asked)
+    rises = expectations.ExpectChangesToRisePerKey(key=judged.key)
+    yield Batch(changes, [rises])
+    decisions = ordering.decisions(*asked)
+    yield Batch(decisions, [expectations.ExpectSinkToShowDecisions()])
     if spec.sequence:
-        undecided = expectations.ExpectSequencesToDecide()
-        waiting = expectations.ExpectValuesToArrive(severity=WARNING)
-        yield Batch(ordering.sequenced(*asked), [undecided, waiting])
+        sequenced = ordering.sequenced(*asked)
+        decides = expectations.ExpectSequencesToDecide()
+        arrives = expectations.ExpectValuesToArrive(severity=WARNING)
+        yield Batch(sequenced, [decides, arrives])
     if spec.emits_every:
-        misplaced = expectations.ExpectEmittedToFollow(key=key, orphans=spec.leaves_orphans)
-        yield Batch(changelog.emitted(*asked), [misplaced])
+        emitted = changelog.emitted(*asked)
+        follows = expectations.ExpectEmittedToFollow(
+            key=judged.key,
+            orphans=spec.leaves_orphans,
+        )
+        yield Batch(emitted, [follows])
 
 
 def _expiry(judged: Judged) -> Iterator[Batch]:
@@ -102,13 +115,15 @@ def _expiry(judged: Judged) -> Iterator[Batch]:
 
 def _unique_key(judged: Judged) -> Iterator[Batch]:
     rows = keys.sink_keys(judged.spark, judged.tables, judged.window)
-    yield Batch(rows, [expectations.ExpectKeysToBeUnique(key=list(judged.tables.sink.key))])
+    is_unique = expectations.ExpectKeysToBeUnique(key=judged.key)
+    yield Batch(rows, [is_unique])
 
 
 def _quarantine_rate(judged: Judged) -> Iterator[Batch]:
     steps = quarantine.steps(judged.spark, judged.tables, judged.window)
     max_rate = judged.tables.spec.checks.max_quarantine_rate
-    yield Batch(steps, [expectations.ExpectQuarantineRateToStayBelow(max_rate=max_rate)])
+    stays_below = expectations.ExpectQuarantineRateToStayBelow(max_rate=max_rate)
+    yield Batch(steps, [stays_below])
 
 
 def _foreign_writes(judged: Judged) -> Iterator[Batch]:
@@ -121,7 +136,8 @@ def _expectations(judged: Judged) -> Iterator[Batch]:
     spec = judged.tables.spec
     given = [expectation_of(each) for each in spec.checks.expectations]
     sink = judged.tables.sink.read(judged.spark, judged.window.sink_until)
-    rows = sink.select(*columns(spec.sink_table.columns.names))
+    names = spec.sink_table.columns.names
+    rows = sink.select(*columns(names))
     # Of a query's rows Great Expectations reports none in a summary, and at most 200 in full.
     queries = [each for each in given if isinstance(each, UnexpectedRowsExpectation)]
     others = [each for each in given if not isinstance(each, UnexpectedRowsExpectation)]

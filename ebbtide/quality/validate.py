@@ -41,7 +41,9 @@ class Finding:
     @property
     def rule(self) -> str:
         """The expectation, with its column."""
-        return f"{self.expectation} {self.column}" if self.column else self.expectation
+        if self.column is None:
+            return self.expectation
+        return f"{self.expectation} {self.column}"
 
 
 @dataclass
@@ -87,9 +89,14 @@ def validate(check: str, found: Iterable[Batch], docs: Path, keep: int) -> Verdi
     for number, batch in enumerate(found):
         name = f"{check}_{number}"
         whole = source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("whole")
-        suite = context.suites.add(gx.ExpectationSuite(name, expectations=batch.expectations))
-        definition = context.validation_definitions.add(gx.ValidationDefinition(name=name, data=whole, suite=suite))
-        outcome = definition.run(batch_parameters={"dataframe": batch.rows}, result_format=batch.result_format)
+        suite = gx.ExpectationSuite(name, expectations=batch.expectations)
+        context.suites.add(suite)
+        definition = gx.ValidationDefinition(name=name, data=whole, suite=suite)
+        context.validation_definitions.add(definition)
+        outcome = definition.run(
+            batch_parameters={"dataframe": batch.rows},
+            result_format=batch.result_format,
+        )
         verdict.findings += [_finding(result) for result in outcome.results]
     if verdict.findings:
         verdict.docs = _write_docs(context, docs, keep)
@@ -105,8 +112,9 @@ def _finding(result: ExpectationValidationResult) -> Finding:
     severity = FailureSeverity(config.severity).value
     if result.success:
         return Finding(config.type, column, severity, 0, [])
-    found = result.result
-    return Finding(config.type, column, severity, _broken(found), _sample(found, column))
+    broken = _broken(result.result)
+    sample = _sample(result.result, column or "value")
+    return Finding(config.type, column, severity, broken, sample)
 
 
 def _broken(found: dict[str, Any]) -> int:
@@ -117,7 +125,7 @@ def _broken(found: dict[str, Any]) -> int:
     return int(found["observed_value"]) if counts_rows else 1
 
 
-def _sample(found: dict[str, Any], column: str | None) -> list[dict[str, Any]]:
+def _sample(found: dict[str, Any], column: str) -> list[dict[str, Any]]:
     """Return rows, values or what else was observed, from the result of one that failed."""
     details = found.get("details") or {}
     rows = details.get("sample") or details.get("unexpected_rows") or []
@@ -125,7 +133,7 @@ def _sample(found: dict[str, Any], column: str | None) -> list[dict[str, Any]]:
         return [dict(row) for row in rows[:SAMPLE_ROWS]]
     values = found.get("partial_unexpected_list")
     if values:
-        return [{column or "value": value} for value in values[:SAMPLE_ROWS]]
+        return [{column: value} for value in values[:SAMPLE_ROWS]]
     return [{"observed": found.get("observed_value")}]
 
 
@@ -142,11 +150,12 @@ def _refuse_raised(expectation: str, info: dict[str, Any] | None) -> None:
 
 def _write_docs(context: Any, docs: Path, keep: int) -> Path:
     docs.mkdir(parents=True, exist_ok=True)
-    sites = sorted(path for path in docs.iterdir() if path.is_dir())
-    for old in sites[: max(0, len(sites) - keep + 1)]:
+    sites = sorted(docs.glob("[0-9]*"))
+    n_too_many = len(sites) + 1 - keep
+    for old in sites[: max(0, n_too_many)]:
         shutil.rmtree(old)
-    number = int(sites[-1].name) + 1 if sites else 1
-    site = docs / f"{number:06d}"
+    newest = int(sites[-1].name) if sites else 0
+    site = docs / f"{newest + 1:06d}"
     store = {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(site)}
     builder = {
         "class_name": "SiteBuilder",
