@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import dagster as dg
@@ -11,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ebbtide.dagster.definitions import pipeline_definitions
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.spec import stateful, upsert
+from ebbtide.spec.load import refuse_shared_names
 from ebbtide.spec.pipeline import Pipeline
 
 UPSERT_EXAMPLE: dict[str, Any] = {
@@ -74,8 +76,8 @@ class _PipelineComponent(dg.Component):
 
     model: ClassVar[type[Pipeline]]
 
-    def __init__(self, spec: Pipeline) -> None:
-        self.spec = spec
+    def __init__(self, spec: Pipeline, path: Path) -> None:
+        self.spec, self.path = spec, path
 
     @classmethod
     def get_model_cls(cls) -> type[Pipeline]:
@@ -85,10 +87,12 @@ class _PipelineComponent(dg.Component):
     @classmethod
     def load(cls, attributes: Any, context: dg.ComponentLoadContext) -> Self:
         """Make the component from a defs.yaml."""
-        return cls(attributes.located(context.path))
+        return cls(attributes.located(context.path), context.path)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Make the pipeline's definitions; where the project has no `Resources`, with the default ones."""
+        pipelines = context.component_tree.get_all_components(of_type=_PipelineComponent)
+        refuse_shared_names((each.spec.name, str(each.path)) for each in pipelines)
         definitions = pipeline_definitions(self.spec)
         if context.component_tree.get_all_components(of_type=Resources):
             return definitions
