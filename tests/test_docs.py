@@ -100,6 +100,12 @@ def test_bad_records_page_lists_every_reason():
     assert reasons <= listed
 
 
+def test_contributing_says_what_each_room_is_for():
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rooms = {path.parent.name for path in (ROOT / "ebbtide").glob("*/__init__.py")}
+    assert {room for room in rooms if f"`ebbtide/{room}`" not in page} == set()
+
+
 def test_links_of_the_pages_lead_somewhere():
     for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
         for link in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):

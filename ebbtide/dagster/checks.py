@@ -19,12 +19,8 @@ LOOK_BACK = 100
 
 def sink_checks(spec: Pipeline) -> dg.AssetChecksDefinition:
     """Make the checks of a pipeline. They judge what came since each was last passed, so red stays red."""
-    known = checks_of(spec)
-    blocking = {check.name for check in known if check.blocking}
-
-    def blocking_last(key: dg.AssetCheckKey) -> tuple[bool, str]:
-        """Order checks: one that blocks and fails ends the step, and the others are to be judged all the same."""
-        return key.name in blocking, key.name
+    # One that blocks and fails ends the step: they come last, so that the others are judged all the same.
+    known = sorted(checks_of(spec), key=lambda check: check.blocking)
 
     @dg.multi_asset_check(
         name=f"{spec.name}_checks",
@@ -38,7 +34,10 @@ def sink_checks(spec: Pipeline) -> dg.AssetChecksDefinition:
         storage: StorageResource,
         clock: ClockResource,
     ) -> Iterator[dg.AssetCheckResult]:
-        for key in sorted(context.selected_asset_check_keys, key=blocking_last):
+        for check in known:
+            key = dg.AssetCheckKey(dg.AssetKey(spec.name), check.name)
+            if key not in context.selected_asset_check_keys:
+                continue
             last_good = _last_good(context.instance, key)
             yield supervised(_Judge(spec, key, last_good, spark, storage, clock))
 

@@ -1,6 +1,7 @@
 """Expectations that a spec names: found, made, or refused in words that say what to change."""
 
 import pytest
+from pydantic import ValidationError
 from spark_support import plain_spec
 
 from ebbtide.errors import ConfigError
@@ -41,6 +42,21 @@ def test_unknown_type_is_refused_by_its_name(named):
 def test_kwargs_that_a_type_does_not_take_are_refused(kwargs):
     with pytest.raises(ConfigError, match="'expect_column_values_to_be_between' does not take its kwargs: "):
         made("expect_column_values_to_be_between", **kwargs)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"type": "column_values_to_be_between"},
+        {"type": "expectations.orders.ExpectOrdersToShipAfterPlacement"},
+        {"type": "expect_column_values_to_be_null", "severity": "fatal"},
+        {"type": "expect_column_values_to_be_null", "column": "v"},
+        {},
+    ],
+)
+def test_rule_that_cannot_be_one_is_refused_when_the_spec_is_read(tmp_path, rule):
+    with pytest.raises(ValidationError, match=r"checks\.expectations\.0"):
+        plain_spec(tmp_path, checks={"expectations": [rule]})
 
 
 def test_only_pipelines_that_name_rules_have_the_check_and_a_critical_one_blocks(tmp_path):
