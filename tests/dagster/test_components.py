@@ -4,8 +4,9 @@ import dagster as dg
 import pytest
 from dagster.components.testing import create_defs_folder_sandbox
 
+import ebbtide
 from ebbtide.dagster import Resources, UpsertPipeline
-from ebbtide.dagster.components import UPSERT_EXAMPLE
+from ebbtide.dagster.components import STATEFUL_EXAMPLE, UPSERT_EXAMPLE
 from ebbtide.errors import ConfigError
 
 # All of Dagster's own calls.
@@ -58,3 +59,10 @@ def test_pipelines_bring_resources_until_the_project_has_its_own(sandbox):
     sandbox.scaffold_component(component_cls=Resources, defs_path="resources", defs_yaml_contents=body)
     with sandbox.build_all_defs() as definitions:
         assert root_of(definitions) == "s3://tables"
+
+
+@pytest.mark.parametrize(
+    ("spec", "example"), [(ebbtide.UpsertPipeline, UPSERT_EXAMPLE), (ebbtide.StatefulPipeline, STATEFUL_EXAMPLE)]
+)
+def test_what_is_scaffolded_is_a_spec(spec, example):
+    assert spec(name="a", source={"path": "data/a"}, **example).key == ["id"]
