@@ -121,7 +121,8 @@ def _broken(found: dict[str, Any]) -> int:
     """Count the rows that break an expectation, from the result of one that failed."""
     if "unexpected_count" in found:  # it judges value by value
         return int(found["unexpected_count"])
-    counts_rows = isinstance(found.get("details"), dict)
+    details = found.get("details") or {}
+    counts_rows = "sample" in details or "unexpected_rows" in details
     return int(found["observed_value"]) if counts_rows else 1
 
 
