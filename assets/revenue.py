@@ -76,8 +76,15 @@ def revenue_of(orders: DataFrame, order_items: DataFrame, customers: DataFrame) 
         F.sum("total").alias("revenue"),
     )
     names = customers.select("customer_id", "name")
-    columns = ["customer_id", "currency", "name", "orders", "pieces", "revenue"]
-    return sums.join(names, "customer_id", "left").select(columns)
+    named = sums.join(names, "customer_id", "left")
+    return named.select(
+        "customer_id",
+        "currency",
+        "name",
+        "orders",
+        "pieces",
+        "revenue",
+    )
 
 
 WITH_ITS_SINKS = dg.AssetSelection.assets(customer_revenue).upstream()
