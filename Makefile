@@ -24,7 +24,7 @@ test: java .venv lint ## Run linters, type checks and all tests
 lint: $(UV_HERE) .venv ## Run linters and type checks only
 	$(RUN) ruff check
 	$(RUN) ruff format --check
-	$(RUN) mypy ebbtide
+	$(RUN) mypy ebbtide pipelines assets resources expectations
 
 ui: java $(UV_HERE) .venv ## Start Dagster on http://127.0.0.1:3000 (another port: make ui PORT=3001)
 	@mkdir -p .dagster

@@ -1,1 +1,1 @@
-"""Factories: a pipeline's spec in, Dagster's objects out. Nothing here starts Spark when it is imported."""
+"""What this project makes of its pipelines' sinks: assets and their jobs. Nothing here loads Spark when it is imported."""

@@ -1,1 +1,1 @@
-"""Great Expectations over Ebbtide's tables: the rules are in `ebbtide.rules`, here are their shells."""
+"""The shop's own business rules, in Great Expectations; a spec names them under `checks.expectations`."""

@@ -4,15 +4,14 @@ from pathlib import Path
 
 import dagster as dg
 
-from ebbtide.spec.load import names_in, refuse_shared_names
+from assets.revenue import customer_revenue, customer_revenue_job
 
 
 @dg.definitions
 def defs() -> dg.Definitions:
     """Return everything in this code location."""
     here = Path(__file__).parent
-    refuse_shared_names(names_in(here / "defs"))
     return dg.Definitions.merge(
         dg.load_from_defs_folder(path_within_project=here),
-        dg.Definitions(executor=dg.in_process_executor),
+        dg.Definitions(assets=[customer_revenue], jobs=[customer_revenue_job], executor=dg.in_process_executor),
     )

@@ -12,14 +12,15 @@ from pathlib import Path
 from ebbtide.dagster import Resources
 from ebbtide.errors import ConfigError
 
-PROJECT = Path(__file__).resolve().parent.parent
+PROJECT = Path(__file__).resolve().parents[1]
 HERE = PROJECT / ".ebbtide"
 DATA_DOCS = str(HERE / "data_docs")
 
 
 def dev() -> Resources:
     """Return a profile for one machine: tables in the project's folder, Spark as it comes."""
-    return Resources(root=os.environ.get("EBBTIDE_ROOT", str(HERE)), data_docs=DATA_DOCS)
+    root = os.environ.get("EBBTIDE_ROOT", str(HERE))
+    return Resources(root=root, data_docs=DATA_DOCS)
 
 
 def cluster() -> Resources:
@@ -27,9 +28,14 @@ def cluster() -> Resources:
     root = os.environ.get("EBBTIDE_ROOT")
     if not root:
         raise ConfigError.of(
-            "The profile 'cluster' has no root.", next_step="Set EBBTIDE_ROOT to the URI under which all tables are."
+            "The profile 'cluster' has no root.",
+            next_step="Set EBBTIDE_ROOT to the URI under which all tables are.",
         )
-    return Resources(root=root, data_docs=DATA_DOCS, spark={"spark.sql.shuffle.partitions": "64"})
+    return Resources(
+        root=root,
+        data_docs=DATA_DOCS,
+        spark={"spark.sql.shuffle.partitions": "64"},
+    )
 
 
 PROFILES = {"dev": dev, "cluster": cluster}
@@ -39,5 +45,9 @@ def resources() -> Resources:
     """Return the resources of the profile that the environment names."""
     name = os.environ.get("EBBTIDE_PROFILE", "dev")
     if name not in PROFILES:
-        raise ConfigError.of("There is no such profile.", got=f"EBBTIDE_PROFILE={name}", allowed=", ".join(PROFILES))
+        raise ConfigError.of(
+            "There is no such profile.",
+            got=f"EBBTIDE_PROFILE={name}",
+            allowed=", ".join(PROFILES),
+        )
     return PROFILES[name]()

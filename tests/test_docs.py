@@ -36,6 +36,7 @@ MODELS: tuple[type[BaseModel], ...] = (
     CompactionFilter,
     parts.QuarantineConfig,
     parts.ChecksConfig,
+    parts.ExpectationConfig,
     parts.SchedulesConfig,
     parts.FreshnessConfig,
     parts.DeltaSink,
@@ -97,6 +98,12 @@ def test_bad_records_page_lists_every_reason():
     listed = set(re.findall(r"`([a-z_0-9]+)`", (ROOT / "docs" / "bad-records.md").read_text(encoding="utf-8")))
     assert len(reasons) > 20
     assert reasons <= listed
+
+
+def test_contributing_says_what_each_room_is_for():
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rooms = {path.parent.name for path in (ROOT / "ebbtide").glob("*/__init__.py")}
+    assert {room for room in rooms if f"`ebbtide/{room}`" not in page} == set()
 
 
 def test_links_of_the_pages_lead_somewhere():

@@ -27,7 +27,7 @@ from ebbtide import UpsertPipeline
 from ebbtide.cli.quiet import new_log
 from ebbtide.cli.typed import as_typed
 from ebbtide.inspect.status import Status, status
-from ebbtide.quality.checks import CHECKS
+from ebbtide.quality.checks import checks_of
 from ebbtide.runtime.session import build_session
 
 HERE = Path(__file__).parent
@@ -115,7 +115,9 @@ def table(
         counts = [status.step, status.records, status.quarantined, unmatched[spec.name]]
         cells = [len(truth(spec)), *counts, *(differs[n] for n in ("missing", "extra", "wrong"))]
         lines.append(
-            f"{spec.name:<16}" + "".join(f"{n:>12}" for n in cells) + f"{f'{checks[spec.name]} of {len(CHECKS)}':>12}"
+            f"{spec.name:<16}"
+            + "".join(f"{n:>12}" for n in cells)
+            + f"{f'{checks[spec.name]} of {len(checks_of(spec))}':>12}"
         )
     return lines
 

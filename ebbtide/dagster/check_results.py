@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -18,24 +19,25 @@ def to_check_result(key: dg.AssetCheckKey, verdict: Verdict, window: Window) -> 
         verdict: What was found.
         window: What was judged.
     """
+    broken = [finding for finding in verdict.findings if finding.broken]
+    counts = [f"{finding.rule}: {finding.broken} rows" for finding in broken]
+    nothing = "" if verdict.findings else "There is nothing that could break it."
+    is_warning = bool(broken) and not verdict.is_error
     metadata: dict[str, Any] = {
-        "broken_rows": sum(finding.broken for finding in verdict.findings),
+        "broken_rows": sum(finding.broken for finding in broken),
         "judged": dg.MetadataValue.json(window.until),
         "sink_versions": f"{window.sink_since + 1} to {window.sink_until}",
         "state_versions": f"{window.state_since + 1} to {window.state_until}",
+        **_tables(broken),
     }
-    for finding in verdict.findings:
-        if finding.broken:
-            metadata[f"{finding.expectation} ({finding.severity})"] = _table(finding)
     if verdict.docs:
         metadata["data_docs"] = dg.MetadataValue.path(str(verdict.docs))
-    broken = [f"{f.expectation}: {f.broken} rows" for f in verdict.findings if f.broken]
     return dg.AssetCheckResult(
         asset_key=key.asset_key,
         check_name=key.name,
         passed=verdict.passed,
-        severity=dg.AssetCheckSeverity.ERROR if verdict.is_error or verdict.passed else dg.AssetCheckSeverity.WARN,
-        description="; ".join(broken) or ("" if verdict.findings else "There is nothing that could break it."),
+        severity=dg.AssetCheckSeverity.WARN if is_warning else dg.AssetCheckSeverity.ERROR,
+        description="; ".join(counts) or nothing,
         metadata=metadata,
     )
 
@@ -51,10 +53,29 @@ def not_judged(key: dg.AssetCheckKey, why: str) -> dg.AssetCheckResult:
     )
 
 
+def _tables(broken: Sequence[Finding]) -> dict[str, dg.TableMetadataValue]:
+    """Return the samples of rows, each under a label of its own: a spec may name a rule twice."""
+    tables: dict[str, dg.TableMetadataValue] = {}
+    for finding in broken:
+        label = f"{finding.rule} ({finding.severity})"
+        if label in tables:
+            label = f"{label} {len(tables) + 1}"
+        tables[label] = _table(finding)
+    return tables
+
+
 def _table(finding: Finding) -> dg.TableMetadataValue:
-    names = list(dict.fromkeys(name for row in finding.sample for name in row))
-    records = [dg.TableRecord({name: _cell(row.get(name)) for name in names}) for row in finding.sample]
-    return dg.MetadataValue.table(records, schema=dg.TableSchema([dg.TableColumn(name) for name in names]))
+    """Lay a sample out; its rows need not have the same columns."""
+    names: dict[str, None] = {}
+    for row in finding.sample:
+        names.update(dict.fromkeys(row))
+    columns = [dg.TableColumn(name) for name in names]
+    records = [_record(row, names) for row in finding.sample]
+    return dg.MetadataValue.table(records, schema=dg.TableSchema(columns))
+
+
+def _record(row: Mapping[str, Any], names: Iterable[str]) -> dg.TableRecord:
+    return dg.TableRecord({name: _cell(row.get(name)) for name in names})
 
 
 def _cell(value: Any) -> str:

@@ -1,6 +1,8 @@
 """The checks of a pipeline's sink, judged by Great Expectations in the session of the run."""
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
@@ -9,7 +11,7 @@ from ebbtide import Pipeline
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.dagster.stream import pool
 from ebbtide.dagster.supervise import supervised
-from ebbtide.quality.checks import CHECKS
+from ebbtide.quality.checks import Check, checks_of
 
 LOOK_BACK = 100
 """Evaluations among which the last good one is looked for; without one, everything is judged again."""
@@ -17,53 +19,85 @@ LOOK_BACK = 100
 
 def sink_checks(spec: Pipeline) -> dg.AssetChecksDefinition:
     """Make the checks of a pipeline. They judge what came since each was last passed, so red stays red."""
+    # One that blocks and fails ends the step: they come last, so that the others are judged all the same.
+    known = sorted(checks_of(spec), key=lambda check: check.blocking)
 
     @dg.multi_asset_check(
         name=f"{spec.name}_checks",
-        specs=[
-            dg.AssetCheckSpec(check.name, asset=spec.name, description=check.description, blocking=check.blocking)
-            for check in CHECKS
-        ],
+        specs=[_check_spec(spec, check) for check in known],
         can_subset=True,
         pool=pool(spec),
     )
     def checks(
-        context: dg.AssetCheckExecutionContext, spark: SparkResource, storage: StorageResource, clock: ClockResource
+        context: dg.AssetCheckExecutionContext,
+        spark: SparkResource,
+        storage: StorageResource,
+        clock: ClockResource,
     ) -> Iterator[dg.AssetCheckResult]:
-        blocking = {check.name for check in CHECKS if check.blocking}
-        for key in sorted(context.selected_asset_check_keys, key=lambda each: (each.name in blocking, each.name)):
-            yield supervised(lambda report, stop, key=key: _judge(spec, key, context, spark, storage, clock))
+        for check in known:
+            key = dg.AssetCheckKey(dg.AssetKey(spec.name), check.name)
+            if key not in context.selected_asset_check_keys:
+                continue
+            last_good = _last_good(context.instance, key)
+            yield supervised(_Judge(spec, key, last_good, spark, storage, clock))
 
     return checks
 
 
-def _judge(
-    spec: Pipeline,
-    key: dg.AssetCheckKey,
-    context: dg.AssetCheckExecutionContext,
-    spark: SparkResource,
-    storage: StorageResource,
-    clock: ClockResource,
-) -> dg.AssetCheckResult:
-    from ebbtide.dagster.check_results import not_judged, to_check_result
-    from ebbtide.quality.suite import batches
-    from ebbtide.quality.validate import validate
-    from ebbtide.rules.window import Window
-    from ebbtide.runtime.plan import Plan
+def _check_spec(spec: Pipeline, check: Check) -> dg.AssetCheckSpec:
+    return dg.AssetCheckSpec(
+        check.name,
+        asset=spec.name,
+        description=check.description,
+        blocking=check.blocking,
+    )
 
-    tables = Plan.under(storage.root, spec)
-    if tables.state.last() is None:
-        return not_judged(key, "The pipeline has made no step yet.")
-    window = Window.after(tables, _last_good(context.instance, key))
-    found = batches(spark.session, tables, key.name, window, clock.now_ms())
-    verdict = validate(key.name, found, storage.docs_of(spec.name) / key.name, storage.keep_data_docs)
-    return to_check_result(key, verdict, window)
+
+@dataclass(frozen=True)
+class _Judge:
+    """Judges one check in the session of the run.
+
+    Args:
+        spec: The pipeline.
+        key: The check.
+        last_good: Up to which versions it was judged good last.
+        spark: The run's session.
+        storage: The roots.
+        clock: The clock.
+    """
+
+    spec: Pipeline
+    key: dg.AssetCheckKey
+    last_good: dict[str, Any] | None
+    spark: SparkResource
+    storage: StorageResource
+    clock: ClockResource
+
+    def __call__(self, report: Callable[[object], None], stop: threading.Event) -> dg.AssetCheckResult:
+        from ebbtide.dagster.check_results import not_judged, to_check_result
+        from ebbtide.quality.suite import batches
+        from ebbtide.quality.validate import validate
+        from ebbtide.rules.window import Window
+        from ebbtide.runtime.plan import Plan
+
+        check = self.key.name
+        tables = Plan.under(self.storage.root, self.spec)
+        if tables.state.last() is None:
+            return not_judged(self.key, "The pipeline has made no step yet.")
+        window = Window.after(tables, self.last_good)
+        found = batches(self.spark.session, tables, check, window, self.clock.now_ms())
+        docs = self.storage.docs_of(self.spec.name) / check
+        verdict = validate(check, found, docs, self.storage.keep_data_docs)
+        return to_check_result(self.key, verdict, window)
 
 
 def _last_good(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> dict[str, Any] | None:
     """Return up to which versions a check was judged good last."""
     for record in instance.event_log_storage.get_asset_check_execution_history(key, limit=LOOK_BACK):
         evaluation = record.evaluation
-        if isinstance(evaluation, dg.AssetCheckEvaluation) and evaluation.passed and "judged" in evaluation.metadata:
-            return dict(evaluation.metadata["judged"].value)
+        if not isinstance(evaluation, dg.AssetCheckEvaluation) or not evaluation.passed:
+            continue
+        judged = evaluation.metadata.get("judged")
+        if isinstance(judged, dg.JsonMetadataValue) and isinstance(judged.value, Mapping):
+            return dict(judged.value)
     return None

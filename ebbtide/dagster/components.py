@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import dagster as dg
@@ -11,18 +12,19 @@ from pydantic import BaseModel, ConfigDict, Field
 from ebbtide.dagster.definitions import pipeline_definitions
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.spec import stateful, upsert
+from ebbtide.spec.load import refuse_shared_names
 from ebbtide.spec.pipeline import Pipeline
 
 UPSERT_EXAMPLE: dict[str, Any] = {
     "format": {"type": "debezium"},
-    "schema": "id BIGINT NOT NULL,\nname STRING,\nupdated_at TIMESTAMP\n",
+    "schema": "id BIGINT NOT NULL, name STRING, updated_at TIMESTAMP",
     "key": ["id"],
     "order": {"sequence": ["_lsn"]},
     "ttl": "30d",
 }
 STATEFUL_EXAMPLE: dict[str, Any] = {
     "format": {"type": "plain"},
-    "schema": "id BIGINT NOT NULL,\nat TIMESTAMP NOT NULL\n",
+    "schema": "id BIGINT NOT NULL, at TIMESTAMP NOT NULL",
     "key": ["id"],
     "event_time": "at",
     "function": "ebbtide.functions:LastSeen",
@@ -74,8 +76,8 @@ class _PipelineComponent(dg.Component):
 
     model: ClassVar[type[Pipeline]]
 
-    def __init__(self, spec: Pipeline) -> None:
-        self.spec = spec
+    def __init__(self, spec: Pipeline, path: Path) -> None:
+        self.spec, self.path = spec, path
 
     @classmethod
     def get_model_cls(cls) -> type[Pipeline]:
@@ -85,10 +87,12 @@ class _PipelineComponent(dg.Component):
     @classmethod
     def load(cls, attributes: Any, context: dg.ComponentLoadContext) -> Self:
         """Make the component from a defs.yaml."""
-        return cls(attributes.located(context.path))
+        return cls(attributes.located(context.path), context.path)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Make the pipeline's definitions; where the project has no `Resources`, with the default ones."""
+        pipelines = context.component_tree.get_all_components(of_type=_PipelineComponent)
+        refuse_shared_names((each.spec.name, str(each.path)) for each in pipelines)
         definitions = pipeline_definitions(self.spec)
         if context.component_tree.get_all_components(of_type=Resources):
             return definitions
@@ -128,8 +132,8 @@ class Resources(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Make the definitions: resources only."""
-        given = {"root": self.root, "data_docs": self.data_docs, "keep_data_docs": self.keep_data_docs}
-        storage = StorageResource(**{name: value for name, value in given.items() if value is not None})
+        given = self.model_dump(include={"root", "data_docs", "keep_data_docs"}, exclude_none=True)
+        storage = StorageResource(**given)
         resources = {"spark": SparkResource(settings=self.spark), "storage": storage, "clock": ClockResource()}
         return dg.Definitions(resources=resources)
 

@@ -22,27 +22,40 @@ MIGRATION = "Make the stored state fit a spec whose TTL or state types have chan
 
 def stream_job(spec: Pipeline) -> Any:
     """Make the job that brings the sink up to date and judges it."""
-    keys = [state_key(spec), dg.AssetKey(spec.name)]
-    selection = dg.AssetSelection.assets(*keys) | dg.AssetSelection.checks_for_assets(*keys)
-    description = f"Read all that is there into '{spec.name}', expire what is due, check the sink."
-    return dg.define_asset_job(f"{spec.name}_stream", selection, description=description)
+    tables = [state_key(spec), dg.AssetKey(spec.name)]
+    assets = dg.AssetSelection.assets(*tables)
+    checks = dg.AssetSelection.checks_for_assets(*tables)
+    return dg.define_asset_job(
+        f"{spec.name}_stream",
+        assets | checks,
+        description=f"Read all that is there into '{spec.name}', expire what is due, check the sink.",
+    )
 
 
 def maintenance_job(spec: Pipeline, kind: str) -> dg.JobDefinition:
     """Make one of the maintenance jobs; its report is an observation of the state."""
+    description = MAINTENANCE[kind]
 
-    @dg.op(name=f"{spec.name}_{kind}_state", pool=pool(spec), out=dg.Out(dg.Nothing), description=MAINTENANCE[kind])
+    @dg.op(
+        name=f"{spec.name}_{kind}_state",
+        pool=pool(spec),
+        out=dg.Out(dg.Nothing),
+        description=description,
+    )
     def keep(context: dg.OpExecutionContext, spark: SparkResource, storage: StorageResource) -> None:
         from ebbtide.maintenance.job import maintain
 
         report = supervised(lambda say, stop: maintain(spark.session, spec, storage.root, kind))
         context.log.info(report.text())
-        numbers = {name: value for name, value in report.as_dict().items() if isinstance(value, int)}
-        oldest = {} if report.oldest_ms is None else {"oldest": dg.MetadataValue.timestamp(report.oldest_ms / 1000)}
-        numbers.pop("oldest_ms", None)
-        context.log_event(dg.AssetObservation(state_key(spec), metadata={"job": kind, **numbers, **oldest}))
+        numbers = _numbers(report.as_dict())
+        metadata: dict[str, Any] = {"job": kind, **numbers}
+        oldest_ms = metadata.pop("oldest_ms", None)
+        if oldest_ms is not None:
+            oldest_s = oldest_ms / 1000
+            metadata["oldest"] = dg.MetadataValue.timestamp(oldest_s)
+        context.log_event(dg.AssetObservation(state_key(spec), metadata=metadata))
 
-    @dg.job(name=f"{spec.name}_{kind}", description=MAINTENANCE[kind])
+    @dg.job(name=f"{spec.name}_{kind}", description=description)
     def job() -> None:
         keep()
 
@@ -71,15 +84,23 @@ def migration_job(spec: Pipeline) -> dg.JobDefinition:
         from ebbtide.maintenance import migration
 
         def work(say: Any, stop: Any) -> migration.MigrationPlan:
-            if config.action == "apply":
-                return migration.apply(spark.session, spec, storage.root, clock.now_ms())
-            return {"plan": migration.plan, "undo": migration.undo}[config.action](spark.session, spec, storage.root)
+            session, root = spark.session, storage.root
+            match config.action:
+                case "plan":
+                    return migration.plan(session, spec, root)
+                case "apply":
+                    return migration.apply(session, spec, root, clock.now_ms())
+                case "undo":
+                    return migration.undo(session, spec, root)
 
         report = supervised(work)
         context.log.info(report.text())
-        facts = {name: value for name, value in report.as_dict().items() if isinstance(value, int)}
-        changes = dg.MetadataValue.md("\n".join(f"- {change}" for change in report.changes) or "none")
-        metadata = {"job": f"migration: {config.action}", "changes": changes, **facts}
+        changes = "\n".join(f"- {change}" for change in report.changes)
+        metadata: dict[str, Any] = {
+            "job": f"migration: {config.action}",
+            "changes": dg.MetadataValue.md(changes or "none"),
+            **_numbers(report.as_dict()),
+        }
         context.log_event(dg.AssetObservation(state_key(spec), metadata=metadata))
 
     @dg.job(name=f"{spec.name}_migration", description=MIGRATION)
@@ -96,7 +117,14 @@ def schedules(spec: Pipeline, jobs: dict[str, Any]) -> Iterator[dg.ScheduleDefin
         spec: The pipeline.
         jobs: `stream`, `cleanup`, `compaction` to their jobs.
     """
+    crons = spec.schedules.model_dump()
     for kind, job in jobs.items():
-        cron = getattr(spec.schedules, kind)
-        if cron is not None:
-            yield dg.ScheduleDefinition(name=f"{spec.name}_{kind}_schedule", job=job, cron_schedule=cron)
+        cron = crons[kind]
+        if cron is None:
+            continue
+        name = f"{spec.name}_{kind}_schedule"
+        yield dg.ScheduleDefinition(name=name, job=job, cron_schedule=cron)
+
+
+def _numbers(report: dict[str, Any]) -> dict[str, int]:
+    return {name: value for name, value in report.items() if isinstance(value, int)}

@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
+
 import dagster as dg
 
 from ebbtide import Pipeline
+
+KINDS = {"spark", "deltalake"}
+"""Which logos the UI draws."""
+
+VALID_IN_KEYS = re.compile(r"[A-Za-z0-9_.-]+")
+"""What Dagster takes in the key of an asset that another one reads."""
 
 
 def source_key(spec: Pipeline) -> dg.AssetKey:
     """Name what a pipeline reads: its topic, else its table, else its folder."""
     source = spec.source
-    return dg.AssetKey(["source", source.topic or source.table or source.path.rstrip("/").rpartition("/")[2]])
+    folder = source.path.rstrip("/").rpartition("/")[2]
+    name = source.topic or source.table or folder
+    return dg.AssetKey(["source", valid_in_keys(name)])
+
+
+def valid_in_keys(name: str) -> str:
+    """Return a name that Dagster takes in a key; one that has to be changed ends in a digest of what it was.
+
+    Example:
+        >>> valid_in_keys("shop.public.orders"), valid_in_keys("Größen 2026")
+        ('shop.public.orders', 'Gr_en_2026_e45e94')
+    """
+    if VALID_IN_KEYS.fullmatch(name):
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:6]  # 'a b' and 'a_b' stay two
+    valid = "_".join(VALID_IN_KEYS.findall(name))
+    return f"{valid}_{digest}"
 
 
 def state_key(spec: Pipeline) -> dg.AssetKey:
@@ -20,51 +45,73 @@ def state_key(spec: Pipeline) -> dg.AssetKey:
 
 def asset_specs(spec: Pipeline) -> list[dg.AssetSpec]:
     """Describe a pipeline's state and its sink."""
-    order = f"by `{', '.join(spec.sequence)}`" if spec.sequence else "in order of arrival"
-    what = f"Key: {', '.join(f'`{k}`' for k in spec.sink_key)}. Changes apply {order}."
-    ttls = [f"{'' if state is None else f'`{state}`: '}{ttl.ttl}" for state, ttl in spec.ttls.items()]
-    ttl = f"Time to live {', '.join(ttls)}." if ttls else "Kept for ever."
-    common = {"group_name": spec.group, "owners": spec.owners, "kinds": {"spark", "deltalake"}}
-    state = dg.AssetSpec(
-        state_key(spec),
-        deps=[source_key(spec)],
-        description=f"What the reconciler of `{spec.name}` remembers, and what each step decided. {ttl}",
-        metadata={**_lineage(spec, source_key(spec)), "ebbtide/table": "state"},
-        **common,
+    source, state, sink = source_key(spec), state_key(spec), dg.AssetKey(spec.name)
+    freshness = dg.FreshnessPolicy.time_window(
+        fail_window=spec.freshness.fail_window, warn_window=spec.freshness.warn_window
     )
-    sink = dg.AssetSpec(
-        spec.name,
-        deps=[state.key],
-        description="\n\n".join(part for part in (spec.description, what) if part),
-        metadata={
-            "dagster/column_schema": column_schema(spec),
-            **_lineage(spec, state.key),
-            "ebbtide/table": "sink",
-        },
-        freshness_policy=dg.FreshnessPolicy.time_window(
-            fail_window=spec.freshness.fail_window, warn_window=spec.freshness.warn_window
+    return [
+        dg.AssetSpec(
+            state,
+            deps=[source],
+            description=_state_description(spec),
+            metadata={**_lineage(spec, source), "ebbtide/table": "state"},
+            group_name=spec.group,
+            owners=spec.owners,
+            kinds=KINDS,
         ),
-        **common,
-    )
-    return [state, sink]
+        dg.AssetSpec(
+            sink,
+            deps=[state],
+            description=_sink_description(spec),
+            metadata={
+                "dagster/column_schema": column_schema(spec),
+                **_lineage(spec, state),
+                "ebbtide/table": "sink",
+            },
+            freshness_policy=freshness,
+            group_name=spec.group,
+            owners=spec.owners,
+            kinds=KINDS,
+        ),
+    ]
+
+
+def _state_description(spec: Pipeline) -> str:
+    ttls = []
+    for state, config in spec.ttls.items():
+        label = f"`{state}`: " if state else ""
+        ttls.append(f"{label}{config.ttl}")
+    all_of_them = ", ".join(ttls)
+    kept = f"Time to live {all_of_them}." if ttls else "Never expires."
+    return f"What the reconciler of `{spec.name}` remembers, and what each step decided. {kept}"
+
+
+def _sink_description(spec: Pipeline) -> str:
+    key = ", ".join(f"`{name}`" for name in spec.sink_key)
+    sequence = ", ".join(spec.sequence)
+    order = f"by `{sequence}`" if sequence else "in order of arrival"
+    what = f"Key: {key}. Changes apply {order}."
+    if not spec.description:
+        return what
+    return f"{spec.description}\n\n{what}"
 
 
 def column_schema(spec: Pipeline) -> dg.TableSchema:
     """Return the sink's columns."""
-    table = spec.sink_table
-    return dg.TableSchema(
-        [
-            dg.TableColumn(
-                field.name,
-                str(field.type),
-                description=table.comments.get(field.name),
-                constraints=dg.TableColumnConstraints(nullable=field.nullable, unique=spec.sink_key == [field.name]),
-            )
-            for field in table.columns
-        ]
-    )
+    comments = spec.sink_table.comments
+    columns = []
+    for field in spec.sink_table.columns:
+        is_unique = spec.sink_key == [field.name]
+        constraints = dg.TableColumnConstraints(nullable=field.nullable, unique=is_unique)
+        described = comments.get(field.name)
+        column = dg.TableColumn(field.name, str(field.type), description=described, constraints=constraints)
+        columns.append(column)
+    return dg.TableSchema(columns)
 
 
 def _lineage(spec: Pipeline, upstream: dg.AssetKey) -> dict[str, dg.TableColumnLineage]:
-    names = [name for name in spec.sink_table.columns.names if name in spec.table.columns.names]
-    return {"dagster/column_lineage": dg.TableColumnLineage({n: [dg.TableColumnDep(upstream, n)] for n in names})}
+    """Say of each column that comes from upstream under its own name that it does."""
+    source_columns = spec.table.columns.names
+    names = [name for name in spec.sink_table.columns.names if name in source_columns]
+    origins = {name: [dg.TableColumnDep(upstream, name)] for name in names}
+    return {"dagster/column_lineage": dg.TableColumnLineage(origins)}

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from pydantic import Field, PrivateAttr
@@ -45,7 +45,7 @@ class SparkResource(dg.ConfigurableResource["SparkResource"]):
         for query in self._session.streams.active:
             query.stop()
         spark = type(self._session.sparkContext)
-        gateway = spark._gateway  # the JVM outlives `stop`, and PySpark gives no other handle
+        gateway: Any = spark._gateway  # the JVM outlives `stop`, and PySpark gives no other handle
         self._session.stop()
         self._session = None
         spark._gateway = spark._jvm = None  # a later run in this process starts a JVM of its own

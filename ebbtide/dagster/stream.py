@@ -52,8 +52,16 @@ def stream_assets(spec: Pipeline) -> dg.AssetsDefinition:
 
         def work(report: Any, stop: Any) -> tuple[RunSummary, int]:
             session = spark.session
-            done = operate(session, spec, storage.root, on_progress=report, stop=stop, clock=clock.now_ms)
-            return done, session.read.format("delta").load(f"{done.root}/sink").count()
+            done = operate(
+                session,
+                spec,
+                storage.root,
+                on_progress=report,
+                stop=stop,
+                clock=clock.now_ms,
+            )
+            sink = session.read.format("delta").load(f"{done.root}/sink")
+            return done, sink.count()
 
         summary, rows = supervised(work, observer.step)
         observer.flush()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import dagster as dg
 
@@ -36,7 +36,7 @@ def supervised(
     """
     reports: queue.SimpleQueue[Report] = queue.SimpleQueue()
     stop = threading.Event()
-    outcome: list[Any] = []
+    outcome: list[Result] = []
     raised: list[BaseException] = []
 
     def run() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ebbtide.spec.pipeline import Pipeline
+
 
 @dataclass(frozen=True)
 class Check:
@@ -20,6 +22,9 @@ class Check:
     blocking: bool = False
 
 
+EXPECTATIONS = "expectations"
+"""Name of the check that judges the rules of a project's own."""
+
 CHECKS = (
     Check(
         "ordering",
@@ -32,3 +37,19 @@ CHECKS = (
     Check("quarantine_rate", "The share of bad records stays below checks.max_quarantine_rate."),
     Check("foreign_writes", "Nobody but the pipeline changes the sink or its state."),
 )
+"""The checks that every pipeline has."""
+
+
+def checks_of(spec: Pipeline) -> tuple[Check, ...]:
+    """Return the checks of a pipeline: those of all, and `expectations` where its spec names some.
+
+    Args:
+        spec: The pipeline.
+    """
+    given = spec.checks.expectations
+    if not given:
+        return CHECKS
+    named = ", ".join(each.type for each in given)
+    description = f"The sink keeps to the project's own rules: {named}."
+    is_blocking = any(each.severity == "critical" for each in given)
+    return (*CHECKS, Check(EXPECTATIONS, description, is_blocking))

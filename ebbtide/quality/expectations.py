@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from types import new_class
 from typing import Any, ClassVar
 
-from great_expectations.compatibility.pyspark import DataFrame
 from great_expectations.core.metric_domain_types import MetricDomainTypes
-from great_expectations.execution_engine import SparkDFExecutionEngine
+from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
 from great_expectations.expectations.expectation import BatchExpectation
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
-from great_expectations.render import LegacyRendererType, RenderedStringTemplateContent
+from great_expectations.render.components import LegacyRendererType, RenderedStringTemplateContent
 from great_expectations.render.renderer.renderer import renderer
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ebbtide.rules import changelog, expiry, keys, ordering, quarantine, writes
@@ -43,17 +44,24 @@ class _Broken(TableMetricProvider):
         runtime_configuration: dict[str, Any],
     ) -> dict[str, Any]:
         frame, _, _ = execution_engine.get_compute_domain(metric_domain_kwargs, domain_type=MetricDomainTypes.TABLE)
-        broken = cls.rule(frame, **{key: metric_value_kwargs[key] for key in cls.value_keys})
-        rows = broken.select(F.to_json(F.struct("*")).alias("row"))
-        found = [json.loads(row["row"]) for row in rows.take(SAMPLE_ROWS + 1)]  # one query where nothing is wrong
-        return {"count": len(found) if len(found) <= SAMPLE_ROWS else broken.count(), "sample": found[:SAMPLE_ROWS]}
+        arguments = {name: metric_value_kwargs[name] for name in cls.value_keys}
+        broken = cls.rule(frame, **arguments)
+        as_json = F.to_json(F.struct("*")).alias("row")
+        first = broken.select(as_json).take(SAMPLE_ROWS + 1)
+        found = [json.loads(row["row"]) for row in first]
+        # One query where nothing, or little, is wrong; a second one only counts what did not fit.
+        is_all = len(found) <= SAMPLE_ROWS
+        count = len(found) if is_all else broken.count()
+        return {"count": count, "sample": found[:SAMPLE_ROWS]}
 
 
 def _counts(rule: Callable[..., DataFrame], *arguments: str) -> tuple[tuple[str], tuple[str, ...]]:
     """Register the metric of a rule; return `metric_dependencies` and `success_keys` of the expectation that asks for it."""
-    metric = f"table.ebbtide_{rule.__name__}"
-    names = {"metric_name": metric, "value_keys": arguments, "rule": staticmethod(rule)}
-    type(_Broken)(f"_Broken_{rule.__name__}", (_Broken,), names)
+    name = rule.__name__
+    metric = f"table.ebbtide_{name}"
+    members = {"metric_name": metric, "value_keys": arguments, "rule": staticmethod(rule)}
+    # Great Expectations registers a metric's class as it is made.
+    new_class(f"_Broken_{name}", (_Broken,), exec_body=lambda body: body.update(members))
     return (metric,), arguments
 
 
@@ -64,12 +72,17 @@ class _ExpectNone(BatchExpectation):
     template: ClassVar[str]
 
     def _validate(
-        self, metrics: dict[str, Any], runtime_configuration: dict[str, Any] | None = None, execution_engine: Any = None
+        self,
+        metrics: dict[str, Any],
+        runtime_configuration: dict[str, Any] | None = None,
+        execution_engine: Any = None,
     ) -> dict[str, Any]:
         broken = metrics[self.metric_dependencies[0]]
+        count = broken["count"]
+        details = {"sample": broken["sample"]}
         return {
-            "success": broken["count"] == 0,
-            "result": {"observed_value": broken["count"], "details": {"sample": broken["sample"]}},
+            "success": count == 0,
+            "result": {"observed_value": count, "details": details},
         }
 
     @classmethod
@@ -77,8 +90,9 @@ class _ExpectNone(BatchExpectation):
     def _prescriptive_renderer(
         cls, configuration: Any = None, result: Any = None, runtime_configuration: Any = None
     ) -> list[RenderedStringTemplateContent]:
-        params = (configuration or result.expectation_config).kwargs
-        text = {"template": cls.template, "params": {key: str(value) for key, value in params.items()}}
+        config = configuration or result.expectation_config
+        params = {name: str(value) for name, value in config.kwargs.items()}
+        text = {"template": cls.template, "params": params}
         return [RenderedStringTemplateContent(content_block_type="string_template", string_template=text)]
 
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+from great_expectations.expectations.core.unexpected_rows_expectation import UnexpectedRowsExpectation
 from great_expectations.expectations.expectation import BatchExpectation
+from great_expectations.expectations.metadata_types import FailureSeverity
 from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.model.durations import to_ms
-from ebbtide.quality import expectations as shells
+from ebbtide.quality import expectations
+from ebbtide.quality.checks import EXPECTATIONS
+from ebbtide.quality.spec_expectations import expectation_of
 from ebbtide.rules import changelog, expiry, keys, ordering, quarantine, writes
 from ebbtide.rules.window import Window
 from ebbtide.runtime.plan import Plan
+from ebbtide.state_table.columns import columns
+
+WARNING = FailureSeverity.WARNING
 
 
 @dataclass(frozen=True)
@@ -22,10 +30,35 @@ class Batch:
     Args:
         rows: The batch.
         expectations: All judge the same rows.
+        result_format: How much Great Expectations reports: SUMMARY, at most 20 values; COMPLETE, as many as the
+            expectation gives.
     """
 
     rows: DataFrame
-    expectations: list[BatchExpectation]
+    expectations: Sequence[BatchExpectation]
+    result_format: Literal["SUMMARY", "COMPLETE"] = "SUMMARY"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a check is asked about.
+
+    Args:
+        spark: A session with Delta.
+        tables: The pipeline's.
+        window: The versions to judge.
+        clock_ms: The time, epoch ms.
+    """
+
+    spark: SparkSession
+    tables: Plan
+    window: Window
+    clock_ms: int
+
+    @property
+    def key(self) -> list[str]:
+        """The sink's key."""
+        return list(self.tables.sink.key)
 
 
 def batches(spark: SparkSession, tables: Plan, check: str, window: Window, clock_ms: int) -> Iterator[Batch]:
@@ -34,35 +67,92 @@ def batches(spark: SparkSession, tables: Plan, check: str, window: Window, clock
     Args:
         spark: A session with Delta.
         tables: The pipeline's.
-        check: One of `ebbtide.quality.checks.CHECKS`, by name.
+        check: One of `ebbtide.quality.checks.checks_of`, by name.
         window: The versions to judge.
         clock_ms: The time, epoch ms.
     """
-    key, allowed = list(tables.sink.key), tables.spec.checks
-    if check == "ordering":
-        yield Batch(ordering.sink_changes(spark, tables, window), [shells.ExpectChangesToRisePerKey(key=key)])
-        yield Batch(ordering.decisions(spark, tables, window), [shells.ExpectSinkToShowDecisions()])
-        if tables.spec.sequence:
-            decided = [shells.ExpectSequencesToDecide(), shells.ExpectValuesToArrive(severity="warning")]
-            yield Batch(ordering.sequenced(spark, tables, window), decided)
-        if tables.spec.emits_every:
-            follows = shells.ExpectEmittedToFollow(key=key, orphans=tables.spec.leaves_orphans)
-            yield Batch(changelog.emitted(spark, tables, window), [follows])
-    elif check == "expiry":
-        if tables.state.operator.ttls:
-            late, stored = to_ms(allowed.expiry_grace), to_ms(allowed.cleanup_within)
-            yield Batch(
-                expiry.entries(spark, tables, window, clock_ms),
-                [
-                    shells.ExpectEntriesToExpire(grace_ms=late),
-                    shells.ExpectEntriesToExpire(grace_ms=0, severity="warning"),
-                    shells.ExpectExpiredEntriesToBeDeleted(grace_ms=stored, severity="warning"),
-                ],
-            )
-    elif check == "unique_key":
-        yield Batch(keys.sink_keys(spark, tables, window), [shells.ExpectKeysToBeUnique(key=key)])
-    elif check == "quarantine_rate":
-        rate = shells.ExpectQuarantineRateToStayBelow(max_rate=allowed.max_quarantine_rate)
-        yield Batch(quarantine.steps(spark, tables, window), [rate])
-    elif check == "foreign_writes":
-        yield Batch(writes.commits(spark, tables, window), [shells.ExpectCommitsToBeOurs()])
+    return BATCHES[check](Judged(spark, tables, window, clock_ms))
+
+
+def _ordering(judged: Judged) -> Iterator[Batch]:
+    asked = (judged.spark, judged.tables, judged.window)
+    spec = judged.tables.spec
+    changes = ordering.sink_changes(*asked)
+    rises = expectations.ExpectChangesToRisePerKey(key=judged.key)
+    yield Batch(changes, [rises])
+    decisions = ordering.decisions(*asked)
+    yield Batch(decisions, [expectations.ExpectSinkToShowDecisions()])
+    if spec.sequence:
+        sequenced = ordering.sequenced(*asked)
+        decides = expectations.ExpectSequencesToDecide()
+        arrives = expectations.ExpectValuesToArrive(severity=WARNING)
+        yield Batch(sequenced, [decides, arrives])
+    if spec.emits_every:
+        emitted = changelog.emitted(*asked)
+        follows = expectations.ExpectEmittedToFollow(
+            key=judged.key,
+            orphans=spec.leaves_orphans,
+        )
+        yield Batch(emitted, [follows])
+
+
+def _expiry(judged: Judged) -> Iterator[Batch]:
+    if not judged.tables.state.operator.ttls:
+        return
+    allowed = judged.tables.spec.checks
+    late = to_ms(allowed.expiry_grace)
+    stored = to_ms(allowed.cleanup_within)
+    entries = expiry.entries(judged.spark, judged.tables, judged.window, judged.clock_ms)
+    yield Batch(
+        entries,
+        [
+            expectations.ExpectEntriesToExpire(grace_ms=late),
+            expectations.ExpectEntriesToExpire(grace_ms=0, severity=WARNING),
+            expectations.ExpectExpiredEntriesToBeDeleted(grace_ms=stored, severity=WARNING),
+        ],
+    )
+
+
+def _unique_key(judged: Judged) -> Iterator[Batch]:
+    rows = keys.sink_keys(judged.spark, judged.tables, judged.window)
+    is_unique = expectations.ExpectKeysToBeUnique(key=judged.key)
+    yield Batch(rows, [is_unique])
+
+
+def _quarantine_rate(judged: Judged) -> Iterator[Batch]:
+    steps = quarantine.steps(judged.spark, judged.tables, judged.window)
+    max_rate = judged.tables.spec.checks.max_quarantine_rate
+    stays_below = expectations.ExpectQuarantineRateToStayBelow(max_rate=max_rate)
+    yield Batch(steps, [stays_below])
+
+
+def _foreign_writes(judged: Judged) -> Iterator[Batch]:
+    commits = writes.commits(judged.spark, judged.tables, judged.window)
+    yield Batch(commits, [expectations.ExpectCommitsToBeOurs()])
+
+
+def _expectations(judged: Judged) -> Iterator[Batch]:
+    """Judge the rules of a project's own on the sink's rows, without Ebbtide's own columns."""
+    spec = judged.tables.spec
+    given = [expectation_of(each) for each in spec.checks.expectations]
+    sink = judged.tables.sink.read(judged.spark, judged.window.sink_until)
+    names = spec.sink_table.columns.names
+    rows = sink.select(*columns(names))
+    # Of a query's rows Great Expectations reports none in a summary, and at most 200 in full.
+    queries = [each for each in given if isinstance(each, UnexpectedRowsExpectation)]
+    others = [each for each in given if not isinstance(each, UnexpectedRowsExpectation)]
+    if queries:
+        yield Batch(rows, queries, "COMPLETE")
+    if others:
+        yield Batch(rows, others)
+
+
+BATCHES: dict[str, Callable[[Judged], Iterator[Batch]]] = {
+    "ordering": _ordering,
+    "expiry": _expiry,
+    "unique_key": _unique_key,
+    "quarantine_rate": _quarantine_rate,
+    "foreign_writes": _foreign_writes,
+    EXPECTATIONS: _expectations,
+}
+"""Each check, by name, to what it judges."""

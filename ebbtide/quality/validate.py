@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("TQDM_DISABLE", "1")  # before the import: no progress bars on standard error
-os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
-
-try:
-    import great_expectations as gx
-except ModuleNotFoundError as error:
-    from ebbtide.errors import MissingExtraError
-
-    raise MissingExtraError.of_extra("quality", "Great Expectations") from error
+import great_expectations as gx
 from great_expectations.core.expectation_validation_result import ExpectationValidationResult
 from great_expectations.expectations.metadata_types import FailureSeverity
 
+from ebbtide.quality.expectations import SAMPLE_ROWS
 from ebbtide.quality.suite import Batch
 
 
@@ -34,15 +26,24 @@ class Finding:
 
     Args:
         expectation: Its type.
+        column: The column that it judges; None if it judges rows or the table.
         severity: `critical` or `warning`.
-        broken: Rows that break it.
-        sample: Some of them.
+        broken: Rows that break it; 1 where it judges them as a whole.
+        sample: Some of them, or what was observed of the whole.
     """
 
     expectation: str
+    column: str | None
     severity: str
     broken: int
     sample: list[dict[str, Any]]
+
+    @property
+    def rule(self) -> str:
+        """The expectation, with its column."""
+        if self.column is None:
+            return self.expectation
+        return f"{self.expectation} {self.column}"
 
 
 @dataclass
@@ -81,15 +82,22 @@ def validate(check: str, found: Iterable[Batch], docs: Path, keep: int) -> Verdi
         ExpectationRaisedError: an expectation could not be evaluated.
     """
     context = gx.get_context(mode="ephemeral")
+    no_progress_bars: Any = {"globally": False}  # a dict is what is looked into, whatever the annotation says
+    context.variables.progress_bars = no_progress_bars
     source = context.data_sources.add_or_update_spark("ebbtide", persist=False)
     verdict = Verdict()
     for number, batch in enumerate(found):
         name = f"{check}_{number}"
         whole = source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("whole")
-        suite = context.suites.add(gx.ExpectationSuite(name, expectations=batch.expectations))
-        definition = context.validation_definitions.add(gx.ValidationDefinition(name=name, data=whole, suite=suite))
-        results = definition.run(batch_parameters={"dataframe": batch.rows}).results
-        verdict.findings += [_finding(result) for result in results]
+        suite = gx.ExpectationSuite(name, expectations=batch.expectations)
+        context.suites.add(suite)
+        definition = gx.ValidationDefinition(name=name, data=whole, suite=suite)
+        context.validation_definitions.add(definition)
+        outcome = definition.run(
+            batch_parameters={"dataframe": batch.rows},
+            result_format=batch.result_format,
+        )
+        verdict.findings += [_finding(result) for result in outcome.results]
     if verdict.findings:
         verdict.docs = _write_docs(context, docs, keep)
     return verdict
@@ -97,28 +105,58 @@ def validate(check: str, found: Iterable[Batch], docs: Path, keep: int) -> Verdi
 
 def _finding(result: ExpectationValidationResult) -> Finding:
     config = result.expectation_config
+    if config is None:
+        raise ExpectationRaisedError(f"Great Expectations does not say which expectation this is of: {result}")
     _refuse_raised(config.type, result.exception_info)
-    found = result.result
-    return Finding(
-        config.type, FailureSeverity(config.severity).value, found["observed_value"], found["details"]["sample"]
-    )
+    column = config.kwargs.get("column")
+    severity = FailureSeverity(config.severity).value
+    if result.success:
+        return Finding(config.type, column, severity, 0, [])
+    broken = _broken(result.result)
+    sample = _sample(result.result, column or "value")
+    return Finding(config.type, column, severity, broken, sample)
+
+
+def _broken(found: dict[str, Any]) -> int:
+    """Count the rows that break an expectation, from the result of one that failed."""
+    if "unexpected_count" in found:  # it judges value by value
+        return int(found["unexpected_count"])
+    details = found.get("details") or {}
+    counts_rows = "sample" in details or "unexpected_rows" in details
+    return int(found["observed_value"]) if counts_rows else 1
+
+
+def _sample(found: dict[str, Any], column: str) -> list[dict[str, Any]]:
+    """Return rows, values or what else was observed, from the result of one that failed."""
+    details = found.get("details") or {}
+    rows = details.get("sample") or details.get("unexpected_rows") or []
+    if rows:
+        return [dict(row) for row in rows[:SAMPLE_ROWS]]
+    values = found.get("partial_unexpected_list")
+    if values:
+        return [{column: value} for value in values[:SAMPLE_ROWS]]
+    return [{"observed": found.get("observed_value")}]
 
 
 def _refuse_raised(expectation: str, info: dict[str, Any] | None) -> None:
     """Raise what an expectation raised; the information comes flat, or once per metric."""
-    each = [info or {}] if not info or "raised_exception" in info else list(info.values())
-    for one in each:
-        if one.get("raised_exception"):
-            raise ExpectationRaisedError(f"{expectation} could not be evaluated: {one.get('exception_message')}")
+    if not info:
+        return
+    is_flat = "raised_exception" in info
+    for found in [info] if is_flat else info.values():
+        if found.get("raised_exception"):
+            message = found.get("exception_message")
+            raise ExpectationRaisedError(f"{expectation} could not be evaluated: {message}")
 
 
 def _write_docs(context: Any, docs: Path, keep: int) -> Path:
     docs.mkdir(parents=True, exist_ok=True)
-    sites = sorted(path for path in docs.iterdir() if path.is_dir())
-    for old in sites[: max(0, len(sites) - keep + 1)]:
+    sites = sorted(docs.glob("[0-9]*"))
+    n_too_many = len(sites) + 1 - keep
+    for old in sites[: max(0, n_too_many)]:
         shutil.rmtree(old)
-    number = int(sites[-1].name) + 1 if sites else 1
-    site = docs / f"{number:06d}"
+    newest = int(sites[-1].name) if sites else 0
+    site = docs / f"{newest + 1:06d}"
     store = {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(site)}
     builder = {
         "class_name": "SiteBuilder",

@@ -23,6 +23,9 @@ from ebbtide.model.cron import CronExpression
 from ebbtide.model.durations import NaturalDuration, PositiveDuration, format_duration
 from ebbtide.sources.listing import PATTERNS
 
+EXPECTATION = r"^(expect_[a-z0-9_]+|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*)$"
+"""What may name an expectation: a type of Great Expectations, or `module:Class`."""
+
 
 class SpecPart(BaseModel):
     """What all parts are: frozen, without unknown fields."""
@@ -163,6 +166,22 @@ class DeltaSink(SpecPart):
     )
 
 
+class ExpectationConfig(SpecPart):
+    """A rule of a project's own that the sink's rows are held to, by Great Expectations."""
+
+    type: str = Field(
+        pattern=EXPECTATION,
+        description="Great Expectations' name (expect_column_values_to_be_between), or 'module:Class', a class of the project. Required.",
+    )
+    kwargs: dict[str, Any] = Field(
+        default_factory=dict, description="What it is made with: column, bounds. Default: none."
+    )
+    severity: Literal["critical", "warning"] = Field(
+        default="critical",
+        description="critical: where it is broken the check is an error, and what reads the sink waits; warning: it warns. Default: critical.",
+    )
+
+
 class ChecksConfig(SpecPart):
     """What the checks allow."""
 
@@ -178,6 +197,10 @@ class ChecksConfig(SpecPart):
     )
     max_quarantine_rate: float = Field(
         default=0.01, ge=0, le=1, description="Greatest share of bad records, 0 to 1. Default: 0.01."
+    )
+    expectations: list[ExpectationConfig] = Field(
+        default_factory=list,
+        description="Rules of the project's own, each judged on all of the sink's rows after a run, by the check 'expectations'. Default: none, and no such check.",
     )
 
 

@@ -5,28 +5,41 @@ import subprocess
 import sys
 from pathlib import Path
 
+import dagster as dg
+import pytest
+from dagster.components.testing import create_defs_folder_sandbox
+
+import ebbtide
+from ebbtide.dagster import UpsertPipeline
+from ebbtide.spec.load import load
 from pipelines.definitions import defs
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 NAMES = ["customers", "first_orders", "last_seen", "order_balances", "order_items", "orders", "price_list"]
 CHECKS = ["expiry", "foreign_writes", "ordering", "quarantine_rate", "unique_key"]
+WITH_RULES = ["order_items", "orders"]
+SINKS = ["customers", "order_items", "orders"]
 
 
 def test_location_holds_exactly_this():
     found = defs()
     graph = found.resolve_asset_graph()
     assert sorted(key.to_user_string() for key in graph.materializable_asset_keys) == sorted(
-        [*NAMES, *(f"{name}_state" for name in NAMES)]
+        [*NAMES, *(f"{name}_state" for name in NAMES), "customer_revenue"]
     )
     assert sorted(key.to_user_string() for key in graph.external_asset_keys) == [
         "source/join",
         *(f"source/shop.public.{name}" for name in ("customers", "order_items", "orders", "price_list")),
     ]
-    assert sorted((key.asset_key.to_user_string(), key.name) for key in graph.asset_check_keys) == [
-        (name, check) for name in NAMES for check in CHECKS
-    ]
+    of_all = [(name, check) for name in NAMES for check in CHECKS]
+    of_some = [(name, "expectations") for name in WITH_RULES]
+    checks = sorted((key.asset_key.to_user_string(), key.name) for key in graph.asset_check_keys)
+    assert checks == sorted([*of_all, *of_some])
     jobs = {job.name: job for job in found.resolve_all_job_defs() if not job.name.startswith("__")}
     kinds = ("cleanup", "compaction", "migration", "stream")
+    report = jobs.pop("customer_revenue_report")
+    made = [f"{name}_{step}" for name in SINKS for step in ("checks", "reconcile")]
+    assert sorted(node.name for node in report.nodes) == sorted([*made, "customer_revenue"])
     assert sorted(jobs) == [f"{name}_{kind}" for name in NAMES for kind in kinds]
     pools = {name: {pool for node in job.nodes for pool in node.definition.pools} for name, job in jobs.items()}
     assert pools == {f"{name}_{kind}": {f"checkpoint_{name}"} for name in NAMES for kind in kinds}
@@ -45,6 +58,37 @@ def test_assets_are_described_from_the_spec():
     lineage = orders.metadata["dagster/column_lineage"].deps_by_column["total"]
     assert [(dep.asset_key.to_user_string(), dep.column_name) for dep in lineage] == [("orders_state", "total")]
     assert orders.freshness_policy is not None
+
+
+def test_report_waits_for_the_blocking_checks_of_its_sinks():
+    report = defs().resolve_job_def("customer_revenue_report")
+    waits = {node.name: inputs for node, inputs in report.dependencies.items()}["customer_revenue"]
+    checks = {name: {found.output for found in each.asset_check_dependencies} for name, each in waits.items()}
+    assert checks == {
+        "customers": {"customers_ordering"},
+        "order_items": {"order_items_ordering", "order_items_expectations"},
+        "orders": {"orders_ordering", "orders_expectations"},
+    }
+
+
+@pytest.mark.filterwarnings("ignore:.parse_obj_as. is deprecated")  # Dagster's own call
+@pytest.mark.filterwarnings("ignore:Class .*CodeReference.* is currently in beta")  # the same
+def test_types_by_their_old_names_are_read(tmp_path):
+    with create_defs_folder_sandbox() as sandbox:
+        attributes = {
+            "name": "old",
+            "source": {"path": "data/old"},
+            "format": {"type": "debezium"},
+            "schema": "id BIGINT",
+            "key": ["id"],
+            "order": {"sequence": ["_lsn"]},
+        }
+        body = {"type": "pipelines.components.UpsertPipelineComponent", "attributes": attributes}
+        path = sandbox.scaffold_component(component_cls=UpsertPipeline, defs_path="old", defs_yaml_contents=body)
+        with sandbox.load_component_and_build_defs(defs_path=path) as (component, found):
+            assert isinstance(component, UpsertPipeline)
+            assert dg.AssetKey("old") in found.resolve_asset_graph().materializable_asset_keys
+        assert isinstance(load(path), ebbtide.UpsertPipeline), "the command line reads it too"
 
 
 def test_location_loads_in_under_3_cpu_seconds_without_jvm_and_great_expectations(tmp_path):

@@ -152,3 +152,21 @@ def test_null_in_a_key_breaks_unique_key(spark, tmp_path):
     rows = spark.range(2).withColumn("id", F.when(F.col("id") > 0, F.col("id")))
     verdict = validate("unique_key", [Batch(rows, [ExpectKeysToBeUnique(key=["id"])])], tmp_path, keep=1)
     assert [finding.broken for finding in verdict.findings] == [1]
+
+
+def test_rules_of_the_project_are_judged_on_all_of_the_sinks_rows_without_our_own_columns(spark, made):
+    home, spec = made
+    rules = [
+        {"type": "expect_column_values_to_be_in_set", "kwargs": {"column": "v", "value_set": ["d"]}},
+        {"type": "expect_table_row_count_to_equal", "kwargs": {"value": 3}, "severity": "warning"},
+        {
+            "type": "expect_table_columns_to_match_set",
+            "kwargs": {"column_set": spec.sink_table.columns.names, "exact_match": True},
+        },
+    ]
+    tables = Plan.under(str(home / "root"), spec.model_copy(update={"checks": ChecksConfig(expectations=rules)}))
+    assert judge(spark, tables, "expectations", judged=Window.after(tables).until) == {
+        ("expect_column_values_to_be_in_set", "critical"): 1,
+        ("expect_table_row_count_to_equal", "warning"): 1,
+        ("expect_table_columns_to_match_set", "critical"): 0,
+    }

@@ -1,0 +1,64 @@
+"""The expectations that a spec names under `checks.expectations`: Great Expectations' own, or a project's classes."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from great_expectations.exceptions.exceptions import ExpectationNotFoundError
+from great_expectations.expectations.expectation import BatchExpectation
+from great_expectations.expectations.metadata_types import FailureSeverity
+from great_expectations.expectations.registry import get_expectation_impl
+
+from ebbtide.errors import ConfigError
+from ebbtide.spec.parts import ExpectationConfig
+
+
+def expectation_of(given: ExpectationConfig) -> BatchExpectation:
+    """Make an expectation as a spec names it.
+
+    Args:
+        given: Its type, arguments and severity.
+
+    Raises:
+        ConfigError: there is no such type, or it does not take the arguments.
+    """
+    expectation = expectation_class(given.type)
+    try:
+        return expectation(**given.kwargs, severity=FailureSeverity(given.severity))
+    except (TypeError, ValueError) as error:  # pydantic v1 raises a ValueError
+        why = " ".join(str(error).split())
+        raise ConfigError.of(
+            f"The expectation '{given.type}' does not take its kwargs: {why.rstrip('.')}.",
+            got=given.kwargs,
+            next_step="Correct checks.expectations in the spec.",
+        ) from error
+
+
+def expectation_class(named: str) -> type[BatchExpectation]:
+    """Find an expectation's class.
+
+    Args:
+        named: Great Expectations' name, `expect_column_values_to_be_between`, or `module:Class`.
+
+    Raises:
+        ConfigError: there is none, or it judges no batch.
+    """
+    module, _, name = named.rpartition(":")
+    found: Any
+    try:
+        found = getattr(import_module(module), name) if module else get_expectation_impl(name)
+    except (ImportError, AttributeError, ExpectationNotFoundError) as error:
+        raise _unknown(named, f" ({error})") from error
+    if isinstance(found, type) and issubclass(found, BatchExpectation):
+        return found
+    raise _unknown(named, "")
+
+
+def _unknown(named: str, why: str) -> ConfigError:
+    return ConfigError.of(
+        f"The expectation of a spec is unknown{why}.",
+        got=named,
+        allowed="a type of Great Expectations (expect_column_values_to_be_between), or 'module:Class', a subclass of BatchExpectation",
+        next_step="Correct checks.expectations in the spec; a module must be importable where the check runs.",
+    )

@@ -1,0 +1,36 @@
+"""Up to where a check was judged good."""
+
+import dagster as dg
+import pytest
+from spark_support import plain_spec
+
+from ebbtide.dagster.checks import _last_good, sink_checks
+
+KEY = dg.AssetCheckKey(dg.AssetKey("plain"), "ordering")
+
+
+@pytest.fixture
+def instance():
+    with dg.DagsterInstance.ephemeral() as made:
+        yield made
+
+
+def evaluate(instance, passed, **metadata):
+    evaluation = dg.AssetCheckEvaluation(KEY.asset_key, KEY.name, passed=passed, metadata=metadata)
+    instance.report_runless_asset_event(evaluation)
+
+
+def test_versions_of_the_last_good_verdict_are_remembered_past_bad_ones(instance):
+    assert _last_good(instance, KEY) is None
+    evaluate(instance, True, judged=dg.MetadataValue.json({"sink": 1, "state": 2}))
+    evaluate(instance, True, judged=dg.MetadataValue.json({"sink": 3, "state": 4}))
+    evaluate(instance, False, judged=dg.MetadataValue.json({"sink": 5, "state": 6}))
+    evaluate(instance, True)
+    assert _last_good(instance, KEY) == {"sink": 3, "state": 4}
+
+
+def test_blocking_checks_come_last_and_the_projects_own_after_ordering(tmp_path):
+    rule = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "v"}}
+    specs = list(sink_checks(plain_spec(tmp_path, checks={"expectations": [rule]})).check_specs)
+    assert [spec.name for spec in specs][-2:] == ["ordering", "expectations"]
+    assert [spec.blocking for spec in specs] == [False] * 4 + [True] * 2

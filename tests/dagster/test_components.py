@@ -1,0 +1,68 @@
+"""The components in a project's folder of definitions."""
+
+import dagster as dg
+import pytest
+from dagster.components.testing import create_defs_folder_sandbox
+
+import ebbtide
+from ebbtide.dagster import Resources, UpsertPipeline
+from ebbtide.dagster.components import STATEFUL_EXAMPLE, UPSERT_EXAMPLE
+from ebbtide.errors import ConfigError
+
+# All of Dagster's own calls.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.parse_obj_as. is deprecated"),
+    pytest.mark.filterwarnings("ignore:Class .*CodeReference.* is currently in beta"),
+]
+
+
+@pytest.fixture
+def sandbox():
+    with create_defs_folder_sandbox() as made:
+        yield made
+
+
+def add(sandbox, folder, **attributes):
+    given = {"name": folder, "source": {"path": f"data/{folder}"}, **UPSERT_EXAMPLE, **attributes}
+    body = {"type": "ebbtide.dagster.UpsertPipeline", "attributes": given}
+    sandbox.scaffold_component(component_cls=UpsertPipeline, defs_path=folder, defs_yaml_contents=body)
+
+
+def root_of(definitions):
+    return definitions.resources["storage"].root
+
+
+def causes(error):
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def test_two_specs_with_one_name_are_refused_with_both_folders(sandbox):
+    add(sandbox, "a", name="same")
+    add(sandbox, "b", name="same")
+    with pytest.raises(Exception) as caught, sandbox.build_all_defs():  # noqa: PT011 - Dagster's, around ours
+        pass
+    [said] = [str(error) for error in causes(caught.value) if isinstance(error, ConfigError)]
+    assert said.startswith("Two specs have one name: '")
+    assert "/a' and '" in said
+    assert "/b'. Got: same." in said
+
+
+def test_pipelines_bring_resources_until_the_project_has_its_own(sandbox):
+    add(sandbox, "a")
+    add(sandbox, "b")
+    with sandbox.build_all_defs() as definitions:
+        assert root_of(definitions) == ".ebbtide"
+        assert {dg.AssetKey("a"), dg.AssetKey("b")} <= definitions.resolve_asset_graph().materializable_asset_keys
+    body = {"type": "ebbtide.dagster.Resources", "attributes": {"root": "s3://tables"}}
+    sandbox.scaffold_component(component_cls=Resources, defs_path="resources", defs_yaml_contents=body)
+    with sandbox.build_all_defs() as definitions:
+        assert root_of(definitions) == "s3://tables"
+
+
+@pytest.mark.parametrize(
+    ("spec", "example"), [(ebbtide.UpsertPipeline, UPSERT_EXAMPLE), (ebbtide.StatefulPipeline, STATEFUL_EXAMPLE)]
+)
+def test_what_is_scaffolded_is_a_spec(spec, example):
+    assert spec(name="a", source={"path": "data/a"}, **example).key == ["id"]

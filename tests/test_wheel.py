@@ -1,0 +1,141 @@
+"""What a user gets: the wheel, in environments of their own, beside a project that has rooms of the same names as ours."""
+
+import json
+import zipfile
+
+import pytest
+from installed import Environment, build_wheel
+from spark_support import change, write
+
+PYPROJECT = """
+[project]
+name = "team"
+version = "0"
+[tool.dg]
+directory_type = "project"
+[tool.dg.project]
+root_module = "pipelines"
+"""
+DEFINITIONS = """
+from pathlib import Path
+
+import assets, resources
+import dagster as dg
+
+HERE = Path(__file__).parent
+assert {Path(found.__file__).parents[1] for found in (assets, resources)} == {HERE.parent}
+
+
+@dg.definitions
+def defs():
+    in_process = dg.Definitions(executor=dg.in_process_executor)
+    return dg.Definitions.merge(dg.load_from_defs_folder(path_within_project=HERE), in_process)
+"""
+SPEC = """
+type: ebbtide.UpsertPipeline
+attributes:
+  name: plain
+  source: {path: in, records: value}
+  format: {type: plain, position: [p, n]}
+  schema: id BIGINT, v STRING, seq BIGINT
+  key: [id]
+  order: {sequence: [seq]}
+"""
+SOURCE = "data/Größen 2026"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    return build_wheel(tmp_path_factory.mktemp("dist"))
+
+
+@pytest.fixture(scope="module")
+def bare(wheel, tmp_path_factory):
+    """Ebbtide without extras."""
+    return Environment(tmp_path_factory.mktemp("bare") / "env", wheel)
+
+
+@pytest.fixture(scope="module")
+def with_dagster(wheel, tmp_path_factory):
+    return Environment(tmp_path_factory.mktemp("dagster") / "env", wheel, "dagster")
+
+
+@pytest.fixture(scope="module")
+def project(with_dagster, tmp_path_factory):
+    """A project with `assets`, `resources` and `pipelines` of its own, and a pipeline that `dg` scaffolded."""
+    home = tmp_path_factory.mktemp("project")
+    for package in ("assets", "resources", "pipelines"):
+        (home / package).mkdir()
+        (home / package / "__init__.py").touch()
+    (home / "pipelines" / "defs").mkdir()
+    (home / "pipelines" / "definitions.py").write_text(DEFINITIONS)
+    (home / "pyproject.toml").write_text(PYPROJECT)
+    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    made = with_dagster.call(
+        home, "dg", "scaffold", "defs", "ebbtide.dagster.UpsertPipeline", "sizes", "--source", SOURCE
+    )
+    assert made.returncode == 0, made.stderr
+    return home
+
+
+def test_wheel_holds_the_library_alone_and_its_types(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    rooms = {name.partition("/")[0] for name in names}
+    assert {name for name in rooms if not name.endswith(".dist-info")} == {"ebbtide"}
+    assert "ebbtide/py.typed" in names
+
+
+def test_without_extras_a_spec_is_read_and_what_is_missing_is_said(bare, tmp_path):
+    (tmp_path / "defs.yaml").write_text(SPEC)
+    status = bare.call(tmp_path, "ebbtide", "status", ".")
+    assert status.returncode == 0, status.stderr
+    assert "plain" in status.stdout
+    for module, extra in [("dagster", "dagster"), ("quality.validate", "quality")]:
+        asked = bare.call(tmp_path, "python", "-c", f"import ebbtide.{module}")
+        assert asked.stderr.splitlines()[-1].endswith(f"Install it: pip install 'ebbtide[{extra}]'.")
+
+
+def test_dg_knows_the_components_and_takes_the_spec_that_it_scaffolds(with_dagster, project):
+    listed = with_dagster.call(project, "dg", "list", "components", "--json")
+    keys = {component["key"] for component in json.loads(listed.stdout)["items"]}
+    assert {f"ebbtide.dagster.{name}" for name in ("Resources", "StatefulPipeline", "UpsertPipeline")} <= keys
+    checked = with_dagster.call(project, "dg", "check", "defs")  # checks the YAML first
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "All component YAML validated successfully." in checked.stdout
+
+
+def debezium(op, id_, name, lsn):
+    """A Kafka record of Debezium's, as a line."""
+    after = {"id": id_, "name": name, "updated_at": 5}
+    value = {"op": op, "before": None, "after": after, "source": {"lsn": lsn, "ts_ms": 1000}, "ts_ms": 1000}
+    place = {"topic": "sizes", "partition": 0, "offset": lsn, "ts": 1000}
+    return json.dumps({**place, "key": json.dumps({"id": id_}), "value": json.dumps(value)})
+
+
+def sink_rows(environment, project, name):
+    """The rows of a sink of one file, without Spark."""
+    code = f"""
+import json, pathlib, pyarrow.parquet as parquet
+files = [path for path in pathlib.Path(".ebbtide/{name}/sink").glob("*.parquet")]
+rows = [row for path in files for row in parquet.read_table(path).to_pylist()]
+print(json.dumps(rows, default=str))
+"""
+    return json.loads(environment.call(project, "python", "-c", code).stdout)
+
+
+@pytest.mark.grid
+def test_scaffolded_pipeline_is_launched_and_its_checks_pass(with_dagster, project):
+    write(project / SOURCE, [debezium("u", 1, "new", 2), debezium("c", 1, "old", 1)])
+    launched = with_dagster.call(project, "dg", "launch", "--job", "sizes_stream")
+    assert launched.returncode == 0, launched.stdout + launched.stderr
+    assert [(row["id"], row["name"]) for row in sink_rows(with_dagster, project, "sizes")] == [(1, "new")]
+    assert "Calculating Metrics" not in launched.stderr, "no progress bars"
+
+
+@pytest.mark.grid
+def test_command_line_runs_a_pipeline_where_dagster_is_not_installed(bare, tmp_path):
+    (tmp_path / "defs.yaml").write_text(SPEC)
+    write(tmp_path / "in", [change("+U", 1, "new", 2), change("+I", 1, "old", 1)])
+    run = bare.call(tmp_path, "ebbtide", "run", ".")
+    assert run.returncode == 0, run.stderr
+    assert [(row["id"], row["v"]) for row in sink_rows(bare, tmp_path, "plain")] == [(1, "new")]
