@@ -47,7 +47,7 @@ class FileSource:
 
         spark.dataSource.register(FileDataSource)
         write_plan(location, found.parts)
-        options = {
+        options: dict[str, str | int] = {
             "plan": location,
             "maxFiles": self.max_files_per_step,
             "tasks": spark.sparkContext.defaultParallelism,

@@ -5,10 +5,10 @@ import random
 from pathlib import Path
 
 import pytest
+from mariadb import CAPTURE, found, pipeline_of, truth
 from reference import differences
 from spark_support import change, plain_spec, sink, table, write
 from support import envelope, lines_of, record, spec
-from test_mariadb_on_the_model import CAPTURE, found, pipeline_of, truth
 
 from ebbtide.formats.debezium import UNAVAILABLE as KEPT
 from ebbtide.rules import ordering
