@@ -500,3 +500,12 @@ def test_of_those_that_outlived_the_shown_row_the_newest_is_shown():
     pipeline.tick(now_ms=0)
     assert [(row["_kind"], row["n"]) for row in pipeline.changelog[3:]] == [("+U", 2)]
     assert [row["n"] for row in pipeline.rows()] == [2]
+
+
+@pytest.mark.parametrize(("update_type", "stamps"), [("ON_CREATE", [0, 0]), ("ON_CREATE_AND_WRITE", [0, 60])])
+def test_row_that_replaces_another_keeps_its_time_where_only_creation_counts(update_type, stamps):
+    ttl = {"ttl": "100ms", "update_type": update_type}
+    pipeline = MemoryPipeline(plain("id BIGINT NOT NULL, u INT, n INT", ttl=ttl, materializer={"upsert_key": ["u"]}))
+    pipeline.step([added(1, 1)], now_ms=0)
+    pipeline.step([added(1, 2)], now_ms=60)
+    assert pipeline.state["_stamp_ms"].to_pylist() == stamps
