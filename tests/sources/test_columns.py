@@ -192,7 +192,7 @@ def test_values_of_other_types_are_refused_by_their_names():
         (pa.struct([("t", NTZ)]), lambda t: {"t": t}),
         (pa.map_(pa.string(), NTZ), lambda t: {"k": t}),
     ],
-    ids=str,
+    ids=["alone", "list", "struct", "map"],
 )
 @pytest.mark.parametrize(("unit", "ticks"), [("ms", 2), ("us", 2_000), ("ns", 2_000_000)])
 def test_unit_counts_within_nested_values_too(type_, make, unit, ticks):
