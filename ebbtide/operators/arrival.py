@@ -267,7 +267,7 @@ class _Histories:
         alive &= ~self._above_max_history(alive & adds)
         keys = self._keys(found, places, touched, content)
         entries = self._entries(keys, content, alive, adds, late)
-        emitted = self._emitted(found, places, silent, keys, content) if self.how.emission is Emission.EVERY else None
+        emitted = self._emitted(found, places, silent, keys) if self.how.emission is Emission.EVERY else None
         return Reconciled(entries, self.metrics, emitted)
 
     def _keys(self, found: kernel.Result, places: Codes, touched: Mask, content: Codes) -> _Keys:
@@ -351,7 +351,7 @@ class _Histories:
         }
         return entry_table(self.op.schema, columns, len(out))
 
-    def _emitted(self, found: kernel.Result, places: Codes, silent: int, keys: _Keys, content: Codes) -> pa.Table:
+    def _emitted(self, found: kernel.Result, places: Codes, silent: int, keys: _Keys) -> pa.Table:
         """Return what was emitted, record by record; what expired comes before the changes."""
         codes = ("", "+I", "+U", "-D", "", "")
         events = np.flatnonzero(np.isin(found.outcome, [kernel.INSERT, kernel.UPDATE, kernel.DELETE]))

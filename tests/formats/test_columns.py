@@ -158,6 +158,7 @@ def test_convert_type_without_a_json_form_is_refused():
         ("100", "100"),
         ("12.34", "12.34"),
         ("0.0123e2", "1.23"),
+        ("0009999.990", "9999.99"),
     ],
 )
 def test_number_is_written_without_exponent_and_needless_zeros(text, written):
@@ -181,3 +182,21 @@ def test_values_of_other_types_are_refused_by_their_names():
     _only([1, None, "a"], int, str)
     with pytest.raises(TypeError, match=r"^unexpected bool, str$"):
         _only([1, True, "a", None], int)
+
+
+@pytest.mark.parametrize(
+    ("type_", "make"),
+    [
+        (NTZ, lambda t: t),
+        (pa.list_(NTZ), lambda t: [t]),
+        (pa.struct([("t", NTZ)]), lambda t: {"t": t}),
+        (pa.map_(pa.string(), NTZ), lambda t: {"k": t}),
+    ],
+    ids=["alone", "list", "struct", "map"],
+)
+@pytest.mark.parametrize(("unit", "ticks"), [("ms", 2), ("us", 2_000), ("ns", 2_000_000)])
+def test_unit_counts_within_nested_values_too(type_, make, unit, ticks):
+    for values in ([make(ticks)], [make(ticks), "bad"]):
+        array, _ = convert(values, type_, unit)
+        got = array.to_pylist(maps_as_pydicts="strict")[0]
+        assert got == make(datetime(1970, 1, 1, 0, 0, 0, 2000))  # noqa: DTZ001 - it has no zone

@@ -534,3 +534,26 @@ def test_update_that_keeps_its_key_or_brings_no_row_before_is_one_change(after):
     for before in (None, {}, {"id": 1, "n": 2}):
         [only] = DECODER.changes(envelope("u", 5, before=before, after=after), None)
         assert (only.kind, only.row, only.old_row) == (A, after, None)
+
+
+@pytest.mark.parametrize("message", [MESSAGE, {"__op": "m", "id": 1}])
+def test_message_is_a_change_of_a_kind_of_its_own(message):
+    assert DebeziumDecoder(("id",), table="orders").changes(message, None) == [Change("message", None, "m")]
+
+
+def test_file_of_a_log_is_named_where_it_is_bad():
+    by_file = DebeziumDecoder(("id",), sequence=("_file", "_pos"))
+    for value, name in ((envelope("c", None, after=NEW, file="x"), "source.file"), (flattened(__file="x"), "__file")):
+        assert refused(by_file, value) == (
+            "bad_sequence",
+            f"{name}: got 'x'; allowed: a name that ends in . and a number",
+        )
+
+
+def test_flattened_update_has_no_row_before_to_retract():
+    assert refused(RETRACT, flattened(__op="u"))[0] == "missing_before"
+
+
+def test_column_that_its_schema_has_not_is_read_as_it_is():
+    [only] = DECODER.changes(connect([{"field": "id"}], envelope("c", 5, after=NEW)), None)
+    assert only.row == NEW

@@ -93,7 +93,7 @@ def test_record_of_another_topic_is_not_staged_and_one_without_a_topic_is_bad():
     of = spec(SCHEMA, source={"path": "in", "topic": "t"})
     value = envelope("c", 1, after={"id": 1, "n": 1, "notes": "x"})
     rows = staged(of, record(value, 1, topic="u"), record(value, 2), record(value, 3).replace('"t"', "7"))
-    assert [row["_reason"] for row in rows] == [None, "not_a_record"]
+    assert [(row["_reason"], row["_origin"]["position"]) for row in rows] == [(None, 2), ("not_a_record", 12)]
 
 
 def test_kind_that_is_not_taken_is_staged_as_a_tombstone():
@@ -169,6 +169,7 @@ def test_event_time_may_be_ahead_by_so_much_and_no_more(wall_ms, event_ms, bad):
     value = envelope("c", 1, after={"id": 1, "n": 1, "notes": "x"}, ts_ms=event_ms)
     rows = staged(of, record(value), wall_ms=wall_ms)
     assert [row["_reason"] for row in rows] == ["event_time_ahead" if bad else None]
+    assert [row["_detail"] for row in rows] == ["event time: got 111 ms; allowed: up to 110 ms" if bad else None]
 
 
 @pytest.mark.parametrize("sent", ["absent", None])
@@ -361,12 +362,24 @@ def test_truncate_is_bad_where_only_rows_are_taken():
 PLACED = plain(SCHEMA, format={"type": "plain", "position": ["part", "seq"]})
 
 
-@pytest.mark.parametrize("bad", [False, True])
-def test_record_that_names_its_place_has_it_whether_good_or_bad(bad):
-    value = {"kind": "+X" if bad else "+I", "row": GOOD, "part": 4, "seq": 9}
-    [row] = staged(PLACED, json.dumps(value))
+@pytest.mark.parametrize(
+    ("change_", "kind", "reason"),
+    [
+        ({"kind": "+I", "row": GOOD}, "+I", None),
+        ({"kind": "+X", "row": GOOD}, "bad", "unknown_kind"),
+        ({"kind": "+I", "row": GOOD | {"id": None}}, "bad", "null_key"),
+    ],
+)
+def test_record_that_names_its_place_has_it_whether_good_or_bad(change_, kind, reason):
+    [row] = staged(PLACED, json.dumps(change_ | {"part": 4, "seq": 9}))
     assert row["_origin"] == {"source": "", "partition": 4, "position": 9}
-    assert (row["_kind"], row["_reason"]) == (("bad", "unknown_kind") if bad else ("+I", None))
+    assert (row["_kind"], row["_reason"]) == (kind, reason)
+
+
+def test_retraction_by_a_column_carries_its_whole_row_and_a_delete_does_not():
+    of = plain(SCHEMA, order={"sequence": ["n"]})
+    rows = staged(of, change("-U", **GOOD), change("-D", **GOOD))
+    assert [(row["_kind"], row["n"], row["notes"]) for row in rows] == [("-U", 1, "x"), ("-D", 1, None)]
 
 
 @pytest.mark.parametrize("key", [7, {"id": 1}, None])

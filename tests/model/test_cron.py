@@ -84,10 +84,21 @@ def test_what_is_none_is_refused_with_what_is_allowed(text):
         ("jan-mar,dec", (1, 12, MONTHS), {1, 2, 3, 12}),
         ("sun,sat", (0, 7, WEEKDAYS), {0, 6}),
         ("5-5", (0, 59, ()), {5}),
+        ("*/30", (1, 31, ()), {1, 31}),
     ],
 )
 def test_field_stands_for_its_values(field, limits, values):
     assert _values(field, *limits) == values
+
+
+@pytest.mark.parametrize("text", ["0 0 32 * *", "0 0 0 * *", "0 24 * * *", "0 0 * 13 *", "0 0 * * 8", "0 0 */31 * *"])
+def test_value_beyond_its_field_is_refused(text):
+    with pytest.raises(ValueError, match="is none of its field; allowed: "):
+        check_cron(text)
+
+
+def test_sunday_is_0_and_7():
+    assert [check_cron(f"0 0 * * {day}")[-1] for day in (0, 7)] == ["0", "7"]
 
 
 @pytest.mark.parametrize("field", ["60", "5-4", "*/60", "*/0", "1/", "-3", "\u0663", "jan", "", "1-", "1,,2", "0-60"])

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebbtide.model.changelog import ORDER, ORIGIN
-from ebbtide.model.positions import Positions
+from ebbtide.model.positions import Positions, places
 
 PLACES = st.lists(st.tuples(st.sampled_from(["a/0", "b/0"]), st.integers(0, 12)))
 
@@ -76,3 +76,24 @@ def test_positions_are_those_of_a_set(before, now):
     assert {(name, p) for name, spans in intervals.items() for a, b in spans for p in range(a, b + 1)} == seen
     for spans in intervals.values():
         assert all(b + 1 < a for (_, b), (a, _) in itertools.pairwise(spans))
+
+
+def test_places_are_closed_intervals_by_source_and_partition():
+    table = rows(("a/0", 3), ("a/0", 1), ("b/2", 9), ("a/0", 2), ("a/0", 5), ("a/0", 2))
+    assert places(table) == {"a/0": [(1, 3), (5, 5)], "b/2": [(9, 9)]}
+    assert places(rows()) == {}
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_of_a_place_read_twice_the_first_by_step_part_and_line_counts(turn):
+    orders = [(1, 5, 9), (1, 6, 1), (2, 0, 0)]
+    table = rows(*[("a/0", 7)] * 3).take([0, 1, 2])
+    placed = [{"step": step, "part": part, "position": line} for step, part, line in orders[::turn]]
+    table = table.set_column(1, "_order", pa.array(placed, ORDER))
+    assert Positions().repeats(table).tolist() == [False, True, True][::turn]
+
+
+def test_place_is_known_where_it_was_read_and_nowhere_else():
+    read = Positions({"a/0": [(2, 4), (7, 7)]})
+    assert [position for position in range(10) if read.knows("a/0", position)] == [2, 3, 4, 7]
+    assert not read.knows("b/0", 3)

@@ -399,12 +399,13 @@ def test_each_step_writes_emits_and_counts(script):
     options, steps = SCRIPTS[script]
     options = options | {"materializer": {"emission": "every"} | options.get("materializer", {})}
     pipeline = MemoryPipeline(plain("id BIGINT NOT NULL, u INT, n INT", **options))
-    for (now, changes), entries, emitted, counts in steps:
+    for number, ((now, changes), entries, emitted, counts) in enumerate(steps, 1):
         n_entries, n_emitted, before = len(pipeline.state), len(pipeline.changelog), pipeline.metrics.copy()
         pipeline.tick(now_ms=now) if changes is None else pipeline.step(changes, now_ms=now)
         names = ["id", "_position", "n", "_role", "_shown", "_removed", "_change", "_changed_by", "_stamp_ms"]
         written = pipeline.state.slice(n_entries).select(names).to_pylist()
         assert [tuple(map(place, row.values())) for row in written] == entries
+        assert {*pipeline.state.slice(n_entries)["_step"].to_pylist()} <= {number}
         names = ["_kind", "id", "n", "_order", "_number"]
         assert [tuple(place(row[name]) for name in names) for row in pipeline.changelog[n_emitted:]] == emitted
         assert {name: n for name, n in (pipeline.metrics - before).items() if n} == counts
@@ -444,3 +445,68 @@ def test_changes_apply_by_file_and_line_in_whatever_order_they_are_given():
     above = operator.apply(table, operator.schema.empty_table(), Step(2, 0, floor=(2, 1, 0)))
     assert [entry["n"] for entry in above.entries.to_pylist()] == [3, 4]
     assert (above.metrics["below_floor"], above.metrics["changes"]) == (3, 5)
+
+
+def written(pipeline, step):
+    """(key, position, n, change) of a step's entries."""
+    entries = [entry for entry in pipeline.state.to_pylist() if entry["_step"] == step]
+    return [(entry["id"], entry["_position"], entry["n"], entry["_change"]) for entry in entries]
+
+
+def test_step_writes_no_entry_that_it_does_not_change():
+    pipeline = MemoryPipeline(plain(ttl="100ms", materializer={"retraction_grace": "1d", "upsert_key": ["n"]}))
+    pipeline.step([change("+I", id=1, n=1), change("-D", id=1, n=9), change("+I", id=2, n=1)], now_ms=0)
+    pipeline.step([change("+I", id=1, n=2)], now_ms=1)
+    pipeline.step([change("+U", id=2, n=5)], now_ms=100)
+    assert [written(pipeline, step) for step in (2, 3)] == [
+        [(1, 0, 1, None), (1, 2, 2, "U")],
+        [(2, 0, 1, None), (2, 1, 5, "U")],
+    ]
+    assert pipeline.changelog == []
+
+
+def test_first_change_of_a_step_replaces_its_like_in_its_place():
+    pipeline = MemoryPipeline(plain("id BIGINT NOT NULL, u INT, n INT", materializer={"upsert_key": ["u"]}))
+    pipeline.step([added(1, 1)])
+    pipeline.step([added(1, 2)])
+    assert written(pipeline, 2) == [(1, 0, 2, "U")]
+
+
+def test_retraction_alone_of_nothing_is_counted():
+    pipeline = MemoryPipeline(plain())
+    pipeline.step([change("-D", id=1, n=1)])
+    counts = {name: n for name, n in pipeline.metrics.items() if n}
+    assert (counts, len(pipeline.state)) == ({"changes": 1, "unmatched": 1, "unchanged": 1}, 0)
+
+
+def by_event_time(**more):
+    return plain(
+        "id BIGINT NOT NULL, n INT, at TIMESTAMP",
+        event_time="at",
+        ttl={"ttl": "100ms", "time_characteristic": "EVENT_TIME"},
+        **more,
+    )
+
+
+def test_row_that_outlived_the_shown_one_leaves_no_orphan():
+    pipeline = MemoryPipeline(by_event_time())
+    pipeline.step([change("+I", id=1, n=n, at=at * 1000) for n, at in ((1, 1000), (2, 900))])
+    pipeline.step([change("-D", id=1, n=7, at=0)])
+    assert (pipeline.metrics["expired"], pipeline.metrics["orphaned"], pipeline.metrics["unmatched"]) == (1, 0, 1)
+
+
+def test_of_those_that_outlived_the_shown_row_the_newest_is_shown():
+    pipeline = MemoryPipeline(by_event_time(materializer={"emission": "every", "on_expire": "delete"}))
+    pipeline.step([change("+I", id=1, n=n, at=at * 1000) for n, at in ((1, 1000), (2, 1000), (3, 900))])
+    pipeline.tick(now_ms=0)
+    assert [(row["_kind"], row["n"]) for row in pipeline.changelog[3:]] == [("+U", 2)]
+    assert [row["n"] for row in pipeline.rows()] == [2]
+
+
+@pytest.mark.parametrize(("update_type", "stamps"), [("ON_CREATE", [0, 0]), ("ON_CREATE_AND_WRITE", [0, 60])])
+def test_row_that_replaces_another_keeps_its_time_where_only_creation_counts(update_type, stamps):
+    ttl = {"ttl": "100ms", "update_type": update_type}
+    pipeline = MemoryPipeline(plain("id BIGINT NOT NULL, u INT, n INT", ttl=ttl, materializer={"upsert_key": ["u"]}))
+    pipeline.step([added(1, 1)], now_ms=0)
+    pipeline.step([added(1, 2)], now_ms=60)
+    assert pipeline.state["_stamp_ms"].to_pylist() == stamps

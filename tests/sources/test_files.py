@@ -73,8 +73,9 @@ def test_read_lines_of_a_damaged_file_names_it(tmp_path, name):
     whole = gzip.compress(bytes(range(256)) * 100)
     (tmp_path / "cut.gz").write_bytes(whole[:-12])
     (tmp_path / "text.gz").write_bytes(b"no gzip")
-    with pytest.raises(SourceReadError, match=f"{name}' cannot be read"):
+    with pytest.raises(SourceReadError, match=rf"{name}' cannot be read: .+ Restore the whole file .+") as refused:
         list(read_lines(str(tmp_path), name, 0))
+    assert "UTF-8" not in str(refused.value)
 
 
 def test_read_lines_of_an_empty_file_that_should_be_compressed_names_it(tmp_path):
@@ -176,6 +177,7 @@ def test_data_source_hands_its_options_to_the_reader():
     source = FileDataSource({"plan": "here", "maxFiles": "3", "tasks": "4"})
     stream = source.streamReader(None)
     assert (source.name(), stream.plan, stream.max_files, stream.tasks) == ("ebbtide_files", "here", 3, 4)
+    assert source.schema() == "file STRING, size BIGINT, part BIGINT"
 
 
 def test_read_files_reads_what_the_stream_names(folder):
@@ -185,3 +187,21 @@ def test_read_files_reads_what_the_stream_names(folder):
         pa.record_batch({"file": NAMES[2:3], "size": pa.nulls(1, pa.int64()), "part": [2]}),
     ]
     assert rows(read_files(str(folder))(names)) == [(n, at, 0, n.encode()) for at, n in enumerate(NAMES[:3])]
+
+
+def test_read_files_cuts_lines_and_refuses_files_that_changed_as_read_lines_does(folder):
+    add(folder, "long", content=b"a" * 100)
+    named = pa.record_batch({"file": ["long"], "size": [100], "part": [0]})
+    assert rows(read_files(str(folder), 10)([named])) == [("long", 0, 0, b"a" * 11)]
+    changed = pa.record_batch({"file": ["long"], "size": [99], "part": [0]})
+    with pytest.raises(FileChangedError, match=r"Got: 100 bytes\. Allowed: the 99"):
+        list(read_files(str(folder))([changed]))
+
+
+def test_damaged_file_of_another_size_than_listed_has_changed(tmp_path):
+    damaged = gzip.compress(bytes(range(256)) * 100)[:-12]
+    add(tmp_path, "cut.gz", content=damaged)
+    with pytest.raises(FileChangedError, match=rf"Got: {len(damaged)} bytes\. Allowed: the 99"):
+        list(read_lines(str(tmp_path), "cut.gz", 0, size=99))
+    with pytest.raises(SourceReadError, match=r"cut\.gz' cannot be read"):
+        list(read_lines(str(tmp_path), "cut.gz", 0, size=len(damaged)))
