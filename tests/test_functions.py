@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from store_support import line, stateful
 
+from ebbtide.runtime.plan import operator_of
 from ebbtide.testing import MemoryPipeline
 
 CHANGES = st.lists(
@@ -65,4 +66,4 @@ def test_row_whose_old_version_goes_later_keeps_its_place_in_the_sink():
 
 def test_negative_places_are_refused():
     with pytest.raises(ValueError, match="lag and lead count places; got -1, 1; allowed: 0 and more"):
-        stateful("ebbtide.functions:LagLead", options={"lag": -1}).operator.function()
+        operator_of(stateful("ebbtide.functions:LagLead", options={"lag": -1})).function()

@@ -9,6 +9,7 @@ from support import change, envelope, plain, record, spec
 from ebbtide.formats.debezium import UNAVAILABLE
 from ebbtide.formats.records import RECORDS
 from ebbtide.model.entries import Step
+from ebbtide.runtime.plan import decoding_of, operator_of
 from ebbtide.testing import MemoryPipeline
 
 
@@ -16,8 +17,9 @@ def changes_of(of, *placed):
     """Decode records of one step, each with its part and line."""
     parts, lines, values = zip(*placed, strict=True)
     batch = pa.record_batch([["f"] * len(placed), parts, lines, [v.encode() for v in values]], schema=RECORDS)
-    staged = of.decoding.decode([batch], step=1, wall_ms=None)
-    return pa.Table.from_batches(staged, of.decoding.schema)
+    decoding = decoding_of(of)
+    staged = decoding.decode([batch], step=1, wall_ms=None)
+    return pa.Table.from_batches(staged, decoding.schema)
 
 
 @pytest.mark.parametrize("turn", [1, -1])
@@ -25,7 +27,8 @@ def test_of_one_change_delivered_twice_the_first_by_file_and_line_changes_the_ro
     of = spec()
     same = record(envelope("c", 1, after={"id": 1, "n": 1}))
     changes = changes_of(of, *[(0, 5, same), (1, 3, same)][::turn])
-    [entry] = of.operator.apply(changes, of.operator.schema.empty_table(), Step(1, 0)).entries.to_pylist()
+    operator = operator_of(of)
+    [entry] = operator.apply(changes, operator.schema.empty_table(), Step(1, 0)).entries.to_pylist()
     assert entry["_changed_by"] == {"step": 1, "part": 0, "position": 5}
 
 

@@ -9,6 +9,7 @@ from support import OnlyTouchedKeys, envelope, matching, record, spec
 
 from ebbtide.formats.debezium import UNAVAILABLE
 from ebbtide.model.entries import Step
+from ebbtide.runtime.plan import operator_of
 from ebbtide.testing import MemoryPipeline
 
 PIPELINES = pytest.mark.parametrize("kind", [MemoryPipeline, OnlyTouchedKeys])
@@ -263,7 +264,7 @@ def test_only_tombstones_and_rows_that_wait_may_expire_unless_live_ones_may():
     assert [entry["id"] for entry in entries if any(entry[name] for name in operator.mortal)] == [2, 3]
     assert [entry["id"] for entry in matching(pipeline.state, operator.unsettled)] == [1, 3]
     assert sorted(entry["id"] for entry in operator.expire(pipeline.state, Step(9, 100)).entries.to_pylist()) == [2, 3]
-    live = spec(ttl={"ttl": "100ms", "expire_live": True}).operator
+    live = operator_of(spec(ttl={"ttl": "100ms", "expire_live": True}))
     assert (live.mortal, live.unsettled) == ((), None)
 
 
