@@ -99,7 +99,7 @@ def as_python(monkeypatch):
 
 
 @pytest.mark.parametrize("type_", [pa.string(), pa.binary()], ids=str)
-@pytest.mark.parametrize("before", ["", "p", "padding"])
+@pytest.mark.parametrize("before", ["", "p", "padding", "p" * 100])
 def test_texts_are_told_by_codes_exactly_if_those_of_a_code_are_equal(as_python, type_, before):
     for length in (0, 1, 7, 8, 9, 17):
         text = "abcdefghijklmnopq"[:length]
