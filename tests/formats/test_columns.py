@@ -200,3 +200,16 @@ def test_unit_counts_within_nested_values_too(type_, make, unit, ticks):
         array, _ = convert(values, type_, unit)
         got = array.to_pylist(maps_as_pydicts="strict")[0]
         assert got == make(datetime(1970, 1, 1, 0, 0, 0, 2000))  # noqa: DTZ001 - it has no zone
+
+
+@pytest.mark.parametrize(
+    ("type_", "values", "want"),
+    [
+        (pa.date32(), [1, "1970-01-03", None], [date(1970, 1, 2), date(1970, 1, 3), None]),
+        (NTZ, [1_000_000, "1970-01-01T00:00:02", None], [datetime(1970, 1, 1, 0, 0, at) for at in (1, 2)] + [None]),  # noqa: DTZ001
+    ],
+    ids=["date", "timestamp"],
+)
+def test_numbers_and_text_stand_in_one_column(type_, values, want):
+    array, bad = convert(values, type_)
+    assert (array.to_pylist(), bad) == (want, [])
