@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ebbtide.model import compiled
-from ebbtide.model.identity import identity
+from ebbtide.model.equality import equality_key
 
 Codes = NDArray[np.int64]
 
@@ -19,7 +19,7 @@ Codes = NDArray[np.int64]
 def row_codes(table: pa.Table, columns: Sequence[str]) -> Codes:
     """Number the rows so that two rows have one number exactly if `columns` are equal in them.
 
-    When values are equal is told in `ebbtide.model.identity`. No hash is compared: codes never collide.
+    When values are equal is told in `ebbtide.model.equality`. No hash is compared: codes never collide.
 
     Args:
         table: (n,) rows.
@@ -90,7 +90,7 @@ def _equal_texts(
 def _column_codes(column: pa.Array) -> Codes:
     if pa.types.is_nested(column.type):
         values = column.to_pylist(maps_as_pydicts="strict")
-        column = pa.array([None if v is None else repr(identity([v])) for v in values], pa.string())
+        column = pa.array([None if v is None else repr(equality_key([v])) for v in values], pa.string())
     elif pa.types.is_floating(column.type):
         bits = (
             np.nan_to_num(column.to_numpy(zero_copy_only=False), nan=np.nan, posinf=np.inf, neginf=-np.inf)

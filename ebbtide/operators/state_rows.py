@@ -39,7 +39,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.model.identity import map_key
+from ebbtide.model.equality import map_key
 from ebbtide.model.state.raw import Entry
 from ebbtide.model.state.states import KeyedState, ListState
 from ebbtide.model.state.timers import TIMERS

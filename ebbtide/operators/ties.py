@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ebbtide.model.codes import Codes, row_codes
-from ebbtide.model.identity import identity
+from ebbtide.model.equality import equality_key
 
 Mask = NDArray[np.bool_]
 
@@ -148,6 +148,6 @@ def digests(rows: pa.Table) -> Codes:
 
 
 def _digest(values: Sequence[Any]) -> int:
-    text = repr(identity(values)).encode()
+    text = repr(equality_key(values)).encode()
     whole = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
     return (whole >> 1) | 1

@@ -3,7 +3,7 @@
 | raw state | per key and | holds |
 |---|---|---|
 | `history` | | the head `(node number, node, next chain number, length or None)`: the newest node stands here, not in `nodes` |
-| `rows` | a row's identity | its chain `(chain number, first, last)`: the places in it of the oldest and the newest equal row |
+| `rows` | a row's equality key | its chain `(chain number, first, last)`: the places in it of the oldest and the newest equal row |
 | `nodes` | `(chain number, place)`, a node's number | the node `(row, stamp_ms, number of the one before, of the one after)` |
 
 The equal rows of a chain leave oldest first, so that the places in it have no holes and need no links of their own; with the newest
@@ -52,7 +52,7 @@ class LinkedForm:
     Args:
         store: Where the raw states are.
         identify: What two rows have in common exactly if they are the same for a retraction.
-        replaces: An added row takes the place of one with its identity.
+        replaces: An added row takes the place of one with its equality key.
         ttl_ms: Time to live of each row; None: for ever.
         counts: Keep the length.
     """

@@ -18,7 +18,7 @@ class ListForm:
     Args:
         history: The raw state.
         identify: What two rows have in common exactly if they are the same for a retraction.
-        replaces: An added row takes the place of one with its identity.
+        replaces: An added row takes the place of one with its equality key.
         ttl_ms: Time to live; None: for ever.
         one_clock: The list expires as a whole, by its last write.
     """
@@ -55,7 +55,7 @@ class ListForm:
         return was_empty, len(elements)
 
     def remove(self, key: Hashable, found: Entry | None, row: Row, now_ms: int) -> tuple[Removed | None, int]:
-        """Remove the oldest row with the identity of `row`.
+        """Remove the oldest row with the equality key of `row`.
 
         Returns:
             What it did, None if there is no such row; the history's length now.

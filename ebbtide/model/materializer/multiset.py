@@ -20,7 +20,7 @@ import math
 from collections.abc import Hashable
 from enum import StrEnum
 
-from ebbtide.model.identity import identity
+from ebbtide.model.equality import equality_key
 from ebbtide.model.materializer.element import Element, Identify, Removed, Row
 from ebbtide.model.materializer.linked import LinkedForm
 from ebbtide.model.materializer.listed import ListForm
@@ -43,7 +43,7 @@ class OrderedMultiset:
         store: Where they are.
         strategy: How they are stored.
         identify: What two rows have in common exactly if they are the same for a retraction.
-        replaces: An added row takes the place of one with its identity, as with an upsert key.
+        replaces: An added row takes the place of one with its equality key, as with an upsert key.
         ttl_ms: Time to live, from when a row was written; None: for ever.
         high: `threshold_high` of ADAPTIVE. Default: the store's.
         low: `threshold_low` of ADAPTIVE. Default: the store's.
@@ -63,7 +63,7 @@ class OrderedMultiset:
         store: Store,
         strategy: Strategy = Strategy.ADAPTIVE,
         *,
-        identify: Identify = identity,
+        identify: Identify = equality_key,
         replaces: bool = False,
         ttl_ms: int | None = None,
         high: int | None = None,
@@ -92,7 +92,7 @@ class OrderedMultiset:
         return was_empty
 
     def remove(self, key: Hashable, row: Row, *, now_ms: int = 0) -> Removed | None:
-        """Remove the oldest row with the identity of `row`; None if there is none."""
+        """Remove the oldest row with the equality key of `row`; None if there is none."""
         found = self._history.get(key, None)
         form = self._form(found)
         removed, length = form.remove(key, found, row, now_ms)

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from ebbtide.model.durations import to_ms
-from ebbtide.model.identity import map_key
+from ebbtide.model.equality import map_key
 from ebbtide.model.state.context import StateContext
 from ebbtide.model.state.raw import Entry, RawState
 from ebbtide.model.ttl import (

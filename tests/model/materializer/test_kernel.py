@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ebbtide.model import compiled
 from ebbtide.model.changelog import RowKind
-from ebbtide.model.identity import identity
+from ebbtide.model.equality import equality_key
 from ebbtide.model.materializer import kernel
 from ebbtide.model.materializer.multiset import OrderedMultiset, Strategy
 from ebbtide.model.materializer.operator import SinkUpsertMaterializer
@@ -27,7 +27,7 @@ def coded(events):
 def test_kernel_emits_what_the_materializer_emits(events, replaces):
     key, like, adds = coded(events)
     rows = OrderedMultiset(
-        HeapStore(), Strategy.LEGACY, identify=(lambda row: row[0]) if replaces else identity, replaces=replaces
+        HeapStore(), Strategy.LEGACY, identify=(lambda row: row[0]) if replaces else equality_key, replaces=replaces
     )
     materializer = SinkUpsertMaterializer(rows)
     found = kernel.materialize(key, like, adds, replaces=replaces)
