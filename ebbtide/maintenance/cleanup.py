@@ -19,7 +19,7 @@ def cleanup(spark: SparkSession, stepper: Stepper) -> bool:
     facts = stepper.between_now("cleanup")
     gone = state.current(spark, stepper.version).where(F.col("_removed") | state.spent(stepper.at(facts)))
     # Read twice. It is read as of a version: a lost block is made again alike.
-    gone = gone.select(*columns(state.operator.identity)).localCheckpoint()
+    gone = gone.select(*columns(state.operator.entry_key)).localCheckpoint()
     if gone.isEmpty():
         return False
     stepper.take(facts, state.purge(spark, gone, facts, stepper.version))

@@ -89,16 +89,16 @@ def newest(codes: Codes, steps: NDArray[np.int64]) -> Codes:
     return order[last_of_group(codes[order])]
 
 
-def current(state: pa.Table, schema: pa.Schema, identity: Sequence[str]) -> pa.Table:
+def current(state: pa.Table, schema: pa.Schema, entry_key: Sequence[str]) -> pa.Table:
     """Return the newest version of each entry, those dropped left out.
 
     Args:
         state: Every stored version, in any order.
         schema: Of an entry.
-        identity: Columns that tell one entry from another.
+        entry_key: Columns that distinguish one entry from another.
     """
     state = state.select(schema.names)
-    found = state.take(newest(row_codes(state, identity), ints(state, "_step")))
+    found = state.take(newest(row_codes(state, entry_key), ints(state, "_step")))
     return found.filter(pa.array(~flags(found, "_removed")))
 
 

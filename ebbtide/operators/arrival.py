@@ -131,8 +131,8 @@ class ArrivalOperator:
         return pa.schema([f.with_nullable(True) for f in self.columns] + own)
 
     @property
-    def identity(self) -> tuple[str, ...]:
-        """Columns that tell one entry from another."""
+    def entry_key(self) -> tuple[str, ...]:
+        """Columns that distinguish one entry from another."""
         return (*self.key, "_position")
 
     @property
@@ -191,7 +191,7 @@ class ArrivalOperator:
         return _Histories(self, none, self._current(state), at, Counter()).run(tick=True)
 
     def _current(self, state: pa.Table) -> pa.Table:
-        found = current(state, self.schema, self.identity)
+        found = current(state, self.schema, self.entry_key)
         return found.take(np.argsort(ints(found, "_position"), kind="stable"))
 
 

@@ -31,8 +31,8 @@ class Operator(Protocol):
         """Columns of an entry."""
 
     @property
-    def identity(self) -> tuple[str, ...]:
-        """Columns that tell one entry from another."""
+    def entry_key(self) -> tuple[str, ...]:
+        """Columns that distinguish one entry from another."""
 
     @property
     def ttls(self) -> Mapping[str | None, StateTtlConfig]:

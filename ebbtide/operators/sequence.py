@@ -96,8 +96,8 @@ class SequenceOperator:
         return sequence_type(self.columns, self.sequence)
 
     @property
-    def identity(self) -> tuple[str, ...]:
-        """Columns that tell one entry from another."""
+    def entry_key(self) -> tuple[str, ...]:
+        """Columns that distinguish one entry from another."""
         return self.key
 
     @property
@@ -145,7 +145,7 @@ class SequenceOperator:
             state: Every stored version of some keys' entries.
             at: The step.
         """
-        entries = current(state, self.schema, self.identity)
+        entries = current(state, self.schema, self.entry_key)
         gone = entries.filter(pa.array(self.has_expired(entries, at)))
         waits = entries.filter(pa.array(self.stops_waiting(entries, at)))
         n = len(gone)

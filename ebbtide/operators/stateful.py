@@ -79,8 +79,8 @@ class StatefulOperator:
         return pa.schema([*keys, *(pa.field(name, kind) for name, kind in own.items())])
 
     @property
-    def identity(self) -> tuple[str, ...]:
-        """Columns that tell one entry from another."""
+    def entry_key(self) -> tuple[str, ...]:
+        """Columns that distinguish one entry from another."""
         return (*self.key, "_state", "_sub")
 
     @property
@@ -129,7 +129,7 @@ class StatefulOperator:
 
     def current(self, state: pa.Table) -> pa.Table:
         """Return the newest version of each entry, those removed left out."""
-        return current(state.filter(state["_state"].is_valid()), self.schema, self.identity)
+        return current(state.filter(state["_state"].is_valid()), self.schema, self.entry_key)
 
 
 class _Call:

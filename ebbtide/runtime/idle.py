@@ -116,7 +116,7 @@ def _may_be_due(spec: Pipeline, files: list[log.DataFile], facts: StepFacts, clo
         return False
     if sum(file.rows or 0 for file in files) > MOST_ROWS:
         return True
-    wanted = {*operator.identity, "_step", "_stamp_ms", "_removed", operator.state_column}
+    wanted = {*operator.entry_key, "_step", "_stamp_ms", "_removed", operator.state_column}
     wanted |= {"_ttl_ms", "_position", *operator.mortal} & set(names)
     schema = pa.schema([field for field in operator.schema if field.name in wanted])
     rows = rows_of(files, ROW, schema.names)
@@ -126,7 +126,7 @@ def _may_be_due(spec: Pipeline, files: list[log.DataFile], facts: StepFacts, clo
         return True  # written before a column was added
     if has_timers:
         rows = rows.filter(pc.is_valid(rows["_state"]))  # the others are rows for the sink
-    return _any_due(operator, current(rows.select(schema.names).cast(schema), schema, operator.identity), at)
+    return _any_due(operator, current(rows.select(schema.names).cast(schema), schema, operator.entry_key), at)
 
 
 def _may_hold_expired(file: log.DataFile, operator: Operator, at: Step) -> bool:

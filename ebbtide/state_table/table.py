@@ -147,7 +147,7 @@ class StateTable:
 
     def _newest(self, entries: DataFrame) -> DataFrame:
         """Pick the newest version of each entry."""
-        newest = F.row_number().over(Window.partitionBy(*columns(self.operator.identity)).orderBy(F.desc("_step")))
+        newest = F.row_number().over(Window.partitionBy(*columns(self.operator.entry_key)).orderBy(F.desc("_step")))
         return entries.withColumn("_newest", newest).where("_newest = 1").drop("_newest")
 
     def kept(self, spark: SparkSession, version: int) -> DataFrame:
@@ -238,7 +238,7 @@ class StateTable:
             LeaseLostError: another run committed this step first.
         """
         same = F.col("t._entry") == ROW
-        for name in self.operator.identity:
+        for name in self.operator.entry_key:
             same &= column(name, "t") == column(name, "s")
         merge = DeltaTable.forPath(spark, self.path).alias("t").merge(gone.alias("s"), same).whenMatchedDelete()
         with transaction(spark, facts, "state"):
