@@ -189,7 +189,7 @@ class StateTtlConfig(_Config):
         return NEVER_MS if self.ttl == timedelta.max else to_ms(self.ttl)
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def state_contract(self) -> dict[str, Any]:
         """What stored entries mean by; plain JSON values."""
         return {
             "ttl_ms": self.ttl_ms,

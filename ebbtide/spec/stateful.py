@@ -209,7 +209,7 @@ class StatefulPipeline(Pipeline):
             "states": {
                 n: [s.kind.__name__, str(s.value), None if s.key is None else str(s.key)] for n, s in states.items()
             },
-            "ttl": {name: spec.ttl.identity for name, spec in states.items() if spec.ttl is not None},
+            "ttl": {name: spec.ttl.state_contract for name, spec in states.items() if spec.ttl is not None},
         }
 
     @classmethod
