@@ -18,7 +18,7 @@ from ebbtide.formats.records import RECORDS
 from ebbtide.model.changelog import TRUNCATE, RowKind
 from ebbtide.model.durations import to_ms
 from ebbtide.model.entries import DELETE, SINK_STEP, Step, order_struct
-from ebbtide.model.positions import Positions
+from ebbtide.model.offsets import OffsetRanges
 from ebbtide.spec.pipeline import Pipeline
 
 KINDS = pa.array(list(map(str, RowKind)))
@@ -48,7 +48,7 @@ class MemoryPipeline:
         self.changelog: list[Row] = []
         self.quarantine: list[Row] = []
         self.metrics: Counter[str] = Counter()
-        self.positions = Positions()
+        self.positions = OffsetRanges()
         self._quarantined: set[tuple[Any, ...]] = set()
         self.now_ms = 0
         self._number = 0

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from ebbtide.formats.decoding import SKIPPED, Decoding
 from ebbtide.model.changelog import TRUNCATE, RowKind
 from ebbtide.model.entries import order_struct
-from ebbtide.model.positions import Intervals, places
+from ebbtide.model.offsets import Intervals, origin_offsets
 from ebbtide.paths import ParquetFile, join
 
 Batches = Iterator[pa.RecordBatch]
@@ -136,11 +136,11 @@ def _sum(rows: pa.Table, decoding: Decoding, *, with_places: bool) -> dict[str, 
         "max_event_ms": pc.max(good["_event_ms"]).as_py(),
         "bounds": (ends["min"], ends["max"]) if ends else None,
         "key_changes": _incomplete_key_changes(good) if decoding.sequence else 0,
-        "places": places(rows.filter(pc.is_valid(rows["_kind"]))) if with_places else {},
+        "places": origin_offsets(rows.filter(pc.is_valid(rows["_kind"]))) if with_places else {},
         "truncates": [
             (name, a, order)
             for i, order in enumerate(truncated if with_places else [])
-            for name, [(a, _)] in places(truncates[i : i + 1]).items()
+            for name, [(a, _)] in origin_offsets(truncates[i : i + 1]).items()
         ],
         "ignored": sorted(
             {name for names in rows["_ignored"].unique().to_pylist() if names for name in names.split(",")}

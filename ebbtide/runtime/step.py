@@ -24,7 +24,7 @@ from ebbtide.model.changelog import ORDER, ORIGIN
 from ebbtide.model.clock import Reading
 from ebbtide.model.durations import to_ms
 from ebbtide.model.entries import SINK_STEP, Step
-from ebbtide.model.positions import Positions
+from ebbtide.model.offsets import OffsetRanges
 from ebbtide.paths import delete, join
 from ebbtide.runtime.clock import clock_after, clock_of
 from ebbtide.runtime.progress import StepProgress
@@ -343,7 +343,7 @@ class Stepper:
             with_places=self._knows_places,
         )
         if self._knows_places and self.last:
-            read = Positions(self.last.positions)
+            read = OffsetRanges(self.last.positions)
             staged.truncate = max((o for place, o in staged.truncates.items() if not read.knows(*place)), default=None)
         spark, schema = frame.sparkSession, spark_schema(decoding.schema, nullable=True)
         return staged, spark.read.schema(schema).parquet(*staged.files) if staged.files else spark.createDataFrame(
@@ -372,8 +372,8 @@ class Stepper:
         changes = staged.where(F.col("_kind").isin(KINDS))
         seen = None
         if self._knows_places:
-            seen = Positions(facts.positions)
-            facts = facts.model_copy(update={"positions": dict(seen.with_places(summary.places).read)})
+            seen = OffsetRanges(facts.positions)
+            facts = facts.model_copy(update={"positions": dict(seen.with_ranges(summary.places).read)})
         linked = self._linked_keys(spark, changes, summary)
         entries = self._entries_of(spark, changes, summary, linked)
         keys = columns(self.spec.key)

@@ -32,7 +32,7 @@ from ebbtide.ledger.facts import STATE_FORMAT, StepFacts
 from ebbtide.ledger.transaction import transaction, write
 from ebbtide.model.codes import row_codes
 from ebbtide.model.entries import LONG_MIN, Reconciled, Step, entry_table
-from ebbtide.model.positions import Positions
+from ebbtide.model.offsets import OffsetRanges
 from ebbtide.model.state.timers import TIMERS
 from ebbtide.model.ttl import StateTtlConfig, TimeCharacteristic
 from ebbtide.operators.operator import Operator
@@ -312,7 +312,7 @@ class StateTable:
         return spark.createDataFrame(rows)
 
     def reconciler(
-        self, at: Step, seen: Positions | None, group_bytes: int | None
+        self, at: Step, seen: OffsetRanges | None, group_bytes: int | None
     ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
         """Return the function that turns a partition of changes (`_kind` set) and entries into rows of this table.
 
