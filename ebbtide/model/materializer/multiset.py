@@ -22,8 +22,8 @@ from enum import StrEnum
 
 from ebbtide.model.equality import equality_key
 from ebbtide.model.materializer.element import Element, Identify, Removed, Row
-from ebbtide.model.materializer.linked import LinkedForm
-from ebbtide.model.materializer.listed import ListForm
+from ebbtide.model.materializer.linked_form import LinkedForm
+from ebbtide.model.materializer.list_form import ListForm
 from ebbtide.model.state.raw import Entry, Store
 
 
