@@ -37,20 +37,20 @@ def row_codes(table: pa.Table, columns: Sequence[str]) -> Codes:
         column = table[name].combine_chunks()
         if codes is None:
             codes = _column_codes(column)
-        elif not _is_told(column, codes):
+        elif not _is_determined_by(column, codes):
             other = _column_codes(column)
             codes = _dense(codes * (int(other.max(initial=0)) + 1) + other)
     return np.empty(0, np.int64) if codes is None else codes
 
 
-def _is_told(column: pa.Array, codes: Codes) -> bool:
+def _is_determined_by(column: pa.Array, codes: Codes) -> bool:
     """Tell whether rows with equal codes are equal in a column too, where that is quicker to see than to number the column.
 
     Often a few columns tell one row from another; the others, long texts among them, are then compared once, not hashed.
     """
     text = pa.types.is_string(column.type) or pa.types.is_binary(column.type)
     fixed = pa.types.is_integer(column.type) or pa.types.is_temporal(column.type)
-    if column.null_count or not (fixed or (text and compiled.worth(len(codes)))):
+    if column.null_count or not (fixed or (text and compiled.worth_compiling(len(codes)))):
         return False
     places = np.arange(len(codes))
     first = np.empty(int(codes.max(initial=-1)) + 1, np.int64)

@@ -69,7 +69,7 @@ def materialize(
         ([1, 2, 2], [0, 1, 0], [0])
     """
     n, keys, likes = len(key), int(key.max(initial=-1)) + 1, int(like.max(initial=-1)) + 1
-    fast = compiled.worth(n)
+    fast = compiled.worth_compiling(n)
     sizes = {"outcome": n, "source": n, "alive": n, "content": n, "link": n, "following": n}
     sizes |= {"shown": keys, "said": keys, "edge": keys, "tail": keys, "size": keys, "oldest": likes, "newest": likes}
     zero = {"outcome": np.int8, "alive": np.bool_, "size": np.int64}

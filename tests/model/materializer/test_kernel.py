@@ -45,9 +45,9 @@ def test_kernel_emits_what_the_materializer_emits(events, replaces):
 @given(EVENTS, st.booleans(), st.booleans(), st.booleans(), st.integers(0, 30))
 def test_compiled_and_plain_give_the_same(events, replaces, waits, first, silent):
     given_ = {"replaces": replaces, "waits": waits, "first": first, "silent": min(silent, len(events))}
-    with mock.patch.object(compiled, "worth", return_value=False):
+    with mock.patch.object(compiled, "worth_compiling", return_value=False):
         plain = kernel.materialize(*coded(events), **given_)
-    with mock.patch.object(compiled, "worth", return_value=True):
+    with mock.patch.object(compiled, "worth_compiling", return_value=True):
         fast = kernel.materialize(*coded(events), **given_)
     for one, other in zip(plain, fast, strict=True):
         assert one.tolist() == other.tolist()
