@@ -89,7 +89,7 @@ def newest(codes: Codes, steps: NDArray[np.int64]) -> Codes:
     return order[last_of_group(codes[order])]
 
 
-def current(state: pa.Table, schema: pa.Schema, entry_key: Sequence[str]) -> pa.Table:
+def live_entries(state: pa.Table, schema: pa.Schema, entry_key: Sequence[str]) -> pa.Table:
     """Return the newest version of each entry, those dropped left out.
 
     Args:

@@ -38,11 +38,11 @@ from ebbtide.model.entries import (
     UPDATE,
     Reconciled,
     Step,
-    current,
     entry_table,
     flags,
     has_expired,
     ints,
+    live_entries,
     order_struct,
 )
 from ebbtide.model.materializer import kernel
@@ -191,7 +191,7 @@ class ArrivalOperator:
         return _Histories(self, none, self._current(state), at, Counter()).run(tick=True)
 
     def _current(self, state: pa.Table) -> pa.Table:
-        found = current(state, self.schema, self.entry_key)
+        found = live_entries(state, self.schema, self.entry_key)
         return found.take(np.argsort(ints(found, "_position"), kind="stable"))
 
 

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.model.changelog import changelog_schema
-from ebbtide.model.entries import ENTRY_COLUMNS, Reconciled, Step, current, entry_table, flags, has_expired, ints
+from ebbtide.model.entries import ENTRY_COLUMNS, Reconciled, Step, entry_table, flags, has_expired, ints, live_entries
 from ebbtide.model.sequences import key_changes_type, sequence_type, stored_sequence_type
 from ebbtide.model.ttl import StateTtlConfig
 from ebbtide.operators.sequence_entries import Decision
@@ -145,7 +145,7 @@ class SequenceOperator:
             state: Every stored version of some keys' entries.
             at: The step.
         """
-        entries = current(state, self.schema, self.entry_key)
+        entries = live_entries(state, self.schema, self.entry_key)
         gone = entries.filter(pa.array(self.has_expired(entries, at)))
         waits = entries.filter(pa.array(self.stops_waiting(entries, at)))
         n = len(gone)

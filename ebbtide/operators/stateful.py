@@ -24,8 +24,8 @@ from ebbtide.model.entries import (
     UPDATE,
     Reconciled,
     Step,
-    current,
     last_of_group,
+    live_entries,
     order_struct,
 )
 from ebbtide.model.state.function import Change, Deletion, FunctionRun, StatefulFunction
@@ -116,7 +116,7 @@ class StatefulOperator:
         Raises:
             StatefulFunctionError: the function failed, or yielded a row that does not fit its output.
         """
-        return _Call(self, changes, self.current(state), at).run()
+        return _Call(self, changes, self.live_entries(state), at).run()
 
     def expire(self, state: pa.Table, at: Step) -> Reconciled:
         """Drop what has expired, and fire the timers that are due.
@@ -125,11 +125,11 @@ class StatefulOperator:
             state: Every stored version of some keys' entries.
             at: The step.
         """
-        return _Call(self, None, self.current(state), at).run()
+        return _Call(self, None, self.live_entries(state), at).run()
 
-    def current(self, state: pa.Table) -> pa.Table:
+    def live_entries(self, state: pa.Table) -> pa.Table:
         """Return the newest version of each entry, those removed left out."""
-        return current(state.filter(state["_state"].is_valid()), self.schema, self.entry_key)
+        return live_entries(state.filter(state["_state"].is_valid()), self.schema, self.entry_key)
 
 
 class _Call:

@@ -91,7 +91,7 @@ class RowsStore(WorkingStore):
         keys, columns = changed_rows(self, self.operator.states)
         self._steps += 1
         new = to_table(self.operator.schema, ("key",), keys, columns, self._steps)
-        self.rows = self.operator.current(pa.concat_tables([self.rows, new]))
+        self.rows = self.operator.live_entries(pa.concat_tables([self.rows, new]))
         for state in self.states.values():
             state.reset()
         load(self.rows, [(key,) for key in self.rows["key"].to_pylist()], self.operator.states, self)

@@ -14,7 +14,7 @@ from ebbtide.delta import log
 from ebbtide.ledger.checkpoint import Checkpoint
 from ebbtide.ledger.facts import FREE, STATE_FORMAT, LedgerFacts, StepFacts
 from ebbtide.model.durations import to_ms
-from ebbtide.model.entries import LONG_MIN, Step, current
+from ebbtide.model.entries import LONG_MIN, Step, live_entries
 from ebbtide.model.state.timers import TIMERS
 from ebbtide.model.ttl import TimeCharacteristic
 from ebbtide.operators.operator import Operator
@@ -126,7 +126,7 @@ def _may_be_due(spec: Pipeline, files: list[log.DataFile], facts: StepFacts, clo
         return True  # written before a column was added
     if has_timers:
         rows = rows.filter(pc.is_valid(rows["_state"]))  # the others are rows for the sink
-    return _any_due(operator, current(rows.select(schema.names).cast(schema), schema, operator.entry_key), at)
+    return _any_due(operator, live_entries(rows.select(schema.names).cast(schema), schema, operator.entry_key), at)
 
 
 def _may_hold_expired(file: log.DataFile, operator: Operator, at: Step) -> bool:
