@@ -227,7 +227,7 @@ class _Histories:
         self.rows = pa.concat_tables([state.select(names), changes.select(names)])
         self.key = row_codes(self.rows, operator.key)
         by = [*operator.key, *self.how.upsert_key] if self.how.upsert_key else names
-        self.like = row_codes(self.rows, by)
+        self.match_code = row_codes(self.rows, by)
         self.keys = int(self.key.max(initial=-1)) + 1
         role = state["_role"].combine_chunks()
         self.waiting, self.gone = (pc.equal(role, each).to_numpy(zero_copy_only=False) for each in (WAITING, GONE))
@@ -249,11 +249,11 @@ class _Histories:
         silent = int(usable.sum())
         found = kernel.materialize(
             self.key[places],
-            self.like[places],
+            self.match_code[places],
             adds[places],
-            silent=silent,
+            n_stored=silent,
             replaces=bool(self.how.upsert_key),
-            waits=self.how.retraction_grace_ms > 0,
+            keep_unmatched=self.how.retraction_grace_ms > 0,
             first=self.how.keep is Keep.FIRST,
         )
         self._count(found.outcome[silent:])
@@ -275,9 +275,9 @@ class _Histories:
         speaks = np.zeros(self.keys, bool)
         shown = np.flatnonzero(self.was_shown & ~self.dead)
         before[self.key[shown]] = shown
-        size = len(found.said)
-        speaks[:size] = found.said >= 0
-        for own, theirs in ((after, found.shown), (edge, found.edge)):
+        size = len(found.last_emitting_event)
+        speaks[:size] = found.last_emitting_event >= 0
+        for own, theirs in ((after, found.shown), (edge, found.visible_row)):
             known = np.flatnonzero(theirs >= 0)
             own[known] = places[theirs[known]]
         ends[self.key[self.n :]] = np.arange(len(self.changes)) + self.n
@@ -393,9 +393,9 @@ class _Histories:
 
     def _count(self, outcome: NDArray[np.int8]) -> None:
         unmatched = np.flatnonzero(outcome == kernel.UNMATCHED)
-        over = self.like[: self.n][self.expired & ~self.dead & ~self.waiting]
+        over = self.match_code[: self.n][self.expired & ~self.dead & ~self.waiting]
         self.metrics["waiting" if self.how.retraction_grace_ms else "unmatched"] += len(unmatched)
-        self.metrics["unmatched_expired"] += int(np.isin(self.like[self.n :][unmatched], over).sum())
+        self.metrics["unmatched_expired"] += int(np.isin(self.match_code[self.n :][unmatched], over).sum())
         self.metrics["cancelled"] += int((outcome == kernel.CANCELLED).sum())
 
     def _above_max_history(self, live: Mask) -> Mask:

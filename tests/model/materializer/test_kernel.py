@@ -43,8 +43,8 @@ def test_kernel_emits_what_the_materializer_emits(events, replaces):
 
 
 @given(EVENTS, st.booleans(), st.booleans(), st.booleans(), st.integers(0, 30))
-def test_compiled_and_plain_give_the_same(events, replaces, waits, first, silent):
-    given_ = {"replaces": replaces, "waits": waits, "first": first, "silent": min(silent, len(events))}
+def test_compiled_and_plain_give_the_same(events, replaces, waits, first, n_stored):
+    given_ = {"replaces": replaces, "keep_unmatched": waits, "first": first, "n_stored": min(n_stored, len(events))}
     with mock.patch.object(compiled, "worth_compiling", return_value=False):
         plain = kernel.materialize(*coded(events), **given_)
     with mock.patch.object(compiled, "worth_compiling", return_value=True):
