@@ -123,6 +123,17 @@ def flags(table: pa.Table, column: str) -> NDArray[np.bool_]:
     return np.asarray(table[column].fill_null(False).to_numpy(), dtype=bool)
 
 
+def is_set(table: pa.Table, column: str) -> NDArray[np.bool_]:
+    """Mark the rows that have a value in a column."""
+    return np.asarray(table[column].is_valid().to_numpy(), dtype=bool)
+
+
+def equals(table: pa.Table, column: str, value: str) -> NDArray[np.bool_]:
+    """Mark the rows that have a text in a column; null is none."""
+    is_equal = pc.equal(table[column], value).fill_null(False)
+    return np.asarray(is_equal.to_numpy(), dtype=bool)
+
+
 def order_struct(table: pa.Table, column: str = "_order") -> NDArray[np.int64]:
     """Return an order column as (n, 3) integers: step, part, position."""
     return (
