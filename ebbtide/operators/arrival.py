@@ -71,8 +71,7 @@ class ArrivalOperator:
 
     def _with_columns(self, types: dict[str, pa.DataType]) -> pa.Schema:
         fields = [column.with_nullable(True) for column in self.columns]
-        for name, type_ in types.items():
-            fields.append(pa.field(name, type_))
+        fields += [pa.field(name, type_) for name, type_ in types.items()]
         return pa.schema(fields)
 
     @property

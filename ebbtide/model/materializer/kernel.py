@@ -75,7 +75,7 @@ def materialize(
         n_matches=int(match_code.max(initial=-1)) + 1,
     )
     events: tuple[Any, ...] = (key, match_code, adds)
-    options = (n_stored, replaces, keep_unmatched, first)
+    options: tuple[Any, ...] = (n_stored, replaces, keep_unmatched, first)
     if compiled.worth_compiling(len(key)):
         loop: Any = compiled.compiled(_loop)
         loop(*events, *options, *arrays.values())
