@@ -14,7 +14,7 @@ COMPILED_FROM = 100_000
 
 
 def worth_compiling(rows: int) -> bool:
-    """Tell whether a loop over so many rows is to be compiled: there is enough to do, or numba is loaded anyway."""
+    """Return whether a loop over so many rows is to be compiled: there is enough to do, or numba is loaded anyway."""
     return rows >= COMPILED_FROM or compiled.cache_info().currsize > 0
 
 

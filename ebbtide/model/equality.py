@@ -38,7 +38,9 @@ def equality_key(values: Iterable[Any]) -> tuple[Hashable, ...]:
         True
     """
     row = tuple(values)
-    return row if _PLAIN.issuperset(map(type, row)) else tuple(map(_equal_form, row))
+    if _PLAIN.issuperset(map(type, row)):  # the usual case, kept short
+        return row
+    return tuple(map(_equal_form, row))
 
 
 def map_key(key: Any) -> Hashable:
@@ -47,7 +49,7 @@ def map_key(key: Any) -> Hashable:
     A decimal is written with no zeros after its last digit: 1.50 and 1.5 are one key. The keys of a map have one type.
 
     Raises:
-        TypeError: a float, or a decimal that is no number: -0.0 and 0.0 are one key to some stores and two to others, and
+        TypeError: a float, or a decimal that is not a number: -0.0 and 0.0 are one key to some stores and two to others, and
             NaN is not even equal to itself.
 
     Example:
@@ -74,13 +76,16 @@ def map_key(key: Any) -> Hashable:
 def _equal_form(value: Any) -> Hashable:
     match value:
         case float():
-            return _DOUBLE.pack(math.nan if math.isnan(value) else value) if not value or math.isnan(value) else value
+            if math.isnan(value):
+                return _DOUBLE.pack(math.nan)
+            return value or _DOUBLE.pack(value)
         case Decimal():
             return value.as_integer_ratio()
         case list() | tuple():
             return equality_key(value)
         case dict():
-            return tuple(sorted((equality_key(pair) for pair in value.items()), key=repr))
+            pairs = [equality_key(pair) for pair in value.items()]
+            return tuple(sorted(pairs, key=repr))
         case Hashable():
             return value
     raise TypeError(

@@ -92,10 +92,11 @@ def _within(ranges: Intervals, offsets: Offsets) -> NDArray[np.bool_]:
     """Mark the offsets that lie in one of some ascending ranges, by binary search for the last range that begins in time."""
     if not ranges:
         return np.zeros(len(offsets), dtype=bool)
-    bounds = np.array(ranges, dtype=np.int64)
-    lows, highs = bounds[:, 0], bounds[:, 1]
+    lows, highs = np.array(ranges, dtype=np.int64).T
     candidate = np.searchsorted(lows, offsets, side="right") - 1
-    return np.asarray((candidate >= 0) & (offsets <= highs[candidate]))
+    has_candidate = candidate >= 0
+    within = has_candidate & (offsets <= highs[candidate])
+    return np.asarray(within)
 
 
 def _after_first(offsets: Offsets, orders: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -143,9 +143,11 @@ def _take_back_alike(events: Codes, groups: Codes, is_mixed: Mask, contents: Con
 def _live_contents(events: Codes, groups: Codes, weight: Codes, digest: Codes, *, n_groups: int) -> Codes:
     """Count the different contents that are left in each group; 0 where no digests were made: it has one at most."""
     is_live = weight[events] == LIVE
-    group_and_digest = np.stack([groups[is_live], digest[events[is_live]]])
-    distinct = np.unique(group_and_digest, axis=1)
-    return np.asarray(np.bincount(distinct[0], minlength=n_groups))
+    live_groups = groups[is_live]
+    live_digests = digest[events[is_live]]
+    pairs = np.stack([live_groups, live_digests])
+    distinct_groups, _ = np.unique(pairs, axis=1)
+    return np.bincount(distinct_groups, minlength=n_groups)
 
 
 def _digests_of(events: Codes, rows: pa.Table, contents: Contents) -> Codes:
@@ -167,13 +169,19 @@ def _taken_back(events: Codes, groups: Codes, digest: Codes, contents: Contents)
         taken_back.update(contents.retracted.get(event, ()))
         if contents.is_retraction[event]:
             taken_back.add(int(digest[event]))
-    lists = {group: sorted(taken_back) for group, taken_back in digests_of.items() if taken_back}
-    return {event: lists[group] for event, group in group_of.items() if group in lists}
+    lists = {group: sorted(taken_back) for group, taken_back in digests_of.items()}
+    taken_back_at: dict[int, list[int]] = {}
+    for event, group in group_of.items():
+        if lists[group]:
+            taken_back_at[event] = lists[group]
+    return taken_back_at
 
 
 def digests(rows: pa.Table) -> Codes:
     """Return a number from 1 for each row's content, the same in every process."""
-    columns = [rows[name].to_pylist(maps_as_pydicts="strict") for name in rows.column_names]
+    columns = []
+    for column in rows.columns:
+        columns.append(column.to_pylist(maps_as_pydicts="strict"))
     made = [_digest(values) for values in zip(*columns, strict=True)]
     return np.array(made, dtype=np.int64)
 
