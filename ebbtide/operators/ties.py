@@ -179,9 +179,7 @@ def _taken_back(events: Codes, groups: Codes, digest: Codes, contents: Contents)
 
 def digests(rows: pa.Table) -> Codes:
     """Return a number from 1 for each row's content, the same in every process."""
-    columns = []
-    for column in rows.columns:
-        columns.append(column.to_pylist(maps_as_pydicts="strict"))
+    columns = [column.to_pylist(maps_as_pydicts="strict") for column in rows.columns]
     made = [_digest(values) for values in zip(*columns, strict=True)]
     return np.array(made, dtype=np.int64)
 
