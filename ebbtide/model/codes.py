@@ -37,6 +37,7 @@ def row_codes(table: pa.Table, columns: Sequence[str]) -> Codes:
         column = table[name].combine_chunks()
         if codes is None:
             codes = _column_codes(column)
+        # A column that all codes determine would split none of them.
         elif not _is_determined_by(column, codes):
             codes = _joined(codes, _column_codes(column))
     return np.empty(0, np.int64) if codes is None else codes
@@ -82,6 +83,7 @@ def _equal_texts_by(column: pa.Array, codes: Codes) -> bool:
     end = column.offset + len(column) + 1
     ends = np.frombuffer(offsets, np.int32)[column.offset : end]
     raw = np.frombuffer(data or b"", np.uint8)
+    # numpy reads words only at multiples of 8 from where an array begins: one array for each start.
     words = []
     for start in range(8):
         n_words = (len(raw) - start) // 8
@@ -162,6 +164,7 @@ def _dense(values: Codes) -> Codes:
     span = int(values.max()) - least
     if span > 4 * len(values):
         return _indices(pa.array(values).dictionary_encode())
+    # A counting sort: one place for each possible value, and ranks by a running sum over the places taken.
     is_there = np.zeros(span + 1, bool)
     is_there[values - least] = True
     rank_of = np.cumsum(is_there) - 1

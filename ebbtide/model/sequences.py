@@ -98,6 +98,7 @@ def rank_sequences(arrays: Iterable[pa.StructArray]) -> tuple[list[Codes], pa.St
     ranks = np.full(len(together), UNKNOWN)
     ranks[known_rows] = known_ranks
     ends = np.cumsum([len(array) for array in given])
+    # Any row with a rank has the rank's sequence.
     n_ranks = int(known_ranks.max(initial=-1)) + 1
     some_row_of = np.full(n_ranks, UNKNOWN)
     some_row_of[known_ranks] = np.arange(len(known_ranks))
@@ -130,6 +131,7 @@ def _component_ranks(array: pa.Array) -> Codes:
         array = array.cast(pa.int64())
     if pa.types.is_integer(array.type):
         return _dense_ranks(array.to_numpy(zero_copy_only=False))
+    # Texts, decimals: only the distinct values are sorted.
     encoded = array.dictionary_encode()
     sorted_values = pc.array_sort_indices(encoded.dictionary).to_numpy()
     rank_of_value: Codes = np.empty(len(sorted_values), np.int64)

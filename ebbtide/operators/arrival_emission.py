@@ -37,6 +37,7 @@ def emitted_records(
     expired_keys = np.empty(0, np.int64)
     if rows.options.on_expire is OnExpire.DELETE:
         expired_keys = np.flatnonzero(has_expired)
+    # Expired rows leave before any change applies: what a key shows then is its newest (with FIRST: oldest) row that is alive.
     instead = _visible_before_changes(rows)[expired_keys]
     expired_rows = np.where(instead >= 0, instead, before[expired_keys])
 

@@ -80,6 +80,7 @@ class Histories:
         is_touched = self._touched_keys(tick=tick)
         is_usable = self._usable_entries(is_touched)
         n_stored = int(is_usable.sum())
+        # The kernel sees stored rows first, silently, so that the changes meet the histories as they were.
         row_of_event = np.concatenate([np.flatnonzero(is_usable), rows.change_rows])
         result = kernel.materialize(
             rows.key[row_of_event],
@@ -110,6 +111,7 @@ class Histories:
         """Mark the entries of touched keys that are in a history, or wait; count those that have expired."""
         rows = self.rows
         is_of_touched = is_touched[rows.entry_keys]
+        # Entries of other keys that have expired too are left to the tick.
         expires_now = rows.is_expired & ~rows.is_dead & is_of_touched
         self.metrics["expired"] += int((expires_now & ~rows.is_waiting).sum())
         self.metrics["unmatched"] += int((expires_now & rows.is_waiting).sum())
@@ -124,6 +126,7 @@ class Histories:
         """
         rows = self.rows
         is_unmatched = outcome == kernel.UNMATCHED
+        # A retraction whose row is stored, but has expired, is not one whose row never came.
         expired_rows = rows.is_expired & ~rows.is_dead & ~rows.is_waiting
         expired_codes = rows.match_code[: rows.n_state][expired_rows]
         unmatched_codes = rows.match_code[rows.n_state :][is_unmatched]
@@ -135,6 +138,7 @@ class Histories:
     def _history(self, result: kernel.Result, row_of_event: Codes) -> History:
         """Translate the kernel's elements to rows, and leave out what is late or too much."""
         rows = self.rows
+        # Waiting retractions are not elements: they have no content but their own.
         is_element = result.content >= 0
         content = np.arange(len(rows))
         content[row_of_event[is_element]] = row_of_event[result.content[is_element]]
@@ -152,6 +156,7 @@ class Histories:
         if self.options.max_history is None:
             return too_many
         live = np.flatnonzero(is_live)
+        # Rows are in order of position: the greater index is newer.
         newest_first = live[np.lexsort((-live, self.rows.key[live]))]
         age = number_in_run(self.rows.key[newest_first])
         too_many[newest_first[age >= self.options.max_history]] = True
@@ -171,6 +176,7 @@ class Histories:
         has_expired = (before >= 0) & is_touched
         has_expired[has_expired] = rows.is_expired[before[has_expired]]
 
+        # The kernel knows of each key what it was last told to show; -1 where nothing is left, or nothing was said.
         after = self._per_key(result.shown, row_of_event)
         visible_row = self._per_key(result.visible_row, row_of_event)
         emits = np.zeros(rows.n_keys, bool)
@@ -218,6 +224,7 @@ class Histories:
         change = np.where(has_row, if_row, if_none)
         change[~emits] = ""
         replaced = np.flatnonzero(emits & has_row & had_row)
+        # The net effect of the step may be nothing, though records were emitted on the way.
         is_same = self.rows.are_equal(content[after[replaced]], before[replaced])
         change[replaced[is_same]] = ""
         self.metrics["inserted"] += int((change == INSERT).sum())
@@ -231,10 +238,12 @@ class Histories:
         is_shown = np.zeros(len(rows), bool)
         is_shown[shown.after[shown.after >= 0]] = True
         is_kept = self._kept(shown, history, is_shown)
+        # A row that left its history but is still shown is kept: its key's next change needs to know of it.
         role_if_alive = np.where(rows.adds, LIVE, WAITING)
         role = np.where(history.is_alive, role_if_alive, GONE)
         differs = self._differs(shown, history, is_shown, is_kept, role)
 
+        # The change set rides on entries: each key's change on one of them.
         change = np.full(len(rows), "", dtype="U1")
         is_said = shown.change != ""
         change[self._carriers(shown)[is_said]] = shown.change[is_said]

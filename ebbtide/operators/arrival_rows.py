@@ -54,6 +54,7 @@ class Rows:
         self.user = pa.concat_tables([state.select(names), changes.select(names)])
         self.key = row_codes(self.user, operator.key)
         self.n_keys = int(self.key.max(initial=-1)) + 1
+        # Without an upsert key a retraction finds a row by all of its columns.
         match_columns = names
         if self.options.upsert_key:
             match_columns = [*operator.key, *self.options.upsert_key]
@@ -91,6 +92,7 @@ class Rows:
 
     def are_equal(self, left: Codes, right: Codes) -> Mask:
         """Compare the user's columns of rows, one by one."""
+        # Coded together, so that equal rows have equal codes on both sides.
         pairs = np.concatenate([left, right])
         both = self.user.take(pa.array(pairs))
         codes = row_codes(both, both.column_names)
@@ -141,6 +143,7 @@ class Rows:
         next_position = np.zeros(self.n_keys, np.int64)
         np.maximum.at(next_position, self.entry_keys, stored + 1)
         by_key = np.argsort(self.change_keys, kind="stable")
+        # Stable, so that the changes of a key keep their order.
         number_in_key = np.empty(len(by_key), np.int64)
         number_in_key[by_key] = number_in_run(self.change_keys[by_key])
         fresh = next_position[self.change_keys] + number_in_key

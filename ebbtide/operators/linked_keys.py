@@ -84,6 +84,7 @@ class LinkedKeys:
             row = self.played.rows.get(code)
             kept = self.played.kept.get(code)
             moved_from: tuple[KeyChange, ...] = ()
+            # A row that lacks nothing needs no memory of where it came from.
             lacks_value = any(rank[i] == UNKNOWN for rank in known_at.values())
             if row is not None and lacks_value and not self.events.is_delete[event]:
                 moved_from = tuple(chain(row.change))
@@ -153,6 +154,7 @@ class LinkedKeys:
         change_keys = events.code[events.n_state :]
         is_linked_entry = is_set(events.state, "_moved_from") | is_set(events.state, "_kept")
         is_key_change = is_set(events.changes, "_moved_from")
+        # Both ends of a change of the key: the old key's row may hold what the new key's lacks.
         concerned = np.zeros(events.n_codes, dtype=bool)
         concerned[events.old_code] = True
         concerned[entry_keys[is_linked_entry]] = True
@@ -174,7 +176,9 @@ class LinkedKeys:
         sequence = events.sequence[event]
         since = events.since[key]
         base = events.base[key]
+        # Snapshot rows stand below all changes: where they stood in the log is not known.
         is_before = (sequence < since) & (sequence >= events.snapshot_ranks)
+        # A newest delete between the two rows is how the earlier one left; one above both ended the later one too.
         has_left = (base >= sequence) & (base <= since)
         deleted_later = base > since
         rows: Codes = event[is_before & ~has_left & ~deleted_later]
@@ -205,6 +209,7 @@ class LinkedKeys:
         kept_rank = links.kept_ranks[stored]
         if kept_rank != UNKNOWN:
             columns = tuple(links.kept[stored].as_py()["known"])
+            # `Events.values` puts kept rows behind all events: this is the kept row's index there.
             behind_events = len(events.code) + stored
             yield Event(kept_rank, OP_UPSERT, code, behind_events, columns)
             yield Event(links.kept_until[stored], OP_UPSERT, code, is_other_row=True)
@@ -229,6 +234,7 @@ class LinkedKeys:
         if events.is_delete[entry]:
             yield Event(sequence, events.delete_rank, code, is_delete=True)
             return
+        # An entry is several events of the log in one: it holds values from different sequences.
         columns_at: dict[int, list[str]] = {sequence: []}
         known_since = events.known_since.get(entry, {})
         for name in events.may_be_unsent:

@@ -104,9 +104,11 @@ class Decision:
         for name in events.partly_known:
             since = self._stored_knowledge.get(name, events.sequence)
             source, rank = self._newest_value(winner, name, since)
+            # Keys that a change of the key concerns are played as a log instead: values may come from other keys.
             for i, linked_source, linked_rank in self.linked.values(winner, name):
                 source[i] = linked_source
                 rank[i] = linked_rank
+            # Of a row that is stored it is news if the value is newer than the entry knew; of a change all is its own.
             rank_before = np.where(is_stored, since[winner], rank)
             is_news = is_row & (rank != rank_before)
             is_filled |= is_news
@@ -130,6 +132,7 @@ class Decision:
             (n,) the event that carries it, and the value's rank; or `UNKNOWN` twice.
         """
         events = self.events
+        # 1. Events that carry the value, from after the key's last delete: a delete forgets all that was known.
         carries = ~events.is_delete & (since != UNKNOWN)
         if name in events.unsent:
             carries &= ~events.unsent[name]
@@ -138,11 +141,13 @@ class Decision:
         # In a log a delete stands before an upsert at its sequence, else behind it.
         is_after_delete = since[candidates] >= base if events.in_log else since[candidates] > base
         candidates = candidates[is_after_delete]
+        # 2. Per key the one whose value is newest: by the sequence since when it is known, not by that of the event.
         by = (events.arrival, events.digest, events.rank, since, events.code)
         candidates = candidates[sorted_by(candidates, *by)]
         newest = candidates[last_of_group(events.code[candidates])]
         newest_of = np.full(events.n_codes, UNKNOWN)
         newest_of[events.code[newest]] = newest
+        # 3. From keys to winners.
         source = newest_of[events.code[winner]]
         rank = np.where(source >= 0, since[source], UNKNOWN)
         return source, rank
@@ -172,6 +177,7 @@ class Decision:
         is_delete = events.is_delete[winner]
         change = self._sink_changes(winner, shows)
         stamp = self.stamps.of(winner)
+        # An entry may have expired as it is written, by an event time long past: the sink takes it, the state does not.
         may_expire = is_delete | events.op.expires_live
         is_late = may_expire & has_expired(stamp, events.op.ttl, events.step)
         known_columns, n_waiting = self._known_columns(rows)
@@ -242,6 +248,7 @@ class Decision:
         base = events.base[events.code[:n]]
         has_new_base = is_set(state, "_columns") & (base > events.stored_base)
         has_new_conflict = events.conflicting[:n] & ~flags(state, "_conflict")
+        # Marked by event, since a key's entry is noted only where it still is its key's winner.
         is_noted = np.zeros(len(events.code), dtype=bool)
         is_noted[:n] = has_new_base | has_new_conflict | self.stamps.renewed_by_event_time()
         for event, taken_back in events.taken_back.items():
@@ -295,6 +302,7 @@ class Decision:
     def _known_columns(self, rows: Rows) -> tuple[pa.Array, int]:
         """Build `_columns`, and count the rows that still wait for a value."""
         events = self.events
+        # Only exceptions are stored: a value that is as new as its row needs no word.
         own_rank = events.sequence[rows.winner]
         is_row = ~events.is_delete[rows.winner]
         items: list[list[tuple[str, dict[str, Any] | None]] | None] = [None] * len(own_rank)

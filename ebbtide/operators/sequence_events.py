@@ -63,6 +63,7 @@ class Events:
 
     def _usable(self, state: pa.Table) -> pa.Table:
         """Pick each key's entry: the newest, unless removed or expired; else the sink's row."""
+        # The state keeps versions: each step appends, none is overwritten. Of a key the greatest step counts.
         codes = self._codes_of_keys(state)
         steps = ints(state, "_step")
         is_sink_row = steps == SINK_STEP
@@ -71,6 +72,7 @@ class Events:
         entries = state.take(newest_stored)
         is_gone = flags(entries, "_removed") | self.op.has_expired(entries, self.step)
         readable = newest_stored[~is_gone]
+        # A row of the sink stands in only where the state has nothing to say of its key.
         sink_rows = np.flatnonzero(is_sink_row)
         has_entry = np.isin(codes[sink_rows], codes[readable])
         usable = np.concatenate([readable, sink_rows[~has_entry]])
@@ -105,6 +107,7 @@ class Events:
     def _number_keys(self) -> None:
         """Number the keys of all events, and the old keys of the changes of keys among them."""
         key = self.op.key
+        # Old keys are numbered along, though no event may stand under them: links lead to them.
         old_keys = {name: pc.struct_field(self.links.old_keys, name) for name in key}
         tables = [
             self.state.select(key),
@@ -131,6 +134,7 @@ class Events:
         retracts = deletes & is_update_before & is_complete & (not self.in_log)
         is_snapshot = equals(changes, "_op", "r")
         upsert_ranks = np.where(is_snapshot & self.in_log, OP_SNAPSHOT, OP_UPSERT)
+        # A retraction ranks as the upsert that it takes back: they tie, and their contents are compared.
         delete_ranks = np.where(retracts, OP_UPSERT, self.delete_rank)
         ranks = np.where(deletes, delete_ranks, upsert_ranks)
         self.is_delete = np.concatenate([flags(self.state, "_tombstone"), deletes])
@@ -150,6 +154,7 @@ class Events:
         self.entry_of[self.code[:n]] = entries
         self.arrival = np.arange(len(self.code)) - n
         self.arrival[:n] = STORED
+        # Entries below the floor are left out already; of the changes they are marked, to be counted.
         self.dead = self.sequence < self.floor
         self.dead[:n] = False
         names = self.op.columns.names
@@ -201,9 +206,11 @@ class Events:
     def _ties(self, order: Codes, is_tied: Mask) -> Ties:
         """Compare the upserts, and retractions, that share key, sequence and operation."""
         group = np.cumsum(~is_tied, dtype=np.int64)
+        # An event is marked as tied with the one before it: the first of a group is not marked, but the next one is.
         shares = is_tied.copy()
         shares[:-1] |= is_tied[1:]
         ranks = self.rank[order]
+        # Deletes have a key and nothing else to differ in.
         has_content = (ranks != OP_DELETE) & (ranks != OP_FINAL_DELETE)
         compared = shares & has_content
         is_forgotten = self.is_retraction & (self.arrival == STORED)

@@ -194,6 +194,7 @@ class _Call:
 
     def _tick(self) -> None:
         """Remove what has expired, then fire the timers that are due."""
+        # Before the timers, so that a function does not meet in its timers what has expired.
         for state in self.running.states.values():
             if state.ttl is None:
                 continue
@@ -212,6 +213,7 @@ class _Call:
         by_key = np.lexsort((*orders.T[::-1], self.change_codes))
         codes = self.change_codes[by_key]
         given = _changes_of(changes, self.op.columns.names)
+        # Each run of one code is one key's changes, in order.
         ends = (np.flatnonzero(last_of_group(codes)) + 1).tolist()
         for start, end in itertools.pairwise([0, *ends]):
             rows = by_key[start:end].tolist()

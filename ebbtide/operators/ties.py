@@ -51,6 +51,7 @@ class Contents:
         columns: dict[str, pa.ChunkedArray] = {}
         n_groups = int(groups.max()) + 1
         for name in self.rows.column_names:
+            # Not sent by one is not compared for any of the group: it does not tell two contents apart.
             is_hidden = np.zeros(n_groups, dtype=bool)
             if name in self.unsent:
                 is_unsent = self.unsent[name][events]
@@ -105,6 +106,7 @@ def compare(events: Codes, groups: Codes, contents: Contents) -> Ties:
     is_mixed = _mixed_groups(events, groups, rows, contents)
     _take_back_alike(events, groups, is_mixed, contents, weight)
 
+    # From here on only groups of several contents, which are few: digests give their contents one order everywhere.
     mixed = np.flatnonzero(is_mixed[groups])
     mixed_events, mixed_groups = events[mixed], groups[mixed]
     digest[mixed_events] = _digests_of(mixed_events, rows.take(pa.array(mixed)), contents)
@@ -113,6 +115,7 @@ def compare(events: Codes, groups: Codes, contents: Contents) -> Ties:
         if weight[event] == LIVE and digest[event] in taken_back.get(event, ()):
             weight[event] = RETRACTED
 
+    # What is left of more than one content is a conflict: the sequence does not say which of them is the row.
     n_contents = _live_contents(mixed_events, mixed_groups, weight, digest, n_groups=len(is_mixed))
     conflicting = events[(n_contents > 1)[groups]]
     n_conflicts = int(np.maximum(n_contents - 1, 0).sum())
@@ -123,6 +126,7 @@ def _mixed_groups(events: Codes, groups: Codes, rows: pa.Table, contents: Conten
     """Mark the groups, by number, whose contents need digests to be told from each other or from stored ones."""
     codes = row_codes(rows, rows.column_names)
     n_groups = int(groups[-1]) + 1
+    # Groups are ascending: each begins where its number would be inserted.
     first_of_group = np.searchsorted(groups, np.arange(n_groups))
     differs = codes != codes[first_of_group[groups]]
     has_stored_digests = np.isin(events, list(contents.retracted))

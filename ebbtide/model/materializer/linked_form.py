@@ -204,6 +204,7 @@ class LinkedForm:
         if chain is None or chain.first == chain.last:
             self._rows.remove(key, equality)
         elif number == chain.oldest:
+            # Equal rows leave oldest first: the places in between stay without holes.
             self._put_chain(key, equality, chain._replace(first=chain.first + 1))
         else:
             self._put_chain(key, equality, chain._replace(last=chain.last - 1))
@@ -221,6 +222,7 @@ class LinkedForm:
     ) -> tuple[Head, Chain | None]:
         """Drop the expired front of a chain; the newest node is alive, so one stays."""
         chain = self._chain(key, equality)
+        # Equal rows stand in order of insertion, but not of their stamps: only the front is looked at.
         while chain is not None and self._ttl_ms is not None:
             number = chain.oldest
             node = head.newest if number == head.number else self._node(key, number)
