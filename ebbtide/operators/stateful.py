@@ -33,14 +33,13 @@ from ebbtide.model.state.function import Change, Deletion, FunctionRun, Stateful
 from ebbtide.model.ttl import StateTtlConfig
 from ebbtide.operators.state_rows import (
     Key,
-    StateSpec,
     UnfitValueError,
-    WorkingStore,
     changed_rows,
     load,
     state_columns,
     to_table,
 )
+from ebbtide.operators.working_store import StateSpec, WorkingStore
 
 Row = Mapping[str, Any]
 Order = tuple[int, ...]

@@ -17,8 +17,8 @@ from ebbtide.errors import ConfigError
 from ebbtide.model.changelog import RowKind
 from ebbtide.model.state.function import SOURCE_COLUMNS, MapStateDescriptor, StateDescriptor, StatefulFunction
 from ebbtide.model.ttl import Ttl
-from ebbtide.operators.state_rows import StateSpec
 from ebbtide.operators.stateful import StatefulOperator
+from ebbtide.operators.working_store import StateSpec
 from ebbtide.spec.ddl import TableSchema, parse_ddl
 from ebbtide.spec.parts import refuse
 from ebbtide.spec.pipeline import RESERVED_COLUMNS, Pipeline, project_of
