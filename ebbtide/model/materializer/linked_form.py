@@ -147,7 +147,7 @@ class LinkedForm:
             chain = Chain(next_chain, 0, 0)
             next_chain += 1
         else:
-            chain = chain._replace(last=chain.last + 1)
+            chain = Chain(chain.name, chain.first, chain.last + 1)
         number = (chain.name, chain.last)
         self._put_chain(key, equality, chain)
         if head is None:
@@ -175,7 +175,9 @@ class LinkedForm:
         The newest node stands in the head, so that it is never read from, or written to, `nodes`.
         """
         node = head.newest if number == head.number else self._node(key, number)
-        self._shorten(key, self._identify(node.row), number, chain)
+        equality = self._identify(node.row)
+        chain = chain or self._chain(key, equality)
+        self._shorten(key, equality, number, chain)  # type: ignore[arg-type] # a node has a chain
         if head.length is not None:
             head = head._replace(length=head.length - 1)
         if node.after is None:
@@ -198,16 +200,15 @@ class LinkedForm:
         self._nodes.remove(key, newest.before)
         return head._replace(number=newest.before, newest=before._replace(after=None))
 
-    def _shorten(self, key: Hashable, equality: Hashable, number: Number, chain: Chain | None) -> None:
+    def _shorten(self, key: Hashable, equality: Hashable, number: Number, chain: Chain) -> None:
         """Take a node's place, at either end, out of its chain."""
-        chain = chain or self._chain(key, equality)
-        if chain is None or chain.first == chain.last:
+        if chain.first == chain.last:
             self._rows.remove(key, equality)
         elif number == chain.oldest:
             # Equal rows leave oldest first: the places in between stay without holes.
-            self._put_chain(key, equality, chain._replace(first=chain.first + 1))
+            self._put_chain(key, equality, Chain(chain.name, chain.first + 1, chain.last))
         else:
-            self._put_chain(key, equality, chain._replace(last=chain.last - 1))
+            self._put_chain(key, equality, Chain(chain.name, chain.first, chain.last - 1))
 
     def _without_expired_newest(self, key: Hashable, head: Head | None, now_ms: int) -> Head | None:
         """Drop the expired end of a history."""
@@ -253,7 +254,7 @@ class LinkedForm:
         return None if found is None else Chain(*found.value)
 
     def _put_chain(self, key: Hashable, equality: Hashable, chain: Chain) -> None:
-        self._rows.put(key, equality, Entry(tuple(chain)))
+        self._rows.put(key, equality, Entry(chain))
 
     def _node(self, key: Hashable, number: Number) -> Node:
         return Node(*self._nodes.get(key, number).value)  # type: ignore[union-attr] # a link leads to a node
