@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebbtide.model.changelog import ORDER, ORIGIN
-from ebbtide.model.positions import Positions
+from ebbtide.model.offsets import OffsetRanges
 
 PLACES = st.lists(st.tuples(st.sampled_from(["a/0", "b/0"]), st.integers(0, 12)))
 
@@ -32,41 +32,44 @@ def rows(*records: tuple[str, int], step: int = 1) -> pa.Table:
     ],
 )
 def test_with_places_joins_what_touches(read, more, want):
-    assert Positions({"a/0": read, "b/0": [(1, 1)]}).with_places({"a/0": more}).read == {"a/0": want, "b/0": [(1, 1)]}
+    assert OffsetRanges({"a/0": read, "b/0": [(1, 1)]}).with_ranges({"a/0": more}).read == {
+        "a/0": want,
+        "b/0": [(1, 1)],
+    }
 
 
 def test_with_places_leaves_the_given_positions_alone():
-    read = Positions({"a/0": [(0, 1)]})
-    read.with_places({"a/0": [(2, 2)], "b/0": [(0, 0)]})
+    read = OffsetRanges({"a/0": [(0, 1)]})
+    read.with_ranges({"a/0": [(2, 2)], "b/0": [(0, 0)]})
     assert read.read == {"a/0": [(0, 1)]}
 
 
 def test_repeats_knows_a_place_by_source_and_partition():
-    read = Positions({"a/0": [(0, 2), (5, 5)], "a/1": [(7, 7)]})
+    read = OffsetRanges({"a/0": [(0, 2), (5, 5)], "a/1": [(7, 7)]})
     records = [("a/0", 0), ("a/0", 2), ("a/0", 3), ("a/0", 5), ("a/1", 5), ("a/1", 7), ("b/0", 0)]
     assert read.repeats(rows(*records)).tolist() == [True, True, False, True, False, True, False]
 
 
 def test_repeats_in_one_table_keeps_the_first_by_order():
     table = rows(("a/0", 1), ("a/0", 2), ("a/0", 1))
-    assert Positions().repeats(table).tolist() == [False, False, True]
-    assert Positions().repeats(table.take([2, 1, 0])).tolist() == [True, False, False]
+    assert OffsetRanges().repeats(table).tolist() == [False, False, True]
+    assert OffsetRanges().repeats(table.take([2, 1, 0])).tolist() == [True, False, False]
 
 
 def test_repeats_takes_rows_of_one_record_together():
     twice = pa.concat_tables([rows(("a/0", 1)), rows(("a/0", 1)), rows(("a/0", 1), step=2)])
-    assert Positions().repeats(twice).tolist() == [False, False, True]
+    assert OffsetRanges().repeats(twice).tolist() == [False, False, True]
 
 
 def test_repeats_and_with_rows_of_nothing_are_nothing():
     empty = rows()
-    assert Positions().repeats(empty).tolist() == []
-    assert Positions({"a/0": [(0, 1)]}).with_rows(empty).read == {"a/0": [(0, 1)]}
+    assert OffsetRanges().repeats(empty).tolist() == []
+    assert OffsetRanges({"a/0": [(0, 1)]}).with_rows(empty).read == {"a/0": [(0, 1)]}
 
 
 @given(PLACES, PLACES)
 def test_positions_are_those_of_a_set(before, now):
-    read = Positions().with_rows(rows(*before))
+    read = OffsetRanges().with_rows(rows(*before))
     seen, want = set(before), []
     for place in now:
         want.append(place in seen)
