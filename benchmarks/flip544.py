@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from ebbtide.model.changelog import RowKind
 from ebbtide.model.codes import row_codes
-from ebbtide.model.identity import identity
+from ebbtide.model.equality import equality_key
 from ebbtide.model.materializer import kernel
 from ebbtide.model.materializer.multiset import OrderedMultiset, Strategy
 from ebbtide.model.materializer.operator import SinkUpsertMaterializer
@@ -177,7 +177,7 @@ def by_record(
 
         store = RocksDbStore(folder)
     histories = OrderedMultiset(
-        store, Strategy(strategy), identify=(lambda row: row[0]) if by_key else identity, replaces=by_key
+        store, Strategy(strategy), identify=(lambda row: row[0]) if by_key else equality_key, replaces=by_key
     )
     process = SinkUpsertMaterializer(histories).process
     started = time.process_time()

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ebbtide.model.changelog import ADDS
-from ebbtide.model.identity import identity
+from ebbtide.model.equality import equality_key
 from ebbtide.model.materializer.element import Row
 from ebbtide.model.materializer.multiset import OrderedMultiset, Strategy
 from ebbtide.model.state.function import (
@@ -150,9 +150,9 @@ class LagLead(StatefulFunction):
         was, now = self._placed(before), self._placed(after)
         gone = [before[number] for number in before.keys() - after.keys()]
         yield from map(ctx.delete, gone)
-        deleted = {identity(row[name] for name in ctx.output_key) for row in gone}
+        deleted = {equality_key(row[name] for name in ctx.output_key) for row in gone}
         for number, row in now.items():
-            if was.get(number) != row or identity(row[name] for name in ctx.output_key) in deleted:
+            if was.get(number) != row or equality_key(row[name] for name in ctx.output_key) in deleted:
                 yield row
 
     def _placed(self, rows: Mapping[int, Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
@@ -168,4 +168,4 @@ class LagLead(StatefulFunction):
 
 
 def _without_number(row: Row) -> Row:
-    return identity(row[1:])
+    return equality_key(row[1:])

@@ -18,7 +18,7 @@ from ebbtide.formats.records import RECORDS
 from ebbtide.formats.summary import summarize
 from ebbtide.model.changelog import ORDER, TRUNCATE, RowKind
 from ebbtide.model.entries import DELETE, SINK_STEP, Reconciled
-from ebbtide.model.positions import Positions
+from ebbtide.model.offsets import OffsetRanges
 from ebbtide.model.step import BatchSummary, Frontier, StepKind, clock_after, next_frontier
 from ebbtide.runtime.plan import decoding_of, operator_of, rules_of
 from ebbtide.spec.pipeline import Pipeline
@@ -90,9 +90,9 @@ class MemoryPipeline:
         return self._frontier.now_ms if self._frontier else 0
 
     @property
-    def positions(self) -> Positions:
+    def positions(self) -> OffsetRanges:
         """The offsets that have been read, where redelivered records are known by them."""
-        return Positions(self._frontier.positions if self._frontier else {})
+        return OffsetRanges(self._frontier.positions if self._frontier else {})
 
     def rows(self) -> list[Row]:
         """The sink's rows, the user's columns only, in order of key."""
@@ -126,7 +126,7 @@ class MemoryPipeline:
                 self.quarantine.append(row)
             self._quarantined.add(record)
 
-    def _not_yet_read(self, good: pa.Table, seen: Positions) -> pa.Table:
+    def _not_yet_read(self, good: pa.Table, seen: OffsetRanges) -> pa.Table:
         """Leave out the redelivered records; in sequence mode the operator knows them by itself."""
         if not self._tracks_offsets:
             return good

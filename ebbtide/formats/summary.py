@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from ebbtide.formats.decoding import SKIPPED, Decoding
 from ebbtide.model.changelog import TRUNCATE, RowKind
 from ebbtide.model.entries import order_struct
-from ebbtide.model.positions import places
+from ebbtide.model.offsets import origin_offsets
 from ebbtide.model.step import BatchSummary
 
 KINDS = [str(kind) for kind in RowKind]
@@ -39,7 +39,7 @@ def summarize(rows: pa.Table, decoding: Decoding, *, tracks_offsets: bool) -> Ba
         truncate=max(floors, default=None),
         bounds=_bounds(good, decoding.key[0]),
         ignored=_ignored(rows),
-        offsets=places(rows.filter(pc.is_valid(rows["_kind"]))) if tracks_offsets else {},
+        offsets=origin_offsets(rows.filter(pc.is_valid(rows["_kind"]))) if tracks_offsets else {},
         truncates=_by_offset(truncates, floors) if tracks_offsets else {},
     )
 
@@ -74,7 +74,7 @@ def _floors(truncates: pa.Table, decoding: Decoding) -> list[tuple[int, ...]]:
 def _by_offset(truncates: pa.Table, floors: list[tuple[int, ...]]) -> Mapping[tuple[str, int], tuple[int, ...]]:
     found: dict[tuple[str, int], tuple[int, ...]] = {}
     for row, floor in enumerate(floors):
-        [(name, [(offset, _)])] = places(truncates[row : row + 1]).items()
+        [(name, [(offset, _)])] = origin_offsets(truncates[row : row + 1]).items()
         found[name, offset] = min(floor, found.get((name, offset), floor))
     return found
 

@@ -20,7 +20,7 @@ def cleanup(spark: SparkSession, stepper: Stepper) -> bool:
     facts = stepper.maintenance_step(StepKind.CLEANUP)
     gone = state.current(spark, stepper.version).where(F.col("_removed") | state.spent(facts.operator_step))
     # Read twice. Reads are pinned to a version, so a lost partition is recomputed identically.
-    gone = gone.select(*columns(state.operator.identity)).localCheckpoint()
+    gone = gone.select(*columns(state.operator.entry_key)).localCheckpoint()
     if gone.isEmpty():
         return False
     stepper.advance_to(facts, state.purge(spark, gone, facts, stepper.version))

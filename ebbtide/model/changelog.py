@@ -69,9 +69,10 @@ def changelog_schema(columns: pa.Schema, key: Sequence[str] = (), sequence: Sequ
         >>> changelog_schema(pa.schema([("id", pa.int64())])).names[:3]
         ['id', '_kind', '_op']
     """
-    fields = [f.with_nullable(True) for f in columns]
-    fields += [pa.field(name, type_) for name, type_ in CHANGELOG_COLUMNS.items()]
+    own_types = dict(CHANGELOG_COLUMNS)
     if sequence:
-        fields.append(pa.field("_sequence", sequence_type(columns, sequence)))
-        fields.append(pa.field("_moved_from", key_changes_type(columns, key, sequence)))
+        own_types["_sequence"] = sequence_type(columns, sequence)
+        own_types["_moved_from"] = key_changes_type(columns, key, sequence)
+    fields = [field.with_nullable(True) for field in columns]
+    fields += [pa.field(name, type_) for name, type_ in own_types.items()]
     return pa.schema(fields)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ebbtide.model import compiled
-from ebbtide.model.identity import identity
+from ebbtide.model.equality import equality_key
 
 Codes = NDArray[np.int64]
 
@@ -19,7 +19,7 @@ Codes = NDArray[np.int64]
 def row_codes(table: pa.Table, columns: Sequence[str]) -> Codes:
     """Number the rows so that two rows have one number exactly if `columns` are equal in them.
 
-    When values are equal is told in `ebbtide.model.identity`. No hash is compared: codes never collide.
+    `ebbtide.model.equality` says when values are equal. No hash is compared: codes never collide.
 
     Args:
         table: (n,) rows.
@@ -37,80 +37,138 @@ def row_codes(table: pa.Table, columns: Sequence[str]) -> Codes:
         column = table[name].combine_chunks()
         if codes is None:
             codes = _column_codes(column)
-        elif not _is_told(column, codes):
-            other = _column_codes(column)
-            codes = _dense(codes * (int(other.max(initial=0)) + 1) + other)
+        # A column that all codes determine would split none of them.
+        elif not _is_determined_by(column, codes):
+            codes = _joined(codes, _column_codes(column))
     return np.empty(0, np.int64) if codes is None else codes
 
 
-def _is_told(column: pa.Array, codes: Codes) -> bool:
-    """Tell whether rows with equal codes are equal in a column too, where that is quicker to see than to number the column.
+def _joined(codes: Codes, others: Codes) -> Codes:
+    """Number the pairs of two codes; dense again, so that the next product cannot overflow."""
+    n_others = int(others.max(initial=0)) + 1
+    return _dense(codes * n_others + others)
 
-    Often a few columns tell one row from another; the others, long texts among them, are then compared once, not hashed.
+
+def _is_determined_by(column: pa.Array, codes: Codes) -> bool:
+    """Return whether rows with equal codes are equal in a column too, where that is quicker to see than to number the column.
+
+    Often a few columns distinguish the rows; the others, long texts among them, are then compared once, each with the first row of
+    its code, and not hashed: O(bytes). False where it is not looked at: with nulls, of other types, of few texts.
     """
-    text = pa.types.is_string(column.type) or pa.types.is_binary(column.type)
-    fixed = pa.types.is_integer(column.type) or pa.types.is_temporal(column.type)
-    if column.null_count or not (fixed or (text and compiled.worth(len(codes)))):
+    is_text = pa.types.is_string(column.type) or pa.types.is_binary(column.type)
+    is_fixed = pa.types.is_integer(column.type) or pa.types.is_temporal(column.type)
+    if column.null_count:
         return False
-    places = np.arange(len(codes))
-    first = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
-    first[codes[::-1]] = places[::-1]
-    if fixed:
+    if is_fixed:
         values = column.to_numpy(zero_copy_only=False)
-        return bool((values == values[first[codes]]).all())
+        first_values = values[_first_of_code(codes)[codes]]
+        return bool((values == first_values).all())
+    if is_text and compiled.worth_compiling(len(codes)):
+        return _equal_texts_by(column, codes)
+    return False
+
+
+def _first_of_code(codes: Codes) -> Codes:
+    """Return the first row of each code."""
+    n_codes = int(codes.max(initial=-1)) + 1
+    first = np.empty(n_codes, np.int64)
+    rows = np.arange(len(codes))
+    first[codes[::-1]] = rows[::-1]  # written backwards, so that the first one stays
+    return first
+
+
+def _equal_texts_by(column: pa.Array, codes: Codes) -> bool:
+    """Return whether texts of one code are equal, comparing their bytes in Arrow's own buffers."""
     _, offsets, data = column.buffers()
-    ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
+    end = column.offset + len(column) + 1
+    ends = np.frombuffer(offsets, np.int32)[column.offset : end]
     raw = np.frombuffer(data or b"", np.uint8)
-    words = [np.frombuffer(raw[at : at + (len(raw) - at) // 8 * 8], np.uint64) for at in range(8)]
-    return bool(compiled.compiled(_equal_texts)(ends, raw, *words, first, codes))
+    # numpy reads words only at multiples of 8 from where an array begins: one array for each start.
+    words = []
+    for start in range(8):
+        n_words = (len(raw) - start) // 8
+        words.append(np.frombuffer(raw[start : start + n_words * 8], np.uint64))
+    loop = compiled.compiled(_equal_texts)
+    return bool(loop(ends, raw, tuple(words), _first_of_code(codes), codes))
 
 
-def _equal_texts(
-    ends: Any, raw: Any, w0: Any, w1: Any, w2: Any, w3: Any, w4: Any, w5: Any, w6: Any, w7: Any, first: Any, codes: Any
-) -> bool:
-    """Compare each text with the first of its code, eight bytes at a time: `w3` are the words that start at byte 3, 11, ..."""
-    words = (w0, w1, w2, w3, w4, w5, w6, w7)
-    for i in range(len(codes)):
-        j = first[codes[i]]
-        if i == j:
+def _equal_texts(ends: Any, raw: Any, words: Any, first: Any, codes: Any) -> bool:
+    """Compare each text with the first of its code, eight bytes at a time.
+
+    Args:
+        ends: (n + 1,) where in `raw` each text begins, and the last ends.
+        raw: The bytes of all texts.
+        words: (8,) `words[k]` are the words of eight bytes that start at byte k, k + 8, ...
+        first: (codes,) the first row of each code.
+        codes: (n,) the rows' codes.
+    """
+    for row in range(len(codes)):
+        other = first[codes[row]]
+        if row == other:
             continue
-        a, b, length = ends[i], ends[j], ends[i + 1] - ends[i]
-        if ends[j + 1] - b != length:
+        start = ends[row]
+        other_start = ends[other]
+        length = ends[row + 1] - start
+        if ends[other + 1] - other_start != length:
             return False
-        left, right, x, y = words[a % 8], words[b % 8], a // 8, b // 8
-        for w in range(length // 8):
-            if left[x + w] != right[y + w]:
+        # A text may begin at any byte: it is read from the array of words that begins in step with it.
+        left = words[start % 8]
+        right = words[other_start % 8]
+        left_word = start // 8
+        right_word = other_start // 8
+        n_words = length // 8
+        for i in range(n_words):
+            if left[left_word + i] != right[right_word + i]:
                 return False
-        for at in range(length // 8 * 8, length):
-            if raw[a + at] != raw[b + at]:
+        for i in range(n_words * 8, length):
+            if raw[start + i] != raw[other_start + i]:
                 return False
     return True
 
 
 def _column_codes(column: pa.Array) -> Codes:
-    if pa.types.is_nested(column.type):
-        values = column.to_pylist(maps_as_pydicts="strict")
-        column = pa.array([None if v is None else repr(identity([v])) for v in values], pa.string())
-    elif pa.types.is_floating(column.type):
-        bits = (
-            np.nan_to_num(column.to_numpy(zero_copy_only=False), nan=np.nan, posinf=np.inf, neginf=-np.inf)
-            .astype(np.float64)
-            .view(np.int64)
-        )
-        column = pc.if_else(pc.is_valid(column), pa.array(bits), pa.scalar(None, pa.int64()))
-    elif pa.types.is_integer(column.type) and not pa.types.is_uint64(column.type) and not column.null_count:
-        return _dense(column.to_numpy().astype(np.int64))
+    """Number the values of a column: equal ones alike, null as a value of its own."""
+    type_ = column.type
+    if pa.types.is_nested(type_):
+        column = _equality_texts(column)
+    elif pa.types.is_floating(type_):
+        column = _float_bits(column)
+    elif pa.types.is_integer(type_) and not pa.types.is_uint64(type_) and not column.null_count:
+        values = column.to_numpy()
+        return _dense(values.astype(np.int64))
     return _indices(column.dictionary_encode(null_encoding="encode"))
 
 
+def _equality_texts(column: pa.Array) -> pa.Array:
+    """Write nested values as texts that are equal exactly if they are."""
+    values = column.to_pylist(maps_as_pydicts="strict")
+    texts = [None if value is None else repr(equality_key([value])) for value in values]
+    return pa.array(texts, pa.string())
+
+
+def _float_bits(column: pa.Array) -> pa.Array:
+    """Return the bits of floats, all NaN alike: -0.0 and 0.0 differ."""
+    values = column.to_numpy(zero_copy_only=False)
+    with_one_nan = np.nan_to_num(values, nan=np.nan, posinf=np.inf, neginf=-np.inf)
+    doubles = with_one_nan.astype(np.float64)
+    bits = pa.array(doubles.view(np.int64))
+    null = pa.scalar(None, pa.int64())
+    return pc.if_else(pc.is_valid(column), bits, null)
+
+
 def _dense(values: Codes) -> Codes:
-    """Number integers: by their rank where they lie close together, else as they come."""
-    least, most = (int(values.min()), int(values.max())) if len(values) else (0, 0)
-    if most - least > 4 * len(values):
+    """Number integers: by their rank where they lie close together, else as they come; O(n) either way."""
+    if not len(values):
+        return values
+    least = int(values.min())
+    span = int(values.max()) - least
+    if span > 4 * len(values):
         return _indices(pa.array(values).dictionary_encode())
-    there = np.zeros(most - least + 1, bool)
-    there[values - least] = True
-    return np.asarray((np.cumsum(there) - 1)[values - least])
+    # A counting sort: one place for each possible value, and ranks by a running sum over the places taken.
+    is_there = np.zeros(span + 1, bool)
+    is_there[values - least] = True
+    rank_of = np.cumsum(is_there) - 1
+    return np.asarray(rank_of[values - least])
 
 
 def _indices(encoded: pa.DictionaryArray) -> Codes:

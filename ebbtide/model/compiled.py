@@ -13,8 +13,8 @@ COMPILED_FROM = 100_000
 """Rows from which on it is worth loading numba."""
 
 
-def worth(rows: int) -> bool:
-    """Tell whether a loop over so many rows is to be compiled: there is enough to do, or numba is loaded anyway."""
+def worth_compiling(rows: int) -> bool:
+    """Return whether a loop over so many rows is to be compiled: there is enough to do, or numba is loaded anyway."""
     return rows >= COMPILED_FROM or compiled.cache_info().currsize > 0
 
 

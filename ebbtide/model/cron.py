@@ -24,43 +24,53 @@ def check_cron(text: str) -> str:
         '*/15 8-18 * * mon-fri'
 
     Raises:
-        ValueError: it is none, or names only days that no month has.
+        ValueError: it is not one, or names only days that no month has.
     """
     fields = text.lower().split()
     if len(fields) != len(FIELDS):
         raise ValueError(f"got {text!r}; allowed: {ALLOWED}")
+    minute, hour, day, month, weekday = fields
     try:
-        _values(fields[0], 0, 59)
-        _values(fields[1], 0, 23)
-        days, months = _values(fields[2], 1, 31), _values(fields[3], 1, 12, MONTHS)
-        _values(fields[4], 0, 7, WEEKDAYS)
+        _values(minute, 0, 59)
+        _values(hour, 0, 23)
+        days = _values(day, 1, 31)
+        months = _values(month, 1, 12, MONTHS)
+        _values(weekday, 0, 7, WEEKDAYS)
     except ValueError as error:
         raise ValueError(f"got {text!r}, where {error}; allowed: {ALLOWED}") from error
-    if min(days) > max(MONTH_DAYS[month - 1] for month in months):
+    longest_month = max(MONTH_DAYS[number - 1] for number in months)
+    if min(days) > longest_month:
         raise ValueError(f"got {text!r}; allowed: a day that one of the months has")
     return text
 
 
 def _values(field: str, first: int, last: int, names: Sequence[str] = ()) -> set[int]:
     """Return what a field stands for; the first of `names` is `first`."""
-    found: set[int] = set()
+    values: set[int] = set()
     for part in field.split(","):
-        span, slash, step = part.partition("/")
-        low, dash, high = (str(first), "-", str(last)) if span == "*" else span.partition("-")
-        start = _value(low, first, names)
-        end = _value(high, first, names) if dash else last if slash else start
-        width = _value(step, 0, ()) if slash else 1
-        if not first <= start <= end <= last or not 1 <= width <= last - first:
-            raise ValueError(f"{part!r} is none of its field")
-        found |= set(range(start, end + 1, width))
-    return found
+        span, slash, step_text = part.partition("/")
+        step = _value(step_text, 0, ()) if slash else 1
+        if span == "*":
+            start, end = first, last
+        else:
+            low, dash, high = span.partition("-")
+            start = _value(low, first, names)
+            end = last if slash else start
+            if dash:
+                end = _value(high, first, names)
+        is_range = first <= start <= end <= last
+        is_step = 1 <= step <= last - first
+        if not (is_range and is_step):
+            raise ValueError(f"{part!r} is not a value of its field")
+        values |= set(range(start, end + 1, step))
+    return values
 
 
 def _value(text: str, first: int, names: Sequence[str]) -> int:
     if text in names:
         return first + names.index(text)
     if not (text.isascii() and text.isdigit()):
-        raise ValueError(f"{text!r} is no number")
+        raise ValueError(f"{text!r} is not a number")
     return int(text)
 
 

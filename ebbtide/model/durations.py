@@ -20,13 +20,16 @@ def parse_duration(value: Any) -> Any:
         datetime.timedelta(seconds=5400)
 
     Raises:
-        ValueError: a bare number, whose unit nobody can know, or an unknown unit.
+        ValueError: a bare number, whose unit is unknown, or an unknown unit.
     """
-    if isinstance(value, timedelta) or (isinstance(value, str) and value.strip().upper().startswith(("P", "-P"))):
+    if isinstance(value, timedelta):
         return value
-    text = str(value).strip().lower()
-    if isinstance(value, str) and re.fullmatch(r"([0-9]{1,18}\s*(ms|s|m|h|d|w)\s*)+", text):
-        ms = sum(int(n) * _UNITS_MS[u] for n, u in re.findall(r"([0-9]+)\s*(ms|s|m|h|d|w)", text))
+    text = value.strip().lower() if isinstance(value, str) else ""
+    if text.startswith(("p", "-p")):
+        return value
+    if re.fullmatch(r"([0-9]{1,18}\s*(ms|s|m|h|d|w)\s*)+", text):
+        parts = re.findall(r"([0-9]+)\s*(ms|s|m|h|d|w)", text)
+        ms = sum(int(number) * _UNITS_MS[unit] for number, unit in parts)
         if ms <= to_ms(timedelta.max):
             return timedelta(milliseconds=ms)
         raise ValueError(f"got {value!r}; allowed: up to {timedelta.max.days}d")

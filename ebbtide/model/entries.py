@@ -71,11 +71,11 @@ class Reconciled:
     emitted: pa.Table | None = None
 
 
-def has_expired(stamp_ms: NDArray[np.int64], ttl: StateTtlConfig | None, at: Step) -> NDArray[np.bool_]:
-    """Tell which stamps have expired at a step; none has without a ttl."""
+def has_expired(stamp_ms: NDArray[np.int64], ttl: StateTtlConfig | None, step: Step) -> NDArray[np.bool_]:
+    """Mark the stamps that have expired as of a step; without a ttl none has."""
     if ttl is None:
         return np.zeros(len(stamp_ms), dtype=bool)
-    return expired(stamp_ms, ttl.ttl_ms, at.clock_ms(ttl))
+    return expired(stamp_ms, ttl.ttl_ms, step.clock_ms(ttl))
 
 
 def newest(codes: Codes, steps: NDArray[np.int64]) -> Codes:
@@ -85,28 +85,32 @@ def newest(codes: Codes, steps: NDArray[np.int64]) -> Codes:
         >>> newest(np.array([1, 0, 1]), np.array([5, 1, 7])).tolist()
         [1, 2]
     """
-    order = np.lexsort((steps, codes))
-    return order[last_of_group(codes[order])]
+    by_step = np.lexsort((steps, codes))
+    is_newest = last_of_group(codes[by_step])
+    return by_step[is_newest]
 
 
-def current(state: pa.Table, schema: pa.Schema, identity: Sequence[str]) -> pa.Table:
+def live_entries(state: pa.Table, schema: pa.Schema, entry_key: Sequence[str]) -> pa.Table:
     """Return the newest version of each entry, those dropped left out.
 
     Args:
         state: Every stored version, in any order.
         schema: Of an entry.
-        identity: Columns that tell one entry from another.
+        entry_key: Columns that distinguish one entry from another.
     """
-    state = state.select(schema.names)
-    found = state.take(newest(row_codes(state, identity), ints(state, "_step")))
-    return found.filter(pa.array(~flags(found, "_removed")))
+    versions = state.select(schema.names)
+    codes = row_codes(versions, entry_key)
+    steps = ints(versions, "_step")
+    latest = versions.take(newest(codes, steps))
+    is_live = ~flags(latest, "_removed")
+    return latest.filter(pa.array(is_live))
 
 
 def last_of_group(sorted_codes: Codes) -> NDArray[np.bool_]:
     """Mark the last row of each run of equal codes."""
-    last = np.ones(len(sorted_codes), dtype=bool)
-    last[:-1] = sorted_codes[1:] != sorted_codes[:-1]
-    return last
+    is_last = np.ones(len(sorted_codes), dtype=bool)
+    is_last[:-1] = sorted_codes[1:] != sorted_codes[:-1]
+    return is_last
 
 
 def ints(table: pa.Table, column: str, *, null: int = 0) -> NDArray[np.int64]:
@@ -115,12 +119,24 @@ def ints(table: pa.Table, column: str, *, null: int = 0) -> NDArray[np.int64]:
     array = table[name].combine_chunks()
     if part:
         array = pc.struct_field(array, part)
-    return np.asarray(array.fill_null(null).to_numpy(zero_copy_only=False), dtype=np.int64)
+    values = array.fill_null(null).to_numpy(zero_copy_only=False)
+    return np.asarray(values, dtype=np.int64)
 
 
 def flags(table: pa.Table, column: str) -> NDArray[np.bool_]:
     """Return a boolean column as numpy, null as false."""
     return np.asarray(table[column].fill_null(False).to_numpy(), dtype=bool)
+
+
+def is_set(table: pa.Table, column: str) -> NDArray[np.bool_]:
+    """Mark the rows that have a value in a column."""
+    return np.asarray(table[column].is_valid().to_numpy(), dtype=bool)
+
+
+def equals(table: pa.Table, column: str, value: str) -> NDArray[np.bool_]:
+    """Mark the rows that have a text in a column; null is none."""
+    is_equal = pc.equal(table[column], value).fill_null(False)
+    return np.asarray(is_equal.to_numpy(), dtype=bool)
 
 
 def order_struct(table: pa.Table, column: str = "_order") -> NDArray[np.int64]:
@@ -130,13 +146,14 @@ def order_struct(table: pa.Table, column: str = "_order") -> NDArray[np.int64]:
 
 def entry_table(schema: pa.Schema, columns: dict[str, object], n: int) -> pa.Table:
     """Build a table of `schema` with n rows; what `columns` does not give is null."""
-    arrays = []
-    for f in schema:
-        values = columns.get(f.name)
-        if values is None:
-            arrays.append(pa.nulls(n, f.type))
-        else:
-            arrays.append(
-                values.cast(f.type) if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values, f.type)
-            )
+    arrays = [_typed(columns.get(field.name), field.type, n) for field in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _typed(values: object, type_: pa.DataType, n: int) -> pa.Array | pa.ChunkedArray:
+    """Return values as a column of a type; n nulls for None."""
+    if values is None:
+        return pa.nulls(n, type_)
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values.cast(type_)
+    return pa.array(values, type_)

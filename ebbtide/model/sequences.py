@@ -89,26 +89,40 @@ def rank_sequences(arrays: Iterable[pa.StructArray]) -> tuple[list[Codes], pa.St
     """
     given = list(arrays)
     together = pa.concat_arrays(given)
-    there = np.flatnonzero(together.is_valid().to_numpy(zero_copy_only=False))
-    known = together if len(there) == len(together) else together.take(pa.array(there))
-    components = [_component_ranks(pc.struct_field(known, field.name)) for field in known.type]
-    joined = components[0]
-    for component in components[1:]:
-        joined = joined * (int(component.max(initial=0)) + 1) + component
-        joined = _dense_ranks(joined)  # so that the next product cannot overflow
-    first = np.full(int(joined.max(initial=-1)) + 1, UNKNOWN)
-    first[joined[::-1]] = np.arange(len(joined))[::-1]
+    is_known = together.is_valid().to_numpy(zero_copy_only=False)
+    known_rows = np.flatnonzero(is_known)
+    known = together
+    if len(known_rows) < len(together):
+        known = together.take(pa.array(known_rows))
+    known_ranks = _struct_ranks(known)
     ranks = np.full(len(together), UNKNOWN)
-    ranks[there] = joined
+    ranks[known_rows] = known_ranks
     ends = np.cumsum([len(array) for array in given])
-    return np.split(ranks, ends[:-1]), known.take(pa.array(first))
+    # Any row with a rank has the rank's sequence.
+    n_ranks = int(known_ranks.max(initial=-1)) + 1
+    some_row_of = np.full(n_ranks, UNKNOWN)
+    some_row_of[known_ranks] = np.arange(len(known_ranks))
+    return np.split(ranks, ends[:-1]), known.take(pa.array(some_row_of))
+
+
+def _struct_ranks(sequences: pa.StructArray) -> Codes:
+    """Rank sequences, none of them null."""
+    first, *others = [pc.struct_field(sequences, field.name) for field in sequences.type]
+    joined = _component_ranks(first)
+    for component in others:
+        ranks = _component_ranks(component)
+        n_ranks = int(ranks.max(initial=0)) + 1
+        joined = _dense_ranks(joined * n_ranks + ranks)  # dense, so that the next product cannot overflow
+    return joined
 
 
 def _dense_ranks(values: Codes) -> Codes:
-    return np.asarray(np.unique(values, return_inverse=True)[1], dtype=np.int64)
+    _, ranks = np.unique(values, return_inverse=True)
+    return np.asarray(ranks, dtype=np.int64)
 
 
 def _component_ranks(array: pa.Array) -> Codes:
+    """Rank the values of one component: integers by themselves, all else by Arrow's own order of the distinct values."""
     if pa.types.is_boolean(array.type):
         array = array.cast(pa.int8())
     if pa.types.is_date(array.type):
@@ -117,6 +131,7 @@ def _component_ranks(array: pa.Array) -> Codes:
         array = array.cast(pa.int64())
     if pa.types.is_integer(array.type):
         return _dense_ranks(array.to_numpy(zero_copy_only=False))
+    # Texts, decimals: only the distinct values are sorted.
     encoded = array.dictionary_encode()
     sorted_values = pc.array_sort_indices(encoded.dictionary).to_numpy()
     rank_of_value: Codes = np.empty(len(sorted_values), np.int64)

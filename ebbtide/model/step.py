@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ebbtide.model.clock import Reading, next_clock
 from ebbtide.model.entries import Step
-from ebbtide.model.positions import Intervals, Positions
+from ebbtide.model.offsets import Intervals, OffsetRanges
 
 
 class StepKind(StrEnum):
@@ -216,7 +216,7 @@ def next_frontier(
         floor=floor,
         floor_raised=floor_raised,
         orphans=rules.leaves_orphans or (last is not None and last.orphans),
-        positions=dict(Positions(last.positions if last else {}).with_places(read.offsets).read),
+        positions=dict(OffsetRanges(last.positions if last else {}).with_ranges(read.offsets).read),
         records=read.records,
         quarantined=read.bad,
         ignored_columns=sorted(read.ignored),
@@ -246,5 +246,5 @@ def _new_truncate(last: Frontier | None, batch: BatchSummary) -> tuple[int, ...]
     """Return the newest TRUNCATE of a batch; where records are known by their offsets, of those not read before."""
     if not batch.truncates:
         return batch.truncate
-    known = Positions(last.positions if last else {})
+    known = OffsetRanges(last.positions if last else {})
     return max((order for place, order in batch.truncates.items() if not known.knows(*place)), default=None)

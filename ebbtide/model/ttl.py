@@ -30,7 +30,7 @@ class _Named(StrEnum):
             return None
         name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", value).upper()
         name = _FIRST_VERSION.get(name, name)
-        return next((each for each in cls if each.name == name), None)
+        return cls.__members__.get(name)
 
 
 _FIRST_VERSION = {"ON_WRITE": "ON_CREATE_AND_WRITE", "ON_READ_WRITE": "ON_READ_AND_WRITE"}
@@ -189,16 +189,18 @@ class StateTtlConfig(_Config):
         return NEVER_MS if self.ttl == timedelta.max else to_ms(self.ttl)
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def state_contract(self) -> dict[str, Any]:
         """What stored entries mean by; plain JSON values."""
-        return {
+        contract = {
             "ttl_ms": self.ttl_ms,
             "update_type": str(self.update_type),
             "state_visibility": str(self.state_visibility),
             "time_characteristic": str(self.time_characteristic),
             "expiry_clock": str(self.expiry_clock),
-            **({"expire_live": True} if self.expire_live else {}),
         }
+        if self.expire_live:  # states stored before there was such a setting have none
+            contract["expire_live"] = True
+        return contract
 
     @property
     def by_event_time(self) -> bool:
@@ -225,7 +227,7 @@ def end_ms(stamp_ms: int, ttl_ms: int) -> int:
 
 
 def expired(stamp_ms: NDArray[np.int64], ttl_ms: int, now_ms: int) -> NDArray[np.bool_]:
-    """Tell which stamps have expired: `stamp + ttl <= now`, the sum capped at the largest long.
+    """Mark the stamps that have expired: `stamp + ttl <= now`, the sum capped at the largest long.
 
     Args:
         stamp_ms: (n,) last access, epoch ms.

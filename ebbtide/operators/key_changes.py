@@ -72,13 +72,16 @@ class Event:
     @property
     def place(self) -> tuple[int, int, int, int]:
         """Order in the log: at one sequence a key passes to another row, of which is then known where it came from, and what it holds."""
-        names_origin, holds_row = self.old_key != UNKNOWN, self.index != UNKNOWN
-        part = 1 if names_origin else 2 if holds_row else 0
+        part = 0
+        if self.index != UNKNOWN:
+            part = 2
+        if self.old_key != UNKNOWN:
+            part = 1
         return self.sequence, self.phase, part, self.arrival
 
 
 @dataclass(slots=True)
-class Row:
+class KnownRow:
     """What is known of the row under a key.
 
     Args:
@@ -109,56 +112,76 @@ class Played:
         kept: Key to the row to remember: the last that was followed.
     """
 
-    rows: dict[int, Row]
+    rows: dict[int, KnownRow]
     kept: dict[int, Kept]
+
+
+Departures = dict[int, tuple[int, KnownRow]]
+"""Key to its last row that was deleted, and the rank of the sequence at which."""
 
 
 def play(events: list[Event]) -> Played:
     """Play the log of some keys.
 
+    Each event does one thing to the row under its key: delete it, put another row in its place, or tell values of it. Invariant:
+    after each event `rows` holds what the log up to there says of every key. O(n log n) in the events, for the sort.
+
     Args:
         events: All that is known of those keys, in any order.
     """
-    rows: dict[int, Row] = {}
+    rows: dict[int, KnownRow] = {}
     kept: dict[int, Kept] = {}
-    left: dict[int, tuple[int, Row]] = {}  # key -> its last row that was deleted, and where
-    for event in sorted(events, key=lambda each: each.place):
+    departures: Departures = {}
+    for event in sorted(events, key=lambda event: event.place):
+        here = rows.get(event.key)
         if event.is_delete:
-            gone = rows.pop(event.key, None)
-            if gone is not None:
-                left[event.key] = event.sequence, gone
+            if here is not None:
+                departures[event.key] = event.sequence, rows.pop(event.key)
             continue
-        row = rows.get(event.key)
         if event.is_other_row:
-            if row is not None and UNKNOWN < row.last < event.sequence:
-                kept[event.key] = Kept(row.last, event.sequence, row.values)
-            row = _arrived(event, row, _before(event, rows, left))
-        row = row or Row()
-        read = event.arrival if event.is_snapshot else None
-        row.values |= {name: Known(event.index, event.sequence, read) for name in event.columns}
-        if event.index != UNKNOWN and not event.is_snapshot:
-            row.last = event.sequence
-        rows[event.key] = row
+            if here is not None and UNKNOWN < here.last < event.sequence:
+                kept[event.key] = Kept(here.last, event.sequence, here.values)
+            here = _arrived(event, here, _before(event, rows, departures))
+        here = here or KnownRow()
+        _tell(event, here)
+        rows[event.key] = here
     return Played(rows, kept)
 
 
-def _before(event: Event, rows: dict[int, Row], left: dict[int, tuple[int, Row]]) -> Row:
+def _tell(event: Event, row: KnownRow) -> None:
+    """Note the values that an event carries."""
+    snapshot = event.arrival if event.is_snapshot else None
+    for name in event.columns:
+        row.values[name] = Known(event.index, event.sequence, snapshot)
+    if event.index != UNKNOWN and not event.is_snapshot:
+        row.last = event.sequence
+
+
+def _before(event: Event, rows: dict[int, KnownRow], departures: Departures) -> KnownRow:
     """Return the row under the old key just before it left: in a log its delete stands before the change of the key."""
-    deleted_at, gone = left.get(event.old_key, (UNKNOWN, Row()))
-    return gone if deleted_at == event.sequence else rows.get(event.old_key, Row())
+    deleted_at, departed = departures.get(event.old_key, (UNKNOWN, KnownRow()))
+    if deleted_at == event.sequence:
+        return departed
+    return rows.get(event.old_key, KnownRow())
 
 
-def _arrived(event: Event, here: Row | None, before: Row) -> Row:
-    """Return the row that a change of the key brings; values of a snapshot row under the new key are the last choice."""
-    here = here or Row()
-    last_choice = {name: known for name, known in here.values.items() if known.snapshot is not None}
-    taken = {
-        name: Known(known.event, event.sequence)
-        for name, known in before.values.items()
-        if known.snapshot is None or known.snapshot < event.arrival
-    }
-    change = KeyChange(event.sequence, event.old_key, before.change) if event.old_key != UNKNOWN else None
-    return Row(last_choice | taken, UNKNOWN, change)
+def _arrived(event: Event, here: KnownRow | None, before: KnownRow) -> KnownRow:
+    """Return the row that a change of the key brings.
+
+    Args:
+        event: The change of the key.
+        here: The row under the new key; the values that a snapshot row told of it are the last choice.
+        before: The row under the old key. Values of a snapshot row that was read after the change are not its own.
+    """
+    told_here = {} if here is None else here.values
+    values = {name: known for name, known in told_here.items() if known.snapshot is not None}
+    for name, known in before.values.items():
+        if known.snapshot is None or known.snapshot < event.arrival:
+            values[name] = Known(known.event, event.sequence)
+    if event.old_key == UNKNOWN:
+        return KnownRow(values)
+    change = KeyChange(event.sequence, event.old_key, before.change)
+    return KnownRow(values, change=change)
 
 
 def chain(change: KeyChange | None) -> Iterator[KeyChange]:

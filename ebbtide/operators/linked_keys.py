@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from ebbtide.model.codes import Codes
-from ebbtide.model.sequences import OP_DELETE, OP_FINAL_DELETE, OP_UPSERT, UNKNOWN
+from ebbtide.model.entries import is_set
+from ebbtide.model.sequences import OP_UPSERT, UNKNOWN
 from ebbtide.operators.key_changes import Event, Kept, KeyChange, Played, chain, play
 from ebbtide.operators.sequence_events import Events
 from ebbtide.operators.ties import Mask
@@ -30,10 +31,12 @@ class Link:
     kept: Kept | None = None
 
     @property
-    def places(self) -> tuple[Any, Any]:
-        """What of it tells it from another."""
-        moves = tuple((each.sequence, each.old_key) for each in self.moved_from)
-        return moves, (self.kept.sequence, self.kept.until) if self.kept else (UNKNOWN, UNKNOWN)
+    def equality_key(self) -> tuple[Any, Any]:
+        """What two links have in common exactly if they are equal."""
+        moved_from = [(change.sequence, change.old_key) for change in self.moved_from]
+        if self.kept is None:
+            return moved_from, (UNKNOWN, UNKNOWN)
+        return moved_from, (self.kept.sequence, self.kept.until)
 
 
 NO_LINK = Link()
@@ -59,11 +62,15 @@ class LinkedKeys:
         Yields:
             Index in `winner`; the event that carries the value, and the rank since when it is known, or `UNKNOWN` twice.
         """
-        for i in self._linked(winner):
-            row = self.played.rows.get(int(self.events.code[winner[i]]))
+        for i, event, code in self._linked(winner):
+            if self.events.is_delete[event]:
+                continue
+            row = self.played.rows.get(code)
             known = row.values.get(name) if row is not None else None
-            if not self.events.is_delete[winner[i]]:
-                yield (i, known.event, known.since) if known is not None else (i, UNKNOWN, UNKNOWN)
+            if known is None:
+                yield i, UNKNOWN, UNKNOWN
+            else:
+                yield i, known.event, known.since
 
     def links(self, winner: Codes, known_at: Mapping[str, Codes]) -> dict[int, Link]:
         """Return how the rows under linked keys are linked to others, by index in `winner`.
@@ -72,32 +79,48 @@ class LinkedKeys:
             winner: (m,) the event that shows each key's row.
             known_at: Column to (m,) rank since when its value is known.
         """
-        found: dict[int, Link] = {}
-        for i in self._linked(winner):
-            code = int(self.events.code[winner[i]])
+        links: dict[int, Link] = {}
+        for i, event, code in self._linked(winner):
             row = self.played.rows.get(code)
-            waits = not self.events.is_delete[winner[i]] and any(rank[i] == UNKNOWN for rank in known_at.values())
-            moved = chain(row.change) if row is not None and waits else ()
-            found[i] = Link(tuple(moved), self.played.kept.get(code))
-        return found
+            kept = self.played.kept.get(code)
+            moved_from: tuple[KeyChange, ...] = ()
+            # A row that lacks nothing needs no memory of where it came from.
+            lacks_value = any(rank[i] == UNKNOWN for rank in known_at.values())
+            if row is not None and lacks_value and not self.events.is_delete[event]:
+                moved_from = tuple(chain(row.change))
+            links[i] = Link(moved_from, kept)
+        return links
 
     def is_news(self, entry: int, link: Link) -> bool:
         """Whether an entry remembers other links than these."""
-        links, row = self.events.links, int(self.events.links.row[entry])
-        moved = tuple((links.moved_ranks[at], self.events.old_code[at]) for at in _items(links.moved, row))
-        return link.places != (moved, (links.kept_ranks[row], links.kept_until[row]))
+        stored = self.events.links
+        row = int(stored.row[entry])
+        items = _items(stored.moved, row)
+        moved_from = [(stored.moved_ranks[item], self.events.old_code[item]) for item in items]
+        kept = (stored.kept_ranks[row], stored.kept_until[row])
+        return link.equality_key != (moved_from, kept)
 
     def moved_from(self, links: list[Link]) -> pa.Array:
         """Write links as `_moved_from`."""
-        first_of = {code: at for at, code in reversed(list(enumerate(self.events.old_code)))}
-        lists: list[list[dict[str, Any]] | None] = []
-        for link in links:
-            changes = []
-            for change in link.moved_from:
-                old_key = self.events.links.old_keys[first_of[change.old_key]].as_py()
-                changes.append({"sequence": self.events.sequence_of(change.sequence), "key": old_key})
-            lists.append(changes or None)
+        lists = [self._key_changes(link) or None for link in links]
         return pa.array(lists, self.events.op.schema.field("_moved_from").type)
+
+    def _key_changes(self, link: Link) -> list[dict[str, Any]]:
+        key_changes = []
+        for change in link.moved_from:
+            item = self._item_of_old_key[change.old_key]
+            key_changes.append(
+                {
+                    "sequence": self.events.sequence_of(change.sequence),
+                    "key": self.events.links.old_keys[item].as_py(),
+                }
+            )
+        return key_changes
+
+    @cached_property
+    def _item_of_old_key(self) -> dict[int, int]:
+        """Code of an old key to an item that has it."""
+        return {code: item for item, code in enumerate(self.events.old_code)}
 
     def kept(self, links: list[Link]) -> pa.Array:
         """Write links as `_kept`."""
@@ -105,7 +128,9 @@ class LinkedKeys:
         return pa.array(rows, self.events.op.schema.field("_kept").type)
 
     def _kept_row(self, kept: Kept) -> dict[str, Any]:
-        row = {name: self.events.values(name)[known.event].as_py() for name, known in kept.values.items()}
+        row: dict[str, Any] = {}
+        for name, known in kept.values.items():
+            row[name] = self.events.values(name)[known.event].as_py()
         return {
             "sequence": self.events.sequence_of(kept.sequence),
             "until": self.events.sequence_of(kept.until),
@@ -113,19 +138,27 @@ class LinkedKeys:
             "row": row,
         }
 
-    def _linked(self, winner: Codes) -> list[int]:
-        return np.flatnonzero(self.is_played[self.events.code[winner]]).tolist() if self.is_played.any() else []
+    def _linked(self, winner: Codes) -> list[tuple[int, int, int]]:
+        """Return the index in `winner`, the event and the key's code of the keys that are linked."""
+        if not self.is_played.any():
+            return []
+        codes = self.events.code[winner]
+        linked = np.flatnonzero(self.is_played[codes])
+        return list(zip(linked.tolist(), winner[linked].tolist(), codes[linked].tolist(), strict=True))
 
     @cached_property
     def is_played(self) -> Mask:
         """Mark the keys that a change of the key concerns, or may yet concern."""
         events = self.events
+        entry_keys = events.code[: events.n_state]
+        change_keys = events.code[events.n_state :]
+        is_linked_entry = is_set(events.state, "_moved_from") | is_set(events.state, "_kept")
+        is_key_change = is_set(events.changes, "_moved_from")
+        # Both ends of a change of the key: the old key's row may hold what the new key's lacks.
         concerned = np.zeros(events.n_codes, dtype=bool)
         concerned[events.old_code] = True
-        linked = [events.state["_moved_from"], events.state["_kept"], events.changes["_moved_from"]]
-        stored, kept, changes = (column.is_valid().to_numpy() for column in linked)
-        concerned[events.code[: events.n_state][stored | kept]] = True
-        concerned[events.code[events.n_state :][changes]] = True
+        concerned[entry_keys[is_linked_entry]] = True
+        concerned[change_keys[is_key_change]] = True
         concerned[events.code[self._rows_of_before]] = True
         return concerned
 
@@ -139,13 +172,17 @@ class LinkedKeys:
         if not events.may_be_unsent:
             return np.empty(0, np.int64)
         event = events.order[~events.is_delete[events.order]]
-        since, base = events.since[events.code[event]], events.base[events.code[event]]
-        at = events.sequence[event]
-        is_before = (at < since) & (at >= events.snapshot_ranks)
-        has_left = (base >= at) & (base <= since)
+        key = events.code[event]
+        sequence = events.sequence[event]
+        since = events.since[key]
+        base = events.base[key]
+        # Snapshot rows stand below all changes: where they stood in the log is not known.
+        is_before = (sequence < since) & (sequence >= events.snapshot_ranks)
+        # A newest delete between the two rows is how the earlier one left; one above both ended the later one too.
+        has_left = (base >= sequence) & (base <= since)
         deleted_later = base > since
-        found: Codes = event[is_before & ~has_left & ~deleted_later]
-        return found
+        rows: Codes = event[is_before & ~has_left & ~deleted_later]
+        return rows
 
     @cached_property
     def played(self) -> Played:
@@ -153,63 +190,107 @@ class LinkedKeys:
         return play([*self._stored_events(), *self._change_events()])
 
     def _stored_events(self) -> Iterator[Event]:
-        """Yield what the entries tell of the log: changes of keys, rows before, deletes, and their own row."""
+        """Yield what the entries tell of the log of the keys that are linked."""
+        links = self.events.links
+        for entry, stored in enumerate(links.row.tolist()):
+            if self.is_played[self.events.code[entry]]:
+                yield from self._rows_followed(entry, stored)
+                yield from self._key_changes_followed(entry, stored)
+                yield from self._own_row(entry)
+
+    def _rows_followed(self, entry: int, stored: int) -> Iterator[Event]:
+        """Yield that the entry's row came under its key, and the kept row that it followed there."""
         events = self.events
-        moved, kept = events.links.moved, events.links.kept
-        lowest_of_log = events.snapshot_ranks
-        names, n_events = events.may_be_unsent, len(events.code)
-        for i, stored in enumerate(events.links.row.tolist()):
-            code, sequence = int(events.code[i]), int(events.sequence[i])
-            if not self.is_played[code]:
-                continue
-            if events.stored_since[i] != UNKNOWN:
-                yield Event(int(events.stored_since[i]), OP_UPSERT, code, is_other_row=True)
-            if events.links.kept_ranks[stored] != UNKNOWN:
-                known = tuple(kept[stored].as_py()["known"])
-                yield Event(events.links.kept_ranks[stored], OP_UPSERT, code, n_events + stored, known)
-                yield Event(events.links.kept_until[stored], OP_UPSERT, code, is_other_row=True)
-            to = code
-            for at in _items(moved, stored):
-                yield Event(events.links.moved_ranks[at], OP_UPSERT, to, old_key=events.old_code[at], is_other_row=True)
-                to = events.old_code[at]
-            if events.stored_base[i] != UNKNOWN:
-                yield Event(int(events.stored_base[i]), self._delete_phase, code, is_delete=True)
-            if events.is_delete[i]:
-                yield Event(sequence, self._delete_phase, code, is_delete=True)
-                continue
-            since = dict.fromkeys(names, sequence) | events.known_since.get(i, {})
-            for rank in sorted({*since.values(), sequence} - {UNKNOWN}):
-                known = tuple(name for name in names if since[name] == rank)
-                is_snapshot = rank < lowest_of_log
-                yield Event(rank, OP_UPSERT, code, i, known, is_snapshot=is_snapshot)
+        links = events.links
+        code = int(events.code[entry])
+        since = int(events.stored_since[entry])
+        if since != UNKNOWN:
+            yield Event(since, OP_UPSERT, code, is_other_row=True)
+        kept_rank = links.kept_ranks[stored]
+        if kept_rank != UNKNOWN:
+            columns = tuple(links.kept[stored].as_py()["known"])
+            # `Events.values` puts kept rows behind all events: this is the kept row's index there.
+            behind_events = len(events.code) + stored
+            yield Event(kept_rank, OP_UPSERT, code, behind_events, columns)
+            yield Event(links.kept_until[stored], OP_UPSERT, code, is_other_row=True)
+
+    def _key_changes_followed(self, entry: int, stored: int) -> Iterator[Event]:
+        """Yield the changes of the key that the entry's row went through, the newest first."""
+        links = self.events.links
+        new_key = int(self.events.code[entry])
+        for item in _items(links.moved, stored):
+            old_key = self.events.old_code[item]
+            yield Event(links.moved_ranks[item], OP_UPSERT, new_key, old_key=old_key, is_other_row=True)
+            new_key = old_key
+
+    def _own_row(self, entry: int) -> Iterator[Event]:
+        """Yield the newest delete that an entry knows of, and its row: one event for each rank since when values are known."""
+        events = self.events
+        code = int(events.code[entry])
+        sequence = int(events.sequence[entry])
+        base = int(events.stored_base[entry])
+        if base != UNKNOWN:
+            yield Event(base, events.delete_rank, code, is_delete=True)
+        if events.is_delete[entry]:
+            yield Event(sequence, events.delete_rank, code, is_delete=True)
+            return
+        # An entry is several events of the log in one: it holds values from different sequences.
+        columns_at: dict[int, list[str]] = {sequence: []}
+        known_since = events.known_since.get(entry, {})
+        for name in events.may_be_unsent:
+            rank = known_since.get(name, sequence)
+            if rank != UNKNOWN:
+                columns_at.setdefault(rank, []).append(name)
+        for rank, names in columns_at.items():
+            is_snapshot = rank < events.snapshot_ranks
+            yield Event(rank, OP_UPSERT, code, entry, tuple(names), is_snapshot=is_snapshot)
 
     def _change_events(self) -> Iterator[Event]:
+        """Yield the step's own events under the keys that are linked."""
         events = self.events
-        key_changes = events.links.changes
-        changes_key = key_changes.is_valid().to_numpy(zero_copy_only=False)
-        item_of, first_of_changes = key_changes.offsets.to_numpy(), len(events.links.moved.values)
-        names = events.may_be_unsent
-        in_play = events.order[self.is_played[events.code[events.order]] & (events.order >= events.n_state)]
-        for i in in_play.tolist():
-            code, sequence, arrival = int(events.code[i]), int(events.sequence[i]), int(events.arrival[i])
-            if events.is_delete[i]:
-                yield Event(sequence, self._delete_phase, code, arrival=arrival, is_delete=True)
+        is_change = events.order >= events.n_state
+        is_linked = self.is_played[events.code[events.order]]
+        for event in events.order[is_change & is_linked].tolist():
+            code = int(events.code[event])
+            sequence = int(events.sequence[event])
+            arrival = int(events.arrival[event])
+            if events.is_delete[event]:
+                yield Event(sequence, events.delete_rank, code, arrival=arrival, is_delete=True)
                 continue
-            known = tuple(name for name in names if name not in events.unsent or not events.unsent[name][i])
-            row = i - events.n_state
-            old_key = UNKNOWN
-            if changes_key[row]:
-                old_key = events.old_code[first_of_changes + item_of[row]]
-            starts, is_snapshot = bool(events.starts_row[i]), sequence < events.snapshot_ranks
             yield Event(
-                sequence, int(events.rank[i]), code, i, known, arrival, old_key, starts, is_snapshot=is_snapshot
+                sequence,
+                phase=int(events.rank[event]),
+                key=code,
+                index=event,
+                columns=self._columns_carried(event),
+                arrival=arrival,
+                old_key=self._old_key(event),
+                is_other_row=bool(events.starts_row[event]),
+                is_snapshot=sequence < events.snapshot_ranks,
             )
 
-    @property
-    def _delete_phase(self) -> int:
-        return OP_DELETE if self.events.in_log else OP_FINAL_DELETE
+    def _columns_carried(self, event: int) -> tuple[str, ...]:
+        unsent = self.events.unsent
+        names = self.events.may_be_unsent
+        return tuple(name for name in names if name not in unsent or not unsent[name][event])
+
+    def _old_key(self, event: int) -> int:
+        """Return the old key of a change that changed it, else `UNKNOWN`."""
+        items = self._items_of_changes.get(event - self.events.n_state)
+        return UNKNOWN if items is None else self.events.old_code[items]
+
+    @cached_property
+    def _items_of_changes(self) -> dict[int, int]:
+        """Change to where its old key stands among those of all entries and changes."""
+        key_changes = self.events.links.changes
+        first_of_changes = len(self.events.links.moved.values)
+        items = key_changes.offsets.to_numpy() + first_of_changes
+        rows = np.flatnonzero(key_changes.is_valid().to_numpy(zero_copy_only=False))
+        return dict(zip(rows.tolist(), items[rows].tolist(), strict=True))
 
 
 def _items(lists: pa.ListArray, row: int) -> range:
     """Return where the items of one list stand among the items of all."""
-    return range(lists.offsets[row].as_py(), lists.offsets[row + 1].as_py())
+    first = lists.offsets[row].as_py()
+    end = lists.offsets[row + 1].as_py()
+    return range(first, end)

@@ -31,8 +31,8 @@ class Operator(Protocol):
         """Columns of an entry."""
 
     @property
-    def identity(self) -> tuple[str, ...]:
-        """Columns that tell one entry from another."""
+    def entry_key(self) -> tuple[str, ...]:
+        """Columns that distinguish one entry from another."""
 
     @property
     def ttls(self) -> Mapping[str | None, StateTtlConfig]:
@@ -50,8 +50,8 @@ class Operator(Protocol):
     def mortal(self) -> tuple[str, ...]:
         """Columns of which one is set, true or not null, in each entry that may expire; none: all may."""
 
-    def apply(self, changes: pa.Table, state: pa.Table, at: Step) -> Reconciled:
+    def apply(self, changes: pa.Table, state: pa.Table, step: Step) -> Reconciled:
         """Decide a step."""
 
-    def expire(self, state: pa.Table, at: Step) -> Reconciled:
+    def expire(self, state: pa.Table, step: Step) -> Reconciled:
         """Decide a tick."""

@@ -25,10 +25,19 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ebbtide.model.changelog import changelog_schema
-from ebbtide.model.entries import ENTRY_COLUMNS, Reconciled, Step, current, entry_table, flags, has_expired, ints
+from ebbtide.model.entries import (
+    ENTRY_COLUMNS,
+    Reconciled,
+    Step,
+    entry_table,
+    flags,
+    has_expired,
+    ints,
+    is_set,
+    live_entries,
+)
 from ebbtide.model.sequences import key_changes_type, sequence_type, stored_sequence_type
 from ebbtide.model.ttl import StateTtlConfig
 from ebbtide.operators.sequence_entries import Decision
@@ -67,9 +76,16 @@ class SequenceOperator:
     @cached_property
     def schema(self) -> pa.Schema:
         """Columns of a state entry."""
+        user_fields = [field.with_nullable(True) for field in self.columns]
         sequence = self.sequence_type
-        row = pa.struct([f.with_nullable(True) for f in self.columns])
-        kept = pa.struct([("sequence", sequence), ("until", sequence), ("known", pa.list_(pa.string())), ("row", row)])
+        kept = pa.struct(
+            [
+                ("sequence", sequence),
+                ("until", sequence),
+                ("known", pa.list_(pa.string())),
+                ("row", pa.struct(user_fields)),
+            ]
+        )
         types = (
             stored_sequence_type(self.columns, self.sequence),
             pa.map_(pa.string(), sequence),
@@ -81,9 +97,9 @@ class SequenceOperator:
             pa.bool_(),
             pa.bool_(),
         )
-        own = ENTRY_COLUMNS | dict(zip(SEQUENCE_COLUMNS, types, strict=True))
-        fields = [f.with_nullable(True) for f in self.columns]
-        return pa.schema([*fields, *(pa.field(name, type_) for name, type_ in own.items())])
+        own_types = ENTRY_COLUMNS | dict(zip(SEQUENCE_COLUMNS, types, strict=True))
+        own_fields = [pa.field(name, type_) for name, type_ in own_types.items()]
+        return pa.schema([*user_fields, *own_fields])
 
     @cached_property
     def changes(self) -> pa.Schema:
@@ -96,8 +112,8 @@ class SequenceOperator:
         return sequence_type(self.columns, self.sequence)
 
     @property
-    def identity(self) -> tuple[str, ...]:
-        """Columns that tell one entry from another."""
+    def entry_key(self) -> tuple[str, ...]:
+        """Columns that distinguish one entry from another."""
         return self.key
 
     @property
@@ -113,66 +129,90 @@ class SequenceOperator:
     @property
     def unsettled(self) -> str | None:
         """Rows whose waiting has ended: the tick takes note of that, the row stays."""
-        return None if self._expires_live else "NOT _tombstone"
+        return None if self.expires_live else "NOT _tombstone"
 
     @property
     def mortal(self) -> tuple[str, ...]:
         """Set in the entries that may expire: tombstones and those that wait, unless live entries may too."""
-        return () if self._expires_live else ("_tombstone", "_moved_from", "_kept")
+        return () if self.expires_live else ("_tombstone", "_moved_from", "_kept")
 
     @property
-    def _expires_live(self) -> bool:
+    def expires_live(self) -> bool:
+        """Whether rows expire too, not only tombstones and waiting."""
         return self.ttl is not None and self.ttl.expire_live
 
-    def apply(self, changes: pa.Table, state: pa.Table, at: Step) -> Reconciled:
+    def apply(self, changes: pa.Table, state: pa.Table, step: Step) -> Reconciled:
         """Fold one step's changes into the state of their keys.
 
         Args:
             changes: Changelog rows without TRUNCATE; all of a key's, in any order.
             state: Every stored version of those keys' entries, in any order.
-            at: The step.
+            step: Number, clocks and floor of the step.
 
         Returns:
             New entries, one for each key whose row, sequence or tombstone changed.
         """
-        events = Events(self, changes.select(self.changes.names), state.select(self.schema.names), at)
+        own_changes = changes.select(self.changes.names)
+        own_state = state.select(self.schema.names)
+        events = Events(self, own_changes, own_state, step)
         return Decision(events).run()
 
-    def expire(self, state: pa.Table, at: Step) -> Reconciled:
+    def expire(self, state: pa.Table, step: Step) -> Reconciled:
         """Drop the tombstones that have expired and end the waiting that has; the sink keeps its rows.
 
         Args:
             state: Every stored version of some keys' entries.
-            at: The step.
+            step: Number and clocks of the tick.
         """
-        entries = current(state, self.schema, self.identity)
-        gone = entries.filter(pa.array(self.has_expired(entries, at)))
-        waits = entries.filter(pa.array(self.stops_waiting(entries, at)))
-        n = len(gone)
-        fixed = {
-            "_step": np.full(n, at.number),
-            "_removed": np.ones(n, bool),
-            "_stamp_ms": gone["_stamp_ms"],
-            "_changed_by": gone["_changed_by"],
-        }
-        dropped = entry_table(self.schema, {name: gone[name] for name in self.key} | fixed, n)
-        metrics = Counter(expired=n, waiting_expired=len(waits))
-        return Reconciled(pa.concat_tables([dropped, self._without_waiting(waits, at)]), metrics)
+        entries = live_entries(state, self.schema, self.entry_key)
+        expired = entries.filter(pa.array(self.has_expired(entries, step)))
+        given_up = entries.filter(pa.array(self.stops_waiting(entries, step)))
+        written = pa.concat_tables(
+            [
+                self._removals(expired, step),
+                self._without_waiting(given_up, step),
+            ]
+        )
+        metrics = Counter(expired=len(expired), waiting_expired=len(given_up))
+        return Reconciled(written, metrics)
 
-    def _without_waiting(self, entries: pa.Table, at: Step) -> pa.Table:
+    def _removals(self, entries: pa.Table, step: Step) -> pa.Table:
+        """Return the entries that remove others: of the row only the key."""
         n = len(entries)
-        columns: dict[str, object] = {name: entries[name] for name in entries.column_names}
-        columns |= {"_step": np.full(n, at.number), "_change": None, "_moved_from": None, "_kept": None}
+        columns: dict[str, object] = {name: entries[name] for name in self.key}
+        columns |= {
+            "_step": np.full(n, step.number),
+            "_removed": np.ones(n, bool),
+            "_stamp_ms": entries["_stamp_ms"],
+            "_changed_by": entries["_changed_by"],
+        }
         return entry_table(self.schema, columns, n)
 
-    def has_expired(self, entries: pa.Table, at: Step) -> Mask:
-        """Mark the entries that are not to be read any more."""
-        old = has_expired(ints(entries, "_stamp_ms"), self.ttl, at)
-        return old if self._expires_live else old & flags(entries, "_tombstone")
+    def _without_waiting(self, entries: pa.Table, step: Step) -> pa.Table:
+        n = len(entries)
+        columns: dict[str, object] = {name: entries[name] for name in entries.column_names}
+        columns |= {
+            "_step": np.full(n, step.number),
+            "_change": None,
+            "_moved_from": None,
+            "_kept": None,
+        }
+        return entry_table(self.schema, columns, n)
 
-    def stops_waiting(self, entries: pa.Table, at: Step) -> Mask:
+    def has_expired(self, entries: pa.Table, step: Step) -> Mask:
+        """Mark the entries that are not to be read any more."""
+        is_past = has_expired(ints(entries, "_stamp_ms"), self.ttl, step)
+        if self.expires_live:
+            return is_past
+        return is_past & flags(entries, "_tombstone")
+
+    def stops_waiting(self, entries: pa.Table, step: Step) -> Mask:
         """Mark the rows that have waited for a value as long as they may."""
-        old = has_expired(ints(entries, "_stamp_ms"), self.ttl, at)
-        waits: Mask = pc.or_(entries["_moved_from"].is_valid(), entries["_kept"].is_valid()).to_numpy()
-        stays = flags(entries, "_tombstone") | self._expires_live
-        return old & waits & ~stays
+        if self.expires_live:  # then the row itself expires
+            return np.zeros(len(entries), bool)
+        is_past = has_expired(ints(entries, "_stamp_ms"), self.ttl, step)
+        waits_for_value = is_set(entries, "_moved_from")
+        awaits_departure = is_set(entries, "_kept")
+        is_tombstone = flags(entries, "_tombstone")
+        marked: Mask = is_past & (waits_for_value | awaits_departure) & ~is_tombstone
+        return marked

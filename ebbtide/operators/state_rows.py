@@ -24,14 +24,13 @@ The name of a map's key is `-` for null, else `=` and a text by the key's declar
 | DATE | `2026-01-31` |
 | TIMESTAMP, TIMESTAMP_NTZ | microseconds since 1970-01-01 (UTC) |
 
-`_stamp_ms` is null where nothing expires. Within a step the entries of its keys are in dicts.
+`_stamp_ms` is null where nothing expires.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -39,12 +38,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.model.identity import map_key
+from ebbtide.model.equality import map_key
 from ebbtide.model.state.raw import Entry
-from ebbtide.model.state.states import KeyedState, ListState
+from ebbtide.model.state.states import ListState
 from ebbtide.model.state.timers import TIMERS
-from ebbtide.model.ttl import IncrementalCleanup, StateTtlConfig
-from ebbtide.stores.heap import HeapState
+from ebbtide.operators.working_store import StateSpec, WorkingStore
 
 Key = tuple[Any, ...]
 EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
@@ -57,163 +55,24 @@ class UnfitValueError(ValueError):
 
     def __init__(self, column: str, allowed: str, why: str) -> None:
         super().__init__(why)
-        self.column, self.allowed = column.removeprefix("_value_").removeprefix("_key_").removeprefix("_"), allowed
-
-
-@dataclass(frozen=True)
-class StateSpec:
-    """A declared state, its types resolved.
-
-    Args:
-        kind: Value, list or map.
-        value: Type of the value, the element, the map's value.
-        key: Type of the map's keys; None of the others.
-        ttl: Time to live, not DISABLED; None for ever.
-    """
-
-    kind: type[KeyedState]
-    value: pa.DataType
-    key: pa.DataType | None = None
-    ttl: StateTtlConfig | None = None
-
-
-class WorkingState(HeapState):
-    """One state's entries of a step's keys; remembers what it was given, so that changes can be told."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._before: dict[tuple[Hashable, Any], Entry | None] = {}
-
-    def reset(self) -> None:
-        """Forget all, and that anything was changed."""
-        self._keys.clear()
-        self._before.clear()
-
-    def load(self, key: Hashable, sub: Any, entry: Entry) -> None:
-        """Take a stored entry."""
-        super().put(key, sub, entry)
-
-    def put(self, key: Hashable, sub: Hashable, entry: Entry) -> None:
-        """See `RawState`."""
-        self._remember(key, sub)
-        super().put(key, sub, entry)
-
-    def remove(self, key: Hashable, sub: Hashable) -> None:
-        """See `RawState`."""
-        self._remember(key, sub)
-        super().remove(key, sub)
-
-    def clear(self, key: Hashable) -> None:
-        """See `RawState`."""
-        for sub, _ in self.entries(key):
-            self._remember(key, sub)
-        super().clear(key)
-
-    def changes(self) -> Iterator[tuple[Hashable, Any, Entry | None]]:
-        """Yield (key, sub-key, entry or None if removed) of all that is not as it was loaded."""
-        for (key, sub), before in self._before.items():
-            entry = self.get(key, sub)
-            if entry is None and before is None:
-                continue
-            may_be_the_same_changed = entry is not None and isinstance(entry.value, list | dict)
-            if may_be_the_same_changed or entry != before:
-                yield key, sub, entry
-
-    def _remember(self, key: Hashable, sub: Any) -> None:
-        if (key, sub) not in self._before:
-            self._before[key, sub] = self.get(key, sub)
-
-
-class WorkingMap(WorkingState):
-    """A map's entries of a step's keys; takes keys of the declared type only.
-
-    A key of another type might become, in its column, the same as one that the map has already.
-
-    Args:
-        name: The state's, for the message.
-        type_: The declared type of the map's keys.
-    """
-
-    def __init__(self, name: str, type_: pa.DataType) -> None:
-        super().__init__()
-        self._name, self._type = name, type_
-        self._is_key = next(is_key for is_type, is_key in _MAP_KEYS if is_type(type_))
-
-    def get(self, key: Hashable, sub: Hashable) -> Entry | None:
-        """See `RawState`."""
-        return super().get(key, self._checked(sub))
-
-    def put(self, key: Hashable, sub: Hashable, entry: Entry) -> None:
-        """See `RawState`."""
-        super().put(key, self._checked(sub), entry)
-
-    def remove(self, key: Hashable, sub: Hashable) -> None:
-        """See `RawState`."""
-        super().remove(key, self._checked(sub))
-
-    def _checked(self, sub: Any) -> Hashable:
-        if sub is None or self._is_key(sub, self._type):
-            return sub  # type: ignore[no-any-return]
-        raise TypeError(
-            f"map '{self._name}' has no key {sub!r}; got {type(sub).__name__}; allowed: what fits {self._type}, or None"
-        )
-
-
-def _python(wanted: type, *but: type) -> Callable[[Any, pa.DataType], bool]:
-    return lambda sub, _: isinstance(sub, wanted) and not isinstance(sub, but)
-
-
-def _is_time(sub: Any, type_: pa.TimestampType) -> bool:
-    return isinstance(sub, datetime) and (sub.tzinfo is None) == (type_.tz is None)
-
-
-_MAP_KEYS: list[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType], bool]]] = [
-    (pa.types.is_boolean, _python(bool)),
-    (pa.types.is_integer, _python(int, bool)),
-    (pa.types.is_decimal, _python(Decimal)),
-    (pa.types.is_string, _python(str)),
-    (pa.types.is_binary, _python(bytes)),
-    (pa.types.is_date, _python(date, datetime)),
-    (pa.types.is_timestamp, _is_time),
-]
-"""Test of a declared type, and of what is a key of it."""
-
-
-class WorkingStore:
-    """A step's states, by name.
-
-    Args:
-        states: The states declared.
-    """
-
-    background: IncrementalCleanup | None = None
-    thresholds = (10, 6)
-
-    def __init__(self, states: dict[str, StateSpec]) -> None:
-        self._specs = states
-        self.states: dict[str, WorkingState] = {}
-
-    def state(self, name: str) -> WorkingState:
-        """See `Store`."""
-        if name not in self.states:
-            spec = self._specs.get(name)
-            key_type = None if spec is None else spec.key
-            self.states[name] = WorkingState() if key_type is None else WorkingMap(name, key_type)
-        return self.states[name]
+        self.column = column.removeprefix("_value_").removeprefix("_key_").removeprefix("_")
+        self.allowed = allowed
 
 
 def state_columns(states: dict[str, StateSpec], output: pa.Schema) -> dict[str, pa.DataType]:
     """Return the columns that states add to a state table."""
-    found: dict[str, pa.DataType] = {
+    types: dict[str, pa.DataType] = {
         "_state": pa.string(),
         "_sub": pa.string(),
         "_position": pa.int64(),
         "_ttl_ms": pa.int64(),
     }
     for name, spec in states.items():
-        found |= {f"_key_{name}": spec.key} if spec.key is not None else {}
-        found[f"_value_{name}"] = spec.value
-    return found | {"_out": pa.struct([f.with_nullable(True) for f in output])}
+        if spec.key is not None:
+            types[f"_key_{name}"] = spec.key
+        types[f"_value_{name}"] = spec.value
+    types["_out"] = pa.struct([column.with_nullable(True) for column in output])
+    return types
 
 
 def load(entries: pa.Table, keys: Sequence[Key], states: dict[str, StateSpec], store: WorkingStore) -> None:
@@ -222,60 +81,75 @@ def load(entries: pa.Table, keys: Sequence[Key], states: dict[str, StateSpec], s
     Args:
         entries: (n,) rows, the newest version of each, none removed.
         keys: (n,) their keys.
-        states: The states declared.
+        states: The states declared; entries of others are left out.
         store: Where to put them.
     """
     names = entries["_state"].combine_chunks()
-    for name in {*names.unique().to_pylist()} & {*states, TIMERS}:
-        at = np.flatnonzero(pc.equal(names, name).to_numpy(zero_copy_only=False))
-        rows = entries.take(pa.array(at))
-        if name == TIMERS:
-            subs: list[Any] = [
-                (text.partition("/")[0], time) for text, time in zip(*_lists(rows, "_sub", "_position"), strict=True)
-            ]
-            values: list[Any] = [True] * len(at)
-        else:
-            spec = states[name]
-            [values] = _lists(rows, f"_value_{name}")
-            column = (
-                "_position" if issubclass(spec.kind, ListState) else f"_key_{name}" if spec.key is not None else None
-            )
-            subs = [None] * len(at) if column is None else _lists(rows, column)[0]
-        found = list(zip(at.tolist(), subs, values, *_lists(rows, "_stamp_ms", "_ttl_ms"), strict=True))
-        if name in states and issubclass(states[name].kind, ListState):
-            found.sort(key=lambda each: each[1])
+    for name in [*states, TIMERS]:
+        is_of_state = pc.equal(names, name).to_numpy(zero_copy_only=False)
+        rows = np.flatnonzero(is_of_state)
+        if not len(rows):
+            continue
+        own = entries.take(pa.array(rows))
+        subs, values = _timers(own) if name == TIMERS else _subs_and_values(own, name, states[name])
+        stamps = _list(own, "_stamp_ms")
+        ttls = _list(own, "_ttl_ms")
+        loaded = list(zip(rows.tolist(), subs, values, stamps, ttls, strict=True))
+        if name != TIMERS and issubclass(states[name].kind, ListState):
+            loaded.sort(key=lambda element: element[1])  # by position
         state = store.state(name)
-        for i, sub, value, stamp, ttl in found:
-            state.load(keys[i], sub, Entry(value, stamp, ttl))
+        for row, sub, value, stamp, ttl in loaded:
+            state.load(keys[row], sub, Entry(value, stamp, ttl))
+
+
+def _timers(rows: pa.Table) -> tuple[list[Any], list[Any]]:
+    """Return the sub-keys and values of timers."""
+    subs: list[Any] = []
+    times = _list(rows, "_position")
+    for text, time in zip(_list(rows, "_sub"), times, strict=True):
+        clock, _, _ = text.partition("/")
+        subs.append((clock, time))
+    return subs, [True] * len(rows)
+
+
+def _subs_and_values(rows: pa.Table, name: str, spec: StateSpec) -> tuple[list[Any], list[Any]]:
+    """Return the sub-keys and values of a state's entries."""
+    values = _list(rows, f"_value_{name}")
+    if issubclass(spec.kind, ListState):
+        return _list(rows, "_position"), values
+    if spec.key is not None:
+        return _list(rows, f"_key_{name}"), values
+    return [None] * len(rows), values
 
 
 def changed_rows(store: WorkingStore, states: dict[str, StateSpec]) -> tuple[list[Key], dict[str, list[Any]]]:
     """Return the keys and columns of the entries that a step changed or removed."""
     keys: list[Key] = []
-    columns: dict[str, list[Any]] = {
-        name: [] for name in ("_state", "_sub", "_position", "_ttl_ms", "_stamp_ms", "_removed")
-    }
-    own = {f"_value_{name}": name for name in states} | {f"_key_{n}": n for n, s in states.items() if s.key is not None}
-    columns |= {name: [] for name in own}
+    names = ["_state", "_sub", "_position", "_ttl_ms", "_stamp_ms", "_removed"]
+    for name, spec in states.items():
+        names.append(f"_value_{name}")
+        if spec.key is not None:
+            names.append(f"_key_{name}")
+    columns: dict[str, list[Any]] = {name: [] for name in names}
     for name, state in store.states.items():
-        before = len(keys)
-        values: list[Any] = []
-        subs: list[Any] = []
+        declared = states.get(name)
         for key, sub, entry in state.changes():
             keys.append(key)  # type: ignore[arg-type]
-            subs.append(sub)
-            values.append(None if entry is None else entry.value)
-            columns["_stamp_ms"].append(None if entry is None else entry.stamp_ms)
-            columns["_ttl_ms"].append(None if entry is None else entry.ttl_ms)
+            columns["_state"].append(name)
+            columns["_sub"].append(_sub_name(sub, declared))
+            columns["_position"].append(_position(name, sub, declared))
             columns["_removed"].append(entry is None)
-        n = len(keys) - before
-        columns["_state"] += [name] * n
-        is_map = name in states and states[name].key is not None
-        columns["_sub"] += [_map_key_name(sub) if is_map else _text(sub) for sub in subs]
-        columns["_position"] += [_place(name, sub, states) for sub in subs]
-        for column, owner in own.items():
-            mine = subs if column.startswith("_key_") else values
-            columns[column] += mine if owner == name else [None] * n
+            value, stamp_ms, ttl_ms = entry or (None, None, None)
+            columns["_stamp_ms"].append(stamp_ms)
+            columns["_ttl_ms"].append(ttl_ms)
+            if declared is not None:
+                columns[f"_value_{name}"].append(value)
+            if declared is not None and declared.key is not None:
+                columns[f"_key_{name}"].append(sub)
+        # The columns of other states have nothing in these rows.
+        for column in columns.values():
+            n_missing = len(keys) - len(column)
+            column.extend([None] * n_missing)
     return keys, columns
 
 
@@ -294,26 +168,36 @@ def to_table(
     Raises:
         UnfitValueError: a value does not fit its column.
     """
-    own = {name: [each[i] for each in keys] for i, name in enumerate(key)} | {"_step": [step] * len(keys)}
+    given: dict[str, list[Any]] = {**columns, "_step": [step] * len(keys)}
+    for part, name in enumerate(key):
+        given[name] = [values[part] for values in keys]
     arrays = []
-    for f in schema:
-        values = own.get(f.name, columns.get(f.name, []))
+    for field in schema:
+        values = given.get(field.name, [])
+        missing = [None] * (len(keys) - len(values))
         try:
-            arrays.append(pa.array([*values, *[None] * (len(keys) - len(values))], f.type))
+            arrays.append(pa.array(values + missing, field.type))
         except (pa.ArrowException, TypeError, OverflowError, ValueError) as error:
-            raise UnfitValueError(f.name, str(f.type), str(error)) from error
+            raise UnfitValueError(field.name, str(field.type), str(error)) from error
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _place(name: str, sub: Any, states: dict[str, StateSpec]) -> int | None:
+def _position(name: str, sub: Any, spec: StateSpec | None) -> int | None:
+    """Return `_position` of an entry: a timer's time, a list element's place."""
     if name == TIMERS:
         return int(sub[1])
-    return int(sub) if issubclass(states[name].kind, ListState) else None
+    if spec is not None and issubclass(spec.kind, ListState):
+        return int(sub)
+    return None
 
 
-def _text(sub: Any) -> str:
-    """Name a value, an element of a list, or a timer."""
-    return "/".join(map(str, sub)) if isinstance(sub, tuple) else "" if sub is None else str(sub)
+def _sub_name(sub: Any, spec: StateSpec | None) -> str:
+    """Return `_sub` of an entry."""
+    if spec is not None and spec.key is not None:
+        return _map_key_name(sub)
+    if isinstance(sub, tuple):  # a timer
+        return "/".join(map(str, sub))
+    return "" if sub is None else str(sub)
 
 
 def _map_key_name(sub: Any) -> str:
@@ -334,5 +218,5 @@ def _map_key_name(sub: Any) -> str:
             return f"={sub}"
 
 
-def _lists(rows: pa.Table, *names: str) -> list[list[Any]]:
-    return [rows[name].to_pylist(maps_as_pydicts="strict") for name in names]
+def _list(rows: pa.Table, name: str) -> list[Any]:
+    return list(rows[name].to_pylist(maps_as_pydicts="strict"))

@@ -5,18 +5,19 @@ A key's timers that are due fire before its rows; those of other keys at the tic
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from ebbtide.errors import EbbtideError, StatefulFunctionError
 from ebbtide.model.changelog import ORDER, RowKind, changelog_schema
-from ebbtide.model.codes import row_codes
+from ebbtide.model.codes import Codes, row_codes
 from ebbtide.model.entries import (
     DELETE,
     ENTRY_COLUMNS,
@@ -24,26 +25,25 @@ from ebbtide.model.entries import (
     UPDATE,
     Reconciled,
     Step,
-    current,
     last_of_group,
+    live_entries,
     order_struct,
 )
 from ebbtide.model.state.function import Change, Deletion, FunctionRun, StatefulFunction
 from ebbtide.model.ttl import StateTtlConfig
 from ebbtide.operators.state_rows import (
     Key,
-    StateSpec,
     UnfitValueError,
-    WorkingStore,
     changed_rows,
     load,
     state_columns,
     to_table,
 )
+from ebbtide.operators.working_store import StateSpec, WorkingStore
 
 Row = Mapping[str, Any]
-Place = tuple[int, ...]
-PLACE = [f.name for f in ORDER]
+Order = tuple[int, ...]
+ORDER_PARTS = [part.name for part in ORDER]
 
 
 @dataclass(frozen=True)
@@ -74,13 +74,14 @@ class StatefulOperator:
     @cached_property
     def schema(self) -> pa.Schema:
         """Columns of a state entry."""
-        keys = [self.columns.field(name).with_nullable(True) for name in self.key]
-        own = ENTRY_COLUMNS | state_columns(self.states, self.output)
-        return pa.schema([*keys, *(pa.field(name, kind) for name, kind in own.items())])
+        fields = [self.columns.field(name).with_nullable(True) for name in self.key]
+        own_types = ENTRY_COLUMNS | state_columns(self.states, self.output)
+        fields += [pa.field(name, type_) for name, type_ in own_types.items()]
+        return pa.schema(fields)
 
     @property
-    def identity(self) -> tuple[str, ...]:
-        """Columns that tell one entry from another."""
+    def entry_key(self) -> tuple[str, ...]:
+        """Columns that distinguish one entry from another."""
         return (*self.key, "_state", "_sub")
 
     @property
@@ -102,13 +103,13 @@ class StatefulOperator:
         """All entries of a state with a time to live may expire."""
         return ()
 
-    def apply(self, changes: pa.Table, state: pa.Table, at: Step) -> Reconciled:
+    def apply(self, changes: pa.Table, state: pa.Table, step: Step) -> Reconciled:
         """Run the function on one step's changes.
 
         Args:
             changes: Changelog rows without TRUNCATE; all of a key's.
             state: Every stored version of those keys' entries, in any order.
-            at: The step.
+            step: Number and clocks of the step.
 
         Returns:
             Entries changed and removed, and the rows that the sink must take, one per key of the sink.
@@ -116,46 +117,74 @@ class StatefulOperator:
         Raises:
             StatefulFunctionError: the function failed, or yielded a row that does not fit its output.
         """
-        return _Call(self, changes, self.current(state), at).run()
+        return _Call(self, changes, self.live_entries(state), step).run()
 
-    def expire(self, state: pa.Table, at: Step) -> Reconciled:
+    def expire(self, state: pa.Table, step: Step) -> Reconciled:
         """Drop what has expired, and fire the timers that are due.
 
         Args:
             state: Every stored version of some keys' entries.
-            at: The step.
+            step: Number and clocks of the tick.
         """
-        return _Call(self, None, self.current(state), at).run()
+        return _Call(self, None, self.live_entries(state), step).run()
 
-    def current(self, state: pa.Table) -> pa.Table:
+    def live_entries(self, state: pa.Table) -> pa.Table:
         """Return the newest version of each entry, those removed left out."""
-        return current(state.filter(state["_state"].is_valid()), self.schema, self.identity)
+        of_states = state.filter(state["_state"].is_valid())
+        return live_entries(of_states, self.schema, self.entry_key)
+
+
+class _Yielded(NamedTuple):
+    """A row for the sink.
+
+    Args:
+        row: Column to value; a `Deletion` if the sink must no longer have its key.
+        order: That of the change that caused it.
+        key: The function's key.
+    """
+
+    row: Row
+    order: Order
+    key: Key
 
 
 class _Call:
     """One call of the operator: the entries in dicts, the function run key by key, the rows that follow."""
 
-    def __init__(self, operator: StatefulOperator, changes: pa.Table | None, state: pa.Table, at: Step) -> None:
-        self.op, self.at, self.store = operator, at, WorkingStore(operator.states)
+    def __init__(self, operator: StatefulOperator, changes: pa.Table | None, state: pa.Table, step: Step) -> None:
+        self.op = operator
+        self.step = step
+        self.store = WorkingStore(operator.states)
         self.metrics: Counter[str] = Counter()
-        self.out: dict[Key, tuple[Row, Place, Key]] = {}
+        self.out: dict[Key, _Yielded] = {}
         self.changes = changes
-        columns = [*operator.key]
-        parts = [state.select(columns)] + ([changes.select(columns)] if changes is not None else [])
-        together = pa.concat_tables(parts)
-        codes = row_codes(together, columns) if len(together) else np.empty(0, np.int64)
-        _, first = np.unique(codes, return_index=True)
-        lists = [together[name].take(pa.array(first)).to_pylist() for name in columns]
-        self.keys: list[Key] = list(zip(*lists, strict=True))
-        self.codes = codes[len(state) :]
-        load(state, [self.keys[code] for code in codes[: len(state)].tolist()], operator.states, self.store)
+        self.function = operator.function()
+        self.function_name = type(self.function).__name__
+        ttls = {name: spec.ttl for name, spec in operator.states.items()}
+        self.running = FunctionRun(self.function, self.store, ttls)
+        codes = self._number_keys(state)
+        entry_codes, self.change_codes = codes[: len(state)], codes[len(state) :]
+        entry_keys = [self.keys[code] for code in entry_codes.tolist()]
+        load(state, entry_keys, operator.states, self.store)
+
+    def _number_keys(self, state: pa.Table) -> Codes:
+        """List the keys of entries and changes; return the number of each one's key."""
+        names = self.op.key
+        keys = state.select(names)
+        if self.changes is not None:
+            keys = pa.concat_tables([keys, self.changes.select(names)])
+        codes = row_codes(keys, names) if len(keys) else np.empty(0, np.int64)
+        _, first_of_key = np.unique(codes, return_index=True)
+        distinct = keys.take(pa.array(first_of_key))
+        columns = [distinct[name].to_pylist() for name in names]
+        self.keys: list[Key] = list(zip(*columns, strict=True))
+        return codes
 
     def run(self) -> Reconciled:
-        function = self.op.function()
-        self.running = FunctionRun(function, self.store, {name: spec.ttl for name, spec in self.op.states.items()})
         context = self.running.context
-        context.now_ms, context.output_key = self.at.now_ms, self.op.sink_key
-        context.watermark_ms = LONG_MIN if self.at.watermark_ms is None else self.at.watermark_ms
+        context.now_ms = self.step.now_ms
+        context.output_key = self.op.sink_key
+        context.watermark_ms = LONG_MIN if self.step.watermark_ms is None else self.step.watermark_ms
         if self.changes is None:
             self._tick()
         else:
@@ -163,84 +192,117 @@ class _Call:
         return Reconciled(self._entries(), self.metrics + context.counts)
 
     def _tick(self) -> None:
+        """Remove what has expired, then fire the timers that are due."""
+        # Before the timers, so that a function does not meet in its timers what has expired.
         for state in self.running.states.values():
-            if state.ttl is not None and (state.ttl.cleanup.background or state.ttl.cleanup.timers):
+            if state.ttl is None:
+                continue
+            if state.ttl.cleanup.background or state.ttl.cleanup.timers:
                 for key in state.raw.all_keys():
                     state.purge(key)
         for key in self.keys:
             self._fire(key)
 
     def _process(self, changes: pa.Table) -> None:
-        places = order_struct(changes)
-        order = np.lexsort((*places.T[::-1], self.codes))
-        names = self.op.columns.names
-        columns = [changes[name].to_pylist(maps_as_pydicts="strict") for name in names]
-        kinds, events = changes["_kind"].to_pylist(), changes["_event_ms"].to_pylist()
-        codes = self.codes[order]
-        ends = (np.flatnonzero(last_of_group(codes)) + 1).tolist() if len(codes) else []
-        self.metrics["changes"] += len(codes)
-        start = 0
-        for end in ends:
-            rows = order[start:end].tolist()
+        """Run the function on each key's changes in order; O(n log n) in them, for the sort."""
+        self.metrics["changes"] += len(changes)
+        if not len(changes):
+            return
+        orders = order_struct(changes)
+        by_key = np.lexsort((*orders.T[::-1], self.change_codes))
+        codes = self.change_codes[by_key]
+        given = _changes_of(changes, self.op.columns.names)
+        # Each run of one code is one key's changes, in order.
+        ends = (np.flatnonzero(last_of_group(codes)) + 1).tolist()
+        for start, end in itertools.pairwise([0, *ends]):
+            rows = by_key[start:end].tolist()
             key = self.keys[codes[start]]
-            place: Place = tuple(map(int, places[rows[-1]]))
-            given = [
-                Change(RowKind(kinds[i]), {n: c[i] for n, c in zip(names, columns, strict=True)}, events[i])
-                for i in rows
-            ]
+            order: Order = tuple(orders[rows[-1]].tolist())
+            key_changes = [given(row) for row in rows]
             self._fire(key)
-            self._take(key, place, self.running.process(key, given))
-            start = end
+            self._collect(key, order, self.running.process(key, key_changes))
 
     def _fire(self, key: Key) -> None:
         due = self.running.due(key)
         self.metrics["timers"] += len(due)
         if due:
-            self._take(key, (self.at.number, 0, 0), self.running.fire(key))
+            before_changes = (self.step.number, 0, 0)
+            self._collect(key, before_changes, self.running.fire(key))
 
-    def _take(self, key: Key, place: Place, rows: Iterable[Row]) -> None:
-        name = type(self.running.function).__name__
+    def _collect(self, key: Key, order: Order, rows: Iterable[Row]) -> None:
+        """Keep the rows that the function yields, of each key of the sink the last."""
+        own_key = dict(zip(self.op.key, key, strict=True))
         try:
             for given in rows:
-                row = {**given, **dict(zip(self.op.key, key, strict=True))}
-                sink_key = tuple(row.get(k) for k in self.op.sink_key)
-                self._refuse_misfit(name, key, given, row, sink_key)
-                self.out[sink_key] = Deletion(row) if isinstance(given, Deletion) else row, place, key
+                row = {**given, **own_key}
+                self._refuse_misfit(key, given, row)
+                sink_key = tuple(row[name] for name in self.op.sink_key)
+                if isinstance(given, Deletion):
+                    row = Deletion(row)
+                self.out[sink_key] = _Yielded(row, order, key)
         except EbbtideError:
             raise
         except Exception as error:
             raise StatefulFunctionError.of(
-                f"{name} failed on key {key}: {type(error).__name__}: {error}.".replace("\n", " "),
+                f"{self.function_name} failed on key {key}: {type(error).__name__}: {error}.".replace("\n", " "),
                 next_step="Nothing of the step was committed. Repair the function, then run again.",
             ) from error
 
-    def _refuse_misfit(self, name: str, key: Key, given: Row, row: Row, sink_key: Key) -> None:
-        unknown = [column for column in row if column not in self.op.output.names]
-        if (
-            unknown
-            or None in sink_key
-            or any(given.get(k, own) != own for k, own in zip(self.op.key, key, strict=True))
-        ):
-            raise StatefulFunctionError.of(
-                f"{name} yielded a row that does not fit its output.",
-                got=dict(given),
-                allowed=f"the columns {', '.join(self.op.output.names)}; those of the key are added; none of {', '.join(self.op.sink_key)} null",
-            )
+    def _refuse_misfit(self, key: Key, given: Row, row: Row) -> None:
+        """Refuse a row with unknown columns, another key, or a null in the sink's key.
+
+        Args:
+            key: The function's.
+            given: As the function yielded it.
+            row: With the key's columns.
+        """
+        has_unknown = any(column not in self.op.output.names for column in row)
+        has_null_key = any(row.get(name) is None for name in self.op.sink_key)
+        own_key = zip(self.op.key, key, strict=True)
+        has_other_key = any(given.get(name, value) != value for name, value in own_key)
+        if not (has_unknown or has_null_key or has_other_key):
+            return
+        raise StatefulFunctionError.of(
+            f"{self.function_name} yielded a row that does not fit its output.",
+            got=dict(given),
+            allowed=f"the columns {', '.join(self.op.output.names)}; those of the key are added; none of {', '.join(self.op.sink_key)} null",
+        )
 
     def _entries(self) -> pa.Table:
+        """Build the entries that changed, then one for each row of the sink."""
         keys, columns = changed_rows(self.store, self.op.states)
-        n, out = len(keys), list(self.out.values())
-        gone = [isinstance(row, Deletion) for row, _, _ in out]
-        self.metrics["deleted"] += sum(gone)
-        self.metrics["updated"] += len(out) - sum(gone)
-        columns["_removed"] += [False] * len(out)
-        columns["_change"] = [None] * n + [DELETE if each else UPDATE for each in gone]
-        columns["_out"] = [None] * n + [{f: row.get(f) for f in self.op.output.names} for row, _, _ in out]
-        columns["_changed_by"] = [None] * n + [dict(zip(PLACE, place, strict=True)) for _, place, _ in out]
+        no_entry: list[Any] = [None] * len(keys)
+        changes: list[str] = []
+        rows: list[Row] = []
+        orders: list[dict[str, int]] = []
+        for yielded in self.out.values():
+            changes.append(DELETE if isinstance(yielded.row, Deletion) else UPDATE)
+            rows.append({name: yielded.row.get(name) for name in self.op.output.names})
+            orders.append(dict(zip(ORDER_PARTS, yielded.order, strict=True)))
+            keys.append(yielded.key)
+        self.metrics["deleted"] += changes.count(DELETE)
+        self.metrics["updated"] += changes.count(UPDATE)
+        columns["_removed"] += [False] * len(rows)
+        columns["_change"] = no_entry + changes
+        columns["_out"] = no_entry + rows
+        columns["_changed_by"] = no_entry + orders
         try:
-            return to_table(self.op.schema, self.op.key, [*keys, *(key for _, _, key in out)], columns, self.at.number)
+            return to_table(self.op.schema, self.op.key, keys, columns, self.step.number)
         except UnfitValueError as error:
             raise StatefulFunctionError.of(
-                f"{type(self.running.function).__name__} gave a value that does not fit '{error.column}': {error}.",
+                f"{self.function_name} gave a value that does not fit '{error.column}': {error}.",
                 allowed=error.allowed,
             ) from error
+
+
+def _changes_of(changes: pa.Table, names: Sequence[str]) -> Callable[[int], Change]:
+    """Return what makes a row of a changelog the change that a function is given."""
+    columns = [changes[name].to_pylist(maps_as_pydicts="strict") for name in names]
+    kinds = [RowKind(kind) for kind in changes["_kind"].to_pylist()]
+    event_times = changes["_event_ms"].to_pylist()
+
+    def change(row: int) -> Change:
+        values = [column[row] for column in columns]
+        return Change(kinds[row], dict(zip(names, values, strict=True)), event_times[row])
+
+    return change

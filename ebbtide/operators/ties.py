@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ebbtide.model.codes import Codes, row_codes
-from ebbtide.model.identity import identity
+from ebbtide.model.equality import equality_key
 
 Mask = NDArray[np.bool_]
 
@@ -51,10 +51,13 @@ class Contents:
         columns: dict[str, pa.ChunkedArray] = {}
         n_groups = int(groups.max()) + 1
         for name in self.rows.column_names:
-            hidden = np.zeros(n_groups, dtype=bool)
+            # Not sent by one is not compared for any of the group: it does not tell two contents apart.
+            is_hidden = np.zeros(n_groups, dtype=bool)
             if name in self.unsent:
-                hidden[groups[self.unsent[name][events]]] = True
-            columns[name] = self.rows[name].take(pa.array(events, mask=hidden[groups]))
+                is_unsent = self.unsent[name][events]
+                is_hidden[groups[is_unsent]] = True
+            indices = pa.array(events, mask=is_hidden[groups])
+            columns[name] = self.rows[name].take(indices)
         return pa.table(columns)
 
 
@@ -85,69 +88,108 @@ def compare(events: Codes, groups: Codes, contents: Contents) -> Ties:
     """Compare the events of each group, all of one key, sequence and operation.
 
     Contents are compared exactly, in columns; digests, a Python call each, are made only for groups that have several contents,
-    or of which a content that was taken back is stored.
+    or of which a content that was taken back is stored. In all other groups every event has the same content, so that a
+    retraction among them takes back all the others. O(n log n) in the tied events.
 
     Args:
         events: (m,) indices of the tied events, group after group.
         groups: (m,) ascending numbers of their groups.
         contents: What they say.
     """
-    n = len(contents.is_retraction)
-    weight, digest = np.where(contents.is_retraction, RETRACTION, LIVE), np.zeros(n, np.int64)
+    n_events = len(contents.is_retraction)
+    weight = np.where(contents.is_retraction, RETRACTION, LIVE)
+    digest = np.zeros(n_events, np.int64)
     if not len(events):
         return Ties(weight, digest, events, 0, {})
     groups = np.unique(groups, return_inverse=True)[1]
     rows = contents.of(events, groups)
-    codes = row_codes(rows, rows.column_names)
-    n_groups = int(groups[-1]) + 1
-    first = np.searchsorted(groups, np.arange(n_groups))
-    is_mixed = np.zeros(n_groups, dtype=bool)
-    is_mixed[groups[codes != codes[first[groups]]]] = True
-    is_mixed[groups[np.isin(events, list(contents.retracted))]] = True
-    takes_back = np.zeros(n_groups, dtype=bool)
-    takes_back[groups[contents.is_retraction[events]]] = True
-    has_left = (takes_back & ~is_mixed)[groups] & ~contents.is_retraction[events]
-    weight[events[has_left]] = RETRACTED
+    is_mixed = _mixed_groups(events, groups, rows, contents)
+    _take_back_alike(events, groups, is_mixed, contents, weight)
+
+    # From here on only groups of several contents, which are few: digests give their contents one order everywhere.
     mixed = np.flatnonzero(is_mixed[groups])
-    digest[events[mixed]] = _digests_of(events[mixed], rows.take(pa.array(mixed)), contents)
-    taken_back = _taken_back(events[mixed], groups[mixed], digest, contents)
-    for event in events[mixed].tolist():
+    mixed_events, mixed_groups = events[mixed], groups[mixed]
+    digest[mixed_events] = _digests_of(mixed_events, rows.take(pa.array(mixed)), contents)
+    taken_back = _taken_back(mixed_events, mixed_groups, digest, contents)
+    for event in mixed_events.tolist():
         if weight[event] == LIVE and digest[event] in taken_back.get(event, ()):
             weight[event] = RETRACTED
-    live = mixed[weight[events[mixed]] == LIVE]
-    pairs = np.unique(np.stack([groups[live], digest[events[live]]]), axis=1)
-    n_contents = np.bincount(pairs[0], minlength=n_groups)
+
+    # What is left of more than one content is a conflict: the sequence does not say which of them is the row.
+    n_contents = _live_contents(mixed_events, mixed_groups, weight, digest, n_groups=len(is_mixed))
     conflicting = events[(n_contents > 1)[groups]]
-    return Ties(weight, digest, conflicting, int(np.maximum(n_contents - 1, 0).sum()), taken_back)
+    n_conflicts = int(np.maximum(n_contents - 1, 0).sum())
+    return Ties(weight, digest, conflicting, n_conflicts, taken_back)
+
+
+def _mixed_groups(events: Codes, groups: Codes, rows: pa.Table, contents: Contents) -> Mask:
+    """Mark the groups, by number, whose contents need digests to be told from each other or from stored ones."""
+    codes = row_codes(rows, rows.column_names)
+    n_groups = int(groups[-1]) + 1
+    # Groups are ascending: each begins where its number would be inserted.
+    first_of_group = np.searchsorted(groups, np.arange(n_groups))
+    differs = codes != codes[first_of_group[groups]]
+    has_stored_digests = np.isin(events, list(contents.retracted))
+    is_mixed = np.zeros(n_groups, dtype=bool)
+    is_mixed[groups[differs | has_stored_digests]] = True
+    return is_mixed
+
+
+def _take_back_alike(events: Codes, groups: Codes, is_mixed: Mask, contents: Contents, weight: Codes) -> None:
+    """Set the weights in groups of one content: a retraction takes all others back."""
+    is_retraction = contents.is_retraction[events]
+    takes_back = np.zeros(len(is_mixed), dtype=bool)
+    takes_back[groups[is_retraction]] = True
+    is_taken_back = (takes_back & ~is_mixed)[groups]
+    weight[events[is_taken_back & ~is_retraction]] = RETRACTED
+
+
+def _live_contents(events: Codes, groups: Codes, weight: Codes, digest: Codes, *, n_groups: int) -> Codes:
+    """Count the different contents that are left in each group; 0 where no digests were made: it has one at most."""
+    is_live = weight[events] == LIVE
+    live_groups = groups[is_live]
+    live_digests = digest[events[is_live]]
+    pairs = np.stack([live_groups, live_digests])
+    distinct_groups, _ = np.unique(pairs, axis=1)
+    return np.bincount(distinct_groups, minlength=n_groups)
 
 
 def _digests_of(events: Codes, rows: pa.Table, contents: Contents) -> Codes:
     """Return the digests of rows, and of those that are forgotten the one stored."""
     made = digests(rows)
-    for at in np.flatnonzero(contents.is_forgotten[events]).tolist():
-        made[at] = contents.retracted[int(events[at])][-1]
+    forgotten = np.flatnonzero(contents.is_forgotten[events])
+    for i in forgotten.tolist():
+        stored = contents.retracted[int(events[i])]
+        made[i] = stored[-1]
     return made
 
 
 def _taken_back(events: Codes, groups: Codes, digest: Codes, contents: Contents) -> dict[int, list[int]]:
     """Map each event to what was taken back in its group; lists are shared by a group."""
-    of_group: dict[int, set[int]] = {}
-    for event, group in zip(events.tolist(), groups.tolist(), strict=True):
-        found = of_group.setdefault(group, set())
-        found.update(contents.retracted.get(event, ()))
+    group_of = dict(zip(events.tolist(), groups.tolist(), strict=True))
+    digests_of: dict[int, set[int]] = {}
+    for event, group in group_of.items():
+        taken_back = digests_of.setdefault(group, set())
+        taken_back.update(contents.retracted.get(event, ()))
         if contents.is_retraction[event]:
-            found.add(int(digest[event]))
-    lists = {group: sorted(found) for group, found in of_group.items() if found}
-    return {e: lists[g] for e, g in zip(events.tolist(), groups.tolist(), strict=True) if g in lists}
+            taken_back.add(int(digest[event]))
+    lists = {group: sorted(taken_back) for group, taken_back in digests_of.items()}
+    taken_back_at: dict[int, list[int]] = {}
+    for event, group in group_of.items():
+        if lists[group]:
+            taken_back_at[event] = lists[group]
+    return taken_back_at
 
 
 def digests(rows: pa.Table) -> Codes:
     """Return a number from 1 for each row's content, the same in every process."""
-    columns = [rows[name].to_pylist(maps_as_pydicts="strict") for name in rows.column_names]
-    return np.array([_digest(values) for values in zip(*columns, strict=True)], dtype=np.int64)
+    columns = [column.to_pylist(maps_as_pydicts="strict") for column in rows.columns]
+    made = [_digest(values) for values in zip(*columns, strict=True)]
+    return np.array(made, dtype=np.int64)
 
 
 def _digest(values: Sequence[Any]) -> int:
-    text = repr(identity(values)).encode()
-    whole = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
-    return (whole >> 1) | 1
+    text = repr(equality_key(values)).encode()
+    eight_bytes = hashlib.blake2b(text, digest_size=8).digest()
+    unsigned = int.from_bytes(eight_bytes, "big")
+    return (unsigned >> 1) | 1  # it fits a signed column, and is not 0

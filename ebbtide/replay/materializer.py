@@ -27,7 +27,7 @@ import pyarrow as pa
 from ebbtide.model.changelog import RowKind, changelog_schema
 from ebbtide.model.durations import from_ms
 from ebbtide.model.entries import Step
-from ebbtide.model.identity import identity
+from ebbtide.model.equality import equality_key
 from ebbtide.model.materializer.multiset import OrderedMultiset, Strategy
 from ebbtide.model.materializer.operator import SinkUpsertMaterializer
 from ebbtide.model.state.raw import Store
@@ -91,7 +91,7 @@ def _materializer(config: Case, store: Store) -> SinkUpsertMaterializer:
         OrderedMultiset(
             store,
             Strategy(config["strategy"]),
-            identify=(lambda row: row[1]) if by_column else identity,
+            identify=(lambda row: row[1]) if by_column else equality_key,
             replaces=by_column,
             ttl_ms=config.get("ttl_ms") or None,
             high=config.get("high"),

@@ -34,8 +34,9 @@ from ebbtide.model.state.migration import migrated
 from ebbtide.model.state.raw import Store
 from ebbtide.model.state.states import KeyedState, ListState, MapState, ValueState
 from ebbtide.model.ttl import CleanupConfig, StateTtlConfig
-from ebbtide.operators.state_rows import StateSpec, WorkingStore, changed_rows, load, to_table
+from ebbtide.operators.state_rows import changed_rows, load, to_table
 from ebbtide.operators.stateful import StatefulOperator
+from ebbtide.operators.working_store import StateSpec, WorkingStore
 from ebbtide.replay.cases import Case, open_store, playing
 
 KINDS: dict[str, type[KeyedState]] = {"value": ValueState, "list": ListState, "map": MapState}
@@ -91,7 +92,7 @@ class RowsStore(WorkingStore):
         keys, columns = changed_rows(self, self.operator.states)
         self._steps += 1
         new = to_table(self.operator.schema, ("key",), keys, columns, self._steps)
-        self.rows = self.operator.current(pa.concat_tables([self.rows, new]))
+        self.rows = self.operator.live_entries(pa.concat_tables([self.rows, new]))
         for state in self.states.values():
             state.reset()
         load(self.rows, [(key,) for key in self.rows["key"].to_pylist()], self.operator.states, self)

@@ -14,9 +14,10 @@ from pyspark.sql.types import StructType
 from ebbtide.formats.summary import KINDS
 from ebbtide.ledger.facts import Head, StepFacts
 from ebbtide.model.entries import SINK_STEP
-from ebbtide.model.positions import Positions
+from ebbtide.model.offsets import OffsetRanges
 from ebbtide.model.step import BatchSummary, StepKind
 from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.stage import Staged
 from ebbtide.sources.source import Part
 from ebbtide.state_table.columns import column, columns, spark_schema
 from ebbtide.state_table.layout import ROW
@@ -35,8 +36,7 @@ def decide(
     spark: SparkSession,
     plan: Plan,
     head: Head,
-    staged: DataFrame,
-    summary: BatchSummary,
+    staged: Staged,
     facts: StepFacts,
     parts: list[Part],
     state_size: TableSize,
@@ -47,8 +47,7 @@ def decide(
         spark: The batch's own session.
         plan: The pipeline.
         head: Its last step.
-        staged: The batch's rows.
-        summary: What they are, in sum.
+        staged: The batch's records.
         facts: The step's.
         parts: Parts of the source that the batch read, to be remembered.
         state_size: Of the state.
@@ -59,8 +58,8 @@ def decide(
     Raises:
         LeaseLostError: another run committed this step first.
     """
-    state, key = plan.state, plan.spec.key
-    changes = staged.where(F.col("_kind").isin(KINDS))
+    state, key, summary = plan.state, plan.spec.key, staged.summary
+    changes = staged.rows(spark).where(F.col("_kind").isin(KINDS))
     linked = _linked_keys(spark, plan, head, changes, summary)
     entries = _entries(spark, plan, head, changes, summary, linked, state_size)
     schema = spark_schema(state.schema, nullable=True)
@@ -69,7 +68,7 @@ def decide(
     if linked is not None:
         rows = rows.join(F.broadcast(linked.withColumn(LINKED, F.lit(True))), [*key], "left")
         partition_by = [F.when(F.col(LINKED).isNull(), each) for each in partition_by]  # linked keys: to one partition
-    seen = Positions(head.facts.positions if head.facts else {}) if plan.tracks_offsets else None
+    seen = OffsetRanges(head.facts.positions if head.facts else {}) if plan.tracks_offsets else None
     reconcile = state.reconciler(facts.operator_step, seen, plan.spec.max_group_bytes)
     out = rows.repartition(partitions(spark, summary.changes), *partition_by).mapInArrow(reconcile, schema)
     if parts:

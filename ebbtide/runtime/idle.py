@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ebbtide.delta import log
 from ebbtide.ledger.checkpoint import Checkpoint
 from ebbtide.ledger.facts import FREE, STATE_FORMAT, LedgerFacts, StepFacts
-from ebbtide.model.entries import LONG_MIN, Step, current
+from ebbtide.model.entries import LONG_MIN, Step, live_entries
 from ebbtide.model.state.timers import TIMERS
 from ebbtide.model.step import StepKind, clock_after, next_frontier
 from ebbtide.model.ttl import TimeCharacteristic
@@ -115,7 +115,7 @@ def _may_be_due(plan: Plan, files: list[log.DataFile], facts: StepFacts, clock_m
         return False
     if sum(file.rows or 0 for file in files) > MOST_ROWS:
         return True
-    wanted = {*operator.identity, "_step", "_stamp_ms", "_removed", operator.state_column}
+    wanted = {*operator.entry_key, "_step", "_stamp_ms", "_removed", operator.state_column}
     wanted |= {"_ttl_ms", "_position", *operator.mortal} & set(names)
     schema = pa.schema([field for field in operator.schema if field.name in wanted])
     rows = rows_of(files, ROW, schema.names)
@@ -125,7 +125,7 @@ def _may_be_due(plan: Plan, files: list[log.DataFile], facts: StepFacts, clock_m
         return True  # written before a column was added
     if has_timers:
         rows = rows.filter(pc.is_valid(rows["_state"]))  # the others are rows for the sink
-    return _any_due(operator, current(rows.select(schema.names).cast(schema), schema, operator.identity), at)
+    return _any_due(operator, live_entries(rows.select(schema.names).cast(schema), schema, operator.entry_key), at)
 
 
 def _may_hold_expired(file: log.DataFile, operator: Operator, at: Step) -> bool:

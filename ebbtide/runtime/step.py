@@ -100,7 +100,7 @@ class Stepper:
             self._on_phase("deciding", number)
             facts = self._facts(StepKind.BATCH, clock, summary, batch_id=batch_id, offsets_hash=offsets.hash)
             self.lease.check()
-            version = decide(spark, self.plan, self.head, rows, summary, facts, parts, self._state_size)
+            version = decide(spark, self.plan, self.head, staged, facts, parts, self._state_size)
             self.advance_to(facts, version)
 
         self._on_phase("merging", number)

@@ -17,7 +17,7 @@ from ebbtide.errors import ConfigError
 from ebbtide.model.changelog import RowKind
 from ebbtide.model.state.function import SOURCE_COLUMNS, MapStateDescriptor, StateDescriptor, StatefulFunction
 from ebbtide.model.ttl import StateTtlConfig, Ttl
-from ebbtide.operators.state_rows import StateSpec
+from ebbtide.operators.working_store import StateSpec
 from ebbtide.spec.ddl import TableSchema, parse_ddl
 from ebbtide.spec.parts import refuse
 from ebbtide.spec.pipeline import RESERVED_COLUMNS, Pipeline, project_of
@@ -204,7 +204,7 @@ class StatefulPipeline(Pipeline):
             "states": {
                 n: [s.kind.__name__, str(s.value), None if s.key is None else str(s.key)] for n, s in states.items()
             },
-            "ttl": {name: spec.ttl.identity for name, spec in states.items() if spec.ttl is not None},
+            "ttl": {name: spec.ttl.state_contract for name, spec in states.items() if spec.ttl is not None},
         }
 
     @classmethod

@@ -199,5 +199,5 @@ class UpsertPipeline(Pipeline):
             "key": self.key,
             "order": list(self.sequence) or {"arrival": histories},
             "columns": columns,
-            "ttl": {} if self.ttl is None else {"": self.ttl.identity},
+            "ttl": {} if self.ttl is None else {"": self.ttl.state_contract},
         }

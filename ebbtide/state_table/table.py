@@ -32,7 +32,7 @@ from ebbtide.ledger.facts import STATE_FORMAT, StepFacts
 from ebbtide.ledger.transaction import transaction, write
 from ebbtide.model.codes import row_codes
 from ebbtide.model.entries import LONG_MIN, Reconciled, Step, entry_table
-from ebbtide.model.positions import Positions
+from ebbtide.model.offsets import OffsetRanges
 from ebbtide.model.state.timers import TIMERS
 from ebbtide.model.step import StepKind
 from ebbtide.model.ttl import StateTtlConfig, TimeCharacteristic
@@ -148,7 +148,7 @@ class StateTable:
 
     def _newest(self, entries: DataFrame) -> DataFrame:
         """Pick the newest version of each entry."""
-        newest = F.row_number().over(Window.partitionBy(*columns(self.operator.identity)).orderBy(F.desc("_step")))
+        newest = F.row_number().over(Window.partitionBy(*columns(self.operator.entry_key)).orderBy(F.desc("_step")))
         return entries.withColumn("_newest", newest).where("_newest = 1").drop("_newest")
 
     def kept(self, spark: SparkSession, version: int) -> DataFrame:
@@ -239,7 +239,7 @@ class StateTable:
             LeaseLostError: another run committed this step first.
         """
         same = F.col("t._entry") == ROW
-        for name in self.operator.identity:
+        for name in self.operator.entry_key:
             same &= column(name, "t") == column(name, "s")
         merge = DeltaTable.forPath(spark, self.path).alias("t").merge(gone.alias("s"), same).whenMatchedDelete()
         with transaction(spark, facts, "state"):
@@ -313,7 +313,7 @@ class StateTable:
         return spark.createDataFrame(rows)
 
     def reconciler(
-        self, at: Step, seen: Positions | None, group_bytes: int | None
+        self, at: Step, seen: OffsetRanges | None, group_bytes: int | None
     ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
         """Return the function that turns a partition of changes (`_kind` set) and entries into rows of this table.
 

@@ -9,7 +9,7 @@ from support import change, envelope, evenly, plain, record, spec
 
 from ebbtide.formats.records import RECORDS
 from ebbtide.formats.summary import from_json, summarize, to_json
-from ebbtide.model.positions import Positions
+from ebbtide.model.offsets import OffsetRanges
 from ebbtide.model.step import BatchSummary
 from ebbtide.runtime.plan import decoding_of
 from ebbtide.testing import MemoryPipeline
@@ -52,7 +52,7 @@ def test_places_of_all_records_read_are_one_interval_a_partition():
     lines = [line for partition in range(3) for line in deletes(partition)]
     total = staged(pipeline, lines)
     whole = {f"t/{partition}": [(0, 4999)] for partition in range(3)}
-    assert Positions().with_places(total.offsets).read == whole
+    assert OffsetRanges().with_ranges(total.offsets).read == whole
     assert (total.records, total.bad, total.changes) == (12_000, 3000, 6000), "other tables and topics are not counted"
 
     in_memory = MemoryPipeline(pipeline)
@@ -72,14 +72,14 @@ def test_bad_record_of_a_plain_changelog_has_been_read_too(bad):
     pipeline = plain(format={"type": "plain", "position": ["p", "n"]})
     good = {"kind": "+I", "row": {"id": 1, "n": 1}}
     lines = [json.dumps({"p": 3, "n": n} | body) for n, body in enumerate([good, bad, good])]
-    assert Positions().with_places(staged(pipeline, lines).offsets).read == {"/3": [(0, 2)]}
+    assert OffsetRanges().with_ranges(staged(pipeline, lines).offsets).read == {"/3": [(0, 2)]}
 
 
 def test_kinds_that_a_function_does_not_take_have_been_read_too():
     format_ = {"type": "plain", "position": ["p", "n"]}
     pipeline = stateful("ebbtide.functions:Deduplicate", format=format_, kinds=["+I"], schema="id BIGINT", key=["id"])
     lines = [json.dumps({"p": 0, "n": n, "kind": kind, "row": {"id": 1}}) for n, kind in enumerate(["+I", "-D", "+I"])]
-    assert Positions().with_places(staged(pipeline, lines).offsets).read == {"/0": [(0, 2)]}
+    assert OffsetRanges().with_ranges(staged(pipeline, lines).offsets).read == {"/0": [(0, 2)]}
 
 
 @pytest.mark.parametrize("order", ["arrival", {"sequence": ["_lsn"]}])

@@ -59,7 +59,7 @@ def as_they_come(codes):
     [["a", "b", "a", "b"], ["", "", "", ""], ["long enough for words" * 3, "b", "long enough for words" * 3, "b"]],
 )
 def test_columns_that_others_tell_need_no_codes_of_their_own(fast, texts, monkeypatch):
-    monkeypatch.setattr(compiled, "worth", lambda rows: fast)
+    monkeypatch.setattr(compiled, "worth_compiling", lambda rows: fast)
     for at in range(4):
         for changed in (texts[at], texts[at] + "x", texts[at][:-1] + "y" if texts[at] else "z"):
             given_ = [*texts[:at], changed, *texts[at + 1 :]]

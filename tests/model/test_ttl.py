@@ -102,4 +102,4 @@ def test_ttl_config_that_cannot_be_kept_is_refused(fields):
 )
 def test_identity_changes_with_all_but_the_cleanup(fields, same):
     given = {"ttl": "1d", "time_characteristic": "EVENT_TIME"}
-    assert (StateTtlConfig(**given | fields).identity == StateTtlConfig(**given).identity) is same
+    assert (StateTtlConfig(**given | fields).state_contract == StateTtlConfig(**given).state_contract) is same

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from reference import Histories
 from support import OnlyTouchedKeys, change, cut, envelope, plain, record, spec
 
-from ebbtide.operators.arrival import _above
+from ebbtide.operators.arrival_rows import above_floor
 from ebbtide.testing import MemoryPipeline
 
 PIPELINES = pytest.mark.parametrize("kind", [MemoryPipeline, OnlyTouchedKeys])
@@ -179,4 +179,4 @@ def test_rows_match_by_value(a, b, same):
 def test_only_what_stands_behind_a_truncate_is_above_it():
     below = [(1, 9, 9), (2, 0, 9), (2, 1, 4), (2, 1, 5)]
     above = [(2, 1, 6), (2, 2, 0), (3, 0, 0)]
-    assert _above(np.array([*below, *above]), (2, 1, 5)).tolist() == [False] * 4 + [True] * 3
+    assert above_floor(np.array([*below, *above]), (2, 1, 5)).tolist() == [False] * 4 + [True] * 3

@@ -36,5 +36,5 @@ class Removed(NamedTuple):
 
 
 def lives(stamp_ms: int, ttl_ms: int | None, now_ms: int) -> bool:
-    """Tell whether an element may still be seen."""
+    """Return whether an element may still be seen."""
     return ttl_ms is None or end_ms(stamp_ms, ttl_ms) > now_ms

@@ -29,8 +29,8 @@ class Result(NamedTuple):
         alive: (n,) the event created an element that is in its history at the end, or is a retraction still waiting for its row.
         content: (n,) of an element: the event that wrote its row last.
         shown: (keys,) the element that the sink is to show; -1: none.
-        said: (keys,) the key's last event that emitted; -1: none did.
-        edge: (keys,) the element that is newest (with `first`: oldest) at the end; -1: none.
+        last_emitting_event: (keys,) the key's last event that emitted; -1: none did.
+        visible_row: (keys,) the element that is newest (with `first`: oldest) at the end; -1: none.
     """
 
     outcome: NDArray[np.int8]
@@ -38,60 +38,92 @@ class Result(NamedTuple):
     alive: NDArray[np.bool_]
     content: Codes
     shown: Codes
-    said: Codes
-    edge: Codes
+    last_emitting_event: Codes
+    visible_row: Codes
 
 
 def materialize(
     key: Codes,
-    like: Codes,
+    match_code: Codes,
     adds: NDArray[np.bool_],
     *,
-    silent: int = 0,
+    n_stored: int = 0,
     replaces: bool = False,
-    waits: bool = False,
+    keep_unmatched: bool = False,
     first: bool = False,
 ) -> Result:
     """Apply events in order.
 
     Args:
         key: (n,) dense codes of the keys.
-        like: (n,) dense codes of the rows, or of the keys with their upsert keys; equal ones have equal keys.
+        match_code: (n,) dense codes of the rows, or of the keys with their upsert keys, by which a retraction finds its row;
+            events with equal ones have equal keys.
         adds: (n,) whether an event adds its row; else it retracts it.
-        silent: So many events at the start are what is stored: they emit nothing.
-        replaces: There is an upsert key: an added row takes the place of its like.
-        waits: A retraction without its row waits and cancels the next equal one that is added.
+        n_stored: So many events at the start are what is stored: they emit nothing.
+        replaces: There is an upsert key: an added row takes the place of the one that it matches.
+        keep_unmatched: A retraction without its row waits and cancels the next equal one that is added.
         first: The sink shows the oldest row instead of the newest.
 
     Example:
-        >>> found = materialize(np.array([0, 0, 0]), np.array([0, 1, 1]), np.array([True, True, False]))
-        >>> found.outcome.tolist(), found.source.tolist(), found.shown.tolist()
+        >>> result = materialize(np.array([0, 0, 0]), np.array([0, 1, 1]), np.array([True, True, False]))
+        >>> result.outcome.tolist(), result.source.tolist(), result.shown.tolist()
         ([1, 2, 2], [0, 1, 0], [0])
     """
-    n, keys, likes = len(key), int(key.max(initial=-1)) + 1, int(like.max(initial=-1)) + 1
-    fast = compiled.worth(n)
-    sizes = {"outcome": n, "source": n, "alive": n, "content": n, "link": n, "following": n}
-    sizes |= {"shown": keys, "said": keys, "edge": keys, "tail": keys, "size": keys, "oldest": likes, "newest": likes}
-    zero = {"outcome": np.int8, "alive": np.bool_, "size": np.int64}
-    arrays: dict[str, Any] = {
-        name: np.zeros(size, zero[name]) if name in zero else np.full(size, NONE, np.int64)
-        for name, size in sizes.items()
+    arrays = _empty_arrays(
+        n_events=len(key),
+        n_keys=int(key.max(initial=-1)) + 1,
+        n_matches=int(match_code.max(initial=-1)) + 1,
+    )
+    events: tuple[Any, ...] = (key, match_code, adds)
+    options: tuple[Any, ...] = (n_stored, replaces, keep_unmatched, first)
+    if compiled.worth_compiling(len(key)):
+        loop: Any = compiled.compiled(_loop)
+        loop(*events, *options, *arrays.values())
+    else:
+        # Python reads and writes lists several times faster than the single elements of arrays.
+        events = tuple(codes.tolist() for codes in events)
+        arrays = {name: array.tolist() for name, array in arrays.items()}
+        _loop(*events, *options, *arrays.values())
+    return Result(*(np.asarray(arrays[name], _TYPES.get(name, np.int64)) for name in Result._fields))
+
+
+_TYPES = {"outcome": np.int8, "alive": np.bool_, "size": np.int64}
+"""Arrays that start as zeros; all others hold indices, of 64 bits, and start as `NONE`."""
+
+
+def _empty_arrays(n_events: int, n_keys: int, n_matches: int) -> dict[str, Any]:
+    """Return the arrays that the loop fills, in the order of its arguments."""
+    sizes = {
+        "outcome": n_events,
+        "source": n_events,
+        "alive": n_events,
+        "content": n_events,
+        "link": n_events,
+        "following": n_events,
+        "shown": n_keys,
+        "last_emitting_event": n_keys,
+        "visible_row": n_keys,
+        "tail": n_keys,
+        "size": n_keys,
+        "oldest": n_matches,
+        "newest": n_matches,
     }
-    events: tuple[Any, ...] = (key, like, adds)
-    if not fast:
-        events, arrays = tuple(e.tolist() for e in events), {name: a.tolist() for name, a in arrays.items()}
-    loop: Any = compiled.compiled(_loop) if fast else _loop
-    loop(*events, silent, replaces, waits, first, *arrays.values())
-    return Result(*(np.asarray(arrays[name], zero.get(name, np.int64)) for name in Result._fields))
+    arrays: dict[str, Any] = {}
+    for name, size in sizes.items():
+        if name in _TYPES:
+            arrays[name] = np.zeros(size, _TYPES[name])
+        else:
+            arrays[name] = np.full(size, NONE, np.int64)
+    return arrays
 
 
-def _loop(
+def _loop(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 -- numba compiles one loop; a call for each record would cost more than it does
     key: Any,
-    like: Any,
+    match_code: Any,
     adds: Any,
-    silent: int,
+    n_stored: int,
     replaces: bool,  # noqa: FBT001
-    waits: bool,  # noqa: FBT001
+    keep_unmatched: bool,  # noqa: FBT001
     first: bool,  # noqa: FBT001
     outcome: Any,
     source: Any,
@@ -100,8 +132,8 @@ def _loop(
     link: Any,
     following: Any,
     shown: Any,
-    said: Any,
-    edge: Any,
+    last_emitting_event: Any,
+    visible_row: Any,
     tail: Any,
     size: Any,
     oldest: Any,
@@ -109,66 +141,74 @@ def _loop(
 ) -> None:
     """Fill the arrays after `first`.
 
-    Equal elements are chained from `oldest` to `newest` by `following`. A key's elements are linked from `edge`, the one that its
-    sink shows unless an older one was replaced: to the one before, or with `first` to the one after; dead ones are stepped over
-    when the edge meets them, once each.
+    Equal elements form a queue from `oldest` to `newest` by `following`: a retraction takes the oldest, so that the queue never has
+    holes. A queue holds either rows or retractions that wait, never both, since either cancels the other.
+
+    A key's elements are linked from `visible_row`, the one that its sink shows unless an older one was replaced: to the one before,
+    or with `first` to the one after. Dead ones stay linked and are stepped over when the visible row meets them, once each. So the
+    whole pass takes time with the number of events.
     """
     for t in range(len(key)):
-        k, i = key[t], like[t]
-        e = oldest[i]
-        emits = -1
-        joins = False
+        k = key[t]
+        m = match_code[t]
+        e = oldest[m]
+        emitted = -1  # the element whose row this event emits
+        joins_queue = False
         if adds[t]:
             if e >= 0 and not adds[e]:
-                oldest[i] = following[e]
+                # A retraction waits for this row: both are gone.
+                oldest[m] = following[e]
                 alive[e] = False
                 outcome[t] = CANCELLED
             elif e >= 0 and replaces:
+                # The row takes the place of the one it matches, which need not be the visible one.
                 content[e] = t
-                if not first or edge[k] == e:
+                if not first or visible_row[k] == e:
                     outcome[t] = UPDATE
-                    emits = e
+                    emitted = e
             else:
-                joins = True
+                joins_queue = True
                 content[t] = t
                 if first and size[k] > 0:
+                    # The oldest stays visible; the row is linked behind the newest and emits nothing.
                     link[tail[k]] = t
                 else:
-                    link[t] = -1 if first else edge[k]
-                    edge[k] = t
+                    link[t] = -1 if first else visible_row[k]
+                    visible_row[k] = t
                     outcome[t] = INSERT if size[k] == 0 else UPDATE
-                    emits = t
+                    emitted = t
                 tail[k] = t
                 size[k] += 1
         elif e < 0 or not adds[e]:
             outcome[t] = UNMATCHED
-            joins = waits
+            joins_queue = keep_unmatched
         else:
-            oldest[i] = following[e]
+            # The oldest row that it matches leaves.
+            oldest[m] = following[e]
             alive[e] = False
             size[k] -= 1
             if size[k] == 0:
-                edge[k] = -1
+                visible_row[k] = -1
                 outcome[t] = DELETE
                 source[t] = t
-                if t >= silent:
+                if t >= n_stored:
                     shown[k] = -1
-                    said[k] = t
-            elif edge[k] == e:
+                    last_emitting_event[k] = t
+            elif visible_row[k] == e:
                 while not alive[e]:
                     e = link[e]
-                edge[k] = e
+                visible_row[k] = e
                 outcome[t] = UPDATE
-                emits = e
-        if joins:
-            if oldest[i] < 0:
-                oldest[i] = t
+                emitted = e
+        if joins_queue:
+            if oldest[m] < 0:
+                oldest[m] = t
             else:
-                following[newest[i]] = t
-            newest[i] = t
+                following[newest[m]] = t
+            newest[m] = t
             alive[t] = True
-        if emits >= 0:
-            source[t] = content[emits]
-            if t >= silent:
-                shown[k] = emits
-                said[k] = t
+        if emitted >= 0:
+            source[t] = content[emitted]
+            if t >= n_stored:
+                shown[k] = emitted
+                last_emitting_event[k] = t

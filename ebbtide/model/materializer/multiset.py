@@ -20,10 +20,10 @@ import math
 from collections.abc import Hashable
 from enum import StrEnum
 
-from ebbtide.model.identity import identity
+from ebbtide.model.equality import equality_key
 from ebbtide.model.materializer.element import Element, Identify, Removed, Row
-from ebbtide.model.materializer.linked import LinkedForm
-from ebbtide.model.materializer.listed import ListForm
+from ebbtide.model.materializer.linked_form import LinkedForm
+from ebbtide.model.materializer.list_form import ListForm
 from ebbtide.model.state.raw import Entry, Store
 
 
@@ -43,8 +43,8 @@ class OrderedMultiset:
         store: Where they are.
         strategy: How they are stored.
         identify: What two rows have in common exactly if they are the same for a retraction.
-        replaces: An added row takes the place of one with its identity, as with an upsert key.
-        ttl_ms: Time to live, from when a row was written; None: for ever.
+        replaces: An added row takes the place of one with its equality key, as with an upsert key.
+        ttl_ms: Time to live, from when a row was written; None: it never expires.
         high: `threshold_high` of ADAPTIVE. Default: the store's.
         low: `threshold_low` of ADAPTIVE. Default: the store's.
 
@@ -63,7 +63,7 @@ class OrderedMultiset:
         store: Store,
         strategy: Strategy = Strategy.ADAPTIVE,
         *,
-        identify: Identify = identity,
+        identify: Identify = equality_key,
         replaces: bool = False,
         ttl_ms: int | None = None,
         high: int | None = None,
@@ -80,7 +80,7 @@ class OrderedMultiset:
         )
 
     def add(self, key: Hashable, row: Row, *, stamp_ms: int = 0, now_ms: int = 0) -> bool:
-        """Append a row, or put it in the place of its like.
+        """Append a row, or put it in the place of the row that it matches.
 
         Returns:
             Whether the history was empty.
@@ -92,7 +92,7 @@ class OrderedMultiset:
         return was_empty
 
     def remove(self, key: Hashable, row: Row, *, now_ms: int = 0) -> Removed | None:
-        """Remove the oldest row with the identity of `row`; None if there is none."""
+        """Remove the oldest row with the equality key of `row`; None if there is none."""
         found = self._history.get(key, None)
         form = self._form(found)
         removed, length = form.remove(key, found, row, now_ms)
@@ -111,12 +111,21 @@ class OrderedMultiset:
 
     def _settle(self, key: Hashable, form: ListForm | LinkedForm, length: int, now_ms: int) -> None:
         """Bring a key into the form that its length asks for."""
-        other = self._nodes if form is self._list else self._list
-        if not (length >= self._high if form is self._list else length <= self._low):
-            return
-        elements = form.elements(key, self._history.get(key, None), now_ms)
-        form.clear(key)
-        other.store(key, elements, now_ms)
+        if form is self._list:
+            is_misplaced = length >= self._high
+            other: ListForm | LinkedForm = self._nodes
+        else:
+            is_misplaced = length <= self._low
+            other = self._list
+        if is_misplaced:
+            self._move(key, form, other, now_ms)
+
+    def _move(self, key: Hashable, source: ListForm | LinkedForm, target: ListForm | LinkedForm, now_ms: int) -> None:
+        """Write a key's rows in the other form."""
+        found = self._history.get(key, None)
+        elements = source.elements(key, found, now_ms)
+        source.clear(key)
+        target.store(key, elements, now_ms)
 
 
 def _thresholds(store: Store, strategy: Strategy, high: int | None, low: int | None) -> tuple[float, float]:
@@ -125,7 +134,9 @@ def _thresholds(store: Store, strategy: Strategy, high: int | None, low: int | N
         return 1, -1
     if strategy is not Strategy.ADAPTIVE:
         return math.inf, math.inf
-    high, low = store.thresholds[0] if high is None else high, store.thresholds[1] if low is None else low
+    default_high, default_low = store.thresholds
+    high = default_high if high is None else high
+    low = default_low if low is None else low
     if not 0 <= low < high:
         raise ValueError(
             f"threshold_low must be below threshold_high; got low {low}, high {high}; allowed: 0 <= low < high"

@@ -3,8 +3,8 @@
 | change | history before | emitted |
 |---|---|---|
 | +I, +U | empty | `+I` the row |
-| +I, +U | not empty; the row is appended, with an upsert key it takes the place of its like | `+U` the row |
-| -U, -D | nothing with its identity | nothing |
+| +I, +U | not empty; the row is appended, with an upsert key it takes the place of the one that it matches | `+U` the row |
+| -U, -D | nothing with its equality key | nothing |
 | -U, -D | its only row | `-D` the retraction's row |
 | -U, -D | removes the newest row | `+U` the row that is newest now |
 | -U, -D | removes another | nothing |

@@ -1,4 +1,4 @@
-"""What deletes expired entries that nobody accesses. Source: FLIP-25, "Additional Cleanup Strategies"."""
+"""What deletes expired entries that no one accesses. Source: FLIP-25, "Additional Cleanup Strategies"."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class IncrementalCleaner:
     """
 
     def __init__(self, state: KeyedState, size: int) -> None:
-        self._state, self._size = state, size
+        self._state = state
+        self._size = size
         self._rest: Iterator[Any] | None = None
 
     def __call__(self) -> None:
@@ -37,7 +38,7 @@ class IncrementalCleaner:
 
 
 class TtlTimers:
-    """Deletes entries exactly at the end of their time: one timer per key, armed anew for what was renewed meanwhile.
+    """Deletes entries exactly at the end of their time: one timer per key, armed again for what was renewed meanwhile.
 
     They are no user timers, and at one time they fire before those.
 
@@ -63,7 +64,7 @@ class TtlTimers:
         """Fire what is due at the state's clock.
 
         Returns:
-            (time, key, time armed anew or None) of each timer that fired, in order.
+            (time, key, time armed again or None) of each timer that fired, in order.
         """
         fired = []
         while self._queue and self._queue[0][0] <= self._state.clock_ms:
@@ -72,14 +73,17 @@ class TtlTimers:
                 continue
             del self._armed[key]
             self._state.purge(key)
-            ends = [self._state.end_ms(entry) for _, entry in self._state.raw.entries(key)]
+            entries = self._state.raw.entries(key)
+            ends = [self._state.end_ms(entry) for _, entry in entries]
             if ends:
                 self._arm(key, min(ends))
             fired.append((time, key, self._armed.get(key)))
         return fired
 
     def _arm(self, key: Hashable, end_ms: int) -> None:
-        if end_ms > LONG_MAX or self._armed.get(key, LONG_MAX + 1) <= end_ms:
+        never_ends = end_ms > LONG_MAX
+        armed_ms = self._armed.get(key, LONG_MAX + 1)
+        if never_ends or armed_ms <= end_ms:
             return
         self._armed[key] = end_ms
         self._order += 1
@@ -95,28 +99,34 @@ def snapshot(state: KeyedState) -> Iterator[tuple[Any, Any, Entry]]:
     cleans = state.ttl is not None and state.ttl.cleanup.full_snapshot
     for key in state.raw.all_keys():
         for sub, entry in state.raw.entries(key):
-            if not (cleans and state.has_expired(entry)):
+            is_left_out = cleans and state.has_expired(entry)
+            if not is_left_out:
                 yield key, sub, entry
 
 
 def compact(state: KeyedState) -> int:
     """Drop what has expired, as the compaction filter does; return how many entries.
 
-    The clock is asked anew after `query_time_after_num_entries`. RocksDB gives the room back by `RocksDbStore.compact`.
+    The clock is asked again after `query_time_after_num_entries`. RocksDB gives the room back by `RocksDbStore.compact`.
 
     Args:
         state: The state; nothing happens if its cleanup has neither a compaction filter nor background.
     """
-    if state.ttl is None or not (state.ttl.cleanup.compaction_filter or state.ttl.cleanup.background):
+    if state.ttl is None:
         return 0
-    every = (state.ttl.cleanup.compaction_filter or CompactionFilter()).query_time_after_num_entries
-    seen, dropped, clock = 0, 0, state.clock_ms
+    cleanup = state.ttl.cleanup
+    if cleanup.compaction_filter is None and not cleanup.background:
+        return 0
+    compaction = cleanup.compaction_filter or CompactionFilter()
+    seen = 0
+    dropped = 0
+    clock_ms = state.clock_ms
     for key in state.raw.all_keys():
         for sub, entry in list(state.raw.entries(key)):
-            if seen % every == 0:
-                clock = state.clock_ms
+            if seen % compaction.query_time_after_num_entries == 0:
+                clock_ms = state.clock_ms
             seen += 1
-            if state.end_ms(entry) <= clock:
+            if state.end_ms(entry) <= clock_ms:
                 state.raw.remove(key, sub)
                 dropped += 1
     state.context.counts["expired"] += dropped

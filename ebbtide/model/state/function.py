@@ -14,7 +14,7 @@ from ebbtide.model.state.cleanup import IncrementalCleaner, TtlTimers
 from ebbtide.model.state.context import StateContext
 from ebbtide.model.state.raw import Store
 from ebbtide.model.state.states import KeyedState, ListState, MapState, ValueState
-from ebbtide.model.state.timers import TIMERS, Timers
+from ebbtide.model.state.timers import TIMERS, Timer, Timers
 from ebbtide.model.ttl import IncrementalCleanup, StateTtlConfig, TimeCharacteristic
 
 SOURCE_COLUMNS = "*"
@@ -28,7 +28,7 @@ class StateDescriptor:
     Args:
         of: Type of the value, the list's element or the map's value, as Spark DDL: `BIGINT`, `STRUCT<at: TIMESTAMP, n: INT>`; `*`:
             a struct of the source's columns.
-        ttl: Time to live; a spec may give another. None: for ever.
+        ttl: Time to live; a spec may give another. None: it never expires.
     """
 
     of: str
@@ -161,7 +161,8 @@ class StatefulFunction:
         """Return the states declared, by name."""
         found: dict[str, StateDescriptor] = {}
         for owner in reversed(cls.__mro__):
-            found |= {name: each for name, each in vars(owner).items() if isinstance(each, StateDescriptor)}
+            own = vars(owner).items()
+            found |= {name: attribute for name, attribute in own if isinstance(attribute, StateDescriptor)}
         return found
 
 
@@ -228,20 +229,22 @@ class FunctionRun:
         self._every_record: list[IncrementalCleaner] = []
         given = ttl or {}
         for name, descriptor in type(function).descriptors().items():
-            state = descriptor.kind(store.state(name), self.context, given.get(name, descriptor.ttl))
+            state_ttl = given.get(name, descriptor.ttl)
+            state = descriptor.kind(store.state(name), self.context, state_ttl)
             setattr(function, name, state)
             self.states[name] = state
             self._clean(name, state, store.background)
         self._timer_state = store.state(TIMERS)
         self.timers = Timers(self._timer_state, self.context)
-        self.function, self._ctx = function, FunctionContext(self.context, self.timers)
+        self.function = function
+        self._ctx = FunctionContext(self.context, self.timers)
 
     def process(self, key: tuple[Any, ...], rows: Iterable[Change]) -> Iterable[Mapping[str, Any]]:
         """Run the function on one key's rows, in order."""
         self._turn_to(key)
-        yield from self.function.process(key, self._told(rows), self._ctx) or ()
+        yield from self.function.process(key, self._with_event_time(rows), self._ctx) or ()
 
-    def due(self, key: tuple[Any, ...]) -> list[tuple[int, TimeCharacteristic]]:
+    def due(self, key: tuple[Any, ...]) -> list[Timer]:
         """Return one key's timers that are due, the earliest first."""
         self.context.key = key
         return self.timers.due()
@@ -252,13 +255,20 @@ class FunctionRun:
         One registered for no later time than that which fires waits for the next call: it would never end.
         """
         self._turn_to(key)
-        waiting: set[tuple[int, TimeCharacteristic]] = set()
-        while due := [each for each in self.timers.due() if each not in waiting]:
+        waiting: set[Timer] = set()
+        while due := self._due_besides(waiting):
             time, clock = due[0]
             self.timers.delete(time, clock)
             self.context.event_ms = time if clock is TimeCharacteristic.EVENT_TIME else None
             yield from self.function.on_timer(key, time, self._ctx) or ()
-            waiting |= {each for each in self.timers.due() if each[0] <= time and each not in due[1:]}
+            known = {*waiting, *due[1:]}
+            for timer in self._due_besides(known):
+                registered_for, _ = timer
+                if registered_for <= time:
+                    waiting.add(timer)
+
+    def _due_besides(self, waiting: set[Timer]) -> list[Timer]:
+        return [timer for timer in self.timers.due() if timer not in waiting]
 
     def advance(self) -> Iterable[Mapping[str, Any]]:
         """Fire all timers that are due at the clocks of `context`: those of time to live first, then the user's, key by key."""
@@ -268,11 +278,12 @@ class FunctionRun:
             yield from self.fire(key)
 
     def _turn_to(self, key: tuple[Any, ...]) -> None:
-        self.context.key, self.context.event_ms = key, None
+        self.context.key = key
+        self.context.event_ms = None
         for clean in self._every_record:
             clean()
 
-    def _told(self, rows: Iterable[Change]) -> Iterator[Change]:
+    def _with_event_time(self, rows: Iterable[Change]) -> Iterator[Change]:
         for change in rows:
             self.context.event_ms = change.event_ms
             yield change

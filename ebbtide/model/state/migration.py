@@ -4,7 +4,7 @@
 |---|---|---|
 | none | TTL | stamped with the time of the migration, from which they then live |
 | TTL | none | stamps and own times to live go; expired entries that are still stored come back |
-| TTL | another | as they are: stamps are absolute, the new configuration reads them anew |
+| TTL | another | as they are: stamps are absolute, the new configuration decides over them |
 
 Source: FLIP-25, "Migration Plan"; Flink 2.3's behaviour on restore.
 """
@@ -16,7 +16,7 @@ from ebbtide.model.ttl import StateTtlConfig
 
 
 def has_ttl(config: StateTtlConfig | None) -> bool:
-    """Tell whether entries are stamped."""
+    """Return whether entries are stamped."""
     return config is not None and config.enabled
 
 
@@ -35,4 +35,6 @@ def migrated(entry: Entry, to: StateTtlConfig | None, now_ms: int) -> Entry:
     """
     if not has_ttl(to):
         return Entry(entry.value)
-    return entry if entry.stamp_ms is not None else entry._replace(stamp_ms=now_ms)
+    if entry.stamp_ms is not None:
+        return entry
+    return entry._replace(stamp_ms=now_ms)

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from ebbtide.model.durations import to_ms
-from ebbtide.model.identity import map_key
+from ebbtide.model.equality import map_key
 from ebbtide.model.state.context import StateContext
 from ebbtide.model.state.raw import Entry, RawState
 from ebbtide.model.ttl import (
@@ -34,19 +34,30 @@ class KeyedState:
     """
 
     def __init__(self, raw: RawState, context: StateContext, ttl: StateTtlConfig | None = None) -> None:
-        self.raw, self.context = raw, context
+        self.raw = raw
+        self.context = context
         self.ttl = ttl if ttl is not None and ttl.enabled else None
         self.before_access: Callable[[], None] | None = None
         """Called at each access: incremental cleanup."""
         self.on_stamp: Callable[[Hashable, int], None] | None = None
         """Called with (key, end of life) when an entry is stamped: exact timers."""
-        config = self.ttl
-        self._ttl_ms = config.ttl_ms if config else LONG_MAX
-        self._by_event = bool(config and config.by_event_time)
-        self._by_watermark = self._by_event and bool(config and config.expiry_clock is ExpiryClock.WATERMARK)
-        self._keeps_stamp = bool(config and not config.update_type.renews_on_write)
-        self._renews = bool(config and config.update_type.renews_on_read)
-        self._shows = bool(config and config.state_visibility is StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP)
+        self._ttl_ms = LONG_MAX
+        self._by_event = False
+        self._by_watermark = False
+        self._keeps_stamp = False
+        self._renews = False
+        self._shows = False
+        if self.ttl is not None:
+            self._configure(self.ttl)
+
+    def _configure(self, ttl: StateTtlConfig) -> None:
+        """Read the configuration once: what follows is asked at every access."""
+        self._ttl_ms = ttl.ttl_ms
+        self._by_event = ttl.by_event_time
+        self._by_watermark = ttl.by_event_time and ttl.expiry_clock is ExpiryClock.WATERMARK
+        self._keeps_stamp = not ttl.update_type.renews_on_write
+        self._renews = ttl.update_type.renews_on_read
+        self._shows = ttl.state_visibility is StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
 
     def clear(self) -> None:
         """Remove all of the current key's."""
@@ -54,20 +65,21 @@ class KeyedState:
 
     def purge(self, key: Hashable) -> int:
         """Remove a key's expired entries, wherever they are; return how many."""
-        gone = [sub for sub, entry in self.raw.entries(key) if self.has_expired(entry)]
-        for sub in gone:
+        expired = [sub for sub, entry in self.raw.entries(key) if self.has_expired(entry)]
+        for sub in expired:
             self.raw.remove(key, sub)
-        self.context.counts["expired"] += len(gone)
-        return len(gone)
+        self.context.counts["expired"] += len(expired)
+        return len(expired)
 
     def end_ms(self, entry: Entry) -> int:
         """Return the time at which an entry expires, capped at the largest long; an unstamped one never does."""
         if entry.stamp_ms is None:
             return LONG_MAX + 1
-        return end_ms(entry.stamp_ms, self._ttl_ms if entry.ttl_ms is None else entry.ttl_ms)
+        ttl_ms = self._ttl_ms if entry.ttl_ms is None else entry.ttl_ms
+        return end_ms(entry.stamp_ms, ttl_ms)
 
     def has_expired(self, entry: Entry) -> bool:
-        """Tell whether an entry's time is over."""
+        """Return whether an entry has expired."""
         return self.ttl is not None and self.end_ms(entry) <= self.clock_ms
 
     @property
@@ -114,11 +126,13 @@ class KeyedState:
             return
         stamp = self._access_ms()
         old = None
-        if not create and (self._keeps_stamp or self._by_event):
+        needs_old = self._keeps_stamp or self._by_event
+        if needs_old and not create:
             old = self.raw.get(key, sub)
-            if old is not None and old.stamp_ms is not None and not self.has_expired(old):
-                stamp = old.stamp_ms if self._keeps_stamp else max(stamp, old.stamp_ms)
-        entry = Entry(value, stamp, None if ttl is None else to_ms(ttl))
+            if old is not None:
+                stamp = self._stamp_over(old, stamp)
+        own_ttl_ms = None if ttl is None else to_ms(ttl)
+        entry = Entry(value, stamp, own_ttl_ms)
         if self._by_event and self.has_expired(entry):
             self.context.counts["late"] += 1
             if old is not None:
@@ -127,6 +141,12 @@ class KeyedState:
         self.raw.put(key, sub, entry)
         if self.on_stamp is not None:
             self.on_stamp(key, self.end_ms(entry))
+
+    def _stamp_over(self, old: Entry, stamp: int) -> int:
+        """Return the stamp of an entry that takes the place of another: a live one may keep its time, and never loses any."""
+        if old.stamp_ms is None or self.has_expired(old):
+            return stamp
+        return old.stamp_ms if self._keeps_stamp else max(stamp, old.stamp_ms)
 
 
 class ValueState(KeyedState):
@@ -146,7 +166,7 @@ class ValueState(KeyedState):
     """
 
     def get(self) -> Any:
-        """Return the value; None if there is none, or its time is over."""
+        """Return the value; None if there is none, or it has expired."""
         self._touch()
         entry = self.seen(None, self.raw.get(self.context.key, None))
         return None if entry is None else entry.value
@@ -182,21 +202,21 @@ class ListState(KeyedState):
         """
         self._touch()
         key = self.context.key
-        found = list(self.raw.entries(key))
+        entries = list(self.raw.entries(key))
         if self._renews:
-            live = [(sub, entry) for sub, entry in found if not self.has_expired(entry)]
+            live = [(sub, entry) for sub, entry in entries if not self.has_expired(entry)]
             if live:
                 self.raw.clear(key)
-                for sub, entry in live:
-                    self._renewed(sub, entry)
-        return self._elements(key, found)
+            for sub, entry in live:
+                self._renewed(sub, entry)
+        return self._elements(key, entries)
 
-    def _elements(self, key: Hashable, found: list[tuple[Any, Entry]]) -> Iterator[Any]:
+    def _elements(self, key: Hashable, entries: list[tuple[Any, Entry]]) -> Iterator[Any]:
         any_live = False
-        for _, entry in found:
-            live = not self.has_expired(entry)
-            any_live = any_live or live
-            if live or self._shows:
+        for _, entry in entries:
+            is_live = not self.has_expired(entry)
+            any_live = any_live or is_live
+            if is_live or self._shows:
                 yield entry.value
         if not any_live:
             self.raw.clear(key)
@@ -227,8 +247,10 @@ class ListState(KeyedState):
 
     def _append(self, elements: list[Any], ttl: timedelta | None) -> None:
         last = self.raw.last(self.context.key)
-        for position, value in enumerate(elements, 0 if last is None else last + 1):
+        position = 0 if last is None else last + 1
+        for value in elements:
             self._write(position, value, ttl, create=True)
+            position += 1
 
 
 def _elements_of(values: Iterable[Any]) -> list[Any]:
@@ -245,13 +267,13 @@ class MapState(KeyedState):
     """
 
     def get(self, user_key: Hashable) -> Any:
-        """Return a value; None if there is none, or its time is over."""
+        """Return a value; None if there is none, or it has expired."""
         self._touch()
         entry = self._entry(user_key)
         return None if entry is None else entry.value
 
     def contains(self, user_key: Hashable) -> bool:
-        """Tell whether a read would return an entry; it counts as a read."""
+        """Return whether a read would return an entry; it counts as a read."""
         self._touch()
         return self._entry(user_key) is not None
 
@@ -282,7 +304,7 @@ class MapState(KeyedState):
         self.raw.remove(self.context.key, map_key(user_key))
 
     def is_empty(self) -> bool:
-        """Tell whether nothing is stored; expired entries that are still stored count."""
+        """Return whether nothing is stored; expired entries that are still stored count."""
         self._touch()
         return next(self.raw.entries(self.context.key), None) is None
 
@@ -304,9 +326,10 @@ class MapIterator(Iterator[tuple[Any, Any]]):
     """Passes over the entries of a map; what has expired is removed on the way."""
 
     def __init__(self, state: MapState) -> None:
-        self._state, self._key = state, state.context.key
+        self._state = state
+        self._key = state.context.key
         self._user_keys = [user_key for user_key, _ in state.raw.entries(self._key)]
-        self._user_keys.reverse()
+        self._user_keys.reverse()  # taken from the end
         self._current: tuple[Any, Entry] | None = None
 
     def __next__(self) -> tuple[Any, Any]:

@@ -10,6 +10,8 @@ from ebbtide.model.state.raw import Entry, RawState
 from ebbtide.model.ttl import TimeCharacteristic
 
 TIMERS = "@timers"
+Timer = tuple[int, TimeCharacteristic]
+"""The time, epoch ms, and the clock that has to reach it."""
 
 
 class Timers:
@@ -36,10 +38,13 @@ class Timers:
         """Take a timer back, if it is there."""
         self._raw.remove(self._context.key, (str(clock), time_ms))
 
-    def due(self) -> list[tuple[int, TimeCharacteristic]]:
+    def due(self) -> list[Timer]:
         """Return the timers of the current key that are due, the earliest first."""
-        found = (sub for sub, _ in self._raw.entries(self._context.key))
-        return sorted((time, TimeCharacteristic(clock)) for clock, time in found if time <= self._now(clock))
+        due: list[Timer] = []
+        for (clock, time), _ in self._raw.entries(self._context.key):
+            if time <= self._now(clock):
+                due.append((time, TimeCharacteristic(clock)))
+        return sorted(due)
 
     def _now(self, clock: str) -> int:
         return self._context.watermark_ms if clock == TimeCharacteristic.EVENT_TIME else self._context.now_ms

@@ -9,7 +9,7 @@ import pytest
 
 from ebbtide.model.changelog import RowKind, changelog_schema
 from ebbtide.model.entries import DELETE, Step
-from ebbtide.model.identity import identity
+from ebbtide.model.equality import equality_key
 from ebbtide.model.materializer import kernel
 from ebbtide.model.materializer.multiset import OrderedMultiset, Strategy
 from ebbtide.model.materializer.operator import SinkUpsertMaterializer
@@ -35,7 +35,7 @@ def by_record(events, strategy, upsert_key):
     rows = OrderedMultiset(
         HeapStore(),
         strategy,
-        identify=(lambda row: row[1]) if upsert_key else identity,
+        identify=(lambda row: row[1]) if upsert_key else equality_key,
         replaces=upsert_key,
         **thresholds,
     )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ebbtide.model import compiled
 from ebbtide.model.changelog import RowKind
-from ebbtide.model.identity import identity
+from ebbtide.model.equality import equality_key
 from ebbtide.model.materializer import kernel
 from ebbtide.model.materializer.multiset import OrderedMultiset, Strategy
 from ebbtide.model.materializer.operator import SinkUpsertMaterializer
@@ -27,7 +27,7 @@ def coded(events):
 def test_kernel_emits_what_the_materializer_emits(events, replaces):
     key, like, adds = coded(events)
     rows = OrderedMultiset(
-        HeapStore(), Strategy.LEGACY, identify=(lambda row: row[0]) if replaces else identity, replaces=replaces
+        HeapStore(), Strategy.LEGACY, identify=(lambda row: row[0]) if replaces else equality_key, replaces=replaces
     )
     materializer = SinkUpsertMaterializer(rows)
     found = kernel.materialize(key, like, adds, replaces=replaces)
@@ -43,11 +43,11 @@ def test_kernel_emits_what_the_materializer_emits(events, replaces):
 
 
 @given(EVENTS, st.booleans(), st.booleans(), st.booleans(), st.integers(0, 30))
-def test_compiled_and_plain_give_the_same(events, replaces, waits, first, silent):
-    given_ = {"replaces": replaces, "waits": waits, "first": first, "silent": min(silent, len(events))}
-    with mock.patch.object(compiled, "worth", return_value=False):
+def test_compiled_and_plain_give_the_same(events, replaces, waits, first, n_stored):
+    given_ = {"replaces": replaces, "keep_unmatched": waits, "first": first, "n_stored": min(n_stored, len(events))}
+    with mock.patch.object(compiled, "worth_compiling", return_value=False):
         plain = kernel.materialize(*coded(events), **given_)
-    with mock.patch.object(compiled, "worth", return_value=True):
+    with mock.patch.object(compiled, "worth_compiling", return_value=True):
         fast = kernel.materialize(*coded(events), **given_)
     for one, other in zip(plain, fast, strict=True):
         assert one.tolist() == other.tolist()

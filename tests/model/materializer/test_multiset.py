@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from reference import Histories
 
 from ebbtide.model.changelog import RowKind
-from ebbtide.model.identity import identity
+from ebbtide.model.equality import equality_key
 from ebbtide.model.materializer.multiset import OrderedMultiset, Strategy
 from ebbtide.model.materializer.operator import SinkUpsertMaterializer
 from ebbtide.stores.heap import HeapStore
@@ -30,7 +30,7 @@ def by_first(row):
 def make(store, strategy, *, unique=False, **more):
     thresholds = {"high": 3, "low": 1} if strategy is Strategy.ADAPTIVE else {}
     return OrderedMultiset(
-        store, strategy, identify=by_first if unique else identity, replaces=unique, **thresholds | more
+        store, strategy, identify=by_first if unique else equality_key, replaces=unique, **thresholds | more
     )
 
 

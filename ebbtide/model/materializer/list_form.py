@@ -18,63 +18,70 @@ class ListForm:
     Args:
         history: The raw state.
         identify: What two rows have in common exactly if they are the same for a retraction.
-        replaces: An added row takes the place of one with its identity.
-        ttl_ms: Time to live; None: for ever.
+        replaces: An added row takes the place of one with its equality key.
+        ttl_ms: Time to live; None: it never expires.
         one_clock: The list expires as a whole, by its last write.
     """
 
     def __init__(
         self, history: RawState, identify: Identify, *, replaces: bool, ttl_ms: int | None, one_clock: bool
     ) -> None:
-        self._history, self._identify, self._replaces = history, identify, replaces
-        self._ttl_ms, self._one_clock = ttl_ms, one_clock
+        self._history = history
+        self._identify = identify
+        self._replaces = replaces
+        self._ttl_ms = ttl_ms
+        self._one_clock = one_clock
 
     def elements(self, key: Hashable, found: Entry | None, now_ms: int) -> list[Element]:
         """Return the live elements of a stored list, oldest first."""
         if found is None:
             return []
-        if self._one_clock:
-            alive = lives(found.stamp_ms or 0, self._ttl_ms, now_ms)
-            return [Element(*each) for each in found.value] if alive else []
-        return [Element(*each) for each in found.value if lives(each[1], self._ttl_ms, now_ms)]
+        elements = [Element(row, stamp_ms) for row, stamp_ms in found.value]
+        if not self._one_clock:
+            return [element for element in elements if lives(element.stamp_ms, self._ttl_ms, now_ms)]
+        is_alive = lives(found.stamp_ms or 0, self._ttl_ms, now_ms)
+        return elements if is_alive else []
 
     def add(self, key: Hashable, found: Entry | None, element: Element, now_ms: int) -> tuple[bool, int]:
-        """Append a row, or put it in the place of its like.
+        """Append a row, or put it in the place of the row that it matches.
 
         Returns:
             Whether the history was empty, and its length now.
         """
         elements = self.elements(key, found, now_ms)
         was_empty = not elements
-        at = self._find(elements, element.row) if self._replaces else None
-        if at is None:
+        index = self._find(elements, element.row) if self._replaces else None
+        if index is None:
             elements.append(element)
         else:
-            elements[at] = element
+            elements[index] = element
         self.store(key, elements, now_ms)
         return was_empty, len(elements)
 
     def remove(self, key: Hashable, found: Entry | None, row: Row, now_ms: int) -> tuple[Removed | None, int]:
-        """Remove the oldest row with the identity of `row`.
+        """Remove the oldest row with the equality key of `row`.
 
         Returns:
             What it did, None if there is no such row; the history's length now.
         """
         elements = self.elements(key, found, now_ms)
-        at = self._find(elements, row)
-        if at is None:
-            if found is not None and len(elements) < len(found.value):
+        index = self._find(elements, row)
+        if index is None:
+            has_expired = found is not None and len(elements) < len(found.value)
+            if has_expired:
                 self.store(key, elements, now_ms)
             return None, len(elements)
-        was_last = at == len(elements) - 1
-        del elements[at]
+        was_last = index == len(elements) - 1
+        del elements[index]
         self.store(key, elements, now_ms)
-        return Removed(was_last, elements[-1].row if elements else None), len(elements)
+        last = elements[-1].row if elements else None
+        return Removed(was_last, last), len(elements)
 
     def store(self, key: Hashable, elements: list[Element], now_ms: int) -> None:
         """Write a list; an empty one leaves nothing."""
         if elements:
-            self._history.put(key, None, Entry([list(each) for each in elements], now_ms))
+            rows = [list(element) for element in elements]
+            self._history.put(key, None, Entry(rows, now_ms))
         else:
             self._history.remove(key, None)
 
@@ -84,4 +91,7 @@ class ListForm:
 
     def _find(self, elements: list[Element], row: Row) -> int | None:
         wanted = self._identify(row)
-        return next((i for i, each in enumerate(elements) if self._identify(each.row) == wanted), None)
+        for index, element in enumerate(elements):
+            if self._identify(element.row) == wanted:
+                return index
+        return None

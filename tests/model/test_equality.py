@@ -1,4 +1,4 @@
-"""When two rows are equal, alike by identity, by codes of columns, and in a store."""
+"""When two rows are equal, by equality key, by codes of columns, and in a store."""
 
 from decimal import Decimal
 
@@ -7,7 +7,7 @@ import pytest
 
 from ebbtide.model.changelog import RowKind
 from ebbtide.model.codes import row_codes
-from ebbtide.model.identity import identity, map_key
+from ebbtide.model.equality import equality_key, map_key
 from ebbtide.stores.rocksdb import codec
 
 NAN = float("nan")
@@ -41,7 +41,7 @@ def test_rows_are_equal_alike_everywhere(type_, left, right, equal):
     column = pa.array([[*v.items()] if pa.types.is_map(type_) else v for v in (left, right)], type_)
     codes = row_codes(pa.table({"c": column}), ["c"])
     assert (codes[0] == codes[1]) == equal
-    one, other = identity([left]), identity([right])
+    one, other = equality_key([left]), equality_key([right])
     assert (one == other, hash(one) == hash(other)) == (equal, equal) or not equal
     assert (one == other) == equal
     assert (codec.encode(one) == codec.encode(other)) == equal
@@ -49,7 +49,7 @@ def test_rows_are_equal_alike_everywhere(type_, left, right, equal):
 
 def test_what_no_column_gives_is_refused():
     with pytest.raises(TypeError, match=r"a row cannot hold .*; got set; allowed: what a column"):
-        identity([{1}])
+        equality_key([{1}])
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""When two rows are equal: the identity by which a retraction finds its row, whatever the store.
+"""When two rows are equal: the key by which a retraction finds its row, whatever the store.
 
 | value | equal to |
 |---|---|
@@ -25,20 +25,22 @@ _PLAIN = frozenset({int, str, bytes, bool, type(None), date, datetime, timedelta
 """Types whose values are what they are equal to."""
 
 
-def identity(values: Iterable[Any]) -> tuple[Hashable, ...]:
+def equality_key(values: Iterable[Any]) -> tuple[Hashable, ...]:
     """Return what two rows have in common exactly if they are equal; it can be a dict's key and be stored.
 
     Args:
         values: The row's values.
 
     Example:
-        >>> identity([float("nan"), None]) == identity([-float("nan"), None]), identity([0.0]) == identity([-0.0])
+        >>> equality_key([float("nan"), None]) == equality_key([-float("nan"), None]), equality_key([0.0]) == equality_key([-0.0])
         (True, False)
-        >>> identity([Decimal("1.0")]) == identity([Decimal("1.00")])
+        >>> equality_key([Decimal("1.0")]) == equality_key([Decimal("1.00")])
         True
     """
     row = tuple(values)
-    return row if _PLAIN.issuperset(map(type, row)) else tuple(map(_identity, row))
+    if _PLAIN.issuperset(map(type, row)):  # the usual case, kept short
+        return row
+    return tuple(map(_equal_form, row))
 
 
 def map_key(key: Any) -> Hashable:
@@ -47,7 +49,7 @@ def map_key(key: Any) -> Hashable:
     A decimal is written with no zeros after its last digit: 1.50 and 1.5 are one key. The keys of a map have one type.
 
     Raises:
-        TypeError: a float, or a decimal that is no number: -0.0 and 0.0 are one key to some stores and two to others, and
+        TypeError: a float, or a decimal that is not a number: -0.0 and 0.0 are one key to some stores and two to others, and
             NaN is not even equal to itself.
 
     Example:
@@ -71,16 +73,19 @@ def map_key(key: Any) -> Hashable:
             return key  # type: ignore[no-any-return]
 
 
-def _identity(value: Any) -> Hashable:
+def _equal_form(value: Any) -> Hashable:
     match value:
         case float():
-            return _DOUBLE.pack(math.nan if math.isnan(value) else value) if not value or math.isnan(value) else value
+            if math.isnan(value):
+                return _DOUBLE.pack(math.nan)
+            return value or _DOUBLE.pack(value)
         case Decimal():
             return value.as_integer_ratio()
         case list() | tuple():
-            return identity(value)
+            return equality_key(value)
         case dict():
-            return tuple(sorted((identity(pair) for pair in value.items()), key=repr))
+            pairs = [equality_key(pair) for pair in value.items()]
+            return tuple(sorted(pairs, key=repr))
         case Hashable():
             return value
     raise TypeError(

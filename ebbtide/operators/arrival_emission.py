@@ -1,0 +1,81 @@
+"""What a step of arrival mode emits record by record, with `emission: every`: first what expired, then what each change did."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ebbtide.model.codes import Codes
+from ebbtide.model.materializer import kernel
+from ebbtide.operators.arrival_options import Keep, OnExpire
+from ebbtide.operators.arrival_rows import Mask, Rows
+
+KIND_OF_OUTCOME = {kernel.INSERT: "+I", kernel.UPDATE: "+U", kernel.DELETE: "-D"}
+
+
+def emitted_records(
+    rows: Rows, result: kernel.Result, row_of_event: Codes, before: Codes, has_expired: Mask
+) -> pa.Table:
+    """Return the records emitted, in order.
+
+    Args:
+        rows: The step's.
+        result: The kernel's, by event.
+        row_of_event: (events,) the row of each.
+        before: (keys,) the entry that each key's sink showed; -1: none that is known.
+        has_expired: (keys,) whether that has expired.
+    """
+    is_change = row_of_event >= rows.n_state
+    is_emitted = np.isin(result.outcome, list(KIND_OF_OUTCOME))
+    events = np.flatnonzero(is_change & is_emitted)
+    changes = row_of_event[events]
+    emitted_rows = row_of_event[result.source[events]]
+    is_still_shown = (before >= 0) & ~has_expired
+    outcomes = _as_the_sink_sees(result.outcome[events], rows.key[changes], is_still_shown)
+
+    expired_keys = np.empty(0, np.int64)
+    if rows.options.on_expire is OnExpire.DELETE:
+        expired_keys = np.flatnonzero(has_expired)
+    # Expired rows leave before any change applies: what a key shows then is its newest (with FIRST: oldest) row that is alive.
+    instead = _visible_before_changes(rows)[expired_keys]
+    expired_rows = np.where(instead >= 0, instead, before[expired_keys])
+
+    kinds = ["+U" if row >= 0 else "-D" for row in instead.tolist()]
+    kinds += [KIND_OF_OUTCOME[outcome] for outcome in outcomes.tolist()]
+    own_orders = rows.changes["_order"].take(pa.array(changes - rows.n_state)).combine_chunks()
+    all_rows = np.concatenate([expired_rows, emitted_rows])
+    columns = {name: rows.user[name].take(pa.array(all_rows)) for name in rows.op.columns.names}
+    columns |= {
+        "_kind": pa.array(kinds, pa.string()),
+        "_order": pa.concat_arrays([rows.before_changes(len(expired_keys)), own_orders]),
+        "_number": pa.array(np.arange(len(all_rows))),
+    }
+    return pa.table(columns).cast(rows.op.emitted_schema)
+
+
+def _as_the_sink_sees(outcome: NDArray[np.int8], key: Codes, is_still_shown: Mask) -> NDArray[np.int8]:
+    """Make an insertion an update where the sink still shows a row that has left a history, which is empty since.
+
+    Args:
+        outcome: (m,) of the changes that emitted.
+        key: (m,) their keys.
+        is_still_shown: (keys,) whether the sink shows a row from before the step.
+    """
+    _, first_of_key = np.unique(key, return_index=True)
+    is_first = np.zeros(len(key), bool)
+    is_first[first_of_key] = True
+    is_insert = outcome == kernel.INSERT
+    meets_row = is_first & is_still_shown[key]
+    return np.where(is_insert & meets_row, kernel.UPDATE, outcome)
+
+
+def _visible_before_changes(rows: Rows) -> Codes:
+    """Give each key the stored row that it is to show before any change of the step; -1: none."""
+    is_over = rows.is_expired | rows.is_dead
+    live = np.flatnonzero(~(is_over | rows.is_gone | rows.is_waiting))
+    if rows.options.keep is Keep.FIRST:
+        live = live[::-1]
+    visible = np.full(rows.n_keys, kernel.NONE)
+    visible[rows.key[live]] = live  # the last one of a key stays
+    return visible

@@ -1,0 +1,124 @@
+"""From when the entries live that a step of sequence mode writes."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from ebbtide.model.codes import Codes
+from ebbtide.model.entries import LONG_MIN, SINK_STEP, ints, last_of_group
+from ebbtide.model.sequences import UNKNOWN
+from ebbtide.model.ttl import UpdateType
+from ebbtide.operators.sequence_events import Events
+from ebbtide.operators.ties import Mask
+
+
+class Stamps:
+    """Stamps of the entries that a step writes.
+
+    Args:
+        events: The step's.
+    """
+
+    def __init__(self, events: Events) -> None:
+        self.events = events
+        self.ttl = events.op.ttl
+
+    def of(self, winner: Codes) -> Codes:
+        """Return the stamps of keys, epoch ms.
+
+        Args:
+            winner: (m,) the event that shows each key's row.
+        """
+        key = self.events.code[winner]
+        now = np.full(len(winner), self.events.step.now_ms)
+        if self.ttl is None:
+            return now
+        if self.ttl.update_type is UpdateType.ON_CREATE:
+            created = self._created[key]
+            return np.where(created != UNKNOWN, self._event_stamps[created], now)
+        if not self.ttl.by_event_time:
+            return now
+        # The greatest event time counts, so that it does not matter how changes are cut into steps.
+        fresh = self._greatest_event_time[key]
+        if not self.events.n_state:
+            return np.asarray(fresh)
+        entry = self.events.entry_of[key]
+        is_stored = (entry >= 0) & self._is_stored[entry]
+        renewed = np.maximum(self._stored_stamps[entry], fresh)
+        return np.where(is_stored, renewed, fresh)
+
+    def renewed_by_event_time(self) -> Mask:
+        """Mark the entries whose key has a change that renews them."""
+        n_state = self.events.n_state
+        if self.ttl is None or not self.ttl.by_event_time or self.ttl.update_type is UpdateType.ON_CREATE:
+            return np.zeros(n_state, dtype=bool)
+        fresh = self._greatest_event_time[self.events.code[:n_state]]
+        return np.asarray(fresh > self._stored_stamps)
+
+    @property
+    def _stored_stamps(self) -> Codes:
+        return ints(self.events.state, "_stamp_ms")
+
+    @cached_property
+    def _event_stamps(self) -> Codes:
+        """Give each event, entries too, the time from which an entry lives that it creates."""
+        changes = self.events.changes
+        if self.ttl is not None and self.ttl.by_event_time:
+            times = ints(changes, "_event_ms")
+        else:
+            times = np.full(len(changes), self.events.step.now_ms)
+        return np.concatenate([self._stored_stamps, times])
+
+    @cached_property
+    def _greatest_event_time(self) -> Codes:
+        """Give each key the greatest event time of its changes in this step, whichever of them counts."""
+        events = self.events
+        is_alive = ~events.dead[events.n_state :]
+        keys = events.code[events.n_state :]
+        times = ints(events.changes, "_event_ms", null=LONG_MIN)
+        greatest = np.full(events.n_codes, LONG_MIN)
+        np.maximum.at(greatest, keys[is_alive], times[is_alive])
+        return greatest
+
+    @cached_property
+    def _is_stored(self) -> Mask:
+        """Mark the entries that the state holds; the sink's row is none: what it stands in for has expired."""
+        return np.asarray(ints(self.events.state, "_step") != SINK_STEP)
+
+    @cached_property
+    def _created(self) -> Codes:
+        """Give each key the event that its entry came to be with; UNKNOWN: none is known.
+
+        A tombstone is an entry of its own, as is a row that comes after one, unless live entries age too: then one entry
+        goes through both forms. In the order of the sequence it is the first event after the last change of form; changes
+        that a stored entry supersedes create nothing. A few passes over the events, which are in order already.
+        """
+        events = self.events
+        order = self._events_from_stored_on()
+        code = events.code[order]
+        is_one_form = events.op.expires_live
+        form = events.is_delete[order] & (not is_one_form)
+        begins = np.ones(len(order), dtype=bool)
+        is_next_key = code[1:] != code[:-1]
+        changes_form = form[1:] != form[:-1]
+        begins[1:] = is_next_key | changes_form
+        beginnings = np.flatnonzero(begins)
+        last_beginnings = beginnings[last_of_group(code[beginnings])]
+        created = np.full(events.n_codes, UNKNOWN)
+        created[code[last_beginnings]] = order[last_beginnings]
+        return created
+
+    def _events_from_stored_on(self) -> Codes:
+        """Return the events in order; of a key with a stored entry, that entry and what comes after it."""
+        events = self.events
+        counts = np.ones(len(events.code), dtype=bool)
+        counts[: events.n_state] = self._is_stored
+        order = events.order[counts[events.order]]
+        place = np.arange(len(order))
+        stored_places = np.flatnonzero(order < events.n_state)
+        stored_place_of = np.full(events.n_codes, UNKNOWN)
+        stored_place_of[events.code[order[stored_places]]] = stored_places
+        is_superseded = place < stored_place_of[events.code[order]]
+        return order[~is_superseded]
