@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.formats.decoding import TOMBSTONE
 from ebbtide.formats.records import RECORDS
+from ebbtide.formats.settings import TOMBSTONE
 from ebbtide.model.changelog import TRUNCATE, RowKind
 from ebbtide.model.durations import to_ms
 from ebbtide.model.entries import DELETE, SINK_STEP, Step, order_struct

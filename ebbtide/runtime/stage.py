@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from ebbtide.formats.decoding import SKIPPED, Decoding
+from ebbtide.formats.decoding import Decoding
+from ebbtide.formats.settings import SKIPPED
 from ebbtide.model.changelog import TRUNCATE, RowKind
 from ebbtide.model.entries import order_struct
 from ebbtide.model.positions import Intervals, places

@@ -18,11 +18,12 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from ebbtide.errors import ConfigError
-from ebbtide.formats.change import Decoder
 from ebbtide.formats.columns import convert
 from ebbtide.formats.debezium import DebeziumDecoder
-from ebbtide.formats.decoding import STAGED_COLUMNS, Decoding
+from ebbtide.formats.decoding import Decoding
+from ebbtide.formats.format import Format
 from ebbtide.formats.plain import PlainDecoder
+from ebbtide.formats.settings import STAGED_COLUMNS
 from ebbtide.model.changelog import CHANGELOG_COLUMNS, TRUNCATE, RowKind
 from ebbtide.model.durations import NaturalDuration, PositiveDuration, to_ms
 from ebbtide.model.entries import ENTRY_COLUMNS
@@ -284,7 +285,7 @@ class Pipeline(SpecPart):
             max_ahead_ms=None if ahead is None else to_ms(ahead),
         )
 
-    def _decoder(self) -> Decoder:
+    def _decoder(self) -> Format:
         if isinstance(self.format, DebeziumFormat):
             return DebeziumDecoder(
                 tuple(self.key),

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 from support import cut, envelope, record, spec
 
-from ebbtide.formats.change import BadRecordError, Change
-from ebbtide.formats.debezium import UNAVAILABLE, DebeziumDecoder, unavailable_form
+from ebbtide.formats.debezium import DebeziumDecoder
+from ebbtide.formats.format import UNAVAILABLE, BadRecordError, DecodedChange, unavailable_form
 from ebbtide.model.changelog import TRUNCATE, RowKind
 from ebbtide.testing import MemoryPipeline
 
@@ -17,7 +17,7 @@ OLD, NEW = {"id": 1, "n": 1}, {"id": 1, "n": 2}
 N, B, A, D = RowKind  # new, update before, update after, delete
 
 
-def parts(changes: list[Change]) -> list[tuple]:
+def parts(changes: list[DecodedChange]) -> list[tuple]:
     return [(c.kind, c.row, c.op, *c.position, c.event_ms) for c in changes]
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from ebbtide.formats.change import BadRecordError
+from ebbtide.formats.format import BadRecordError
 from ebbtide.formats.plain import KINDS, PlainDecoder
 
 ROW = {"id": 1, "n": None}

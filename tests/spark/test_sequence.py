@@ -10,7 +10,7 @@ from spark_support import change, plain_spec, sink, table, write
 from support import envelope, lines_of, record, spec
 from test_mariadb_on_the_model import CAPTURE, found, pipeline_of, truth
 
-from ebbtide.formats.debezium import UNAVAILABLE as KEPT
+from ebbtide.formats.format import UNAVAILABLE as KEPT
 from ebbtide.rules import ordering
 from ebbtide.rules.window import Window
 from ebbtide.runtime.driver import run
