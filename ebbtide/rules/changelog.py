@@ -28,19 +28,20 @@ def emitted(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
     Returns:
         Key columns, `_kind`, `_order`, `_number`, whether it is `_new`: of the window, and how many TRUNCATEs came before (`_truncates`).
     """
-    key = columns(tables.sink.key)
-    rows = spark.read.format("delta").load(tables.changelog.path)
-    truncates = rows.where(F.col("_kind") == TRUNCATE).select(F.col("_order").alias("_emptied"))
-    before = F.count_if(F.col("_emptied") < F.col("_order")).alias("_truncates")
-    rows = rows.where(F.col("_kind") != TRUNCATE).select(
-        *key, "_kind", "_order", "_number", (F.col("_order.step") > window.step_since(tables)).alias("_new")
-    )
-    rows = (
-        rows.join(F.broadcast(truncates), F.lit(True), "left")
-        .groupBy(*key, "_kind", "_order", "_number", "_new")
-        .agg(before)
-    )
-    return rows.join(rows.where("_new").select(*key).distinct(), [*tables.sink.key], "left_semi")
+    emissions = spark.read.format("delta").load(tables.changelog.path)
+    is_truncate = F.col("_kind") == TRUNCATE
+    truncates = emissions.where(is_truncate).select(F.col("_order").alias("_emptied"))
+    is_new = F.col("_order.step") > window.step_since(tables)
+    record = columns([*tables.sink.key, "_kind", "_order", "_number"])
+    records = emissions.where(~is_truncate).select(*record, is_new.alias("_new"))
+    # There are few TRUNCATEs: each record is joined with all of them, and counts those before it.
+    beside_truncates = records.join(F.broadcast(truncates), F.lit(True), "left")
+    n_before = F.count_if(F.col("_emptied") < F.col("_order"))
+    by_record = beside_truncates.groupBy(*record, "_new")
+    counted = by_record.agg(n_before.alias("_truncates"))
+    key = list(tables.sink.key)
+    new_keys = counted.where("_new").select(*columns(key)).distinct()
+    return counted.join(new_keys, key, "left_semi")
 
 
 def misplaced(rows: DataFrame, key: Sequence[str], orphans: bool) -> DataFrame:  # noqa: FBT001 - an expectation's argument
@@ -49,9 +50,15 @@ def misplaced(rows: DataFrame, key: Sequence[str], orphans: bool) -> DataFrame: 
     Args:
         rows: As from `emitted`.
         key: Names of the key's columns.
-        orphans: The sink keeps rows whose time is over: an insertion may come while one is there.
+        orphans: The sink keeps rows that have expired in the state: an insertion may come while one is there.
     """
-    before = F.lag("_kind").over(Per.partitionBy(*columns(key), "_truncates").orderBy("_order", "_number"))
-    inserted_twice = (F.col("_kind") == "+I") & (F.col("_before") != "-D") & F.lit(not orphans)
-    not_there = (F.col("_kind") != "+I") & (F.col("_before") == "-D")
-    return rows.withColumn("_before", before).where(F.col("_new") & (inserted_twice | not_there))
+    # Within the records of a key between two TRUNCATEs, in order, only the one before decides what may come.
+    stretch = Per.partitionBy(*columns(key), "_truncates")
+    before = F.lag("_kind").over(stretch.orderBy("_order", "_number"))
+    kind = F.col("_kind")
+    after_deletion = F.col("_before") == "-D"
+    after_other = F.col("_before") != "-D"
+    inserted_twice = (kind == "+I") & after_other & F.lit(not orphans)
+    not_there = (kind != "+I") & after_deletion
+    is_misplaced = F.col("_new") & (inserted_twice | not_there)
+    return rows.withColumn("_before", before).where(is_misplaced)

@@ -30,5 +30,8 @@ def repeated(rows: DataFrame, key: Sequence[str]) -> DataFrame:
         rows: Rows with the key's columns.
         key: Names of the key's columns.
     """
-    has_null = F.greatest(*(each.isNull() for each in columns(key)), F.lit(False))
-    return rows.groupBy(*columns(key)).agg(F.count("*").alias("rows")).where((F.col("rows") > 1) | has_null)
+    key_columns = columns(key)
+    is_null = [column.isNull() for column in key_columns]
+    has_null = F.greatest(*is_null, F.lit(False))  # it takes two columns at least
+    counted = rows.groupBy(*key_columns).agg(F.count("*").alias("rows"))
+    return counted.where((F.col("rows") > 1) | has_null)

@@ -31,12 +31,25 @@ def sink_changes(spark: SparkSession, tables: Tables, window: Window) -> DataFra
         One row per changed row and image: key columns, `_changed_by`, `_change_type`, `_commit_version`.
     """
     if window.sink_since >= window.sink_until:  # Delta refuses to read from a version that is not there yet
-        fields = [*(tables.sink.columns.field(name) for name in tables.sink.key), pa.field("_changed_by", ORDER)]
-        empty = pa.schema([*fields, pa.field("_change_type", pa.string()), pa.field("_commit_version", pa.int64())])
-        return spark.createDataFrame([], spark_schema(empty))
-    read = columns([*tables.sink.key, "_changed_by", "_change_type", "_commit_version"])
-    feed = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", window.sink_since + 1)
-    return feed.option("endingVersion", window.sink_until).load(tables.sink.path).select(*read)
+        return spark.createDataFrame([], spark_schema(_change_schema(tables)))
+    names = [*tables.sink.key, "_changed_by", "_change_type", "_commit_version"]
+    feed = (
+        spark.read.format("delta")
+        .option("readChangeFeed", "true")
+        .option("startingVersion", window.sink_since + 1)
+        .option("endingVersion", window.sink_until)
+    )
+    return feed.load(tables.sink.path).select(*columns(names))
+
+
+def _change_schema(tables: Tables) -> pa.Schema:
+    key = [tables.sink.columns.field(name) for name in tables.sink.key]
+    of_feed = [
+        pa.field("_changed_by", ORDER),
+        pa.field("_change_type", pa.string()),
+        pa.field("_commit_version", pa.int64()),
+    ]
+    return pa.schema([*key, *of_feed])
 
 
 def disordered(changes: DataFrame, key: Sequence[str]) -> DataFrame:
@@ -46,12 +59,14 @@ def disordered(changes: DataFrame, key: Sequence[str]) -> DataFrame:
         changes: As from `sink_changes`.
         key: Names of the key's columns.
     """
-    image = F.when(F.col("_change_type").isin("delete", "update_preimage"), 0).otherwise(1)
-    earlier = Per.partitionBy(*columns(key)).orderBy("_commit_version", image)
-    before = F.lag("_changed_by").over(earlier)
-    written = F.col("_change_type").isin("insert", "update_postimage")
-    late = F.col("_changed_by").isNull() | (F.col("_changed_by") <= F.col("_before"))
-    return changes.withColumn("_before", before).where(written & late)
+    change_type = F.col("_change_type")
+    image = F.when(change_type.isin("delete", "update_preimage"), 0).otherwise(1)
+    history = Per.partitionBy(*columns(key)).orderBy("_commit_version", image)
+    before = F.lag("_changed_by").over(history)
+    is_write = change_type.isin("insert", "update_postimage")
+    changed_by = F.col("_changed_by")
+    is_late = changed_by.isNull() | (changed_by <= F.col("_before"))
+    return changes.withColumn("_before", before).where(is_write & is_late)
 
 
 def decisions(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
@@ -66,24 +81,33 @@ def decisions(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
         One row per key: key columns, `decided` and `shown`: the row as JSON with its `_changed_by`, null if it must not
         be, or is not, there. Keys that a TRUNCATE swept, or of which the state keeps no decision, are left out.
     """
-    key, names = [*tables.sink.key], tables.sink.columns.names
-    stored = tables.state.decided(spark, window.state_until)
-    decided_keys = stored.where(F.col("_step") > window.step_since(tables)).select(*columns(key))
-    keys = sink_changes(spark, tables, window).select(*columns(key)).union(decided_keys).distinct()
-    found = tables.state.last()
-    floor = found[1].floor if found else None
-    newest = Per.partitionBy(*columns(key)).orderBy(F.desc("_step"))
-    decided = stored.join(keys, key, "left_semi").withColumn("_n", F.row_number().over(newest)).where("_n = 1")
+    key = [*tables.sink.key]
+    keys = _changed_keys(spark, tables, window)
+    stored = tables.state.decided(spark, window.state_until).join(keys, key, "left_semi")
+    newest_first = Per.partitionBy(*columns(key)).orderBy(F.desc("_step"))
+    decided = stored.withColumn("_n", F.row_number().over(newest_first)).where("_n = 1")
+    commit = tables.state.last()
+    floor = commit[1].floor if commit else None
     if floor:
         decided = decided.where(~tables.sink.below(floor))
-    row = F.to_json(F.struct(*columns(names), "_changed_by"), {"ignoreNullFields": "false"})
-    decided = decided.select(*columns(key), F.when(F.col("_change") != DELETE, row).alias("decided"))
-    shown = (
-        tables.sink.read(spark, window.sink_until)
-        .join(keys, key, "left_semi")
-        .select(*columns(key), row.alias("shown"))
-    )
+    # Rows are compared as JSON, with the change that wrote them: nulls are written, so that no column is missing.
+    row = F.struct(*columns(tables.sink.columns.names), "_changed_by")
+    row_text = F.to_json(row, {"ignoreNullFields": "false"})
+    decided_text = F.when(F.col("_change") != DELETE, row_text)
+    decided = decided.select(*columns(key), decided_text.alias("decided"))
+    sink = tables.sink.read(spark, window.sink_until).join(keys, key, "left_semi")
+    shown = sink.select(*columns(key), row_text.alias("shown"))
     return decided.join(shown, key, "left")
+
+
+def _changed_keys(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
+    """Read the keys of which the sink or the state has changed within the window."""
+    key = columns(tables.sink.key)
+    stored = tables.state.decided(spark, window.state_until)
+    is_new = F.col("_step") > window.step_since(tables)
+    of_state = stored.where(is_new).select(*key)
+    of_sink = sink_changes(spark, tables, window).select(*key)
+    return of_sink.union(of_state).distinct()
 
 
 def sequenced(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
@@ -98,9 +122,12 @@ def sequenced(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
         One row per live key: key columns, `_sequence`, whether it has a `_conflict`, the columns for whose value it `_waits`.
     """
     entries = tables.state.current(spark, window.state_until, window.step_since(tables))
-    live = entries.where(~F.col("_removed") & ~F.col("_tombstone"))
-    unknown = F.map_keys(F.map_filter("_columns", lambda _, since: since.isNull()))
-    return live.select(*columns(tables.spec.key), "_sequence", "_conflict", unknown.alias("_waits"))
+    is_live = ~F.col("_removed") & ~F.col("_tombstone")
+    # A column whose value was not sent has no sequence at which it was last known.
+    unknown = F.map_filter("_columns", lambda _, known_at: known_at.isNull())
+    waits = F.map_keys(unknown).alias("_waits")
+    key = columns(tables.spec.key)
+    return entries.where(is_live).select(*key, "_sequence", "_conflict", waits)
 
 
 def undecided(rows: DataFrame) -> DataFrame:

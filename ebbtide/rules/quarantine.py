@@ -21,22 +21,24 @@ def steps(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
     Returns:
         One row per batch: `step`, `records` (bad ones included), `quarantined`.
     """
-    own = log.own_commits(tables.state.path)
-    rows = [
-        (facts["step"], facts["records"], facts["quarantined"])
-        for version, facts in own
-        if window.state_since < version <= window.state_until and facts["kind"] == "batch"
-    ]
+    rows = []
+    for version, facts in log.own_commits(tables.state.path):
+        is_in_window = window.state_since < version <= window.state_until
+        if is_in_window and facts["kind"] == "batch":
+            rows.append((facts["step"], facts["records"], facts["quarantined"]))
     return spark.createDataFrame(rows, "step BIGINT, records BIGINT, quarantined BIGINT")
 
 
-def too_many(found: DataFrame, max_rate: float) -> DataFrame:
+def too_many(batches: DataFrame, max_rate: float) -> DataFrame:
     """Pick the steps with bad records, if all steps together have a greater share of them than `max_rate`.
 
     Args:
-        found: As from `steps`.
+        batches: As from `steps`.
         max_rate: Greatest share allowed, 0 to 1.
     """
-    total = found.agg(F.sum("quarantined").alias("_bad"), F.sum("records").alias("_all"))
-    over = found.crossJoin(total).where(F.col("_bad") > F.col("_all") * max_rate)
-    return over.where("quarantined > 0").drop("_bad", "_all")
+    n_bad = F.sum("quarantined").alias("_bad")
+    n_records = F.sum("records").alias("_all")
+    totals = batches.agg(n_bad, n_records)
+    is_over = F.col("_bad") > F.col("_all") * max_rate
+    judged = batches.crossJoin(totals).where(is_over)
+    return judged.where("quarantined > 0").drop("_bad", "_all")

@@ -36,16 +36,17 @@ class Window:
             tables: The pipeline's; it has made a step.
             judged: The `until` of the window judged good last; None judges all, as do tables made anew since.
         """
+        commit = tables.state.last()
+        incarnation = commit[1].incarnation if commit else ""
+        is_comparable = judged is not None and judged["incarnation"] == incarnation
+        since = judged if judged is not None and is_comparable else {}
         sink, state = tables.sink.path, tables.state.path
-        found = tables.state.last()
-        incarnation = found[1].incarnation if found else ""
-        since = judged if judged and judged["incarnation"] == incarnation else {}
         return cls(
-            max(since.get("sink", 0), _last_reset(sink)),
-            log.versions(sink)[-1],
-            max(since.get("state", 0), _last_reset(state)),
-            log.versions(state)[-1],
-            incarnation,
+            sink_since=max(since.get("sink", 0), _last_reset(sink)),
+            sink_until=log.versions(sink)[-1],
+            state_since=max(since.get("state", 0), _last_reset(state)),
+            state_until=log.versions(state)[-1],
+            incarnation=incarnation,
         )
 
     @property
