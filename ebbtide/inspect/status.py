@@ -52,10 +52,8 @@ class Status:
         """Write it for a terminal."""
         if self.step == 0:
             return f"{self.pipeline}: no step yet. Run 'ebbtide run'."
-        lines = [
-            f"{self.pipeline}: step {self.step} ({self.kind}) at {_time_text(self.now)},"
-            f" {self.records} records, {self.quarantined} quarantined"
-        ]
+        counts = f"{self.records} records, {self.quarantined} quarantined"
+        lines = [f"{self.pipeline}: step {self.step} ({self.kind}) at {_time_text(self.now)}, {counts}"]
         if self.watermark:
             lines.append(f"  watermark {_time_text(self.watermark)}")
         lines.append(
