@@ -64,53 +64,54 @@ class MemoryPipeline:
             file: Name of the file; each step's own by default.
         """
         self._advance(self.now_ms if now_ms is None else now_ms)
-        values = [line.encode() if isinstance(line, str) else line for line in lines]
-        n = len(values)
-        records = pa.record_batch([[file or f"step-{self._number}"] * n, [0] * n, range(n), values], schema=RECORDS)
-        staged = pa.Table.from_batches(
-            self.spec.decoding.decode([records], step=self._number, wall_ms=now_ms), self.spec.decoding.schema
-        )
+        records = _records(lines, file or f"step-{self._number}")
+        decoding = self.spec.decoding
+        batches = decoding.decode([records], step=self._number, wall_ms=now_ms)
+        staged = pa.Table.from_batches(batches, decoding.schema)
         self._set_aside(staged.filter(pc.is_valid(staged["_reason"])))
         good = self._not_yet_read(staged)
         self._raise_floor(good.filter(pc.equal(good["_kind"], TRUNCATE)))
-        self.metrics["tombstones"] += pc.sum(pc.equal(good["_kind"], TOMBSTONE)).as_py() or 0
+        self.metrics["tombstones"] += _count(pc.equal(good["_kind"], TOMBSTONE))
         changes = good.filter(pc.is_in(good["_kind"], KINDS))
-        self._take(self.spec.operator.apply(changes, self._entries_of(changes), self._step()))
-        events = pc.max(changes["_event_ms"]).as_py()
-        if events is not None:
-            self._greatest_event_ms = max(
-                events, events if self._greatest_event_ms is None else self._greatest_event_ms
-            )
+        entries = self._entries_of(changes)
+        self._apply(self.spec.operator.apply(changes, entries, self._step()))
+        greatest_ms = pc.max(changes["_event_ms"]).as_py()
+        known_ms = [ms for ms in (self._greatest_event_ms, greatest_ms) if ms is not None]
+        self._greatest_event_ms = max(known_ms, default=None)
 
     def tick(self, *, now_ms: int) -> None:
         """Expire what is due, as the end of every bounded run does."""
         self._advance(now_ms)
-        self._take(self.spec.operator.expire(self.state, self._step()))
+        self._apply(self.spec.operator.expire(self.state, self._step()))
 
     def rows(self) -> list[Row]:
         """The sink's rows, the user's columns only, in order of key."""
-        names, key = self.spec.sink_table.columns.names, self.spec.sink_key
-        rows = sorted(self.sink.values(), key=lambda row: [row[name] for name in key])
-        return [{name: row[name] for name in names} for row in rows]
+        names = self.spec.sink_table.columns.names
+        by_key = sorted(self.sink.values(), key=lambda row: _values(row, self.spec.sink_key))
+        return [dict(zip(names, _values(row, names), strict=True)) for row in by_key]
 
     def _advance(self, now_ms: int) -> None:
         self.now_ms = max(self.now_ms, now_ms)
         self._number += 1
 
     def _step(self) -> Step:
-        delay = to_ms(self.spec.allowed_delay)
-        watermark = None if self._greatest_event_ms is None else self._greatest_event_ms - delay
-        return Step(self._number, self.now_ms, watermark, self._floor)
+        watermark_ms = None
+        if self._greatest_event_ms is not None:
+            watermark_ms = self._greatest_event_ms - to_ms(self.spec.allowed_delay)
+        return Step(self._number, self.now_ms, watermark_ms, self._floor)
 
     def _raise_floor(self, truncates: pa.Table) -> None:
+        """Raise the floor to the greatest TRUNCATE, and delete the sink's rows below it."""
         if not len(truncates):
             return
         if self.spec.sequence:
-            places = [tuple(at.values()) for at in truncates["_sequence"].to_pylist()]
+            floors = [tuple(sequence.values()) for sequence in truncates["_sequence"].to_pylist()]
         else:
-            places = [tuple(map(int, order)) for order in order_struct(truncates)]
-        self._floor = max([*places, *([self._floor] if self._floor else [])])
-        below = [key for key, row in self.sink.items() if self._place(row) < self._floor]
+            floors = [tuple(map(int, order)) for order in order_struct(truncates)]
+        if self._floor:
+            floors.append(self._floor)
+        floor = self._floor = max(floors)
+        below = [key for key, row in self.sink.items() if self._rank(row) < floor]
         for key in below:
             del self.sink[key]
 
@@ -131,40 +132,60 @@ class MemoryPipeline:
             return rows
         known = pa.array(self.positions.repeats(rows))
         self.positions = self.positions.with_rows(staged.filter(pc.is_valid(staged["_kind"])))
-        self.metrics["redelivered"] += pc.sum(pc.is_in(rows.filter(known)["_kind"], KINDS)).as_py() or 0
+        redelivered = rows.filter(known)
+        self.metrics["redelivered"] += _count(pc.is_in(redelivered["_kind"], KINDS))
         return rows.filter(pc.invert(known))
 
     def _entries_of(self, changes: pa.Table) -> pa.Table:
         """Return the stored entries, at least those of the keys of `changes`; where live ones expire, the sink's rows too."""
         if not (self.spec.expires_live and self.sink):
             return self.state
-        rows = {"_step": SINK_STEP, "_stamp_ms": 0}
-        return pa.concat_tables(
-            [self.state, pa.Table.from_pylist([row | rows for row in self.sink.values()], self.state.schema)]
-        )
+        marks = {"_step": SINK_STEP, "_stamp_ms": 0}
+        rows = [row | marks for row in self.sink.values()]
+        sink_rows = pa.Table.from_pylist(rows, self.state.schema)
+        return pa.concat_tables([self.state, sink_rows])
 
-    def _take(self, result: Any) -> None:
+    def _apply(self, result: Any) -> None:
+        """Write what an operator decided: changelog, state, and the sink's rows that change."""
         self.metrics.update(result.metrics)
-        self.changelog += result.emitted.to_pylist() if result.emitted is not None else []
+        if result.emitted is not None:
+            self.changelog += result.emitted.to_pylist()
         self.state = pa.concat_tables([self.state, result.entries])
         shown = result.entries.filter(pc.is_valid(result.entries["_change"]))
         if "_out" in shown.column_names:  # a function's rows for the sink stand in a column of their own
             out = shown["_out"].combine_chunks()
             for name in out.type.names:
                 shown = _with(shown, name, pc.struct_field(out, name))
-        reserved = ["_changed_by", *(["_sequence"] if self.spec.sequence else [])]
-        names: Sequence[str] = [*self.spec.sink_table.columns.names, *reserved]
-        for key, entry in zip(key_texts(shown, tuple(self.spec.sink_key)), shown.to_pylist(), strict=True):
+        names = [*self.spec.sink_table.columns.names, "_changed_by"]
+        if self.spec.sequence:
+            names.append("_sequence")
+        keys = key_texts(shown, tuple(self.spec.sink_key))
+        for key, entry in zip(keys, shown.to_pylist(), strict=True):
             if entry["_change"] == DELETE:
                 self.sink.pop(key, None)
             else:
                 self.sink[key] = {name: entry[name] for name in names}
 
-    def _place(self, row: Row) -> tuple[int, ...]:
+    def _rank(self, row: Row) -> tuple[int, ...]:
+        """Return what a floor is compared with: the row's sequence, by arrival the order of its last change."""
         if self.spec.sequence:
             return tuple(row["_sequence"][name] for name in self.spec.sequence)
         order = row["_changed_by"]
         return order["step"], order["part"], order["position"]
+
+
+def _records(lines: Iterable[str | bytes], file: str) -> pa.RecordBatch:
+    raw = [line.encode() if isinstance(line, str) else line for line in lines]
+    n = len(raw)
+    return pa.record_batch([[file] * n, [0] * n, range(n), raw], schema=RECORDS)
+
+
+def _count(is_counted: pa.BooleanArray) -> int:
+    return int(pc.sum(is_counted).as_py() or 0)
+
+
+def _values(row: Row, names: Sequence[str]) -> list[Any]:
+    return [row[name] for name in names]
 
 
 def _with(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
