@@ -96,9 +96,9 @@ class OnlyTouchedKeys(MemoryPipeline):
                 keys |= {json.dumps([key[name] for name in self.spec.key], default=str) for key in old}
         return entries.filter(pa.array([key in keys for key in key_texts(entries, tuple(self.spec.key))], pa.bool_()))
 
-    def _take(self, result: Any) -> None:
+    def _apply(self, result: Any) -> None:
         self.pending = result.metrics.get("pending_key_changes", 0) > 0
-        super()._take(result)
+        super()._apply(result)
 
 
 def matching(entries: pa.Table, condition: str) -> list[Row]:
