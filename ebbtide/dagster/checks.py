@@ -48,13 +48,13 @@ def _judge(
     from ebbtide.dagster.check_results import not_judged, to_check_result
     from ebbtide.quality.suite import batches
     from ebbtide.quality.validate import validate
-    from ebbtide.rules.window import Window
+    from ebbtide.rules.version_range import VersionRange
     from ebbtide.runtime.tables import Tables
 
     tables = Tables.under(storage.root, spec)
     if tables.state.last() is None:
         return not_judged(key, "The pipeline has made no step yet.")
-    window = Window.after(tables, _last_good(context.instance, key))
+    window = VersionRange.after(tables, _last_good(context.instance, key))
     found = batches(spark.session, tables, key.name, window, clock.now_ms())
     verdict = validate(key.name, found, storage.docs_of(spec.name) / key.name, storage.keep_data_docs)
     return to_check_result(key, verdict, window)

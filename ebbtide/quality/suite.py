@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ebbtide.model.durations import to_ms
 from ebbtide.quality import expectations as shells
 from ebbtide.rules import changelog, expiry, keys, ordering, quarantine, writes
-from ebbtide.rules.window import Window
+from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.tables import Tables
 
 
@@ -28,7 +28,7 @@ class Batch:
     expectations: list[BatchExpectation]
 
 
-def batches(spark: SparkSession, tables: Tables, check: str, window: Window, clock_ms: int) -> Iterator[Batch]:
+def batches(spark: SparkSession, tables: Tables, check: str, window: VersionRange, clock_ms: int) -> Iterator[Batch]:
     """Yield what a check judges; nothing where it has nothing to judge.
 
     Args:

@@ -12,12 +12,12 @@ from pyspark.sql import Window as Per
 from pyspark.sql import functions as F
 
 from ebbtide.model.changelog import TRUNCATE
-from ebbtide.rules.window import Window
+from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.tables import Tables
 from ebbtide.state_table.columns import columns
 
 
-def emitted(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
+def emitted(spark: SparkSession, tables: Tables, window: VersionRange) -> DataFrame:
     """Read what was emitted for the keys that the window's steps emitted anything for, from the first record on.
 
     Args:

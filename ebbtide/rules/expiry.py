@@ -6,12 +6,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.model.entries import Step
-from ebbtide.rules.window import Window
+from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.clock import clock_after
 from ebbtide.runtime.tables import Tables
 
 
-def entries(spark: SparkSession, tables: Tables, window: Window, clock_ms: int) -> DataFrame:
+def entries(spark: SparkSession, tables: Tables, window: VersionRange, clock_ms: int) -> DataFrame:
     """Read the newest version of each entry that may expire; those dropped but still stored are `_removed`.
 
     Args:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ebbtide.rules.window import Window
+from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.tables import Tables
 from ebbtide.state_table.columns import columns
 
 
-def sink_keys(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
+def sink_keys(spark: SparkSession, tables: Tables, window: VersionRange) -> DataFrame:
     """Read the key columns of the sink's rows.
 
     Args:

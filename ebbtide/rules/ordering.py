@@ -14,12 +14,12 @@ from pyspark.sql import functions as F
 
 from ebbtide.model.changelog import ORDER
 from ebbtide.model.entries import DELETE
-from ebbtide.rules.window import Window
+from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.tables import Tables
 from ebbtide.state_table.columns import columns, spark_schema
 
 
-def sink_changes(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
+def sink_changes(spark: SparkSession, tables: Tables, window: VersionRange) -> DataFrame:
     """Read the sink's change feed.
 
     Args:
@@ -69,7 +69,7 @@ def disordered(changes: DataFrame, key: Sequence[str]) -> DataFrame:
     return changes.withColumn("_before", before).where(is_write & is_late)
 
 
-def decisions(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
+def decisions(spark: SparkSession, tables: Tables, window: VersionRange) -> DataFrame:
     """Read, for the keys that changed, what the state decided last and what the sink shows.
 
     Args:
@@ -100,7 +100,7 @@ def decisions(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
     return decided.join(shown, key, "left")
 
 
-def _changed_keys(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
+def _changed_keys(spark: SparkSession, tables: Tables, window: VersionRange) -> DataFrame:
     """Read the keys of which the sink or the state has changed within the window."""
     key = columns(tables.sink.key)
     stored = tables.state.decided(spark, window.state_until)
@@ -110,7 +110,7 @@ def _changed_keys(spark: SparkSession, tables: Tables, window: Window) -> DataFr
     return of_sink.union(of_state).distinct()
 
 
-def sequenced(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
+def sequenced(spark: SparkSession, tables: Tables, window: VersionRange) -> DataFrame:
     """Read what the state says of the rows it wrote by their sequence.
 
     Args:

@@ -6,11 +6,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.delta import log
-from ebbtide.rules.window import Window
+from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.tables import Tables
 
 
-def steps(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
+def steps(spark: SparkSession, tables: Tables, window: VersionRange) -> DataFrame:
     """Read what the steps met.
 
     Args:

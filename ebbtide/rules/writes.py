@@ -9,14 +9,14 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.delta import log
-from ebbtide.rules.window import Window
+from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.tables import Tables
 
 COMMITS = "table STRING, version BIGINT, at TIMESTAMP, operation STRING, pipeline STRING"
 Action = dict[str, Any]
 
 
-def commits(spark: SparkSession, tables: Tables, window: Window) -> DataFrame:
+def commits(spark: SparkSession, tables: Tables, window: VersionRange) -> DataFrame:
     """Read the commits that changed data of the sink or the state; joining files changes none.
 
     Args:

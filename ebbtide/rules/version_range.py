@@ -11,7 +11,7 @@ from ebbtide.runtime.tables import Tables
 
 
 @dataclass(frozen=True)
-class Window:
+class VersionRange:
     """Versions of the sink and the state: those after `since`, up to `until`.
 
     Args:
