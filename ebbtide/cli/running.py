@@ -48,7 +48,9 @@ def run(specs: tuple[str, ...], root: str, as_json: bool, accept_source_path: bo
     def run_idle(spec: Pipeline) -> RunSummary | None:
         return idle_run(spec, root, system_clock())
 
-    _run_each(load_specs(specs), Reporter(root, as_json), operate, run_idle)
+    located = load_specs(specs)
+    reporter = Reporter(root, as_json)
+    _run_each(located, reporter, operate, run_idle)
 
 
 @click.command()
@@ -61,8 +63,10 @@ def refresh(specs: tuple[str, ...], root: str, as_json: bool, yes: bool) -> None
     located = load_specs(specs)
     if not yes:
         names = ", ".join(spec.name for _, spec in located)
-        click.confirm(f"Rebuild {names} under '{root}' from the source?", abort=True, err=True)
-    _run_each(located, Reporter(root, as_json), refresh_pipeline)
+        question = f"Rebuild {names} under '{root}' from the source?"
+        click.confirm(question, abort=True, err=True)
+    reporter = Reporter(root, as_json)
+    _run_each(located, reporter, refresh_pipeline)
 
 
 def _run_each(

@@ -86,7 +86,8 @@ def _column(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
 
 def _require(values: Values, *allowed: type) -> None:
     """Refuse values of other classes, subclasses too: to JSON a boolean is not an integer."""
-    others = set(map(type, values)) - {*allowed, type(None)}
+    classes = set(map(type, values))
+    others = classes.difference(allowed, [type(None)])
     if others:
         names = sorted(class_.__name__ for class_ in others)
         raise TypeError(f"unexpected {', '.join(names)}")
@@ -132,12 +133,13 @@ def _decimals(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
     if float in set(map(type, values)):
         raise InexactNumberError
     _require(values, int, Decimal, str)
-    texts = pa.array(list(map(_number_text, values)), pa.string())
+    written = list(map(_number_text, values))
+    texts = pa.array(written, pa.string())
     whole_digits = type_.precision - type_.scale
     safe = rf"^[+-]?0*[0-9]{{0,{whole_digits}}}(\.[0-9]{{0,{38 - whole_digits}}})?$"
-    are_safe = pc.all(pc.match_substring_regex(texts, safe)).as_py()
-    if are_safe is False:  # None: no value at all
-        rewritten = [None if text is None else _fixed_point(text, type_) for text in texts.to_pylist()]
+    is_safe = pc.match_substring_regex(texts, safe)
+    if pc.all(is_safe).as_py() is False:  # None: no value at all
+        rewritten = [None if text is None else _fixed_point(text, type_) for text in written]
         texts = pa.array(rewritten, pa.string())
     return texts.cast(type_)
 
@@ -174,21 +176,28 @@ def _fixed_point(text: str, type_: pa.Decimal128Type) -> str:
 
 def _binary(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
     _require(values, str)
-    raw = [None if value is None else base64.b64decode(value, validate=True) for value in values]
+    raw: list[bytes | None] = []
+    for value in values:
+        if value is None:
+            raw.append(None)
+        else:
+            raw.append(base64.b64decode(value, validate=True))
     return pa.array(raw, type_)
 
 
 def _dates(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
     _require(values, int, str)
-    epoch_days = pa.array(_integers(values), pa.int32()).cast(type_)
-    dates = _with_text(epoch_days, values, type_)
+    epoch_days = pa.array(_integers(values), pa.int32())
+    dates = epoch_days.cast(type_)
+    dates = _with_text(dates, values, type_)
     return _within(dates, date.min, date.max)
 
 
 def _timestamps(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
     _require(values, int, str)
     ticks = pa.array(_integers(values), pa.int64())
-    moments = ticks.cast(pa.timestamp(unit, type_.tz)).cast(type_)
+    in_unit = ticks.cast(pa.timestamp(unit, type_.tz))
+    moments = in_unit.cast(type_)
     moments = _with_text(moments, values, type_)
     return _within(moments, *_TIMES_US)
 
@@ -208,18 +217,23 @@ def _with_text(array: pa.Array, values: Values, type_: pa.DataType) -> pa.Array:
 
 def _within(array: pa.Array, first: Any, last: Any) -> pa.Array:
     """Refuse days and times that Spark has not."""
-    too_early = pc.less(array, pa.scalar(first, array.type))
-    too_late = pc.greater(array, pa.scalar(last, array.type))
-    if pc.any(pc.or_(too_early, too_late)).as_py():
+    earliest = pa.scalar(first, array.type)
+    latest = pa.scalar(last, array.type)
+    too_early = pc.less(array, earliest)
+    too_late = pc.greater(array, latest)
+    is_outside = pc.or_(too_early, too_late)
+    if pc.any(is_outside).as_py():
         raise OverflowError("outside the years 1 to 9999")
     return array
 
 
 def _lists(values: Values, type_: pa.ListType, unit: TimeUnit) -> pa.Array:
     _require(values, list)
-    items = _column(_flat(values), type_.value_type, unit)
+    elements = _flat(values)
+    items = _column(elements, type_.value_type, unit)
     offsets = pa.array(_offsets(values), pa.int32())
-    return pa.ListArray.from_arrays(offsets, items, type=type_, mask=_nulls(values))
+    is_null = _nulls(values)
+    return pa.ListArray.from_arrays(offsets, items, type=type_, mask=is_null)
 
 
 def _structs(values: Values, type_: pa.StructType, unit: TimeUnit) -> pa.Array:
@@ -239,10 +253,12 @@ def _maps(values: Values, type_: pa.MapType, unit: TimeUnit) -> pa.Array:
     contents = [value.values() if value else () for value in values]
     keys = _column(_flat(values), type_.key_type, unit)
     items = _column(_flat(contents), type_.item_type, unit)
-    is_null = _nulls(values).to_numpy(zero_copy_only=False)
     # A map is null where its offset is; the last offset only ends the last map.
-    offsets = pa.array(_offsets(values), pa.int32(), mask=np.append(is_null, False))
-    return pa.MapArray.from_arrays(offsets, keys, items).cast(type_)
+    is_null = [value is None for value in values]
+    mask = np.array([*is_null, False])
+    offsets = pa.array(_offsets(values), pa.int32(), mask=mask)
+    maps = pa.MapArray.from_arrays(offsets, keys, items)
+    return maps.cast(type_)
 
 
 def _flat(values: Iterable[Iterable[Any] | None]) -> list[Any]:

@@ -103,7 +103,8 @@ class DebeziumDecoder:
         if not isinstance(source, dict):
             detail = f"source: got {shortened(source)}; allowed: an object with the change's place and ts_ms"
             raise BadRecordError("missing_source", detail)
-        if not self._takes(source.get("schema") or source.get("db"), source.get("table")):
+        schema = source.get("schema") or source.get("db")
+        if not self._takes(schema, source.get("table")):
             return None
         op = value["op"]
         event_ms = _integer(source.get("ts_ms"), "source.ts_ms", "bad_event_time")
@@ -112,24 +113,29 @@ class DebeziumDecoder:
         if before is None and op == "d":
             before = _key_row(key)
         position = self._position(op, event_ms, source, "source.")
-        return _Event(op, before, after, position, event_ms, time_units(fields))
+        units = time_units(fields)
+        return _Event(op, before, after, position, event_ms, units)
 
     def _flattened(self, value: Json, fields: Fields) -> _Event | None:
         """Read a flattened row; None if it is of another table."""
         schema = value.get("__schema") or value.get("__db")
         if not self._takes(schema, value.get("__table", self.table)):
             return None
-        columns = {name: cell for name, cell in value.items() if not name.startswith("__")}
-        row = plain_row(columns, "row", fields)
+        cells = {name: cell for name, cell in value.items() if not name.startswith("__")}
+        row = plain_row(cells, "row", fields)
         is_deleted = value.get("__deleted") == "true"
         op = value.get("__op", "d" if is_deleted else None)
-        event_ms = _integer(value.get("__source_ts_ms"), "__source_ts_ms", "bad_event_time")
-        source = {"ts_ms": value.get("__source_ts_ms")}  # __ts_ms is the connector's clock
+        source_ms = value.get("__source_ts_ms")  # __ts_ms is the connector's clock
+        event_ms = _integer(source_ms, "__source_ts_ms", "bad_event_time")
+        source = {"ts_ms": source_ms}
         for name in ("lsn", "file", "pos", "row"):
-            source[name] = value.get(f"__source_{name}", value.get(f"__{name}"))
+            other = value.get(f"__{name}")
+            source[name] = value.get(f"__source_{name}", other)
         position = self._position(op, event_ms, source, "__")
-        before, after = (row, None) if op == "d" else (None, row)
-        return _Event(op, before, after, position, event_ms, time_units(fields))
+        units = time_units(fields)
+        if op == "d":
+            return _Event(op, row, None, position, event_ms, units)
+        return _Event(op, None, row, position, event_ms, units)
 
     def _takes(self, schema: Any, table: Any) -> bool:
         """Return whether events of a source table are taken."""

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from ebbtide.formats.columns import InexactNumberError
-from ebbtide.formats.format import DecodedChange
+from ebbtide.formats.format import BadRecordError, DecodedChange
 from ebbtide.formats.judging import Judge
 from ebbtide.formats.parsing import Parse, is_text, parse, parse_exactly
 from ebbtide.formats.reading import Contents, Record, RecordReader
@@ -68,49 +68,65 @@ class _Stager:
 
     def stage(self, parse: Parse, wall_ms: int | None) -> pa.Table:
         """Return good rows, bad ones and those that change nothing, in this order."""
-        contents = RecordReader(self._settings, parse).read(self._batch)
+        reader = RecordReader(self._settings, parse)
+        contents = reader.read(self._batch)
         columns = self._columns(contents, wall_ms)
-        # All columns are judged before a record is known to be good.
-        is_good = pa.array([record.bad is None for record in contents.records], pa.bool_())
-        good = self._table(columns, contents.records).filter(is_good)
-        bad = self._bad_rows(contents)
-        tombstones = self._empty_rows(TOMBSTONE, contents.tombstones)
-        skipped = self._empty_rows(SKIPPED, contents.skipped)
-        return pa.concat_tables([good, bad, tombstones, skipped])
+        parts = [
+            self._good_rows(contents, columns),
+            self._bad_rows(contents),
+            self._empty_rows(TOMBSTONE, contents.tombstones),
+            self._empty_rows(SKIPPED, contents.skipped),
+        ]
+        return pa.concat_tables(parts)
 
     def _columns(self, contents: Contents, wall_ms: int | None) -> Columns:
         """Type and judge the changes; return their columns but `_order` and `_origin`."""
-        settings, changes = self._settings, contents.changes
+        settings = self._settings
         typer = ColumnTyper(settings, contents)
         columns = typer.user_columns()
         event_ms = typer.event_ms(columns)
         if settings.sequence:
             columns["_sequence"] = typer.sequence(columns)
-        Judge(settings, contents).judge(columns, event_ms, wall_ms)
+        judge = Judge(settings, contents)
+        judge.judge(columns, event_ms, wall_ms)
         if settings.sequence:
             columns["_moved_from"] = typer.key_changes(columns["_sequence"])
-        known = set(settings.columns.names)
-        columns["_kind"] = pa.array([str(change.kind) for change in changes], pa.string())
-        columns["_op"] = pa.array([change.op for change in changes], pa.string())
         columns["_event_ms"] = event_ms
-        columns["_ignored"] = pa.array([_ignored(change, known) for change in changes], pa.string())
+        changes = contents.changes
+        kinds = [str(change.kind) for change in changes]
+        operations = [change.op for change in changes]
+        known = set(settings.columns.names)
+        ignored = [_ignored(change, known) for change in changes]
+        columns["_kind"] = pa.array(kinds, pa.string())
+        columns["_op"] = pa.array(operations, pa.string())
+        columns["_ignored"] = pa.array(ignored, pa.string())
         return columns
 
+    def _good_rows(self, contents: Contents, columns: Columns) -> pa.Table:
+        rows = self._table(columns, contents.records)
+        is_good = [record.bad is None for record in contents.records]
+        return rows.filter(pa.array(is_good, pa.bool_()))
+
     def _bad_rows(self, contents: Contents) -> pa.Table:
-        raw = self._batch.column("value")
-        by_row: dict[int, tuple[Record, str, str]] = {}
+        """Return a row for each bad record, also of one with several changes."""
+        records: dict[int, Record] = {}
+        errors: dict[int, BadRecordError] = {}
         for record in (*contents.refused, *contents.records):
             if record.bad is not None:
-                by_row[record.row] = record, record.bad.reason, record.bad.detail
-        records = [record for record, _, _ in by_row.values()]
-        kinds = [BAD if record.names_place else None for record in records]
+                records[record.row] = record
+                errors[record.row] = record.bad
+        kinds = [BAD if record.names_place else None for record in records.values()]
+        reasons = [error.reason for error in errors.values()]
+        details = [error.detail for error in errors.values()]
+        rows = pa.array(list(records), pa.int64())
+        raw = self._batch.column("value")
         columns = {
             "_kind": pa.array(kinds, pa.string()),
-            "_reason": pa.array([reason for _, reason, _ in by_row.values()], pa.string()),
-            "_detail": pa.array([detail for _, _, detail in by_row.values()], pa.string()),
-            "_raw": raw.take(pa.array(list(by_row), pa.int64())),
+            "_reason": pa.array(reasons, pa.string()),
+            "_detail": pa.array(details, pa.string()),
+            "_raw": raw.take(rows),
         }
-        return self._table(columns, records)
+        return self._table(columns, list(records.values()))
 
     def _empty_rows(self, kind: str, records: list[Record]) -> pa.Table:
         kinds = pa.array([kind] * len(records), pa.string())
@@ -118,31 +134,46 @@ class _Stager:
 
     def _table(self, columns: Mapping[str, pa.Array], records: list[Record]) -> pa.Table:
         """Put columns into a table of staged rows, with the order and the origin of their records; others are null."""
-        filled = {**columns, "_order": self._order(records), "_origin": _origin(records)}
+        filled = dict(columns)
+        filled["_order"] = self._order(records)
+        filled["_origin"] = _origin(records)
         schema = self._settings.schema
-        n = len(records)
-        arrays = [filled[f.name] if f.name in filled else pa.nulls(n, f.type) for f in schema]
+        arrays = []
+        for column in schema:
+            array = filled.get(column.name)
+            if array is None:
+                array = pa.nulls(len(records), column.type)
+            arrays.append(array)
         return pa.Table.from_arrays(arrays, schema=schema)
 
     def _order(self, records: list[Record]) -> pa.StructArray:
-        rows = pa.array([record.row for record in records], pa.int64())
-        steps = pa.array(np.full(len(records), self._step))
-        parts = self._batch.column("part").take(rows)
-        lines = self._batch.column("line").take(rows)
-        return pa.StructArray.from_arrays([steps, parts, lines], fields=list(ORDER))
+        rows = [record.row for record in records]
+        indices = pa.array(rows, pa.int64())
+        steps = np.full(len(records), self._step)
+        parts = self._batch.column("part")
+        lines = self._batch.column("line")
+        components = [
+            pa.array(steps),
+            parts.take(indices),
+            lines.take(indices),
+        ]
+        return pa.StructArray.from_arrays(components, fields=list(ORDER))
 
 
 def _origin(records: list[Record]) -> pa.StructArray:
-    parts = []
-    for i, part in enumerate(ORIGIN):
+    components = []
+    for i, component in enumerate(ORIGIN):
         values = [record.origin[i] for record in records]
-        parts.append(pa.array(values, part.type))
-    return pa.StructArray.from_arrays(parts, fields=list(ORIGIN))
+        array = pa.array(values, component.type)
+        components.append(array)
+    return pa.StructArray.from_arrays(components, fields=list(ORIGIN))
 
 
 def _ignored(change: DecodedChange, known: set[str]) -> str | None:
     """Return the names of a change's columns that the schema has not, separated by commas; None if there are none."""
-    if change.row is None or known.issuperset(change.row):
+    row = change.row
+    if row is None or known.issuperset(row):
         return None
-    unknown = sorted(change.row.keys() - known)
-    return ",".join(name if is_text(name) else ascii(name) for name in unknown)
+    unknown = sorted(row.keys() - known)
+    names = [name if is_text(name) else ascii(name) for name in unknown]
+    return ",".join(names)

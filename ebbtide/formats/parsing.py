@@ -64,10 +64,16 @@ def kafka_origin(envelope: Json) -> tuple[str, int, int]:
     partition = envelope.get("partition")
     offset = envelope.get("offset")
     is_named = isinstance(topic, str) and is_text(topic)
-    if is_named and _is_natural(partition, below=2**31) and _is_natural(offset, below=2**63):
+    has_partition = _is_natural(partition, below=2**31)
+    has_offset = _is_natural(offset, below=2**63)
+    if is_named and has_partition and has_offset:
         return cast("tuple[str, int, int]", (topic, partition, offset))
-    got = f"topic {shortened(topic)}, partition {shortened(partition)}, offset {shortened(offset)}"
-    detail = f"got {got}; allowed: text and two integers from 0"
+    got = (
+        f"topic {shortened(topic)}",
+        f"partition {shortened(partition)}",
+        f"offset {shortened(offset)}",
+    )
+    detail = f"got {', '.join(got)}; allowed: text and two integers from 0"
     raise BadRecordError("not_a_record", detail)
 
 

@@ -80,6 +80,7 @@ class DecodingSettings:
     @cached_property
     def schema(self) -> pa.Schema:
         """Columns of a staged row."""
-        changelog = changelog_schema(self.columns, self.key, self.sequence)
-        staged = [pa.field(name, type_) for name, type_ in STAGED_COLUMNS.items()]
-        return pa.schema([*changelog, *staged])
+        schema = changelog_schema(self.columns, self.key, self.sequence)
+        for name, type_ in STAGED_COLUMNS.items():
+            schema = schema.append(pa.field(name, type_))
+        return schema

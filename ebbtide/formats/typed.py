@@ -33,7 +33,8 @@ class ColumnTyper:
         self._settings = settings
         self._changes = contents.changes
         self._records = contents.records
-        self._has_own_units = any(change.units for change in contents.changes)
+        own_units = (change.units for change in contents.changes)
+        self._has_own_units = any(own_units)
 
     def user_columns(self) -> Columns:
         """Return the user's columns, and `_unavailable`: the names of those whose values were not sent."""
@@ -41,47 +42,62 @@ class ColumnTyper:
         unsent: list[list[str] | None] = [None] * len(self._changes)
         rows = self._needed_rows()
         for column in self._settings.columns:
-            values = self._values(column.name, rows)
+            name = column.name
+            values = self._values(name, rows)
             for i in self._take_out_unsent(column, values):
-                unsent[i] = [*(unsent[i] or []), column.name]
-            columns[column.name] = self._typed(column, values)
+                others = unsent[i] or []
+                unsent[i] = [*others, name]
+            columns[name] = self._typed(column, values)
         columns["_unavailable"] = pa.array(unsent, pa.list_(pa.string()))
         return columns
 
     def sequence(self, columns: Mapping[str, pa.Array]) -> pa.StructArray:
         """Return `_sequence`: what orders each change, the source's positions and the user's columns."""
-        type_ = sequence_type(self._settings.columns, self._settings.sequence)
-        in_log = [name for name in self._settings.sequence if name in LOG_POSITIONS]
-        parts = []
+        settings = self._settings
+        type_ = sequence_type(settings.columns, settings.sequence)
+        components = []
+        n_positions = 0
         for component in type_:
-            if component.name not in LOG_POSITIONS:
-                parts.append(columns[component.name])
-                continue
-            index = in_log.index(component.name)
-            positions = [change.position[index] if change.position else None for change in self._changes]
-            parts.append(pa.array(positions, component.type))
-        return pa.StructArray.from_arrays(parts, fields=list(type_))
+            if component.name in LOG_POSITIONS:
+                positions = self._log_positions(n_positions)
+                array = pa.array(positions, component.type)
+                n_positions += 1
+            else:
+                array = columns[component.name]
+            components.append(array)
+        return pa.StructArray.from_arrays(components, fields=list(type_))
+
+    def _log_positions(self, index: int) -> list[int | None]:
+        """Return one component of the changes' positions in the source's log."""
+        positions = [change.position for change in self._changes]
+        return [position[index] if position else None for position in positions]
 
     def event_ms(self, columns: Mapping[str, pa.Array]) -> pa.Array:
         """Return event times, epoch ms, from the source or from the user's column."""
-        if self._settings.event_time is None:
-            return pa.array([change.event_ms for change in self._changes], pa.int64())
-        times = columns[self._settings.event_time]
+        column = self._settings.event_time
+        if column is None:
+            event_ms = [change.event_ms for change in self._changes]
+            return pa.array(event_ms, pa.int64())
+        times = columns[column]
         if pa.types.is_date(times.type):
             times = times.cast(pa.timestamp("us"))
         if pa.types.is_timestamp(times.type):
-            times = times.cast(pa.timestamp("ms", times.type.tz), safe=False)
+            in_ms = pa.timestamp("ms", times.type.tz)
+            times = times.cast(in_ms, safe=False)
         return times.cast(pa.int64())
 
     def key_changes(self, sequence: pa.StructArray) -> pa.Array:
         """Return `_moved_from`: of each good update that changed the key the old key, as a list of one."""
         moves: list[list[Json] | None] = [None] * len(self._changes)
         for i, change in enumerate(self._changes):
-            if change.old_row is None or self._records[i].bad is not None:
+            record = self._records[i]
+            if change.old_row is None or record.bad is not None:
                 continue
-            old_key = {name: self._one_value(change, name) for name in self._settings.key}
-            moves[i] = [{"sequence": sequence[i].as_py(), "key": old_key}]
-        return pa.array(moves, self._settings.schema.field("_moved_from").type)
+            old_key = self._old_key(change)
+            key_change = {"sequence": sequence[i].as_py(), "key": old_key}
+            moves[i] = [key_change]
+        column = self._settings.schema.field("_moved_from")
+        return pa.array(moves, column.type)
 
     def _needed_rows(self) -> list[Json]:
         """Return the JSON row of each change, with the columns that it must have.
@@ -134,7 +150,8 @@ class ColumnTyper:
             values = [decode_integer(value, encoding) for value in values]
         array, misfits = self._convert(column, values)
         for i in misfits:
-            detail = f"{column.name}: got {shortened(values[i])}; allowed: {column.type}"
+            got = shortened(values[i])
+            detail = f"{column.name}: got {got}; allowed: {column.type}"
             self._records[i].refuse("wrong_type", detail)
         return array
 
@@ -168,18 +185,29 @@ class ColumnTyper:
         default = self._default_unit(column)
         return change.units.get(column, default) if change.units else default
 
-    def _one_value(self, change: DecodedChange, column: str) -> Any:
-        """Return the typed value of a column of a change's old row; None where it does not fit."""
-        value = (change.old_row or {}).get(column)
-        encoding = self._settings.encodings.get(column)
-        if encoding is not None:
-            value = decode_integer(value, encoding)
-        type_ = self._settings.columns.field(column).type
-        array, _ = convert([value], type_, self._unit(change, column))
-        return array[0].as_py()
+    def _old_key(self, change: DecodedChange) -> Json:
+        """Return the typed key of a change's old row; a value that does not fit is None."""
+        settings = self._settings
+        old_row = change.old_row or {}
+        key: Json = {}
+        for name in settings.key:
+            value = old_row.get(name)
+            encoding = settings.encodings.get(name)
+            if encoding is not None:
+                value = decode_integer(value, encoding)
+            column = settings.columns.field(name)
+            unit = self._unit(change, name)
+            array, _ = convert([value], column.type, unit)
+            key[name] = array[0].as_py()
+        return key
 
 
 def _indices(values: list[Any], wanted: Any) -> list[int]:
     """Return where a value stands; one that is equal but of another class is another value."""
     class_ = wanted.__class__
-    return [i for i, value in enumerate(values) if value is wanted or (value.__class__ is class_ and value == wanted)]
+    indices = []
+    for i, value in enumerate(values):
+        is_equal = value.__class__ is class_ and value == wanted
+        if value is wanted or is_equal:
+            indices.append(i)
+    return indices

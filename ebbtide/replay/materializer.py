@@ -145,11 +145,8 @@ def _stretches(lines: list[Case]) -> list[_Stretch]:
 
 def _in_columns(config: Case, lines: list[Case]) -> Iterator[Case]:
     """Play lines as pipelines do, a step at a time."""
-    ttl = StateTtlConfig(ttl=from_ms(config["ttl_ms"])) if config.get("ttl_ms") else None
-    upsert_key = ("uk",) if _by_column(config) else ()
-    materialization = Materialization(upsert_key=upsert_key, emission=Emission.EVERY)
     columns = pa.schema([(name, pa.string()) for name in COLUMNS])
-    operator = ArrivalOperator(columns, ("key",), ttl, materialization)
+    operator = _operator(config, columns)
     state = operator.schema.empty_table()
     for number, stretch in enumerate(_stretches(lines), start=1):
         rows = [_change_row(number, i, line) for i, line in stretch.lines]
@@ -163,10 +160,24 @@ def _in_columns(config: Case, lines: list[Case]) -> Iterator[Case]:
             yield _result(emission["_order"]["position"], emission["_kind"], row)
 
 
+def _operator(config: Case, columns: pa.Schema) -> ArrivalOperator:
+    ttl_ms = config.get("ttl_ms")
+    ttl = StateTtlConfig(ttl=from_ms(ttl_ms)) if ttl_ms else None
+    upsert_key = ("uk",) if _by_column(config) else ()
+    materialization = Materialization(upsert_key=upsert_key, emission=Emission.EVERY)
+    return ArrivalOperator(columns, ("key",), ttl, materialization)
+
+
 def _change_row(step: int, i: int, line: Case) -> dict[str, Any]:
-    row: dict[str, Any] = dict(zip(COLUMNS, _texts(line), strict=True))
-    row["_kind"] = RowKind(line["op"]).value
-    row["_order"] = {"step": step, "part": 0, "position": i}
+    texts = _texts(line)
+    row: dict[str, Any] = dict(zip(COLUMNS, texts, strict=True))
+    kind = RowKind(line["op"])
+    row["_kind"] = kind.value
+    row["_order"] = {
+        "step": step,
+        "part": 0,
+        "position": i,
+    }
     return row
 
 

@@ -149,12 +149,18 @@ class _Player:
     def _open(self) -> dict[str, KeyedState]:
         store = self._store = self._new_store()
         ttl = _ttl_config(self._config)
-        return {name: KINDS[name](store.state(name), self._context, ttl) for name in sorted(self._used)}
+        states: dict[str, KeyedState] = {}
+        for name in sorted(self._used):
+            class_ = KINDS[name]
+            states[name] = class_(store.state(name), self._context, ttl)
+        return states
 
     def _result(self, line: Case) -> Case:
         if line["op"] == "dump":
             return {"result": {name: _dump(state) for name, state in self._states.items()}}
-        state, operate = self._states[line["state"]], OPERATIONS[line["state"]][line["op"]]
+        name = line["state"]
+        operate = OPERATIONS[name][line["op"]]
+        state = self._states[name]
         try:
             result = operate(state, line)
         except (TypeError, RuntimeError) as error:

@@ -30,18 +30,20 @@ def emitted(spark: SparkSession, tables: Tables, window: VersionRange) -> DataFr
     """
     emissions = spark.read.format("delta").load(tables.changelog.path)
     is_truncate = F.col("_kind") == TRUNCATE
-    truncates = emissions.where(is_truncate).select(F.col("_order").alias("_emptied"))
+    order = F.col("_order")
+    truncates = emissions.where(is_truncate).select(order.alias("_emptied"))
+    changes = emissions.where(~is_truncate)
+    key = list(tables.sink.key)
+    record = columns([*key, "_kind", "_order", "_number"])
     is_new = F.col("_order.step") > window.step_since(tables)
-    record = columns([*tables.sink.key, "_kind", "_order", "_number"])
-    records = emissions.where(~is_truncate).select(*record, is_new.alias("_new"))
+    records = changes.select(*record, is_new.alias("_new"))
     # There are few TRUNCATEs: each record is joined with all of them, and counts those before it.
     beside_truncates = records.join(F.broadcast(truncates), F.lit(True), "left")
-    n_before = F.count_if(F.col("_emptied") < F.col("_order"))
     by_record = beside_truncates.groupBy(*record, "_new")
+    n_before = F.expr("count_if(_emptied < _order)")
     counted = by_record.agg(n_before.alias("_truncates"))
-    key = list(tables.sink.key)
-    new_keys = counted.where("_new").select(*columns(key)).distinct()
-    return counted.join(new_keys, key, "left_semi")
+    new_keys = counted.where("_new").select(*columns(key))
+    return counted.join(new_keys.distinct(), key, "left_semi")
 
 
 def misplaced(rows: DataFrame, key: Sequence[str], orphans: bool) -> DataFrame:  # noqa: FBT001 - an expectation's argument
@@ -54,11 +56,10 @@ def misplaced(rows: DataFrame, key: Sequence[str], orphans: bool) -> DataFrame: 
     """
     # Within the records of a key between two TRUNCATEs, in order, only the one before decides what may come.
     stretch = Per.partitionBy(*columns(key), "_truncates")
-    before = F.lag("_kind").over(stretch.orderBy("_order", "_number"))
-    kind = F.col("_kind")
-    after_deletion = F.col("_before") == "-D"
-    after_other = F.col("_before") != "-D"
-    inserted_twice = (kind == "+I") & after_other & F.lit(not orphans)
-    not_there = (kind != "+I") & after_deletion
-    is_misplaced = F.col("_new") & (inserted_twice | not_there)
-    return rows.withColumn("_before", before).where(is_misplaced)
+    in_order = stretch.orderBy("_order", "_number")
+    before = F.lag("_kind").over(in_order)
+    inserted_twice = "_kind = '+I' AND _before <> '-D'"
+    not_there = "_kind <> '+I' AND _before = '-D'"
+    is_misplaced = not_there if orphans else f"({inserted_twice}) OR ({not_there})"
+    beside = rows.withColumn("_before", before)
+    return beside.where("_new").where(is_misplaced)

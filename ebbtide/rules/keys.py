@@ -31,7 +31,9 @@ def repeated(rows: DataFrame, key: Sequence[str]) -> DataFrame:
         key: Names of the key's columns.
     """
     key_columns = columns(key)
-    is_null = [column.isNull() for column in key_columns]
-    has_null = F.greatest(*is_null, F.lit(False))  # it takes two columns at least
-    counted = rows.groupBy(*key_columns).agg(F.count("*").alias("rows"))
-    return counted.where((F.col("rows") > 1) | has_null)
+    are_null = [column.isNull() for column in key_columns]
+    has_null = F.greatest(*are_null, F.lit(False))  # it takes two columns at least
+    by_key = rows.groupBy(*key_columns)
+    counted = by_key.agg(F.count("*").alias("rows"))
+    is_repeated = counted["rows"] > 1
+    return counted.where(is_repeated | has_null)

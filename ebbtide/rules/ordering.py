@@ -60,13 +60,14 @@ def disordered(changes: DataFrame, key: Sequence[str]) -> DataFrame:
         key: Names of the key's columns.
     """
     change_type = F.col("_change_type")
-    image = F.when(change_type.isin("delete", "update_preimage"), 0).otherwise(1)
-    history = Per.partitionBy(*columns(key)).orderBy("_commit_version", image)
+    is_old_image = change_type.isin("delete", "update_preimage")
+    image = F.when(is_old_image, 0).otherwise(1)
+    per_key = Per.partitionBy(*columns(key))
+    history = per_key.orderBy("_commit_version", image)
     before = F.lag("_changed_by").over(history)
-    is_write = change_type.isin("insert", "update_postimage")
-    changed_by = F.col("_changed_by")
-    is_late = changed_by.isNull() | (changed_by <= F.col("_before"))
-    return changes.withColumn("_before", before).where(is_write & is_late)
+    beside = changes.withColumn("_before", before)
+    written = beside.where(change_type.isin("insert", "update_postimage"))
+    return written.where("_changed_by IS NULL OR _changed_by <= _before")
 
 
 def decisions(spark: SparkSession, tables: Tables, window: VersionRange) -> DataFrame:
@@ -81,23 +82,29 @@ def decisions(spark: SparkSession, tables: Tables, window: VersionRange) -> Data
         One row per key: key columns, `decided` and `shown`: the row as JSON with its `_changed_by`, null if it must not
         be, or is not, there. Keys that a TRUNCATE swept, or of which the state keeps no decision, are left out.
     """
-    key = [*tables.sink.key]
+    names = list(tables.sink.key)
+    key = columns(names)
     keys = _changed_keys(spark, tables, window)
-    stored = tables.state.decided(spark, window.state_until).join(keys, key, "left_semi")
-    newest_first = Per.partitionBy(*columns(key)).orderBy(F.desc("_step"))
-    decided = stored.withColumn("_n", F.row_number().over(newest_first)).where("_n = 1")
+
+    stored = tables.state.decided(spark, window.state_until)
+    versions = stored.join(keys, names, "left_semi")
+    newest_first = Per.partitionBy(*key).orderBy(F.desc("_step"))
+    numbered = versions.withColumn("_n", F.row_number().over(newest_first))
+    last = numbered.where("_n = 1")
     commit = tables.state.last()
     floor = commit[1].floor if commit else None
     if floor:
-        decided = decided.where(~tables.sink.below(floor))
+        last = last.where(~tables.sink.below(floor))
+
     # Rows are compared as JSON, with the change that wrote them: nulls are written, so that no column is missing.
     row = F.struct(*columns(tables.sink.columns.names), "_changed_by")
     row_text = F.to_json(row, {"ignoreNullFields": "false"})
     decided_text = F.when(F.col("_change") != DELETE, row_text)
-    decided = decided.select(*columns(key), decided_text.alias("decided"))
-    sink = tables.sink.read(spark, window.sink_until).join(keys, key, "left_semi")
-    shown = sink.select(*columns(key), row_text.alias("shown"))
-    return decided.join(shown, key, "left")
+    decided = last.select(*key, decided_text.alias("decided"))
+    sink = tables.sink.read(spark, window.sink_until)
+    present = sink.join(keys, names, "left_semi")
+    shown = present.select(*key, row_text.alias("shown"))
+    return decided.join(shown, names, "left")
 
 
 def _changed_keys(spark: SparkSession, tables: Tables, window: VersionRange) -> DataFrame:
@@ -105,9 +112,10 @@ def _changed_keys(spark: SparkSession, tables: Tables, window: VersionRange) -> 
     key = columns(tables.sink.key)
     stored = tables.state.decided(spark, window.state_until)
     is_new = F.col("_step") > window.step_since(tables)
-    of_state = stored.where(is_new).select(*key)
-    of_sink = sink_changes(spark, tables, window).select(*key)
-    return of_sink.union(of_state).distinct()
+    decided = stored.where(is_new)
+    written = sink_changes(spark, tables, window)
+    keys = written.select(*key).union(decided.select(*key))
+    return keys.distinct()
 
 
 def sequenced(spark: SparkSession, tables: Tables, window: VersionRange) -> DataFrame:
@@ -122,12 +130,17 @@ def sequenced(spark: SparkSession, tables: Tables, window: VersionRange) -> Data
         One row per live key: key columns, `_sequence`, whether it has a `_conflict`, the columns for whose value it `_waits`.
     """
     entries = tables.state.current(spark, window.state_until, window.step_since(tables))
-    is_live = ~F.col("_removed") & ~F.col("_tombstone")
+    live = entries.where("NOT _removed AND NOT _tombstone")
     # A column whose value was not sent has no sequence at which it was last known.
     unknown = F.map_filter("_columns", lambda _, known_at: known_at.isNull())
-    waits = F.map_keys(unknown).alias("_waits")
+    waits = F.map_keys(unknown)
     key = columns(tables.spec.key)
-    return entries.where(is_live).select(*key, "_sequence", "_conflict", waits)
+    return live.select(
+        *key,
+        "_sequence",
+        "_conflict",
+        waits.alias("_waits"),
+    )
 
 
 def undecided(rows: DataFrame) -> DataFrame:

@@ -36,9 +36,9 @@ def too_many(batches: DataFrame, max_rate: float) -> DataFrame:
         batches: As from `steps`.
         max_rate: Greatest share allowed, 0 to 1.
     """
-    n_bad = F.sum("quarantined").alias("_bad")
-    n_records = F.sum("records").alias("_all")
-    totals = batches.agg(n_bad, n_records)
-    is_over = F.col("_bad") > F.col("_all") * max_rate
-    judged = batches.crossJoin(totals).where(is_over)
-    return judged.where("quarantined > 0").drop("_bad", "_all")
+    n_bad = F.sum("quarantined")
+    n_records = F.sum("records")
+    is_over = n_bad > n_records * max_rate
+    verdict = batches.agg(is_over.alias("_is_over"))
+    judged = batches.crossJoin(verdict).where("_is_over")
+    return judged.where("quarantined > 0").drop("_is_over")

@@ -34,7 +34,7 @@ class VersionRange:
 
         Args:
             tables: The pipeline's; it has made a step.
-            judged: The `until` of the window judged good last; None judges all, as do tables made anew since.
+            judged: The `until` of the window judged good last; None judges all, as do tables made from scratch since.
         """
         commit = tables.state.last()
         incarnation = commit[1].incarnation if commit else ""
@@ -56,9 +56,14 @@ class VersionRange:
 
     def step_since(self, tables: Tables) -> int:
         """Return the last step before the window; 0 if there is none."""
-        commits = log.own_commits(tables.state.path)
-        return next((int(facts["step"]) for version, facts in commits if version <= self.state_since), 0)
+        for version, facts in log.own_commits(tables.state.path):  # the newest first
+            if version <= self.state_since:
+                return int(facts["step"])
+        return 0
 
 
 def _last_reset(table: str) -> int:
-    return next((version for version, facts in log.own_commits(table) if facts["kind"] == "reset"), 0)
+    for version, facts in log.own_commits(table):
+        if facts["kind"] == "reset":
+            return version
+    return 0

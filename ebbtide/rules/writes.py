@@ -28,9 +28,11 @@ def commits(spark: SparkSession, tables: Tables, window: VersionRange) -> DataFr
         One row per commit: `table`, `version`, `at`, `operation`, and the `pipeline` that says it made it, or null.
     """
     name = tables.spec.name
+    sink_versions = range(window.sink_since + 1, window.sink_until + 1)
+    state_versions = range(window.state_since + 1, window.state_until + 1)
     rows = [
-        *_commits("sink", tables.sink.path, range(window.sink_since + 1, window.sink_until + 1), name),
-        *_commits("state", tables.state.path, range(window.state_since + 1, window.state_until + 1), name),
+        *_commits("sink", tables.sink.path, sink_versions, name),
+        *_commits("state", tables.state.path, state_versions, name),
     ]
     return spark.createDataFrame(rows, COMMITS)
 
@@ -45,7 +47,8 @@ def _commits(table: str, location: str, versions: range, pipeline: str) -> Itera
             continue
         infos = (action["commitInfo"] for action in actions if "commitInfo" in action)
         info: Action = next(infos, {})
-        at = datetime.fromtimestamp(info.get("timestamp", 0) / 1000, UTC)
+        written_ms = info.get("timestamp", 0)
+        at = datetime.fromtimestamp(written_ms / 1000, UTC)
         is_own = _is_transaction_of(pipeline, actions) and log.facts(location, version)
         yield table, version, at, info.get("operation"), pipeline if is_own else None
 

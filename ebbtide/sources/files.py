@@ -100,8 +100,9 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         A `start` from an earlier run names files that the plan has not: the plan then begins at its first file.
         """
         first = self._index_after(start["files"])
-        count = limit.max_files if isinstance(limit, ReadMaxFiles) else len(self.planned)
-        files = self.planned[first : first + count]
+        files = self.planned[first:]
+        if isinstance(limit, ReadMaxFiles):
+            files = files[: limit.max_files]
         return {"files": files} if files else start
 
     def _index_after(self, files: list[Any]) -> int:
@@ -115,7 +116,9 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Deal the batch's files out to tasks."""
         if start == end:
             return []
-        files = [(name, size, part) for part, (name, size) in enumerate(files_of(end))]
+        files = []
+        for part, (name, size) in enumerate(files_of(end)):
+            files.append((name, size, part))
         n_tasks = min(self.tasks, len(files))
         return [FilePartition(files[task :: self.tasks]) for task in range(n_tasks)]
 
