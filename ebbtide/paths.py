@@ -37,8 +37,10 @@ def join(location: str, *names: str) -> str:
 def list_files(location: str) -> list[str]:
     """Return the names of the files directly in a folder, sorted; hidden ones (`.`, `_`) left out, none if it is absent."""
     fs, path = _open(location)
-    infos = fs.get_file_info(pafs.FileSelector(path, allow_not_found=True))
-    names = [info.base_name for info in infos if info.type == pafs.FileType.File]
+    selector = pafs.FileSelector(path, allow_not_found=True)
+    infos = fs.get_file_info(selector)
+    files = [info for info in infos if info.type == pafs.FileType.File]
+    names = [file.base_name for file in files]
     return sorted(name for name in names if not _is_hidden(name))
 
 

@@ -68,16 +68,19 @@ class MemoryPipeline:
         decoding = self.spec.decoding
         batches = decoding.decode([records], step=self._number, wall_ms=now_ms)
         staged = pa.Table.from_batches(batches, decoding.schema)
-        self._set_aside(staged.filter(pc.is_valid(staged["_reason"])))
+        is_bad = pc.is_valid(staged["_reason"])
+        self._set_aside(staged.filter(is_bad))
         good = self._not_yet_read(staged)
-        self._raise_floor(good.filter(pc.equal(good["_kind"], TRUNCATE)))
-        self.metrics["tombstones"] += _count(pc.equal(good["_kind"], TOMBSTONE))
-        changes = good.filter(pc.is_in(good["_kind"], KINDS))
+        kinds = good["_kind"]
+        is_truncate = pc.equal(kinds, TRUNCATE)
+        self._raise_floor(good.filter(is_truncate))
+        is_tombstone = pc.equal(kinds, TOMBSTONE)
+        self.metrics["tombstones"] += _count(is_tombstone)
+        changes = good.filter(pc.is_in(kinds, KINDS))
         entries = self._entries_of(changes)
-        self._apply(self.spec.operator.apply(changes, entries, self._step()))
-        greatest_ms = pc.max(changes["_event_ms"]).as_py()
-        known_ms = [ms for ms in (self._greatest_event_ms, greatest_ms) if ms is not None]
-        self._greatest_event_ms = max(known_ms, default=None)
+        result = self.spec.operator.apply(changes, entries, self._step())
+        self._apply(result)
+        self._note_event_times(changes["_event_ms"])
 
     def tick(self, *, now_ms: int) -> None:
         """Expire what is due, as the end of every bounded run does."""
@@ -87,8 +90,13 @@ class MemoryPipeline:
     def rows(self) -> list[Row]:
         """The sink's rows, the user's columns only, in order of key."""
         names = self.spec.sink_table.columns.names
-        by_key = sorted(self.sink.values(), key=lambda row: _values(row, self.spec.sink_key))
-        return [dict(zip(names, _values(row, names), strict=True)) for row in by_key]
+        key = self.spec.sink_key
+        by_key = sorted(self.sink.values(), key=lambda row: _values(row, key))
+        rows = []
+        for row in by_key:
+            values = _values(row, names)
+            rows.append(dict(zip(names, values, strict=True)))
+        return rows
 
     def _advance(self, now_ms: int) -> None:
         self.now_ms = max(self.now_ms, now_ms)
@@ -99,6 +107,13 @@ class MemoryPipeline:
         if self._greatest_event_ms is not None:
             watermark_ms = self._greatest_event_ms - to_ms(self.spec.allowed_delay)
         return Step(self._number, self.now_ms, watermark_ms, self._floor)
+
+    def _note_event_times(self, event_ms: pa.ChunkedArray) -> None:
+        greatest_ms = pc.max(event_ms).as_py()
+        if greatest_ms is None:
+            return
+        if self._greatest_event_ms is None or greatest_ms > self._greatest_event_ms:
+            self._greatest_event_ms = greatest_ms
 
     def _raise_floor(self, truncates: pa.Table) -> None:
         """Raise the floor to the greatest TRUNCATE, and delete the sink's rows below it."""
@@ -130,7 +145,7 @@ class MemoryPipeline:
         rows = staged.filter(pc.is_null(staged["_reason"]))
         if self.spec.sequence or not self.spec.has_positions:
             return rows
-        known = pa.array(self.positions.repeats(rows))
+        known = pa.array(self.positions.repeats(rows))  # whether each was read before
         self.positions = self.positions.with_rows(staged.filter(pc.is_valid(staged["_kind"])))
         redelivered = rows.filter(known)
         self.metrics["redelivered"] += _count(pc.is_in(redelivered["_kind"], KINDS))
@@ -177,7 +192,13 @@ class MemoryPipeline:
 def _records(lines: Iterable[str | bytes], file: str) -> pa.RecordBatch:
     raw = [line.encode() if isinstance(line, str) else line for line in lines]
     n = len(raw)
-    return pa.record_batch([[file] * n, [0] * n, range(n), raw], schema=RECORDS)
+    columns = {
+        "file": [file] * n,
+        "part": [0] * n,
+        "line": range(n),
+        "value": raw,
+    }
+    return pa.record_batch(columns, schema=RECORDS)
 
 
 def _count(is_counted: pa.BooleanArray) -> int:
