@@ -115,7 +115,7 @@ class _Stager:
             if record.bad is not None:
                 records[record.row] = record
                 errors[record.row] = record.bad
-        kinds = [BAD if record.names_place else None for record in records.values()]
+        kinds = [BAD if record.has_own_offset else None for record in records.values()]
         reasons = [error.reason for error in errors.values()]
         details = [error.detail for error in errors.values()]
         rows = pa.array(list(records), pa.int64())

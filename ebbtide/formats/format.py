@@ -45,7 +45,7 @@ class DecodedChange:
         event_ms: Event time, epoch ms; None if unknown.
         old_row: The row under its old key, where an update changed the key.
         units: What integers mean in timestamp columns, where the record itself says so.
-        place: Position columns of the record: partition and position in its source; None where it has none.
+        origin_offset: Partition and offset in its source, where the record itself names them; else None.
     """
 
     kind: str
@@ -55,7 +55,7 @@ class DecodedChange:
     event_ms: int | None = None
     old_row: Json | None = None
     units: dict[str, TimeUnit] | None = None
-    place: tuple[int, int] | None = None
+    origin_offset: tuple[int, int] | None = None
 
 
 class BadRecordError(Exception):
@@ -64,14 +64,14 @@ class BadRecordError(Exception):
     Args:
         reason: Short code, the same for all records that are bad in this way.
         detail: What was got and what is allowed.
-        place: As in `DecodedChange`, where the record has one that can be read.
+        origin_offset: As in `DecodedChange`, where the record has one that can be read.
     """
 
-    def __init__(self, reason: str, detail: str, place: tuple[int, int] | None = None) -> None:
+    def __init__(self, reason: str, detail: str, origin_offset: tuple[int, int] | None = None) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail
-        self.place = place
+        self.origin_offset = origin_offset
 
 
 class Format(Protocol):

@@ -27,18 +27,18 @@ class PlainDecoder:
 
     def changes(self, value: Json, key: str | None) -> list[DecodedChange]:
         """See `Format.changes`."""
-        place = self._place(value)
+        origin_offset = self._origin_offset(value)
         kind = value.get(self.kind)
         if kind not in KINDS:
             allowed = ", ".join(KINDS)
             detail = f"{self.kind}: got {kind!r}; allowed: {allowed}"
-            raise BadRecordError("unknown_kind", detail, place)
+            raise BadRecordError("unknown_kind", detail, origin_offset)
         row = self._row(value)
         if not isinstance(row, dict):
             got = str(row)[:80]
             detail = f"{self.row}: got {got!r}; allowed: an object"
-            raise BadRecordError("not_a_row", detail, place)
-        return [DecodedChange(RowKind(kind), row, kind, place=place)]
+            raise BadRecordError("not_a_row", detail, origin_offset)
+        return [DecodedChange(RowKind(kind), row, kind, origin_offset=origin_offset)]
 
     def _row(self, value: Json) -> Any:
         if self.row:
@@ -46,7 +46,7 @@ class PlainDecoder:
         reserved = (self.kind, *self.position)
         return {name: cell for name, cell in value.items() if name not in reserved}
 
-    def _place(self, value: Json) -> tuple[int, int] | None:
+    def _origin_offset(self, value: Json) -> tuple[int, int] | None:
         """Return the record's partition and position; a position alone is in partition 0."""
         numbers: list[int] = []
         for name in self.position:

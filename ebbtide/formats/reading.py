@@ -18,20 +18,20 @@ class Record:
     Args:
         row: Its index in the batch.
         origin: Topic or file, partition, and offset or line.
-        names_place: The record itself says where it stands; otherwise `origin` is its file and line.
+        has_own_offset: The record itself says where it stands; otherwise `origin` is its file and line.
         bad: The first thing found wrong with it.
     """
 
     row: int
     origin: tuple[str, int, int]
-    names_place: bool = False
+    has_own_offset: bool = False
     bad: BadRecordError | None = None
 
-    def stands_at(self, place: tuple[int, int] | None) -> None:
-        """Note the place that the record names, if it names one."""
-        if place:
-            self.origin = ("", *place)
-            self.names_place = True
+    def stands_at(self, origin_offset: tuple[int, int] | None) -> None:
+        """Note the partition and offset that the record names, if it names them."""
+        if origin_offset:
+            self.origin = ("", *origin_offset)
+            self.has_own_offset = True
 
     def refuse(self, reason: str, detail: str) -> None:
         """Note what is wrong; of several things the first counts."""
@@ -83,7 +83,7 @@ class RecordReader:
                 self._read_record(raw, record)
             except BadRecordError as error:
                 record.bad = error
-                record.stands_at(error.place)
+                record.stands_at(error.origin_offset)
                 self._contents.refused.append(record)
         return self._contents
 
@@ -95,7 +95,7 @@ class RecordReader:
             if self._is_of_other_topic(envelope):
                 return
             record.origin = kafka_origin(envelope)
-            record.names_place = True
+            record.has_own_offset = True
             text = kafka_value(envelope)
             if text is None:
                 self._contents.tombstones.append(record)
@@ -121,11 +121,11 @@ class RecordReader:
         """Sort a record's changes into those taken and those of kinds that are not."""
         contents = self._contents
         if not changes:
-            if record.names_place and not self._settings.sequence:
+            if record.has_own_offset and not self._settings.sequence:
                 contents.skipped.append(record)
             return
         for change in changes:
-            record.stands_at(change.place)
+            record.stands_at(change.origin_offset)
             if change.kind in self._settings.kinds:
                 contents.changes.append(change)
                 contents.records.append(record)
