@@ -16,6 +16,12 @@ from urllib.parse import unquote
 
 from ebbtide.paths import exists, join, list_files, read_bytes, read_parquet
 
+Action = dict[str, Any]
+"""One line of a commit, by its kind; or what stands under one kind."""
+Adds = dict[str, Action]
+"""The data files that count, by path."""
+Facts = dict[str, Any]
+"""What Ebbtide wrote into a commit."""
 LOG = "_delta_log"
 """The folder of a table's log."""
 STATS_TEXT = 32
@@ -41,13 +47,13 @@ def _numbers(names: list[str], suffix: str) -> list[int]:
     return [int(stem) for stem in stems if stem.isdigit() and len(stem) == 20]
 
 
-def actions(table: str, version: int) -> list[dict[str, Any]]:
+def actions(table: str, version: int) -> list[Action]:
     """Return a commit's actions."""
     raw = read_bytes(join(table, LOG, f"{version:020d}.json")) or b""
     return [json.loads(line) for line in raw.splitlines() if line.strip()]
 
 
-def facts(table: str, version: int) -> dict[str, Any] | None:
+def facts(table: str, version: int) -> Facts | None:
     """Return what Ebbtide wrote into a commit; None if the commit is not ours."""
     for action in actions(table, version):
         info = action.get("commitInfo", {})
@@ -65,7 +71,7 @@ def added(table: str, version: int) -> list[str]:
     return [_location(table, add["path"]) for add in _adds(table, version)]
 
 
-def _adds(table: str, version: int) -> list[dict[str, Any]]:
+def _adds(table: str, version: int) -> list[Action]:
     return [action["add"] for action in actions(table, version) if "add" in action]
 
 
@@ -100,19 +106,23 @@ def data_files(table: str) -> list[DataFile] | None:
     if not commits:
         return None
     # The newest checkpoint holds the files as of its version; the commits after it, none missing, say what changed since.
-    checkpoint = max(_numbers(_log_files(table), ".checkpoint.parquet"), default=-1)
-    since = range(checkpoint + 1, commits[-1] + 1)
-    if [version for version in commits if version > checkpoint] != list(since):
+    # One read for the checkpoint and one for each commit after it.
+    checkpoints = _numbers(_log_files(table), ".checkpoint.parquet")
+    checkpoint = max(checkpoints, default=-1)
+    since = [version for version in commits if version > checkpoint]
+    newest = commits[-1]
+    if since != list(range(checkpoint + 1, newest + 1)):
         return None
     adds = _checkpoint_adds(table, checkpoint) if checkpoint >= 0 else {}
     for version in since:
-        _apply(actions(table, version), adds)
+        commit = actions(table, version)
+        _apply(commit, adds)
     if any(add.get("deletionVector") for add in adds.values()):
         return None
     return [_data_file(table, add) for add in adds.values()]
 
 
-def _checkpoint_adds(table: str, version: int) -> dict[str, dict[str, Any]]:
+def _checkpoint_adds(table: str, version: int) -> Adds:
     """Return the data files as of a checkpoint, by path."""
     location = join(table, LOG, f"{version:020d}.checkpoint.parquet")
     column = read_parquet(location, columns=["add"])["add"]
@@ -123,7 +133,7 @@ def _checkpoint_adds(table: str, version: int) -> dict[str, dict[str, Any]]:
     return adds
 
 
-def _apply(commit: list[dict[str, Any]], adds: dict[str, dict[str, Any]]) -> None:
+def _apply(commit: list[Action], adds: Adds) -> None:
     """Add to the data files, and take from them, as a commit's actions say."""
     for action in commit:
         if "add" in action:
@@ -133,7 +143,7 @@ def _apply(commit: list[dict[str, Any]], adds: dict[str, dict[str, Any]]) -> Non
             adds.pop(action["remove"]["path"], None)
 
 
-def _data_file(table: str, add: dict[str, Any]) -> DataFile:
+def _data_file(table: str, add: Action) -> DataFile:
     stats = json.loads(add.get("stats") or "{}")
     return DataFile(
         _location(table, add["path"]),
@@ -159,19 +169,21 @@ def bounds(table: str, version: int, column: str) -> tuple[Any, Any] | None:
     ends: list[Any] = []
     for add in _adds(table, version):
         stats = json.loads(add.get("stats") or "{}")
-        n_null = stats.get("nullCount", {}).get(column)
-        if n_null == stats.get("numRecords", -1):
+        null_counts = stats.get("nullCount", {})
+        if null_counts.get(column) == stats.get("numRecords", -1):
             continue  # no value at all
-        least = stats.get("minValues", {}).get(column)
-        greatest = stats.get("maxValues", {}).get(column)
-        if not (_is_exact(least) and _is_exact(greatest)):
-            return None
-        ends += [least, greatest]
-    return (min(ends), max(ends)) if ends else None
+        for side in ("minValues", "maxValues"):
+            bound = stats.get(side, {}).get(column)
+            if not _is_exact(bound):
+                return None
+            ends.append(bound)
+    if not ends:
+        return None
+    return min(ends), max(ends)
 
 
 def _is_exact(value: Any) -> bool:
-    """Whether a statistic is the value itself: Delta cuts texts after 32 characters."""
+    """Return whether a statistic is the value itself: Delta cuts texts after 32 characters."""
     return type(value) is int or (isinstance(value, str) and len(value) < STATS_TEXT)
 
 
@@ -181,7 +193,7 @@ def last_step(table: str) -> int:
     return next(steps, 0)
 
 
-def own_commits(table: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def own_commits(table: str) -> Iterator[tuple[int, Facts]]:
     """Yield (version, facts) of our commits, the newest first."""
     for version in reversed(versions(table)):
         own = facts(table, version)

@@ -107,12 +107,13 @@ def _clock_ms(spec: Pipeline, at: Step) -> Column:
 
 def _upsert_values(spec: Pipeline, entries: DataFrame) -> list[Column]:
     """Return an upsert pipeline's columns beside the key's, and those of ours that say what an entry is."""
-    values = [column(name) for name in spec.operator.columns.names if name not in spec.key]
-    for name in ("_tombstone", "_role", "_shown"):
-        if name in entries.columns:
-            shown_name = "tombstone" if name == "_tombstone" else name
-            values.append(F.col(name).alias(shown_name))
-    return values
+    names = [name for name in spec.operator.columns.names if name not in spec.key]
+    values = [column(name) for name in names]
+    if "_tombstone" in entries.columns:
+        is_deleted = F.col("_tombstone")
+        values.append(is_deleted.alias("tombstone"))
+    marks = [name for name in ("_role", "_shown") if name in entries.columns]
+    return values + columns(marks)
 
 
 LAST_MS = 7_258_118_400_000
@@ -135,7 +136,8 @@ def _commit(tables: Tables, step: int | None) -> tuple[int, StepFacts]:
     name = tables.spec.name
     if not steps:
         raise ConfigError.of(f"'{name}' has made no step yet.", got=step, next_step="Run 'ebbtide run' first.")
-    (_, newest), (_, oldest) = steps[0], steps[-1]
+    _, newest = steps[0]
+    _, oldest = steps[-1]
     allowed = f"{oldest.step} to {newest.step}"
     raise ConfigError.of(f"'{name}' has no such step.", got=step, allowed=allowed)
 

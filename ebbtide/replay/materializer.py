@@ -135,6 +135,7 @@ def _stretches(lines: list[Case]) -> list[_Stretch]:
         if "restore" in line:
             n_restores += 1
             continue
+        # A new stretch begins where the time or the number of restores changes.
         last = stretches[-1] if stretches else None
         if last is None or (last.n_restores, last.now_ms) != (n_restores, now_ms):
             last = _Stretch(n_restores, now_ms, [])
@@ -148,6 +149,7 @@ def _in_columns(config: Case, lines: list[Case]) -> Iterator[Case]:
     columns = pa.schema([(name, pa.string()) for name in COLUMNS])
     operator = _operator(config, columns)
     state = operator.schema.empty_table()
+    # As in a pipeline, a step sees the state that the steps before have appended to.
     for number, stretch in enumerate(_stretches(lines), start=1):
         rows = [_change_row(number, i, line) for i, line in stretch.lines]
         changes = pa.Table.from_pylist(rows, changelog_schema(columns))
