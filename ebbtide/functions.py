@@ -21,9 +21,12 @@ from ebbtide.model.state.function import (
 from ebbtide.model.ttl import StateTtlConfig, TimeCharacteristic, UpdateType
 from ebbtide.stores.heap import HeapStore
 
+Rows = dict[int, Mapping[str, Any]]
+"""A key's rows, by the number of their insertion."""
+
 
 class LastSeen(StatefulFunction):
-    """Tells per key when it was seen last, and how often since it was seen first.
+    """Gives per key when it was seen last, and how often since it was seen first.
 
     A key that is not seen for the time to live of `seen` is forgotten, and its row deleted.
 
@@ -72,7 +75,7 @@ class LastSeen(StatefulFunction):
 
 
 class Deduplicate(StatefulFunction):
-    """Keeps the first row of each key; later ones count as repeats until its time to live, from the first, is over."""
+    """Keeps the first row of each key; later ones count as repeats until the first has expired."""
 
     output = SOURCE_COLUMNS
     first = ValueStateDescriptor("BOOLEAN", StateTtlConfig(ttl=timedelta(days=7), update_type=UpdateType.ON_CREATE))
@@ -80,7 +83,7 @@ class Deduplicate(StatefulFunction):
     def process(
         self, key: tuple[Any, ...], rows: Iterator[Change], ctx: FunctionContext
     ) -> Iterable[Mapping[str, Any]]:
-        """Let the first row through; retractions are none."""
+        """Let the first row through; a retraction is not a row."""
         for change in rows:
             if change.kind in ADDS and self.first.get() is None:
                 self.first.update(True)
@@ -90,8 +93,8 @@ class Deduplicate(StatefulFunction):
 class LagLead(StatefulFunction):
     """Gives each row the rows before and after it among those of its key; retractions take rows out again.
 
-    `output_key` must tell a key's rows apart. Retractions of rows that are not there are counted (`unmatched`). Rows whose time is
-    over stay in the sink; a row shows them as neighbours until others come.
+    `output_key` must distinguish a key's rows. Retractions of rows that are not there are counted (`unmatched`). Rows that have
+    expired stay in the sink; a row shows them as neighbours until others come.
 
     Args:
         lag: `lag` is the row so many places before; null if there is none.
@@ -124,47 +127,74 @@ class LagLead(StatefulFunction):
     def __init__(self, *, lag: int = 1, lead: int = 1, order_by: Sequence[str] = ()) -> None:
         if min(lag, lead) < 0:
             raise ValueError(f"lag and lead count places; got {lag}, {lead}; allowed: 0 and more")
-        self.lag, self.lead, self.order_by = lag, lead, tuple(order_by)
+        self.lag = lag
+        self.lead = lead
+        self.order_by = tuple(order_by)
 
     def process(
         self, key: tuple[Any, ...], rows: Iterator[Change], ctx: FunctionContext
     ) -> Iterable[Mapping[str, Any]]:
-        """Apply the key's changes to its rows; yield the rows that have other neighbours now, or are gone."""
+        """Apply the key's changes to its rows; yield the rows that have other neighbours now, or are gone.
+
+        Rows are numbered in the order of their insertion. All of a key are placed twice, before and after the changes,
+        so that a step costs O(n log n) for n rows of the key, whatever the number of changes.
+        """
+        before: Rows = dict(sorted(self.rows.entries()))
+        after = self._apply(key, before, rows, ctx)
+        for number in before.keys() - after.keys():
+            self.rows.remove(number)
+        for number in after.keys() - before.keys():
+            self.rows.put(number, after[number])
+
+        gone = [before[number] for number in before.keys() - after.keys()]
+        yield from map(ctx.delete, gone)
+
+        # A row is given if it or its neighbours are new, or if a row under its own output key was deleted just now.
+        deleted_keys = {_output_key(row, ctx) for row in gone}
+        placed_before = self._placed(before)
+        for number, row in self._placed(after).items():
+            if placed_before.get(number) != row or _output_key(row, ctx) in deleted_keys:
+                yield row
+
+    def _apply(self, key: tuple[Any, ...], before: Rows, changes: Iterable[Change], ctx: FunctionContext) -> Rows:
+        """Return a key's rows after its changes; a retraction takes out an equal row."""
         live = OrderedMultiset(HeapStore(), Strategy.MAP, identify=_without_number)
-        before: dict[int, Mapping[str, Any]] = dict(sorted(self.rows.entries()))
         for number, row in before.items():
             live.add(key, (number, *row.values()))
         known = dict(before)
-        for number, change in enumerate(rows, start=max(before, default=-1) + 1):
+        next_number = max(before, default=-1) + 1
+        for number, change in enumerate(changes, start=next_number):
             numbered: Row = (number, *change.row.values())
             if change.kind in ADDS:
                 live.add(key, numbered)
                 known[number] = change.row
             elif live.remove(key, numbered) is None:
                 ctx.count("unmatched")
-        after = {each.row[0]: known[each.row[0]] for each in live.elements(key)}
-        for number in before.keys() - after.keys():
-            self.rows.remove(number)
-        for number in after.keys() - before.keys():
-            self.rows.put(number, after[number])
-        was, now = self._placed(before), self._placed(after)
-        gone = [before[number] for number in before.keys() - after.keys()]
-        yield from map(ctx.delete, gone)
-        deleted = {equality_key(row[name] for name in ctx.output_key) for row in gone}
-        for number, row in now.items():
-            if was.get(number) != row or equality_key(row[name] for name in ctx.output_key) in deleted:
-                yield row
+        live_numbers = [element.row[0] for element in live.elements(key)]
+        return {number: known[number] for number in live_numbers}
 
-    def _placed(self, rows: Mapping[int, Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
-        ordered = sorted(
-            rows, key=lambda number: [(rows[number][name] is not None, rows[number][name]) for name in self.order_by]
-        )
-        lags: list[int | None] = [*[None] * self.lag, *ordered]
-        leads: list[int | None] = [*ordered[self.lead :], *[None] * self.lead]
-        return {
-            number: {**rows[number], "lag": None if a is None else rows[a], "lead": None if b is None else rows[b]}
-            for number, a, b in zip(ordered, lags, leads, strict=False)
-        }
+    def _placed(self, rows: Rows) -> Rows:
+        """Return rows with their neighbours, in order."""
+
+        def position(number: int) -> list[tuple[bool, Any]]:
+            row = rows[number]
+            return [(row[name] is not None, row[name]) for name in self.order_by]
+
+        ordered = sorted(rows, key=position)
+        lags = [*[None] * self.lag, *ordered]
+        leads = [*ordered[self.lead :], *[None] * self.lead]
+        placed: Rows = {}
+        for number, lag, lead in zip(ordered, lags, leads, strict=False):
+            neighbours = {
+                "lag": None if lag is None else rows[lag],
+                "lead": None if lead is None else rows[lead],
+            }
+            placed[number] = {**rows[number], **neighbours}
+        return placed
+
+
+def _output_key(row: Mapping[str, Any], ctx: FunctionContext) -> Any:
+    return equality_key(row[name] for name in ctx.output_key)
 
 
 def _without_number(row: Row) -> Row:

@@ -23,7 +23,10 @@ def resolve(location: str, base: Path | None = None) -> str:
         >>> resolve("s3://bucket/shop"), resolve("shop", Path("/data"))
         ('s3://bucket/shop', '/data/shop')
     """
-    return location if "://" in location else str(((base or Path.cwd()) / location).resolve())
+    if "://" in location:
+        return location
+    absolute = (base or Path.cwd()) / location
+    return str(absolute.resolve())
 
 
 def join(location: str, *names: str) -> str:
@@ -34,8 +37,15 @@ def join(location: str, *names: str) -> str:
 def list_files(location: str) -> list[str]:
     """Return the names of the files directly in a folder, sorted; hidden ones (`.`, `_`) left out, none if it is absent."""
     fs, path = _open(location)
-    found = fs.get_file_info(pafs.FileSelector(path, allow_not_found=True))
-    return sorted(f.base_name for f in found if f.type == pafs.FileType.File and not f.base_name.startswith((".", "_")))
+    selector = pafs.FileSelector(path, allow_not_found=True)
+    infos = fs.get_file_info(selector)
+    files = [info for info in infos if info.type == pafs.FileType.File]
+    names = [file.base_name for file in files]
+    return sorted(name for name in names if not _is_hidden(name))
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith((".", "_"))
 
 
 @dataclass(frozen=True)
@@ -56,13 +66,15 @@ class FoundFile:
 def walk(location: str) -> list[FoundFile]:
     """List the files in a folder and all folders below it, by name; hidden ones (`.`, `_`) and what is in them left out."""
     fs, path = _open(location)
+    folder = path.rstrip("/")
     files = []
     for info in fs.get_file_info(pafs.FileSelector(path, recursive=True)):
-        name = info.path[len(path.rstrip("/")) :].lstrip("/")
-        is_hidden = any(part.startswith((".", "_")) for part in name.split("/"))
-        if info.type == pafs.FileType.File and not is_hidden:
-            modified_ms = None if info.mtime_ns is None else info.mtime_ns // 1_000_000
-            files.append(FoundFile(name, info.size, modified_ms))
+        name = info.path[len(folder) :].lstrip("/")
+        is_hidden = any(map(_is_hidden, name.split("/")))
+        if info.type != pafs.FileType.File or is_hidden:
+            continue
+        modified_ms = None if info.mtime_ns is None else info.mtime_ns // 1_000_000
+        files.append(FoundFile(name, info.size, modified_ms))
     return sorted(files, key=lambda file: file.name)
 
 
@@ -74,13 +86,13 @@ def size_of(location: str) -> int | None:
 
 
 def is_folder(location: str) -> bool:
-    """Whether a folder is there."""
+    """Return whether a folder is there."""
     fs, path = _open(location)
     return bool(fs.get_file_info(path).type == pafs.FileType.Directory)
 
 
 def exists(location: str) -> bool:
-    """Tell whether a file or folder is there."""
+    """Return whether a file or folder is there."""
     fs, path = _open(location)
     return bool(fs.get_file_info(path).type != pafs.FileType.NotFound)
 
@@ -117,7 +129,8 @@ class ParquetFile:
     """
 
     def __init__(self, location: str, schema: pa.Schema) -> None:
-        self.location, self.schema = location, schema
+        self.location = location
+        self.schema = schema
         self._writer: pq.ParquetWriter | None = None
 
     def __enter__(self) -> Self:
@@ -139,15 +152,15 @@ class ParquetFile:
 def delete(location: str) -> None:
     """Delete a file, or a folder and all in it, if it is there."""
     fs, path = _open(location)
-    found = fs.get_file_info(path).type
-    if found == pafs.FileType.Directory:
+    type_ = fs.get_file_info(path).type
+    if type_ == pafs.FileType.Directory:
         fs.delete_dir(path)
-    elif found == pafs.FileType.File:
+    elif type_ == pafs.FileType.File:
         fs.delete_file(path)
 
 
 def is_compressed(location: str) -> bool:
-    """Whether `open_stream` decompresses a file, by its name."""
+    """Return whether `open_stream` decompresses a file, by its name."""
     return location.endswith((".gz", ".bz2", ".lz4", ".zst"))
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.formats.decoding import TOMBSTONE
 from ebbtide.formats.records import RECORDS
+from ebbtide.formats.settings import TOMBSTONE
 from ebbtide.formats.summary import summarize
 from ebbtide.model.changelog import ORDER, TRUNCATE, RowKind
 from ebbtide.model.entries import DELETE, SINK_STEP, Reconciled
@@ -45,7 +45,9 @@ class MemoryPipeline:
 
     def __init__(self, spec: Pipeline) -> None:
         self.spec = spec
-        self.operator, self.decoding, self._rules = operator_of(spec), decoding_of(spec), rules_of(spec)
+        self.operator = operator_of(spec)
+        self.decoding = decoding_of(spec)
+        self._rules = rules_of(spec)
         self.state = self.operator.schema.empty_table()
         self.sink: dict[str, Row] = {}
         self.changelog: list[Row] = []
@@ -62,27 +64,29 @@ class MemoryPipeline:
             now_ms: The clock, epoch ms; it does not go back. Default: it stands still, and no event time is ahead of it.
             file: Name of the file; each step's own by default.
         """
-        values = [line.encode() if isinstance(line, str) else line for line in lines]
         number = self._frontier.step + 1 if self._frontier else 1
-        n = len(values)
-        records = pa.record_batch([[file or f"step-{number}"] * n, [0] * n, range(n), values], schema=RECORDS)
+        records = _records(lines, file or f"step-{number}")
         batches = self.decoding.decode([records], step=number, wall_ms=now_ms)
         staged = pa.Table.from_batches(batches, self.decoding.schema)
-        seen = self.positions
+        read_before = self.positions
         summary = summarize(staged, self.decoding, tracks_offsets=self._tracks_offsets)
         frontier = self._advance(StepKind.BATCH, self.now_ms if now_ms is None else now_ms, summary)
-        self._set_aside(staged.filter(pc.is_valid(staged["_reason"])))
-        good = self._not_yet_read(staged.filter(pc.is_null(staged["_reason"])), seen)
-        self.metrics["tombstones"] += pc.sum(pc.equal(good["_kind"], TOMBSTONE)).as_py() or 0
-        changes = good.filter(pc.is_in(good["_kind"], KINDS))
+        is_bad = pc.is_valid(staged["_reason"])
+        self._set_aside(staged.filter(is_bad))
+        good = self._not_yet_read(staged.filter(pc.invert(is_bad)), read_before)
+        is_tombstone = pc.equal(good["_kind"], TOMBSTONE)
+        self.metrics["tombstones"] += _count(is_tombstone)
         self._truncate(frontier)
-        decided = self.operator.apply(changes, self._entries_of(changes), frontier.operator_step)
-        self._take(decided, frontier)
+        changes = good.filter(pc.is_in(good["_kind"], KINDS))
+        entries = self._entries_of(changes)
+        result = self.operator.apply(changes, entries, frontier.operator_step)
+        self._apply(result, frontier)
 
     def tick(self, *, now_ms: int) -> None:
         """Expire what is due, as the end of every bounded run does."""
         frontier = self._advance(StepKind.TICK, now_ms)
-        self._take(self.operator.expire(self.state, frontier.operator_step), frontier)
+        result = self.operator.expire(self.state, frontier.operator_step)
+        self._apply(result, frontier)
 
     @property
     def now_ms(self) -> int:
@@ -96,9 +100,14 @@ class MemoryPipeline:
 
     def rows(self) -> list[Row]:
         """The sink's rows, the user's columns only, in order of key."""
-        names, key = self.spec.sink_table.columns.names, self.spec.sink_key
-        rows = sorted(self.sink.values(), key=lambda row: [row[name] for name in key])
-        return [{name: row[name] for name in names} for row in rows]
+        names = self.spec.sink_table.columns.names
+        key = self.spec.sink_key
+        by_key = sorted(self.sink.values(), key=lambda row: _values(row, key))
+        rows = []
+        for row in by_key:
+            values = _values(row, names)
+            rows.append(dict(zip(names, values, strict=True)))
+        return rows
 
     @property
     def _tracks_offsets(self) -> bool:
@@ -114,7 +123,9 @@ class MemoryPipeline:
         if not frontier.floor_raised or frontier.floor is None:
             return
         floor = tuple(frontier.floor)
-        self.sink = {key: row for key, row in self.sink.items() if self._place(row) >= floor}
+        below = [key for key, row in self.sink.items() if self._rank(row) < floor]
+        for key in below:
+            del self.sink[key]
 
     def _set_aside(self, bad: pa.Table) -> None:
         """Put bad records into the quarantine; where records have places, one that is there already is redelivered."""
@@ -126,26 +137,29 @@ class MemoryPipeline:
                 self.quarantine.append(row)
             self._quarantined.add(record)
 
-    def _not_yet_read(self, good: pa.Table, seen: OffsetRanges) -> pa.Table:
+    def _not_yet_read(self, good: pa.Table, read_before: OffsetRanges) -> pa.Table:
         """Leave out the redelivered records; in sequence mode the operator knows them by itself."""
         if not self._tracks_offsets:
             return good
-        repeats = pa.array(seen.repeats(good))
-        self.metrics["redelivered"] += pc.sum(pc.is_in(good.filter(repeats)["_kind"], KINDS)).as_py() or 0
-        return good.filter(pc.invert(repeats))
+        is_repeat = pa.array(read_before.repeats(good))
+        redelivered = good.filter(is_repeat)
+        self.metrics["redelivered"] += _count(pc.is_in(redelivered["_kind"], KINDS))
+        return good.filter(pc.invert(is_repeat))
 
     def _entries_of(self, changes: pa.Table) -> pa.Table:
         """Return the stored entries, at least those of the keys of `changes`; where live ones expire, the sink's rows too."""
         if not (self.spec.expires_live and self.sink):
             return self.state
-        rows = {"_step": SINK_STEP, "_stamp_ms": 0}
-        return pa.concat_tables(
-            [self.state, pa.Table.from_pylist([row | rows for row in self.sink.values()], self.state.schema)]
-        )
+        marks = {"_step": SINK_STEP, "_stamp_ms": 0}
+        rows = [row | marks for row in self.sink.values()]
+        sink_rows = pa.Table.from_pylist(rows, self.state.schema)
+        return pa.concat_tables([self.state, sink_rows])
 
-    def _take(self, result: Reconciled, frontier: Frontier) -> None:
+    def _apply(self, result: Reconciled, frontier: Frontier) -> None:
+        """Write what an operator decided: changelog, state, and the sink's rows that change."""
         self.metrics.update(result.metrics)
-        self.changelog += result.emitted.to_pylist() if result.emitted is not None else []
+        if result.emitted is not None:
+            self.changelog += result.emitted.to_pylist()
         if self.spec.emits_every and frontier.floor_raised and frontier.floor is not None:
             order = dict(zip(ORDER.names, frontier.floor, strict=True))
             self.changelog.append({"_kind": TRUNCATE, "_order": order})
@@ -155,19 +169,42 @@ class MemoryPipeline:
             out = shown["_out"].combine_chunks()
             for name in out.type.names:
                 shown = _with(shown, name, pc.struct_field(out, name))
-        reserved = ["_changed_by", *(["_sequence"] if self.spec.sequence else [])]
-        names: Sequence[str] = [*self.spec.sink_table.columns.names, *reserved]
-        for key, entry in zip(key_texts(shown, tuple(self.spec.sink_key)), shown.to_pylist(), strict=True):
+        names = [*self.spec.sink_table.columns.names, "_changed_by"]
+        if self.spec.sequence:
+            names.append("_sequence")
+        keys = key_texts(shown, tuple(self.spec.sink_key))
+        for key, entry in zip(keys, shown.to_pylist(), strict=True):
             if entry["_change"] == DELETE:
                 self.sink.pop(key, None)
             else:
                 self.sink[key] = {name: entry[name] for name in names}
 
-    def _place(self, row: Row) -> tuple[int, ...]:
+    def _rank(self, row: Row) -> tuple[int, ...]:
+        """Return what a floor is compared with: the row's sequence, by arrival the order of its last change."""
         if self.spec.sequence:
             return tuple(row["_sequence"][name] for name in self.spec.sequence)
         order = row["_changed_by"]
         return order["step"], order["part"], order["position"]
+
+
+def _records(lines: Iterable[str | bytes], file: str) -> pa.RecordBatch:
+    raw = [line.encode() if isinstance(line, str) else line for line in lines]
+    n = len(raw)
+    columns = {
+        "file": [file] * n,
+        "part": [0] * n,
+        "line": range(n),
+        "value": raw,
+    }
+    return pa.record_batch(columns, schema=RECORDS)
+
+
+def _count(is_counted: pa.BooleanArray) -> int:
+    return int(pc.sum(is_counted).as_py() or 0)
+
+
+def _values(row: Row, names: Sequence[str]) -> list[Any]:
+    return [row[name] for name in names]
 
 
 def _with(table: pa.Table, name: str, column: pa.Array) -> pa.Table:

@@ -1,5 +1,5 @@
 """The command line."""
 
-from ebbtide.cli.commands import main
+from ebbtide.cli.main import main
 
 __all__ = ["main"]

@@ -1,5 +1,5 @@
 """`python -m ebbtide.cli`, where the script `ebbtide` is not at hand."""
 
-from ebbtide.cli.commands import main
+from ebbtide.cli.main import main
 
 main(prog_name="ebbtide")

@@ -25,9 +25,12 @@ class Live:
     """
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream, self._is_terminal = stream, stream.isatty()
-        self._text, self._since = "", time.monotonic()
-        self._lock, self._done = threading.RLock(), threading.Event()
+        self._stream = stream
+        self._is_terminal = stream.isatty()
+        self._text = ""
+        self._since = time.monotonic()
+        self._lock = threading.RLock()
+        self._done = threading.Event()
         self._clock = threading.Thread(target=self._keep, daemon=True, name="live")
 
     def __enter__(self) -> Self:
@@ -46,7 +49,8 @@ class Live:
     def show(self, text: str) -> None:
         """Say what is being done from now on; nothing: the line is empty."""
         with self._lock:
-            self._text, self._since = text, time.monotonic()
+            self._text = text
+            self._since = time.monotonic()
             self._draw()
 
     def say(self, line: str) -> None:
@@ -65,8 +69,11 @@ class Live:
     def _draw(self) -> None:
         if not self._is_terminal:
             return
+        line = ""
+        if self._text:
+            seconds = time.monotonic() - self._since
+            line = f"{self._text}  {seconds:.0f} s"
         width = shutil.get_terminal_size().columns - 1
-        line = f"{self._text}  {time.monotonic() - self._since:.0f} s" if self._text else ""
         self._stream.write(ERASE + line[:width])
         self._stream.flush()
 
@@ -80,7 +87,8 @@ class RunView:
     """
 
     def __init__(self, live: Live, *, as_json: bool) -> None:
-        self._live, self._as_json = live, as_json
+        self._live = live
+        self._as_json = as_json
         self._started = time.monotonic()
         self._records = 0
 
@@ -96,11 +104,19 @@ class RunView:
         """Take what begins now."""
         if phase.step is None:
             self._started = time.monotonic()  # what comes before the steps does not tell how long they take
-        seconds = time.monotonic() - self._started
-        said = [phase.name]
-        if phase.files_read and phase.files:
-            said += [f"{phase.files_read} of {phase.files} files", f"{self._records / seconds:,.0f} records/s"]
-            left = max(0, phase.files - phase.files_read) * seconds / phase.files_read
-            said += [f"about {left:.0f} s left"]
         step = f" step {phase.step}" if phase.step else ""
-        self._live.show(f"{phase.pipeline}{step}: {', '.join(said)}")
+        parts = [phase.name]
+        if phase.files_read and phase.files:
+            parts += self._pace(phase.files_read, phase.files)
+        self._live.show(f"{phase.pipeline}{step}: {', '.join(parts)}")
+
+    def _pace(self, files_read: int, files: int) -> list[str]:
+        """Return how far the run is, how fast, and how long it will take if the files left are as those before."""
+        seconds = time.monotonic() - self._started
+        rate = self._records / seconds
+        seconds_left = max(0, files - files_read) * seconds / files_read
+        return [
+            f"{files_read} of {files} files",
+            f"{rate:,.0f} records/s",
+            f"about {seconds_left:.0f} s left",
+        ]

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import getpass
 import os
+import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -32,7 +35,8 @@ class QuietSpark:
     """
 
     def __init__(self, root: str, live: Live) -> None:
-        self._root, self.live = root, live
+        self.live = live
+        self._root = root
         self._session: SparkSession | None = None
         self._log: Path | None = None
         self._started_bytes = 0
@@ -55,9 +59,14 @@ class QuietSpark:
         """Return the end of what was logged since the start, or, if that failed, of it, and where all is; empty without Spark."""
         if self._log is None:
             return ""
-        logged = self._log.read_bytes()[self._started_bytes :].decode(errors="replace").splitlines()
-        last = ["Spark's last lines:", *(f"  {line}" for line in logged[-TAIL_LINES:])] if logged else []
-        return "\n".join([*last, f"Spark's log: {self._log}"])
+        raw = self._log.read_bytes()[self._started_bytes :]
+        logged = raw.decode(errors="replace").splitlines()
+        lines = []
+        if logged:
+            lines.append("Spark's last lines:")
+            lines += [f"  {line}" for line in logged[-TAIL_LINES:]]
+        lines.append(f"Spark's log: {self._log}")
+        return "\n".join(lines)
 
     def __enter__(self) -> Self:
         return self
@@ -68,21 +77,42 @@ class QuietSpark:
         if error is not None or self._session is None or self._log is None:
             return  # after an error the JVM may be gone; it ends with this process anyway
         self._session.stop()
-        if self._log.stat().st_size > self._started_bytes:
+        has_printed = self._log.stat().st_size > self._started_bytes
+        if has_printed:
             self.live.say(f"What Spark's workers printed is in {self._log}")
+
+
+@contextmanager
+def quiet_spark(root: str) -> Iterator[QuietSpark]:
+    """Give a session for a command, with the live line on standard error."""
+    with Live(sys.stderr) as live, QuietSpark(root, live) as spark:
+        yield spark
 
 
 def new_log(root: str) -> Path:
     """Make a new log file; delete the oldest ones."""
-    name = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}.log"
-    try:
-        log = _touched(Path(root) / ".logs" / name) if "://" not in root else None
-    except OSError:
-        log = None
-    log = log or _touched(Path(tempfile.gettempdir()) / f"ebbtide-logs-{getpass.getuser()}" / name)
-    for old in sorted(log.parent.glob("*.log"))[:-KEPT]:
+    started = datetime.now(UTC)
+    name = f"{started:%Y%m%dT%H%M%S}-{os.getpid()}.log"
+    log = _log_under(root, name) or _temporary_log(name)
+    logs = sorted(log.parent.glob("*.log"))
+    for old in logs[:-KEPT]:
         old.unlink(missing_ok=True)
     return log
+
+
+def _log_under(root: str, name: str) -> Path | None:
+    """Make a log file under the root; None where that is a URI or may not be written to."""
+    if "://" in root:
+        return None
+    try:
+        return _touched(Path(root) / ".logs" / name)
+    except OSError:
+        return None
+
+
+def _temporary_log(name: str) -> Path:
+    folder = f"ebbtide-logs-{getpass.getuser()}"
+    return _touched(Path(tempfile.gettempdir()) / folder / name)
 
 
 def _touched(log: Path) -> Path:

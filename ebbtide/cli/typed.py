@@ -20,7 +20,9 @@ def program() -> str:
     if not script.exists():
         return f"{shlex.quote(sys.executable)} -m ebbtide.cli"
     here = Path.cwd()
-    return shlex.quote(str(script.relative_to(here) if script.is_relative_to(here) else script))
+    if script.is_relative_to(here):
+        script = script.relative_to(here)
+    return shlex.quote(str(script))
 
 
 def as_typed(message: str, *arguments: str) -> str:
@@ -35,4 +37,9 @@ def as_typed(message: str, *arguments: str) -> str:
         "Run 'ebbtide refresh specs/orders'."
     """
     rest = " ".join(map(shlex.quote, arguments))
-    return NAMED.sub(lambda found: f"'{program()} {found[1]} {rest}".rstrip() + "'", message)
+
+    def completed(command: re.Match[str]) -> str:
+        line = f"{program()} {command[1]} {rest}"
+        return f"'{line.rstrip()}'"
+
+    return NAMED.sub(completed, message)

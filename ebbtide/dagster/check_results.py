@@ -8,10 +8,10 @@ from typing import Any
 import dagster as dg
 
 from ebbtide.quality.validate import Finding, Verdict
-from ebbtide.rules.window import Window
+from ebbtide.rules.version_range import VersionRange
 
 
-def to_check_result(key: dg.AssetCheckKey, verdict: Verdict, window: Window) -> dg.AssetCheckResult:
+def to_check_result(key: dg.AssetCheckKey, verdict: Verdict, window: VersionRange) -> dg.AssetCheckResult:
     """Turn a check's verdict into Dagster's.
 
     Args:

@@ -77,14 +77,14 @@ class _Judge:
         from ebbtide.dagster.check_results import not_judged, to_check_result
         from ebbtide.quality.suite import batches
         from ebbtide.quality.validate import validate
-        from ebbtide.rules.window import Window
+        from ebbtide.rules.version_range import VersionRange
         from ebbtide.runtime.plan import Plan
 
         check = self.key.name
         tables = Plan.under(self.storage.root, self.spec)
         if tables.state.last() is None:
             return not_judged(self.key, "The pipeline has made no step yet.")
-        window = Window.after(tables, self.last_good)
+        window = VersionRange.after(tables, self.last_good)
         found = batches(self.spark.session, tables, check, window, self.clock.now_ms())
         docs = self.storage.docs_of(self.spec.name) / check
         verdict = validate(check, found, docs, self.storage.keep_data_docs)

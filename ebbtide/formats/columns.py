@@ -18,7 +18,7 @@ from __future__ import annotations
 import base64
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 from decimal import Decimal
 from typing import Any, Literal
@@ -29,6 +29,8 @@ import pyarrow.compute as pc
 
 TimeUnit = Literal["ms", "us", "ns"]
 Values = Sequence[Any]
+Builder = Callable[[Any, Any, TimeUnit], pa.Array]
+"""Builds a column of values, a type and a unit."""
 SPECIAL_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _REFUSALS = (pa.ArrowException, ValueError, TypeError, OverflowError)
 _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,9})?")
@@ -62,149 +64,224 @@ def convert(values: Values, type_: pa.DataType, unit: TimeUnit = "us") -> tuple[
         return _column(values, type_, unit), []
     except _REFUSALS:
         pass
-    fitting, bad = list(values), []
+    # Some value does not fit: try each by itself. Slow, but only for columns that hold a bad one.
+    fitting = list(values)
+    misfits = []
     for i, value in enumerate(values):
         try:
             _column([value], type_, unit)
         except _REFUSALS:
             fitting[i] = None
-            bad.append(i)
-    return _column(fitting, type_, unit), bad
+            misfits.append(i)
+    return _column(fitting, type_, unit), misfits
 
 
 def _column(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
-    for test, build in _BUILDERS:
-        if test(type_):
+    """Convert values that all fit, or raise one of `_REFUSALS`."""
+    for is_of_type, build in _BUILDERS:
+        if is_of_type(type_):
             return build(values, type_, unit)
     raise TypeError(f"no JSON form for {type_}")
 
 
-def _only(values: Values, *allowed: type) -> None:
-    other = set(map(type, values)) - {*allowed, type(None)}
-    if other:
-        raise TypeError(f"unexpected {', '.join(sorted(t.__name__ for t in other))}")
+def _require(values: Values, *allowed: type) -> None:
+    """Refuse values of other classes, subclasses too: to JSON a boolean is not an integer."""
+    classes = set(map(type, values))
+    others = classes.difference(allowed, [type(None)])
+    if others:
+        names = sorted(class_.__name__ for class_ in others)
+        raise TypeError(f"unexpected {', '.join(names)}")
 
 
-def _plain(*allowed: type) -> Callable[[Values, pa.DataType, TimeUnit], pa.Array]:
+def _direct(class_: type) -> Builder:
+    """Return a builder for values that Arrow takes as they are."""
+
     def build(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
-        _only(values, *allowed)
+        _require(values, class_)
         return pa.array(values, type_)
 
     return build
 
 
 def _floats(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
-    _only(values, int, float, Decimal, str)
-    if any(isinstance(v, str) and v not in SPECIAL_FLOATS for v in values):
-        raise ValueError("text that is no number")
-    numbers = [SPECIAL_FLOATS[v] if isinstance(v, str) else None if v is None else float(v) for v in values]
-    array = pa.array(numbers, pa.float64())
+    """Convert numbers and the names of special ones; a number beyond the type's range must not become infinity."""
+    _require(values, int, float, Decimal, str)
+    numbers: list[float | None] = []
+    n_infinite = 0
+    for value in values:
+        if isinstance(value, str):
+            if value not in SPECIAL_FLOATS:
+                raise ValueError("text that is not a number")
+            numbers.append(SPECIAL_FLOATS[value])
+            n_infinite += value != "NaN"
+        else:
+            numbers.append(None if value is None else float(value))
+    exact = pa.array(numbers, pa.float64())
     with np.errstate(over="ignore"):
-        narrow = array.cast(type_, safe=False)
-    asked = sum(isinstance(v, str) and v != "NaN" for v in values)
-    if asked != (pc.sum(pc.is_inf(narrow)).as_py() or 0):
+        narrow = exact.cast(type_, safe=False)
+    if n_infinite != (pc.sum(pc.is_inf(narrow)).as_py() or 0):
         raise OverflowError("number out of range")
     return narrow
 
 
 def _decimals(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
+    """Convert by way of text, so that no digit is lost.
+
+    Arrow's cast from text rounds nothing, but wraps around, or crashes, on numbers beyond the type. Texts of plain form
+    and few enough digits are safe; where any is not, all are first rewritten.
+    """
     if float in set(map(type, values)):
         raise InexactNumberError
-    _only(values, int, Decimal, str)
-    texts = pa.array([None if v is None else v if isinstance(v, str) else str(v) for v in values], pa.string())
-    whole = type_.precision - type_.scale
-    safe = rf"^[+-]?0*[0-9]{{0,{whole}}}(\.[0-9]{{0,{38 - whole}}})?$"
-    if pc.all(pc.match_substring_regex(texts, safe)).as_py() is False:
-        texts = pa.array([None if v is None else _fixed_point(v, type_) for v in texts.to_pylist()], pa.string())
+    _require(values, int, Decimal, str)
+    written = list(map(_number_text, values))
+    texts = pa.array(written, pa.string())
+    whole_digits = type_.precision - type_.scale
+    safe = rf"^[+-]?0*[0-9]{{0,{whole_digits}}}(\.[0-9]{{0,{38 - whole_digits}}})?$"
+    is_safe = pc.match_substring_regex(texts, safe)
+    if pc.all(is_safe).as_py() is False:  # None: no value at all
+        rewritten = [None if text is None else _fixed_point(text, type_) for text in written]
+        texts = pa.array(rewritten, pa.string())
     return texts.cast(type_)
 
 
+def _number_text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else str(value)
+
+
 def _fixed_point(text: str, type_: pa.Decimal128Type) -> str:
-    """Write a number that fits without exponent and needless zeros: Arrow's cast wraps around, or crashes, on what does not."""
+    """Write a number that fits without exponent and needless zeros: Arrow's cast wraps around, or crashes, on what does not.
+
+    The number is `digits` * 10^-`scale`, with neither leading nor trailing zeros in `digits`.
+    """
     if not _DECIMAL.fullmatch(text):
-        raise ValueError("text that is no number")
-    number, _, exponent = text.lower().partition("e")
-    whole, _, fraction = number.partition(".")
-    sign, whole = ("-" if whole.startswith("-") else ""), whole.lstrip("+-")
-    digits, scale = (whole + fraction).lstrip("0"), len(fraction) - int(exponent or 0)
-    trailing = len(digits) - len(digits.rstrip("0"))
-    digits, scale = digits.rstrip("0"), scale - trailing
+        raise ValueError("text that is not a number")
+    mantissa, _, exponent = text.lower().partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    sign = "-" if whole.startswith("-") else ""
+    all_digits = whole.lstrip("+-") + fraction
+    digits = all_digits.rstrip("0")
+    trailing_zeros = len(all_digits) - len(digits)
+    scale = len(fraction) - int(exponent or 0) - trailing_zeros
+    digits = digits.lstrip("0")
     if not digits:
         return "0"
-    if scale > type_.scale or len(digits) - scale > type_.precision - type_.scale:
+    whole_digits = len(digits) - scale
+    if scale > type_.scale or whole_digits > type_.precision - type_.scale:
         raise OverflowError("more digits than the column has")
-    digits = digits + "0" * -scale if scale < 0 else digits.zfill(scale + 1)
-    return sign + (digits[: len(digits) - scale] + "." + digits[len(digits) - scale :] if scale > 0 else digits)
+    if scale <= 0:
+        return sign + digits + "0" * -scale
+    padded = digits.zfill(scale + 1)
+    return f"{sign}{padded[:-scale]}.{padded[-scale:]}"
 
 
 def _binary(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
-    _only(values, str)
-    return pa.array([None if v is None else base64.b64decode(v, validate=True) for v in values], type_)
+    _require(values, str)
+    raw: list[bytes | None] = []
+    for value in values:
+        if value is None:
+            raw.append(None)
+        else:
+            raw.append(base64.b64decode(value, validate=True))
+    return pa.array(raw, type_)
 
 
 def _dates(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
-    _only(values, int, str)
-    days = pa.array([v if isinstance(v, int) else None for v in values], pa.int32()).cast(type_)
-    return _between(_with_text(days, values, type_), *(pa.scalar(day, type_) for day in (date.min, date.max)))
+    _require(values, int, str)
+    epoch_days = pa.array(_integers(values), pa.int32())
+    dates = epoch_days.cast(type_)
+    dates = _with_text(dates, values, type_)
+    return _within(dates, date.min, date.max)
 
 
 def _timestamps(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
-    _only(values, int, str)
-    ticks = pa.array([v if isinstance(v, int) else None for v in values], pa.int64()).cast(pa.timestamp(unit, type_.tz))
-    return _between(_with_text(ticks.cast(type_), values, type_), *(pa.scalar(t, type_) for t in _TIMES_US))
+    _require(values, int, str)
+    ticks = pa.array(_integers(values), pa.int64())
+    in_unit = ticks.cast(pa.timestamp(unit, type_.tz))
+    moments = in_unit.cast(type_)
+    moments = _with_text(moments, values, type_)
+    return _within(moments, *_TIMES_US)
 
 
-def _between(array: pa.Array, low: pa.Scalar, high: pa.Scalar) -> pa.Array:
-    if pc.any(pc.or_(pc.less(array, low), pc.greater(array, high))).as_py():
+def _integers(values: Values) -> list[int | None]:
+    return [value if isinstance(value, int) else None for value in values]
+
+
+def _with_text(array: pa.Array, values: Values, type_: pa.DataType) -> pa.Array:
+    """Fill in what was written as text, by Arrow's reading of ISO 8601."""
+    texts = [value if isinstance(value, str) else None for value in values]
+    written = pa.array(texts, pa.string())
+    if written.null_count == len(written):
+        return array
+    return pc.coalesce(array, written.cast(type_))
+
+
+def _within(array: pa.Array, first: Any, last: Any) -> pa.Array:
+    """Refuse days and times that Spark has not."""
+    earliest = pa.scalar(first, array.type)
+    latest = pa.scalar(last, array.type)
+    too_early = pc.less(array, earliest)
+    too_late = pc.greater(array, latest)
+    is_outside = pc.or_(too_early, too_late)
+    if pc.any(is_outside).as_py():
         raise OverflowError("outside the years 1 to 9999")
     return array
 
 
-def _with_text(array: pa.Array, values: Values, type_: pa.DataType) -> pa.Array:
-    text = pa.array([v if isinstance(v, str) else None for v in values], pa.string())
-    return array if text.null_count == len(text) else pc.coalesce(array, text.cast(type_))
-
-
 def _lists(values: Values, type_: pa.ListType, unit: TimeUnit) -> pa.Array:
-    _only(values, list)
-    offsets = np.cumsum([0, *(len(v) if v else 0 for v in values)])
-    items = _column([item for v in values if v for item in v], type_.value_type, unit)
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), items, type=type_, mask=_nulls(values))
+    _require(values, list)
+    elements = _flat(values)
+    items = _column(elements, type_.value_type, unit)
+    offsets = pa.array(_offsets(values), pa.int32())
+    is_null = _nulls(values)
+    return pa.ListArray.from_arrays(offsets, items, type=type_, mask=is_null)
 
 
 def _structs(values: Values, type_: pa.StructType, unit: TimeUnit) -> pa.Array:
-    _only(values, dict)
-    names = [f.name for f in type_]
-    unknown = {name for v in values if v for name in v} - set(names)
+    _require(values, dict)
+    unknown = set(_flat(values)) - {field.name for field in type_}
     if unknown:
         raise ValueError(f"unknown fields {sorted(unknown)}")
-    columns = [_column([v.get(f.name) if v else None for v in values], f.type, unit) for f in type_]
+    columns = []
+    for field in type_:
+        cells = [value.get(field.name) if value else None for value in values]
+        columns.append(_column(cells, field.type, unit))
     return pa.StructArray.from_arrays(columns, fields=list(type_), mask=_nulls(values))
 
 
 def _maps(values: Values, type_: pa.MapType, unit: TimeUnit) -> pa.Array:
-    _only(values, dict)
-    offsets = np.cumsum([0, *(len(v) if v else 0 for v in values)])
-    keys = _column([k for v in values if v for k in v], type_.key_type, unit)
-    items = _column([i for v in values if v for i in v.values()], type_.item_type, unit)
-    nulls = _nulls(values)
-    return pa.MapArray.from_arrays(pa.array(offsets, pa.int32(), mask=_offset_nulls(nulls)), keys, items).cast(type_)
+    _require(values, dict)
+    contents = [value.values() if value else () for value in values]
+    keys = _column(_flat(values), type_.key_type, unit)
+    items = _column(_flat(contents), type_.item_type, unit)
+    # A map is null where its offset is; the last offset only ends the last map.
+    is_null = [value is None for value in values]
+    mask = np.array([*is_null, False])
+    offsets = pa.array(_offsets(values), pa.int32(), mask=mask)
+    maps = pa.MapArray.from_arrays(offsets, keys, items)
+    return maps.cast(type_)
+
+
+def _flat(values: Iterable[Iterable[Any] | None]) -> list[Any]:
+    """Return the elements of all collections, one after the other; of an object its keys."""
+    return [item for value in values if value for item in value]
+
+
+def _offsets(values: Values) -> np.ndarray:
+    """Return where each collection begins among the elements of all, and where the last one ends: (n + 1,)."""
+    lengths = [len(value) if value else 0 for value in values]
+    return np.cumsum([0, *lengths])
 
 
 def _nulls(values: Values) -> pa.Array:
-    return pa.array([v is None for v in values], pa.bool_())
+    return pa.array([value is None for value in values], pa.bool_())
 
 
-def _offset_nulls(nulls: pa.Array) -> np.ndarray:
-    return np.append(nulls.to_numpy(zero_copy_only=False), False)
-
-
-_BUILDERS: list[tuple[Callable[[pa.DataType], bool], Callable[[Any, Any, TimeUnit], pa.Array]]] = [
-    (pa.types.is_string, _plain(str)),
-    (pa.types.is_integer, _plain(int)),
+_BUILDERS: list[tuple[Callable[[pa.DataType], bool], Builder]] = [
+    (pa.types.is_string, _direct(str)),
+    (pa.types.is_integer, _direct(int)),
     (pa.types.is_decimal, _decimals),
     (pa.types.is_timestamp, _timestamps),
-    (pa.types.is_boolean, _plain(bool)),
+    (pa.types.is_boolean, _direct(bool)),
     (pa.types.is_date, _dates),
     (pa.types.is_floating, _floats),
     (pa.types.is_binary, _binary),

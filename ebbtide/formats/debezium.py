@@ -25,47 +25,42 @@ FULL. With DEFAULT an update comes without `before`; a delete's has the key's co
 
 from __future__ import annotations
 
-import base64
 import json
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
-import pyarrow as pa
-
-from ebbtide.formats.change import BadRecordError, Change, Json
 from ebbtide.formats.columns import TimeUnit
+from ebbtide.formats.connect import Fields, plain_row, row_fields, time_units
+from ebbtide.formats.format import BadRecordError, DecodedChange, Json, shortened
 from ebbtide.model.changelog import TRUNCATE, RowKind
 from ebbtide.model.entries import LONG_MIN
 from ebbtide.model.sequences import LOG_POSITIONS
 
-UNAVAILABLE = "__debezium_unavailable_value"
-_FILLERS = (None, 0, "", False)
-_EPOCH = "1970-01-01T00:00:00"
 OPERATIONS = ("c", "r", "u", "d", "t")
 MESSAGE = "message"
 """The kind of a change that is none: a logical decoding message."""
-_UNAVAILABLE_BYTES = base64.b64encode(UNAVAILABLE.encode()).decode()
-_UNITS: dict[str, TimeUnit] = {
-    "io.debezium.time.Timestamp": "ms",
-    "org.apache.kafka.connect.data.Timestamp": "ms",
-    "io.debezium.time.MicroTimestamp": "us",
-    "io.debezium.time.NanoTimestamp": "ns",
-}
-_UNSCALED_BYTES = 1024
-"""Longest unscaled decimal: a column takes 38 digits, beyond them there can only be zeros; the time to convert grows with the square."""
+_FILLERS = (None, 0, "", False)
+_EPOCH = "1970-01-01T00:00:00"
 
 
-def unavailable_form(type_: pa.DataType) -> str | list[str] | None:
-    """Return what stands, in a column of this type, for a value that the database did not log as it had not changed."""
-    if pa.types.is_list(type_):
-        return [UNAVAILABLE]
-    return _UNAVAILABLE_BYTES if pa.types.is_binary(type_) else UNAVAILABLE if pa.types.is_string(type_) else None
+@dataclass(slots=True)
+class _Event:
+    """An event as each of the three forms gives it; `after` is None of a delete, `before` where it was not sent."""
+
+    op: Any
+    before: Json | None
+    after: Json | None
+    position: tuple[int | None, ...]
+    event_ms: int | None
+    units: dict[str, TimeUnit] | None
+
+    def change(self, kind: str, row: Json | None, old_row: Json | None = None) -> DecodedChange:
+        return DecodedChange(kind, row, self.op, self.position, self.event_ms, old_row, self.units)
 
 
 @dataclass(frozen=True)
 class DebeziumDecoder:
-    """Decodes Debezium events.
+    """The `Format` of Debezium events.
 
     Args:
         key: Names of the key's columns.
@@ -81,74 +76,83 @@ class DebeziumDecoder:
     table: str | None = None
     columns: tuple[str, ...] = ()
 
-    def changes(self, value: Json, key: str | None) -> list[Change]:
-        """See `Decoder.changes`."""
-        fields: dict[str, Json] = {}
+    def changes(self, value: Json, key: str | None) -> list[DecodedChange]:
+        """See `Format.changes`."""
+        fields: Fields = {}
         if value.keys() == {"schema", "payload"}:
-            fields = _row_fields(value["schema"])
-            value = value["payload"]
-            if not isinstance(value, dict):
-                raise BadRecordError("not_a_change", f"payload: got {_short(value)}; allowed: an object")
+            fields = row_fields(value["schema"])
+            payload = value["payload"]
+            if not isinstance(payload, dict):
+                detail = f"payload: got {shortened(payload)}; allowed: an object"
+                raise BadRecordError("not_a_change", detail)
+            value = payload
         is_flattened = "__op" in value or "__deleted" in value
-        if value.get("__op" if is_flattened else "op") == "m":
-            return [Change(MESSAGE, None, "m")]  # it is of no table
-        if is_flattened:
-            return self._flattened(value, fields)
-        if "op" not in value:
-            raise BadRecordError(
-                "not_a_change",
-                f"got fields {sorted(value)[:8]}; allowed: a Debezium envelope (op, before, after, source) or a flattened row (__op)",
-            )
-        return self._envelope(value, key, fields)
+        op = value.get("__op" if is_flattened else "op")
+        if op == "m":
+            return [DecodedChange(MESSAGE, None, "m")]  # it is of no table
+        if not is_flattened and "op" not in value:
+            allowed = "a Debezium envelope (op, before, after, source) or a flattened row (__op)"
+            detail = f"got fields {sorted(value)[:8]}; allowed: {allowed}"
+            raise BadRecordError("not_a_change", detail)
+        event = self._flattened(value, fields) if is_flattened else self._envelope(value, key, fields)
+        return [] if event is None else self._changes_of(event)
 
-    def _envelope(self, value: Json, key: str | None, fields: dict[str, Json]) -> list[Change]:
+    def _envelope(self, value: Json, key: str | None, fields: Fields) -> _Event | None:
+        """Read an envelope; None if it is of another table."""
         source = value.get("source")
         if not isinstance(source, dict):
-            raise BadRecordError(
-                "missing_source", f"source: got {_short(source)}; allowed: an object with the change's place and ts_ms"
-            )
-        if self.table and not self._of_table(source.get("schema") or source.get("db"), source.get("table")):
-            return []
+            detail = f"source: got {shortened(source)}; allowed: an object with the change's place and ts_ms"
+            raise BadRecordError("missing_source", detail)
+        schema = source.get("schema") or source.get("db")
+        if not self._takes(schema, source.get("table")):
+            return None
+        op = value["op"]
         event_ms = _integer(source.get("ts_ms"), "source.ts_ms", "bad_event_time")
-        before, after = (_row(value.get(side), side, fields) for side in ("before", "after"))
-        if before is None and value["op"] == "d":
+        before = plain_row(value.get("before"), "before", fields)
+        after = plain_row(value.get("after"), "after", fields)
+        if before is None and op == "d":
             before = _key_row(key)
-        position = self._position(value["op"], event_ms, source, "source.")
-        return self._build(value["op"], before, after, position, event_ms, fields)
+        position = self._position(op, event_ms, source, "source.")
+        units = time_units(fields)
+        return _Event(op, before, after, position, event_ms, units)
 
-    def _flattened(self, value: Json, fields: dict[str, Json]) -> list[Change]:
+    def _flattened(self, value: Json, fields: Fields) -> _Event | None:
+        """Read a flattened row; None if it is of another table."""
         schema = value.get("__schema") or value.get("__db")
-        if self.table and not self._of_table(schema, value.get("__table", self.table)):
-            return []
-        row = _row({c: v for c, v in value.items() if not c.startswith("__")}, "row", fields)
-        op = value.get("__op", "d" if value.get("__deleted") == "true" else None)
-        event_ms = _integer(value.get("__source_ts_ms"), "__source_ts_ms", "bad_event_time")
-        fields_of_source = ("lsn", "file", "pos", "row")
-        source = {name: value.get(f"__source_{name}", value.get(f"__{name}")) for name in fields_of_source}
-        source["ts_ms"] = value.get("__source_ts_ms")  # __ts_ms is the connector's clock
+        if not self._takes(schema, value.get("__table", self.table)):
+            return None
+        cells = {name: cell for name, cell in value.items() if not name.startswith("__")}
+        row = plain_row(cells, "row", fields)
+        is_deleted = value.get("__deleted") == "true"
+        op = value.get("__op", "d" if is_deleted else None)
+        source_ms = value.get("__source_ts_ms")  # __ts_ms is the connector's clock
+        event_ms = _integer(source_ms, "__source_ts_ms", "bad_event_time")
+        source = {"ts_ms": source_ms}
+        for name in ("lsn", "file", "pos", "row"):
+            other = value.get(f"__{name}")
+            source[name] = value.get(f"__source_{name}", other)
         position = self._position(op, event_ms, source, "__")
-        return self._build(op, row if op == "d" else None, None if op == "d" else row, position, event_ms, fields)
+        units = time_units(fields)
+        if op == "d":
+            return _Event(op, row, None, position, event_ms, units)
+        return _Event(op, None, row, position, event_ms, units)
 
-    def _of_table(self, schema: Any, table: Any) -> bool:
+    def _takes(self, schema: Any, table: Any) -> bool:
+        """Return whether events of a source table are taken."""
+        if not self.table:
+            return True
         return self.table in (table, f"{schema}.{table}")
 
-    def _left(self, before: Json, new: Json) -> Json:
-        """Return the row under its old key, with the sequence at which it leaves it: its own, else that of the row that it becomes."""
-        if not self._is_key_only(before):
-            return before
-        return before | {name: new[name] for name in self._own_sequence if name in new}
-
-    def _is_key_only(self, row: Json) -> bool:
-        """Whether a row before a change holds the key alone: Postgres fills the other columns without REPLICA IDENTITY FULL."""
-        return all(value in _FILLERS or str(value).startswith(_EPOCH) for c, value in row.items() if c not in self.key)
-
-    @property
-    def _own_sequence(self) -> list[str]:
-        return [name for name in self.sequence if name not in LOG_POSITIONS and name not in self.key]
-
     def _position(self, op: Any, event_ms: int | None, source: Json, prefix: str) -> tuple[int | None, ...]:
-        """Return where a change stands in the database's log: each column of the sequence that is such a place."""
-        found: list[int | None] = []
+        """Return where a change stands in the database's log: each column of the sequence that is such a place.
+
+        Args:
+            op: The operation.
+            event_ms: The event's time.
+            source: The fields that say where it stands.
+            prefix: What stands before their names in the record, for messages.
+        """
+        position: list[int | None] = []
         for column in self.sequence:
             if column not in LOG_POSITIONS:
                 continue
@@ -156,84 +160,92 @@ class DebeziumDecoder:
             value = source.get(name)
             if column == "_file":
                 value = _file_number(value, prefix + name)
-            value = _integer(value, prefix + name, "bad_sequence")
-            if value is not None and value < 0:
-                raise BadRecordError("bad_sequence", f"{prefix}{name}: got {value}; allowed: 0 to 2^63 - 1")
-            if value is None and column == "_lsn" and op == "r":
+            number = _integer(value, prefix + name, "bad_sequence")
+            if number is not None and number < 0:
+                detail = f"{prefix}{name}: got {number}; allowed: 0 to 2^63 - 1"
+                raise BadRecordError("bad_sequence", detail)
+            if number is None and column == "_lsn" and op == "r":
                 # An incremental snapshot's row stands below all changes, by its time.
-                value = LONG_MIN + max(event_ms or 0, 0)
-            found.append(value)
-        return tuple(found)
+                number = LONG_MIN + max(event_ms or 0, 0)
+            position.append(number)
+        return tuple(position)
 
-    def _build(
-        self,
-        op: Any,
-        before: Json | None,
-        after: Json | None,
-        position: tuple[int | None, ...],
-        event_ms: int | None,
-        fields: dict[str, Json],
-    ) -> list[Change]:
+    def _changes_of(self, event: _Event) -> list[DecodedChange]:
+        op = event.op
         if op not in OPERATIONS:
-            raise BadRecordError("unknown_operation", f"op: got {_short(op)}; allowed: {', '.join(OPERATIONS)}")
-        units = {c: _UNITS[f["name"]] for c, f in fields.items() if f.get("name") in _UNITS} or None
+            allowed = ", ".join(OPERATIONS)
+            detail = f"op: got {shortened(op)}; allowed: {allowed}"
+            raise BadRecordError("unknown_operation", detail)
         if op == "t":
-            return [Change(TRUNCATE, None, op, position, event_ms)]
+            return [event.change(TRUNCATE, None)]
         if op == "d":
-            old = self._whole(before, op) if self.retract else self._present(before, "before", op)
-            if self._own_sequence and self._is_key_only(old):
-                # What fills the row up is no sequence.
-                old = {name: value for name, value in old.items() if name in self.key}
-            return [Change(RowKind.DELETE, old, op, position, event_ms, units=units)]
-        new = self._present(after, "after", op)
-        if op == "u" and self.retract:
-            old = self._whole(before, op)
-            return [
-                Change(k, r, op, position, event_ms, units=units)
-                for k, r in ((RowKind.UPDATE_BEFORE, old), (RowKind.UPDATE_AFTER, new))
-            ]
-        add = Change(RowKind.UPDATE_AFTER if op == "u" else RowKind.INSERT, new, op, position, event_ms, units=units)
-        if (
-            op == "u"
-            and before
-            and all(before.get(k) is not None for k in self.key)
-            and any(before[k] != new.get(k) for k in self.key)
-        ):
-            moved = Change(add.kind, new, op, position, event_ms, old_row=before, units=units)
-            gone = self._left(before, new)
-            return [Change(RowKind.UPDATE_BEFORE, gone, op, position, event_ms, units=units), moved]
-        return [add]
+            return [event.change(RowKind.DELETE, self._deleted_row(event))]
+        if op == "u":
+            return self._update(event)
+        return [event.change(RowKind.INSERT, _present(event.after, "after", op))]
+
+    def _deleted_row(self, event: _Event) -> Json:
+        before, op = event.before, event.op
+        row = self._whole(before, op) if self.retract else _present(before, "before", op)
+        if self._own_sequence and self._is_key_only(row):
+            # What fills the row up is no sequence.
+            return {name: value for name, value in row.items() if name in self.key}
+        return row
+
+    def _update(self, event: _Event) -> list[DecodedChange]:
+        """Return the new row, after what it takes back: its old content by arrival, by sequence only an old key."""
+        new = _present(event.after, "after", event.op)
+        old = event.before
+        if self.retract:
+            old = self._whole(old, event.op)
+            return [event.change(RowKind.UPDATE_BEFORE, old), event.change(RowKind.UPDATE_AFTER, new)]
+        if not old or not self._changes_key(old, new):
+            return [event.change(RowKind.UPDATE_AFTER, new)]
+        leaving = self._leaving_row(old, new)
+        return [
+            event.change(RowKind.UPDATE_BEFORE, leaving),
+            event.change(RowKind.UPDATE_AFTER, new, old_row=old),
+        ]
+
+    def _changes_key(self, old: Json, new: Json) -> bool:
+        """Return whether an update changes the key; it does not where the old one is not wholly known."""
+        is_known = all(old.get(name) is not None for name in self.key)
+        return is_known and any(old[name] != new.get(name) for name in self.key)
+
+    def _leaving_row(self, old: Json, new: Json) -> Json:
+        """Return the row under its old key, with the sequence at which it leaves it: its own, else that of the row that it becomes."""
+        if not self._is_key_only(old):
+            return old
+        sequence = {name: new[name] for name in self._own_sequence if name in new}
+        return old | sequence
+
+    def _is_key_only(self, row: Json) -> bool:
+        """Return whether a row before a change holds the key alone: Postgres fills the other columns without REPLICA IDENTITY FULL."""
+        others = (value for name, value in row.items() if name not in self.key)
+        return all(value in _FILLERS or str(value).startswith(_EPOCH) for value in others)
+
+    @property
+    def _own_sequence(self) -> list[str]:
+        """The user's columns of the sequence that are not of the key."""
+        return [name for name in self.sequence if name not in LOG_POSITIONS and name not in self.key]
 
     def _whole(self, before: Json | None, op: str) -> Json:
         """Refuse a row before the change that is not there, or is surely no more than its key."""
         others = set(self.columns) - set(self.key)
-        if before is None or (others and not others & before.keys()):
-            raise BadRecordError(
-                "missing_before",
-                f"before: got {_short(before)}; allowed: the whole row, which op {op!r} needs with order: arrival. Next: ALTER TABLE ... REPLICA IDENTITY FULL",
-            )
+        is_key_only = before is not None and bool(others) and others.isdisjoint(before)
+        if before is None or is_key_only:
+            allowed = f"the whole row, which op {op!r} needs with order: arrival"
+            next_step = "ALTER TABLE ... REPLICA IDENTITY FULL"
+            detail = f"before: got {shortened(before)}; allowed: {allowed}. Next: {next_step}"
+            raise BadRecordError("missing_before", detail)
         return before
 
-    @staticmethod
-    def _present(row: Json | None, side: str, op: str) -> Json:
-        if row is None:
-            raise BadRecordError(f"missing_{side}", f"{side}: got null; allowed: the row, which op {op!r} needs")
-        return row
 
-
-def _row(value: Any, side: str, fields: dict[str, Json]) -> Json | None:
-    if value is None:
-        return None
-    if not isinstance(value, dict):
-        raise BadRecordError("not_a_row", f"{side}: got {_short(value)}; allowed: an object or null")
-    if not fields:
-        return value
-    try:
-        return {c: _logical(v, fields[c]) if c in fields else v for c, v in value.items()}
-    except (ValueError, TypeError, KeyError, ArithmeticError) as error:
-        raise BadRecordError(
-            "schema_mismatch", f"{side}: {error}; allowed: values in the form that the record's schema gives"
-        ) from error
+def _present(row: Json | None, side: str, op: str) -> Json:
+    if row is None:
+        detail = f"{side}: got null; allowed: the row, which op {op!r} needs"
+        raise BadRecordError(f"missing_{side}", detail)
+    return row
 
 
 def _key_row(key: str | None) -> Json | None:
@@ -244,43 +256,11 @@ def _key_row(key: str | None) -> Json | None:
         return None
     if not isinstance(row, dict):
         return None
-    fields: dict[str, Json] = {}
+    fields: Fields = {}
     if "payload" in row:
-        fields = _row_fields(row["schema"]) if "schema" in row else {}
+        fields = row_fields(row["schema"]) if "schema" in row else {}
         row = row["payload"]
-    return _row(row, "key", fields) if isinstance(row, dict) else None
-
-
-def _row_fields(schema: Any) -> dict[str, Json]:
-    """Find the row's fields in a Connect schema: those of `after`, or of the flattened row itself."""
-    try:
-        fields = {f["field"]: f for f in schema["fields"]}
-        fields = {f["field"]: f for f in fields["after"]["fields"]} if "after" in fields else fields
-        hash(tuple(f.get("name") for f in fields.values()))  # looked up later: a list there is refused here
-    except (KeyError, TypeError, AttributeError) as error:
-        raise BadRecordError(
-            "bad_schema", f"schema: got {_short(schema)}; allowed: a Kafka Connect schema with fields"
-        ) from error
-    return fields
-
-
-def _logical(value: Any, field: Json) -> Any:
-    """Undo Connect's encoding of decimals and bits; other values are read by the column's type."""
-    name = field.get("name")
-    if value is None or value in (UNAVAILABLE, _UNAVAILABLE_BYTES):
-        return value
-    if name == "org.apache.kafka.connect.data.Decimal" and isinstance(value, str):
-        return _unscaled(value, int(field["parameters"]["scale"]))
-    if name == "io.debezium.data.VariableScaleDecimal":
-        return _unscaled(value["value"], int(value["scale"]))
-    if name == "io.debezium.data.Bits" and isinstance(value, str):
-        return bits(value)
-    return value
-
-
-def bits(text: str) -> int:
-    """Read a BIT(n) column: base64 of its bytes, the lowest first."""
-    return int.from_bytes(base64.b64decode(text, validate=True), "little")
+    return plain_row(row, "key", fields) if isinstance(row, dict) else None
 
 
 def _file_number(name: Any, field: str) -> int | None:
@@ -288,28 +268,17 @@ def _file_number(name: Any, field: str) -> int | None:
     if name is None:
         return None
     number = name.rpartition(".")[2] if isinstance(name, str) else ""
-    if not (number.isascii() and number.isdigit() and len(number) <= 18):
-        raise BadRecordError(
-            "bad_sequence", f"{field}: got {_short(name)}; allowed: a name that ends in . and a number"
-        )
+    is_number = number.isascii() and number.isdigit() and len(number) <= 18
+    if not is_number:
+        detail = f"{field}: got {shortened(name)}; allowed: a name that ends in . and a number"
+        raise BadRecordError("bad_sequence", detail)
     return int(number)
 
 
-def _unscaled(text: str, scale: int) -> str:
-    data = base64.b64decode(text, validate=True)
-    if len(data) > _UNSCALED_BYTES:
-        raise ValueError(f"a decimal of {len(data)} bytes")
-    unscaled = int.from_bytes(data, "big", signed=True)
-    sign, digits, _ = Decimal(unscaled).as_tuple()
-    return str(Decimal((sign, digits, -scale)))
-
-
 def _integer(value: Any, name: str, reason: str) -> int | None:
-    if value is None or (type(value) is int and -(2**63) <= value < 2**63):
+    if value is None:
+        return None
+    if type(value) is int and -(2**63) <= value < 2**63:
         return value
-    raise BadRecordError(reason, f"{name}: got {_short(value)}; allowed: an integer of 64 bits")
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+    detail = f"{name}: got {shortened(value)}; allowed: an integer of 64 bits"
+    raise BadRecordError(reason, detail)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ebbtide.formats.change import BadRecordError, Change, Json
+from ebbtide.formats.format import BadRecordError, DecodedChange, Json
 from ebbtide.model.changelog import RowKind
 
 KINDS = tuple(RowKind)
@@ -13,7 +13,7 @@ KINDS = tuple(RowKind)
 
 @dataclass(frozen=True)
 class PlainDecoder:
-    """Decodes objects such as `{"subtask": 0, "seq": 7, "kind": "+I", "row": {...}}`.
+    """The `Format` of objects such as `{"subtask": 0, "seq": 7, "kind": "+I", "row": {...}}`.
 
     Args:
         kind: Name of the field with the row kind: +I, -U, +U, -D.
@@ -25,23 +25,37 @@ class PlainDecoder:
     row: str | None = "row"
     position: tuple[str, ...] = ()
 
-    def changes(self, value: Json, key: str | None) -> list[Change]:
-        """See `Decoder.changes`."""
-        place, kind = self._place(value), value.get(self.kind)
+    def changes(self, value: Json, key: str | None) -> list[DecodedChange]:
+        """See `Format.changes`."""
+        origin_offset = self._origin_offset(value)
+        kind = value.get(self.kind)
         if kind not in KINDS:
-            raise BadRecordError("unknown_kind", f"{self.kind}: got {kind!r}; allowed: {', '.join(KINDS)}", place)
-        row = (
-            value.get(self.row)
-            if self.row
-            else {c: v for c, v in value.items() if c != self.kind and c not in self.position}
-        )
+            allowed = ", ".join(KINDS)
+            detail = f"{self.kind}: got {kind!r}; allowed: {allowed}"
+            raise BadRecordError("unknown_kind", detail, origin_offset)
+        row = self._row(value)
         if not isinstance(row, dict):
-            raise BadRecordError("not_a_row", f"{self.row}: got {str(row)[:80]!r}; allowed: an object", place)
-        return [Change(RowKind(kind), row, kind, place=place)]
+            got = str(row)[:80]
+            detail = f"{self.row}: got {got!r}; allowed: an object"
+            raise BadRecordError("not_a_row", detail, origin_offset)
+        return [DecodedChange(RowKind(kind), row, kind, origin_offset=origin_offset)]
 
-    def _place(self, value: Json) -> tuple[int, int] | None:
-        places: list[Any] = [value.get(name) for name in self.position]
-        for name, place in zip(self.position, places, strict=True):
-            if type(place) is not int or not 0 <= place < 2**63:
-                raise BadRecordError("bad_position", f"{name}: got {place!r}; allowed: an integer from 0")
-        return None if not places else (0, places[0]) if len(places) == 1 else (places[0], places[1])
+    def _row(self, value: Json) -> Any:
+        if self.row:
+            return value.get(self.row)
+        reserved = (self.kind, *self.position)
+        return {name: cell for name, cell in value.items() if name not in reserved}
+
+    def _origin_offset(self, value: Json) -> tuple[int, int] | None:
+        """Return the record's partition and position; a position alone is in partition 0."""
+        numbers: list[int] = []
+        for name in self.position:
+            number = value.get(name)
+            if type(number) is not int or not 0 <= number < 2**63:
+                detail = f"{name}: got {number!r}; allowed: an integer from 0"
+                raise BadRecordError("bad_position", detail)
+            numbers.append(number)
+        if not numbers:
+            return None
+        partition = numbers[0] if len(numbers) > 1 else 0
+        return partition, numbers[-1]

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.formats.decoding import SKIPPED, Decoding
+from ebbtide.formats.settings import SKIPPED, DecodingSettings
 from ebbtide.model.changelog import TRUNCATE, RowKind
 from ebbtide.model.entries import order_struct
 from ebbtide.model.offsets import origin_offsets
@@ -18,7 +18,7 @@ from ebbtide.model.step import BatchSummary
 KINDS = [str(kind) for kind in RowKind]
 
 
-def summarize(rows: pa.Table, decoding: Decoding, *, tracks_offsets: bool) -> BatchSummary:
+def summarize(rows: pa.Table, decoding: DecodingSettings, *, tracks_offsets: bool) -> BatchSummary:
     """Sum up staged rows.
 
     Args:
@@ -65,7 +65,7 @@ def from_json(text: str) -> BatchSummary:
     )
 
 
-def _floors(truncates: pa.Table, decoding: Decoding) -> list[tuple[int, ...]]:
+def _floors(truncates: pa.Table, decoding: DecodingSettings) -> list[tuple[int, ...]]:
     if decoding.sequence:
         return [tuple(sequence.values()) for sequence in truncates["_sequence"].to_pylist()]
     return [tuple(order) for order in order_struct(truncates).tolist()]

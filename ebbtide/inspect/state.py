@@ -7,8 +7,8 @@
 | `map_key`, `position` | a map's key as text, a list's position |
 | the value's | of a stateful pipeline `value` (of one state typed, of several JSON); of an upsert pipeline the entry's columns, in sequence mode `tombstone`: it is deleted; in arrival mode `_role` and `_shown`, see `ebbtide.operators.arrival` |
 | `accessed` | its last access |
-| `expires` | when its time is over; null: never, or not in the next 200 years |
-| `live` | whether its time is not over yet |
+| `expires` | when it expires; null: never, or not before the year 2200 |
+| `live` | whether it has not expired yet |
 | `step` | the step that wrote it |
 
 Source: FLIP-25, "Future work": queryable state with TTL.
@@ -53,40 +53,67 @@ def state(
     """
     tables = Plan.under(root, spec)
     version, facts = _commit(tables, as_of_step)
-    names = [*spec.identity.get("states", {})]
+    names = list(spec.identity.get("states", {}))
     if state is not None and state not in names:
-        raise ConfigError.of(
-            f"'{spec.name}' has no such state.", got=state, allowed=", ".join(names) or "none: it has but one"
-        )
+        allowed = ", ".join(names) or "none: it has but one"
+        raise ConfigError.of(f"'{spec.name}' has no such state.", got=state, allowed=allowed)
     entries = tables.state.kept(spark, version)
     at = Step(facts.step, facts.now_ms if now_ms is None else now_ms, facts.watermark_ms)
-    over = tables.state.overdue_ms(at)
+    life = _life(tables, at)
+    key = columns(spec.key)
+    if not names:
+        return entries.select(*key, *_upsert_values(tables, entries), *life)
+    shown_states = names if state is None else [state]
+    value = _json(names) if state is None else column(f"_value_{state}")
+    place = [
+        F.col("_state").alias("state"),
+        _map_key(spec).alias("map_key"),
+        F.col("_position").alias("position"),
+    ]
+    of_states = entries.where(F.col("_state").isin(shown_states))
+    return of_states.select(*key, *place, value.alias("value"), *life)
+
+
+def _life(tables: Plan, at: Step) -> list[Column]:
+    """Return `accessed`, `expires`, `live` and `step` of each entry."""
+    spec = tables.spec
+    overdue_ms = tables.state.overdue_ms(at)
     if spec.sequence and not spec.expires_live:
-        over = F.when(F.col("_tombstone"), over)  # of a live row only its waiting for a value ends
-    clock_of = F.lit(0).cast("bigint")
-    for name, ttl in tables.operator.ttls.items():
-        clock = F.lit(at.clock_ms(ttl))
-        clock_of = (
-            clock if name is None else F.when(F.col(tables.operator.state_column) == name, clock).otherwise(clock_of)
-        )
-    end = F.try_subtract(clock_of, over)
-    rest = [
+        overdue_ms = F.when(F.col("_tombstone"), overdue_ms)  # of a live row only its waiting for a value ends
+    # An entry is overdue by its clock less the time at which it expires.
+    expires_ms = F.try_subtract(_clock_ms(tables, at), overdue_ms)
+    expires = F.when(expires_ms < F.lit(LAST_MS), F.timestamp_millis(expires_ms))
+    is_live = F.coalesce(overdue_ms < 0, F.lit(True))
+    return [
         F.timestamp_millis("_stamp_ms").alias("accessed"),
-        F.when(end < F.lit(LAST_MS), F.timestamp_millis(end)).alias("expires"),
-        F.coalesce(over < 0, F.lit(True)).alias("live"),
+        expires.alias("expires"),
+        is_live.alias("live"),
         F.col("_step").alias("step"),
     ]
-    keys = columns(spec.key)
-    if not names:
-        values = [column(name) for name in tables.operator.columns.names if name not in spec.key]
-        own = [name for name in ("_tombstone", "_role", "_shown") if name in entries.columns]
-        values += [F.col(n).alias("tombstone" if n == "_tombstone" else n) for n in own]
-        return entries.select(*keys, *values, *rest)
-    wanted = [state] if state is not None else names
-    entries = entries.where(F.col("_state").isin(wanted))
-    value = column(f"_value_{state}") if state is not None else _json(names)
-    where = [_map_key(spec).alias("map_key"), F.col("_position").alias("position")]
-    return entries.select(*keys, F.col("_state").alias("state"), *where, value.alias("value"), *rest)
+
+
+def _clock_ms(tables: Plan, at: Step) -> Column:
+    """Return the clock that each entry goes by, epoch ms: that of its own state."""
+    clock_ms = F.lit(0).cast("bigint")
+    for name, ttl in tables.operator.ttls.items():
+        own_ms = F.lit(at.clock_ms(ttl))
+        if name is None:
+            clock_ms = own_ms
+        else:
+            is_own = F.col(tables.operator.state_column) == name
+            clock_ms = F.when(is_own, own_ms).otherwise(clock_ms)
+    return clock_ms
+
+
+def _upsert_values(tables: Plan, entries: DataFrame) -> list[Column]:
+    """Return an upsert pipeline's columns beside the key's, and those of ours that say what an entry is."""
+    names = [name for name in tables.operator.columns.names if name not in tables.spec.key]
+    values = [column(name) for name in names]
+    if "_tombstone" in entries.columns:
+        is_deleted = F.col("_tombstone")
+        values.append(is_deleted.alias("tombstone"))
+    marks = [name for name in ("_role", "_shown") if name in entries.columns]
+    return values + columns(marks)
 
 
 LAST_MS = 7_258_118_400_000
@@ -102,34 +129,40 @@ def create_view(spark: SparkSession, spec: Pipeline, root: str) -> str:
 
 def _commit(tables: Plan, step: int | None) -> tuple[int, StepFacts]:
     tables.state.last()  # refuses another format
-    found = list(tables.state.steps())
-    for version, facts in found:
+    steps = list(tables.state.steps())
+    for version, facts in steps:
         if step is None or facts.step == step:
             return version, facts
-    raise ConfigError.of(
-        f"'{tables.spec.name}' has no such step." if found else f"'{tables.spec.name}' has made no step yet.",
-        got=step,
-        allowed=f"{found[-1][1].step} to {found[0][1].step}" if found else None,
-        next_step=None if found else "Run 'ebbtide run' first.",
-    )
+    name = tables.spec.name
+    if not steps:
+        raise ConfigError.of(f"'{name}' has made no step yet.", got=step, next_step="Run 'ebbtide run' first.")
+    _, newest = steps[0]
+    _, oldest = steps[-1]
+    allowed = f"{oldest.step} to {newest.step}"
+    raise ConfigError.of(f"'{name}' has no such step.", got=step, allowed=allowed)
 
 
 def _map_key(spec: Pipeline) -> Column:
     """Of each row of a map its key, as text; bytes in hexadecimal."""
     states = spec.states if isinstance(spec, StatefulPipeline) else {}
-    found = F.lit(None).cast("string")
+    key_text = F.lit(None).cast("string")
     for name, state in states.items():
-        if state.key is not None:
-            key = column(f"_key_{name}")
-            text = F.lower(F.hex(key)) if pa.types.is_binary(state.key) else key.cast("string")
-            found = F.when(F.col("_state") == name, text).otherwise(found)
-    return found
+        if state.key is None:
+            continue
+        key = column(f"_key_{name}")
+        own_text = F.lower(F.hex(key)) if pa.types.is_binary(state.key) else key.cast("string")
+        is_own = F.col("_state") == name
+        key_text = F.when(is_own, own_text).otherwise(key_text)
+    return key_text
 
 
 def _json(names: list[str]) -> Column:
     """Of each row the value of its own state, as JSON."""
-    found = F.lit(None).cast("string")
+    value_text = F.lit(None).cast("string")
     for name in names:
-        text = F.to_json(F.struct(column(f"_value_{name}").alias("value")), {"ignoreNullFields": "false"})
-        found = F.when(F.col("_state") == name, F.regexp_extract(text, r"^\{\"value\":(.*)\}$", 1)).otherwise(found)
-    return found
+        value = column(f"_value_{name}").alias("value")
+        wrapped = F.to_json(F.struct(value), {"ignoreNullFields": "false"})
+        own_text = F.regexp_extract(wrapped, r"^\{\"value\":(.*)\}$", 1)
+        is_own = F.col("_state") == name
+        value_text = F.when(is_own, own_text).otherwise(value_text)
+    return value_text

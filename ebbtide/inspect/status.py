@@ -53,14 +53,16 @@ class Status:
         """Write it for a terminal."""
         if self.step == 0:
             return f"{self.pipeline}: no step yet. Run 'ebbtide run'."
-        lines = [
-            f"{self.pipeline}: step {self.step} ({self.kind}) at {self.now:%Y-%m-%d %H:%M:%S} UTC, {self.records} records, {self.quarantined} quarantined"
-        ]
-        lines += [f"  watermark {self.watermark:%Y-%m-%d %H:%M:%S} UTC"] if self.watermark else []
-        lines += [
-            f"  sink {self.root}/sink, version {self.sink_version}, changed last by step {self.sink_step}; state version {self.state_version}"
-        ]
-        lines += [f"  columns not in the schema: {', '.join(self.ignored_columns)}"] if self.ignored_columns else []
+        counts = f"{self.records} records, {self.quarantined} quarantined"
+        lines = [f"{self.pipeline}: step {self.step} ({self.kind}) at {_time_text(self.now)}, {counts}"]
+        if self.watermark:
+            lines.append(f"  watermark {_time_text(self.watermark)}")
+        lines.append(
+            f"  sink {self.root}/sink, version {self.sink_version}, changed last by step {self.sink_step};"
+            f" state version {self.state_version}"
+        )
+        if self.ignored_columns:
+            lines.append(f"  columns not in the schema: {', '.join(self.ignored_columns)}")
         return "\n".join(lines)
 
 
@@ -72,11 +74,15 @@ def status(spec: Pipeline, root: str) -> Status:
         root: Folder of all pipelines' tables.
     """
     tables = Plan.under(root, spec)
-    found = tables.state.last()
-    if found is None:
+    commit = tables.state.last()
+    if commit is None:
         return Status(spec.name, tables.root)
-    own, last = [facts for _, facts in tables.state.steps()], found[1]
-    since_reset = list(takewhile(lambda facts: facts.kind is not StepKind.RESET, own))
+    _, last = commit
+    steps = [facts for _, facts in tables.state.steps()]  # the newest first
+    since_reset = list(takewhile(lambda facts: facts.kind is not StepKind.RESET, steps))
+    ignored: set[str] = set()
+    for facts in since_reset:
+        ignored.update(facts.ignored_columns)
     return Status(
         spec.name,
         tables.root,
@@ -87,7 +93,7 @@ def status(spec: Pipeline, root: str) -> Status:
         watermark=None if last.watermark_ms is None else _time(last.watermark_ms),
         records=sum(facts.records for facts in since_reset),
         quarantined=sum(facts.quarantined for facts in since_reset),
-        ignored_columns=tuple(sorted({name for facts in since_reset for name in facts.ignored_columns})),
+        ignored_columns=tuple(sorted(ignored)),
         sink_version=log.versions(tables.at("sink"))[-1],
         state_version=log.versions(tables.at("state"))[-1],
     )
@@ -95,3 +101,7 @@ def status(spec: Pipeline, root: str) -> Status:
 
 def _time(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def _time_text(time: datetime | None) -> str:
+    return f"{time:%Y-%m-%d %H:%M:%S} UTC"

@@ -16,7 +16,7 @@ from ebbtide.quality import expectations
 from ebbtide.quality.checks import EXPECTATIONS
 from ebbtide.quality.spec_expectations import expectation_of
 from ebbtide.rules import changelog, expiry, keys, ordering, quarantine, writes
-from ebbtide.rules.window import Window
+from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.plan import Plan
 from ebbtide.state_table.columns import columns
 
@@ -52,7 +52,7 @@ class Judged:
 
     spark: SparkSession
     tables: Plan
-    window: Window
+    window: VersionRange
     clock_ms: int
 
     @property
@@ -61,7 +61,7 @@ class Judged:
         return list(self.tables.sink.key)
 
 
-def batches(spark: SparkSession, tables: Plan, check: str, window: Window, clock_ms: int) -> Iterator[Batch]:
+def batches(spark: SparkSession, tables: Plan, check: str, window: VersionRange, clock_ms: int) -> Iterator[Batch]:
     """Yield what a check judges; nothing where it has nothing to judge.
 
     Args:

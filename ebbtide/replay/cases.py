@@ -25,8 +25,9 @@ def playing(case: Any, needs: str) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError) as error:
+        name = case.get("name") if isinstance(case, dict) else case
         raise ConfigError.of(
-            f"The case {case.get('name') if isinstance(case, dict) else case!r} cannot be played: {type(error).__name__}: {error}.",
+            f"The case {name!r} cannot be played: {type(error).__name__}: {error}.",
             allowed=f"an object with {needs}, as in docs/replay.md",
         ) from error
 
@@ -41,9 +42,13 @@ def open_store(name: str, path: Path) -> Store:
 
 
 def differs(case: Case) -> bool:
-    """Tell whether a played case has another output than expected; what an error says does not count."""
-    return "expected" in case and list(map(_plain, case["output"])) != list(map(_plain, case["expected"]))
+    """Return whether a played case has another output than expected; what an error says does not count."""
+    if "expected" not in case:
+        return False
+    output = list(map(_without_message, case["output"]))
+    expected = list(map(_without_message, case["expected"]))
+    return output != expected
 
 
-def _plain(result: Case) -> Case:
+def _without_message(result: Case) -> Case:
     return {"i": result["i"], "error": True} if "error" in result else result

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterable, Iterator
-from itertools import groupby
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from ebbtide.model.changelog import RowKind, changelog_schema
 from ebbtide.model.durations import from_ms
 from ebbtide.model.entries import Step
 from ebbtide.model.equality import equality_key
+from ebbtide.model.materializer.element import Row
 from ebbtide.model.materializer.multiset import OrderedMultiset, Strategy
 from ebbtide.model.materializer.operator import SinkUpsertMaterializer
 from ebbtide.model.state.raw import Store
@@ -54,32 +55,40 @@ def replay_materializer(
     Raises:
         ConfigError: a case is not in the format.
     """
+    given = {name: value for name, value in settings.items() if value is not None}
     with tempfile.TemporaryDirectory(prefix="ebbtide-replay-") as folder:
         for number, case in enumerate(cases):
             with playing(case, "input"):
-                config = {**case, "strategy": strategy} | {k: v for k, v in settings.items() if v is not None}
+                config = case | {"strategy": strategy} | given
+                lines = case["input"]
                 if strategy == COLUMNAR:
-                    output = list(_in_columns(config, case["input"]))
+                    results = _in_columns(config, lines)
                 else:
-                    output = list(_by_record(config, case["input"], open_store(store, Path(folder, str(number)))))
-                yield case | {"output": output}
+                    path = Path(folder, str(number))
+                    results = _by_record(config, lines, open_store(store, path))
+                yield case | {"output": list(results)}
 
 
 def applies(case: Case, strategy: str) -> bool:
-    """Tell whether what a case expects is expected of a strategy."""
+    """Return whether what a case expects is expected of a strategy."""
     named = case.get("strategies", STRATEGIES)
-    return strategy in named or (strategy == COLUMNAR and "LEGACY" in named and not case.get("ttl_ms"))
+    if strategy in named:
+        return True
+    return strategy == COLUMNAR and "LEGACY" in named and not case.get("ttl_ms")
 
 
 def _by_record(config: Case, lines: list[Case], store: Store) -> Iterator[Case]:
-    materializer, now_ms = _materializer(config, store), 0
+    """Play lines one by one, as Flink does."""
+    materializer = _materializer(config, store)
+    now_ms = 0
     for i, line in enumerate(lines):
         if "restore" in line:
             config |= line["restore"]
             materializer = _materializer(config, store)
             continue
         now_ms = line.get("ts", now_ms)
-        key, *_ = row = _texts(line)
+        row = _texts(line)
+        key = row[0]
         emitted = materializer.process(RowKind(line["op"]), key, row, stamp_ms=now_ms, now_ms=now_ms)
         if emitted is not None:
             yield _result(i, emitted.kind.value, emitted.row)
@@ -87,55 +96,98 @@ def _by_record(config: Case, lines: list[Case], store: Store) -> Iterator[Case]:
 
 def _materializer(config: Case, store: Store) -> SinkUpsertMaterializer:
     by_column = _by_column(config)
-    return SinkUpsertMaterializer(
-        OrderedMultiset(
-            store,
-            Strategy(config["strategy"]),
-            identify=(lambda row: row[1]) if by_column else equality_key,
-            replaces=by_column,
-            ttl_ms=config.get("ttl_ms") or None,
-            high=config.get("high"),
-            low=config.get("low"),
-        )
+    rows = OrderedMultiset(
+        store,
+        Strategy(config["strategy"]),
+        identify=_upsert_key if by_column else equality_key,
+        replaces=by_column,
+        ttl_ms=config.get("ttl_ms") or None,
+        high=config.get("high"),
+        low=config.get("low"),
     )
+    return SinkUpsertMaterializer(rows)
+
+
+def _upsert_key(row: Row) -> Any:
+    return row[COLUMNS.index("uk")]
+
+
+@dataclass
+class _Stretch:
+    """Lines with one time between two restores: a step of the columnar operator.
+
+    Args:
+        n_restores: How many restores came before.
+        now_ms: The time.
+        lines: (number, line) each.
+    """
+
+    n_restores: int
+    now_ms: int
+    lines: list[tuple[int, Case]]
+
+
+def _stretches(lines: list[Case]) -> list[_Stretch]:
+    stretches: list[_Stretch] = []
+    n_restores = now_ms = 0
+    for i, line in enumerate(lines):
+        now_ms = line.get("ts", now_ms)
+        if "restore" in line:
+            n_restores += 1
+            continue
+        # A new stretch begins where the time or the number of restores changes.
+        last = stretches[-1] if stretches else None
+        if last is None or (last.n_restores, last.now_ms) != (n_restores, now_ms):
+            last = _Stretch(n_restores, now_ms, [])
+            stretches.append(last)
+        last.lines.append((i, line))
+    return stretches
 
 
 def _in_columns(config: Case, lines: list[Case]) -> Iterator[Case]:
-    """Play lines with one time between two restores as a step."""
-    ttl = StateTtlConfig(ttl=from_ms(config["ttl_ms"])) if config.get("ttl_ms") else None
-    how = Materialization(upsert_key=("uk",) if _by_column(config) else (), emission=Emission.EVERY)
-    schema = pa.schema([(name, pa.string()) for name in COLUMNS])
-    operator = ArrivalOperator(schema, ("key",), ttl, how)
-    state, now_ms = operator.schema.empty_table(), 0
-    steps: list[tuple[int, int, int, Case]] = []  # (restores before, time, line, its content)
-    restores = 0
-    for i, line in enumerate(lines):
-        restores += "restore" in line
-        now_ms = line.get("ts", now_ms)
-        steps += [] if "restore" in line else [(restores, now_ms, i, line)]
-    for number, ((_, now), step) in enumerate(groupby(steps, key=lambda each: each[:2]), start=1):
-        changes = pa.Table.from_pylist(
-            [
-                {
-                    **dict(zip(COLUMNS, _texts(line), strict=True)),
-                    "_kind": RowKind(line["op"]).value,
-                    "_order": {"step": number, "part": 0, "position": i},
-                }
-                for _, _, i, line in step
-            ],
-            changelog_schema(schema),
-        )
-        result = operator.apply(changes, state, Step(number, now))
+    """Play lines as pipelines do, a step at a time."""
+    columns = pa.schema([(name, pa.string()) for name in COLUMNS])
+    operator = _operator(config, columns)
+    state = operator.schema.empty_table()
+    # As in a pipeline, a step sees the state that the steps before have appended to.
+    for number, stretch in enumerate(_stretches(lines), start=1):
+        rows = [_change_row(number, i, line) for i, line in stretch.lines]
+        changes = pa.Table.from_pylist(rows, changelog_schema(columns))
+        result = operator.apply(changes, state, Step(number, stretch.now_ms))
         state = pa.concat_tables([state, result.entries])
-        for each in result.emitted.to_pylist() if result.emitted is not None else []:
-            yield _result(each["_order"]["position"], each["_kind"], tuple(each[name] for name in COLUMNS))
+        if result.emitted is None:
+            continue
+        for emission in result.emitted.to_pylist():
+            row = tuple(emission[name] for name in COLUMNS)
+            yield _result(emission["_order"]["position"], emission["_kind"], row)
+
+
+def _operator(config: Case, columns: pa.Schema) -> ArrivalOperator:
+    ttl_ms = config.get("ttl_ms")
+    ttl = StateTtlConfig(ttl=from_ms(ttl_ms)) if ttl_ms else None
+    upsert_key = ("uk",) if _by_column(config) else ()
+    materialization = Materialization(upsert_key=upsert_key, emission=Emission.EVERY)
+    return ArrivalOperator(columns, ("key",), ttl, materialization)
+
+
+def _change_row(step: int, i: int, line: Case) -> dict[str, Any]:
+    texts = _texts(line)
+    row: dict[str, Any] = dict(zip(COLUMNS, texts, strict=True))
+    kind = RowKind(line["op"])
+    row["_kind"] = kind.value
+    row["_order"] = {
+        "step": step,
+        "part": 0,
+        "position": i,
+    }
+    return row
 
 
 def _by_column(config: Case) -> bool:
     given = config.get("upsert_key", "none")
     if given not in ("none", "col"):
         raise ValueError(f"upsert_key: got {given!r}; allowed: none, col")
-    return bool(given == "col")
+    return str(given) == "col"
 
 
 def _texts(line: Case) -> tuple[str, ...]:
@@ -143,4 +195,5 @@ def _texts(line: Case) -> tuple[str, ...]:
 
 
 def _result(i: int, kind: str, row: tuple[str, ...]) -> Case:
-    return {"i": i, "op": kind} | dict(zip(COLUMNS, map(json.loads, row), strict=True))
+    values = map(json.loads, row)
+    return {"i": i, "op": kind} | dict(zip(COLUMNS, values, strict=True))

@@ -20,7 +20,7 @@ import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from ebbtide.model.state.cleanup import snapshot
 from ebbtide.model.state.context import StateContext
 from ebbtide.model.state.function import StatefulFunction
 from ebbtide.model.state.migration import migrated
-from ebbtide.model.state.raw import Store
+from ebbtide.model.state.raw import Entry, Store
 from ebbtide.model.state.states import KeyedState, ListState, MapState, ValueState
 from ebbtide.model.ttl import CleanupConfig, StateTtlConfig
 from ebbtide.operators.state_rows import changed_rows, load, to_table
@@ -53,24 +53,23 @@ def replay_ttl(cases: Iterable[Case], store: str = "heap") -> Iterator[Case]:
         ConfigError: a case is not in the format.
     """
     with tempfile.TemporaryDirectory(prefix="ebbtide-replay-") as folder:
-        number = iter(range(10**9))
+        paths = (Path(folder, str(number)) for number in count())
         for case in cases:
             with playing(case, "config and script"):
                 config, script = case["config"], case["script"]
-                player = _Player(
-                    config,
-                    {line["state"] for line in script if "state" in line},
-                    lambda: _store(store, Path(folder, str(next(number)))),
-                )
+                used = {line["state"] for line in script if "state" in line}
+                player = _Player(config, used, lambda: _store(store, next(paths)))
                 yield case | {"output": player.play(script)}
 
 
 def _store(name: str, path: Path) -> Store:
     if name != "delta":
         return open_store(name, path)
-    return RowsStore(
-        {state: StateSpec(KINDS[state], pa.string(), pa.string() if state == "map" else None) for state in KINDS}
-    )
+    states = {}
+    for state, class_ in KINDS.items():
+        key_type = pa.string() if state == "map" else None
+        states[state] = StateSpec(class_, pa.string(), key_type)
+    return RowsStore(states)
 
 
 class RowsStore(WorkingStore):
@@ -91,16 +90,28 @@ class RowsStore(WorkingStore):
         """Write what has changed as rows, and read all states from the rows."""
         keys, columns = changed_rows(self, self.operator.states)
         self._steps += 1
-        new = to_table(self.operator.schema, ("key",), keys, columns, self._steps)
-        self.rows = self.operator.live_entries(pa.concat_tables([self.rows, new]))
+        changed = to_table(self.operator.schema, ("key",), keys, columns, self._steps)
+        versions = pa.concat_tables([self.rows, changed])
+        self.rows = self.operator.live_entries(versions)
         for state in self.states.values():
             state.reset()
-        load(self.rows, [(key,) for key in self.rows["key"].to_pylist()], self.operator.states, self)
+        row_keys = [(key,) for key in self.rows["key"].to_pylist()]
+        load(self.rows, row_keys, self.operator.states, self)
 
 
 class _Player:
+    """Plays one script.
+
+    Args:
+        config: The case's.
+        used: Names of the states that the script uses.
+        new_store: Makes an empty store, at the start and at each restore.
+    """
+
     def __init__(self, config: Case, used: set[str], new_store: Callable[[], Store]) -> None:
-        self._config, self._used, self._new_store = dict(config), used, new_store
+        self._config = dict(config)
+        self._used = used
+        self._new_store = new_store
         self._context = StateContext(key=("k",), watermark_ms=0)
         self._states = self._open()
 
@@ -108,70 +119,87 @@ class _Player:
         output = []
         for i, line in enumerate(script):
             self._set(line)
-            if "op" in line:
-                output.append({"i": i} | self._result(line))
-                if isinstance(self._store, RowsStore):
-                    self._store.flush()
+            if "op" not in line:
+                continue
+            output.append({"i": i} | self._result(line))
+            if isinstance(self._store, RowsStore):
+                self._store.flush()
         return output
 
     def _set(self, line: Case) -> None:
-        at = self._context
-        at.now_ms = line.get("time", at.now_ms)
-        at.watermark_ms = line.get("watermark", at.watermark_ms)
-        at.event_ms = line.get("event", at.event_ms)
+        context = self._context
+        context.now_ms = line.get("time", context.now_ms)
+        context.watermark_ms = line.get("watermark", context.watermark_ms)
+        context.event_ms = line.get("event", context.event_ms)
         if "key" in line:
-            at.key = (str(line["key"]),)
+            context.key = (str(line["key"]),)
         if "restore" in line:
             self._restore(line["restore"])
 
     def _restore(self, changes: Case) -> None:
-        kept = {name: list(snapshot(state)) for name, state in self._states.items()}
+        """Snapshot all states, and write them as migrated into new ones with the changed configuration."""
+        snapshots = {name: list(snapshot(state)) for name, state in self._states.items()}
         self._config |= changes
         self._states = self._open()
-        for name, entries in kept.items():
+        for name, entries in snapshots.items():
             state = self._states[name]
             for key, sub, entry in entries:
-                state.raw.put(key, sub, migrated(entry, state.ttl, self._context.now_ms))
+                new_entry = migrated(entry, state.ttl, self._context.now_ms)
+                state.raw.put(key, sub, new_entry)
 
     def _open(self) -> dict[str, KeyedState]:
-        config, store = self._config, self._new_store()
-        self._store = store
-        ttl = StateTtlConfig(
-            ttl=from_ms(config["ttl"]),
-            update_type=config["update"],
-            state_visibility=config["visibility"],
-            time_characteristic=config.get("time", "ProcessingTime"),
-            expiry_clock=config.get("clock", "Watermark"),
-            cleanup=CleanupConfig(full_snapshot=config.get("fullSnapshot", False) and config["update"] != "Disabled"),
-        )
-        return {name: KINDS[name](store.state(name), self._context, ttl) for name in sorted(self._used)}
+        store = self._store = self._new_store()
+        ttl = _ttl_config(self._config)
+        states: dict[str, KeyedState] = {}
+        for name in sorted(self._used):
+            class_ = KINDS[name]
+            states[name] = class_(store.state(name), self._context, ttl)
+        return states
 
     def _result(self, line: Case) -> Case:
         if line["op"] == "dump":
             return {"result": {name: _dump(state) for name, state in self._states.items()}}
-        operation = OPERATIONS[line["state"]][line["op"]]
+        name = line["state"]
+        operate = OPERATIONS[name][line["op"]]
+        state = self._states[name]
         try:
-            result = operation(self._states[line["state"]], line)
+            result = operate(state, line)
         except (TypeError, RuntimeError) as error:
             return {"error": type(error).__name__, "message": str(error)}
         return {"ok": True} if line["op"] in CHANGES else {"result": result}
 
 
+def _ttl_config(config: Case) -> StateTtlConfig:
+    is_disabled = config["update"] == "Disabled"
+    full_snapshot = config.get("fullSnapshot", False) and not is_disabled
+    return StateTtlConfig(
+        ttl=from_ms(config["ttl"]),
+        update_type=config["update"],
+        state_visibility=config["visibility"],
+        time_characteristic=config.get("time", "ProcessingTime"),
+        expiry_clock=config.get("clock", "Watermark"),
+        cleanup=CleanupConfig(full_snapshot=full_snapshot),
+    )
+
+
 def _dump(state: KeyedState) -> Case:
-    found: Case = {}
+    """Return all that a state stores: key to its cells, a map's by map key, a list's in order."""
+    dump: Case = {}
     for key in sorted(state.raw.all_keys()):
-        cells = [
-            (sub, [_read(entry.value)] if entry.stamp_ms is None else [_read(entry.value), entry.stamp_ms])
-            for sub, entry in state.raw.entries(key)
-        ]
-        found[key[0]] = (
-            dict(sorted(cells))
-            if isinstance(state, MapState)
-            else [c for _, c in cells]
-            if isinstance(state, ListState)
-            else cells[0][1]
-        )
-    return found
+        cells = [(sub, _cell(entry)) for sub, entry in state.raw.entries(key)]
+        values = [cell for _, cell in cells]
+        if isinstance(state, MapState):
+            dump[key[0]] = dict(sorted(cells))
+        elif isinstance(state, ListState):
+            dump[key[0]] = values
+        else:
+            dump[key[0]] = values[0]
+    return dump
+
+
+def _cell(entry: Entry) -> list[Any]:
+    value = _read(entry.value)
+    return [value] if entry.stamp_ms is None else [value, entry.stamp_ms]
 
 
 def _text(value: Any) -> str | None:
@@ -191,14 +219,30 @@ def _ttl(line: Case) -> timedelta | None:
     return timedelta(milliseconds=line["ttl"]) if "ttl" in line else None
 
 
+def _elements(state: ListState, line: Case) -> list[Any]:
+    wanted = islice(state.get(), line.get("n"))
+    return list(map(_read, wanted))
+
+
+def _put_all(state: MapState, line: Case) -> None:
+    texts = {key: _text(value) for key, value in line["v"].items()}
+    state.put_all(texts, ttl=_ttl(line))
+
+
 def _entries(state: MapState, line: Case) -> list[list[Any]]:
-    found, drop = state.entries(), set(line.get("drop", ()))
-    seen = []
-    for key, value in found:
-        seen.append([key, _read(value)])
-        if key in drop:
-            found.remove()
-    return sorted(seen, key=lambda pair: str(pair[0]))
+    entries = state.entries()
+    dropped = set(line.get("drop", ()))
+    pairs = []
+    for key, value in entries:
+        pairs.append([key, _read(value)])
+        if key in dropped:
+            entries.remove()
+    return sorted(pairs, key=lambda pair: str(pair[0]))
+
+
+def _values(state: MapState, line: Case) -> list[Any]:
+    values = map(_read, state.values())
+    return sorted(values, key=json.dumps)
 
 
 CHANGES = {"update", "clear", "add", "addAll", "put", "putAll", "remove"}
@@ -209,7 +253,7 @@ OPERATIONS: dict[str, dict[str, Callable[[Any, Case], Any]]] = {
         "clear": lambda state, line: state.clear(),
     },
     "list": {
-        "get": lambda state, line: list(map(_read, islice(state.get(), line.get("n")))),
+        "get": _elements,
         "add": lambda state, line: state.add(_text(line.get("v")), ttl=_ttl(line)),
         "addAll": lambda state, line: state.add_all(_texts(line.get("v")), ttl=_ttl(line)),
         "update": lambda state, line: state.update(_texts(line.get("v")), ttl=_ttl(line)),
@@ -218,13 +262,13 @@ OPERATIONS: dict[str, dict[str, Callable[[Any, Case], Any]]] = {
     "map": {
         "get": lambda state, line: _read(state.get(line["k"])),
         "put": lambda state, line: state.put(line["k"], _text(line.get("v")), ttl=_ttl(line)),
-        "putAll": lambda state, line: state.put_all({k: _text(v) for k, v in line["v"].items()}, ttl=_ttl(line)),
+        "putAll": _put_all,
         "remove": lambda state, line: state.remove(line["k"]),
         "contains": lambda state, line: state.contains(line["k"]),
         "isEmpty": lambda state, line: state.is_empty(),
         "entries": _entries,
         "keys": lambda state, line: sorted(state.keys()),
-        "values": lambda state, line: sorted(map(_read, state.values()), key=json.dumps),
+        "values": _values,
         "clear": lambda state, line: state.clear(),
     },
 }

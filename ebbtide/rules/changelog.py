@@ -12,12 +12,12 @@ from pyspark.sql import Window as Per
 from pyspark.sql import functions as F
 
 from ebbtide.model.changelog import TRUNCATE
-from ebbtide.rules.window import Window
+from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.plan import Plan
 from ebbtide.state_table.columns import columns
 
 
-def emitted(spark: SparkSession, tables: Plan, window: Window) -> DataFrame:
+def emitted(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFrame:
     """Read what was emitted for the keys that the window's steps emitted anything for, from the first record on.
 
     Args:
@@ -28,19 +28,22 @@ def emitted(spark: SparkSession, tables: Plan, window: Window) -> DataFrame:
     Returns:
         Key columns, `_kind`, `_order`, `_number`, whether it is `_new`: of the window, and how many TRUNCATEs came before (`_truncates`).
     """
-    key = columns(tables.sink.key)
-    rows = spark.read.format("delta").load(tables.changelog.path)
-    truncates = rows.where(F.col("_kind") == TRUNCATE).select(F.col("_order").alias("_emptied"))
-    before = F.count_if(F.col("_emptied") < F.col("_order")).alias("_truncates")
-    rows = rows.where(F.col("_kind") != TRUNCATE).select(
-        *key, "_kind", "_order", "_number", (F.col("_order.step") > window.step_since(tables)).alias("_new")
-    )
-    rows = (
-        rows.join(F.broadcast(truncates), F.lit(True), "left")
-        .groupBy(*key, "_kind", "_order", "_number", "_new")
-        .agg(before)
-    )
-    return rows.join(rows.where("_new").select(*key).distinct(), [*tables.sink.key], "left_semi")
+    emissions = spark.read.format("delta").load(tables.changelog.path)
+    is_truncate = F.col("_kind") == TRUNCATE
+    order = F.col("_order")
+    truncates = emissions.where(is_truncate).select(order.alias("_emptied"))
+    changes = emissions.where(~is_truncate)
+    key = list(tables.sink.key)
+    record = columns([*key, "_kind", "_order", "_number"])
+    is_new = F.col("_order.step") > window.step_since(tables)
+    records = changes.select(*record, is_new.alias("_new"))
+    # There are few TRUNCATEs: each record is joined with all of them, and counts those before it.
+    beside_truncates = records.join(F.broadcast(truncates), F.lit(True), "left")
+    by_record = beside_truncates.groupBy(*record, "_new")
+    n_before = F.expr("count_if(_emptied < _order)")
+    counted = by_record.agg(n_before.alias("_truncates"))
+    new_keys = counted.where("_new").select(*columns(key))
+    return counted.join(new_keys.distinct(), key, "left_semi")
 
 
 def misplaced(rows: DataFrame, key: Sequence[str], orphans: bool) -> DataFrame:  # noqa: FBT001 - an expectation's argument
@@ -49,9 +52,14 @@ def misplaced(rows: DataFrame, key: Sequence[str], orphans: bool) -> DataFrame: 
     Args:
         rows: As from `emitted`.
         key: Names of the key's columns.
-        orphans: The sink keeps rows whose time is over: an insertion may come while one is there.
+        orphans: The sink keeps rows that have expired in the state: an insertion may come while one is there.
     """
-    before = F.lag("_kind").over(Per.partitionBy(*columns(key), "_truncates").orderBy("_order", "_number"))
-    inserted_twice = (F.col("_kind") == "+I") & (F.col("_before") != "-D") & F.lit(not orphans)
-    not_there = (F.col("_kind") != "+I") & (F.col("_before") == "-D")
-    return rows.withColumn("_before", before).where(F.col("_new") & (inserted_twice | not_there))
+    # Within the records of a key between two TRUNCATEs, in order, only the one before decides what may come.
+    stretch = Per.partitionBy(*columns(key), "_truncates")
+    in_order = stretch.orderBy("_order", "_number")
+    before = F.lag("_kind").over(in_order)
+    inserted_twice = "_kind = '+I' AND _before <> '-D'"
+    not_there = "_kind <> '+I' AND _before = '-D'"
+    is_misplaced = not_there if orphans else f"({inserted_twice}) OR ({not_there})"
+    beside = rows.withColumn("_before", before)
+    return beside.where("_new").where(is_misplaced)

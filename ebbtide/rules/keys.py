@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ebbtide.rules.window import Window
+from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.plan import Plan
 from ebbtide.state_table.columns import columns
 
 
-def sink_keys(spark: SparkSession, tables: Plan, window: Window) -> DataFrame:
+def sink_keys(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFrame:
     """Read the key columns of the sink's rows.
 
     Args:
@@ -30,5 +30,10 @@ def repeated(rows: DataFrame, key: Sequence[str]) -> DataFrame:
         rows: Rows with the key's columns.
         key: Names of the key's columns.
     """
-    has_null = F.greatest(*(each.isNull() for each in columns(key)), F.lit(False))
-    return rows.groupBy(*columns(key)).agg(F.count("*").alias("rows")).where((F.col("rows") > 1) | has_null)
+    key_columns = columns(key)
+    are_null = [column.isNull() for column in key_columns]
+    has_null = F.greatest(*are_null, F.lit(False))  # it takes two columns at least
+    by_key = rows.groupBy(*key_columns)
+    counted = by_key.agg(F.count("*").alias("rows"))
+    is_repeated = counted["rows"] > 1
+    return counted.where(is_repeated | has_null)

@@ -14,12 +14,12 @@ from pyspark.sql import functions as F
 
 from ebbtide.model.changelog import ORDER
 from ebbtide.model.entries import DELETE
-from ebbtide.rules.window import Window
+from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.plan import Plan
 from ebbtide.state_table.columns import columns, spark_schema
 
 
-def sink_changes(spark: SparkSession, tables: Plan, window: Window) -> DataFrame:
+def sink_changes(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFrame:
     """Read the sink's change feed.
 
     Args:
@@ -31,12 +31,25 @@ def sink_changes(spark: SparkSession, tables: Plan, window: Window) -> DataFrame
         One row per changed row and image: key columns, `_changed_by`, `_change_type`, `_commit_version`.
     """
     if window.sink_since >= window.sink_until:  # Delta refuses to read from a version that is not there yet
-        fields = [*(tables.sink.columns.field(name) for name in tables.sink.key), pa.field("_changed_by", ORDER)]
-        empty = pa.schema([*fields, pa.field("_change_type", pa.string()), pa.field("_commit_version", pa.int64())])
-        return spark.createDataFrame([], spark_schema(empty))
-    read = columns([*tables.sink.key, "_changed_by", "_change_type", "_commit_version"])
-    feed = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", window.sink_since + 1)
-    return feed.option("endingVersion", window.sink_until).load(tables.sink.path).select(*read)
+        return spark.createDataFrame([], spark_schema(_change_schema(tables)))
+    names = [*tables.sink.key, "_changed_by", "_change_type", "_commit_version"]
+    feed = (
+        spark.read.format("delta")
+        .option("readChangeFeed", "true")
+        .option("startingVersion", window.sink_since + 1)
+        .option("endingVersion", window.sink_until)
+    )
+    return feed.load(tables.sink.path).select(*columns(names))
+
+
+def _change_schema(tables: Plan) -> pa.Schema:
+    key = [tables.sink.columns.field(name) for name in tables.sink.key]
+    of_feed = [
+        pa.field("_changed_by", ORDER),
+        pa.field("_change_type", pa.string()),
+        pa.field("_commit_version", pa.int64()),
+    ]
+    return pa.schema([*key, *of_feed])
 
 
 def disordered(changes: DataFrame, key: Sequence[str]) -> DataFrame:
@@ -46,15 +59,18 @@ def disordered(changes: DataFrame, key: Sequence[str]) -> DataFrame:
         changes: As from `sink_changes`.
         key: Names of the key's columns.
     """
-    image = F.when(F.col("_change_type").isin("delete", "update_preimage"), 0).otherwise(1)
-    earlier = Per.partitionBy(*columns(key)).orderBy("_commit_version", image)
-    before = F.lag("_changed_by").over(earlier)
-    written = F.col("_change_type").isin("insert", "update_postimage")
-    late = F.col("_changed_by").isNull() | (F.col("_changed_by") <= F.col("_before"))
-    return changes.withColumn("_before", before).where(written & late)
+    change_type = F.col("_change_type")
+    is_old_image = change_type.isin("delete", "update_preimage")
+    image = F.when(is_old_image, 0).otherwise(1)
+    per_key = Per.partitionBy(*columns(key))
+    history = per_key.orderBy("_commit_version", image)
+    before = F.lag("_changed_by").over(history)
+    beside = changes.withColumn("_before", before)
+    written = beside.where(change_type.isin("insert", "update_postimage"))
+    return written.where("_changed_by IS NULL OR _changed_by <= _before")
 
 
-def decisions(spark: SparkSession, tables: Plan, window: Window) -> DataFrame:
+def decisions(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFrame:
     """Read, for the keys that changed, what the state decided last and what the sink shows.
 
     Args:
@@ -66,27 +82,43 @@ def decisions(spark: SparkSession, tables: Plan, window: Window) -> DataFrame:
         One row per key: key columns, `decided` and `shown`: the row as JSON with its `_changed_by`, null if it must not
         be, or is not, there. Keys that a TRUNCATE swept, or of which the state keeps no decision, are left out.
     """
-    key, names = [*tables.sink.key], tables.sink.columns.names
+    names = list(tables.sink.key)
+    key = columns(names)
+    keys = _changed_keys(spark, tables, window)
+
     stored = tables.state.decided(spark, window.state_until)
-    decided_keys = stored.where(F.col("_step") > window.step_since(tables)).select(*columns(key))
-    keys = sink_changes(spark, tables, window).select(*columns(key)).union(decided_keys).distinct()
-    found = tables.state.last()
-    floor = found[1].floor if found else None
-    newest = Per.partitionBy(*columns(key)).orderBy(F.desc("_step"))
-    decided = stored.join(keys, key, "left_semi").withColumn("_n", F.row_number().over(newest)).where("_n = 1")
+    versions = stored.join(keys, names, "left_semi")
+    newest_first = Per.partitionBy(*key).orderBy(F.desc("_step"))
+    numbered = versions.withColumn("_n", F.row_number().over(newest_first))
+    last = numbered.where("_n = 1")
+    commit = tables.state.last()
+    floor = commit[1].floor if commit else None
     if floor:
-        decided = decided.where(~tables.sink.below(floor))
-    row = F.to_json(F.struct(*columns(names), "_changed_by"), {"ignoreNullFields": "false"})
-    decided = decided.select(*columns(key), F.when(F.col("_change") != DELETE, row).alias("decided"))
-    shown = (
-        tables.sink.read(spark, window.sink_until)
-        .join(keys, key, "left_semi")
-        .select(*columns(key), row.alias("shown"))
-    )
-    return decided.join(shown, key, "left")
+        last = last.where(~tables.sink.below(floor))
+
+    # Rows are compared as JSON, with the change that wrote them: nulls are written, so that no column is missing.
+    row = F.struct(*columns(tables.sink.columns.names), "_changed_by")
+    row_text = F.to_json(row, {"ignoreNullFields": "false"})
+    decided_text = F.when(F.col("_change") != DELETE, row_text)
+    decided = last.select(*key, decided_text.alias("decided"))
+    sink = tables.sink.read(spark, window.sink_until)
+    present = sink.join(keys, names, "left_semi")
+    shown = present.select(*key, row_text.alias("shown"))
+    return decided.join(shown, names, "left")
 
 
-def sequenced(spark: SparkSession, tables: Plan, window: Window) -> DataFrame:
+def _changed_keys(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFrame:
+    """Read the keys of which the sink or the state has changed within the window."""
+    key = columns(tables.sink.key)
+    stored = tables.state.decided(spark, window.state_until)
+    is_new = F.col("_step") > window.step_since(tables)
+    decided = stored.where(is_new)
+    written = sink_changes(spark, tables, window)
+    keys = written.select(*key).union(decided.select(*key))
+    return keys.distinct()
+
+
+def sequenced(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFrame:
     """Read what the state says of the rows it wrote by their sequence.
 
     Args:
@@ -98,9 +130,17 @@ def sequenced(spark: SparkSession, tables: Plan, window: Window) -> DataFrame:
         One row per live key: key columns, `_sequence`, whether it has a `_conflict`, the columns for whose value it `_waits`.
     """
     entries = tables.state.current(spark, window.state_until, window.step_since(tables))
-    live = entries.where(~F.col("_removed") & ~F.col("_tombstone"))
-    unknown = F.map_keys(F.map_filter("_columns", lambda _, since: since.isNull()))
-    return live.select(*columns(tables.spec.key), "_sequence", "_conflict", unknown.alias("_waits"))
+    live = entries.where("NOT _removed AND NOT _tombstone")
+    # A column whose value was not sent has no sequence at which it was last known.
+    unknown = F.map_filter("_columns", lambda _, known_at: known_at.isNull())
+    waits = F.map_keys(unknown)
+    key = columns(tables.spec.key)
+    return live.select(
+        *key,
+        "_sequence",
+        "_conflict",
+        waits.alias("_waits"),
+    )
 
 
 def undecided(rows: DataFrame) -> DataFrame:

@@ -7,11 +7,11 @@ from pyspark.sql import functions as F
 
 from ebbtide.delta import log
 from ebbtide.model.step import StepKind
-from ebbtide.rules.window import Window
+from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.plan import Plan
 
 
-def steps(spark: SparkSession, tables: Plan, window: Window) -> DataFrame:
+def steps(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFrame:
     """Read what the steps met.
 
     Args:
@@ -22,22 +22,24 @@ def steps(spark: SparkSession, tables: Plan, window: Window) -> DataFrame:
     Returns:
         One row per batch: `step`, `records` (bad ones included), `quarantined`.
     """
-    own = log.own_commits(tables.state.path)
-    rows = [
-        (facts["step"], facts["records"], facts["quarantined"])
-        for version, facts in own
-        if window.state_since < version <= window.state_until and facts["kind"] == StepKind.BATCH
-    ]
+    rows = []
+    for version, facts in log.own_commits(tables.state.path):
+        is_in_window = window.state_since < version <= window.state_until
+        if is_in_window and facts["kind"] == StepKind.BATCH:
+            rows.append((facts["step"], facts["records"], facts["quarantined"]))
     return spark.createDataFrame(rows, "step BIGINT, records BIGINT, quarantined BIGINT")
 
 
-def too_many(found: DataFrame, max_rate: float) -> DataFrame:
+def too_many(batches: DataFrame, max_rate: float) -> DataFrame:
     """Pick the steps with bad records, if all steps together have a greater share of them than `max_rate`.
 
     Args:
-        found: As from `steps`.
+        batches: As from `steps`.
         max_rate: Greatest share allowed, 0 to 1.
     """
-    total = found.agg(F.sum("quarantined").alias("_bad"), F.sum("records").alias("_all"))
-    over = found.crossJoin(total).where(F.col("_bad") > F.col("_all") * max_rate)
-    return over.where("quarantined > 0").drop("_bad", "_all")
+    n_bad = F.sum("quarantined")
+    n_records = F.sum("records")
+    is_over = n_bad > n_records * max_rate
+    verdict = batches.agg(is_over.alias("_is_over"))
+    judged = batches.crossJoin(verdict).where("_is_over")
+    return judged.where("quarantined > 0").drop("_is_over")

@@ -1,20 +1,22 @@
-"""Foreign writes: nobody but the pipeline changes its tables."""
+"""Foreign writes: only the pipeline changes its tables."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.delta import log
-from ebbtide.rules.window import Window
+from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.plan import Plan
 
 COMMITS = "table STRING, version BIGINT, at TIMESTAMP, operation STRING, pipeline STRING"
+Action = dict[str, Any]
 
 
-def commits(spark: SparkSession, tables: Plan, window: Window) -> DataFrame:
+def commits(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFrame:
     """Read the commits that changed data of the sink or the state; joining files changes none.
 
     Args:
@@ -25,31 +27,46 @@ def commits(spark: SparkSession, tables: Plan, window: Window) -> DataFrame:
     Returns:
         One row per commit: `table`, `version`, `at`, `operation`, and the `pipeline` that says it made it, or null.
     """
-    rows = []
-    for name, location, since, until in (
-        ("sink", tables.sink.path, window.sink_since, window.sink_until),
-        ("state", tables.state.path, window.state_since, window.state_until),
-    ):
-        for version in log.versions(location):
-            if not since < version <= until:
-                continue
-            found = log.actions(location, version)
-            files = [action.get("add") or action.get("remove") or action.get("cdc") for action in found]
-            if not any(file and file.get("dataChange", True) for file in files):
-                continue
-            info: dict[str, Any] = next((action["commitInfo"] for action in found if "commitInfo" in action), {})
-            mine = any(
-                action.get("txn", {}).get("appId", "").startswith(f"{tables.spec.name}/") for action in found
-            ) and log.facts(location, version)
-            at = datetime.fromtimestamp(info.get("timestamp", 0) / 1000, UTC)
-            rows.append((name, version, at, info.get("operation"), tables.spec.name if mine else None))
+    name = tables.spec.name
+    sink_versions = range(window.sink_since + 1, window.sink_until + 1)
+    state_versions = range(window.state_since + 1, window.state_until + 1)
+    rows = [
+        *_commits("sink", tables.sink.path, sink_versions, name),
+        *_commits("state", tables.state.path, state_versions, name),
+    ]
     return spark.createDataFrame(rows, COMMITS)
 
 
-def foreign(found: DataFrame) -> DataFrame:
+def _commits(table: str, location: str, versions: range, pipeline: str) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of one table's commits."""
+    for version in log.versions(location):
+        if version not in versions:
+            continue
+        actions = log.actions(location, version)
+        if not any(map(_changes_data, actions)):
+            continue
+        infos = (action["commitInfo"] for action in actions if "commitInfo" in action)
+        info: Action = next(infos, {})
+        written_ms = info.get("timestamp", 0)
+        at = datetime.fromtimestamp(written_ms / 1000, UTC)
+        is_own = _is_transaction_of(pipeline, actions) and log.facts(location, version)
+        yield table, version, at, info.get("operation"), pipeline if is_own else None
+
+
+def _changes_data(action: Action) -> bool:
+    file = action.get("add") or action.get("remove") or action.get("cdc")
+    return bool(file and file.get("dataChange", True))
+
+
+def _is_transaction_of(pipeline: str, actions: list[Action]) -> bool:
+    app_ids = [action.get("txn", {}).get("appId", "") for action in actions]
+    return any(app_id.startswith(f"{pipeline}/") for app_id in app_ids)
+
+
+def foreign(commits: DataFrame) -> DataFrame:
     """Pick the commits that the pipeline did not make.
 
     Args:
-        found: As from `commits`.
+        commits: As from the function `commits`.
     """
-    return found.where("pipeline IS NULL")
+    return commits.where("pipeline IS NULL")

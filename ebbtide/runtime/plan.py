@@ -12,9 +12,9 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from ebbtide.errors import ConfigError
-from ebbtide.formats.change import Decoder
 from ebbtide.formats.debezium import DebeziumDecoder
 from ebbtide.formats.decoding import Decoding
+from ebbtide.formats.format import Format
 from ebbtide.formats.plain import PlainDecoder
 from ebbtide.ledger.checkpoint import Checkpoint
 from ebbtide.model.changelog import TRUNCATE
@@ -54,7 +54,7 @@ def file_source(spec: Pipeline) -> Source:
     )
 
 
-def debezium(spec: Pipeline) -> Decoder:
+def debezium(spec: Pipeline) -> Format:
     """Make the decoder of Debezium's change events."""
     return DebeziumDecoder(
         tuple(spec.key),
@@ -65,7 +65,7 @@ def debezium(spec: Pipeline) -> Decoder:
     )
 
 
-def plain(spec: Pipeline) -> Decoder:
+def plain(spec: Pipeline) -> Format:
     """Make the decoder of plain changelog rows."""
     given = cast("parts.PlainFormat", spec.format)
     return PlainDecoder(given.kind, given.row, tuple(given.position))
@@ -110,7 +110,7 @@ def delta_sink(spec: Pipeline, location: str) -> Sink:
 
 
 SOURCES: dict[type, Callable[[Pipeline], Source]] = {parts.FileSource: file_source}
-FORMATS: dict[type, Callable[[Pipeline], Decoder]] = {parts.DebeziumFormat: debezium, parts.PlainFormat: plain}
+FORMATS: dict[type, Callable[[Pipeline], Format]] = {parts.DebeziumFormat: debezium, parts.PlainFormat: plain}
 OPERATORS: dict[type, Callable[[Pipeline], Operator]] = {
     UpsertPipeline: upsert_operator,
     StatefulPipeline: stateful_operator,

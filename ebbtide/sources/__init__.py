@@ -1,1 +1,1 @@
-"""Sources and decoders: from stored or streamed records to the changelog, bad records set apart."""
+"""Sources: from stored or streamed bytes to raw records."""

@@ -28,6 +28,7 @@ from ebbtide.sources.listing import changed_while_read
 BATCH_BYTES = 8 * 2**20
 """Bytes of lines in one Arrow batch: enough to amortise its cost, little beside a worker's memory."""
 Offset = dict[str, Any]
+ReadBatches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 SizedFile = tuple[str, int | None]
 """A file's name and its size when it was listed, bytes; None in offsets from before sizes were noted."""
 
@@ -39,7 +40,14 @@ def files_of(offset: Offset) -> list[SizedFile]:
         >>> files_of({"files": [["a", 3]]}), files_of({"last": "a", "files": ["a"]})
         ([('a', 3)], [('a', None)])
     """
-    return [(file, None) if isinstance(file, str) else (file[0], file[1]) for file in offset["files"]]
+    files: list[SizedFile] = []
+    for file in offset["files"]:
+        if isinstance(file, str):
+            files.append((file, None))
+        else:
+            name, size = file
+            files.append((name, size))
+    return files
 
 
 def write_plan(location: str, files: Iterable[SizedFile]) -> None:
@@ -64,12 +72,15 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, plan: str, max_files: int, tasks: int) -> None:
-        self.plan, self.max_files, self.tasks = plan, max_files, tasks
+        self.plan = plan
+        self.max_files = max_files
+        self.tasks = tasks
 
     @cached_property
     def planned(self) -> list[list[Any]]:
         """All files of the run, [name, size] each; read when first asked for, as Spark makes readers for other ends too."""
-        return list(json.loads(read_bytes(self.plan) or b"[]"))
+        raw = read_bytes(self.plan) or b"[]"
+        return list(json.loads(raw))
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """Return the offset before the first file."""
@@ -87,16 +98,28 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         A `start` from an earlier run names files that the plan has not: the plan then begins at its first file.
         """
-        last = start["files"][-1] if start["files"] else None
-        first = self.planned.index(last) + 1 if last in self.planned else 0
-        count = limit.max_files if isinstance(limit, ReadMaxFiles) else len(self.planned)
-        files = self.planned[first : first + count]
+        first = self._index_after(start["files"])
+        files = self.planned[first:]
+        if isinstance(limit, ReadMaxFiles):
+            files = files[: limit.max_files]
         return {"files": files} if files else start
+
+    def _index_after(self, files: list[Any]) -> int:
+        """Return the index in the plan of the file after these."""
+        last = files[-1] if files else None
+        if last not in self.planned:
+            return 0
+        return self.planned.index(last) + 1
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[FilePartition]:
         """Deal the batch's files out to tasks."""
-        files = [(name, size, part) for part, (name, size) in enumerate(files_of(end))] if start != end else []
-        return [FilePartition(files[task :: self.tasks]) for task in range(min(self.tasks, len(files)))]
+        if start == end:
+            return []
+        files = []
+        for part, (name, size) in enumerate(files_of(end)):
+            files.append((name, size, part))
+        n_tasks = min(self.tasks, len(files))
+        return [FilePartition(files[task :: self.tasks]) for task in range(n_tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[str, int | None, int]]:
         """Name a partition's files."""
@@ -117,18 +140,21 @@ class FileDataSource(DataSource):
 
     def streamReader(self, schema: Any) -> FileStreamReader:  # noqa: N802 - Spark's name
         """Return the reader."""
-        return FileStreamReader(self.options["plan"], int(self.options["maxFiles"]), int(self.options["tasks"]))
+        return FileStreamReader(
+            plan=self.options["plan"],
+            max_files=int(self.options["maxFiles"]),
+            tasks=int(self.options["tasks"]),
+        )
 
 
-def read_files(
-    path: str, max_line_bytes: int = MAX_RECORD_BYTES
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def read_files(path: str, max_line_bytes: int = MAX_RECORD_BYTES) -> ReadBatches:
     """Return the function that turns the stream's rows into `RECORDS`; arguments as `read_lines`."""
 
     def read(names: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in names:
-            for file in batch.to_pylist():
-                yield from read_lines(path, file["file"], file["part"], max_line_bytes, size=file["size"])
+            for row in batch.to_pylist():
+                name, part, size = row["file"], row["part"], row["size"]
+                yield from read_lines(path, name, part, max_line_bytes, size=size)
 
     return read
 
@@ -150,42 +176,49 @@ def read_lines(
         SourceReadError: it is damaged, gone, or not UTF-8 by its byte order mark.
     """
     location = join(path, name)
-    lines: list[bytes] = []
-    first = held = 0
     try:
-        with open_stream(location) as stream:
-            for line in split_lines(stream, max_line_bytes):
-                lines.append(line)
-                held += len(line) + 1
-                if held >= BATCH_BYTES:
-                    yield _records(name, part, first, lines)
-                    first, held, lines = first + len(lines), 0, []
-        found = size_of(location)
-        if found == 0 and is_compressed(name):
+        yield from _read_batches(location, name, part, max_line_bytes)
+        size_after = size_of(location)
+        if size_after == 0 and is_compressed(name):
             raise OSError("it has 0 bytes, which no compressed file has")  # noqa: TRY301 - read as a damaged one
     except (OSError, ByteOrderError) as error:
-        found = size_of(location)
-        if size is not None and found not in (size, None):
-            raise changed_while_read(path, name, listed=size, found=found) from error
+        size_after = size_of(location)
+        if size is not None and size_after not in (size, None):
+            raise changed_while_read(path, name, listed=size, found=size_after) from error
         raise SourceReadError.of(
             f"The source file '{location}' cannot be read: {error}.",
             allowed="UTF-8 text" if isinstance(error, ByteOrderError) else None,
             next_step="Restore the whole file under the same name and run again.",
         ) from error
-    if size is not None and found != size:
-        raise changed_while_read(path, name, listed=size, found=found)
+    if size is not None and size_after != size:
+        raise changed_while_read(path, name, listed=size, found=size_after)
+
+
+def _read_batches(location: str, name: str, part: int, max_line_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Read a file in batches of about `BATCH_BYTES`; no more than one is held."""
+    lines: list[bytes] = []
+    n_yielded = 0
+    held_bytes = 0
+    with open_stream(location) as stream:
+        for line in split_lines(stream, max_line_bytes):
+            lines.append(line)
+            held_bytes += len(line) + 1
+            if held_bytes >= BATCH_BYTES:
+                yield _records(name, part, n_yielded, lines)
+                n_yielded += len(lines)
+                held_bytes = 0
+                lines = []
     if lines:
-        yield _records(name, part, first, lines)
+        yield _records(name, part, n_yielded, lines)
 
 
 def _records(name: str, part: int, first: int, lines: list[bytes]) -> pa.RecordBatch:
+    """Return lines as records; `first` is the number of the first one in its file."""
     n = len(lines)
-    return pa.record_batch(
-        [
-            pa.repeat(name, n),
-            pa.repeat(pa.scalar(part, pa.int64()), n),
-            pa.array(np.arange(first, first + n)),
-            pa.array(lines, pa.binary()),
-        ],
-        schema=RECORDS,
-    )
+    columns = [
+        pa.repeat(name, n),
+        pa.repeat(pa.scalar(part, pa.int64()), n),
+        pa.array(np.arange(first, first + n)),
+        pa.array(lines, pa.binary()),
+    ]
+    return pa.record_batch(columns, schema=RECORDS)

@@ -55,28 +55,32 @@ def discover(
         FileChangedError: a file that was read has another size now.
         LateFileError: `in_order`, and there is such a file.
     """
-    found = _listed(path)
-    matching = [file for file in found if any(matches(file.name, pattern) for pattern in patterns)]
+    listed = _listed(path)
+    matching = [file for file in listed if _matches_any(file.name, patterns)]
     _refuse_changed(path, matching, read)
     new = [file for file in matching if file.name not in read]
     if in_order:
         _refuse_late(path, new, read)
     # Without a minimum age no time is asked for: that of a store may be ahead of ours.
     files = _old_enough(new, now_ms - min_age_ms, in_order=in_order) if min_age_ms else new
-    names = {file.name for file in matching}
-    others = [file.name for file in found if file.name not in names]
-    archived = bool(read) and not others
+    others = [file.name for file in listed if not _matches_any(file.name, patterns)]
+    # An empty folder from which files were read has been archived: that is a good reason.
+    is_expected = bool(matching) or (bool(read) and not others)
     return Discovery(
         tuple((file.name, file.size) for file in files),
         streams=bool(files),
         young=len(new) - len(files),
         unmatched=len(others),
-        nothing_matched=None if matching or archived else _nothing_matched(path, patterns, others),
+        nothing_matched=None if is_expected else _nothing_matched(path, patterns, others),
     )
 
 
+def _matches_any(name: str, patterns: Sequence[str]) -> bool:
+    return any(matches(name, pattern) for pattern in patterns)
+
+
 def matches(name: str, pattern: str) -> bool:
-    """Tell whether a file is one of a pattern's: `*`, `?` and `[...]` as in a shell, none of them across folders.
+    """Return whether a file matches a pattern: `*`, `?` and `[...]` as in a shell, none of them across folders.
 
     A pattern without a slash is for the name in its own folder, at any depth; one with a slash is for the whole name.
 
@@ -86,8 +90,11 @@ def matches(name: str, pattern: str) -> bool:
     """
     if "/" not in pattern:
         return fnmatchcase(name.rpartition("/")[2], pattern)
-    parts, globs = name.split("/"), pattern.lstrip("/").split("/")
-    return len(parts) == len(globs) and all(map(fnmatchcase, parts, globs))
+    parts = name.split("/")
+    globs = pattern.lstrip("/").split("/")
+    if len(parts) != len(globs):
+        return False
+    return all(map(fnmatchcase, parts, globs))
 
 
 def _listed(path: str) -> list[FoundFile]:
@@ -101,47 +108,58 @@ def _listed(path: str) -> list[FoundFile]:
 
 
 def _refuse_changed(path: str, files: Sequence[FoundFile], read: Mapping[str, int | None]) -> None:
-    changed = [file for file in files if read.get(file.name) not in (None, file.size)]
+    changed = []
+    for file in files:
+        size_read = read.get(file.name)
+        if size_read not in (None, file.size):
+            changed.append(f"{file.name} with {file.size} bytes, read with {size_read}")
     if changed:
         raise FileChangedError.of(
             f"In '{path}' files have changed since they were read; what was added to them would be lost.",
-            got=_some([f"{file.name} with {file.size} bytes, read with {read[file.name]}" for file in changed]),
+            got=_some(changed),
             allowed="files that stay as they were read",
             next_step="Restore them and put what was added into new files, or run 'ebbtide refresh' to read everything again.",
         )
 
 
 def _refuse_late(path: str, new: Sequence[FoundFile], read: Mapping[str, int | None]) -> None:
-    newest: dict[str, str] = {}
+    newest_read: dict[str, str] = {}
     for name in sorted(read):
-        newest[_folder(name)] = name
-    late = [file.name for file in new if file.name < newest.get(_folder(file.name), "")]
+        newest_read[_folder(name)] = name
+    late = []
+    for file in new:
+        newest = newest_read.get(_folder(file.name), "")
+        if file.name < newest:
+            late.append(file.name)
     if late:
-        last = newest[_folder(late[0])]
+        newest = newest_read[_folder(late[0])]
         raise LateFileError.of(
-            f"In '{path}' a file has appeared below '{last}', which is read already.",
+            f"In '{path}' a file has appeared below '{newest}', which is read already.",
             got=_some(late),
             allowed="new files under greater names than those read from their folder, as order: arrival goes by them",
-            next_step=f"Rename it above '{last}', or run 'ebbtide refresh' to read everything again.",
+            next_step=f"Rename it above '{newest}', or run 'ebbtide refresh' to read everything again.",
         )
 
 
 def _old_enough(new: Sequence[FoundFile], newest_ms: int, *, in_order: bool) -> list[FoundFile]:
     """Leave out young files; in order, those after one in its folder too, or it would come late."""
-    files, held = [], set()
+    files = []
+    held_folders = set()
     for file in new:
+        folder = _folder(file.name)
         is_young = file.modified_ms is not None and file.modified_ms > newest_ms
         if is_young:
-            held.add(_folder(file.name))
-        if not is_young and not (in_order and _folder(file.name) in held):
+            held_folders.add(folder)
+        is_held = in_order and folder in held_folders
+        if not is_young and not is_held:
             files.append(file)
     return files
 
 
 def _nothing_matched(path: str, patterns: Sequence[str], others: Sequence[str]) -> str:
-    seen = f"what does not match: {_some(others)}" if others else "it has no files"
+    content = f"what does not match: {_some(others)}" if others else "it has no files"
     return (
-        f"No file in '{path}' or its folders matches source.pattern ({', '.join(patterns)}); {seen}. "
+        f"No file in '{path}' or its folders matches source.pattern ({', '.join(patterns)}); {content}. "
         "Names that begin with '_' or '.' are never read."
     )
 
@@ -151,7 +169,9 @@ def _folder(name: str) -> str:
 
 
 def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+    text = ", ".join(names[:NAMED])
+    n_more = len(names) - NAMED
+    return f"{text} and {n_more} more" if n_more > 0 else text
 
 
 def changed_while_read(path: str, name: str, *, listed: int, found: int | None) -> FileChangedError:

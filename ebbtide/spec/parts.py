@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from ebbtide.formats.columns import TimeUnit
-from ebbtide.formats.decoding import Encoding
+from ebbtide.formats.encodings import Encoding
 from ebbtide.formats.records import MAX_RECORD_BYTES
 from ebbtide.model.cron import CronExpression
 from ebbtide.model.durations import NaturalDuration, PositiveDuration, format_duration

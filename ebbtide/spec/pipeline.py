@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from ebbtide.errors import ConfigError
 from ebbtide.formats.columns import convert
-from ebbtide.formats.decoding import STAGED_COLUMNS
+from ebbtide.formats.settings import STAGED_COLUMNS
 from ebbtide.model.changelog import CHANGELOG_COLUMNS, RowKind
 from ebbtide.model.durations import NaturalDuration, PositiveDuration
 from ebbtide.model.entries import ENTRY_COLUMNS

@@ -17,24 +17,25 @@ class HeapState:
 
     def get(self, key: Hashable, sub: Hashable) -> Entry | None:
         """See `RawState`."""
-        found = self._keys.get(key)
-        return None if found is None else found.get(sub)
+        entries = self._keys.get(key)
+        return None if entries is None else entries.get(sub)
 
     def put(self, key: Hashable, sub: Hashable, entry: Entry) -> None:
         """See `RawState`."""
-        found = self._keys.get(key)
-        if found is None:
+        entries = self._keys.get(key)
+        if entries is None:
             self._keys[key] = {sub: entry}
         else:
-            found[sub] = entry
+            entries[sub] = entry
 
     def remove(self, key: Hashable, sub: Hashable) -> None:
         """See `RawState`."""
-        found = self._keys.get(key)
-        if found is not None:
-            found.pop(sub, None)
-            if not found:
-                del self._keys[key]
+        entries = self._keys.get(key)
+        if entries is None:
+            return
+        entries.pop(sub, None)
+        if not entries:
+            del self._keys[key]
 
     def clear(self, key: Hashable) -> None:
         """See `RawState`."""
@@ -42,11 +43,13 @@ class HeapState:
 
     def entries(self, key: Hashable) -> Iterator[tuple[Any, Entry]]:
         """See `RawState`."""
-        return iter(list(self._keys.get(key, {}).items()))
+        entries = self._keys.get(key, {})
+        return iter(list(entries.items()))  # a copy: the state may change on the way
 
     def last(self, key: Hashable) -> Any:
         """See `RawState`."""
-        return next(reversed(self._keys[key]), None) if key in self._keys else None
+        entries = self._keys.get(key)
+        return None if entries is None else next(reversed(entries), None)
 
     def all_keys(self) -> Iterator[Any]:
         """See `RawState`."""

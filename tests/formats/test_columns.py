@@ -5,7 +5,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from ebbtide.formats.columns import InexactNumberError, _fixed_point, _only, convert
+from ebbtide.formats.columns import InexactNumberError, _fixed_point, _require, convert
 
 D = Decimal
 UTC_US, NTZ = pa.timestamp("us", "UTC"), pa.timestamp("us")
@@ -174,14 +174,14 @@ def test_number_with_more_digits_than_its_column_is_refused(text):
 
 @pytest.mark.parametrize("text", ["", "-", ".", "ten", "NaN", "1e", "1 2", "0x1", "--1", "1e1e1", "1e1234567890"])
 def test_text_that_is_no_number_is_refused(text):
-    with pytest.raises(ValueError, match=r"^text that is no number$"):
+    with pytest.raises(ValueError, match=r"^text that is not a number$"):
         _fixed_point(text, DECIMAL)
 
 
 def test_values_of_other_types_are_refused_by_their_names():
-    _only([1, None, "a"], int, str)
+    _require([1, None, "a"], int, str)
     with pytest.raises(TypeError, match=r"^unexpected bool, str$"):
-        _only([1, True, "a", None], int)
+        _require([1, True, "a", None], int)
 
 
 @pytest.mark.parametrize(

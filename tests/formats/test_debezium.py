@@ -6,17 +6,10 @@ import pyarrow as pa
 import pytest
 from support import cut, envelope, record, spec
 
-from ebbtide.formats.change import BadRecordError, Change
-from ebbtide.formats.debezium import (
-    UNAVAILABLE,
-    DebeziumDecoder,
-    _file_number,
-    _integer,
-    _short,
-    _unscaled,
-    bits,
-    unavailable_form,
-)
+from ebbtide.formats.connect import _decimal_text
+from ebbtide.formats.debezium import DebeziumDecoder, _file_number, _integer
+from ebbtide.formats.encodings import read_bits
+from ebbtide.formats.format import UNAVAILABLE, BadRecordError, DecodedChange, unavailable_form
 from ebbtide.model.changelog import TRUNCATE, RowKind
 from ebbtide.testing import MemoryPipeline
 
@@ -26,7 +19,7 @@ OLD, NEW = {"id": 1, "n": 1}, {"id": 1, "n": 2}
 N, B, A, D = RowKind  # new, update before, update after, delete
 
 
-def parts(changes: list[Change]) -> list[tuple]:
+def parts(changes: list[DecodedChange]) -> list[tuple]:
     return [(c.kind, c.row, c.op, *c.position, c.event_ms) for c in changes]
 
 
@@ -447,20 +440,20 @@ def test_other_than_an_integer_of_64_bits_is_not(value):
     ("number", "scale", "text"), [(150, 2, "1.50"), (-150, 2, "-1.50"), (0, 0, "0"), (7, -2, "7E+2"), (-1, 3, "-0.001")]
 )
 def test_unscaled_decimal_is_read_exactly(number, scale, text):
-    assert _unscaled(unscaled(number), scale) == text
+    assert _decimal_text(unscaled(number), scale) == text
 
 
 @pytest.mark.parametrize(("size", "fits"), [(1024, True), (1025, False)])
 def test_unscaled_decimal_may_be_so_long_and_no_longer(size, fits):
     text = base64.b64encode(bytes(size)).decode()
     if fits:
-        assert _unscaled(text, 0) == "0"
+        assert _decimal_text(text, 0) == "0"
     else:
         with pytest.raises(ValueError, match="a decimal of 1025 bytes"):
-            _unscaled(text, 0)
+            _decimal_text(text, 0)
 
 
-@pytest.mark.parametrize("read", [bits, lambda text: _unscaled(text, 0)])
+@pytest.mark.parametrize("read", [read_bits, lambda text: _decimal_text(text, 0)])
 def test_base64_with_other_characters_is_refused(read):
     assert read("AQ==") in (1, "1")
     with pytest.raises(ValueError, match="base64"):
@@ -472,10 +465,6 @@ def test_bits_stand_with_the_lowest_byte_first():
     rows = [{"id": 1, "flags": flags} for flags in ("AQI=", None, True)]
     found = [DECODER.changes(connect(fields, envelope("c", 5, after=row)), None)[0].row["flags"] for row in rows]
     assert found == [0x0201, None, True]
-
-
-def test_long_value_is_shown_by_its_head():
-    assert (_short("x" * 78), _short("x" * 79)) == ("'" + "x" * 78 + "'", "'" + "x" * 76 + "...")
 
 
 BY_TIME = DebeziumDecoder(("id",), sequence=("at", "_lsn"))
@@ -538,7 +527,7 @@ def test_update_that_keeps_its_key_or_brings_no_row_before_is_one_change(after):
 
 @pytest.mark.parametrize("message", [MESSAGE, {"__op": "m", "id": 1}])
 def test_message_is_a_change_of_a_kind_of_its_own(message):
-    assert DebeziumDecoder(("id",), table="orders").changes(message, None) == [Change("message", None, "m")]
+    assert DebeziumDecoder(("id",), table="orders").changes(message, None) == [DecodedChange("message", None, "m")]
 
 
 def test_file_of_a_log_is_named_where_it_is_bad():

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 from support import change, envelope, plain, record, spec
 
-from ebbtide.formats.change import BadRecordError
-from ebbtide.formats.debezium import UNAVAILABLE
-from ebbtide.formats.decoding import _is_text, _no_cycles, _number, _origin, _parse, _parse_exactly, _short
+from ebbtide.formats.decoding import _without_cycle_collection
+from ebbtide.formats.encodings import decode_integer
+from ebbtide.formats.format import UNAVAILABLE, BadRecordError, shortened
+from ebbtide.formats.parsing import is_text, kafka_origin, parse, parse_exactly
 from ebbtide.formats.records import RECORDS
 from ebbtide.runtime.plan import decoding_of
 
@@ -216,7 +217,7 @@ def test_record_s_own_unit_goes_before_the_spec_s_in_its_own_columns_alone():
 def test_collector_of_cycles_is_as_it_was_before(was_on):
     try:
         gc.enable() if was_on else gc.disable()
-        with contextlib.suppress(KeyError), _no_cycles():
+        with contextlib.suppress(KeyError), _without_cycle_collection():
             assert not gc.isenabled()
             raise KeyError
         assert gc.isenabled() is was_on
@@ -260,19 +261,19 @@ def test_old_key_is_read_as_the_key_is():
     ],
 )
 def test_coded_integer_is_read_and_what_is_none_is_left_to_the_column(value, encoding, number):
-    found = _number(value, encoding)
+    found = decode_integer(value, encoding)
     assert (found, type(found)) == (number, type(number))
 
 
-@pytest.mark.parametrize("parse", [_parse, _parse_exactly])
-def test_record_is_parsed_with_floats_or_with_every_digit(parse):
+@pytest.mark.parametrize("read", [parse, parse_exactly])
+def test_record_is_parsed_with_floats_or_with_every_digit(read):
     for text in ('{"a": 1.5, "b": 7, "c": "\u00e9"}', '{"a": 1.5, "b": 7, "c": "\u00e9"}'.encode()):
-        value = parse(text)
+        value = read(text)
         assert value == {"a": 1.5, "b": 7, "c": "\u00e9"}
-        assert isinstance(value["a"], float) is (parse is _parse)
+        assert isinstance(value["a"], float) is (read is parse)
 
 
-@pytest.mark.parametrize("parse", [_parse, _parse_exactly])
+@pytest.mark.parametrize("read", [parse, parse_exactly])
 @pytest.mark.parametrize(
     ("text", "reason", "said"),
     [
@@ -284,9 +285,9 @@ def test_record_is_parsed_with_floats_or_with_every_digit(parse):
         (b"[" * 100_000, "too_deep", "nested too deep; allowed: a few hundred levels"),
     ],
 )
-def test_text_that_is_no_record_is_bad_whoever_reads_it(parse, text, reason, said):
+def test_text_that_is_no_record_is_bad_whoever_reads_it(read, text, reason, said):
     with pytest.raises(BadRecordError) as found:
-        parse(text)
+        read(text)
     assert (found.value.reason, found.value.detail.endswith(said)) == (reason, True)
 
 
@@ -297,7 +298,7 @@ PLACE = {"topic": "t", "partition": 2, "offset": 7}
     "last", [PLACE, PLACE | {"partition": 0, "offset": 0}, PLACE | {"partition": 2**31 - 1, "offset": 2**63 - 1}]
 )
 def test_place_of_a_kafka_record_is_read_to_the_ends_of_its_ranges(last):
-    assert _origin(last) == tuple(last.values())
+    assert kafka_origin(last) == tuple(last.values())
 
 
 @pytest.mark.parametrize("name", PLACE)
@@ -306,9 +307,9 @@ def test_place_that_is_none_says_what_was_got(name, value):
     if (name, value) == ("offset", 2**31):
         value = 2**63
     with pytest.raises(BadRecordError) as found:
-        _origin(PLACE | {name: value})
+        kafka_origin(PLACE | {name: value})
     detail = found.value.detail
-    assert (found.value.reason, found.value.place) == ("not_a_record", None)
+    assert (found.value.reason, found.value.origin_offset) == ("not_a_record", None)
     said = ", ".join(f"{each} {(PLACE | {name: value})[each]!r}" for each in PLACE)
     assert detail.startswith(f"got {said}; allowed: ")
 
@@ -317,11 +318,11 @@ def test_place_that_is_none_says_what_was_got(name, value):
     ("text", "can"), [("", True), ("a", True), ("\u00e9\ud7ff\ue000", True), ("\ud800", False), ("x\udfff", False)]
 )
 def test_lone_surrogates_cannot_be_stored(text, can):
-    assert _is_text(text) is can
+    assert is_text(text) is can
 
 
 def test_long_value_is_shown_by_its_head():
-    assert (_short("x" * 78), _short("x" * 79)) == ("'" + "x" * 78 + "'", "'" + "x" * 76 + "...")
+    assert (shortened("x" * 78), shortened("x" * 79)) == ("'" + "x" * 78 + "'", "'" + "x" * 76 + "...")
 
 
 def bad_of(of, *values, **more):

@@ -1,6 +1,6 @@
 import pytest
 
-from ebbtide.formats.change import BadRecordError
+from ebbtide.formats.format import BadRecordError
 from ebbtide.formats.plain import KINDS, PlainDecoder
 
 ROW = {"id": 1, "n": None}
@@ -9,18 +9,25 @@ ROW = {"id": 1, "n": None}
 @pytest.mark.parametrize("kind", KINDS)
 def test_row_of_each_kind_is_one_change(kind):
     [only] = PlainDecoder().changes({"kind": kind, "row": ROW, "more": 1}, None)
-    assert (only.kind, only.row, only.op, only.position, only.event_ms, only.place) == (kind, ROW, kind, (), None, None)
+    assert (only.kind, only.row, only.op, only.position, only.event_ms, only.origin_offset) == (
+        kind,
+        ROW,
+        kind,
+        (),
+        None,
+        None,
+    )
 
 
 def test_columns_beside_the_kind_are_the_row():
     [only] = PlainDecoder("op", None, ("seq",)).changes({"op": "+I", "seq": 4, **ROW}, None)
-    assert (only.row, only.place) == (ROW, (0, 4))
+    assert (only.row, only.origin_offset) == (ROW, (0, 4))
 
 
 @pytest.mark.parametrize(("position", "place"), [((), None), (("seq",), (0, 7)), (("part", "seq"), (3, 7))])
 def test_position_of_a_record_is_its_place(position, place):
     value = {"kind": "-D", "row": ROW, "part": 3, "seq": 7}
-    assert PlainDecoder(position=position).changes(value, None)[0].place == place
+    assert PlainDecoder(position=position).changes(value, None)[0].origin_offset == place
 
 
 @pytest.mark.parametrize("got", [-1, 2**63, "7", 7.0, True, None])
@@ -44,11 +51,14 @@ def test_row_that_is_no_object_is_bad_and_told_shortly(row, got):
 
 @pytest.mark.parametrize("at", [0, 2**63 - 1])
 def test_position_may_be_any_from_0_that_a_bigint_holds(at):
-    assert PlainDecoder(position=("seq",)).changes({"kind": "+I", "row": ROW, "seq": at}, None)[0].place == (0, at)
+    assert PlainDecoder(position=("seq",)).changes({"kind": "+I", "row": ROW, "seq": at}, None)[0].origin_offset == (
+        0,
+        at,
+    )
 
 
 @pytest.mark.parametrize("bad", [{"kind": "T", "row": ROW}, {"kind": "+I", "row": [1]}])
 def test_bad_record_keeps_its_place(bad):
     with pytest.raises(BadRecordError) as caught:
         PlainDecoder(position=("part", "seq")).changes(bad | {"part": 3, "seq": 7}, None)
-    assert caught.value.place == (3, 7)
+    assert caught.value.origin_offset == (3, 7)

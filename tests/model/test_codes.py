@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebbtide.model import compiled
-from ebbtide.model.codes import _dense, _is_told, row_codes
+from ebbtide.model.codes import _dense, _is_determined_by, row_codes
 
 OTHER_NAN = struct.unpack("d", struct.pack("Q", 0x7FF8000000000001))[0]
 MAP = pa.map_(pa.string(), pa.int32())
@@ -94,7 +94,7 @@ def test_row_codes_are_dense_and_those_of_equality(rows):
 @pytest.fixture
 def as_python(monkeypatch):
     """Loops are worth compiling, and are run as they are."""
-    monkeypatch.setattr(compiled, "worth", lambda rows: True)
+    monkeypatch.setattr(compiled, "worth_compiling", lambda rows: True)
     monkeypatch.setattr(compiled, "compiled", lambda loop: loop)
 
 
@@ -105,12 +105,12 @@ def test_texts_are_told_by_codes_exactly_if_those_of_a_code_are_equal(as_python,
         text = "abcdefghijklmnopq"[:length]
         rows = [before, text, "other", text, "other"]
         codes = np.array([0, 1, 0, 1])
-        assert _is_told(pa.array(rows, type_)[1:], codes)
+        assert _is_determined_by(pa.array(rows, type_)[1:], codes)
         for at in range(length):
             changed = text[:at] + "X" + text[at + 1 :]
-            assert not _is_told(pa.array([*rows[:3], changed, rows[4]], type_)[1:], codes)
-        assert not _is_told(pa.array([*rows[:3], text + "X", rows[4]], type_)[1:], codes)
-        assert not _is_told(pa.array([*rows[:4], "others"], type_)[1:], codes)
+            assert not _is_determined_by(pa.array([*rows[:3], changed, rows[4]], type_)[1:], codes)
+        assert not _is_determined_by(pa.array([*rows[:3], text + "X", rows[4]], type_)[1:], codes)
+        assert not _is_determined_by(pa.array([*rows[:4], "others"], type_)[1:], codes)
 
 
 @pytest.mark.parametrize(
@@ -126,13 +126,13 @@ def test_texts_are_told_by_codes_exactly_if_those_of_a_code_are_equal(as_python,
     ids=str,
 )
 def test_column_is_told_where_that_is_quick_to_see(as_python, column, told):
-    assert _is_told(column, np.array([0, 1, 0, 1])) is told
+    assert _is_determined_by(column, np.array([0, 1, 0, 1])) is told
 
 
 def test_texts_are_not_compared_where_it_is_not_worth_it(monkeypatch):
-    monkeypatch.setattr(compiled, "worth", lambda rows: False)
-    assert not _is_told(pa.array(["a", "a"]), np.array([0, 0]))
-    assert _is_told(pa.array([1, 1]), np.array([0, 0]))
+    monkeypatch.setattr(compiled, "worth_compiling", lambda rows: False)
+    assert not _is_determined_by(pa.array(["a", "a"]), np.array([0, 0]))
+    assert _is_determined_by(pa.array([1, 1]), np.array([0, 0]))
 
 
 @pytest.mark.parametrize("values", [[7, 5, 7, 6], [-3, -5, -3], [0, 10**9, 0, -(10**9)], [4], []])

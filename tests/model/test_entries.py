@@ -9,12 +9,12 @@ import pytest
 from ebbtide.model.changelog import ORDER
 from ebbtide.model.entries import (
     Step,
-    current,
     entry_table,
     flags,
     has_expired,
     ints,
     last_of_group,
+    live_entries,
     newest,
     order_struct,
 )
@@ -57,7 +57,7 @@ ENTRIES = pa.schema(
 )
 
 
-def test_current_leaves_out_older_versions_what_was_removed_and_columns_that_are_none_of_an_entry():
+def test_live_entries_leave_out_older_versions_what_was_removed_and_columns_that_are_none_of_an_entry():
     rows = [
         (1, 0, "old", 1, False),
         (1, 0, "new", 3, None),
@@ -70,7 +70,7 @@ def test_current_leaves_out_older_versions_what_was_removed_and_columns_that_are
     for turn in (1, -1):
         table = pa.Table.from_pylist([dict(zip(ENTRIES.names, row, strict=True)) for row in rows[::turn]], ENTRIES)
         more = table.append_column("_entry", pa.array(["row"] * len(rows)))
-        found = current(more, ENTRIES, ["id", "at"])
+        found = live_entries(more, ENTRIES, ["id", "at"])
         assert found.column_names == ENTRIES.names
         assert sorted(found["v"].to_pylist()) == ["back", "new", "other"]
 

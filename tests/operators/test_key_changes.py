@@ -6,7 +6,7 @@ import json
 import pytest
 from support import OnlyTouchedKeys, envelope, record, spec
 
-from ebbtide.formats.debezium import UNAVAILABLE as KEPT
+from ebbtide.formats.format import UNAVAILABLE as KEPT
 from ebbtide.model.sequences import OP_SNAPSHOT, OP_UPSERT, UNKNOWN
 from ebbtide.operators.key_changes import STORED, Event, Kept, KeyChange, Known, play
 from ebbtide.testing import MemoryPipeline

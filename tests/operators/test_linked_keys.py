@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support import envelope, record, spec
 
-from ebbtide.formats.debezium import UNAVAILABLE as KEPT
+from ebbtide.formats.format import UNAVAILABLE as KEPT
 from ebbtide.testing import MemoryPipeline
 
 SPEC = spec("id BIGINT NOT NULL, notes STRING")

@@ -15,7 +15,7 @@ from ebbtide import StateTtlConfig
 from ebbtide.inspect.state import state
 from ebbtide.quality.suite import batches
 from ebbtide.quality.validate import validate
-from ebbtide.rules.window import Window
+from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.driver import refresh, run, system_clock
 from ebbtide.runtime.plan import Plan
 
@@ -104,7 +104,7 @@ def test_truncate_stands_in_the_changelog_and_more_may_follow(spark, tmp_path):
 
 def judged(spark, tables):
     """What each expectation of the check `ordering` found."""
-    found = batches(spark, tables, "ordering", Window.after(tables), system_clock())
+    found = batches(spark, tables, "ordering", VersionRange.after(tables), system_clock())
     verdict = validate("ordering", found, Path(tables.root) / "docs", keep=1)
     return {finding.expectation: finding.broken for finding in verdict.findings}
 

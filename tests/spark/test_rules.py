@@ -12,7 +12,7 @@ from ebbtide.quality.checks import CHECKS
 from ebbtide.quality.expectations import ExpectKeysToBeUnique
 from ebbtide.quality.suite import Batch, batches
 from ebbtide.quality.validate import ExpectationRaisedError, validate
-from ebbtide.rules.window import Window
+from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.driver import run, system_clock
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.parts import ChecksConfig
@@ -43,7 +43,7 @@ def tables(made, tmp_path):
 
 def judge(spark, tables, check, clock_ms=None, judged=None):
     """What each expectation of a check found."""
-    window = Window.after(tables, judged)
+    window = VersionRange.after(tables, judged)
     found = batches(spark, tables, check, window, clock_ms or system_clock())
     verdict = validate(check, found, Path(tables.root).parent.parent / "docs", keep=2)
     return {(f.expectation, f.severity): f.broken for f in verdict.findings}
@@ -87,10 +87,10 @@ def test_sink_that_does_not_show_the_decision_breaks_ordering(spark, tables, sta
 
 
 def test_what_was_judged_good_is_not_judged_again_and_what_was_not_is(spark, tables):
-    good = Window.after(tables).until
+    good = VersionRange.after(tables).until
     spark.sql(f"UPDATE delta.`{tables.sink.path}` SET _changed_by = {OLD} WHERE id = 2")
     assert sum(judge(spark, tables, "ordering", judged=good).values()) == 2
-    bad = Window.after(tables).until
+    bad = VersionRange.after(tables).until
     assert sum(judge(spark, tables, "ordering", judged=bad).values()) == 0
     assert sum(judge(spark, tables, "ordering", judged=bad | {"incarnation": "another"}).values()) == 2
 
@@ -165,7 +165,7 @@ def test_rules_of_the_project_are_judged_on_all_of_the_sinks_rows_without_our_ow
         },
     ]
     tables = Plan.under(str(home / "root"), spec.model_copy(update={"checks": ChecksConfig(expectations=rules)}))
-    assert judge(spark, tables, "expectations", judged=Window.after(tables).until) == {
+    assert judge(spark, tables, "expectations", judged=VersionRange.after(tables).until) == {
         ("expect_column_values_to_be_in_set", "critical"): 1,
         ("expect_table_row_count_to_equal", "warning"): 1,
         ("expect_table_columns_to_match_set", "critical"): 0,

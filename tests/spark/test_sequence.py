@@ -10,9 +10,9 @@ from reference import differences
 from spark_support import change, plain_spec, sink, table, write
 from support import envelope, lines_of, record, spec
 
-from ebbtide.formats.debezium import UNAVAILABLE as KEPT
+from ebbtide.formats.format import UNAVAILABLE as KEPT
 from ebbtide.rules import ordering
-from ebbtide.rules.window import Window
+from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.plan import Plan
 
@@ -59,7 +59,7 @@ def test_waiting_ends_at_the_tick_and_the_check_warns_of_it(spark, tmp_path):
     later = run(spark, of, str(tmp_path), clock=lambda: started + 31 * 86_400_000)
     assert [(step.kind, step.metrics.get("waiting_expired")) for step in later.steps] == [("tick", 1)]
     tables = Plan.under(str(tmp_path), of)
-    rows = ordering.sequenced(spark, tables, Window.after(tables))
+    rows = ordering.sequenced(spark, tables, VersionRange.after(tables))
     assert [(row["id"], row["_waits"]) for row in ordering.waiting(rows).collect()] == [(2, ["notes"])]
 
 
@@ -68,7 +68,7 @@ def test_contents_that_differ_at_one_sequence_break_ordering(spark, tmp_path):
     of = plain_spec(write(tmp_path / "in", lines[:2], lines[2:]), order={"sequence": ["seq"]})
     assert run(spark, of, str(tmp_path)).totals["conflicts"] == 1
     tables = Plan.under(str(tmp_path), of)
-    rows = ordering.sequenced(spark, tables, Window.after(tables))
+    rows = ordering.sequenced(spark, tables, VersionRange.after(tables))
     assert [row["id"] for row in ordering.undecided(rows).collect()] == [1]
 
 

@@ -14,7 +14,7 @@ from ebbtide.maintenance.job import maintain
 from ebbtide.quality.checks import CHECKS
 from ebbtide.quality.suite import batches
 from ebbtide.quality.validate import validate
-from ebbtide.rules.window import Window
+from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.plan import Plan
 from ebbtide.testing import MemoryPipeline
@@ -74,7 +74,7 @@ def test_tick_fires_timers_expires_state_and_deletes_from_the_sink(spark, tmp_pa
     tables = Plan.under(str(tmp_path), spec)
     for check in CHECKS:
         verdict = validate(
-            check.name, batches(spark, tables, check.name, Window.after(tables), 0), tmp_path / "docs", 5
+            check.name, batches(spark, tables, check.name, VersionRange.after(tables), 0), tmp_path / "docs", 5
         )
         assert verdict.passed, (check.name, verdict.findings)
     report = maintain(spark, spec, str(tmp_path), "cleanup")

@@ -96,9 +96,9 @@ class OnlyTouchedKeys(MemoryPipeline):
                 keys |= {json.dumps([key[name] for name in self.spec.key], default=str) for key in old}
         return entries.filter(pa.array([key in keys for key in key_texts(entries, tuple(self.spec.key))], pa.bool_()))
 
-    def _take(self, result: Any, frontier: Any) -> None:
+    def _apply(self, result: Any, frontier: Any) -> None:
         self.pending = result.metrics.get("pending_key_changes", 0) > 0
-        super()._take(result, frontier)
+        super()._apply(result, frontier)
 
 
 def matching(entries: pa.Table, condition: str) -> list[Row]:

@@ -117,7 +117,7 @@ def _empty_arrays(n_events: int, n_keys: int, n_matches: int) -> dict[str, Any]:
     return arrays
 
 
-def _loop(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 -- numba compiles one loop; a call for each record would cost more than it does
+def _loop(
     key: Any,
     match_code: Any,
     adds: Any,

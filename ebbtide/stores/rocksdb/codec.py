@@ -32,8 +32,11 @@ from ebbtide.model.state.raw import Entry
 EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 EPOCH = EPOCH_UTC.replace(tzinfo=None)
 MICROSECOND = timedelta(microseconds=1)
-_LONG, _DOUBLE, _LENGTH = struct.Struct(">Q"), struct.Struct(">d"), struct.Struct(">I")
+_LONG = struct.Struct(">Q")
+_DOUBLE = struct.Struct(">d")
+_LENGTH = struct.Struct(">I")
 _BIAS = 2**63
+"""Added to an integer, so that its bytes sort as it does."""
 
 
 def encode(value: Any) -> bytes:
@@ -123,19 +126,22 @@ def decode(raw: bytes) -> Any:
 
 def encode_entry(entry: Entry) -> bytes:
     """Write an entry."""
-    return _sized(encode(entry.stamp_ms)) + _sized(encode(entry.ttl_ms)) + encode(entry.value)
+    stamp = _sized(encode(entry.stamp_ms))
+    ttl = _sized(encode(entry.ttl_ms))
+    return stamp + ttl + encode(entry.value)
 
 
 def decode_entry(raw: bytes) -> Entry:
     """Read an entry."""
-    stamp, rest = _take(raw)
-    ttl, rest = _take(rest)
-    return Entry(decode(rest), decode(stamp), decode(ttl))
+    stamp, rest = _split(raw)
+    ttl, value = _split(rest)
+    return Entry(decode(value), decode(stamp), decode(ttl))
 
 
 def prefix(state: str, key: Hashable = None) -> bytes:
     """Write the part of a key that all entries of a state, or of one key in it, share."""
-    return _sized(state.encode()) + (b"" if key is None else _sized(encode(key)))
+    start = _sized(state.encode())
+    return start if key is None else start + _sized(encode(key))
 
 
 def encode_sub(sub: Hashable) -> bytes:
@@ -150,8 +156,8 @@ def decode_sub(raw: bytes) -> Any:
 
 def decode_key(raw: bytes) -> tuple[Any, Any]:
     """Read (key, sub-key)."""
-    _, rest = _take(raw)
-    key, sub = _take(rest)
+    _, rest = _split(raw)
+    key, sub = _split(rest)
     return decode(key), decode_sub(sub)
 
 
@@ -161,7 +167,7 @@ def _sequence(values: Iterable[Any]) -> bytes:
 
 def _parts(raw: bytes) -> Iterator[Any]:
     while raw:
-        part, raw = _take(raw)
+        part, raw = _split(raw)
         yield decode(part)
 
 
@@ -169,6 +175,8 @@ def _sized(raw: bytes) -> bytes:
     return _LENGTH.pack(len(raw)) + raw
 
 
-def _take(raw: bytes) -> tuple[bytes, bytes]:
-    end = 4 + _LENGTH.unpack_from(raw)[0]
-    return raw[4:end], raw[end:]
+def _split(raw: bytes) -> tuple[bytes, bytes]:
+    """Return what `_sized` wrote at the start, and the rest."""
+    (length,) = _LENGTH.unpack_from(raw)
+    end = _LENGTH.size + length
+    return raw[_LENGTH.size : end], raw[end:]

@@ -18,6 +18,9 @@ except ImportError as error:
         "RocksDB is not installed.", next_step="Install it: pip install 'ebbtide[rocksdb]'; or take the store heap."
     ) from error
 
+AFTER = b"\xff"
+"""Sorts after whatever follows a prefix: tags of values and lengths begin with smaller bytes."""
+
 
 class RocksDbState:
     """One state in RocksDB."""
@@ -27,52 +30,65 @@ class RocksDbState:
 
     def get(self, key: Hashable, sub: Hashable) -> Entry | None:
         """See `RawState`."""
-        raw = self._db.get(codec.prefix(self._name, key) + codec.encode_sub(sub))
+        raw = self._db.get(self._address(key, sub))
         return None if raw is None else codec.decode_entry(raw)
 
     def put(self, key: Hashable, sub: Hashable, entry: Entry) -> None:
         """See `RawState`."""
-        self._db[codec.prefix(self._name, key) + codec.encode_sub(sub)] = codec.encode_entry(entry)
+        self._db[self._address(key, sub)] = codec.encode_entry(entry)
 
     def remove(self, key: Hashable, sub: Hashable) -> None:
         """See `RawState`."""
-        self._db.delete(codec.prefix(self._name, key) + codec.encode_sub(sub))
+        self._db.delete(self._address(key, sub))
 
     def clear(self, key: Hashable) -> None:
         """See `RawState`."""
-        for raw in list(self._between(codec.prefix(self._name, key))):
-            self._db.delete(raw[0])
+        prefix = codec.prefix(self._name, key)
+        addresses = [address for address, _ in self._under(prefix)]
+        for address in addresses:
+            self._db.delete(address)
 
     def entries(self, key: Hashable) -> Iterator[tuple[Any, Entry]]:
         """See `RawState`."""
-        start = codec.prefix(self._name, key)
-        for raw, value in self._between(start):
-            yield codec.decode_sub(raw[len(start) :]), codec.decode_entry(value)
+        prefix = codec.prefix(self._name, key)
+        for address, raw in self._under(prefix):
+            sub = codec.decode_sub(address[len(prefix) :])
+            yield sub, codec.decode_entry(raw)
 
     def last(self, key: Hashable) -> Any:
         """See `RawState`."""
-        start = codec.prefix(self._name, key)
+        prefix = codec.prefix(self._name, key)
         cursor = self._db.iter()
-        cursor.seek_for_prev(start + b"\xff")
-        found = cursor.valid() and cursor.key().startswith(start)
-        return codec.decode_key(cursor.key())[1] if found else None
+        cursor.seek_for_prev(prefix + AFTER)
+        if not _is_under(prefix, cursor):
+            return None
+        _, sub = codec.decode_key(cursor.key())
+        return sub
 
     def all_keys(self) -> Iterator[Any]:
         """See `RawState`."""
-        start = codec.prefix(self._name)
+        prefix = codec.prefix(self._name)
         cursor = self._db.iter()
-        cursor.seek(start)
-        while cursor.valid() and cursor.key().startswith(start):
-            key = codec.decode_key(cursor.key())[0]
+        cursor.seek(prefix)
+        while _is_under(prefix, cursor):
+            key, _ = codec.decode_key(cursor.key())
             yield key
-            cursor.seek(codec.prefix(self._name, key) + b"\xff")
+            cursor.seek(codec.prefix(self._name, key) + AFTER)  # skips the key's other entries
 
-    def _between(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def _address(self, key: Hashable, sub: Hashable) -> bytes:
+        return codec.prefix(self._name, key) + codec.encode_sub(sub)
+
+    def _under(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield (address, entry) of all that begins with a prefix, in order."""
         cursor = self._db.iter()
-        cursor.seek(start)
-        while cursor.valid() and cursor.key().startswith(start):
+        cursor.seek(prefix)
+        while _is_under(prefix, cursor):
             yield cursor.key(), cursor.value()
             cursor.next()
+
+
+def _is_under(prefix: bytes, cursor: rocksdict.RdictIter) -> bool:
+    return bool(cursor.valid() and cursor.key().startswith(prefix))
 
 
 class RocksDbStore:

@@ -12,7 +12,7 @@ from ebbtide.runtime.plan import Plan
 
 
 @dataclass(frozen=True)
-class Window:
+class VersionRange:
     """Versions of the sink and the state: those after `since`, up to `until`.
 
     Args:
@@ -35,18 +35,19 @@ class Window:
 
         Args:
             tables: The pipeline's; it has made a step.
-            judged: The `until` of the window judged good last; None judges all, as do tables made anew since.
+            judged: The `until` of the window judged good last; None judges all, as do tables made from scratch since.
         """
+        commit = tables.state.last()
+        incarnation = commit[1].incarnation if commit else ""
+        is_comparable = judged is not None and judged["incarnation"] == incarnation
+        since = judged if judged is not None and is_comparable else {}
         sink, state = tables.sink.path, tables.state.path
-        found = tables.state.last()
-        incarnation = found[1].incarnation if found else ""
-        since = judged if judged and judged["incarnation"] == incarnation else {}
         return cls(
-            max(since.get("sink", 0), _last_reset(sink)),
-            log.versions(sink)[-1],
-            max(since.get("state", 0), _last_reset(state)),
-            log.versions(state)[-1],
-            incarnation,
+            sink_since=max(since.get("sink", 0), _last_reset(sink)),
+            sink_until=log.versions(sink)[-1],
+            state_since=max(since.get("state", 0), _last_reset(state)),
+            state_until=log.versions(state)[-1],
+            incarnation=incarnation,
         )
 
     @property
@@ -56,9 +57,14 @@ class Window:
 
     def step_since(self, tables: Plan) -> int:
         """Return the last step before the window; 0 if there is none."""
-        commits = log.own_commits(tables.state.path)
-        return next((int(facts["step"]) for version, facts in commits if version <= self.state_since), 0)
+        for version, facts in log.own_commits(tables.state.path):  # the newest first
+            if version <= self.state_since:
+                return int(facts["step"])
+        return 0
 
 
 def _last_reset(table: str) -> int:
-    return next((version for version, facts in log.own_commits(table) if facts["kind"] == StepKind.RESET), 0)
+    for version, facts in log.own_commits(table):
+        if facts["kind"] == StepKind.RESET:
+            return version
+    return 0

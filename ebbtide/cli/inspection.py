@@ -1,0 +1,96 @@
+"""`ebbtide status` and `ebbtide state`: where pipelines stand, and what their state holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+import ebbtide
+from ebbtide.cli.options import json_option, of_pipelines, root_option
+from ebbtide.cli.quiet import quiet_spark
+from ebbtide.cli.reporting import Located, Reporter, load_specs
+from ebbtide.inspect.status import Status
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@click.command()
+@of_pipelines
+def status(specs: tuple[str, ...], root: str, as_json: bool) -> None:
+    """Tell where pipelines stand, without starting Spark."""
+    reporter = Reporter(root, as_json)
+    for location, spec in load_specs(specs):
+        with reporter.errors(location):
+            reporter.result(ebbtide.status(spec, root), Status.text, location)
+
+
+@click.command()
+@click.argument("spec")
+@click.argument("name", metavar="[STATE]", required=False)
+@root_option
+@json_option
+@click.option("--as-of-step", type=int, help="The state after a step that is still stored. Default: the last.")
+@click.option("--where", help="A SQL condition on the columns shown.")
+@click.option(
+    "--now", type=click.DateTime(), help="The time, in UTC, that `live` goes by. Default: the clock of the step."
+)
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Most rows to show.")
+def state(
+    spec: str,
+    name: str | None,
+    root: str,
+    as_json: bool,
+    as_of_step: int | None,
+    where: str | None,
+    now: datetime | None,
+    limit: int,
+) -> None:
+    """Show the stored state of a pipeline, one STATE of it or all; entries whose time is over too."""
+    location, pipeline = _only_spec(spec)
+    now_ms = None if now is None else int(now.replace(tzinfo=UTC).timestamp() * 1000)
+    with quiet_spark(root) as spark, Reporter(root).errors(location, spark):
+        rows = ebbtide.state(spark.session, pipeline, root, state=name, as_of_step=as_of_step, now_ms=now_ms)
+        if where:
+            rows = rows.where(where)
+        table = rows.limit(limit).toArrow()
+        lines = _json_lines(table) if as_json else _text_lines(table)
+        for line in lines:
+            click.echo(line)
+
+
+def _only_spec(location: str) -> Located:
+    located = load_specs((location,))
+    if len(located) > 1:
+        allowed = ", ".join(one for one, _ in located)
+        raise click.UsageError(f"'{location}' holds {len(located)} specs. Allowed: one of {allowed}.")
+    return located[0]
+
+
+def _json_lines(table: pa.Table) -> Iterator[str]:
+    for row in table.to_pylist(maps_as_pydicts="strict"):
+        yield json.dumps(row, default=str)
+
+
+def _text_lines(table: pa.Table) -> Iterator[str]:
+    """Write rows in columns, a line each, under their names."""
+    columns = []
+    for name in table.column_names:
+        cells = [name, *map(_cell, table[name].to_pylist())]
+        columns.append(_padded(cells))
+    for row in zip(*columns, strict=True):
+        yield "  ".join(row).rstrip()
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _padded(cells: Iterable[str]) -> list[str]:
+    cells = list(cells)
+    width = max(map(len, cells))
+    return [cell.ljust(width) for cell in cells]

@@ -1,0 +1,134 @@
+"""`ebbtide replay`: plays cases of state operations or changelogs, and compares what comes out with what they expect."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+
+from ebbtide.cli.reporting import FAILED, Reporter
+from ebbtide.errors import ConfigError
+
+Cases = list[Any]
+
+
+@click.group()
+def replay() -> None:
+    """Play cases; print each with its `output`. Exit code 1 if one has another `expected`."""
+
+
+_cases_option = click.option(
+    "--cases",
+    type=click.File(encoding="utf-8"),
+    default="-",
+    help="A file of cases, a JSON object a line. Default: standard input.",
+)
+
+
+@replay.command("ttl")
+@_cases_option
+@click.option(
+    "--store",
+    type=click.Choice(["heap", "rocksdb", "delta"]),
+    default="heap",
+    show_default=True,
+    help="Where states are.",
+)
+def replay_states(cases: Any, store: str) -> None:
+    """Play scripts of state operations."""
+    from ebbtide.replay.ttl import replay_ttl
+
+    def play(parsed: Cases) -> Iterator[Any]:
+        return replay_ttl(parsed, store)
+
+    def is_expected(case: Any) -> bool:
+        return True
+
+    _play(cases, play, is_expected)
+
+
+_strategy_option = click.option(
+    "--strategy",
+    type=click.Choice(["LEGACY", "VALUE", "MAP", "ADAPTIVE", "COLUMNAR"]),
+    default="ADAPTIVE",
+    show_default=True,
+    help="How histories are kept; COLUMNAR is what pipelines do.",
+)
+_histories_option = click.option(
+    "--store",
+    type=click.Choice(["heap", "rocksdb"]),
+    default="heap",
+    show_default=True,
+    help="Where they are.",
+)
+_upsert_key_option = click.option(
+    "--upsert-key",
+    type=click.Choice(["none", "col"]),
+    help="Rows match as a whole, or on `uk`. Default: the case's.",
+)
+_ttl_option = click.option(
+    "--ttl-ms",
+    type=click.IntRange(0),
+    help="Time to live, ms; 0: for ever. Default: the case's.",
+)
+_high_option = click.option(
+    "--high",
+    type=click.IntRange(1),
+    help="ADAPTIVE: rows from which on nodes are linked. Default: the case's, else the store's.",
+)
+_low_option = click.option(
+    "--low",
+    type=click.IntRange(0),
+    help="ADAPTIVE: rows down to which they stay so. Default: the case's, else the store's.",
+)
+
+
+@replay.command("materializer")
+@_cases_option
+@_strategy_option
+@_histories_option
+@_upsert_key_option
+@_ttl_option
+@_high_option
+@_low_option
+def replay_changelogs(cases: Any, strategy: str, store: str, **settings: Any) -> None:
+    """Play changelogs through the upsert materializer."""
+    from ebbtide.replay.materializer import applies, replay_materializer
+
+    def play(parsed: Cases) -> Iterator[Any]:
+        return replay_materializer(parsed, strategy, store, **settings)
+
+    def is_expected(case: Any) -> bool:
+        return applies(case, strategy)
+
+    _play(cases, play, is_expected)
+
+
+def _play(lines: Any, play: Callable[[Cases], Iterator[Any]], is_expected: Callable[[Any], bool]) -> None:
+    """Play cases and print them.
+
+    Args:
+        lines: The cases as JSON, one a line.
+        play: Gives each case back with its output.
+        is_expected: Whether what a case expects is expected here.
+    """
+    from ebbtide.replay.cases import differs
+
+    n_wrong = 0
+    with Reporter().errors():
+        cases = _parsed(lines)
+        for case in play(cases):
+            click.echo(json.dumps(case))
+            n_wrong += is_expected(case) and differs(case)
+    if n_wrong:
+        click.echo(f"{n_wrong} of {len(cases)} cases differ.", err=True)
+        raise click.exceptions.Exit(FAILED)
+
+
+def _parsed(lines: Any) -> Cases:
+    try:
+        return [json.loads(line) for line in lines if line.strip()]
+    except ValueError as error:
+        raise ConfigError.of(f"The cases cannot be read: {error}.", allowed="a JSON object a line") from error

@@ -1,0 +1,96 @@
+"""What a command prints: results on standard output, errors as one sentence on standard error, then its exit code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from ebbtide.cli.quiet import QuietSpark
+from ebbtide.cli.typed import as_typed
+from ebbtide.errors import ConfigError, EbbtideError
+from ebbtide.spec.load import load_all
+from ebbtide.spec.pipeline import Pipeline
+
+ROOT = ".ebbtide"
+FAILED, USAGE, NOTHING_MATCHED = 1, 2, 3
+Located = tuple[str, Pipeline]
+"""Where a spec is, and the spec."""
+
+
+def load_specs(locations: tuple[str, ...]) -> list[Located]:
+    """Load the specs that a command was given; one that is not usable ends it."""
+    with Reporter().errors():
+        return load_all(locations)
+
+
+@dataclass(frozen=True)
+class Reporter:
+    """Prints what comes of a command's work.
+
+    Args:
+        root: Folder of all pipelines' tables.
+        as_json: Results are printed as JSON, a line each.
+    """
+
+    root: str = ROOT
+    as_json: bool = False
+
+    def result(self, result: Any, text: Callable[[Any], str], location: str) -> None:
+        """Print the result for one pipeline.
+
+        Args:
+            result: It has `as_dict`.
+            text: Writes it for people.
+            location: Of the spec.
+        """
+        if self.as_json:
+            click.echo(json.dumps(result.as_dict(), default=str))
+        else:
+            click.echo(self._typed(text(result), location))
+
+    @contextmanager
+    def errors(self, location: str | None = None, spark: QuietSpark | None = None) -> Iterator[None]:
+        """Print errors as one sentence and exit with their code; what Spark logged stands under those that are not ours.
+
+        Args:
+            location: Of the spec that is worked on.
+            spark: What the work runs on.
+        """
+        try:
+            yield
+        except ConfigError as error:
+            self._print_error(str(error), location, spark)
+            raise click.exceptions.Exit(USAGE) from error
+        except EbbtideError as error:
+            self._print_error(_with_class(error), location, spark)
+            raise click.exceptions.Exit(FAILED) from error
+        except Exception as error:
+            library = type(error).__module__.partition(".")[0]
+            is_from_spark = library in ("pyspark", "py4j")
+            if is_from_spark:
+                self._print_error(_with_class(error), location, spark)
+            if spark is not None and spark.tail():
+                click.echo(spark.tail(), err=True)
+            if is_from_spark:
+                raise click.exceptions.Exit(FAILED) from error
+            raise
+
+    def _print_error(self, message: str, location: str | None, spark: QuietSpark | None) -> None:
+        if spark is not None:
+            spark.live.show("")
+        click.echo(f"Error: {self._typed(message, location)}", err=True)
+
+    def _typed(self, message: str, location: str | None) -> str:
+        """Complete the commands that a message names with spec and root."""
+        spec = [location] if location else []
+        root = ["--root", self.root] if self.root != ROOT else []
+        return as_typed(message, *spec, *root)
+
+
+def _with_class(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,158 @@
+"""`ebbtide run` and `ebbtide refresh`: pipelines read what is there."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import click
+
+from ebbtide.cli.live import Live, RunView
+from ebbtide.cli.options import of_pipelines
+from ebbtide.cli.quiet import QuietSpark, quiet_spark
+from ebbtide.cli.reporting import FAILED, NOTHING_MATCHED, Located, Reporter, load_specs
+from ebbtide.runtime.clock import system_clock
+from ebbtide.runtime.progress import RunSummary
+from ebbtide.spec.pipeline import Pipeline
+
+UNMATCHED = (
+    "{}: {} retractions matched no row. Where a Postgres table has no REPLICA IDENTITY FULL, its deletes tell the key "
+    "alone, and the rows stay in the sink: ALTER TABLE ... REPLICA IDENTITY FULL, then a new snapshot."
+)
+COUNTS = ("steps", "records", "inserted", "updated", "deleted", "quarantined", "unmatched", "expired")
+"""What a run's summary counts, where it is not 0."""
+Operate = Callable[..., RunSummary]
+"""Runs one pipeline in a session: (session, spec, root, on_progress, on_phase, stop)."""
+
+
+@click.command()
+@of_pipelines
+@click.option("--accept-source-path", is_flag=True, help="The source's files have moved to where the spec now says.")
+def run(specs: tuple[str, ...], root: str, as_json: bool, accept_source_path: bool) -> None:
+    """Read all that is there, bring the sinks up to date, expire what is due. With nothing to do, Spark is not started.
+
+    What Spark logs and functions of yours print is in a log file, ROOT/.logs.
+    """
+    from ebbtide.runtime.idle import idle_run
+
+    def operate(*arguments: Any, **options: Any) -> RunSummary:
+        from ebbtide.runtime.driver import run as run_pipeline  # only once Spark is needed
+
+        return run_pipeline(*arguments, **options, accept_source_path=accept_source_path)
+
+    def run_idle(spec: Pipeline) -> RunSummary | None:
+        return idle_run(spec, root, system_clock())
+
+    located = load_specs(specs)
+    reporter = Reporter(root, as_json)
+    _run_each(located, reporter, operate, run_idle)
+
+
+@click.command()
+@of_pipelines
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def refresh(specs: tuple[str, ...], root: str, as_json: bool, yes: bool) -> None:
+    """Drop state, sink rows, quarantine and checkpoint, and rebuild them from the source."""
+    from ebbtide.runtime.driver import refresh as refresh_pipeline
+
+    located = load_specs(specs)
+    if not yes:
+        names = ", ".join(spec.name for _, spec in located)
+        question = f"Rebuild {names} under '{root}' from the source?"
+        click.confirm(question, abort=True, err=True)
+    reporter = Reporter(root, as_json)
+    _run_each(located, reporter, refresh_pipeline)
+
+
+def _run_each(
+    located: list[Located],
+    reporter: Reporter,
+    operate: Operate,
+    run_idle: Callable[[Pipeline], RunSummary | None] = lambda spec: None,
+) -> None:
+    """Run pipelines one after the other, each without Spark if it can be.
+
+    Args:
+        located: The pipelines.
+        reporter: Prints each one's summary.
+        operate: Runs one with Spark.
+        run_idle: Runs one that needs no Spark; None if it needs it.
+    """
+    summaries = []
+    with quiet_spark(reporter.root) as spark, _stop_on_signal(spark.live) as stop:
+        on_spark = partial(_run_on_spark, operate, spark, reporter, stop)
+        for location, spec in located:
+            with reporter.errors(location, spark):
+                summary = run_idle(spec) or on_spark(spec)
+                reporter.result(summary, _summary_text, location)
+                summaries.append(summary)
+            if stop.is_set():
+                raise click.exceptions.Exit(FAILED)
+    if any(summary.nothing_matched for summary in summaries):
+        raise click.exceptions.Exit(NOTHING_MATCHED)
+
+
+def _run_on_spark(
+    operate: Operate,
+    spark: QuietSpark,
+    reporter: Reporter,
+    stop: threading.Event,
+    spec: Pipeline,
+) -> RunSummary:
+    """Run one pipeline with Spark, its progress on the live line."""
+    view = RunView(spark.live, as_json=reporter.as_json)
+    summary = operate(
+        spark.session,
+        spec,
+        reporter.root,
+        on_progress=view.step,
+        on_phase=view.phase,
+        stop=stop,
+    )
+    spark.live.show("")
+    unmatched = summary.totals["unmatched"]
+    if unmatched and spec.retracts and spec.format.type == "debezium":
+        spark.live.say(UNMATCHED.format(spec.name, unmatched))
+    return summary
+
+
+@contextmanager
+def _stop_on_signal(live: Live) -> Iterator[threading.Event]:
+    """Turn the first SIGINT or SIGTERM into a stop after the step under way; the second ends at once."""
+    stop = threading.Event()
+
+    def on_signal(number: int, frame: Any) -> None:
+        if stop.is_set():
+            sys.exit(128 + number)
+        live.say("Stopping after this step; once more to stop at once.")
+        stop.set()
+
+    handlers = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        handlers[number] = signal.signal(number, on_signal)
+    try:
+        yield stop
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def _summary_text(summary: RunSummary) -> str:
+    outcome = summary.nothing_matched or f"{_counts_text(summary)}."
+    return f"{summary.pipeline}: {outcome} Sink: {summary.root}/sink"
+
+
+def _counts_text(summary: RunSummary) -> str:
+    totals = summary.totals
+    counts = [f"{totals[name]} {name.replace('_', ' ')}" for name in COUNTS if totals[name]]
+    parts = [", ".join(counts) or "nothing new"]
+    if summary.files_young:
+        parts.append(f"younger than source.min_age and left: {summary.files_young}")
+    if summary.files_unmatched:
+        parts.append(f"files that do not match source.pattern: {summary.files_unmatched}")
+    return "; ".join(parts)

@@ -1,0 +1,114 @@
+"""Kafka Connect's schemas, where records carry them: which fields a row has, and how their values are written.
+
+| logical type | JSON | becomes |
+|---|---|---|
+| `org.apache.kafka.connect.data.Decimal` | base64 of the unscaled number, the scale in the schema | a decimal's text |
+| `io.debezium.data.VariableScaleDecimal` | `{"scale", "value": base64}` | a decimal's text |
+| `io.debezium.data.Bits` | base64, the lowest byte first | an integer |
+| `io.debezium.time.*Timestamp` | an integer | stays; the type's name gives its unit |
+"""
+
+from __future__ import annotations
+
+import base64
+from decimal import Decimal
+from typing import Any
+
+from ebbtide.formats.columns import TimeUnit
+from ebbtide.formats.encodings import read_bits
+from ebbtide.formats.format import UNAVAILABLE, UNAVAILABLE_BYTES, BadRecordError, Json, shortened
+
+Fields = dict[str, Json]
+"""Column to its field in the schema; empty where a record has no schema."""
+_UNITS: dict[str, TimeUnit] = {
+    "io.debezium.time.Timestamp": "ms",
+    "org.apache.kafka.connect.data.Timestamp": "ms",
+    "io.debezium.time.MicroTimestamp": "us",
+    "io.debezium.time.NanoTimestamp": "ns",
+}
+_UNSCALED_BYTES = 1024
+"""Longest unscaled decimal: a column takes 38 digits, beyond them there can only be zeros; the time to convert grows with the square."""
+
+
+def row_fields(schema: Any) -> Fields:
+    """Find the row's fields in a Connect schema: those of `after`, or of the flattened row itself.
+
+    Raises:
+        BadRecordError: It is not a Connect schema.
+    """
+    try:
+        fields = _by_name(schema)
+        if "after" in fields:
+            fields = _by_name(fields["after"])
+        logical_types = tuple(field.get("name") for field in fields.values())
+        hash(logical_types)  # looked up later: a list there is refused here
+    except (KeyError, TypeError, AttributeError) as error:
+        detail = f"schema: got {shortened(schema)}; allowed: a Kafka Connect schema with fields"
+        raise BadRecordError("bad_schema", detail) from error
+    return fields
+
+
+def _by_name(schema: Any) -> Fields:
+    return {field["field"]: field for field in schema["fields"]}
+
+
+def time_units(fields: Fields) -> dict[str, TimeUnit] | None:
+    """Return what integers mean in the columns whose logical type says so; None where none does."""
+    units: dict[str, TimeUnit] = {}
+    for column, field in fields.items():
+        logical_type = field.get("name")
+        if logical_type in _UNITS:
+            units[column] = _UNITS[logical_type]
+    return units or None
+
+
+def plain_row(value: Any, side: str, fields: Fields) -> Json | None:
+    """Return a row with its logical types undone.
+
+    Args:
+        value: The row as it stands in the record; null is none.
+        side: Where it stands, for messages.
+        fields: The record's own schema.
+
+    Raises:
+        BadRecordError: It is not an object, or its values are not in the form that the schema gives.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        detail = f"{side}: got {shortened(value)}; allowed: an object or null"
+        raise BadRecordError("not_a_row", detail)
+    if not fields:
+        return value
+    row: Json = {}
+    try:
+        for column, cell in value.items():
+            field = fields.get(column)
+            row[column] = cell if field is None else _plain_value(cell, field)
+    except (ValueError, TypeError, KeyError, ArithmeticError) as error:
+        detail = f"{side}: {error}; allowed: values in the form that the record's schema gives"
+        raise BadRecordError("schema_mismatch", detail) from error
+    return row
+
+
+def _plain_value(value: Any, field: Json) -> Any:
+    """Undo Connect's encoding of decimals and bits; other values are read by the column's type."""
+    logical_type = field.get("name")
+    if value is None or value in (UNAVAILABLE, UNAVAILABLE_BYTES):
+        return value
+    if logical_type == "org.apache.kafka.connect.data.Decimal" and isinstance(value, str):
+        return _decimal_text(value, int(field["parameters"]["scale"]))
+    if logical_type == "io.debezium.data.VariableScaleDecimal":
+        return _decimal_text(value["value"], int(value["scale"]))
+    if logical_type == "io.debezium.data.Bits" and isinstance(value, str):
+        return read_bits(value)
+    return value
+
+
+def _decimal_text(unscaled: str, scale: int) -> str:
+    raw = base64.b64decode(unscaled, validate=True)
+    if len(raw) > _UNSCALED_BYTES:
+        raise ValueError(f"a decimal of {len(raw)} bytes")
+    number = int.from_bytes(raw, "big", signed=True)
+    sign, digits, _ = Decimal(number).as_tuple()
+    return str(Decimal((sign, digits, -scale)))

@@ -1,0 +1,99 @@
+"""The contract of formats: one parsed record in, its changes out, or the reason why it is bad.
+
+A new format is one module beside this one, with a class that implements `Format`, and one model in
+`ebbtide.spec.parts` by which a spec chooses it. The generic decoder (`ebbtide.formats.decoding`) knows no format.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from ebbtide.formats.columns import TimeUnit
+
+Json = dict[str, Any]
+
+UNAVAILABLE = "__debezium_unavailable_value"
+"""Stands in a record for a value that its source did not send because it had not changed. The text is Debezium's, in any format."""
+UNAVAILABLE_BYTES = base64.b64encode(UNAVAILABLE.encode()).decode()
+"""The same in a binary column."""
+
+
+def unavailable_form(type_: pa.DataType) -> str | list[str] | None:
+    """Return the JSON value that stands, in a column of this type, for one that was not sent; None if the type has none."""
+    if pa.types.is_list(type_):
+        return [UNAVAILABLE]
+    if pa.types.is_binary(type_):
+        return UNAVAILABLE_BYTES
+    if pa.types.is_string(type_):
+        return UNAVAILABLE
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedChange:
+    """One change, its values still JSON.
+
+    Args:
+        kind: A `RowKind`, or `T` for TRUNCATE.
+        row: Column to JSON value; of a delete in sequence mode at least the key. None for TRUNCATE.
+        op: The source's own operation.
+        position: Where the source's log says that the change stands, for each such column of the sequence in its order; None where it says nothing.
+        event_ms: Event time, epoch ms; None if unknown.
+        old_row: The row under its old key, where an update changed the key.
+        units: What integers mean in timestamp columns, where the record itself says so.
+        origin_offset: Partition and offset in its source, where the record itself names them; else None.
+    """
+
+    kind: str
+    row: Json | None
+    op: str | None = None
+    position: tuple[int | None, ...] = ()
+    event_ms: int | None = None
+    old_row: Json | None = None
+    units: dict[str, TimeUnit] | None = None
+    origin_offset: tuple[int, int] | None = None
+
+
+class BadRecordError(Exception):
+    """Raised for a record that goes to the quarantine.
+
+    Args:
+        reason: Short code, the same for all records that are bad in this way.
+        detail: What was got and what is allowed.
+        origin_offset: As in `DecodedChange`, where the record has one that can be read.
+    """
+
+    def __init__(self, reason: str, detail: str, origin_offset: tuple[int, int] | None = None) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+        self.origin_offset = origin_offset
+
+
+class Format(Protocol):
+    """Knows what the values of records look like: turns a parsed one into changes.
+
+    An instance is sent to the workers, so that it can be pickled; it keeps nothing between records.
+    """
+
+    def changes(self, value: Json, key: str | None) -> list[DecodedChange]:
+        """Return the record's changes in order, none if it is of another table.
+
+        Args:
+            value: The record's value.
+            key: The record's key as text, not yet parsed; None if it has none.
+
+        Raises:
+            BadRecordError: The record cannot be understood.
+        """
+        ...
+
+
+def shortened(value: Any) -> str:
+    """Return a value as a message shows it: at most 80 characters."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

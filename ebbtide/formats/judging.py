@@ -1,0 +1,103 @@
+"""What must hold of a typed change beyond its types; a record that breaks a rule is bad."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.formats.reading import Contents
+from ebbtide.formats.settings import DecodingSettings
+from ebbtide.model.changelog import TRUNCATE, RowKind
+
+Columns = Mapping[str, pa.Array]
+_DELETING = (RowKind.DELETE, RowKind.UPDATE_BEFORE)
+
+
+class Judge:
+    """Judges the changes of one batch. Of several rules that a record breaks, the first one tried is named.
+
+    Args:
+        settings: The pipeline's.
+        contents: The changes and their records, which are marked where they break a rule.
+    """
+
+    def __init__(self, settings: DecodingSettings, contents: Contents) -> None:
+        self._settings = settings
+        self._changes = contents.changes
+        self._records = contents.records
+
+    def judge(self, columns: Columns, event_ms: pa.Array, wall_ms: int | None) -> None:
+        """Mark the records that break a rule.
+
+        Args:
+            columns: The user's columns, `_unavailable`, and `_sequence` where there is one; (n,) each.
+            event_ms: (n,) event times, epoch ms.
+            wall_ms: Wall time of the step, epoch ms; None: no event time is ahead of it.
+        """
+        truncates = {i for i, change in enumerate(self._changes) if change.kind == TRUNCATE}
+        self._judge_truncates(truncates)
+        self._judge_keys(columns, truncates)
+        self._judge_nulls(columns, truncates)
+        self._judge_sequence(columns)
+        self._judge_event_times(event_ms, wall_ms)
+
+    def _judge_truncates(self, truncates: set[int]) -> None:
+        if self._settings.truncates:
+            return
+        allowed = "changes of rows, as only a reconciler knows what it empties"
+        self._refuse(truncates, "truncate", f"got TRUNCATE; allowed: {allowed}")
+
+    def _judge_keys(self, columns: Columns, truncates: set[int]) -> None:
+        for name in self._settings.key:
+            nulls = _null_indices(columns[name], but=truncates)
+            self._refuse(nulls, "null_key", f"{name}: got null; allowed: a value in every key column")
+
+    def _judge_nulls(self, columns: Columns, truncates: set[int]) -> None:
+        """Judge NOT NULL; a delete by sequence needs no other columns, and a value may be unsent."""
+        for column in self._settings.columns:
+            name = column.name
+            if column.nullable or name in self._settings.key:
+                continue
+            detail = f"{name}: got null; allowed: a value, as the schema says NOT NULL"
+            for i in _null_indices(columns[name], but=truncates):
+                is_delete = self._settings.sequence and self._changes[i].kind in _DELETING
+                unsent = columns["_unavailable"][i].as_py() or []
+                if not is_delete and name not in unsent:
+                    self._records[i].refuse("null_value", detail)
+
+    def _judge_sequence(self, columns: Columns) -> None:
+        for index, name in enumerate(self._settings.sequence):
+            nulls = _null_indices(columns["_sequence"].field(index))
+            allowed = "a value in every column of the sequence"
+            self._refuse(nulls, "null_sequence", f"{name}: got null; allowed: {allowed}")
+
+    def _judge_event_times(self, event_ms: pa.Array, wall_ms: int | None) -> None:
+        if self._settings.needs_event_time:
+            nulls = _null_indices(event_ms)
+            detail = "event time: got null; allowed: a time, as state expires by it"
+            self._refuse(nulls, "null_event_time", detail)
+        if self._settings.max_ahead_ms is None or wall_ms is None:
+            return
+        limit = wall_ms + self._settings.max_ahead_ms
+        is_ahead = pc.greater(event_ms, limit).fill_null(False)
+        for i in _true_indices(is_ahead):
+            detail = f"event time: got {event_ms[i]} ms; allowed: up to {limit} ms"
+            self._records[i].refuse("event_time_ahead", detail)
+
+    def _refuse(self, changes: Collection[int], reason: str, detail: str) -> None:
+        for i in changes:
+            self._records[i].refuse(reason, detail)
+
+
+def _null_indices(array: pa.Array, *, but: Collection[int] = ()) -> list[int]:
+    if not array.null_count:
+        return []
+    return [i for i in _true_indices(array.is_null()) if i not in but]
+
+
+def _true_indices(array: pa.BooleanArray) -> list[int]:
+    indices: list[int] = np.flatnonzero(array.to_numpy(zero_copy_only=False)).tolist()
+    return indices

@@ -1,0 +1,133 @@
+"""From a batch's bytes to changes, record by record; a record that cannot be understood is set apart with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from ebbtide.formats.format import BadRecordError, DecodedChange, Json
+from ebbtide.formats.parsing import Parse, kafka_origin, kafka_value
+from ebbtide.formats.settings import DecodingSettings
+
+
+@dataclass(slots=True)
+class Record:
+    """One record on its way: where it stands, and what is wrong with it, if anything.
+
+    Args:
+        row: Its index in the batch.
+        origin: Topic or file, partition, and offset or line.
+        has_own_offset: The record itself says where it stands; otherwise `origin` is its file and line.
+        bad: The first thing found wrong with it.
+    """
+
+    row: int
+    origin: tuple[str, int, int]
+    has_own_offset: bool = False
+    bad: BadRecordError | None = None
+
+    def stands_at(self, origin_offset: tuple[int, int] | None) -> None:
+        """Note the partition and offset that the record names, if it names them."""
+        if origin_offset:
+            self.origin = ("", *origin_offset)
+            self.has_own_offset = True
+
+    def refuse(self, reason: str, detail: str) -> None:
+        """Note what is wrong; of several things the first counts."""
+        if self.bad is None:
+            self.bad = BadRecordError(reason, detail)
+
+
+@dataclass(slots=True)
+class Contents:
+    """What the records of a batch hold.
+
+    Args:
+        changes: The changes taken, in order.
+        records: The record of each change; one record may have several.
+        refused: Records that could not be read.
+        tombstones: Records without a value, or of a kind that is not taken.
+        skipped: In arrival mode, other records that change nothing here.
+    """
+
+    changes: list[DecodedChange] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
+    refused: list[Record] = field(default_factory=list)
+    tombstones: list[Record] = field(default_factory=list)
+    skipped: list[Record] = field(default_factory=list)
+
+
+class RecordReader:
+    """Reads the records of one batch.
+
+    Args:
+        settings: The pipeline's.
+        parse: Parses a line, and a Kafka record's value.
+    """
+
+    def __init__(self, settings: DecodingSettings, parse: Parse) -> None:
+        self._settings = settings
+        self._parse = parse
+        self._contents = Contents()
+
+    def read(self, batch: pa.RecordBatch) -> Contents:
+        """Read a batch of `RECORDS`; blank lines are no records."""
+        files = batch.column("file").to_pylist()
+        lines = batch.column("line").to_pylist()
+        for row, raw in enumerate(batch.column("value").to_pylist()):
+            if not raw.strip():
+                continue
+            record = Record(row, (files[row], 0, lines[row]))
+            try:
+                self._read_record(raw, record)
+            except BadRecordError as error:
+                record.bad = error
+                record.stands_at(error.origin_offset)
+                self._contents.refused.append(record)
+        return self._contents
+
+    def _read_record(self, raw: bytes, record: Record) -> None:
+        self._refuse_too_large(raw)
+        value, key = self._parse(raw), None
+        if self._settings.kafka_records:
+            envelope = value
+            if self._is_of_other_topic(envelope):
+                return
+            record.origin = kafka_origin(envelope)
+            record.has_own_offset = True
+            text = kafka_value(envelope)
+            if text is None:
+                self._contents.tombstones.append(record)
+                return
+            key = envelope.get("key")
+            value = self._parse(text)
+        changes = self._settings.format.changes(value, key if isinstance(key, str) else None)
+        self._take(changes, record)
+
+    def _refuse_too_large(self, raw: bytes) -> None:
+        limit = self._settings.max_record_bytes
+        if len(raw) > limit:  # by how much is not known: a reader cuts a line there
+            detail = f"got more than {limit} bytes; allowed: up to {limit}"
+            raise BadRecordError("too_large", detail)
+
+    def _is_of_other_topic(self, envelope: Json) -> bool:
+        if not self._settings.topic:
+            return False
+        topic = envelope.get("topic")
+        return isinstance(topic, str) and topic != self._settings.topic
+
+    def _take(self, changes: list[DecodedChange], record: Record) -> None:
+        """Sort a record's changes into those taken and those of kinds that are not."""
+        contents = self._contents
+        if not changes:
+            if record.has_own_offset and not self._settings.sequence:
+                contents.skipped.append(record)
+            return
+        for change in changes:
+            record.stands_at(change.origin_offset)
+            if change.kind in self._settings.kinds:
+                contents.changes.append(change)
+                contents.records.append(record)
+            else:
+                contents.tombstones.append(record)

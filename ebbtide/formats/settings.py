@@ -1,0 +1,86 @@
+"""What decoding needs to know of a pipeline, and the columns of what it gives.
+
+A staged row is a changelog row (`ebbtide.model.changelog`) and these columns:
+
+| column | meaning |
+|---|---|
+| `_reason`, `_detail` | why the record is bad: a short code, a sentence; null for good ones |
+| `_raw` | the bad record's bytes; of a line that is too large its head, as long as is allowed |
+| `_ignored` | columns that the record has and the pipeline's schema has not, separated by commas |
+
+Records that change nothing are staged too where their place must be known, so that the places read have no gaps. `_kind` is
+`tombstone` for one without a value, of a kind that is not taken, or that changes no row by its kind (Debezium's `m`);
+`skipped`, in arrival mode, for another one without a change for this pipeline, as of another table; `bad` for a bad record
+that names its place, null for one that does not. Records of other topics are not staged: their places are of partitions of
+their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from ebbtide.formats.columns import TimeUnit
+from ebbtide.formats.encodings import Encoding
+from ebbtide.formats.format import Format
+from ebbtide.formats.records import MAX_RECORD_BYTES
+from ebbtide.model.changelog import TRUNCATE, RowKind, changelog_schema
+
+TOMBSTONE, SKIPPED, BAD = "tombstone", "skipped", "bad"
+STAGED_COLUMNS = {
+    "_reason": pa.string(),
+    "_detail": pa.string(),
+    "_raw": pa.binary(),
+    "_ignored": pa.string(),
+}
+
+
+@dataclass(frozen=True)
+class DecodingSettings:
+    """Everything that decoding needs; sent to the workers.
+
+    Args:
+        columns: The user's columns; not nullable ones refuse null.
+        key: Names of the key's columns.
+        format: Format of the records' values.
+        defaults: Column to the JSON value that it has in records from before it was added.
+        kafka_records: Lines hold Kafka records (topic, partition, offset, key, value) instead of bare values.
+        topic: Take only records of this topic; None takes all.
+        sequence: Columns that order changes, the source's or the user's; empty in arrival mode.
+        kinds: Kinds of changes to take; the others are skipped as tombstones are.
+        truncates: TRUNCATE may come; else it is bad.
+        event_time: Column with the event time; None takes the source's own.
+        needs_event_time: Something expires by event time, so that it may not be null.
+        time_units: What integers mean in timestamp columns; microseconds where not given.
+        encodings: How integers are coded, where they are not numbers: see `DebeziumFormat`.
+        max_record_bytes: Longer records are bad.
+        max_ahead_ms: Records whose event time is further ahead of now are bad; None takes any.
+    """
+
+    columns: pa.Schema
+    key: tuple[str, ...]
+    format: Format
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    kafka_records: bool = False
+    topic: str | None = None
+    sequence: tuple[str, ...] = ()
+    kinds: frozenset[str] = frozenset({*RowKind, TRUNCATE})
+    truncates: bool = True
+    event_time: str | None = None
+    needs_event_time: bool = False
+    time_units: Mapping[str, TimeUnit] = field(default_factory=dict)
+    encodings: Mapping[str, Encoding] = field(default_factory=dict)
+    max_record_bytes: int = MAX_RECORD_BYTES
+    max_ahead_ms: int | None = None
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Columns of a staged row."""
+        schema = changelog_schema(self.columns, self.key, self.sequence)
+        for name, type_ in STAGED_COLUMNS.items():
+            schema = schema.append(pa.field(name, type_))
+        return schema
