@@ -10,7 +10,8 @@ import click
 from ebbtide.cli.inspection import state, status
 from ebbtide.cli.replaying import replay
 from ebbtide.cli.running import refresh, run
-from ebbtide.cli.upkeep import cleanup, compact, migrate
+from ebbtide.cli.upkeep import maintenance_command, migrate
+from ebbtide.maintenance.jobs import JOBS
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -24,5 +25,6 @@ def main() -> None:
     """
 
 
-for _command in (run, refresh, status, state, cleanup, compact, migrate, replay):
+_maintenance = [maintenance_command(job) for job in JOBS]
+for _command in (run, refresh, status, state, *_maintenance, migrate, replay):
     main.add_command(_command)

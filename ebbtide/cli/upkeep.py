@@ -1,4 +1,4 @@
-"""`ebbtide cleanup`, `compact` and `migrate`: what is done to stored state between runs."""
+"""`ebbtide migrate` and a command for each maintenance job: what is done to stored state between runs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 from ebbtide.cli.options import of_pipelines
 from ebbtide.cli.quiet import quiet_spark
 from ebbtide.cli.reporting import Reporter, load_specs
+from ebbtide.maintenance.jobs import MaintenanceJob
 from ebbtide.runtime.clock import system_clock
 from ebbtide.spec.pipeline import Pipeline
 
@@ -16,29 +17,23 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@click.command()
-@of_pipelines
-def cleanup(specs: tuple[str, ...], root: str, as_json: bool) -> None:
-    """Delete what has expired from the stored state."""
-    _maintain(specs, Reporter(root, as_json), "cleanup")
+def maintenance_command(job: MaintenanceJob) -> click.Command:
+    """Make the command of a maintenance job."""
 
+    @click.command(name=job.command, help=job.description)
+    @of_pipelines
+    def command(specs: tuple[str, ...], root: str, as_json: bool) -> None:
+        from ebbtide.maintenance.job import MaintenanceReport, maintain
 
-@click.command()
-@of_pipelines
-def compact(specs: tuple[str, ...], root: str, as_json: bool) -> None:
-    """Fold the stored state to the newest version of each entry; join the sinks' small files."""
-    _maintain(specs, Reporter(root, as_json), "compaction")
+        reporter = Reporter(root, as_json)
+        located = load_specs(specs)
+        with quiet_spark(reporter.root) as spark:
+            for location, spec in located:
+                with reporter.errors(location, spark):
+                    report = maintain(spark.session, spec, reporter.root, job.name)
+                    reporter.result(report, MaintenanceReport.text, location)
 
-
-def _maintain(specs: tuple[str, ...], reporter: Reporter, job: str) -> None:
-    from ebbtide.maintenance.job import MaintenanceReport, maintain
-
-    located = load_specs(specs)
-    with quiet_spark(reporter.root) as spark:
-        for location, spec in located:
-            with reporter.errors(location, spark):
-                report = maintain(spark.session, spec, reporter.root, job)
-                reporter.result(report, MaintenanceReport.text, location)
+    return command
 
 
 @click.command()

@@ -39,7 +39,7 @@ def sink_checks(spec: Pipeline) -> dg.AssetChecksDefinition:
             if key not in context.selected_asset_check_keys:
                 continue
             last_good = _last_good(context.instance, key)
-            yield supervised(_Judge(spec, key, last_good, spark, storage, clock))
+            yield supervised(_Judge(spec, check, key, last_good, spark, storage, clock))
 
     return checks
 
@@ -59,7 +59,8 @@ class _Judge:
 
     Args:
         spec: The pipeline.
-        key: The check.
+        check: The check.
+        key: Its key in Dagster.
         last_good: Up to which versions it was judged good last.
         spark: The run's session.
         storage: The roots.
@@ -67,6 +68,7 @@ class _Judge:
     """
 
     spec: Pipeline
+    check: Check
     key: dg.AssetCheckKey
     last_good: dict[str, Any] | None
     spark: SparkResource
@@ -75,19 +77,20 @@ class _Judge:
 
     def __call__(self, report: Callable[[object], None], stop: threading.Event) -> dg.AssetCheckResult:
         from ebbtide.dagster.check_results import not_judged, to_check_result
-        from ebbtide.quality.suite import batches
+        from ebbtide.quality.suite import Judged
         from ebbtide.quality.validate import validate
         from ebbtide.rules.version_range import VersionRange
         from ebbtide.runtime.plan import Plan
 
-        check = self.key.name
         tables = Plan.under(self.storage.root, self.spec)
         if tables.state.last() is None:
             return not_judged(self.key, "The pipeline has made no step yet.")
         window = VersionRange.after(tables, self.last_good)
-        found = batches(self.spark.session, tables, check, window, self.clock.now_ms())
-        docs = self.storage.docs_of(self.spec.name) / check
-        verdict = validate(check, found, docs, self.storage.keep_data_docs)
+        judge = self.check.load()
+        judged = Judged(self.spark.session, tables, window, self.clock.now_ms())
+        name = self.check.name
+        docs = self.storage.docs_of(self.spec.name) / name
+        verdict = validate(name, judge(judged), docs, self.storage.keep_data_docs)
         return to_check_result(self.key, verdict, window)
 
 

@@ -6,8 +6,9 @@ import dagster as dg
 
 from ebbtide import Pipeline
 from ebbtide.dagster.checks import sink_checks
-from ebbtide.dagster.jobs import MAINTENANCE, maintenance_job, migration_job, schedules, stream_job
+from ebbtide.dagster.jobs import maintenance_job, migration_job, schedules, stream_job
 from ebbtide.dagster.stream import stream_assets
+from ebbtide.maintenance.jobs import JOBS
 
 
 def pipeline_definitions(spec: Pipeline) -> dg.Definitions:
@@ -16,7 +17,9 @@ def pipeline_definitions(spec: Pipeline) -> dg.Definitions:
     Args:
         spec: The pipeline.
     """
-    jobs = {"stream": stream_job(spec), **{kind: maintenance_job(spec, kind) for kind in MAINTENANCE}}
+    jobs = {"stream": stream_job(spec)}
+    for job in JOBS:
+        jobs[job.name] = maintenance_job(spec, job)
     return dg.Definitions(
         assets=[stream_assets(spec)],
         asset_checks=[sink_checks(spec)],

@@ -11,11 +11,7 @@ from ebbtide.dagster.metadata import state_key
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.dagster.stream import pool
 from ebbtide.dagster.supervise import supervised
-
-MAINTENANCE = {
-    "cleanup": "Full snapshot: delete what has expired from the state.",
-    "compaction": "Fold the state to the newest version of each entry; join the sink's small files.",
-}
+from ebbtide.maintenance.jobs import MaintenanceJob
 
 MIGRATION = "Make the stored state fit a spec whose TTL or state types have changed: plan, apply or undo."
 
@@ -32,34 +28,33 @@ def stream_job(spec: Pipeline) -> Any:
     )
 
 
-def maintenance_job(spec: Pipeline, kind: str) -> dg.JobDefinition:
+def maintenance_job(spec: Pipeline, job: MaintenanceJob) -> dg.JobDefinition:
     """Make one of the maintenance jobs; its report is an observation of the state."""
-    description = MAINTENANCE[kind]
 
     @dg.op(
-        name=f"{spec.name}_{kind}_state",
+        name=f"{spec.name}_{job.name}_state",
         pool=pool(spec),
         out=dg.Out(dg.Nothing),
-        description=description,
+        description=job.description,
     )
     def keep(context: dg.OpExecutionContext, spark: SparkResource, storage: StorageResource) -> None:
         from ebbtide.maintenance.job import maintain
 
-        report = supervised(lambda say, stop: maintain(spark.session, spec, storage.root, kind))
+        report = supervised(lambda say, stop: maintain(spark.session, spec, storage.root, job.name))
         context.log.info(report.text())
         numbers = _numbers(report.as_dict())
-        metadata: dict[str, Any] = {"job": kind, **numbers}
+        metadata: dict[str, Any] = {"job": job.name, **numbers}
         oldest_ms = metadata.pop("oldest_ms", None)
         if oldest_ms is not None:
             oldest_s = oldest_ms / 1000
             metadata["oldest"] = dg.MetadataValue.timestamp(oldest_s)
         context.log_event(dg.AssetObservation(state_key(spec), metadata=metadata))
 
-    @dg.job(name=f"{spec.name}_{kind}", description=description)
-    def job() -> None:
+    @dg.job(name=f"{spec.name}_{job.name}", description=job.description)
+    def definition() -> None:
         keep()
 
-    return job
+    return definition
 
 
 class MigrationConfig(dg.Config):
@@ -115,11 +110,11 @@ def schedules(spec: Pipeline, jobs: dict[str, Any]) -> Iterator[dg.ScheduleDefin
 
     Args:
         spec: The pipeline.
-        jobs: `stream`, `cleanup`, `compaction` to their jobs.
+        jobs: Name of a job, as in the spec's `schedules`, to the job.
     """
     crons = spec.schedules.model_dump()
     for kind, job in jobs.items():
-        cron = crons[kind]
+        cron = crons.get(kind)
         if cron is None:
             continue
         name = f"{spec.name}_{kind}_schedule"

@@ -26,6 +26,7 @@ from ebbtide.model.entries import Step
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.stateful import StatefulPipeline
+from ebbtide.state_table import expiry
 from ebbtide.state_table.columns import column, columns
 
 
@@ -77,7 +78,7 @@ def state(
 def _life(tables: Plan, at: Step) -> list[Column]:
     """Return `accessed`, `expires`, `live` and `step` of each entry."""
     spec = tables.spec
-    overdue_ms = tables.state.overdue_ms(at)
+    overdue_ms = expiry.overdue_ms(tables.operator, at)
     if spec.sequence and not spec.expires_live:
         overdue_ms = F.when(F.col("_tombstone"), overdue_ms)  # of a live row only its waiting for a value ends
     # An entry is overdue by its clock less the time at which it expires.
@@ -95,12 +96,13 @@ def _life(tables: Plan, at: Step) -> list[Column]:
 def _clock_ms(tables: Plan, at: Step) -> Column:
     """Return the clock that each entry goes by, epoch ms: that of its own state."""
     clock_ms = F.lit(0).cast("bigint")
-    for name, ttl in tables.operator.ttls.items():
+    rules = tables.operator.expiry
+    for name, ttl in rules.ttls.items():
         own_ms = F.lit(at.clock_ms(ttl))
         if name is None:
             clock_ms = own_ms
         else:
-            is_own = F.col(tables.operator.state_column) == name
+            is_own = F.col(rules.state_column) == name
             clock_ms = F.when(is_own, own_ms).otherwise(clock_ms)
     return clock_ms
 

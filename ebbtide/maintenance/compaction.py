@@ -6,6 +6,8 @@ left out on the way (FLIP-25, "cleanup in the compaction filter"). Rows are laid
 
 from __future__ import annotations
 
+import math
+
 from delta import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -13,22 +15,28 @@ from pyspark.sql import functions as F
 from ebbtide.model.step import StepKind
 from ebbtide.runtime.step import Stepper
 from ebbtide.state_table.columns import columns
+from ebbtide.state_table.expiry import is_deletable
 from ebbtide.state_table.layout import FILE
 
 ROWS_PER_FILE = 1_000_000
 
 
 def compaction(spark: SparkSession, stepper: Stepper) -> bool:
-    """Fold a pipeline's state and join the small files of its sink; tell whether there was something to fold."""
-    state, facts = stepper.plan.state, stepper.maintenance_step(StepKind.COMPACTION)
-    DeltaTable.forPath(spark, stepper.plan.sink.path).optimize().executeCompaction()
-    current = state.current(spark, stepper.version)
+    """Fold a pipeline's state and join the small files of its sink; return whether there was something to fold."""
+    state = stepper.plan.state
+    facts = stepper.maintenance_step(StepKind.COMPACTION)
+    sink = DeltaTable.forPath(spark, stepper.plan.sink.path)
+    sink.optimize().executeCompaction()
     if stepper.last and stepper.last.kind is StepKind.COMPACTION:
         return False  # nothing was appended since
-    kept = current.where(~F.col("_removed") & ~state.spent(facts.operator_step))
-    keys = columns(stepper.spec.key)
-    files = -(-kept.count() // ROWS_PER_FILE) or 1
-    folded = kept.repartitionByRange(files, *keys).sortWithinPartitions(*keys)
-    read = state.read(spark, stepper.version, FILE).coalesce(1)
-    stepper.advance_to(facts, state.commit(folded.unionByName(read), facts, stepper.version, "overwrite"))
+
+    is_gone = F.col("_removed") | is_deletable(state.operator, facts.operator_step)
+    kept = state.current(spark, stepper.version).where(~is_gone)
+    n_files = max(1, math.ceil(kept.count() / ROWS_PER_FILE))
+    key = columns(stepper.spec.key)
+    folded = kept.repartitionByRange(n_files, *key).sortWithinPartitions(*key)
+    files_read = state.read(spark, stepper.version, FILE).coalesce(1)
+    rows = folded.unionByName(files_read)
+    version = state.commit(rows, facts, stepper.version, "overwrite")
+    stepper.advance_to(facts, version)
     return True

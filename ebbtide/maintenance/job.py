@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,8 +13,7 @@ from pyspark.sql import functions as F
 
 from ebbtide.delta import log
 from ebbtide.ledger.lease import Lease
-from ebbtide.maintenance.cleanup import cleanup
-from ebbtide.maintenance.compaction import compaction
+from ebbtide.maintenance.jobs import job_named
 from ebbtide.model.durations import to_ms
 from ebbtide.runtime.driver import refuse_changed_spec
 from ebbtide.runtime.plan import Plan
@@ -28,7 +27,7 @@ class MaintenanceReport:
 
     Args:
         pipeline: Its name.
-        job: `cleanup` or `compaction`.
+        job: Its name in `ebbtide.maintenance.jobs.JOBS`.
         step: Its step in the ledger; None if there was nothing to do.
         entries: Entries kept.
         rows_removed: Stored rows that went: expired and dropped entries, superseded versions.
@@ -64,10 +63,6 @@ class MaintenanceReport:
         )
 
 
-JOBS: dict[str, Callable[[SparkSession, Stepper], bool]] = {"cleanup": cleanup, "compaction": compaction}
-"""By name: each does its step, if there is something to do, and tells whether there was."""
-
-
 @contextmanager
 def stepping(spark: SparkSession, plan: Plan, started_ms: int = 0) -> Iterator[Stepper]:
     """Hold a pipeline's lease, and give what makes its steps.
@@ -81,7 +76,8 @@ def stepping(spark: SparkSession, plan: Plan, started_ms: int = 0) -> Iterator[S
         LeaseHeldError: the pipeline is being run.
     """
     spec = plan.spec
-    with Lease(spark, plan.at("ledger"), spec.name, to_ms(spec.lease_ttl) / 1000) as lease:
+    lease_ttl_s = to_ms(spec.lease_ttl) / 1000
+    with Lease(spark, plan.at("ledger"), spec.name, lease_ttl_s) as lease:
         yield Stepper(plan, lease, started_ms)
 
 
@@ -91,13 +87,15 @@ def maintain(spark: SparkSession, spec: Pipeline, root: str, job: str) -> Mainte
     Args:
         spark: A session with Delta.
         spec: The pipeline.
-        root: Folder of all pipelines' plan.
-        job: One of `JOBS`.
+        root: Folder of all pipelines' tables.
+        job: Its name in `ebbtide.maintenance.jobs.JOBS`.
 
     Raises:
+        ConfigError: there is no job of this name.
         LeaseHeldError: the pipeline is being run.
         SpecChangedError: the spec no longer fits the stored state.
     """
+    step = job_named(job).load()
     plan = Plan.under(root, spec)
     if not log.versions(plan.state.path):
         return MaintenanceReport(spec.name, job)
@@ -106,29 +104,33 @@ def maintain(spark: SparkSession, spec: Pipeline, root: str, job: str) -> Mainte
             return MaintenanceReport(spec.name, job)
         refuse_changed_spec(plan, stepper)
         stepper.publish(spark)
-        rows, (files, size) = _rows(spark, stepper), _files(spark, plan.state.path)
-        done = JOBS[job](spark, stepper)
+        rows_before = _count_rows(spark, stepper)
+        files_before, bytes_before = _files(spark, plan.state.path)
+        is_done = step(spark, stepper)
         kept = plan.state.kept(spark, stepper.version)
-        entries, oldest = kept.agg(F.count("*"), F.min("_stamp_ms")).collect()[0]
-        files_after, size_after = _files(spark, plan.state.path)
+        entries, oldest_ms = kept.agg(F.count("*"), F.min("_stamp_ms")).collect()[0]
+        files_after, bytes_after = _files(spark, plan.state.path)
         return MaintenanceReport(
             spec.name,
             job,
-            stepper.number if done else None,
-            entries,
-            rows - _rows(spark, stepper),
-            files,
-            files_after,
-            size,
-            size_after,
-            oldest,
+            step=stepper.number if is_done else None,
+            entries=entries,
+            rows_removed=rows_before - _count_rows(spark, stepper),
+            files_before=files_before,
+            files_after=files_after,
+            bytes_before=bytes_before,
+            bytes_after=bytes_after,
+            oldest_ms=oldest_ms,
         )
 
 
-def _rows(spark: SparkSession, stepper: Stepper) -> int:
-    return stepper.plan.state.read(spark, stepper.version).count()
+def _count_rows(spark: SparkSession, stepper: Stepper) -> int:
+    rows = stepper.plan.state.read(spark, stepper.version)
+    return rows.count()
 
 
 def _files(spark: SparkSession, table: str) -> tuple[int, int]:
-    row = DeltaTable.forPath(spark, table).detail().select("numFiles", "sizeInBytes").collect()[0]
+    """Return the number of a table's data files and their bytes."""
+    detail = DeltaTable.forPath(spark, table).detail()
+    row = detail.select("numFiles", "sizeInBytes").collect()[0]
     return row["numFiles"], row["sizeInBytes"]

@@ -31,6 +31,7 @@ from ebbtide.model.ttl import StateTtlConfig
 from ebbtide.operators.arrival_histories import Histories
 from ebbtide.operators.arrival_options import Emission, Keep, Materialization, OnExpire
 from ebbtide.operators.arrival_rows import WAITING, Rows, above_floor
+from ebbtide.operators.expiry_rules import ExpiryRules
 
 __all__ = ["ArrivalOperator", "Emission", "Keep", "Materialization", "OnExpire"]
 
@@ -79,39 +80,32 @@ class ArrivalOperator:
         """Columns that distinguish one entry from another."""
         return (*self.key, "_position")
 
-    @property
-    def state_column(self) -> str:
-        """The column that holds the name of the state."""
-        return "_role"
-
     @cached_property
-    def ttls(self) -> dict[str | None, StateTtlConfig]:
-        """That of rows, and that of retractions that wait."""
+    def expiry(self) -> ExpiryRules:
+        """Rows have the pipeline's time to live, retractions that wait their own.
+
+        A tick counts the retractions that have expired, and may delete the sink's rows.
+        """
         ttls: dict[str | None, StateTtlConfig] = {}
         if self.ttl is not None:
             ttls[None] = self.ttl
         if self.materialization.retraction_grace_ms:
             grace = from_ms(self.materialization.retraction_grace_ms)
             ttls[WAITING] = StateTtlConfig(ttl=grace)
-        return ttls
+        acted_on: list[tuple[str, str | bool]] = [("_role", WAITING)]
+        if self.materialization.on_expire is OnExpire.DELETE:
+            acted_on.append(("_shown", True))
+        return ExpiryRules(ttls, state_column="_role", acted_on=tuple(acted_on))
+
+    @property
+    def has_named_states(self) -> bool:
+        """There is one state, without a name."""
+        return False
 
     @property
     def leaves_orphans(self) -> bool:
         """Whether rows may stay in the sink that the state forgets."""
         return self.ttl is not None and self.materialization.on_expire is OnExpire.KEEP
-
-    @property
-    def unsettled(self) -> str:
-        """SQL condition of the entries whose expiry a tick has to act on: it counts retractions, and may delete the sink's rows."""
-        is_waiting = f"_role = '{WAITING}'"
-        if self.materialization.on_expire is OnExpire.DELETE:
-            return f"{is_waiting} OR _shown"
-        return is_waiting
-
-    @property
-    def mortal(self) -> tuple[str, ...]:
-        """All entries may expire."""
-        return ()
 
     def apply(self, changes: pa.Table, state: pa.Table, step: Step) -> Reconciled:
         """Apply one step's changes to the histories of their keys.

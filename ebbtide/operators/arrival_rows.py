@@ -101,8 +101,8 @@ class Rows:
 
     def _expired(self) -> Mask:
         stamps = ints(self.state, "_stamp_ms")
-        row_expired = has_expired(stamps, self.op.ttls.get(None), self.step)
-        waiting_expired = has_expired(stamps, self.op.ttls.get(WAITING), self.step)
+        row_expired = has_expired(stamps, self.op.expiry.ttls.get(None), self.step)
+        waiting_expired = has_expired(stamps, self.op.expiry.ttls.get(WAITING), self.step)
         if not self.options.retraction_grace_ms:  # it was switched off since
             waiting_expired = np.ones(self.n_state, bool)
         return np.where(self.is_waiting, waiting_expired, row_expired)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Protocol
 
 import pyarrow as pa
 
 from ebbtide.model.entries import Reconciled, Step
-from ebbtide.model.ttl import StateTtlConfig
+from ebbtide.operators.expiry_rules import ExpiryRules
 
 
 class Operator(Protocol):
@@ -35,20 +34,12 @@ class Operator(Protocol):
         """Columns that distinguish one entry from another."""
 
     @property
-    def ttls(self) -> Mapping[str | None, StateTtlConfig]:
-        """Name of a state, None for all others, to its time to live; of those that expire."""
+    def expiry(self) -> ExpiryRules:
+        """Which entries expire, and when."""
 
     @property
-    def state_column(self) -> str:
-        """The column that holds the name of the state."""
-
-    @property
-    def unsettled(self) -> str | None:
-        """SQL condition of the entries whose expiry a tick has to act on: until it has, they must not be deleted. None: there are none."""
-
-    @property
-    def mortal(self) -> tuple[str, ...]:
-        """Columns of which one is set, true or not null, in each entry that may expire; none: all may."""
+    def has_named_states(self) -> bool:
+        """Whether entries are of named states (column `_state`, null in rows that are for the sink alone), timers among them."""
 
     def apply(self, changes: pa.Table, state: pa.Table, step: Step) -> Reconciled:
         """Decide a step."""

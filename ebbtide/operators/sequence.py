@@ -40,6 +40,7 @@ from ebbtide.model.entries import (
 )
 from ebbtide.model.sequences import key_changes_type, sequence_type, stored_sequence_type
 from ebbtide.model.ttl import StateTtlConfig
+from ebbtide.operators.expiry_rules import ExpiryRules
 from ebbtide.operators.sequence_entries import Decision
 from ebbtide.operators.sequence_events import Events
 from ebbtide.operators.ties import Mask
@@ -117,24 +118,24 @@ class SequenceOperator:
         return self.key
 
     @property
-    def ttls(self) -> dict[str | None, StateTtlConfig]:
-        """Its only state's time to live, if it has one."""
-        return {} if self.ttl is None else {None: self.ttl}
+    def expiry(self) -> ExpiryRules:
+        """Tombstones and waiting expire, and rows where these may.
+
+        Where rows may not, a tick takes note that a row waits no longer, and the row stays.
+        """
+        ttls: dict[str | None, StateTtlConfig] = {} if self.ttl is None else {None: self.ttl}
+        if self.expires_live:
+            return ExpiryRules(ttls)
+        return ExpiryRules(
+            ttls,
+            any_set=("_tombstone", "_moved_from", "_kept"),
+            acted_on=(("_tombstone", False),),
+        )
 
     @property
-    def state_column(self) -> str:
-        """The column that holds the name of the state: there is but one."""
-        return "_entry"
-
-    @property
-    def unsettled(self) -> str | None:
-        """Rows whose waiting has ended: the tick takes note of that, the row stays."""
-        return None if self.expires_live else "NOT _tombstone"
-
-    @property
-    def mortal(self) -> tuple[str, ...]:
-        """Set in the entries that may expire: tombstones and those that wait, unless live entries may too."""
-        return () if self.expires_live else ("_tombstone", "_moved_from", "_kept")
+    def has_named_states(self) -> bool:
+        """There is one state, without a name."""
+        return False
 
     @property
     def expires_live(self) -> bool:

@@ -31,6 +31,7 @@ from ebbtide.model.entries import (
 )
 from ebbtide.model.state.function import Change, Deletion, FunctionRun, StatefulFunction
 from ebbtide.model.ttl import StateTtlConfig
+from ebbtide.operators.expiry_rules import ExpiryRules
 from ebbtide.operators.state_rows import (
     Key,
     UnfitValueError,
@@ -85,23 +86,18 @@ class StatefulOperator:
         return (*self.key, "_state", "_sub")
 
     @property
-    def ttls(self) -> dict[str | None, StateTtlConfig]:
-        """State to its time to live, of those that expire."""
-        return {name: spec.ttl for name, spec in self.states.items() if spec.ttl is not None}
+    def expiry(self) -> ExpiryRules:
+        """Each state's own time to live."""
+        ttls: dict[str | None, StateTtlConfig] = {}
+        for name, spec in self.states.items():
+            if spec.ttl is not None:
+                ttls[name] = spec.ttl
+        return ExpiryRules(ttls)
 
     @property
-    def state_column(self) -> str:
-        """The column that holds the name of the state."""
-        return "_state"
-
-    @property
-    def unsettled(self) -> None:
-        """There are no entries whose expiry a tick has to act on."""
-
-    @property
-    def mortal(self) -> tuple[str, ...]:
-        """All entries of a state with a time to live may expire."""
-        return ()
+    def has_named_states(self) -> bool:
+        """The function's states and timers."""
+        return True
 
     def apply(self, changes: pa.Table, state: pa.Table, step: Step) -> Reconciled:
         """Run the function on one step's changes.

@@ -1,10 +1,19 @@
-"""The checks of a pipeline, by name. Importing this loads neither Spark nor Great Expectations."""
+"""The checks of a pipeline: the one place that knows all. Importing this loads neither Spark nor Great Expectations.
+
+A new check is a module of its own with a function like those of `ebbtide.quality.suite`, and an entry in `CHECKS`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING
 
 from ebbtide.spec.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from ebbtide.quality.suite import Batch, Judged
 
 
 @dataclass(frozen=True)
@@ -14,28 +23,49 @@ class Check:
     Args:
         name: Its name in Dagster.
         description: What it holds the tables to.
+        judge: `module:function` that yields the batches that it judges (`Judged` in, `Batch` out), loaded when it runs.
         blocking: Whether what reads the sink must wait until it passes.
     """
 
     name: str
     description: str
+    judge: str
     blocking: bool = False
 
+    def load(self) -> Callable[[Judged], Iterator[Batch]]:
+        """Load what yields the batches that it judges."""
+        judge: Callable[[Judged], Iterator[Batch]] = resolve_name(self.judge)
+        return judge
 
-EXPECTATIONS = "expectations"
-"""Name of the check that judges the rules of a project's own."""
 
 CHECKS = (
     Check(
         "ordering",
         "Per key the order of the input that caused a change rises through the change feed, and the sink shows what the "
         "state decided; no key has two contents at one sequence; in a changelog each record can follow the one before.",
+        judge="ebbtide.quality.suite:judge_ordering",
         blocking=True,
     ),
-    Check("expiry", "No state entry lives past its time to live, and cleanup deletes what has expired."),
-    Check("unique_key", "The sink has one row per key, and no key with a null."),
-    Check("quarantine_rate", "The share of bad records stays below checks.max_quarantine_rate."),
-    Check("foreign_writes", "Nobody but the pipeline changes the sink or its state."),
+    Check(
+        "expiry",
+        "No state entry lives past its time to live, and cleanup deletes what has expired.",
+        judge="ebbtide.quality.suite:judge_expiry",
+    ),
+    Check(
+        "unique_key",
+        "The sink has one row per key, and no key with a null.",
+        judge="ebbtide.quality.suite:judge_unique_key",
+    ),
+    Check(
+        "quarantine_rate",
+        "The share of bad records stays below checks.max_quarantine_rate.",
+        judge="ebbtide.quality.suite:judge_quarantine_rate",
+    ),
+    Check(
+        "foreign_writes",
+        "Nobody but the pipeline changes the sink or its state.",
+        judge="ebbtide.quality.suite:judge_foreign_writes",
+    ),
 )
 """The checks that every pipeline has."""
 
@@ -49,7 +79,11 @@ def checks_of(spec: Pipeline) -> tuple[Check, ...]:
     given = spec.checks.expectations
     if not given:
         return CHECKS
-    named = ", ".join(each.type for each in given)
-    description = f"The sink keeps to the project's own rules: {named}."
-    is_blocking = any(each.severity == "critical" for each in given)
-    return (*CHECKS, Check(EXPECTATIONS, description, is_blocking))
+    types = ", ".join(each.type for each in given)
+    own_rules = Check(
+        "expectations",
+        f"The sink keeps to the project's own rules: {types}.",
+        judge="ebbtide.quality.suite:judge_expectations",
+        blocking=any(each.severity == "critical" for each in given),
+    )
+    return (*CHECKS, own_rules)

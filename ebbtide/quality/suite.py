@@ -1,8 +1,8 @@
-"""Which batch each check of a pipeline judges, by which expectations."""
+"""Which rows each check of a pipeline judges, by which expectations: the functions that `ebbtide.quality.checks` names."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.model.durations import to_ms
 from ebbtide.quality import expectations
-from ebbtide.quality.checks import EXPECTATIONS
 from ebbtide.quality.spec_expectations import expectation_of
 from ebbtide.rules import changelog, expiry, keys, ordering, quarantine, writes
 from ebbtide.rules.version_range import VersionRange
@@ -61,20 +60,8 @@ class Judged:
         return list(self.tables.sink.key)
 
 
-def batches(spark: SparkSession, tables: Plan, check: str, window: VersionRange, clock_ms: int) -> Iterator[Batch]:
-    """Yield what a check judges; nothing where it has nothing to judge.
-
-    Args:
-        spark: A session with Delta.
-        tables: The pipeline's.
-        check: One of `ebbtide.quality.checks.checks_of`, by name.
-        window: The versions to judge.
-        clock_ms: The time, epoch ms.
-    """
-    return BATCHES[check](Judged(spark, tables, window, clock_ms))
-
-
-def _ordering(judged: Judged) -> Iterator[Batch]:
+def judge_ordering(judged: Judged) -> Iterator[Batch]:
+    """Judge what the sink was made to show, change by change and at the end."""
     asked = (judged.spark, judged.tables, judged.window)
     spec = judged.tables.spec
     changes = ordering.sink_changes(*asked)
@@ -96,8 +83,9 @@ def _ordering(judged: Judged) -> Iterator[Batch]:
         yield Batch(emitted, [follows])
 
 
-def _expiry(judged: Judged) -> Iterator[Batch]:
-    if not judged.tables.state.operator.ttls:
+def judge_expiry(judged: Judged) -> Iterator[Batch]:
+    """Judge how long entries that have expired are still there."""
+    if not judged.tables.operator.expiry.ttls:
         return
     allowed = judged.tables.spec.checks
     late = to_ms(allowed.expiry_grace)
@@ -113,25 +101,28 @@ def _expiry(judged: Judged) -> Iterator[Batch]:
     )
 
 
-def _unique_key(judged: Judged) -> Iterator[Batch]:
+def judge_unique_key(judged: Judged) -> Iterator[Batch]:
+    """Judge the sink's keys."""
     rows = keys.sink_keys(judged.spark, judged.tables, judged.window)
     is_unique = expectations.ExpectKeysToBeUnique(key=judged.key)
     yield Batch(rows, [is_unique])
 
 
-def _quarantine_rate(judged: Judged) -> Iterator[Batch]:
+def judge_quarantine_rate(judged: Judged) -> Iterator[Batch]:
+    """Judge the share of bad records of each step."""
     steps = quarantine.steps(judged.spark, judged.tables, judged.window)
     max_rate = judged.tables.spec.checks.max_quarantine_rate
     stays_below = expectations.ExpectQuarantineRateToStayBelow(max_rate=max_rate)
     yield Batch(steps, [stays_below])
 
 
-def _foreign_writes(judged: Judged) -> Iterator[Batch]:
+def judge_foreign_writes(judged: Judged) -> Iterator[Batch]:
+    """Judge who wrote to the sink and the state."""
     commits = writes.commits(judged.spark, judged.tables, judged.window)
     yield Batch(commits, [expectations.ExpectCommitsToBeOurs()])
 
 
-def _expectations(judged: Judged) -> Iterator[Batch]:
+def judge_expectations(judged: Judged) -> Iterator[Batch]:
     """Judge the rules of a project's own on the sink's rows, without Ebbtide's own columns."""
     spec = judged.tables.spec
     given = [expectation_of(each) for each in spec.checks.expectations]
@@ -145,14 +136,3 @@ def _expectations(judged: Judged) -> Iterator[Batch]:
         yield Batch(rows, queries, "COMPLETE")
     if others:
         yield Batch(rows, others)
-
-
-BATCHES: dict[str, Callable[[Judged], Iterator[Batch]]] = {
-    "ordering": _ordering,
-    "expiry": _expiry,
-    "unique_key": _unique_key,
-    "quarantine_rate": _quarantine_rate,
-    "foreign_writes": _foreign_writes,
-    EXPECTATIONS: _expectations,
-}
-"""Each check, by name, to what it judges."""

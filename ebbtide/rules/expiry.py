@@ -9,6 +9,7 @@ from ebbtide.model.entries import Step
 from ebbtide.model.step import clock_after
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.plan import Plan
+from ebbtide.state_table import expiry
 
 
 def entries(spark: SparkSession, tables: Plan, window: VersionRange, clock_ms: int) -> DataFrame:
@@ -27,7 +28,7 @@ def entries(spark: SparkSession, tables: Plan, window: VersionRange, clock_ms: i
     facts = commit[1] if commit else None
     clock = clock_after(facts, tables.rules, clock_ms, started_ms=clock_ms)
     watermark_ms = facts.watermark_ms if facts else None
-    overdue_ms = tables.state.overdue_ms(Step(0, clock.now_ms, watermark_ms))
+    overdue_ms = expiry.overdue_ms(tables.operator, Step(0, clock.now_ms, watermark_ms))
     latest_versions = tables.state.current(spark, window.state_until)
     may_expire = F.col("_overdue_ms").isNotNull()
     return latest_versions.withColumn("_overdue_ms", overdue_ms).where(may_expire)

@@ -5,7 +5,8 @@ That commit is the decision: what the sink is to show follows from it alone (`eb
 
 from __future__ import annotations
 
-from functools import reduce
+from dataclasses import dataclass
+from functools import partial, reduce
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -20,9 +21,10 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Staged
 from ebbtide.sources.source import Part
 from ebbtide.state_table.columns import column, columns, spark_schema
+from ebbtide.state_table.deciding import LINKED, Work
+from ebbtide.state_table.expiry import needs_tick
 from ebbtide.state_table.layout import ROW
 from ebbtide.state_table.size import TableSize
-from ebbtide.state_table.table import LINKED
 
 ROWS_PER_PARTITION = 50_000
 """Changes and entries that one call of the operator takes; more make fewer tasks, each with more memory."""
@@ -32,14 +34,23 @@ BROADCAST_ROWS = 200_000
 """Touched keys up to which the state is joined without a shuffle."""
 
 
+@dataclass(frozen=True)
+class Touched:
+    """What a batch touches.
+
+    Args:
+        changes: Its changes.
+        summary: What they are, in sum.
+        linked: Keys that are decided on together; None: there are none.
+    """
+
+    changes: DataFrame
+    summary: BatchSummary
+    linked: DataFrame | None
+
+
 def decide(
-    spark: SparkSession,
-    plan: Plan,
-    head: Head,
-    staged: Staged,
-    facts: StepFacts,
-    parts: list[Part],
-    state_size: TableSize,
+    spark: SparkSession, plan: Plan, head: Head, staged: Staged, facts: StepFacts, *, parts: list[Part], size: TableSize
 ) -> int:
     """Decide a batch.
 
@@ -50,7 +61,7 @@ def decide(
         staged: The batch's records.
         facts: The step's.
         parts: Parts of the source that the batch read, to be remembered.
-        state_size: Of the state.
+        size: Of the state.
 
     Returns:
         The version of the state that holds the decision.
@@ -58,22 +69,20 @@ def decide(
     Raises:
         LeaseLostError: another run committed this step first.
     """
-    state, key, summary = plan.state, plan.spec.key, staged.summary
-    changes = staged.rows(spark).where(F.col("_kind").isin(KINDS))
-    linked = _linked_keys(spark, plan, head, changes, summary)
-    entries = _entries(spark, plan, head, changes, summary, linked, state_size)
+    state = plan.state
     schema = spark_schema(state.schema, nullable=True)
+    changes = staged.rows(spark).where(F.col("_kind").isin(KINDS))
+    linked = _linked_keys(spark, plan, head, changes, staged.summary)
+    touched = Touched(changes, staged.summary, linked)
+    entries = _entries(spark, plan, head, touched, size)
     rows = _padded(changes, schema) if entries is None else changes.unionByName(entries, allowMissingColumns=True)
-    partition_by = columns(key)
-    if linked is not None:
-        rows = rows.join(F.broadcast(linked.withColumn(LINKED, F.lit(True))), [*key], "left")
-        partition_by = [F.when(F.col(LINKED).isNull(), each) for each in partition_by]  # linked keys: to one partition
-    seen = OffsetRanges(head.facts.positions if head.facts else {}) if plan.tracks_offsets else None
-    reconcile = state.reconciler(facts.operator_step, seen, plan.spec.max_group_bytes)
-    out = rows.repartition(partitions(spark, summary.changes), *partition_by).mapInArrow(reconcile, schema)
+    work = Work.of(plan.operator, state.schema, facts.operator_step, plan.spec.max_group_bytes)
+    reconcile = partial(work.reconcile, read_before=_read_before(plan, head))
+    decided = _by_key(spark, plan, rows, touched).mapInArrow(reconcile, schema)
     if parts:
-        out = out.unionByName(state.file_rows(spark, parts, facts.step), allowMissingColumns=True)
-    return state.commit(out, facts, head.version)
+        remembered = state.file_rows(spark, parts, facts.step)
+        decided = decided.unionByName(remembered, allowMissingColumns=True)
+    return state.commit(decided, facts, head.version)
 
 
 def expire(spark: SparkSession, plan: Plan, head: Head, facts: StepFacts, *, must_commit: bool) -> int | None:
@@ -92,19 +101,22 @@ def expire(spark: SparkSession, plan: Plan, head: Head, facts: StepFacts, *, mus
     Raises:
         LeaseLostError: another run committed this step first.
     """
-    state, key = plan.state, plan.spec.key
+    state = plan.state
+    key = list(plan.spec.key)
     at = facts.operator_step
     entries = state.read(spark, head.version)
-    due_keys = entries.where(state.due(at)).select(*columns(key)).distinct()
-    mine = entries.join(due_keys, [*key], "left_semi")
-    work = state.expirer(at, plan.spec.max_group_bytes)
-    schema = spark_schema(state.schema, nullable=True)
-    out = mine.repartition(partitions(spark), *columns(key)).mapInArrow(work, schema)
+    due = entries.where(needs_tick(plan.operator, at))
+    due_keys = due.select(*columns(key)).distinct()
+    entries_of_due_keys = entries.join(due_keys, key, "left_semi")
+    by_key = entries_of_due_keys.repartition(partitions(spark), *columns(key))
+    work = Work.of(plan.operator, state.schema, at, plan.spec.max_group_bytes)
+    decided = by_key.mapInArrow(work.expire, spark_schema(state.schema, nullable=True))
     # Looked at before the commit. Reads are pinned to a version, so a lost partition is recomputed identically.
-    out = out.localCheckpoint()
-    if not must_commit and out.where(F.col("_entry") == ROW).isEmpty():
+    decided = decided.localCheckpoint()
+    changes_entries = not decided.where(F.col("_entry") == ROW).isEmpty()
+    if not (must_commit or changes_entries):
         return None
-    return state.commit(out, facts, head.version)
+    return state.commit(decided, facts, head.version)
 
 
 def partitions(spark: SparkSession, rows: int | None = None) -> int:
@@ -124,46 +136,74 @@ def _linked_keys(
 
     None where no row does. They are decided on together: a value may have to be looked for under another key.
     """
-    found = [changes] if summary.key_changes else []
+    sources: list[DataFrame] = []
+    if summary.key_changes:
+        sources.append(changes)
     if head.pending_key_changes:
-        found.append(plan.state.waiting(spark, head.version))
+        sources.append(plan.state.waiting(spark, head.version))
     keys: list[DataFrame] = []
-    for rows in found:
+    for rows in sources:
         moved = rows.where(F.col("_moved_from").isNotNull())  # all of them, where one of a step left values out
-        old_keys = moved.select(F.explode("_moved_from.key").alias("_key")).select("_key.*")
-        keys += [moved.select(*columns(plan.spec.key)), old_keys]
+        old_keys = moved.select(F.explode("_moved_from.key").alias("_key"))
+        keys.append(moved.select(*columns(plan.spec.key)))
+        keys.append(old_keys.select("_key.*"))
     return reduce(DataFrame.union, keys).distinct() if keys else None
 
 
-def _entries(
-    spark: SparkSession,
-    plan: Plan,
-    head: Head,
-    changes: DataFrame,
-    summary: BatchSummary,
-    linked: DataFrame | None,
-    state_size: TableSize,
-) -> DataFrame | None:
+def _entries(spark: SparkSession, plan: Plan, head: Head, touched: Touched, size: TableSize) -> DataFrame | None:
     """Read what is stored under the touched and linked keys; where live entries expire, the sink's rows too."""
     if head.facts is None or head.facts.kind is StepKind.RESET:
         return None
     spec = plan.spec
-    keys = changes.select(*columns(spec.key)).distinct()
+    summary = touched.summary
+    keys = touched.changes.select(*columns(spec.key)).distinct()
     entries = plan.state.read(spark, head.version)
-    if linked is not None:
-        keys = keys.union(linked).distinct()
-    elif summary.bounds is not None and state_size.is_large(spark):
-        entries = entries.where(column(spec.key[0]).between(*summary.bounds))
-    keys = F.broadcast(keys) if summary.changes <= BROADCAST_ROWS else keys
+    if touched.linked is not None:
+        keys = keys.union(touched.linked).distinct()
+    elif summary.bounds is not None and size.is_large(spark):
+        is_near = column(spec.key[0]).between(*summary.bounds)
+        entries = entries.where(is_near)
+    if summary.changes <= BROADCAST_ROWS:
+        keys = F.broadcast(keys)
     if spec.expires_live:
-        stand_in = {"_step": F.lit(SINK_STEP).cast("bigint"), "_stamp_ms": F.lit(0).cast("bigint")}
-        sink = plan.sink
-        rows = sink.read(spark, sink.version()).withColumns(stand_in)
-        entries = entries.unionByName(rows, allowMissingColumns=True)
+        entries = entries.unionByName(_sink_rows(spark, plan), allowMissingColumns=True)
     return entries.join(keys, [*spec.key], "left_semi")
+
+
+def _sink_rows(spark: SparkSession, plan: Plan) -> DataFrame:
+    """Read the sink's rows as entries, older than any: of a row that has expired the state may have none."""
+    rows = plan.sink.read(spark, plan.sink.version())
+    older_than_any = {
+        "_step": F.lit(SINK_STEP).cast("bigint"),
+        "_stamp_ms": F.lit(0).cast("bigint"),
+    }
+    return rows.withColumns(older_than_any)
+
+
+def _by_key(spark: SparkSession, plan: Plan, rows: DataFrame, touched: Touched) -> DataFrame:
+    """Bring rows of one key to one partition, and all linked keys to one."""
+    key = columns(plan.spec.key)
+    n_partitions = partitions(spark, touched.summary.changes)
+    if touched.linked is None:
+        return rows.repartition(n_partitions, *key)
+    linked = touched.linked.withColumn(LINKED, F.lit(True))
+    marked = rows.join(F.broadcast(linked), [*plan.spec.key], "left")
+    is_alone = F.col(LINKED).isNull()
+    key_if_alone = [F.when(is_alone, each) for each in key]
+    return marked.repartition(n_partitions, *key_if_alone)
+
+
+def _read_before(plan: Plan, head: Head) -> OffsetRanges | None:
+    """Return the offsets that earlier steps read; None where the operator knows redelivered records by itself."""
+    if not plan.tracks_offsets:
+        return None
+    return OffsetRanges(head.facts.positions if head.facts else {})
 
 
 def _padded(frame: DataFrame, schema: StructType) -> DataFrame:
     """Add the columns that a frame has not, as nulls."""
-    missing = {field.name: F.lit(None).cast(field.dataType) for field in schema if field.name not in frame.columns}
-    return frame.withColumns(missing)
+    nulls = {}
+    for field in schema:
+        if field.name not in frame.columns:
+            nulls[field.name] = F.lit(None).cast(field.dataType)
+    return frame.withColumns(nulls)

@@ -5,18 +5,17 @@ Whatever is not certain counts as something to do: the run then starts as ever, 
 
 from __future__ import annotations
 
-from functools import reduce
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.delta import log
 from ebbtide.ledger.checkpoint import Checkpoint
 from ebbtide.ledger.facts import FREE, STATE_FORMAT, LedgerFacts, StepFacts
-from ebbtide.model.entries import LONG_MIN, Step, live_entries
+from ebbtide.model.entries import Step, live_entries
 from ebbtide.model.state.timers import TIMERS
 from ebbtide.model.step import StepKind, clock_after, next_frontier
 from ebbtide.model.ttl import TimeCharacteristic
+from ebbtide.operators.expiry_rules import ExpiryRules
 from ebbtide.operators.operator import Operator
 from ebbtide.paths import join
 from ebbtide.runtime.plan import Plan
@@ -49,15 +48,16 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
     """
     plan = Plan.under(root, spec)
     plan.source.refuse_absent()
-    home, state = plan.root, plan.at("state")
+    home = plan.root
+    state = plan.at("state")
     last = next(log.own_commits(state), None)
     files = log.data_files(state)
     if last is None or files is None or len(files) > MOST_FILES:
         return None
-    version, found = last
-    if found[log.FACTS] != STATE_FORMAT:
+    version, stored = last
+    if stored[log.FACTS] != STATE_FORMAT:
         return None
-    facts = StepFacts.model_validate(found)
+    facts = StepFacts.model_validate(stored)
     is_idle = (
         not spec.misfits(facts.spec)
         and spec.source_path == facts.source_path
@@ -75,24 +75,32 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
 
 def _is_free(home: str) -> bool:
     """Whether no run holds the pipeline, nor died with it."""
-    found = next(log.own_commits(join(home, "ledger")), None)
-    return found is not None and LedgerFacts.model_validate(found[1]).holder == FREE
+    last = next(log.own_commits(join(home, "ledger")), None)
+    if last is None:
+        return False
+    _, stored = last
+    return LedgerFacts.model_validate(stored).holder == FREE
 
 
 def _is_finished(spec: Pipeline, home: str, version: int, facts: StepFacts) -> bool:
     """Whether the last step reached sink and checkpoint, and both are the ones it was made with."""
     checkpoint = Checkpoint(join(home, "checkpoint"))
-    committed = checkpoint.last_committed()
-    is_read_up = committed is not None and committed == facts.batch_id and not checkpoint.is_open
-    sink, changelog = join(home, "sink"), join(home, "changelog")
-    are_there = log.versions(sink) and (log.versions(changelog) or not spec.emits_every)
-    if facts.kind is StepKind.RESET or not is_read_up or checkpoint.query_id != facts.query_id or not are_there:
+    last_batch = checkpoint.last_committed()
+    is_read_up = last_batch is not None and last_batch == facts.batch_id and not checkpoint.is_open
+    is_own_query = checkpoint.query_id == facts.query_id
+    sink = join(home, "sink")
+    changelog = join(home, "changelog")
+    has_sink = bool(log.versions(sink))
+    has_changelog = not spec.emits_every or bool(log.versions(changelog))
+    if facts.kind is StepKind.RESET or not (is_read_up and is_own_query and has_sink and has_changelog):
         return False
     if facts.kind is not StepKind.TICK:
         return True  # Spark commits a batch after its step; maintenance finishes the step before it
-    wrote = counts(join(home, "state"), version)
-    in_sink = log.last_step(sink) >= facts.step or not any(wrote[name] for name in WRITES)
-    return in_sink and (log.last_step(changelog) >= facts.step or not wrote["emitted"])
+    metrics = counts(join(home, "state"), version)
+    changes_sink = any(metrics[name] for name in WRITES)
+    is_in_sink = not changes_sink or log.last_step(sink) >= facts.step
+    is_in_changelog = not metrics["emitted"] or log.last_step(changelog) >= facts.step
+    return is_in_sink and is_in_changelog
 
 
 def _files_read(files: list[log.DataFile]) -> dict[str, int | None]:
@@ -102,65 +110,74 @@ def _files_read(files: list[log.DataFile]) -> dict[str, int | None]:
 
 def _may_be_due(plan: Plan, files: list[log.DataFile], facts: StepFacts, clock_ms: int) -> bool:
     """Whether a tick might expire an entry or fire a timer."""
-    operator, names = plan.operator, plan.operator.schema.names
-    has_timers = "_state" in names
-    if not operator.ttls and not has_timers:
+    operator = plan.operator
+    rules = operator.expiry
+    has_timers = operator.has_named_states
+    if not rules.ttls and not has_timers:
         return False
     if plan.spec.downtime_over is not None:
         return True  # the run writes down when it ended
-    if any(file.rows is None for file in files):
+    n_rows = [file.rows for file in files]
+    if None in n_rows:
         return True
     at = _next_tick(plan, facts, clock_ms)
-    if not has_timers and not any(_may_hold_expired(file, operator, at) for file in files):
+    may_expire = any(_may_hold_expired(file, rules, at) for file in files)
+    if not has_timers and not may_expire:
         return False
-    if sum(file.rows or 0 for file in files) > MOST_ROWS:
+    if sum(rows or 0 for rows in n_rows) > MOST_ROWS:
         return True
-    wanted = {*operator.entry_key, "_step", "_stamp_ms", "_removed", operator.state_column}
-    wanted |= {"_ttl_ms", "_position", *operator.mortal} & set(names)
-    schema = pa.schema([field for field in operator.schema if field.name in wanted])
-    rows = rows_of(files, ROW, schema.names)
+    rows = rows_of(files, ROW, [*_columns_asked(operator).names])
     if rows is None:
         return False
-    if not set(schema.names) <= set(rows.column_names):
-        return True  # written before a column was added
-    if has_timers:
-        rows = rows.filter(pc.is_valid(rows["_state"]))  # the others are rows for the sink
-    return _any_due(operator, live_entries(rows.select(schema.names).cast(schema), schema, operator.entry_key), at)
+    return _any_due(operator, rows, at)
 
 
-def _may_hold_expired(file: log.DataFile, operator: Operator, at: Step) -> bool:
+def _columns_asked(operator: Operator) -> pa.Schema:
+    """Return the columns of entries that tell which is the newest version, and whether it is due."""
+    names = {*operator.entry_key, *operator.expiry.columns, "_step", "_removed", "_position"}
+    return pa.schema([field for field in operator.schema if field.name in names])
+
+
+def _may_hold_expired(file: log.DataFile, rules: ExpiryRules, at: Step) -> bool:
     """Whether a file's least stamp has expired by a time to live that is no entry's own."""
-    stamp = file.least.get("_stamp_ms")
-    return stamp is not None and any(stamp + ttl.ttl_ms <= at.clock_ms(ttl) for ttl in operator.ttls.values())
+    oldest_ms = file.least.get("_stamp_ms")
+    if oldest_ms is None:
+        return False
+    return any(oldest_ms + ttl.ttl_ms <= at.clock_ms(ttl) for ttl in rules.ttls.values())
 
 
 def _next_tick(plan: Plan, facts: StepFacts, clock_ms: int) -> Step:
     """Return what the tick of a run that reads nothing goes by."""
     clock = clock_after(facts, plan.rules, clock_ms, started_ms=clock_ms)
-    return next_frontier(facts, StepKind.TICK, clock, plan.rules).operator_step
+    frontier = next_frontier(facts, StepKind.TICK, clock, plan.rules)
+    return frontier.operator_step
 
 
-def _is_set(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return column.fill_null(False) if pa.types.is_boolean(column.type) else column.is_valid()
+def _any_due(operator: Operator, rows: pa.Table, at: Step) -> bool:
+    """Whether an entry has expired, or a timer is due, among all stored versions of entries."""
+    schema = _columns_asked(operator)
+    if not set(schema.names) <= set(rows.column_names):
+        return True  # written before a column was added
+    if operator.has_named_states:
+        rows = rows.filter(pc.is_valid(rows["_state"]))  # the others are rows for the sink
+    versions = rows.select(schema.names).cast(schema)
+    entries = live_entries(versions, schema, operator.entry_key)
+    if operator.expiry.any_expired(entries, at):
+        return True
+    return operator.has_named_states and _any_timer_due(entries, at)
 
 
-def _any_due(operator: Operator, entries: pa.Table, at: Step) -> bool:
-    """Whether the time of an entry is over, or a timer is due; an entry that two states' times fit is taken for due by either."""
-    names = entries.schema.names
-    is_set = [_is_set(entries[name]) for name in operator.mortal]
-    mortal = entries.filter(reduce(pc.or_, is_set)) if is_set else entries
-    for state, ttl in operator.ttls.items():
-        own = mortal if state is None else mortal.filter(pc.equal(mortal[operator.state_column], state))
-        ttl_ms = own["_ttl_ms"].fill_null(ttl.ttl_ms) if "_ttl_ms" in names else ttl.ttl_ms
-        clock = at.clock_ms(ttl)
-        if clock > LONG_MIN and pc.any(pc.less_equal(own["_stamp_ms"], pc.subtract(clock, ttl_ms))).as_py():
-            return True
-    if "_sub" not in names:
-        return False
+def _any_timer_due(entries: pa.Table, at: Step) -> bool:
     timers = entries.filter(pc.equal(entries["_state"], TIMERS))
-    clocks = {TimeCharacteristic.PROCESSING_TIME: at.now_ms, TimeCharacteristic.EVENT_TIME: at.watermark_ms}
-    for kind, now in clocks.items():
-        own = timers.filter(pc.starts_with(timers["_sub"], f"{kind}/"))
-        if now is not None and pc.any(pc.less_equal(own["_position"], now)).as_py():
+    clocks = {
+        TimeCharacteristic.PROCESSING_TIME: at.now_ms,
+        TimeCharacteristic.EVENT_TIME: at.watermark_ms,
+    }
+    for clock, now_ms in clocks.items():
+        if now_ms is None:
+            continue
+        own = timers.filter(pc.starts_with(timers["_sub"], f"{clock}/"))
+        is_due = pc.less_equal(own["_position"], now_ms)
+        if pc.any(is_due).as_py():
             return True
     return False

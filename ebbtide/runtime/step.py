@@ -100,7 +100,7 @@ class Stepper:
             self._on_phase("deciding", number)
             facts = self._facts(StepKind.BATCH, clock, summary, batch_id=batch_id, offsets_hash=offsets.hash)
             self.lease.check()
-            version = decide(spark, self.plan, self.head, staged, facts, parts, self._state_size)
+            version = decide(spark, self.plan, self.head, staged, facts, parts=parts, size=self._state_size)
             self.advance_to(facts, version)
 
         self._on_phase("merging", number)
@@ -122,7 +122,9 @@ class Stepper:
         if self.last is None:
             return None
         has_moved = self.source_path != self.last.source_path
-        if not (has_moved or self.plan.state.ages):
+        operator = self.plan.operator
+        may_be_due = bool(operator.expiry.ttls) or operator.has_named_states
+        if not (has_moved or may_be_due):
             return None
         started = time.monotonic()
         self.lease.check()

@@ -37,14 +37,23 @@ def rows_of(files: Iterable[log.DataFile], entry: str, columns: Sequence[str]) -
     Returns:
         The rows; None if no file can have one.
     """
-    may_have = [f for f in files if f.least.get("_entry", entry) <= entry <= f.greatest.get("_entry", entry)]
-    read = [read_parquet(file.location, columns=["_entry", *columns]) for file in may_have]
-    return _of_kind(pa.concat_tables(read, promote_options="permissive"), entry) if read else None
+    tables = []
+    for file in files:
+        least = file.least.get("_entry", entry)
+        greatest = file.greatest.get("_entry", entry)
+        if least <= entry <= greatest:
+            table = read_parquet(file.location, columns=["_entry", *columns])
+            tables.append(table)
+    if not tables:
+        return None
+    rows = pa.concat_tables(tables, promote_options="permissive")
+    return _of_kind(rows, entry)
 
 
 def noted_files(rows: pa.Table) -> dict[str, int | None]:
     """Return the source files that rows of the kind `FILE` note, to their bytes; None where only the name was noted."""
-    return dict(map(_noted_file, rows["_note"].to_pylist()))
+    notes = rows["_note"].to_pylist()
+    return dict(_noted_file(note) for note in notes)
 
 
 def _noted_file(note: str) -> tuple[str, int | None]:
@@ -57,6 +66,6 @@ def _noted_file(note: str) -> tuple[str, int | None]:
 
 
 def _of_kind(rows: pa.Table, entry: str) -> pa.Table:
-    return rows.filter(
-        pc.match_like(rows["_entry"], entry)
-    )  # `equal` to a Python value would load pandas, a CPU second
+    # `equal` with a Python value would load pandas, a CPU second.
+    is_of_kind = pc.match_like(rows["_entry"], entry)
+    return rows.filter(is_of_kind)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import Histories
-from support import change, cut, envelope, matching, plain, record, spec
+from support import acted_on, change, cut, envelope, plain, record, spec
 
 from ebbtide.model.entries import Step
 from ebbtide.runtime.plan import operator_of
@@ -196,7 +196,7 @@ def test_tick_that_deletes_leaves_the_shown_row_where_another_expires(keep):
 def test_what_a_tick_has_to_act_on_is_not_settled_before(on_expire, left):
     deletes = plain(ttl="100ms", materializer={"on_expire": on_expire, "retraction_grace": "50ms"})
     pipeline = run((0, [row("+I", 1, 1), row("+I", 1, 2), row("-D", 2, 2)]), of=deletes)
-    found = matching(pipeline.state, operator_of(deletes).unsettled)
+    found = acted_on(pipeline.state, operator_of(deletes))
     assert sorted(entry["_role"] for entry in found) == left
     assert {entry["n"] for entry in found} == {2}
 

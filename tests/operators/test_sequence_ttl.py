@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from support import OnlyTouchedKeys, envelope, matching, record, spec
+from support import OnlyTouchedKeys, acted_on, envelope, record, spec
 
 from ebbtide.formats.format import UNAVAILABLE
 from ebbtide.model.entries import Step
@@ -261,11 +261,11 @@ def test_only_tombstones_and_rows_that_wait_may_expire_unless_live_ones_may():
     pipeline.step([record(envelope("c", 1, after=row), 0), record(moved, 1)], now_ms=0)
     operator = pipeline.operator
     entries = pipeline.state.to_pylist()
-    assert [entry["id"] for entry in entries if any(entry[name] for name in operator.mortal)] == [2, 3]
-    assert [entry["id"] for entry in matching(pipeline.state, operator.unsettled)] == [1, 3]
+    assert [entry["id"] for entry in entries if any(entry[name] for name in operator.expiry.any_set)] == [2, 3]
+    assert [entry["id"] for entry in acted_on(pipeline.state, operator)] == [1, 3]
     assert sorted(entry["id"] for entry in operator.expire(pipeline.state, Step(9, 100)).entries.to_pylist()) == [2, 3]
     live = operator_of(spec(ttl={"ttl": "100ms", "expire_live": True}))
-    assert (live.mortal, live.unsettled) == ((), None)
+    assert (live.expiry.any_set, live.expiry.acted_on) == ((), ())
 
 
 @pytest.mark.parametrize("live", [False, True])

@@ -1,15 +1,20 @@
 """Cleanup and compaction: what goes, what stays, and that streams carry on."""
 
 import json
+import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 from spark_support import change, forget_last_commit, plain_spec, sink, table, write
 
 from ebbtide.delta import log
-from ebbtide.errors import LeaseHeldError, SpecChangedError
+from ebbtide.errors import ConfigError, LeaseHeldError, SpecChangedError
 from ebbtide.ledger.lease import Lease
-from ebbtide.maintenance.job import JOBS, maintain
+from ebbtide.maintenance import jobs
+from ebbtide.maintenance.job import maintain
+from ebbtide.maintenance.jobs import JOBS, MaintenanceJob
+from ebbtide.model.step import StepKind
 from ebbtide.runtime.driver import run, system_clock
 from ebbtide.runtime.plan import Plan
 
@@ -27,7 +32,7 @@ def entries(spark, root, spec):
 
 def test_pipeline_that_never_ran_has_nothing_to_do(spark, tmp_path):
     for job in JOBS:
-        report = maintain(spark, plain_spec(write(tmp_path / "in")), str(tmp_path), job)
+        report = maintain(spark, plain_spec(write(tmp_path / "in")), str(tmp_path), job.name)
         assert (report.step, report.rows_removed) == (None, 0)
         assert "nothing to do" in report.text()
 
@@ -127,9 +132,30 @@ def test_row_that_the_tick_has_yet_to_delete_outlives_cleanup_and_compaction(spa
     stop = threading.Event()
     run(spark, spec, str(tmp_path), stop=stop, on_progress=lambda step: stop.set() if step.step == 3 else None)
     for job in JOBS:
-        maintain(spark, spec, str(tmp_path), job)
+        maintain(spark, spec, str(tmp_path), job.name)
         assert 1 in {row["id"] for row in entries(spark, tmp_path, spec)}, job
     assert run(spark, spec, str(tmp_path)).totals["deleted"] == 1
     assert [row["id"] for row in sink(spark, tmp_path, spec)] == [2]
     maintain(spark, spec, str(tmp_path), "compaction")
     assert {row["id"] for row in entries(spark, tmp_path, spec)} == {2}
+
+
+def forget_all(spark, stepper):
+    """A job of somebody else's: drop all entries."""
+    facts = stepper.maintenance_step(StepKind.CLEANUP)
+    state = stepper.plan.state
+    keys = state.kept(spark, stepper.version).select("id")
+    stepper.advance_to(facts, state.purge(spark, keys, facts, stepper.version))
+    return True
+
+
+def test_job_of_a_module_of_its_own_is_run_by_its_name_and_one_unknown_is_refused(spark, tmp_path, monkeypatch):
+    forget = MaintenanceJob("forget", "forget", "Drop all entries.", step="forget_jobs:forget_all")
+    monkeypatch.setitem(sys.modules, "forget_jobs", SimpleNamespace(forget_all=forget_all))
+    monkeypatch.setattr(jobs, "JOBS", (*JOBS, forget))
+    spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1), change("+I", 2, "b", 2)]), order=BY_SEQ)
+    run(spark, spec, str(tmp_path))
+    report = maintain(spark, spec, str(tmp_path), "forget")
+    assert (report.job, report.entries, report.rows_removed) == ("forget", 0, 2)
+    with pytest.raises(ConfigError, match=r"no maintenance job of this name.*forget_all.*cleanup, compaction, forget"):
+        maintain(spark, spec, str(tmp_path), "forget_all")

@@ -1,16 +1,20 @@
 """Each rule on tables that keep it and on tables that break it, alone and through its expectation."""
 
 import shutil
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import great_expectations as gx
 import pytest
 from pyspark.sql import functions as F
 from spark_support import change, plain_spec, write
 
 from ebbtide.maintenance.job import maintain
-from ebbtide.quality.checks import CHECKS
+from ebbtide.quality import checks
+from ebbtide.quality.checks import CHECKS, checks_of
 from ebbtide.quality.expectations import ExpectKeysToBeUnique
-from ebbtide.quality.suite import Batch, batches
+from ebbtide.quality.suite import Batch, Judged
 from ebbtide.quality.validate import ExpectationRaisedError, validate
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.driver import run, system_clock
@@ -44,7 +48,8 @@ def tables(made, tmp_path):
 def judge(spark, tables, check, clock_ms=None, judged=None):
     """What each expectation of a check found."""
     window = VersionRange.after(tables, judged)
-    found = batches(spark, tables, check, window, clock_ms or system_clock())
+    [judge_of] = [each.load() for each in checks_of(tables.spec) if each.name == check]
+    found = judge_of(Judged(spark, tables, window, clock_ms or system_clock()))
     verdict = validate(check, found, Path(tables.root).parent.parent / "docs", keep=2)
     return {(f.expectation, f.severity): f.broken for f in verdict.findings}
 
@@ -170,3 +175,18 @@ def test_rules_of_the_project_are_judged_on_all_of_the_sinks_rows_without_our_ow
         ("expect_table_row_count_to_equal", "warning"): 1,
         ("expect_table_columns_to_match_set", "critical"): 0,
     }
+
+
+def judge_values(judged):
+    """A check of somebody else's: values are in lower case."""
+    rows = judged.tables.sink.read(judged.spark, judged.window.sink_until)
+    yield Batch(rows, [gx.expectations.ExpectColumnValuesToMatchRegex(column="v", regex="^[a-z]*$")])
+
+
+def test_check_of_a_module_of_its_own_is_judged_as_the_others_are(spark, tables, monkeypatch):
+    values = checks.Check("values", "Values are in lower case.", judge="value_checks:judge_values")
+    monkeypatch.setitem(sys.modules, "value_checks", SimpleNamespace(judge_values=judge_values))
+    monkeypatch.setattr(checks, "CHECKS", (*CHECKS, values))
+    assert judge(spark, tables, "values") == {("expect_column_values_to_match_regex", "critical"): 0}
+    spark.sql(f"UPDATE delta.`{tables.sink.path}` SET v = 'A' WHERE id = 1")
+    assert judge(spark, tables, "values") == {("expect_column_values_to_match_regex", "critical"): 1}

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import itertools
 import json
-import sqlite3
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -16,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide import UpsertPipeline
+from ebbtide.operators.operator import Operator
 from ebbtide.testing import MemoryPipeline, key_texts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,13 +100,7 @@ class OnlyTouchedKeys(MemoryPipeline):
         super()._apply(result, frontier)
 
 
-def matching(entries: pa.Table, condition: str) -> list[Row]:
-    """Return the entries for which an SQL condition holds; nested values are known as being there or not."""
-    rows = entries.to_pylist()
-    plain_rows = [[v if isinstance(v, int | str | None) else str(v) for v in row.values()] for row in rows]
-    names = ", ".join(f'"{name}"' for name in ("row", *entries.column_names))
-    with contextlib.closing(sqlite3.connect(":memory:")) as database:
-        database.execute(f"CREATE TABLE entries ({names})")
-        marks = ", ".join("?" * (len(entries.column_names) + 1))
-        database.executemany(f"INSERT INTO entries VALUES ({marks})", ([i, *row] for i, row in enumerate(plain_rows)))
-        return [rows[i] for (i,) in database.execute(f"SELECT row FROM entries WHERE {condition} ORDER BY row")]
+def acted_on(entries: pa.Table, operator: Operator) -> list[Row]:
+    """Return the entries on whose expiry a tick has to act."""
+    values = operator.expiry.acted_on
+    return [entry for entry in entries.to_pylist() if any(entry[name] == value for name, value in values)]

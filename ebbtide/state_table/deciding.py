@@ -1,0 +1,134 @@
+"""What Spark's workers do in a step: an operator runs over partitions of changes and entries; rows of the state table come out."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.model.codes import row_codes
+from ebbtide.model.entries import Reconciled, Step, entry_table
+from ebbtide.model.offsets import OffsetRanges
+from ebbtide.operators.operator import Operator
+from ebbtide.state_table.layout import EMITTED, METRICS, ROW
+from ebbtide.state_table.shipping import ship
+
+LINKED = "_linked"
+"""Column of the rows that are decided on together although their keys differ."""
+Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a worker does with a partition.
+
+    Args:
+        operator: Gives the operator, with the user's code that it needs.
+        schema: Columns of the state table.
+        step: The step.
+        group_bytes: About how many bytes of a partition are decided together, whole keys at least; None: all.
+    """
+
+    operator: Callable[[], Operator]
+    schema: pa.Schema
+    step: Step
+    group_bytes: int | None
+
+    @classmethod
+    def of(cls, operator: Operator, schema: pa.Schema, step: Step, group_bytes: int | None) -> Work:
+        """Pack an operator for the workers; see the class."""
+        function = getattr(operator, "function", None)
+        if function is None:
+            return cls(lambda: operator, schema, step, group_bytes)
+        packed = ship(operator, function.func.__module__)
+        return cls(packed.unpack, schema, step, group_bytes)
+
+    def reconcile(self, batches: Batches, read_before: OffsetRanges | None) -> Batches:
+        """Turn changes (`_kind` set) and entries of their keys into rows of the state table.
+
+        Args:
+            batches: A partition.
+            read_before: Offsets whose records are repeats; None: the operator knows repeats by itself.
+        """
+        operator = self.operator()
+        for rows in _groups(batches, operator.key, self.group_bytes):
+            is_change = pc.is_valid(rows["_kind"])
+            changes = _shaped(rows.filter(is_change), operator.changes)
+            entries = _shaped(rows.filter(pc.invert(is_change)), operator.schema)
+            n_read = len(changes)
+            if read_before is not None:
+                is_repeat = read_before.repeats(changes)
+                changes = changes.filter(pa.array(~is_repeat))
+            result = operator.apply(changes, entries, self.step)
+            redelivered = Counter(redelivered=n_read - len(changes))
+            yield from self._rows(result, redelivered)
+
+    def expire(self, batches: Batches) -> Batches:
+        """Turn entries into the rows that drop the expired ones, and show what timers did."""
+        operator = self.operator()
+        for rows in _groups(batches, operator.key, self.group_bytes):
+            entries = _shaped(rows, operator.schema)
+            result = operator.expire(entries, self.step)
+            yield from self._rows(result, Counter())
+
+    def _rows(self, result: Reconciled, more_metrics: Counter[str]) -> Batches:
+        """Write a result as rows of the state table."""
+        metrics = Counter(result.metrics) + more_metrics
+        if result.emitted is not None:
+            metrics["emitted"] = len(result.emitted)
+            yield from self._emitted_rows(result.emitted).to_batches()
+        yield from self._entry_rows(result.entries).to_batches()
+        yield from self._metrics_row(metrics).to_batches()
+
+    def _entry_rows(self, entries: pa.Table) -> pa.Table:
+        n = len(entries)
+        columns: dict[str, object] = {name: entries[name] for name in entries.column_names}
+        columns["_entry"] = [ROW] * n
+        return entry_table(self.schema, columns, n)
+
+    def _emitted_rows(self, emitted: pa.Table) -> pa.Table:
+        n = len(emitted)
+        columns: dict[str, object] = {name: emitted[name] for name in emitted.column_names}
+        columns["_entry"] = [EMITTED] * n
+        columns["_note"] = columns.pop("_kind")
+        columns["_changed_by"] = columns.pop("_order")
+        columns["_position"] = columns.pop("_number")
+        columns["_step"] = [self.step.number] * n
+        return entry_table(self.schema, columns, n)
+
+    def _metrics_row(self, metrics: Counter[str]) -> pa.Table:
+        counted = {name: count for name, count in metrics.items() if count}
+        columns: dict[str, object] = {
+            "_entry": [METRICS],
+            "_note": [json.dumps(counted)],
+            "_step": [self.step.number],
+        }
+        return entry_table(self.schema, columns, 1)
+
+
+def _groups(batches: Batches, key: Sequence[str], group_bytes: int | None) -> Iterator[pa.Table]:
+    """Yield a partition in groups of whole keys: what an operator makes of rows takes many times their bytes."""
+    filled = [batch for batch in batches if batch.num_rows]
+    if not filled:
+        return
+    rows = pa.Table.from_batches(filled)
+    n_groups = 1 if group_bytes is None else -(-rows.nbytes // group_bytes)
+    if n_groups <= 1:
+        yield rows
+        return
+    group_of = row_codes(rows, key) % n_groups
+    if LINKED in rows.column_names:  # a value may have to be looked for under another key
+        is_linked = rows[LINKED].fill_null(False).to_numpy()
+        group_of[is_linked] = 0
+    for number in range(n_groups):
+        group = rows.filter(pa.array(group_of == number))
+        if len(group):
+            yield group
+
+
+def _shaped(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    return rows.select(schema.names).cast(schema)
