@@ -44,18 +44,26 @@ def publish(spark: SparkSession, plan: Plan, head: Head, sink_size: TableSize) -
 def _publish_changes(
     spark: SparkSession, plan: Plan, version: int, facts: StepFacts, counts: Counter[str], sink_size: TableSize
 ) -> None:
-    state, sink = plan.state, plan.sink
-    overwrites = counts["updated"] + counts["deleted"] + counts["filled"] > 0 or facts.floor_raised
+    sink = plan.sink
+    n_overwritten = counts["updated"] + counts["deleted"] + counts["filled"]
+    overwrites = n_overwritten > 0 or facts.floor_raised
     if not (overwrites or counts["inserted"]) or sink.last_step() >= facts.step:
         return
-    first = plan.spec.table.columns.field(plan.spec.key[0])
-    can_prune = pa.types.is_integer(first.type) or pa.types.is_string(first.type)
     bounds = None
-    if overwrites and can_prune and sink_size.is_large(spark):
-        # By what was decided: a row may change whose key none of the records had.
-        ends = log.bounds(state.path, version, first.name)
-        bounds = None if ends is None else (first.name, *ends)
-    sink.apply(spark, state.change_set(spark, version), facts, only_inserts=not overwrites, bounds=bounds)
+    if overwrites and sink_size.is_large(spark):
+        bounds = _bounds(plan, version)
+    changes = plan.state.change_set(spark, version)
+    sink.apply(spark, changes, facts, only_inserts=not overwrites, bounds=bounds)
+
+
+def _bounds(plan: Plan, version: int) -> tuple[str, object, object] | None:
+    """Return the range of the first key column in what was decided: a row may change whose key none of the records had."""
+    column = plan.spec.table.columns.field(plan.spec.key[0])
+    can_prune = pa.types.is_integer(column.type) or pa.types.is_string(column.type)
+    if not can_prune:
+        return None
+    ends = log.bounds(plan.state.path, version, column.name)
+    return None if ends is None else (column.name, *ends)
 
 
 def _empty(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:

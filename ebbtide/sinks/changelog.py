@@ -4,8 +4,8 @@
 |---|---|
 | `_kind` | `+I`, `+U`, `-D`; `T`: the whole table was emptied (TRUNCATE), the row is null |
 | the user's columns | the row |
-| `_order` | struct(step, part, position): the order of the change that caused it; part -1: the row's time was over |
-| `_number` | tells emissions of one `_order` apart: an update may be one record with two changes |
+| `_order` | struct(step, part, position): the order of the change that caused it; part -1: the row had expired |
+| `_number` | distinguishes emissions of one `_order`: an update may be one record with two changes |
 
 Per key, in the order of (`_order`, `_number`), +I comes only where the key is absent, +U and -D only where it is present, unless expired rows stay
 in the sink (`on_expire: keep`). Every commit carries the step's identity, so that a replay is skipped.
@@ -21,7 +21,6 @@ import pyarrow as pa
 from delta import DeltaTable
 from delta.tables import DeltaTableBuilder
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from ebbtide.delta import log
 from ebbtide.ledger.facts import StepFacts
@@ -45,10 +44,14 @@ class ChangelogTable:
     @property
     def schema(self) -> pa.Schema:
         """All columns."""
-        own = [f.with_nullable(True) for f in self.columns]
-        return pa.schema(
-            [pa.field("_kind", pa.string()), *own, pa.field("_order", ORDER), pa.field("_number", pa.int64())]
-        )
+        row = [column.with_nullable(True) for column in self.columns]
+        fields = [
+            pa.field("_kind", pa.string()),
+            *row,
+            pa.field("_order", ORDER),
+            pa.field("_number", pa.int64()),
+        ]
+        return pa.schema(fields)
 
     def create(self, spark: SparkSession) -> None:
         """Create the table if it is not there."""
@@ -60,7 +63,9 @@ class ChangelogTable:
 
     def last_step(self) -> int:
         """Return the last step that appended, 0 before the first."""
-        return next((int(facts["step"]) for _, facts in log.own_commits(self.path)), 0)
+        for _, facts in log.own_commits(self.path):  # the newest first
+            return int(facts["step"])
+        return 0
 
     def append(self, spark: SparkSession, emitted: DataFrame, facts: StepFacts) -> None:
         """Append what a step emitted, and its TRUNCATE; done already, it does nothing.
@@ -74,9 +79,9 @@ class ChangelogTable:
             return
         rows = emitted.select(*columns(self.schema.names))
         if facts.floor_raised and facts.floor:
-            order = F.struct(*(F.lit(v).cast("bigint").alias(f.name) for v, f in zip(facts.floor, ORDER, strict=True)))
-            emptied = spark.range(1).select(F.lit(TRUNCATE).alias("_kind"), order.alias("_order"))
-            rows = rows.unionByName(emptied, allowMissingColumns=True)
+            order = dict(zip(ORDER.names, facts.floor, strict=True))
+            truncate = pa.Table.from_pylist([{"_kind": TRUNCATE, "_order": order}], self.schema)
+            rows = rows.unionByName(spark.createDataFrame(truncate))
         write(rows, self.path, facts, "changelog")
 
     def empty(self, spark: SparkSession, facts: StepFacts) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 
 import pyarrow as pa
 from delta import DeltaTable
@@ -52,9 +53,12 @@ class SinkTable:
     @property
     def schema(self) -> pa.Schema:
         """The user's columns and the reserved ones."""
-        type_ = stored_sequence_type(self.columns, self.sequence)
-        sequence = [pa.field("_sequence", type_)] if self.sequence else []
-        return pa.schema([*self.columns, *sequence, pa.field("_changed_by", ORDER)])
+        fields = list(self.columns)
+        if self.sequence:
+            sequence_type = stored_sequence_type(self.columns, self.sequence)
+            fields.append(pa.field("_sequence", sequence_type))
+        fields.append(pa.field("_changed_by", ORDER))
+        return pa.schema(fields)
 
     def create(self, spark: SparkSession) -> None:
         """Create the table if it is not there."""
@@ -62,13 +66,17 @@ class SinkTable:
             self._define(DeltaTable.createIfNotExists(spark))
 
     def _define(self, builder: DeltaTableBuilder) -> None:
-        nullable = pa.schema([f.with_nullable(True) if f.name not in self.key else f for f in self.schema])
-        builder = builder.location(self.path).addColumns(spark_schema(nullable))
-        for name, value in {
+        fields = []
+        for given in self.schema:
+            is_key = given.name in self.key
+            fields.append(given if is_key else given.with_nullable(True))
+        builder = builder.location(self.path).addColumns(spark_schema(pa.schema(fields)))
+        properties = {
             "delta.enableDeletionVectors": "false",
             **self.properties,
             "delta.enableChangeDataFeed": "true",
-        }.items():
+        }
+        for name, value in properties.items():
             builder = builder.property(name, value)
         builder.execute()
 
@@ -106,30 +114,34 @@ class SinkTable:
         if only_inserts:
             write(changes.select(*columns(names)), self.path, facts, "sink")
             return
-        same_key = [column(k, "t") == column(k, "s") for k in self.key]
-        if bounds is not None and not facts.floor_raised:
-            first = column(bounds[0], "t")
-            same_key += [first >= F.lit(bounds[1]), first <= F.lit(bounds[2])]
-        condition = same_key[0]
-        for part in same_key[1:]:
-            condition &= part
-        gone = F.col("s._change") == DELETE
-        not_older = F.col("s._sequence") >= F.col("t._sequence") if self.sequence else F.lit(True)
+        table = DeltaTable.forPath(spark, self.path).alias("t")
+        source = changes.select("_change", *columns(names)).alias("s")
         values: dict[str, str | Column] = {quoted(name): column(name, "s") for name in names}
+        is_deleted = F.col("s._change") == DELETE
+        is_newer = F.lit(True)
+        if self.sequence:
+            is_newer = F.col("s._sequence") >= F.col("t._sequence")
         merge = (
-            DeltaTable.forPath(spark, self.path)
-            .alias("t")
-            .merge(changes.select("_change", *columns(names)).alias("s"), condition)
-        )
-        merge = (
-            merge.whenMatchedDelete(gone & not_older)
-            .whenMatchedUpdate(~gone & not_older, values)
-            .whenNotMatchedInsert(~gone, values)
+            table.merge(source, self._is_same_row(facts, bounds))
+            .whenMatchedDelete(is_deleted & is_newer)
+            .whenMatchedUpdate(~is_deleted & is_newer, values)
+            .whenNotMatchedInsert(~is_deleted, values)
         )
         if facts.floor_raised and facts.floor:
             merge = merge.whenNotMatchedBySourceDelete(self.below(facts.floor, "t."))
         with transaction(spark, facts, "sink"):
             merge.execute()
+
+    def _is_same_row(self, facts: StepFacts, bounds: tuple[str, object, object] | None) -> Column:
+        """Return whether a row of the sink has the key of a change, within the bounds of all changes."""
+        same_values = [column(name, "t") == column(name, "s") for name in self.key]
+        is_same = reduce(Column.__and__, same_values)
+        # A TRUNCATE deletes rows whatever their key is: then all must be looked at.
+        if bounds is None or facts.floor_raised:
+            return is_same
+        name, least, greatest = bounds
+        pruned_by = column(name, "t")
+        return is_same & (pruned_by >= F.lit(least)) & (pruned_by <= F.lit(greatest))
 
     def empty(self, spark: SparkSession, facts: StepFacts) -> None:
         """Replace the table by an empty one with the spec's columns and properties; its history stays."""
@@ -137,9 +149,12 @@ class SinkTable:
             self._define(DeltaTable.replace(spark))
 
     def below(self, floor: list[int], side: str = "") -> Column:
-        """Tell of a row whether a TRUNCATE left it dead."""
-        names = self.sequence or [f.name for f in ORDER]
-        place = f"{side}_sequence" if self.sequence else f"{side}_changed_by"
-        at = F.struct(*[F.col(f"{place}.{name}").alias(name) for name in names])
-        limit = F.struct(*[F.lit(v).cast("bigint").alias(name) for name, v in zip(names, floor, strict=True)])
-        return at < limit
+        """Return whether a row stands below a TRUNCATE."""
+        names = self.sequence or ORDER.names
+        rank = f"{side}_sequence" if self.sequence else f"{side}_changed_by"
+        own = []
+        limits = []
+        for name, limit in zip(names, floor, strict=True):
+            own.append(F.col(f"{rank}.{name}").alias(name))
+            limits.append(F.lit(limit).cast("bigint").alias(name))
+        return F.struct(*own) < F.struct(*limits)
