@@ -36,11 +36,7 @@ FACTS = "ebbtide"
 
 def versions(table: str) -> list[int]:
     """Return the versions whose commits are still in the log, ascending."""
-    return _numbers(_log_files(table), COMMIT)
-
-
-def _log_files(table: str) -> list[str]:
-    return list_files(join(table, LOG))
+    return _numbers(table, COMMIT)
 
 
 def _log_file(table: str, version: int, suffix: str) -> str:
@@ -48,10 +44,11 @@ def _log_file(table: str, version: int, suffix: str) -> str:
     return join(table, LOG, name)
 
 
-def _numbers(names: list[str], suffix: str) -> list[int]:
+def _numbers(table: str, suffix: str) -> list[int]:
     """Return the versions of the log's files with a suffix: it stands after exactly 20 digits."""
     numbers = []
-    for name in names:
+    log = join(table, LOG)
+    for name in list_files(log):
         if not name.endswith(suffix):
             continue
         stem = name.removesuffix(suffix)
@@ -80,8 +77,7 @@ def facts(table: str, version: int) -> Facts | None:
             metadata = json.loads(text)
         except ValueError:
             continue
-        is_ours = isinstance(metadata, dict) and FACTS in metadata
-        if is_ours:
+        if isinstance(metadata, dict) and FACTS in metadata:
             return metadata
     return None
 
@@ -131,7 +127,7 @@ def data_files(table: str) -> list[DataFile] | None:
         return None
     # The newest checkpoint holds the files as of its version; the commits after it, none missing, say what changed since.
     # One read for the checkpoint and one for each commit after it.
-    checkpoints = _numbers(_log_files(table), CHECKPOINT)
+    checkpoints = _numbers(table, CHECKPOINT)
     checkpoint = max(checkpoints, default=-1)
     since = [version for version in commits if version > checkpoint]
     newest = commits[-1]
