@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from ebbtide.paths import exists, join, list_files, read_bytes, read_parquet
+from ebbtide.paths import join, list_files, read_bytes, read_parquet
 
 Action = dict[str, Any]
 """One line of a commit, by its kind; or what stands under one kind."""
@@ -24,6 +24,10 @@ Facts = dict[str, Any]
 """What Ebbtide wrote into a commit."""
 LOG = "_delta_log"
 """The folder of a table's log."""
+COMMIT = ".json"
+"""What the name of a commit's file ends with, after the version."""
+CHECKPOINT = ".checkpoint.parquet"
+"""The same of a checkpoint's."""
 STATS_TEXT = 32
 """Characters after which Delta may cut a text in a file's statistics."""
 FACTS = "ebbtide"
@@ -32,33 +36,45 @@ FACTS = "ebbtide"
 
 def versions(table: str) -> list[int]:
     """Return the versions whose commits are still in the log, ascending."""
-    if not exists(table):
-        return []
-    return _numbers(_log_files(table), ".json")
+    return _numbers(table, COMMIT)
 
 
-def _log_files(table: str) -> list[str]:
-    return list_files(join(table, LOG))
+def _log_file(table: str, version: int, suffix: str) -> str:
+    name = f"{version:020d}{suffix}"
+    return join(table, LOG, name)
 
 
-def _numbers(names: list[str], suffix: str) -> list[int]:
+def _numbers(table: str, suffix: str) -> list[int]:
     """Return the versions of the log's files with a suffix: it stands after exactly 20 digits."""
-    stems = [name.removesuffix(suffix) for name in names if name.endswith(suffix)]
-    return [int(stem) for stem in stems if stem.isdigit() and len(stem) == 20]
+    numbers = []
+    log = join(table, LOG)
+    for name in list_files(log):
+        if not name.endswith(suffix):
+            continue
+        stem = name.removesuffix(suffix)
+        is_version = len(stem) == 20 and stem.isdigit()
+        if is_version:
+            numbers.append(int(stem))
+    return numbers
 
 
 def actions(table: str, version: int) -> list[Action]:
     """Return a commit's actions."""
-    raw = read_bytes(join(table, LOG, f"{version:020d}.json")) or b""
-    return [json.loads(line) for line in raw.splitlines() if line.strip()]
+    location = _log_file(table, version, COMMIT)
+    raw = read_bytes(location)
+    if raw is None:
+        return []
+    lines = raw.splitlines()
+    return [json.loads(line) for line in lines if line.strip()]
 
 
 def facts(table: str, version: int) -> Facts | None:
     """Return what Ebbtide wrote into a commit; None if the commit is not ours."""
     for action in actions(table, version):
         info = action.get("commitInfo", {})
+        text = info.get("userMetadata", "null")
         try:
-            metadata = json.loads(info.get("userMetadata", "null"))
+            metadata = json.loads(text)
         except ValueError:
             continue
         if isinstance(metadata, dict) and FACTS in metadata:
@@ -68,15 +84,19 @@ def facts(table: str, version: int) -> Facts | None:
 
 def added(table: str, version: int) -> list[str]:
     """Return the locations of the data files that a commit added."""
-    return [_location(table, add["path"]) for add in _adds(table, version)]
+    adds = _adds(table, version)
+    return [_location(table, add["path"]) for add in adds]
 
 
 def _adds(table: str, version: int) -> list[Action]:
-    return [action["add"] for action in actions(table, version) if "add" in action]
+    commit = actions(table, version)
+    return [action["add"] for action in commit if "add" in action]
 
 
 def _location(table: str, path: str) -> str:
-    return path if "://" in path else join(table, unquote(path))
+    if "://" in path:
+        return path
+    return join(table, unquote(path))
 
 
 @dataclass(frozen=True)
@@ -100,36 +120,46 @@ def data_files(table: str) -> list[DataFile] | None:
     """Return the data files of a table's newest version.
 
     Returns:
-        None where the log alone does not tell: a checkpoint in parts or with sidecars, commits that are gone, deletion vectors.
+        None where the log is not enough: a checkpoint in parts or with sidecars, commits that are gone, deletion vectors.
     """
     commits = versions(table)
     if not commits:
         return None
     # The newest checkpoint holds the files as of its version; the commits after it, none missing, say what changed since.
     # One read for the checkpoint and one for each commit after it.
-    checkpoints = _numbers(_log_files(table), ".checkpoint.parquet")
+    checkpoints = _numbers(table, CHECKPOINT)
     checkpoint = max(checkpoints, default=-1)
     since = [version for version in commits if version > checkpoint]
     newest = commits[-1]
-    if since != list(range(checkpoint + 1, newest + 1)):
+    expected = range(checkpoint + 1, newest + 1)
+    is_complete = since == list(expected)
+    if not is_complete:
         return None
-    adds = _checkpoint_adds(table, checkpoint) if checkpoint >= 0 else {}
+    adds: Adds = {}
+    if checkpoint >= 0:
+        adds = _checkpoint_adds(table, checkpoint)
     for version in since:
         commit = actions(table, version)
         _apply(commit, adds)
-    if any(add.get("deletionVector") for add in adds.values()):
-        return None
-    return [_data_file(table, add) for add in adds.values()]
+    files = []
+    for add in adds.values():
+        if add.get("deletionVector"):
+            return None  # some of its rows do not count
+        file = _data_file(table, add)
+        files.append(file)
+    return files
 
 
 def _checkpoint_adds(table: str, version: int) -> Adds:
     """Return the data files as of a checkpoint, by path."""
-    location = join(table, LOG, f"{version:020d}.checkpoint.parquet")
-    column = read_parquet(location, columns=["add"])["add"]
+    location = _log_file(table, version, CHECKPOINT)
+    rows = read_parquet(location, columns=["add"])
     adds = {}
-    for add in column.to_pylist():
-        if add is not None:  # the row of another action
-            adds[add["path"]] = add
+    for add in rows["add"].to_pylist():
+        if add is None:
+            continue  # the row of another action
+        path = add["path"]
+        adds[path] = add
     return adds
 
 
@@ -138,27 +168,41 @@ def _apply(commit: list[Action], adds: Adds) -> None:
     for action in commit:
         if "add" in action:
             add = action["add"]
-            adds[add["path"]] = add
+            path = add["path"]
+            adds[path] = add
         elif "remove" in action:
-            adds.pop(action["remove"]["path"], None)
+            path = action["remove"]["path"]
+            adds.pop(path, None)
 
 
 def _data_file(table: str, add: Action) -> DataFile:
-    stats = json.loads(add.get("stats") or "{}")
+    stats = _statistics(add)
     return DataFile(
-        _location(table, add["path"]),
-        stats.get("numRecords"),
-        stats.get("minValues", {}),
-        stats.get("maxValues", {}),
+        location=_location(table, add["path"]),
+        rows=stats.get("numRecords"),
+        least=stats.get("minValues", {}),
+        greatest=stats.get("maxValues", {}),
     )
+
+
+def _statistics(add: Action) -> dict[str, Any]:
+    """Return a data file's statistics; empty if it has none."""
+    text = add.get("stats")
+    if not text:
+        return {}
+    statistics: dict[str, Any] = json.loads(text)
+    return statistics
 
 
 def files_more(table: str, version: int) -> int:
     """Return how many more data files a table has by a commit; negative: fewer."""
-    commit = actions(table, version)
-    n_added = sum("add" in action for action in commit)
-    n_removed = sum("remove" in action for action in commit)
-    return n_added - n_removed
+    n_more = 0
+    for action in actions(table, version):
+        if "add" in action:
+            n_more += 1
+        elif "remove" in action:
+            n_more -= 1
+    return n_more
 
 
 def bounds(table: str, version: int, column: str) -> tuple[Any, Any] | None:
@@ -168,12 +212,15 @@ def bounds(table: str, version: int, column: str) -> tuple[Any, Any] | None:
     """
     ends: list[Any] = []
     for add in _adds(table, version):
-        stats = json.loads(add.get("stats") or "{}")
+        stats = _statistics(add)
         null_counts = stats.get("nullCount", {})
-        if null_counts.get(column) == stats.get("numRecords", -1):
+        n_nulls = null_counts.get(column)
+        n_rows = stats.get("numRecords", -1)
+        if n_nulls == n_rows:
             continue  # no value at all
         for side in ("minValues", "maxValues"):
-            bound = stats.get(side, {}).get(column)
+            file_bounds = stats.get(side, {})
+            bound = file_bounds.get(column)
             if not _is_exact(bound):
                 return None
             ends.append(bound)
@@ -184,18 +231,24 @@ def bounds(table: str, version: int, column: str) -> tuple[Any, Any] | None:
 
 def _is_exact(value: Any) -> bool:
     """Return whether a statistic is the value itself: Delta cuts texts after 32 characters."""
-    return type(value) is int or (isinstance(value, str) and len(value) < STATS_TEXT)
+    if isinstance(value, str):
+        return len(value) < STATS_TEXT
+    return type(value) is int
 
 
 def last_step(table: str) -> int:
     """Return the last step that changed a table, 0 before the first."""
-    steps = (int(own["step"]) for _, own in own_commits(table))
-    return next(steps, 0)
+    newest = next(own_commits(table), None)
+    if newest is None:
+        return 0
+    _, own = newest
+    return int(own["step"])
 
 
 def own_commits(table: str) -> Iterator[tuple[int, Facts]]:
     """Yield (version, facts) of our commits, the newest first."""
-    for version in reversed(versions(table)):
+    newest_first = reversed(versions(table))
+    for version in newest_first:
         own = facts(table, version)
         if own is not None:
             yield version, own

@@ -29,6 +29,9 @@ from ebbtide.spec.stateful import StatefulPipeline
 from ebbtide.state_table import expiry
 from ebbtide.state_table.columns import column, columns
 
+LAST_MS = 7_258_118_400_000
+"""The year 2200: an entry that expires later is shown as one that never does."""
+
 
 def state(
     spark: SparkSession,
@@ -57,22 +60,36 @@ def state(
     names = list(spec.identity.get("states", {}))
     if state is not None and state not in names:
         allowed = ", ".join(names) or "none: it has but one"
-        raise ConfigError.of(f"'{spec.name}' has no such state.", got=state, allowed=allowed)
+        raise ConfigError.of(
+            f"'{spec.name}' has no such state.",
+            got=state,
+            allowed=allowed,
+        )
     entries = tables.state.kept(spark, version)
-    at = Step(facts.step, facts.now_ms if now_ms is None else now_ms, facts.watermark_ms)
+    if now_ms is None:
+        now_ms = facts.now_ms
+    at = Step(facts.step, now_ms, facts.watermark_ms)
     life = _life(tables, at)
     key = columns(spec.key)
     if not names:
-        return entries.select(*key, *_upsert_values(tables, entries), *life)
-    shown_states = names if state is None else [state]
-    value = _json(names) if state is None else column(f"_value_{state}")
-    place = [
+        values = _upsert_values(tables, entries)
+        return entries.select(*key, *values, *life)
+    if state is None:
+        shown_states = names
+        value = _json(names)
+    else:
+        shown_states = [state]
+        value = column(f"_value_{state}")
+    is_shown = F.col("_state").isin(shown_states)
+    shown = entries.where(is_shown)
+    return shown.select(
+        *key,
         F.col("_state").alias("state"),
         _map_key(spec).alias("map_key"),
         F.col("_position").alias("position"),
-    ]
-    of_states = entries.where(F.col("_state").isin(shown_states))
-    return of_states.select(*key, *place, value.alias("value"), *life)
+        value.alias("value"),
+        *life,
+    )
 
 
 def _life(tables: Plan, at: Step) -> list[Column]:
@@ -80,13 +97,18 @@ def _life(tables: Plan, at: Step) -> list[Column]:
     spec = tables.spec
     overdue_ms = expiry.overdue_ms(tables.operator, at)
     if spec.sequence and not spec.expires_live:
-        overdue_ms = F.when(F.col("_tombstone"), overdue_ms)  # of a live row only its waiting for a value ends
+        is_deleted = F.col("_tombstone")
+        overdue_ms = F.when(is_deleted, overdue_ms)  # of a live row only its waiting for a value ends
     # An entry is overdue by its clock less the time at which it expires.
-    expires_ms = F.try_subtract(_clock_ms(tables, at), overdue_ms)
-    expires = F.when(expires_ms < F.lit(LAST_MS), F.timestamp_millis(expires_ms))
-    is_live = F.coalesce(overdue_ms < 0, F.lit(True))
+    clock_ms = _clock_ms(tables, at)
+    expires_ms = F.try_subtract(clock_ms, overdue_ms)
+    is_before_last = expires_ms < F.lit(LAST_MS)
+    expires = F.when(is_before_last, F.timestamp_millis(expires_ms))
+    is_ahead = overdue_ms < 0
+    is_live = F.coalesce(is_ahead, F.lit(True))
+    accessed = F.timestamp_millis("_stamp_ms")
     return [
-        F.timestamp_millis("_stamp_ms").alias("accessed"),
+        accessed.alias("accessed"),
         expires.alias("expires"),
         is_live.alias("live"),
         F.col("_step").alias("step"),
@@ -102,24 +124,26 @@ def _clock_ms(tables: Plan, at: Step) -> Column:
         if name is None:
             clock_ms = own_ms
         else:
-            is_own = F.col(rules.state_column) == name
+            state_name = F.col(rules.state_column)
+            is_own = state_name == name
             clock_ms = F.when(is_own, own_ms).otherwise(clock_ms)
     return clock_ms
 
 
 def _upsert_values(tables: Plan, entries: DataFrame) -> list[Column]:
     """Return an upsert pipeline's columns beside the key's, and those of ours that say what an entry is."""
-    names = [name for name in tables.operator.columns.names if name not in tables.spec.key]
-    values = [column(name) for name in names]
-    if "_tombstone" in entries.columns:
+    key = tables.spec.key
+    schema = tables.operator.columns
+    names = [name for name in schema.names if name not in key]
+    values = columns(names)
+    stored = entries.columns
+    if "_tombstone" in stored:
         is_deleted = F.col("_tombstone")
         values.append(is_deleted.alias("tombstone"))
-    marks = [name for name in ("_role", "_shown") if name in entries.columns]
-    return values + columns(marks)
-
-
-LAST_MS = 7_258_118_400_000
-"""The year 2200: a later end is shown as none."""
+    for mark in ("_role", "_shown"):
+        if mark in stored:
+            values.append(column(mark))
+    return values
 
 
 def create_view(spark: SparkSession, spec: Pipeline, root: str) -> str:
@@ -131,28 +155,40 @@ def create_view(spark: SparkSession, spec: Pipeline, root: str) -> str:
 
 def _commit(tables: Plan, step: int | None) -> tuple[int, StepFacts]:
     tables.state.last()  # refuses another format
-    steps = list(tables.state.steps())
-    for version, facts in steps:
+    steps = []
+    newest_first = tables.state.steps()
+    for version, facts in newest_first:
         if step is None or facts.step == step:
             return version, facts
+        steps.append(facts.step)
     name = tables.spec.name
     if not steps:
-        raise ConfigError.of(f"'{name}' has made no step yet.", got=step, next_step="Run 'ebbtide run' first.")
-    _, newest = steps[0]
-    _, oldest = steps[-1]
-    allowed = f"{oldest.step} to {newest.step}"
-    raise ConfigError.of(f"'{name}' has no such step.", got=step, allowed=allowed)
+        raise ConfigError.of(
+            f"'{name}' has made no step yet.",
+            got=step,
+            next_step="Run 'ebbtide run' first.",
+        )
+    newest = steps[0]
+    oldest = steps[-1]
+    raise ConfigError.of(
+        f"'{name}' has no such step.",
+        got=step,
+        allowed=f"{oldest} to {newest}",
+    )
 
 
 def _map_key(spec: Pipeline) -> Column:
     """Of each row of a map its key, as text; bytes in hexadecimal."""
-    states = spec.states if isinstance(spec, StatefulPipeline) else {}
     key_text = F.lit(None).cast("string")
-    for name, state in states.items():
+    if not isinstance(spec, StatefulPipeline):
+        return key_text
+    for name, state in spec.states.items():
         if state.key is None:
             continue
         key = column(f"_key_{name}")
-        own_text = F.lower(F.hex(key)) if pa.types.is_binary(state.key) else key.cast("string")
+        own_text = key.cast("string")
+        if pa.types.is_binary(state.key):
+            own_text = F.lower(F.hex(key))
         is_own = F.col("_state") == name
         key_text = F.when(is_own, own_text).otherwise(key_text)
     return key_text
@@ -162,9 +198,11 @@ def _json(names: list[str]) -> Column:
     """Of each row the value of its own state, as JSON."""
     value_text = F.lit(None).cast("string")
     for name in names:
-        value = column(f"_value_{name}").alias("value")
-        wrapped = F.to_json(F.struct(value), {"ignoreNullFields": "false"})
-        own_text = F.regexp_extract(wrapped, r"^\{\"value\":(.*)\}$", 1)
+        value = column(f"_value_{name}")
+        # Spark writes JSON only of a row: the value is wrapped into one and taken out of its text.
+        row = F.struct(value.alias("value"))
+        row_text = F.to_json(row, {"ignoreNullFields": "false"})
+        own_text = F.regexp_extract(row_text, r"^\{\"value\":(.*)\}$", 1)
         is_own = F.col("_state") == name
         value_text = F.when(is_own, own_text).otherwise(value_text)
     return value_text

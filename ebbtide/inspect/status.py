@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from itertools import takewhile
 from typing import Any
 
 from ebbtide.delta import log
@@ -53,16 +52,17 @@ class Status:
         """Write it for a terminal."""
         if self.step == 0:
             return f"{self.pipeline}: no step yet. Run 'ebbtide run'."
+        now = _time_text(self.now)
         counts = f"{self.records} records, {self.quarantined} quarantined"
-        lines = [f"{self.pipeline}: step {self.step} ({self.kind}) at {_time_text(self.now)}, {counts}"]
+        lines = [f"{self.pipeline}: step {self.step} ({self.kind}) at {now}, {counts}"]
         if self.watermark:
-            lines.append(f"  watermark {_time_text(self.watermark)}")
-        lines.append(
-            f"  sink {self.root}/sink, version {self.sink_version}, changed last by step {self.sink_step};"
-            f" state version {self.state_version}"
-        )
+            watermark = _time_text(self.watermark)
+            lines.append(f"  watermark {watermark}")
+        sink = f"sink {self.root}/sink, version {self.sink_version}, changed last by step {self.sink_step}"
+        lines.append(f"  {sink}; state version {self.state_version}")
         if self.ignored_columns:
-            lines.append(f"  columns not in the schema: {', '.join(self.ignored_columns)}")
+            names = ", ".join(self.ignored_columns)
+            lines.append(f"  columns not in the schema: {names}")
         return "\n".join(lines)
 
 
@@ -78,28 +78,38 @@ def status(spec: Pipeline, root: str) -> Status:
     if commit is None:
         return Status(spec.name, tables.root)
     _, last = commit
-    steps = [facts for _, facts in tables.state.steps()]  # the newest first
-    since_reset = list(takewhile(lambda facts: facts.kind is not StepKind.RESET, steps))
+    records = 0
+    quarantined = 0
     ignored: set[str] = set()
-    for facts in since_reset:
+    newest_first = tables.state.steps()
+    for _, facts in newest_first:
+        if facts.kind is StepKind.RESET:
+            break
+        records += facts.records
+        quarantined += facts.quarantined
         ignored.update(facts.ignored_columns)
+    sink_path = tables.at("sink")
+    sink_versions = log.versions(sink_path)
+    state_versions = log.versions(tables.at("state"))
     return Status(
-        spec.name,
-        tables.root,
+        pipeline=spec.name,
+        root=tables.root,
         step=last.step,
         kind=last.kind,
-        sink_step=log.last_step(tables.at("sink")),
+        sink_step=log.last_step(sink_path),
         now=_time(last.now_ms),
-        watermark=None if last.watermark_ms is None else _time(last.watermark_ms),
-        records=sum(facts.records for facts in since_reset),
-        quarantined=sum(facts.quarantined for facts in since_reset),
+        watermark=_time(last.watermark_ms),
+        records=records,
+        quarantined=quarantined,
         ignored_columns=tuple(sorted(ignored)),
-        sink_version=log.versions(tables.at("sink"))[-1],
-        state_version=log.versions(tables.at("state"))[-1],
+        sink_version=sink_versions[-1],
+        state_version=state_versions[-1],
     )
 
 
-def _time(ms: int) -> datetime:
+def _time(ms: int | None) -> datetime | None:
+    if ms is None:
+        return None
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 

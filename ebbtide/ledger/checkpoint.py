@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ebbtide.errors import CheckpointMismatchError
-from ebbtide.paths import delete, exists, join, list_files, read_bytes
+from ebbtide.paths import delete, join, list_files, read_bytes
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,10 @@ class Checkpoint:
     def query_id(self) -> str | None:
         """The id that Spark minted with the checkpoint; None if there is none."""
         raw = read_bytes(join(self.path, "metadata"))
-        return None if raw is None else str(json.loads(raw)["id"])
+        if raw is None:
+            return None
+        metadata = json.loads(raw)
+        return str(metadata["id"])
 
     def last_committed(self) -> int | None:
         """Return the last batch that Spark committed."""
@@ -45,7 +48,8 @@ class Checkpoint:
     @property
     def is_open(self) -> bool:
         """Whether a batch was planned that Spark has not committed."""
-        return max(self._batches("offsets"), default=None) != self.last_committed()
+        last_planned = max(self._batches("offsets"), default=None)
+        return last_planned != self.last_committed()
 
     def forget_undecided(self, decided: int | None) -> None:
         """Delete the plans of batches of which nothing was committed, so that they are made again from the files as they are.
@@ -54,11 +58,13 @@ class Checkpoint:
             decided: The last batch that the state has decided; None before the first.
         """
         committed = self.last_committed()
-        last = max(-1 if decided is None else decided, -1 if committed is None else committed)
+        known = [batch for batch in (decided, committed) if batch is not None]
+        last = max(known, default=-1)
+        plans = join(self.path, "offsets")
         for batch in self._batches("offsets"):
             if batch > last:
-                delete(join(self.path, "offsets", str(batch)))
-                delete(join(self.path, "offsets", f".{batch}.crc"))
+                delete(join(plans, str(batch)))
+                delete(join(plans, f".{batch}.crc"))
 
     def offsets(self, batch_id: int) -> BatchOffsets:
         """Read what a batch was made of.
@@ -72,14 +78,18 @@ class Checkpoint:
                 f"The checkpoint '{self.path}' has no offsets for batch {batch_id}.",
                 next_step="Restore it, or run 'ebbtide refresh'.",
             )
-        _, metadata, source, *_ = raw.decode().splitlines()
+        # Spark writes a line each for the format's version, the batch's metadata and the offset of each source: we have one.
+        _, metadata_line, source_line, *_ = raw.decode().splitlines()
+        metadata = json.loads(metadata_line)
         return BatchOffsets(
-            hashlib.sha256(raw).hexdigest(), int(json.loads(metadata)["batchTimestampMs"]), json.loads(source)
+            hash=hashlib.sha256(raw).hexdigest(),
+            timestamp_ms=int(metadata["batchTimestampMs"]),
+            source=json.loads(source_line),
         )
 
     def _batches(self, log: str) -> list[int]:
-        folder = join(self.path, log)
-        return [int(name) for name in list_files(folder) if name.isdigit()] if exists(folder) else []
+        names = list_files(join(self.path, log))
+        return [int(name) for name in names if name.isdigit()]
 
     def discard(self) -> None:
         """Delete the checkpoint."""

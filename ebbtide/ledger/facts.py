@@ -31,7 +31,7 @@ IN_ALL_FORMATS = (
 
 
 FREE = ""
-"""The holder of a lease that nobody holds."""
+"""The holder of a lease that is free."""
 
 
 class LedgerFacts(BaseModel):

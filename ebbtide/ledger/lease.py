@@ -30,28 +30,33 @@ NEWEST = 10
 
 
 def this_process() -> str:
-    """Name this process so that a process with its number used again is told apart."""
-    return f"{socket.gethostname()}:{os.getpid()}:{_started(os.getpid())}"
+    """Name this process so that a later process with the same number has another name."""
+    pid = os.getpid()
+    return f"{socket.gethostname()}:{pid}:{_started(pid)}"
 
 
 def is_gone(holder: str) -> bool:
-    """Tell whether a holder was a process of this host that has ended."""
-    host, pid, started = holder.rsplit(":", 2)
+    """Return whether a holder was a process of this host that has ended."""
+    host, pid_text, started = holder.rsplit(":", 2)
     if host != socket.gethostname():
         return False
+    pid = int(pid_text)
     try:
-        os.kill(int(pid), 0)
+        os.kill(pid, 0)  # signals nothing, only looks for the process
     except ProcessLookupError:
         return True
     except PermissionError:
         pass
-    return _started(int(pid)) != started
+    return _started(pid) != started
 
 
 def _started(pid: int) -> str:
     """Return when a process started, in clock ticks since boot; empty where the system does not say."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[19]
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+        # The second field, the program's name in parentheses, may itself hold blanks and parentheses; the start is the twentieth after it.
+        after_name = stat.rsplit(")", 1)[1]
+        return after_name.split()[19]
     except (OSError, IndexError):
         return ""
 
@@ -70,32 +75,50 @@ class Lease:
     """
 
     def __init__(self, spark: SparkSession, path: str, pipeline: str, ttl_s: float) -> None:
-        self.spark, self.path, self.pipeline, self.ttl_s = spark, path, pipeline, ttl_s
+        self.spark = spark
+        self.path = path
+        self.pipeline = pipeline
+        self.ttl_s = ttl_s
         self._me = f"{this_process()}/{uuid.uuid4().hex[:8]}"
         self._lost: str | None = None
         self._done = threading.Event()
         self._lock = threading.Lock()
-        self._beat = threading.Thread(target=self._keep, daemon=True, name=f"lease-{pipeline}")
+        self._beat = threading.Thread(
+            target=self._keep,
+            name=f"lease-{pipeline}",
+            daemon=True,
+        )
 
     def __enter__(self) -> Self:
         seen = self._read()
-        if seen and seen.holder != FREE and not is_gone(_process(seen.holder)):
-            self._wait_for_silence(seen)
-        incarnation, epoch = (seen.incarnation, seen.epoch + 1) if seen else (uuid.uuid4().hex, 1)
+        if seen is None:
+            incarnation = uuid.uuid4().hex
+            epoch = 1
+        else:
+            self._wait_until_free(seen)
+            incarnation = seen.incarnation
+            epoch = seen.epoch + 1
         self.facts = LedgerFacts(
-            pipeline=self.pipeline, incarnation=incarnation, epoch=epoch, holder=self._me, heartbeat=0
+            pipeline=self.pipeline,
+            incarnation=incarnation,
+            epoch=epoch,
+            holder=self._me,
+            heartbeat=0,
         )
         self._take()
         self._beat.start()
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._done.set()
         self._beat.join()
         if self._lost is None and self._is_mine():
-            self._say(holder=FREE)
+            self._renew(holder=FREE)
 
     def check(self) -> None:
         """Refuse to go on once another run has taken over.
@@ -115,53 +138,83 @@ class Lease:
     def renew_incarnation(self) -> str:
         """Mint a new incarnation, after which no older transaction mark counts."""
         self.check()
-        self._say(incarnation=uuid.uuid4().hex)
+        self._renew(incarnation=uuid.uuid4().hex)
         return self.facts.incarnation
 
     def _read(self) -> LedgerFacts | None:
-        found = [LedgerFacts.model_validate(facts) for _, facts in islice(log.own_commits(self.path), NEWEST)]
-        return max(found, key=lambda facts: (facts.epoch, facts.heartbeat), default=None)
+        commits = islice(log.own_commits(self.path), NEWEST)
+        turns = [LedgerFacts.model_validate(facts) for _, facts in commits]
+        return max(
+            turns,
+            key=lambda turn: (turn.epoch, turn.heartbeat),
+            default=None,
+        )
 
     def _newest(self) -> LedgerFacts:
         return self._read() or self.facts
 
     def _is_mine(self) -> bool:
         newest = self._newest()
-        return (newest.epoch, newest.holder) == (self.facts.epoch, self._me)
+        return newest.epoch == self.facts.epoch and newest.holder == self._me
 
     def _take(self) -> None:
         try:
             self._commit(self.facts, f"{self.pipeline}/lease", self.facts.epoch)
         except (PySparkException, Py4JJavaError) as error:
-            if "Concurrent" not in str(error) and "ProtocolChanged" not in str(error):
+            message = str(error)
+            is_conflict = "Concurrent" in message or "ProtocolChanged" in message
+            if not is_conflict:
                 raise
         if not self._is_mine():
             raise self._held(self._newest())
 
-    def _say(self, **change: str) -> None:
+    def _renew(self, **changes: str) -> None:
+        """Commit the next heartbeat of this epoch, with changes to its facts."""
         with self._lock:
-            said = self.facts.model_copy(update={"heartbeat": self.facts.heartbeat + 1, **change})
-            self._commit(said, f"{self.pipeline}/lease/{said.epoch}", said.heartbeat)
-            self.facts = said
+            heartbeat = self.facts.heartbeat + 1
+            facts = self.facts.model_copy(update={"heartbeat": heartbeat, **changes})
+            self._commit(facts, f"{self.pipeline}/lease/{facts.epoch}", heartbeat)
+            self.facts = facts
 
     def _commit(self, facts: LedgerFacts, app_id: str, number: int) -> None:
         """Commit without rows; Delta leaves out a commit that has neither rows nor a transaction's identity."""
-        none = self.spark.createDataFrame([], "pipeline STRING")
-        writer = none.write.format("delta").mode("append").option("userMetadata", facts.model_dump_json(by_alias=True))
-        writer.option("txnAppId", app_id).option("txnVersion", number).save(self.path)
+        no_rows = self.spark.createDataFrame([], "pipeline STRING")
+        writer = no_rows.write.format("delta").mode("append")
+        options: dict[str, str | int] = {
+            "txnAppId": app_id,
+            "txnVersion": number,
+            "userMetadata": facts.model_dump_json(by_alias=True),
+        }
+        writer.options(**options).save(self.path)
 
-    def _wait_for_silence(self, seen: LedgerFacts) -> None:
-        """Take over from another host only after its count has stood still for `ttl_s` on our own clock."""
-        if _process(seen.holder).rsplit(":", 2)[0] == socket.gethostname():
+    def _wait_until_free(self, seen: LedgerFacts) -> None:
+        """Refuse to take the lease from a live holder.
+
+        A process of this host is looked up. One of another host counts as dead once its heartbeat has stood still for
+        `ttl_s` on our own clock.
+        """
+        if seen.holder == FREE:
+            return
+        holder = _process(seen.holder)
+        if is_gone(holder):
+            return
+        host, _, _ = holder.rsplit(":", 2)
+        if host == socket.gethostname():
             raise self._held(seen)
+        pause_s = min(1.0, self.ttl_s / 10)
         end = time.monotonic() + self.ttl_s
         while time.monotonic() < end:
-            self._done.wait(min(1.0, self.ttl_s / 10))
-            if self._read() != seen:
-                raise self._held(self._read() or seen)
+            self._done.wait(pause_s)
+            newest = self._read()
+            if newest != seen:
+                raise self._held(newest or seen)
 
     def _held(self, facts: LedgerFacts) -> LeaseHeldError:
-        host, pid, _ = _process(facts.holder).rsplit(":", 2) if facts.holder else ("another host", "that has ended", "")
+        if facts.holder == FREE:
+            host = "another host"
+            pid = "that has ended"
+        else:
+            host, pid, _ = _process(facts.holder).rsplit(":", 2)
         return LeaseHeldError.of(
             f"Pipeline '{self.pipeline}' is being run by process {pid} on '{host}'.",
             allowed="one run at a time",
@@ -175,7 +228,7 @@ class Lease:
                 self._lost = _process(self._newest().holder)
                 return
             try:
-                self._say()
+                self._renew()
             except (PySparkException, Py4JJavaError):
                 continue  # the store did not answer; the next beat tries again
 

@@ -9,12 +9,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.ledger.facts import StepFacts
 
-APP_ID, APP_VERSION, METADATA, MATERIALIZE = (
-    "spark.databricks.delta.write.txnAppId",
-    "spark.databricks.delta.write.txnVersion",
-    "spark.databricks.delta.commitInfo.userMetadata",
-    "spark.databricks.delta.merge.materializeSource",
-)
+APP_ID = "spark.databricks.delta.write.txnAppId"
+APP_VERSION = "spark.databricks.delta.write.txnVersion"
+METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+MATERIALIZE = "spark.databricks.delta.merge.materializeSource"
 
 
 def write(frame: DataFrame, path: str, facts: StepFacts, stage: str, mode: str = "append") -> None:
@@ -27,9 +25,15 @@ def write(frame: DataFrame, path: str, facts: StepFacts, stage: str, mode: str =
         stage: `state`, `sink`, `changelog` or `quarantine`.
         mode: `append`, or `overwrite`, which replaces the columns too.
     """
-    writer = frame.write.format("delta").mode(mode).option("userMetadata", facts.to_json())
-    writer = writer.option("overwriteSchema", "true") if mode == "overwrite" else writer
-    writer.option("txnAppId", facts.transaction(stage)).option("txnVersion", facts.step).save(path)
+    options: dict[str, str | int] = {
+        "txnAppId": facts.transaction(stage),
+        "txnVersion": facts.step,
+        "userMetadata": facts.to_json(),
+    }
+    if mode == "overwrite":
+        options["overwriteSchema"] = "true"
+    writer = frame.write.format("delta").mode(mode)
+    writer.options(**options).save(path)
 
 
 @contextmanager
@@ -39,8 +43,12 @@ def transaction(session: SparkSession, facts: StepFacts, stage: str) -> Iterator
     A second statement of the same identity on one table is skipped by Delta: one statement per table and step. The
     source of a MERGE inside is read where it stands: it must be files that do not change.
     """
-    identity = {APP_ID: facts.transaction(stage), APP_VERSION: str(facts.step), METADATA: facts.to_json()}
-    settings = {**identity, MATERIALIZE: "none"}
+    settings = {
+        APP_ID: facts.transaction(stage),
+        APP_VERSION: str(facts.step),
+        METADATA: facts.to_json(),
+        MATERIALIZE: "none",
+    }
     for name, value in settings.items():
         session.conf.set(name, value)
     try:

@@ -51,4 +51,6 @@ def differs(case: Case) -> bool:
 
 
 def _without_message(result: Case) -> Case:
-    return {"i": result["i"], "error": True} if "error" in result else result
+    if "error" not in result:
+        return result
+    return {"i": result["i"], "error": True}

@@ -42,7 +42,10 @@ STRATEGIES = (*map(str, Strategy), COLUMNAR)
 
 
 def replay_materializer(
-    cases: Iterable[Case], strategy: str = "ADAPTIVE", store: str = "heap", **settings: Any
+    cases: Iterable[Case],
+    strategy: str = "ADAPTIVE",
+    store: str = "heap",
+    **settings: Any,
 ) -> Iterator[Case]:
     """Play cases; give each back with `output`.
 
@@ -59,7 +62,7 @@ def replay_materializer(
     with tempfile.TemporaryDirectory(prefix="ebbtide-replay-") as folder:
         for number, case in enumerate(cases):
             with playing(case, "input"):
-                config = case | {"strategy": strategy} | given
+                config = {**case, "strategy": strategy, **given}
                 lines = case["input"]
                 if strategy == COLUMNAR:
                     results = _in_columns(config, lines)
@@ -74,7 +77,9 @@ def applies(case: Case, strategy: str) -> bool:
     named = case.get("strategies", STRATEGIES)
     if strategy in named:
         return True
-    return strategy == COLUMNAR and "LEGACY" in named and not case.get("ttl_ms")
+    if strategy != COLUMNAR or case.get("ttl_ms"):
+        return False
+    return "LEGACY" in named
 
 
 def _by_record(config: Case, lines: list[Case], store: Store) -> Iterator[Case]:
@@ -89,7 +94,13 @@ def _by_record(config: Case, lines: list[Case], store: Store) -> Iterator[Case]:
         now_ms = line.get("ts", now_ms)
         row = _texts(line)
         key = row[0]
-        emitted = materializer.process(RowKind(line["op"]), key, row, stamp_ms=now_ms, now_ms=now_ms)
+        emitted = materializer.process(
+            RowKind(line["op"]),
+            key,
+            row,
+            stamp_ms=now_ms,
+            now_ms=now_ms,
+        )
         if emitted is not None:
             yield _result(i, emitted.kind.value, emitted.row)
 
@@ -117,70 +128,80 @@ class _Stretch:
     """Lines with one time between two restores: a step of the columnar operator.
 
     Args:
-        n_restores: How many restores came before.
         now_ms: The time.
         lines: (number, line) each.
     """
 
-    n_restores: int
     now_ms: int
     lines: list[tuple[int, Case]]
 
 
 def _stretches(lines: list[Case]) -> list[_Stretch]:
     stretches: list[_Stretch] = []
-    n_restores = now_ms = 0
+    stretch = None
+    now_ms = 0
     for i, line in enumerate(lines):
         now_ms = line.get("ts", now_ms)
         if "restore" in line:
-            n_restores += 1
+            stretch = None
             continue
-        # A new stretch begins where the time or the number of restores changes.
-        last = stretches[-1] if stretches else None
-        if last is None or (last.n_restores, last.now_ms) != (n_restores, now_ms):
-            last = _Stretch(n_restores, now_ms, [])
-            stretches.append(last)
-        last.lines.append((i, line))
+        # A new stretch begins after a restore and where the time changes.
+        if stretch is None or stretch.now_ms != now_ms:
+            stretch = _Stretch(now_ms, [])
+            stretches.append(stretch)
+        stretch.lines.append((i, line))
     return stretches
 
 
 def _in_columns(config: Case, lines: list[Case]) -> Iterator[Case]:
     """Play lines as pipelines do, a step at a time."""
-    columns = pa.schema([(name, pa.string()) for name in COLUMNS])
+    text = pa.string()
+    columns = pa.schema([(name, text) for name in COLUMNS])
+    changes_schema = changelog_schema(columns)
     operator = _operator(config, columns)
     state = operator.schema.empty_table()
     # As in a pipeline, a step sees the state that the steps before have appended to.
-    for number, stretch in enumerate(_stretches(lines), start=1):
+    stretches = _stretches(lines)
+    for number, stretch in enumerate(stretches, start=1):
+        step = Step(number, stretch.now_ms)
         rows = [_change_row(number, i, line) for i, line in stretch.lines]
-        changes = pa.Table.from_pylist(rows, changelog_schema(columns))
-        result = operator.apply(changes, state, Step(number, stretch.now_ms))
+        changes = pa.Table.from_pylist(rows, changes_schema)
+        result = operator.apply(changes, state, step)
         state = pa.concat_tables([state, result.entries])
         if result.emitted is None:
             continue
         for emission in result.emitted.to_pylist():
             row = tuple(emission[name] for name in COLUMNS)
-            yield _result(emission["_order"]["position"], emission["_kind"], row)
+            i = emission["_order"]["position"]
+            yield _result(i, emission["_kind"], row)
 
 
 def _operator(config: Case, columns: pa.Schema) -> ArrivalOperator:
     ttl_ms = config.get("ttl_ms")
-    ttl = StateTtlConfig(ttl=from_ms(ttl_ms)) if ttl_ms else None
-    upsert_key = ("uk",) if _by_column(config) else ()
-    materialization = Materialization(upsert_key=upsert_key, emission=Emission.EVERY)
+    ttl = None
+    if ttl_ms:
+        ttl = StateTtlConfig(ttl=from_ms(ttl_ms))
+    materialization = Materialization(
+        upsert_key=("uk",) if _by_column(config) else (),
+        emission=Emission.EVERY,
+    )
     return ArrivalOperator(columns, ("key",), ttl, materialization)
 
 
 def _change_row(step: int, i: int, line: Case) -> dict[str, Any]:
     texts = _texts(line)
-    row: dict[str, Any] = dict(zip(COLUMNS, texts, strict=True))
+    values = dict(zip(COLUMNS, texts, strict=True))
     kind = RowKind(line["op"])
-    row["_kind"] = kind.value
-    row["_order"] = {
+    order = {
         "step": step,
         "part": 0,
         "position": i,
     }
-    return row
+    return {
+        **values,
+        "_kind": kind.value,
+        "_order": order,
+    }
 
 
 def _by_column(config: Case) -> bool:
@@ -196,4 +217,9 @@ def _texts(line: Case) -> tuple[str, ...]:
 
 def _result(i: int, kind: str, row: tuple[str, ...]) -> Case:
     values = map(json.loads, row)
-    return {"i": i, "op": kind} | dict(zip(COLUMNS, values, strict=True))
+    columns = dict(zip(COLUMNS, values, strict=True))
+    return {
+        "i": i,
+        "op": kind,
+        **columns,
+    }

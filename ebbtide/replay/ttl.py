@@ -39,7 +39,15 @@ from ebbtide.operators.stateful import StatefulOperator
 from ebbtide.operators.working_store import StateSpec, WorkingStore
 from ebbtide.replay.cases import Case, open_store, playing
 
-KINDS: dict[str, type[KeyedState]] = {"value": ValueState, "list": ListState, "map": MapState}
+KINDS: dict[str, type[KeyedState]] = {
+    "value": ValueState,
+    "list": ListState,
+    "map": MapState,
+}
+KEY = ("key",)
+"""The key's columns in the rows of `RowsStore`."""
+Operation = Callable[[Any, Case], Any]
+"""Applies a script's line to its state and returns the result."""
 
 
 def replay_ttl(cases: Iterable[Case], store: str = "heap") -> Iterator[Case]:
@@ -53,22 +61,31 @@ def replay_ttl(cases: Iterable[Case], store: str = "heap") -> Iterator[Case]:
         ConfigError: a case is not in the format.
     """
     with tempfile.TemporaryDirectory(prefix="ebbtide-replay-") as folder:
-        paths = (Path(folder, str(number)) for number in count())
+        numbers = count()
+
+        def new_store() -> Store:
+            path = Path(folder, str(next(numbers)))
+            return _store(store, path)
+
         for case in cases:
             with playing(case, "config and script"):
-                config, script = case["config"], case["script"]
+                config = case["config"]
+                script = case["script"]
                 used = {line["state"] for line in script if "state" in line}
-                player = _Player(config, used, lambda: _store(store, next(paths)))
-                yield case | {"output": player.play(script)}
+                player = _Player(config, used, new_store)
+                output = player.play(script)
+                yield case | {"output": output}
 
 
 def _store(name: str, path: Path) -> Store:
     if name != "delta":
         return open_store(name, path)
-    states = {}
-    for state, class_ in KINDS.items():
-        key_type = pa.string() if state == "map" else None
-        states[state] = StateSpec(class_, pa.string(), key_type)
+    text = pa.string()
+    states = {
+        "value": StateSpec(ValueState, text),
+        "list": StateSpec(ListState, text),
+        "map": StateSpec(MapState, text, key=text),
+    }
     return RowsStore(states)
 
 
@@ -81,22 +98,37 @@ class RowsStore(WorkingStore):
 
     def __init__(self, states: dict[str, StateSpec]) -> None:
         super().__init__(states)
-        key = pa.schema([("key", pa.string())])
-        self.operator = StatefulOperator(key, ("key",), key, ("key",), StatefulFunction, states)
+        key_columns = pa.schema([("key", pa.string())])
+        self.operator = StatefulOperator(
+            columns=key_columns,
+            key=KEY,
+            output=key_columns,
+            sink_key=KEY,
+            function=StatefulFunction,
+            states=states,
+        )
         self.rows = self.operator.schema.empty_table()
         self._steps = 0
 
     def flush(self) -> None:
         """Write what has changed as rows, and read all states from the rows."""
-        keys, columns = changed_rows(self, self.operator.states)
+        specs = self.operator.states
+        keys, columns = changed_rows(self, specs)
         self._steps += 1
-        changed = to_table(self.operator.schema, ("key",), keys, columns, self._steps)
+        changed = to_table(
+            self.operator.schema,
+            KEY,
+            keys,
+            columns,
+            step=self._steps,
+        )
         versions = pa.concat_tables([self.rows, changed])
         self.rows = self.operator.live_entries(versions)
         for state in self.states.values():
             state.reset()
-        row_keys = [(key,) for key in self.rows["key"].to_pylist()]
-        load(self.rows, row_keys, self.operator.states, self)
+        texts = self.rows["key"].to_pylist()
+        row_keys = [(text,) for text in texts]
+        load(self.rows, row_keys, specs, self)
 
 
 class _Player:
@@ -108,7 +140,12 @@ class _Player:
         new_store: Makes an empty store, at the start and at each restore.
     """
 
-    def __init__(self, config: Case, used: set[str], new_store: Callable[[], Store]) -> None:
+    def __init__(
+        self,
+        config: Case,
+        used: set[str],
+        new_store: Callable[[], Store],
+    ) -> None:
         self._config = dict(config)
         self._used = used
         self._new_store = new_store
@@ -121,7 +158,8 @@ class _Player:
             self._set(line)
             if "op" not in line:
                 continue
-            output.append({"i": i} | self._result(line))
+            result = self._result(line)
+            output.append({"i": i, **result})
             if isinstance(self._store, RowsStore):
                 self._store.flush()
         return output
@@ -141,32 +179,41 @@ class _Player:
         snapshots = {name: list(snapshot(state)) for name, state in self._states.items()}
         self._config |= changes
         self._states = self._open()
+        now_ms = self._context.now_ms
         for name, entries in snapshots.items():
             state = self._states[name]
             for key, sub, entry in entries:
-                new_entry = migrated(entry, state.ttl, self._context.now_ms)
+                new_entry = migrated(entry, state.ttl, now_ms)
                 state.raw.put(key, sub, new_entry)
 
     def _open(self) -> dict[str, KeyedState]:
-        store = self._store = self._new_store()
+        self._store = self._new_store()
         ttl = _ttl_config(self._config)
         states: dict[str, KeyedState] = {}
         for name in sorted(self._used):
-            class_ = KINDS[name]
-            states[name] = class_(store.state(name), self._context, ttl)
+            kind = KINDS[name]
+            raw = self._store.state(name)
+            states[name] = kind(raw, self._context, ttl)
         return states
 
     def _result(self, line: Case) -> Case:
-        if line["op"] == "dump":
-            return {"result": {name: _dump(state) for name, state in self._states.items()}}
+        operation = line["op"]
+        if operation == "dump":
+            dumps = {name: _dump(state) for name, state in self._states.items()}
+            return {"result": dumps}
         name = line["state"]
-        operate = OPERATIONS[name][line["op"]]
+        operate = OPERATIONS[name][operation]
         state = self._states[name]
         try:
             result = operate(state, line)
         except (TypeError, RuntimeError) as error:
-            return {"error": type(error).__name__, "message": str(error)}
-        return {"ok": True} if line["op"] in CHANGES else {"result": result}
+            return {
+                "error": type(error).__name__,
+                "message": str(error),
+            }
+        if operation in CHANGES:
+            return {"ok": True}
+        return {"result": result}
 
 
 def _ttl_config(config: Case) -> StateTtlConfig:
@@ -186,37 +233,58 @@ def _dump(state: KeyedState) -> Case:
     """Return all that a state stores: key to its cells, a map's by map key, a list's in order."""
     dump: Case = {}
     for key in sorted(state.raw.all_keys()):
-        cells = [(sub, _cell(entry)) for sub, entry in state.raw.entries(key)]
-        values = [cell for _, cell in cells]
+        (name,) = key
+        entries = state.raw.entries(key)
+        cells = {sub: _cell(entry) for sub, entry in entries}
+        values = list(cells.values())
         if isinstance(state, MapState):
-            dump[key[0]] = dict(sorted(cells))
+            by_map_key = sorted(cells.items())
+            dump[name] = dict(by_map_key)
         elif isinstance(state, ListState):
-            dump[key[0]] = values
+            dump[name] = values
         else:
-            dump[key[0]] = values[0]
+            dump[name] = values[0]
     return dump
 
 
 def _cell(entry: Entry) -> list[Any]:
     value = _read(entry.value)
-    return [value] if entry.stamp_ms is None else [value, entry.stamp_ms]
+    if entry.stamp_ms is None:
+        return [value]
+    return [value, entry.stamp_ms]
 
 
 def _text(value: Any) -> str | None:
     """Write a value as it is stored: the text of a JSON scalar, None as itself."""
-    return None if value is None else json.dumps(value)
-
-
-def _texts(values: Any) -> Any:
-    return values if values is None else [_text(value) for value in values]
+    if value is None:
+        return None
+    return json.dumps(value)
 
 
 def _read(text: str | None) -> Any:
-    return None if text is None else json.loads(text)
+    """Read what `_text` wrote."""
+    if text is None:
+        return None
+    return json.loads(text)
+
+
+def _new_value(line: Case) -> str | None:
+    """Return the value that a line gives, as it is stored."""
+    return _text(line.get("v"))
+
+
+def _new_values(line: Case) -> list[str | None] | None:
+    """Return the list of values that a line gives, as they are stored."""
+    values = line.get("v")
+    if values is None:
+        return None
+    return [_text(value) for value in values]
 
 
 def _ttl(line: Case) -> timedelta | None:
-    return timedelta(milliseconds=line["ttl"]) if "ttl" in line else None
+    if "ttl" not in line:
+        return None
+    return timedelta(milliseconds=line["ttl"])
 
 
 def _elements(state: ListState, line: Case) -> list[Any]:
@@ -225,7 +293,8 @@ def _elements(state: ListState, line: Case) -> list[Any]:
 
 
 def _put_all(state: MapState, line: Case) -> None:
-    texts = {key: _text(value) for key, value in line["v"].items()}
+    values = line["v"]
+    texts = {key: _text(value) for key, value in values.items()}
     state.put_all(texts, ttl=_ttl(line))
 
 
@@ -237,7 +306,8 @@ def _entries(state: MapState, line: Case) -> list[list[Any]]:
         pairs.append([key, _read(value)])
         if key in dropped:
             entries.remove()
-    return sorted(pairs, key=lambda pair: str(pair[0]))
+    pairs.sort(key=lambda pair: str(pair[0]))
+    return pairs
 
 
 def _values(state: MapState, line: Case) -> list[Any]:
@@ -246,22 +316,22 @@ def _values(state: MapState, line: Case) -> list[Any]:
 
 
 CHANGES = {"update", "clear", "add", "addAll", "put", "putAll", "remove"}
-OPERATIONS: dict[str, dict[str, Callable[[Any, Case], Any]]] = {
+OPERATIONS: dict[str, dict[str, Operation]] = {
     "value": {
         "get": lambda state, line: _read(state.get()),
-        "update": lambda state, line: state.update(_text(line.get("v")), ttl=_ttl(line)),
+        "update": lambda state, line: state.update(_new_value(line), ttl=_ttl(line)),
         "clear": lambda state, line: state.clear(),
     },
     "list": {
         "get": _elements,
-        "add": lambda state, line: state.add(_text(line.get("v")), ttl=_ttl(line)),
-        "addAll": lambda state, line: state.add_all(_texts(line.get("v")), ttl=_ttl(line)),
-        "update": lambda state, line: state.update(_texts(line.get("v")), ttl=_ttl(line)),
+        "add": lambda state, line: state.add(_new_value(line), ttl=_ttl(line)),
+        "addAll": lambda state, line: state.add_all(_new_values(line), ttl=_ttl(line)),
+        "update": lambda state, line: state.update(_new_values(line), ttl=_ttl(line)),
         "clear": lambda state, line: state.clear(),
     },
     "map": {
         "get": lambda state, line: _read(state.get(line["k"])),
-        "put": lambda state, line: state.put(line["k"], _text(line.get("v")), ttl=_ttl(line)),
+        "put": lambda state, line: state.put(line["k"], _new_value(line), ttl=_ttl(line)),
         "putAll": _put_all,
         "remove": lambda state, line: state.remove(line["k"]),
         "contains": lambda state, line: state.contains(line["k"]),

@@ -30,20 +30,29 @@ def emitted(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFram
     """
     emissions = spark.read.format("delta").load(tables.changelog.path)
     is_truncate = F.col("_kind") == TRUNCATE
-    order = F.col("_order")
-    truncates = emissions.where(is_truncate).select(order.alias("_emptied"))
     changes = emissions.where(~is_truncate)
+    emptied = F.col("_order").alias("_emptied")
+    truncates = emissions.where(is_truncate).select(emptied)
+
     key = list(tables.sink.key)
     record = columns([*key, "_kind", "_order", "_number"])
-    is_new = F.col("_order.step") > window.step_since(tables)
-    records = changes.select(*record, is_new.alias("_new"))
+    last_step_before = window.step_since(tables)
+    is_new = F.col("_order.step") > last_step_before
+    records = changes.select(
+        *record,
+        is_new.alias("_new"),
+    )
+
     # There are few TRUNCATEs: each record is joined with all of them, and counts those before it.
-    beside_truncates = records.join(F.broadcast(truncates), F.lit(True), "left")
+    all_truncates = F.broadcast(truncates)
+    beside_truncates = records.join(all_truncates, F.lit(True), "left")
     by_record = beside_truncates.groupBy(*record, "_new")
     n_before = F.expr("count_if(_emptied < _order)")
     counted = by_record.agg(n_before.alias("_truncates"))
-    new_keys = counted.where("_new").select(*columns(key))
-    return counted.join(new_keys.distinct(), key, "left_semi")
+
+    new_records = counted.where("_new")
+    new_keys = new_records.select(*columns(key)).distinct()
+    return counted.join(new_keys, key, "left_semi")
 
 
 def misplaced(rows: DataFrame, key: Sequence[str], orphans: bool) -> DataFrame:  # noqa: FBT001 - an expectation's argument
@@ -57,9 +66,11 @@ def misplaced(rows: DataFrame, key: Sequence[str], orphans: bool) -> DataFrame: 
     # Within the records of a key between two TRUNCATEs, in order, only the one before decides what may come.
     stretch = Per.partitionBy(*columns(key), "_truncates")
     in_order = stretch.orderBy("_order", "_number")
-    before = F.lag("_kind").over(in_order)
-    inserted_twice = "_kind = '+I' AND _before <> '-D'"
-    not_there = "_kind <> '+I' AND _before = '-D'"
-    is_misplaced = not_there if orphans else f"({inserted_twice}) OR ({not_there})"
-    beside = rows.withColumn("_before", before)
-    return beside.where("_new").where(is_misplaced)
+    kind_before = F.lag("_kind").over(in_order)
+    beside = rows.withColumn("_before", kind_before)
+    new_rows = beside.where("_new")
+    is_absent = "_kind <> '+I' AND _before = '-D'"
+    if orphans:
+        return new_rows.where(is_absent)
+    is_inserted_twice = "_kind = '+I' AND _before <> '-D'"
+    return new_rows.where(f"({is_inserted_twice}) OR ({is_absent})")

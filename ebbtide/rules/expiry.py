@@ -24,14 +24,24 @@ def entries(spark: SparkSession, tables: Plan, window: VersionRange, clock_ms: i
     Returns:
         The entries with `_overdue_ms`: for how long each has expired, ms; negative while it lives.
     """
+    facts = None
+    watermark_ms = None
     commit = tables.state.last()
-    facts = commit[1] if commit else None
-    clock = clock_after(facts, tables.rules, clock_ms, started_ms=clock_ms)
-    watermark_ms = facts.watermark_ms if facts else None
-    overdue_ms = expiry.overdue_ms(tables.operator, Step(0, clock.now_ms, watermark_ms))
+    if commit is not None:
+        _, facts = commit
+        watermark_ms = facts.watermark_ms
+    clock = clock_after(
+        facts,
+        tables.rules,
+        clock_ms,
+        started_ms=clock_ms,
+    )
+    at = Step(0, clock.now_ms, watermark_ms)
+    overdue_ms = expiry.overdue_ms(tables.operator, at)
     latest_versions = tables.state.current(spark, window.state_until)
+    timed = latest_versions.withColumn("_overdue_ms", overdue_ms)
     may_expire = F.col("_overdue_ms").isNotNull()
-    return latest_versions.withColumn("_overdue_ms", overdue_ms).where(may_expire)
+    return timed.where(may_expire)
 
 
 def overdue(expiring: DataFrame, grace_ms: int) -> DataFrame:
@@ -41,7 +51,8 @@ def overdue(expiring: DataFrame, grace_ms: int) -> DataFrame:
         expiring: As from `entries`.
         grace_ms: How late an entry may be dropped, ms.
     """
-    return leftover(expiring.where("NOT _removed"), grace_ms)
+    visible = expiring.where("NOT _removed")
+    return leftover(visible, grace_ms)
 
 
 def leftover(expiring: DataFrame, grace_ms: int) -> DataFrame:
@@ -51,4 +62,5 @@ def leftover(expiring: DataFrame, grace_ms: int) -> DataFrame:
         expiring: As from `entries`.
         grace_ms: How late an entry may be deleted, ms.
     """
-    return expiring.where(F.col("_overdue_ms") >= grace_ms)
+    is_late = F.col("_overdue_ms") >= grace_ms
+    return expiring.where(is_late)

@@ -20,7 +20,9 @@ def sink_keys(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFr
         tables: The pipeline's.
         window: The versions; the newest is looked at.
     """
-    return tables.sink.read(spark, window.sink_until).select(*columns(tables.sink.key))
+    sink = tables.sink.read(spark, window.sink_until)
+    key_columns = columns(tables.sink.key)
+    return sink.select(*key_columns)
 
 
 def repeated(rows: DataFrame, key: Sequence[str]) -> DataFrame:
@@ -34,6 +36,8 @@ def repeated(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     are_null = [column.isNull() for column in key_columns]
     has_null = F.greatest(*are_null, F.lit(False))  # it takes two columns at least
     by_key = rows.groupBy(*key_columns)
-    counted = by_key.agg(F.count("*").alias("rows"))
+    n_rows = F.count("*")
+    counted = by_key.agg(n_rows.alias("rows"))
     is_repeated = counted["rows"] > 1
-    return counted.where(is_repeated | has_null)
+    is_broken = is_repeated | has_null
+    return counted.where(is_broken)

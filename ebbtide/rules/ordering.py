@@ -30,26 +30,30 @@ def sink_changes(spark: SparkSession, tables: Plan, window: VersionRange) -> Dat
     Returns:
         One row per changed row and image: key columns, `_changed_by`, `_change_type`, `_commit_version`.
     """
+    schema = _change_schema(tables)
     if window.sink_since >= window.sink_until:  # Delta refuses to read from a version that is not there yet
-        return spark.createDataFrame([], spark_schema(_change_schema(tables)))
-    names = [*tables.sink.key, "_changed_by", "_change_type", "_commit_version"]
+        return spark.createDataFrame([], spark_schema(schema))
     feed = (
         spark.read.format("delta")
         .option("readChangeFeed", "true")
         .option("startingVersion", window.sink_since + 1)
         .option("endingVersion", window.sink_until)
+        .load(tables.sink.path)
     )
-    return feed.load(tables.sink.path).select(*columns(names))
+    feed_columns = columns(schema.names)
+    return feed.select(*feed_columns)
 
 
 def _change_schema(tables: Plan) -> pa.Schema:
-    key = [tables.sink.columns.field(name) for name in tables.sink.key]
-    of_feed = [
+    sink = tables.sink
+    key_fields = [sink.columns.field(name) for name in sink.key]
+    fields = [
+        *key_fields,
         pa.field("_changed_by", ORDER),
         pa.field("_change_type", pa.string()),
         pa.field("_commit_version", pa.int64()),
     ]
-    return pa.schema([*key, *of_feed])
+    return pa.schema(fields)
 
 
 def disordered(changes: DataFrame, key: Sequence[str]) -> DataFrame:
@@ -61,13 +65,16 @@ def disordered(changes: DataFrame, key: Sequence[str]) -> DataFrame:
     """
     change_type = F.col("_change_type")
     is_old_image = change_type.isin("delete", "update_preimage")
+    is_new_image = change_type.isin("insert", "update_postimage")
+    # A commit that updates a row writes both its images: the old one comes first.
     image = F.when(is_old_image, 0).otherwise(1)
     per_key = Per.partitionBy(*columns(key))
     history = per_key.orderBy("_commit_version", image)
     before = F.lag("_changed_by").over(history)
     beside = changes.withColumn("_before", before)
-    written = beside.where(change_type.isin("insert", "update_postimage"))
-    return written.where("_changed_by IS NULL OR _changed_by <= _before")
+    written = beside.where(is_new_image)
+    is_disordered = "_changed_by IS NULL OR _changed_by <= _before"
+    return written.where(is_disordered)
 
 
 def decisions(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFrame:
@@ -85,36 +92,58 @@ def decisions(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFr
     names = list(tables.sink.key)
     key = columns(names)
     keys = _changed_keys(spark, tables, window)
-
-    stored = tables.state.decided(spark, window.state_until)
-    versions = stored.join(keys, names, "left_semi")
-    newest_first = Per.partitionBy(*key).orderBy(F.desc("_step"))
-    numbered = versions.withColumn("_n", F.row_number().over(newest_first))
-    last = numbered.where("_n = 1")
-    commit = tables.state.last()
-    floor = commit[1].floor if commit else None
-    if floor:
-        last = last.where(~tables.sink.below(floor))
-
-    # Rows are compared as JSON, with the change that wrote them: nulls are written, so that no column is missing.
-    row = F.struct(*columns(tables.sink.columns.names), "_changed_by")
-    row_text = F.to_json(row, {"ignoreNullFields": "false"})
-    decided_text = F.when(F.col("_change") != DELETE, row_text)
-    decided = last.select(*key, decided_text.alias("decided"))
+    last_decisions = _last_decisions(spark, tables, window, keys)
     sink = tables.sink.read(spark, window.sink_until)
     present = sink.join(keys, names, "left_semi")
-    shown = present.select(*key, row_text.alias("shown"))
+
+    # Rows are compared as JSON, with the change that wrote them: nulls are written, so that no column is missing.
+    row_columns = columns(tables.sink.columns.names)
+    row = F.struct(*row_columns, "_changed_by")
+    row_text = F.to_json(row, {"ignoreNullFields": "false"})
+    must_be_there = F.col("_change") != DELETE
+    decided_text = F.when(must_be_there, row_text)
+    decided = last_decisions.select(
+        *key,
+        decided_text.alias("decided"),
+    )
+    shown = present.select(
+        *key,
+        row_text.alias("shown"),
+    )
     return decided.join(shown, names, "left")
+
+
+def _last_decisions(spark: SparkSession, tables: Plan, window: VersionRange, keys: DataFrame) -> DataFrame:
+    """Read the newest decision on each of some keys, but of those that a TRUNCATE swept."""
+    key = list(tables.sink.key)
+    stored = tables.state.decided(spark, window.state_until)
+    versions = stored.join(keys, key, "left_semi")
+    per_key = Per.partitionBy(*columns(key))
+    newest_first = per_key.orderBy(F.desc("_step"))
+    number = F.row_number().over(newest_first)
+    numbered = versions.withColumn("_n", number)
+    last = numbered.where("_n = 1")
+    commit = tables.state.last()
+    if commit is None:
+        return last
+    _, facts = commit
+    if not facts.floor:
+        return last
+    is_swept = tables.sink.below(facts.floor)
+    return last.where(~is_swept)
 
 
 def _changed_keys(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFrame:
     """Read the keys of which the sink or the state has changed within the window."""
     key = columns(tables.sink.key)
     stored = tables.state.decided(spark, window.state_until)
-    is_new = F.col("_step") > window.step_since(tables)
+    last_step_before = window.step_since(tables)
+    is_new = F.col("_step") > last_step_before
     decided = stored.where(is_new)
+    decided_keys = decided.select(*key)
     written = sink_changes(spark, tables, window)
-    keys = written.select(*key).union(decided.select(*key))
+    written_keys = written.select(*key)
+    keys = written_keys.union(decided_keys)
     return keys.distinct()
 
 
@@ -129,10 +158,14 @@ def sequenced(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFr
     Returns:
         One row per live key: key columns, `_sequence`, whether it has a `_conflict`, the columns for whose value it `_waits`.
     """
-    entries = tables.state.current(spark, window.state_until, window.step_since(tables))
+    last_step_before = window.step_since(tables)
+    entries = tables.state.current(spark, window.state_until, last_step_before)
     live = entries.where("NOT _removed AND NOT _tombstone")
     # A column whose value was not sent has no sequence at which it was last known.
-    unknown = F.map_filter("_columns", lambda _, known_at: known_at.isNull())
+    unknown = F.map_filter(
+        "_columns",
+        lambda _, known_at: known_at.isNull(),
+    )
     waits = F.map_keys(unknown)
     key = columns(tables.spec.key)
     return live.select(
@@ -158,7 +191,8 @@ def waiting(rows: DataFrame) -> DataFrame:
     Args:
         rows: As from `sequenced`.
     """
-    return rows.where(F.size("_waits") > 0)
+    n_waits = F.size("_waits")
+    return rows.where(n_waits > 0)
 
 
 def unlike(decided: DataFrame) -> DataFrame:
@@ -167,4 +201,6 @@ def unlike(decided: DataFrame) -> DataFrame:
     Args:
         decided: As from `decisions`.
     """
-    return decided.where(~F.col("decided").eqNullSafe(F.col("shown")))
+    shown_row = F.col("shown")
+    is_as_decided = F.col("decided").eqNullSafe(shown_row)
+    return decided.where(~is_as_decided)

@@ -26,7 +26,12 @@ def steps(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFrame:
     for version, facts in log.own_commits(tables.state.path):
         is_in_window = window.state_since < version <= window.state_until
         if is_in_window and facts["kind"] == StepKind.BATCH:
-            rows.append((facts["step"], facts["records"], facts["quarantined"]))
+            row = (
+                facts["step"],
+                facts["records"],
+                facts["quarantined"],
+            )
+            rows.append(row)
     return spark.createDataFrame(rows, "step BIGINT, records BIGINT, quarantined BIGINT")
 
 
@@ -41,5 +46,6 @@ def too_many(batches: DataFrame, max_rate: float) -> DataFrame:
     n_records = F.sum("records")
     is_over = n_bad > n_records * max_rate
     verdict = batches.agg(is_over.alias("_is_over"))
-    judged = batches.crossJoin(verdict).where("_is_over")
-    return judged.where("quarantined > 0").drop("_is_over")
+    judged = batches.crossJoin(verdict)
+    bad_steps = judged.where("_is_over AND quarantined > 0")
+    return bad_steps.drop("_is_over")

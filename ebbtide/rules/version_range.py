@@ -37,34 +37,47 @@ class VersionRange:
             tables: The pipeline's; it has made a step.
             judged: The `until` of the window judged good last; None judges all, as do tables made from scratch since.
         """
+        incarnation = ""
         commit = tables.state.last()
-        incarnation = commit[1].incarnation if commit else ""
-        is_comparable = judged is not None and judged["incarnation"] == incarnation
-        since = judged if judged is not None and is_comparable else {}
-        sink, state = tables.sink.path, tables.state.path
+        if commit is not None:
+            _, facts = commit
+            incarnation = facts.incarnation
+        sink_versions = log.versions(tables.sink.path)
+        state_versions = log.versions(tables.state.path)
+        sink_since = _last_reset(tables.sink.path)
+        state_since = _last_reset(tables.state.path)
+        if judged is not None and judged["incarnation"] == incarnation:
+            sink_since = max(sink_since, judged.get("sink", 0))
+            state_since = max(state_since, judged.get("state", 0))
         return cls(
-            sink_since=max(since.get("sink", 0), _last_reset(sink)),
-            sink_until=log.versions(sink)[-1],
-            state_since=max(since.get("state", 0), _last_reset(state)),
-            state_until=log.versions(state)[-1],
+            sink_since=sink_since,
+            sink_until=sink_versions[-1],
+            state_since=state_since,
+            state_until=state_versions[-1],
             incarnation=incarnation,
         )
 
     @property
     def until(self) -> dict[str, Any]:
         """What to hand to `after` once this window was judged good; plain JSON values."""
-        return {"sink": self.sink_until, "state": self.state_until, "incarnation": self.incarnation}
+        return {
+            "sink": self.sink_until,
+            "state": self.state_until,
+            "incarnation": self.incarnation,
+        }
 
     def step_since(self, tables: Plan) -> int:
         """Return the last step before the window; 0 if there is none."""
-        for version, facts in log.own_commits(tables.state.path):  # the newest first
+        newest_first = log.own_commits(tables.state.path)
+        for version, facts in newest_first:
             if version <= self.state_since:
                 return int(facts["step"])
         return 0
 
 
 def _last_reset(table: str) -> int:
-    for version, facts in log.own_commits(table):
+    newest_first = log.own_commits(table)
+    for version, facts in newest_first:
         if facts["kind"] == StepKind.RESET:
             return version
     return 0

@@ -13,6 +13,8 @@ from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.plan import Plan
 
 COMMITS = "table STRING, version BIGINT, at TIMESTAMP, operation STRING, pipeline STRING"
+CommitRow = tuple[Any, ...]
+"""The values of a row of `COMMITS`."""
 Action = dict[str, Any]
 
 
@@ -37,30 +39,50 @@ def commits(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFram
     return spark.createDataFrame(rows, COMMITS)
 
 
-def _commits(table: str, location: str, versions: range, pipeline: str) -> Iterator[tuple[Any, ...]]:
+def _commits(table: str, location: str, versions: range, pipeline: str) -> Iterator[CommitRow]:
     """Yield the rows of one table's commits."""
     for version in log.versions(location):
         if version not in versions:
             continue
         actions = log.actions(location, version)
-        if not any(map(_changes_data, actions)):
+        changes_data = any(map(_changes_data, actions))
+        if not changes_data:
             continue
-        infos = (action["commitInfo"] for action in actions if "commitInfo" in action)
-        info: Action = next(infos, {})
+        info = _commit_info(actions)
         written_ms = info.get("timestamp", 0)
-        at = datetime.fromtimestamp(written_ms / 1000, UTC)
-        is_own = _is_transaction_of(pipeline, actions) and log.facts(location, version)
-        yield table, version, at, info.get("operation"), pipeline if is_own else None
+        names_pipeline = _is_transaction_of(pipeline, actions)
+        is_own = names_pipeline and log.facts(location, version) is not None
+        yield (
+            table,
+            version,
+            datetime.fromtimestamp(written_ms / 1000, UTC),
+            info.get("operation"),
+            pipeline if is_own else None,
+        )
 
 
 def _changes_data(action: Action) -> bool:
-    file = action.get("add") or action.get("remove") or action.get("cdc")
-    return bool(file and file.get("dataChange", True))
+    for kind in ("add", "remove", "cdc"):
+        file = action.get(kind)
+        if file:
+            return bool(file.get("dataChange", True))
+    return False
+
+
+def _commit_info(actions: list[Action]) -> Action:
+    """Return what Delta says of a commit; empty if it says nothing."""
+    infos = (action["commitInfo"] for action in actions if "commitInfo" in action)
+    return next(infos, {})
 
 
 def _is_transaction_of(pipeline: str, actions: list[Action]) -> bool:
-    app_ids = [action.get("txn", {}).get("appId", "") for action in actions]
-    return any(app_id.startswith(f"{pipeline}/") for app_id in app_ids)
+    prefix = f"{pipeline}/"
+    for action in actions:
+        transaction = action.get("txn", {})
+        app_id = transaction.get("appId", "")
+        if app_id.startswith(prefix):
+            return True
+    return False
 
 
 def foreign(commits: DataFrame) -> DataFrame:

@@ -95,10 +95,20 @@ def parse_ddl(ddl: str) -> TableSchema:
 
 
 def _definitions(ddl: str) -> list[exp.Expression]:
-    [statement] = sqlglot.parse(f"CREATE TABLE t (\n{ddl}\n)", read="spark")
-    if statement is None or any(part for name, part in statement.args.items() if name not in ("this", "kind")):
+    """Parse columns as those of a table; what ends the list early would add parts to the statement."""
+    text = f"CREATE TABLE t (\n{ddl}\n)"
+    [statement] = sqlglot.parse(text, read="spark")
+    if statement is None:
+        raise ValueError("no columns")
+    others = [part for name, part in statement.args.items() if name not in ("this", "kind")]
+    if any(others):
         raise ValueError("more than columns")
     return list(statement.this.expressions)
+
+
+def is_exact(type_: pa.DataType) -> bool:
+    """Return whether a type's values can be keys and be ordered: no FLOAT, DOUBLE, ARRAY, MAP, STRUCT."""
+    return not (pa.types.is_floating(type_) or pa.types.is_nested(type_))
 
 
 def _arrow_type(kind: exp.DataType) -> pa.DataType:
@@ -106,17 +116,18 @@ def _arrow_type(kind: exp.DataType) -> pa.DataType:
     if name in _SIMPLE:
         return _SIMPLE[name]
     if name == "DECIMAL":
-        precision, scale = (
-            [int(p.this.name) for p in inner] if len(inner) == 2 else [int(inner[0].this.name), 0] if inner else [10, 0]
-        )
+        precision = int(inner[0].this.name) if inner else 10
+        scale = int(inner[1].this.name) if len(inner) == 2 else 0
         if 1 <= precision <= 38 and 0 <= scale <= precision:
             return pa.decimal128(precision, scale)
     if name == "ARRAY" and len(inner) == 1:
         return pa.list_(_arrow_type(inner[0]))
     if name == "MAP" and len(inner) == 2:
-        return pa.map_(_arrow_type(inner[0]), _arrow_type(inner[1]))
+        key, value = map(_arrow_type, inner)
+        return pa.map_(key, value)
     if name == "STRUCT":
-        return pa.struct([pa.field(f.name, _arrow_type(f.kind)) for f in inner])
+        fields = [pa.field(part.name, _arrow_type(part.kind)) for part in inner]
+        return pa.struct(fields)
     raise ConfigError.of(
         "The schema has a type that is not supported.", got=kind.sql(dialect="spark"), allowed=ALLOWED_TYPES
     )

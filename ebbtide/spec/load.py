@@ -47,22 +47,34 @@ def load_all(locations: Iterable[str]) -> list[tuple[str, Pipeline]]:
     Raises:
         ConfigError: one is not usable, or two have one name, and with it one sink.
     """
-    found = []
+    loaded = []
     for location in locations:
-        path = Path(location)
-        is_group = path.is_dir() and not (path / "defs.yaml").exists()
-        inner = [str(each.parent) for each in sorted(path.glob("*/defs.yaml"))] if is_group else []
-        found += [(each, load(each)) for each in inner or [location]]
-    refuse_shared_names((spec.name, location) for location, spec in found)
-    return found
+        for spec_location in _spec_locations(location):
+            spec = load(spec_location)
+            loaded.append((spec_location, spec))
+    refuse_shared_names((spec.name, location) for location, spec in loaded)
+    return loaded
+
+
+def _spec_locations(location: str) -> list[str]:
+    """Return the folders with specs in a folder that has none of its own; of any other location itself."""
+    path = Path(location)
+    has_own = (path / "defs.yaml").exists()
+    if has_own or not path.is_dir():
+        return [location]
+    files = sorted(path.glob("*/defs.yaml"))
+    return [str(file.parent) for file in files] or [location]
 
 
 def names_in(folder: Path) -> Iterator[tuple[str, str]]:
     """Yield name and location of each pipeline in a project's folders, usable or not."""
     for path in sorted(folder.rglob("defs.yaml")):
-        for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
+        text = path.read_text(encoding="utf-8")
+        for document in yaml.safe_load_all(text):
             is_pipeline = isinstance(document, dict) and str(document.get("type")) in KINDS
-            attributes = document.get("attributes") if is_pipeline else None
+            if not is_pipeline:
+                continue
+            attributes = document.get("attributes")
             if isinstance(attributes, dict) and "name" in attributes:
                 yield str(attributes["name"]), str(path.parent)
 

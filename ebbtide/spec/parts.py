@@ -228,10 +228,14 @@ class FreshnessConfig(SpecPart):
 
     @model_validator(mode="after")
     def _dagster_takes_it(self) -> Self:
-        fail, warn, least = self.fail_window, self.warn_window, timedelta(minutes=1)
-        refuse("fail_window", [format_duration(fail)] if fail < least else [], "1m or more")
+        least = timedelta(minutes=1)
+        fail = self.fail_window
+        warn = self.warn_window
+        fail_text = format_duration(fail)
+        if fail < least:
+            refuse("fail_window", [fail_text], "1m or more")
         if warn is not None and not least <= warn < fail:
-            refuse("warn_window", [format_duration(warn)], f"1m or more, below fail_window, {format_duration(fail)}")
+            refuse("warn_window", [format_duration(warn)], f"1m or more, below fail_window, {fail_text}")
         return self
 
 

@@ -28,7 +28,7 @@ from ebbtide.model.ttl import StateTtlConfig
 from ebbtide.operators.arrival import ARRIVAL_COLUMNS
 from ebbtide.operators.sequence import SEQUENCE_COLUMNS
 from ebbtide.paths import resolve
-from ebbtide.spec.ddl import TableSchema, parse_ddl
+from ebbtide.spec.ddl import TableSchema, is_exact, parse_ddl
 from ebbtide.spec.parts import (
     ChecksConfig,
     DebeziumFormat,
@@ -142,11 +142,7 @@ class Pipeline(SpecPart):
         refuse("schema", unfit, "defaults that fit their columns")
         refuse("key", [k for k in self.key if k not in names], f"columns of the schema: {', '.join(names)}")
         refuse("key", [k for k in self.key if self.key.count(k) > 1], "each column once")
-        inexact = [
-            k
-            for k in self.key
-            if pa.types.is_floating(columns.field(k).type) or pa.types.is_nested(columns.field(k).type)
-        ]
+        inexact = [k for k in self.key if not is_exact(columns.field(k).type)]
         refuse("key", inexact, "columns with an exact type: no FLOAT, DOUBLE, ARRAY, MAP, STRUCT")
         times = [n for n in names if pa.types.is_timestamp(columns.field(n).type)]
         refuse(
@@ -293,9 +289,11 @@ class Pipeline(SpecPart):
         return [name for name, value in self.identity.items() if stored.get(name) != value]
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Copy the spec with other fields, which are not checked; what follows from the fields is worked out anew."""
+        """Copy the spec with other fields, which are not checked; what follows from the fields is computed again."""
         copied = super().model_copy(update=update, deep=deep)
-        for name in [name for name in copied.__dict__ if name not in type(self).model_fields and name != _WRITTEN]:
+        given = {*type(self).model_fields, _WRITTEN}
+        derived = copied.__dict__.keys() - given
+        for name in derived:
             del copied.__dict__[name]
         return copied
 
@@ -350,15 +348,22 @@ def read_document(location: str | Path) -> tuple[Path, dict[str, Any]]:
 
 def project_of(path: Path) -> Path:
     """Return the nearest folder above a spec with a pyproject.toml, else the spec's own."""
-    above = [path.resolve(), *path.resolve().parents]
-    home = path.resolve() if path.is_dir() else path.resolve().parent
-    return next((p for p in above if (p / "pyproject.toml").exists()), home)
+    spec = path.resolve()
+    for folder in (spec, *spec.parents):
+        project_file = folder / "pyproject.toml"
+        if project_file.exists():
+            return folder
+    return spec if spec.is_dir() else spec.parent
 
 
 def _explain(error: ValidationError) -> str:
+    """Return the field and the fault of each error, with the value that was got unless the message has it."""
     lines = []
-    for e in error.errors(include_url=False):
-        place = ".".join(str(p) for p in e["loc"])
-        message = e["msg"].removeprefix("Value error, ")
-        lines.append(f"{place}: {message}" + ("" if not place or "got" in message else f", got {e['input']!r}"[:120]))
+    for details in error.errors(include_url=False):
+        field = ".".join(map(str, details["loc"]))
+        message = details["msg"].removeprefix("Value error, ")
+        got = ""
+        if field and "got" not in message:
+            got = f", got {details['input']!r}"
+        lines.append(f"{field}: {message}{got[:120]}")
     return "; ".join(lines) + "."

@@ -18,7 +18,7 @@ from ebbtide.model.changelog import RowKind
 from ebbtide.model.state.function import SOURCE_COLUMNS, MapStateDescriptor, StateDescriptor, StatefulFunction
 from ebbtide.model.ttl import StateTtlConfig, Ttl
 from ebbtide.operators.working_store import StateSpec
-from ebbtide.spec.ddl import TableSchema, parse_ddl
+from ebbtide.spec.ddl import TableSchema, is_exact, parse_ddl
 from ebbtide.spec.parts import refuse
 from ebbtide.spec.pipeline import RESERVED_COLUMNS, Pipeline, project_of
 
@@ -186,11 +186,13 @@ class StatefulPipeline(Pipeline):
         key = None
         if isinstance(descriptor, MapStateDescriptor):
             key = _type(f"{name}.key_type", descriptor.key_type)
-            if pa.types.is_floating(key) or pa.types.is_nested(key):
+            if not is_exact(key):
                 refuse(f"{name}.key_type", [descriptor.key_type], "an exact type: no FLOAT, DOUBLE, ARRAY, MAP, STRUCT")
+        value = self._row_type if descriptor.of == SOURCE_COLUMNS else _type(name, descriptor.of)
         ttl = self.ttl.get(name, descriptor.ttl)
-        of = self._row_type if descriptor.of == SOURCE_COLUMNS else _type(name, descriptor.of)
-        return StateSpec(descriptor.kind, of, key, ttl if ttl is None or ttl.enabled else None)
+        if ttl is not None and not ttl.enabled:
+            ttl = None
+        return StateSpec(descriptor.kind, value, key, ttl)
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Literal, Self
 
-import pyarrow as pa
 from pydantic import Field, model_validator
 
 from ebbtide.model.durations import NaturalDuration
 from ebbtide.model.sequences import LOG_POSITIONS, LOG_SEQUENCES, is_log_position
 from ebbtide.model.ttl import CleanupConfig, ExpiryClock, StateTtlConfig, StateVisibility, Ttl, UpdateType
 from ebbtide.operators.arrival import Emission, Keep, OnExpire
+from ebbtide.spec.ddl import is_exact
 from ebbtide.spec.parts import DebeziumFormat, SpecPart, refuse
 from ebbtide.spec.pipeline import Pipeline
 
@@ -122,21 +122,24 @@ class UpsertPipeline(Pipeline):
         return self
 
     def _refuse_unfit_sequence(self) -> None:
-        columns, debezium = self.table.columns, isinstance(self.format, DebeziumFormat)
-        exact = [f.name for f in columns if not (pa.types.is_floating(f.type) or pa.types.is_nested(f.type))]
+        """Refuse a sequence that is neither columns with an exact type nor a whole position in the database's log."""
+        exact = [field.name for field in self.table.columns if is_exact(field.type)]
         allowed = f"columns with an exact type: {', '.join(exact)}"
-        in_log = ["[" + ", ".join(each) + "]" for each in LOG_SEQUENCES]
-        allowed += f"; or one of {' '.join(in_log)}" if debezium else ""
+        is_debezium = isinstance(self.format, DebeziumFormat)
+        if is_debezium:
+            in_log = [f"[{', '.join(names)}]" for names in LOG_SEQUENCES]
+            allowed += f"; or one of {' '.join(in_log)}"
         if is_log_position(self.sequence):
-            fits = debezium and self.sequence in LOG_SEQUENCES
-            refuse("order.sequence", [] if fits else list(self.sequence), allowed)
-        refuse("order.sequence", [n for n in self.sequence if n not in (*exact, *LOG_POSITIONS)], allowed)
-        refuse(
-            "order.sequence",
-            [n for n in self.sequence if n in LOG_POSITIONS and not is_log_position(self.sequence)],
-            allowed,
-        )
-        refuse("order.sequence", [n for n in self.sequence if self.sequence.count(n) > 1], "each column once")
+            is_known = is_debezium and self.sequence in LOG_SEQUENCES
+            if not is_known:
+                refuse("order.sequence", list(self.sequence), allowed)
+        else:
+            unfit = [name for name in self.sequence if name not in (*exact, *LOG_POSITIONS)]
+            refuse("order.sequence", unfit, allowed)
+            mixed_in = [name for name in self.sequence if name in LOG_POSITIONS]
+            refuse("order.sequence", mixed_in, allowed)
+        repeated = [name for name in self.sequence if self.sequence.count(name) > 1]
+        refuse("order.sequence", repeated, "each column once")
 
     def _refuse_unfit(self, ttl: StateTtlConfig) -> None:
         """Refuse what only states that a function reads can have: here each step reads what it touches."""

@@ -8,17 +8,22 @@ from typing import Any
 from ebbtide.model.state.raw import Entry
 from ebbtide.model.ttl import IncrementalCleanup
 
+Entries = dict[Any, Entry]
+"""The entries of one key, by sub-key."""
+
 
 class HeapState:
     """One state in dicts: key to sub-key to entry."""
 
     def __init__(self) -> None:
-        self._keys: dict[Hashable, dict[Any, Entry]] = {}
+        self._keys: dict[Hashable, Entries] = {}
 
     def get(self, key: Hashable, sub: Hashable) -> Entry | None:
         """See `RawState`."""
         entries = self._keys.get(key)
-        return None if entries is None else entries.get(sub)
+        if entries is None:
+            return None
+        return entries.get(sub)
 
     def put(self, key: Hashable, sub: Hashable, entry: Entry) -> None:
         """See `RawState`."""
@@ -44,16 +49,18 @@ class HeapState:
     def entries(self, key: Hashable) -> Iterator[tuple[Any, Entry]]:
         """See `RawState`."""
         entries = self._keys.get(key, {})
-        return iter(list(entries.items()))  # a copy: the state may change on the way
+        copied = list(entries.items())  # the state may change on the way
+        return iter(copied)
 
     def last(self, key: Hashable) -> Any:
         """See `RawState`."""
-        entries = self._keys.get(key)
-        return None if entries is None else next(reversed(entries), None)
+        entries = self._keys.get(key, {})
+        newest_first = reversed(entries)
+        return next(newest_first, None)
 
     def all_keys(self) -> Iterator[Any]:
         """See `RawState`."""
-        return iter(list(self._keys))
+        return iter(list(self._keys))  # a copy, as above
 
 
 class HeapStore:
@@ -67,4 +74,6 @@ class HeapStore:
 
     def state(self, name: str) -> HeapState:
         """See `Store`."""
-        return self._states.setdefault(name, HeapState())
+        if name not in self._states:
+            self._states[name] = HeapState()
+        return self._states[name]

@@ -321,7 +321,7 @@ def test_lease_of_a_silent_holder_elsewhere_is_taken_over_and_the_loser_stops(sp
     path = str(tmp_path / "ledger")
     with Lease(spark, path, "p", 3600) as stale:
         stale._me = "elsewhere:1:1/x"
-        stale._say(holder=stale._me)
+        stale._renew(holder=stale._me)
         with Lease(spark, path, "p", 0.5) as winner:
             assert winner.facts.epoch == stale.facts.epoch + 1
             assert winner.facts.incarnation == stale.facts.incarnation

@@ -25,6 +25,7 @@ import struct
 from collections.abc import Hashable, Iterable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from itertools import chain
 from typing import Any
 
 from ebbtide.model.state.raw import Entry
@@ -32,6 +33,7 @@ from ebbtide.model.state.raw import Entry
 EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 EPOCH = EPOCH_UTC.replace(tzinfo=None)
 MICROSECOND = timedelta(microseconds=1)
+ALLOWED_TYPES = "None, bool, int, float, str, bytes, Decimal, date, datetime, timedelta, list, tuple, dict"
 _LONG = struct.Struct(">Q")
 _DOUBLE = struct.Struct(">d")
 _LENGTH = struct.Struct(">I")
@@ -52,12 +54,17 @@ def encode(value: Any) -> bytes:
     match value:
         case None:
             return b"N"
-        case bool():
-            return b"T" if value else b"F"
+        case True:
+            return b"T"
+        case False:
+            return b"F"
+        case int() if -_BIAS <= value < _BIAS:
+            biased = value + _BIAS
+            return b"i" + _LONG.pack(biased)
         case int():
-            if -_BIAS <= value < _BIAS:
-                return b"i" + _LONG.pack(value + _BIAS)
-            return b"I" + value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
+            n_bytes = value.bit_length() // 8 + 1  # with room for the sign
+            content = value.to_bytes(n_bytes, "big", signed=True)
+            return b"I" + content
         case str():
             return b"s" + value.encode()
         case float():
@@ -67,35 +74,42 @@ def encode(value: Any) -> bytes:
         case Decimal():
             return b"n" + str(value).encode()
         case datetime() if value.tzinfo is not None:
-            return b"z" + encode((value - EPOCH_UTC) // MICROSECOND)
+            microseconds = (value - EPOCH_UTC) // MICROSECOND
+            return b"z" + encode(microseconds)
         case datetime():
-            return b"t" + encode((value - EPOCH) // MICROSECOND)
+            microseconds = (value - EPOCH) // MICROSECOND
+            return b"t" + encode(microseconds)
         case date():
-            return b"d" + encode(value.toordinal())
+            ordinal = value.toordinal()
+            return b"d" + encode(ordinal)
         case timedelta():
-            return b"p" + encode(value // MICROSECOND)
+            microseconds = value // MICROSECOND
+            return b"p" + encode(microseconds)
         case list():
             return b"l" + _sequence(value)
         case tuple():
             return b"u" + _sequence(value)
         case dict():
-            return b"m" + _sequence(part for pair in value.items() for part in pair)
-    raise TypeError(
-        f"state in RocksDB cannot hold {value!r}; got {type(value).__name__}; allowed: None, bool, int, float, str, bytes, "
-        "Decimal, date, datetime, timedelta, list, tuple, dict"
-    )
+            keys_and_values = chain.from_iterable(value.items())
+            return b"m" + _sequence(keys_and_values)
+    got = type(value).__name__
+    raise TypeError(f"state in RocksDB cannot hold {value!r}; got {got}; allowed: {ALLOWED_TYPES}")
 
 
 def decode(raw: bytes) -> Any:
     """Read what `encode` wrote."""
-    tag, content = raw[:1], raw[1:]
+    tag = raw[:1]
+    content = raw[1:]
     match tag:
         case b"N":
             return None
-        case b"T" | b"F":
-            return tag == b"T"
+        case b"T":
+            return True
+        case b"F":
+            return False
         case b"i":
-            return _LONG.unpack(content)[0] - _BIAS
+            (biased,) = _LONG.unpack(content)
+            return biased - _BIAS
         case b"I":
             return int.from_bytes(content, "big", signed=True)
         case b"s":
@@ -107,62 +121,82 @@ def decode(raw: bytes) -> Any:
         case b"n":
             return Decimal(content.decode())
         case b"z":
-            return EPOCH_UTC + decode(content) * MICROSECOND
+            microseconds = decode(content)
+            return EPOCH_UTC + microseconds * MICROSECOND
         case b"t":
-            return EPOCH + decode(content) * MICROSECOND
+            microseconds = decode(content)
+            return EPOCH + microseconds * MICROSECOND
         case b"d":
-            return date.fromordinal(decode(content))
+            ordinal = decode(content)
+            return date.fromordinal(ordinal)
         case b"p":
-            return decode(content) * MICROSECOND
+            microseconds = decode(content)
+            return microseconds * MICROSECOND
         case b"l":
             return list(_parts(content))
         case b"u":
             return tuple(_parts(content))
         case b"m":
             parts = _parts(content)
-            return dict(zip(parts, parts, strict=True))
+            return dict(zip(parts, parts, strict=True))  # one iterator: a key and a value in turn
     raise ValueError(f"no such tag in the format: {tag!r}")
 
 
 def encode_entry(entry: Entry) -> bytes:
     """Write an entry."""
-    stamp = _sized(encode(entry.stamp_ms))
-    ttl = _sized(encode(entry.ttl_ms))
-    return stamp + ttl + encode(entry.value)
+    stamp = encode(entry.stamp_ms)
+    ttl = encode(entry.ttl_ms)
+    value = encode(entry.value)
+    return _sized(stamp) + _sized(ttl) + value
 
 
 def decode_entry(raw: bytes) -> Entry:
     """Read an entry."""
     stamp, rest = _split(raw)
     ttl, value = _split(rest)
-    return Entry(decode(value), decode(stamp), decode(ttl))
+    return Entry(
+        value=decode(value),
+        stamp_ms=decode(stamp),
+        ttl_ms=decode(ttl),
+    )
 
 
 def prefix(state: str, key: Hashable = None) -> bytes:
     """Write the part of a key that all entries of a state, or of one key in it, share."""
-    start = _sized(state.encode())
-    return start if key is None else start + _sized(encode(key))
+    encoded_state = state.encode()
+    start = _sized(encoded_state)
+    if key is None:
+        return start
+    encoded_key = encode(key)
+    return start + _sized(encoded_key)
 
 
 def encode_sub(sub: Hashable) -> bytes:
     """Write a sub-key."""
-    return b"" if sub is None else encode(sub)
+    if sub is None:
+        return b""
+    return encode(sub)
 
 
 def decode_sub(raw: bytes) -> Any:
     """Read a sub-key."""
-    return decode(raw) if raw else None
+    if not raw:
+        return None
+    return decode(raw)
 
 
 def decode_key(raw: bytes) -> tuple[Any, Any]:
     """Read (key, sub-key)."""
     _, rest = _split(raw)
-    key, sub = _split(rest)
-    return decode(key), decode_sub(sub)
+    encoded_key, encoded_sub = _split(rest)
+    key = decode(encoded_key)
+    sub = decode_sub(encoded_sub)
+    return key, sub
 
 
 def _sequence(values: Iterable[Any]) -> bytes:
-    return b"".join(_sized(encode(value)) for value in values)
+    parts = map(encode, values)
+    return b"".join(map(_sized, parts))
 
 
 def _parts(raw: bytes) -> Iterator[Any]:
@@ -172,11 +206,15 @@ def _parts(raw: bytes) -> Iterator[Any]:
 
 
 def _sized(raw: bytes) -> bytes:
-    return _LENGTH.pack(len(raw)) + raw
+    length = _LENGTH.pack(len(raw))
+    return length + raw
 
 
 def _split(raw: bytes) -> tuple[bytes, bytes]:
     """Return what `_sized` wrote at the start, and the rest."""
     (length,) = _LENGTH.unpack_from(raw)
-    end = _LENGTH.size + length
-    return raw[_LENGTH.size : end], raw[end:]
+    start = _LENGTH.size
+    end = start + length
+    part = raw[start:end]
+    rest = raw[end:]
+    return part, rest

@@ -15,7 +15,8 @@ try:
     import rocksdict
 except ImportError as error:
     raise ConfigError.of(
-        "RocksDB is not installed.", next_step="Install it: pip install 'ebbtide[rocksdb]'; or take the store heap."
+        "RocksDB is not installed.",
+        next_step="Install it: pip install 'ebbtide[rocksdb]'; or take the store heap.",
     ) from error
 
 AFTER = b"\xff"
@@ -26,20 +27,27 @@ class RocksDbState:
     """One state in RocksDB."""
 
     def __init__(self, db: rocksdict.Rdict, name: str) -> None:
-        self._db, self._name = db, name
+        self._db = db
+        self._name = name
 
     def get(self, key: Hashable, sub: Hashable) -> Entry | None:
         """See `RawState`."""
-        raw = self._db.get(self._address(key, sub))
-        return None if raw is None else codec.decode_entry(raw)
+        address = self._address(key, sub)
+        raw = self._db.get(address)
+        if raw is None:
+            return None
+        return codec.decode_entry(raw)
 
     def put(self, key: Hashable, sub: Hashable, entry: Entry) -> None:
         """See `RawState`."""
-        self._db[self._address(key, sub)] = codec.encode_entry(entry)
+        address = self._address(key, sub)
+        raw = codec.encode_entry(entry)
+        self._db[address] = raw
 
     def remove(self, key: Hashable, sub: Hashable) -> None:
         """See `RawState`."""
-        self._db.delete(self._address(key, sub))
+        address = self._address(key, sub)
+        self._db.delete(address)
 
     def clear(self, key: Hashable) -> None:
         """See `RawState`."""
@@ -52,8 +60,10 @@ class RocksDbState:
         """See `RawState`."""
         prefix = codec.prefix(self._name, key)
         for address, raw in self._under(prefix):
-            sub = codec.decode_sub(address[len(prefix) :])
-            yield sub, codec.decode_entry(raw)
+            encoded_sub = address.removeprefix(prefix)
+            sub = codec.decode_sub(encoded_sub)
+            entry = codec.decode_entry(raw)
+            yield sub, entry
 
     def last(self, key: Hashable) -> Any:
         """See `RawState`."""
@@ -62,7 +72,8 @@ class RocksDbState:
         cursor.seek_for_prev(prefix + AFTER)
         if not _is_under(prefix, cursor):
             return None
-        _, sub = codec.decode_key(cursor.key())
+        address = cursor.key()
+        _, sub = codec.decode_key(address)
         return sub
 
     def all_keys(self) -> Iterator[Any]:
@@ -71,24 +82,34 @@ class RocksDbState:
         cursor = self._db.iter()
         cursor.seek(prefix)
         while _is_under(prefix, cursor):
-            key, _ = codec.decode_key(cursor.key())
+            address = cursor.key()
+            key, _ = codec.decode_key(address)
             yield key
-            cursor.seek(codec.prefix(self._name, key) + AFTER)  # skips the key's other entries
+            # The key's other entries are skipped.
+            key_prefix = codec.prefix(self._name, key)
+            cursor.seek(key_prefix + AFTER)
 
     def _address(self, key: Hashable, sub: Hashable) -> bytes:
-        return codec.prefix(self._name, key) + codec.encode_sub(sub)
+        prefix = codec.prefix(self._name, key)
+        encoded_sub = codec.encode_sub(sub)
+        return prefix + encoded_sub
 
     def _under(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield (address, entry) of all that begins with a prefix, in order."""
         cursor = self._db.iter()
         cursor.seek(prefix)
         while _is_under(prefix, cursor):
-            yield cursor.key(), cursor.value()
+            address = cursor.key()
+            raw = cursor.value()
+            yield address, raw
             cursor.next()
 
 
 def _is_under(prefix: bytes, cursor: rocksdict.RdictIter) -> bool:
-    return bool(cursor.valid() and cursor.key().startswith(prefix))
+    if not cursor.valid():
+        return False
+    address: bytes = cursor.key()
+    return address.startswith(prefix)
 
 
 class RocksDbStore:
@@ -102,7 +123,8 @@ class RocksDbStore:
     thresholds = (10, 6)
 
     def __init__(self, path: str | Path) -> None:
-        self._db = rocksdict.Rdict(str(path), rocksdict.Options(raw_mode=True))
+        options = rocksdict.Options(raw_mode=True)
+        self._db = rocksdict.Rdict(str(path), options)
 
     def state(self, name: str) -> RocksDbState:
         """See `Store`."""
