@@ -51,10 +51,7 @@ class OffsetRanges:
     def knows(self, name: str, offset: int) -> bool:
         """Return whether an offset of `source/partition` was read."""
         ranges = self.read.get(name, [])
-        for low, high in ranges:
-            if low <= offset <= high:
-                return True
-        return False
+        return any(low <= offset <= high for low, high in ranges)
 
     def repeats(self, changes: pa.Table) -> Mask:
         """Mark the rows of records read before, in an earlier step or earlier in this very table.
