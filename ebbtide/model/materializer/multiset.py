@@ -26,7 +26,6 @@ from ebbtide.model.materializer.linked_form import LinkedForm
 from ebbtide.model.materializer.list_form import ListForm
 from ebbtide.model.state.raw import Entry, Store
 
-
 _Form = ListForm | LinkedForm
 
 
