@@ -253,7 +253,11 @@ class FunctionRun:
         self.timers = Timers(self._timer_state, self.context)
         self._ctx = FunctionContext(self.context, self.timers)
 
-    def process(self, key: tuple[Any, ...], rows: Iterable[Change]) -> Iterable[Mapping[str, Any]]:
+    def process(
+        self,
+        key: tuple[Any, ...],
+        rows: Iterable[Change],
+    ) -> Iterable[Mapping[str, Any]]:
         """Run the function on one key's rows, in order."""
         self._turn_to(key)
         changes = self._with_event_time(rows)
@@ -283,7 +287,10 @@ class FunctionRun:
             # What is due now and was not before has been registered on the way.
             known = {*waiting, *others}
             registered = self._due_besides(known)
-            waiting.update(timer for timer in registered if timer[0] <= time)
+            for timer in registered:
+                registered_for, _ = timer
+                if registered_for <= time:
+                    waiting.add(timer)
 
     def _due_besides(self, waiting: set[Timer]) -> list[Timer]:
         due = self.timers.due()

@@ -246,8 +246,9 @@ class ListState(KeyedState):
     def _renew_all(self, entries: list[tuple[Any, Entry]]) -> None:
         """Renew the live ones of the current key's elements and remove the others; if none is live, all stay."""
         live = [(sub, entry) for sub, entry in entries if not self.has_expired(entry)]
-        if live:
-            self.raw.clear(self.context.key)
+        if not live:
+            return
+        self.raw.clear(self.context.key)
         for sub, entry in live:
             self._renewed(sub, entry)
 
@@ -287,7 +288,9 @@ class ListState(KeyedState):
 
     def _append(self, elements: list[Any], ttl: timedelta | None) -> None:
         last = self.raw.last(self.context.key)
-        first_free = 0 if last is None else last + 1
+        first_free = 0
+        if last is not None:
+            first_free = last + 1
         for position, value in enumerate(elements, first_free):
             self._write(position, value, ttl, create=True)
 
@@ -343,12 +346,7 @@ class MapState(KeyedState):
         sub = map_key(user_key)
         self._write(sub, value, ttl)
 
-    def put_all(
-        self,
-        values: Mapping[Any, Any],
-        *,
-        ttl: timedelta | None = None,
-    ) -> None:
+    def put_all(self, values: Mapping[Any, Any], *, ttl: timedelta | None = None) -> None:
         """Set several values."""
         self._touch()
         for user_key, value in values.items():
@@ -389,8 +387,9 @@ class MapIterator(Iterator[tuple[Any, Any]]):
 
     def __init__(self, state: MapState) -> None:
         self._state = state
+        self._raw = state.raw
         self._key = state.context.key
-        entries = state.raw.entries(self._key)
+        entries = self._raw.entries(self._key)
         self._user_keys = [user_key for user_key, _ in entries]
         self._user_keys.reverse()  # taken from the end
         self._current: tuple[Any, Entry] | None = None
@@ -400,7 +399,7 @@ class MapIterator(Iterator[tuple[Any, Any]]):
         while self._user_keys:
             user_key = self._user_keys.pop()
             # An entry may be gone since the pass began.
-            stored = self._state.raw.get(self._key, user_key)
+            stored = self._raw.get(self._key, user_key)
             entry = self._state.seen(user_key, stored)
             if entry is not None:
                 self._current = (user_key, entry)
@@ -418,4 +417,4 @@ class MapIterator(Iterator[tuple[Any, Any]]):
         if current is None or self._state.has_expired(current[1]):
             raise RuntimeError("no entry to remove: none was returned, or it had expired and is removed already")
         user_key, _ = current
-        self._state.raw.remove(self._key, user_key)
+        self._raw.remove(self._key, user_key)

@@ -26,7 +26,11 @@ class Timers:
         self._raw = raw
         self._context = context
 
-    def register(self, time_ms: int, clock: TimeCharacteristic = TimeCharacteristic.PROCESSING_TIME) -> None:
+    def register(
+        self,
+        time_ms: int,
+        clock: TimeCharacteristic = TimeCharacteristic.PROCESSING_TIME,
+    ) -> None:
         """Ask for `on_timer` once the clock has reached a time; asked twice, it comes once.
 
         Args:
@@ -36,7 +40,11 @@ class Timers:
         user_key = (str(clock), time_ms)
         self._raw.put(self._context.key, user_key, Entry(True))
 
-    def delete(self, time_ms: int, clock: TimeCharacteristic = TimeCharacteristic.PROCESSING_TIME) -> None:
+    def delete(
+        self,
+        time_ms: int,
+        clock: TimeCharacteristic = TimeCharacteristic.PROCESSING_TIME,
+    ) -> None:
         """Take a timer back, if it is there."""
         user_key = (str(clock), time_ms)
         self._raw.remove(self._context.key, user_key)
