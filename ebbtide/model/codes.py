@@ -49,10 +49,17 @@ def row_codes(table: pa.Table, columns: Sequence[str]) -> Codes:
     return codes
 
 
+def count_codes(codes: Codes) -> int:
+    """Return how many codes there are: one more than the greatest, since they are dense."""
+    greatest = int(codes.max(initial=-1))
+    return greatest + 1
+
+
 def _joined(codes: Codes, others: Codes) -> Codes:
     """Number the pairs of two codes; dense again, so that the next product cannot overflow."""
-    n_others = int(others.max(initial=0)) + 1
-    return _dense(codes * n_others + others)
+    n_others = count_codes(others)
+    pairs = codes * n_others + others
+    return _dense(pairs)
 
 
 def _is_determined_by(column: pa.Array, codes: Codes) -> bool:
@@ -78,9 +85,8 @@ def _is_determined_by(column: pa.Array, codes: Codes) -> bool:
 
 def _first_of_code(codes: Codes) -> Codes:
     """Return the first row of each code."""
-    n_codes = int(codes.max(initial=-1)) + 1
     rows = np.arange(len(codes))
-    first = np.empty(n_codes, np.int64)
+    first = np.empty(count_codes(codes), np.int64)
     # Written backwards, so that of a code's rows the first one stays.
     first[codes[::-1]] = rows[::-1]
     return first
@@ -115,7 +121,8 @@ def _words_from_each_byte(raw: NDArray[np.uint8]) -> tuple[NDArray[np.uint64], .
     for start in range(8):
         n_words = (len(raw) - start) // 8
         end = start + n_words * 8
-        words.append(np.frombuffer(raw[start:end], np.uint64))
+        words_from_start = np.frombuffer(raw[start:end], np.uint64)
+        words.append(words_from_start)
     return tuple(words)
 
 

@@ -153,10 +153,13 @@ def _merge(ranges: Intervals) -> Intervals:
     ascending = sorted((int(low), int(high)) for low, high in ranges)
     merged: Intervals = []
     for low, high in ascending:
-        begins_range = not merged or low > merged[-1][1] + 1
-        if begins_range:
+        if not merged:
             merged.append((low, high))
-        else:
-            last_low, last_high = merged[-1]
+            continue
+        last_low, last_high = merged[-1]
+        touches = low <= last_high + 1
+        if touches:
             merged[-1] = (last_low, max(high, last_high))
+        else:
+            merged.append((low, high))
     return merged

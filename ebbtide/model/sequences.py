@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.model.codes import Codes
+from ebbtide.model.codes import Codes, count_codes
 
 LOG_POSITIONS = ("_ts_ms", "_lsn", "_file", "_pos", "_row")
 """Sequence columns that a source gives."""
@@ -127,10 +127,9 @@ def rank_sequences(arrays: Iterable[pa.StructArray]) -> tuple[list[Codes], pa.St
 
 
 def _sequence_of_each_rank(sequences: pa.StructArray, ranks: Codes) -> pa.StructArray:
-    greatest = int(ranks.max(initial=-1))
     rows = np.arange(len(ranks))
     # Any row with a rank has the rank's sequence.
-    some_row_of = np.full(greatest + 1, UNKNOWN)
+    some_row_of = np.full(count_codes(ranks), UNKNOWN)
     some_row_of[ranks] = rows
     return sequences.take(pa.array(some_row_of))
 
@@ -142,7 +141,7 @@ def _struct_ranks(sequences: pa.StructArray) -> Codes:
     joined = _component_ranks(first)
     for component in others:
         ranks = _component_ranks(component)
-        n_ranks = int(ranks.max(initial=0)) + 1
+        n_ranks = count_codes(ranks)
         pairs = joined * n_ranks + ranks
         joined = _dense_ranks(pairs)  # dense, so that the next product cannot overflow
     return joined

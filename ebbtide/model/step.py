@@ -17,6 +17,11 @@ from ebbtide.model.clock import Reading, next_clock
 from ebbtide.model.entries import Step
 from ebbtide.model.offsets import Intervals, OffsetRanges
 
+RecordOffset = tuple[str, int]
+"""`source/partition` and the offset in it."""
+Order = tuple[int, ...]
+"""Of arrival: step, part, position."""
+
 
 class StepKind(StrEnum):
     """What makes a step.
@@ -94,7 +99,7 @@ class BatchSummary:
     bounds: tuple[Any, Any] | None = None
     ignored: frozenset[str] = frozenset()
     offsets: Mapping[str, Intervals] = field(default_factory=dict)
-    truncates: Mapping[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
+    truncates: Mapping[RecordOffset, Order] = field(default_factory=dict)
 
     @classmethod
     def total(cls, parts: Sequence[BatchSummary]) -> Self:
@@ -134,9 +139,9 @@ def _total_offsets(parts: Sequence[BatchSummary]) -> dict[str, Intervals]:
     return total
 
 
-def _first_truncates(parts: Sequence[BatchSummary]) -> dict[tuple[str, int], tuple[int, ...]]:
+def _first_truncates(parts: Sequence[BatchSummary]) -> dict[RecordOffset, Order]:
     """Return the order of each TRUNCATE by its offset; of one delivered twice the first."""
-    first: dict[tuple[str, int], tuple[int, ...]] = {}
+    first: dict[RecordOffset, Order] = {}
     for part in parts:
         for offset, order in part.truncates.items():
             known = first.get(offset, order)

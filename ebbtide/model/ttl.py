@@ -246,7 +246,7 @@ def expired(stamp_ms: NDArray[np.int64], ttl_ms: int, now_ms: int) -> NDArray[np
 
     Source: Flink 2.3, `TtlUtils.expired`.
     """
-    # A long would overflow: the time to live is cut to what is left up to the largest one.
+    # The sum could overflow: the time to live is cut to what is left up to the largest long.
     longest_ttl_ms = LONG_MAX - np.maximum(stamp_ms, 0)
     capped_ttl_ms = np.minimum(ttl_ms, longest_ttl_ms)
     ends_ms = stamp_ms + capped_ttl_ms

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebbtide.model import compiled
-from ebbtide.model.codes import Codes, Mask
+from ebbtide.model.codes import Codes, Mask, count_codes
 
 NOTHING, INSERT, UPDATE, DELETE, UNMATCHED, CANCELLED = range(6)
 """What a record did: emitted nothing, +I, +U or -D; found no row to retract; was cancelled by a retraction that came before it."""
@@ -71,8 +71,8 @@ def materialize(
     """
     arrays = _empty_arrays(
         n_events=len(key),
-        n_keys=int(key.max(initial=-1)) + 1,
-        n_matches=int(match_code.max(initial=-1)) + 1,
+        n_keys=count_codes(key),
+        n_matches=count_codes(match_code),
     )
     events: tuple[Any, ...] = (key, match_code, adds)
     options: tuple[Any, ...] = (n_stored, replaces, keep_unmatched, first)

@@ -88,7 +88,8 @@ class ListForm:
         elements = self.elements(key, found, now_ms)
         index = self._find(elements, row)
         if index is None:
-            has_expired = found is not None and len(elements) < len(found.value)
+            stored_length = 0 if found is None else len(found.value)
+            has_expired = len(elements) < stored_length
             if has_expired:
                 self.store(key, elements, now_ms)
             return None, len(elements)

@@ -112,7 +112,8 @@ def snapshot(state: KeyedState) -> Iterator[tuple[Any, Any, Entry]]:
     Args:
         state: The state; it keeps what it has.
     """
-    cleans = state.ttl is not None and state.ttl.cleanup.full_snapshot
+    ttl = state.ttl
+    cleans = ttl is not None and ttl.cleanup.full_snapshot
     for key in state.raw.all_keys():
         entries = state.raw.entries(key)
         for sub, entry in entries:

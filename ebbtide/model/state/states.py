@@ -41,7 +41,8 @@ class KeyedState:
     ) -> None:
         self.raw = raw
         self.context = context
-        self.ttl = ttl if ttl is not None and ttl.enabled else None
+        is_enabled = ttl is not None and ttl.enabled
+        self.ttl = ttl if is_enabled else None
         self.before_access: Callable[[], None] | None = None
         """Called at each access: incremental cleanup."""
         self.on_stamp: Callable[[Hashable, int], None] | None = None
@@ -61,7 +62,8 @@ class KeyedState:
         visibility = ttl.state_visibility
         self._ttl_ms = ttl.ttl_ms
         self._by_event = ttl.by_event_time
-        self._by_watermark = ttl.by_event_time and ttl.expiry_clock is ExpiryClock.WATERMARK
+        compares_with_watermark = ttl.expiry_clock is ExpiryClock.WATERMARK
+        self._by_watermark = ttl.by_event_time and compares_with_watermark
         self._keeps_stamp = not update_type.renews_on_write
         self._renews = update_type.renews_on_read
         self._shows = visibility is StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
