@@ -24,7 +24,7 @@ class OffsetRanges:
     """Offsets read so far.
 
     Args:
-        read: `source/partition` to its closed ranges, ascending and apart.
+        read: `source/partition` to its closed ranges, ascending, with a gap between each two.
 
     Example:
         >>> OffsetRanges({"orders/0": [(0, 4)]}).with_ranges({"orders/0": [(5, 6), (9, 9)]}).read

@@ -287,7 +287,7 @@ def _max_event_after(last: Frontier | None, batch: BatchSummary) -> int | None:
 
 
 def _watermark_after(last: Frontier | None, rules: StepRules) -> int | None:
-    """Return the watermark of the step after `last`: it goes by the events of earlier steps, and only rises."""
+    """Return the watermark of the step after `last`: it follows from the events of earlier steps, and only rises."""
     if last is None:
         return None
     candidates = []

@@ -21,7 +21,7 @@ NONE = -1
 
 
 class Result(NamedTuple):
-    """What became of n events; an element goes by the event that created it.
+    """What became of n events; an element is named by the event that created it.
 
     Args:
         outcome: (n,) what each event did.

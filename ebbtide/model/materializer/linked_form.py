@@ -132,6 +132,7 @@ class LinkedForm:
     ) -> tuple[Removed | None, int]:
         """See `ListForm.remove`; the length is 0 if it is not counted."""
         stored = _head(found)
+        # Expired rows leave first: those at the newest end, then those at the front of the chain that the retraction matches.
         head = self._usable_head(key, found, now_ms)
         if head is None:
             return None, self._store(key, None, stored)

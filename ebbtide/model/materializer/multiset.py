@@ -140,6 +140,7 @@ class OrderedMultiset:
     ) -> None:
         """Bring a key into the form that its length asks for."""
         other: _Form
+        # The thresholds lie apart, so that a key whose length varies between them is not rewritten at each change.
         if form is self._list:
             other = self._nodes
             is_misplaced = length >= self._high

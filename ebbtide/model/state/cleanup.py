@@ -41,7 +41,7 @@ class IncrementalCleaner:
 class TtlTimers:
     """Deletes entries exactly at the end of their time: one timer per key, armed again for what was renewed meanwhile.
 
-    They are no user timers, and at one time they fire before those.
+    They are not user timers; of timers for the same time they fire first.
 
     Args:
         state: The state.

@@ -104,6 +104,7 @@ class KeyedState:
         return self.context.now_ms
 
     def _touch(self) -> None:
+        """Let incremental cleanup look at a few keys, so that no access pays for all of them."""
         if self.before_access is not None:
             self.before_access()
 
@@ -131,7 +132,7 @@ class KeyedState:
         return entry
 
     def _renewed(self, sub: Hashable, entry: Entry) -> Entry:
-        """Stamp an entry with the time of the access; an earlier event time takes none of its life."""
+        """Stamp an entry with the time of the access; an event time before its stamp leaves it as it was."""
         stamp = self._access_ms()
         if self._by_event and entry.stamp_ms is not None:
             stamp = max(stamp, entry.stamp_ms)

@@ -34,7 +34,7 @@ class Timers:
         """Ask for `on_timer` once the clock has reached a time; asked twice, it comes once.
 
         Args:
-            time_ms: Epoch ms; one that is over already fires at the next tick.
+            time_ms: Epoch ms; a time in the past fires at the next tick.
             clock: The step's processing time, or the watermark.
         """
         user_key = (str(clock), time_ms)
@@ -45,7 +45,7 @@ class Timers:
         time_ms: int,
         clock: TimeCharacteristic = TimeCharacteristic.PROCESSING_TIME,
     ) -> None:
-        """Take a timer back, if it is there."""
+        """Remove a timer, if it is there."""
         user_key = (str(clock), time_ms)
         self._raw.remove(self._context.key, user_key)
 
