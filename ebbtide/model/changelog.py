@@ -39,8 +39,20 @@ ADDS = frozenset({RowKind.INSERT, RowKind.UPDATE_AFTER})
 """Kinds that add a row; the others retract one."""
 TRUNCATE = "T"
 
-ORDER = pa.struct([("step", pa.int64()), ("part", pa.int64()), ("position", pa.int64())])
-ORIGIN = pa.struct([("source", pa.string()), ("partition", pa.int64()), ("position", pa.int64())])
+ORDER = pa.struct(
+    [
+        ("step", pa.int64()),
+        ("part", pa.int64()),
+        ("position", pa.int64()),
+    ]
+)
+ORIGIN = pa.struct(
+    [
+        ("source", pa.string()),
+        ("partition", pa.int64()),
+        ("position", pa.int64()),
+    ]
+)
 
 CHANGELOG_COLUMNS: dict[str, pa.DataType] = {
     "_kind": pa.string(),
@@ -54,10 +66,16 @@ CHANGELOG_COLUMNS: dict[str, pa.DataType] = {
 
 def may_be_unsent(type_: pa.DataType) -> bool:
     """Whether a database may leave an unchanged value of this type out of its log (Postgres: TOAST columns)."""
-    return bool(pa.types.is_string(type_) or pa.types.is_binary(type_) or pa.types.is_list(type_))
+    is_text = pa.types.is_string(type_) or pa.types.is_binary(type_)
+    is_list = pa.types.is_list(type_)
+    return bool(is_text or is_list)
 
 
-def changelog_schema(columns: pa.Schema, key: Sequence[str] = (), sequence: Sequence[str] = ()) -> pa.Schema:
+def changelog_schema(
+    columns: pa.Schema,
+    key: Sequence[str] = (),
+    sequence: Sequence[str] = (),
+) -> pa.Schema:
     """Add the reserved changelog columns to the user's.
 
     Args:
@@ -69,10 +87,10 @@ def changelog_schema(columns: pa.Schema, key: Sequence[str] = (), sequence: Sequ
         >>> changelog_schema(pa.schema([("id", pa.int64())])).names[:3]
         ['id', '_kind', '_op']
     """
-    own_types = dict(CHANGELOG_COLUMNS)
+    reserved = dict(CHANGELOG_COLUMNS)
     if sequence:
-        own_types["_sequence"] = sequence_type(columns, sequence)
-        own_types["_moved_from"] = key_changes_type(columns, key, sequence)
-    fields = [field.with_nullable(True) for field in columns]
-    fields += [pa.field(name, type_) for name, type_ in own_types.items()]
-    return pa.schema(fields)
+        reserved["_sequence"] = sequence_type(columns, sequence)
+        reserved["_moved_from"] = key_changes_type(columns, key, sequence)
+    user_fields = [field.with_nullable(True) for field in columns]
+    own_fields = [pa.field(name, type_) for name, type_ in reserved.items()]
+    return pa.schema([*user_fields, *own_fields])

@@ -22,7 +22,12 @@ class Reading(NamedTuple):
 
 
 def next_clock(
-    last: Reading | None, wall_ms: int, *, started_ms: int, ignore_over_ms: int | None, max_jump_ms: int
+    last: Reading | None,
+    wall_ms: int,
+    *,
+    started_ms: int,
+    ignore_over_ms: int | None,
+    max_jump_ms: int,
 ) -> Reading:
     """Read the clock for the next step.
 
@@ -44,9 +49,18 @@ def next_clock(
     if last is None:
         return Reading(wall_ms, wall_ms)
     pause_ms = wall_ms - last.wall_ms
-    is_down = ignore_over_ms is not None and last.wall_ms < started_ms and pause_ms > ignore_over_ms
-    downtime_ms = last.downtime_ms + (pause_ms if is_down else 0)
+    is_between_runs = last.wall_ms < started_ms
+    is_too_long = ignore_over_ms is not None and pause_ms > ignore_over_ms
+    downtime_ms = last.downtime_ms
+    if is_between_runs and is_too_long:
+        downtime_ms += pause_ms
+    # Processing time is wall time less downtime; it neither goes back nor beyond the limit.
     counted_ms = wall_ms - downtime_ms
     limit_ms = last.now_ms + max_jump_ms
-    now_ms = max(last.now_ms, min(counted_ms, limit_ms))
-    return Reading(now_ms, wall_ms, downtime_ms, max(0, counted_ms - limit_ms))
+    limited_ms = min(counted_ms, limit_ms)
+    return Reading(
+        now_ms=max(last.now_ms, limited_ms),
+        wall_ms=wall_ms,
+        downtime_ms=downtime_ms,
+        held_ms=max(0, counted_ms - limit_ms),
+    )

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from ebbtide.model import compiled
 from ebbtide.model.equality import equality_key
 
-Codes = NDArray[np.int64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Codes = Ints
 
 
 def row_codes(table: pa.Table, columns: Sequence[str]) -> Codes:
@@ -37,16 +39,27 @@ def row_codes(table: pa.Table, columns: Sequence[str]) -> Codes:
         column = table[name].combine_chunks()
         if codes is None:
             codes = _column_codes(column)
+            continue
         # A column that all codes determine would split none of them.
-        elif not _is_determined_by(column, codes):
-            codes = _joined(codes, _column_codes(column))
-    return np.empty(0, np.int64) if codes is None else codes
+        if not _is_determined_by(column, codes):
+            others = _column_codes(column)
+            codes = _joined(codes, others)
+    if codes is None:
+        return np.empty(0, np.int64)
+    return codes
+
+
+def count_codes(codes: Codes) -> int:
+    """Return how many codes there are: one more than the greatest, since they are dense."""
+    greatest = int(codes.max(initial=-1))
+    return greatest + 1
 
 
 def _joined(codes: Codes, others: Codes) -> Codes:
     """Number the pairs of two codes; dense again, so that the next product cannot overflow."""
-    n_others = int(others.max(initial=0)) + 1
-    return _dense(codes * n_others + others)
+    n_others = count_codes(others)
+    pairs = codes * n_others + others
+    return _dense(pairs)
 
 
 def _is_determined_by(column: pa.Array, codes: Codes) -> bool:
@@ -55,14 +68,16 @@ def _is_determined_by(column: pa.Array, codes: Codes) -> bool:
     Often a few columns distinguish the rows; the others, long texts among them, are then compared once, each with the first row of
     its code, and not hashed: O(bytes). False where it is not looked at: with nulls, of other types, of few texts.
     """
-    is_text = pa.types.is_string(column.type) or pa.types.is_binary(column.type)
-    is_fixed = pa.types.is_integer(column.type) or pa.types.is_temporal(column.type)
     if column.null_count:
         return False
+    type_ = column.type
+    is_fixed = pa.types.is_integer(type_) or pa.types.is_temporal(type_)
     if is_fixed:
         values = column.to_numpy(zero_copy_only=False)
-        first_values = values[_first_of_code(codes)[codes]]
-        return bool((values == first_values).all())
+        first_row = _first_of_code(codes)[codes]
+        is_equal = values == values[first_row]
+        return bool(is_equal.all())
+    is_text = pa.types.is_string(type_) or pa.types.is_binary(type_)
     if is_text and compiled.worth_compiling(len(codes)):
         return _equal_texts_by(column, codes)
     return False
@@ -70,26 +85,45 @@ def _is_determined_by(column: pa.Array, codes: Codes) -> bool:
 
 def _first_of_code(codes: Codes) -> Codes:
     """Return the first row of each code."""
-    n_codes = int(codes.max(initial=-1)) + 1
-    first = np.empty(n_codes, np.int64)
     rows = np.arange(len(codes))
-    first[codes[::-1]] = rows[::-1]  # written backwards, so that the first one stays
+    first = np.empty(count_codes(codes), np.int64)
+    # Written backwards, so that of a code's rows the first one stays.
+    first[codes[::-1]] = rows[::-1]
     return first
 
 
 def _equal_texts_by(column: pa.Array, codes: Codes) -> bool:
     """Return whether texts of one code are equal, comparing their bytes in Arrow's own buffers."""
-    _, offsets, data = column.buffers()
-    end = column.offset + len(column) + 1
-    ends = np.frombuffer(offsets, np.int32)[column.offset : end]
-    raw = np.frombuffer(data or b"", np.uint8)
-    # numpy reads words only at multiples of 8 from where an array begins: one array for each start.
+    _, offset_buffer, data_buffer = column.buffers()
+    offsets = np.frombuffer(offset_buffer, np.int32)
+    # A slice of a column shares its buffers: its own offsets are those of its rows, and the end of the last one.
+    start = column.offset
+    end = start + len(column) + 1
+    own_offsets = offsets[start:end]
+    raw = np.frombuffer(data_buffer or b"", np.uint8)
+    loop = compiled.compiled(_equal_texts)
+    is_equal = loop(
+        own_offsets,
+        raw,
+        _words_from_each_byte(raw),
+        _first_of_code(codes),
+        codes,
+    )
+    return bool(is_equal)
+
+
+def _words_from_each_byte(raw: NDArray[np.uint8]) -> tuple[NDArray[np.uint64], ...]:
+    """Return bytes as eight arrays of words of eight bytes, without a copy: the k-th has those that start at byte k, k + 8, ...
+
+    numpy reads words only at multiples of 8 from where an array begins: hence one array for each start.
+    """
     words = []
     for start in range(8):
         n_words = (len(raw) - start) // 8
-        words.append(np.frombuffer(raw[start : start + n_words * 8], np.uint64))
-    loop = compiled.compiled(_equal_texts)
-    return bool(loop(ends, raw, tuple(words), _first_of_code(codes), codes))
+        end = start + n_words * 8
+        words_from_start = np.frombuffer(raw[start:end], np.uint64)
+        words.append(words_from_start)
+    return tuple(words)
 
 
 def _equal_texts(ends: Any, raw: Any, words: Any, first: Any, codes: Any) -> bool:
@@ -129,31 +163,45 @@ def _equal_texts(ends: Any, raw: Any, words: Any, first: Any, codes: Any) -> boo
 def _column_codes(column: pa.Array) -> Codes:
     """Number the values of a column: equal ones alike, null as a value of its own."""
     type_ = column.type
+    is_long = pa.types.is_integer(type_) and not pa.types.is_uint64(type_)
+    if is_long and not column.null_count:
+        values = column.to_numpy()
+        return _dense(values.astype(np.int64))
     if pa.types.is_nested(type_):
         column = _equality_texts(column)
     elif pa.types.is_floating(type_):
         column = _float_bits(column)
-    elif pa.types.is_integer(type_) and not pa.types.is_uint64(type_) and not column.null_count:
-        values = column.to_numpy()
-        return _dense(values.astype(np.int64))
-    return _indices(column.dictionary_encode(null_encoding="encode"))
+    encoded = column.dictionary_encode(null_encoding="encode")
+    return _indices(encoded)
 
 
 def _equality_texts(column: pa.Array) -> pa.Array:
     """Write nested values as texts that are equal exactly if they are."""
     values = column.to_pylist(maps_as_pydicts="strict")
-    texts = [None if value is None else repr(equality_key([value])) for value in values]
+    texts: list[str | None] = []
+    for value in values:
+        if value is None:
+            texts.append(None)
+        else:
+            key = equality_key([value])
+            texts.append(repr(key))
     return pa.array(texts, pa.string())
 
 
 def _float_bits(column: pa.Array) -> pa.Array:
     """Return the bits of floats, all NaN alike: -0.0 and 0.0 differ."""
     values = column.to_numpy(zero_copy_only=False)
-    with_one_nan = np.nan_to_num(values, nan=np.nan, posinf=np.inf, neginf=-np.inf)
+    with_one_nan = np.nan_to_num(
+        values,
+        nan=np.nan,
+        posinf=np.inf,
+        neginf=-np.inf,
+    )
     doubles = with_one_nan.astype(np.float64)
-    bits = pa.array(doubles.view(np.int64))
+    bits = doubles.view(np.int64)
+    is_valid = column.is_valid()
     null = pa.scalar(None, pa.int64())
-    return pc.if_else(pc.is_valid(column), bits, null)
+    return pc.if_else(is_valid, pa.array(bits), null)
 
 
 def _dense(values: Codes) -> Codes:
@@ -161,15 +209,19 @@ def _dense(values: Codes) -> Codes:
     if not len(values):
         return values
     least = int(values.min())
-    span = int(values.max()) - least
+    greatest = int(values.max())
+    span = greatest - least
     if span > 4 * len(values):
-        return _indices(pa.array(values).dictionary_encode())
+        encoded = pa.array(values).dictionary_encode()
+        return _indices(encoded)
     # A counting sort: one place for each possible value, and ranks by a running sum over the places taken.
-    is_there = np.zeros(span + 1, bool)
-    is_there[values - least] = True
-    rank_of = np.cumsum(is_there) - 1
-    return np.asarray(rank_of[values - least])
+    places = values - least
+    is_taken = np.zeros(span + 1, bool)
+    is_taken[places] = True
+    rank_of_place = np.cumsum(is_taken) - 1
+    return np.asarray(rank_of_place[places])
 
 
 def _indices(encoded: pa.DictionaryArray) -> Codes:
-    return np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
+    indices = encoded.indices.to_numpy(zero_copy_only=False)
+    return np.asarray(indices, dtype=np.int64)

@@ -50,26 +50,30 @@ def _values(field: str, first: int, last: int, names: Sequence[str] = ()) -> set
     for part in field.split(","):
         span, slash, step_text = part.partition("/")
         step = _value(step_text, 0, ()) if slash else 1
+        low, dash, high = span.partition("-")
         if span == "*":
-            start, end = first, last
+            start = first
+            end = last
+        elif dash:
+            start = _value(low, first, names)
+            end = _value(high, first, names)
         else:
-            low, dash, high = span.partition("-")
+            # A single value with a step, as 5/15, starts a range up to the last value.
             start = _value(low, first, names)
             end = last if slash else start
-            if dash:
-                end = _value(high, first, names)
         is_range = first <= start <= end <= last
         is_step = 1 <= step <= last - first
         if not (is_range and is_step):
             raise ValueError(f"{part!r} is not a value of its field")
-        values |= set(range(start, end + 1, step))
+        values.update(range(start, end + 1, step))
     return values
 
 
 def _value(text: str, first: int, names: Sequence[str]) -> int:
     if text in names:
         return first + names.index(text)
-    if not (text.isascii() and text.isdigit()):
+    is_number = text.isascii() and text.isdigit()
+    if not is_number:
         raise ValueError(f"{text!r} is not a number")
     return int(text)
 

@@ -9,7 +9,16 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer
 
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_UNITS_MS = {
+    "ms": 1,
+    "s": 1000,
+    "m": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+    "w": 604_800_000,
+}
+_TEXT = re.compile(r"([0-9]{1,18}\s*(ms|s|m|h|d|w)\s*)+")
+_PART = re.compile(r"([0-9]+)\s*(ms|s|m|h|d|w)")
 
 
 def parse_duration(value: Any) -> Any:
@@ -25,17 +34,19 @@ def parse_duration(value: Any) -> Any:
     if isinstance(value, timedelta):
         return value
     text = value.strip().lower() if isinstance(value, str) else ""
-    if text.startswith(("p", "-p")):
+    is_iso = text.startswith(("p", "-p"))
+    if is_iso:
         return value
-    if re.fullmatch(r"([0-9]{1,18}\s*(ms|s|m|h|d|w)\s*)+", text):
-        parts = re.findall(r"([0-9]+)\s*(ms|s|m|h|d|w)", text)
-        ms = sum(int(number) * _UNITS_MS[unit] for number, unit in parts)
-        if ms <= to_ms(timedelta.max):
-            return timedelta(milliseconds=ms)
+    if not _TEXT.fullmatch(text):
+        raise ValueError(
+            f"got {value!r}; allowed: a number with its unit (ms, s, m, h, d, w) such as '7d', ISO 8601 such as 'P7D', or a timedelta"
+        )
+    ms = 0
+    for number, unit in _PART.findall(text):
+        ms += int(number) * _UNITS_MS[unit]
+    if ms > to_ms(timedelta.max):
         raise ValueError(f"got {value!r}; allowed: up to {timedelta.max.days}d")
-    raise ValueError(
-        f"got {value!r}; allowed: a number with its unit (ms, s, m, h, d, w) such as '7d', ISO 8601 such as 'P7D', or a timedelta"
-    )
+    return timedelta(milliseconds=ms)
 
 
 def format_duration(value: timedelta) -> str:
@@ -47,14 +58,18 @@ def format_duration(value: timedelta) -> str:
     """
     ms = to_ms(value)
     for unit in ("d", "h", "m", "s"):
-        if ms % _UNITS_MS[unit] == 0:
-            return f"{ms // _UNITS_MS[unit]}{unit}"
+        unit_ms = _UNITS_MS[unit]
+        if ms % unit_ms == 0:
+            return f"{ms // unit_ms}{unit}"
     return f"{ms}ms"
 
 
 def from_ms(ms: int) -> timedelta:
     """Return milliseconds as a timedelta; what is longer than any becomes the longest."""
-    return timedelta.max if ms > to_ms(timedelta.max) else timedelta(milliseconds=ms)
+    longest_ms = to_ms(timedelta.max)
+    if ms > longest_ms:
+        return timedelta.max
+    return timedelta(milliseconds=ms)
 
 
 def to_ms(value: timedelta) -> int:

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from ebbtide.model.changelog import ORDER
-from ebbtide.model.codes import Codes, row_codes
+from ebbtide.model.codes import Codes, Ints, Mask, row_codes
 from ebbtide.model.ttl import ExpiryClock, StateTtlConfig, expired
 
 ENTRY_COLUMNS: dict[str, pa.DataType] = {
@@ -25,7 +24,9 @@ ENTRY_COLUMNS: dict[str, pa.DataType] = {
 """Of every entry: the step that wrote it; what the sink must do for its key (`I`, `U`, `D`, null: nothing); whether the
 entry is dropped; its last access, epoch ms; the order of the change that caused it."""
 
-INSERT, UPDATE, DELETE = "I", "U", "D"
+INSERT = "I"
+UPDATE = "U"
+DELETE = "D"
 SINK_STEP = -1
 """`_step` of a sink row that stands in for an entry that the state no longer has."""
 LONG_MIN = -(2**63)
@@ -33,7 +34,7 @@ LONG_MIN = -(2**63)
 
 @dataclass(frozen=True)
 class Step:
-    """The fixed facts of one step; nothing else may tell the time.
+    """The fixed facts of one step; the only source of time for an operator.
 
     Args:
         number: The ledger's number of the step.
@@ -51,9 +52,12 @@ class Step:
 
     def clock_ms(self, ttl: StateTtlConfig) -> int:
         """The clock that `ttl` ages entries by."""
-        if not ttl.by_event_time or ttl.expiry_clock is ExpiryClock.PROCESSING_TIME:
+        expires_by_watermark = ttl.by_event_time and ttl.expiry_clock is ExpiryClock.WATERMARK
+        if not expires_by_watermark:
             return self.now_ms
-        return LONG_MIN if self.watermark_ms is None else self.watermark_ms
+        if self.watermark_ms is None:
+            return LONG_MIN
+        return self.watermark_ms
 
 
 @dataclass(frozen=True)
@@ -71,23 +75,25 @@ class Reconciled:
     emitted: pa.Table | None = None
 
 
-def has_expired(stamp_ms: NDArray[np.int64], ttl: StateTtlConfig | None, step: Step) -> NDArray[np.bool_]:
+def has_expired(stamp_ms: Ints, ttl: StateTtlConfig | None, step: Step) -> Mask:
     """Mark the stamps that have expired as of a step; without a ttl none has."""
     if ttl is None:
         return np.zeros(len(stamp_ms), dtype=bool)
-    return expired(stamp_ms, ttl.ttl_ms, step.clock_ms(ttl))
+    clock_ms = step.clock_ms(ttl)
+    return expired(stamp_ms, ttl.ttl_ms, clock_ms)
 
 
-def newest(codes: Codes, steps: NDArray[np.int64]) -> Codes:
-    """Return, in order of code, the index of each code's row with the greatest step.
+def newest(codes: Codes, steps: Ints) -> Codes:
+    """Return, in order of code, the index of each code's row with the greatest step; O(n log n).
 
     Example:
         >>> newest(np.array([1, 0, 1]), np.array([5, 1, 7])).tolist()
         [1, 2]
     """
-    by_step = np.lexsort((steps, codes))
-    is_newest = last_of_group(codes[by_step])
-    return by_step[is_newest]
+    # Sorted by code, and by step within a code: the newest row is the last of its code.
+    by_code = np.lexsort((steps, codes))
+    is_newest = last_of_group(codes[by_code])
+    return by_code[is_newest]
 
 
 def live_entries(state: pa.Table, schema: pa.Schema, entry_key: Sequence[str]) -> pa.Table:
@@ -101,52 +107,68 @@ def live_entries(state: pa.Table, schema: pa.Schema, entry_key: Sequence[str]) -
     versions = state.select(schema.names)
     codes = row_codes(versions, entry_key)
     steps = ints(versions, "_step")
-    latest = versions.take(newest(codes, steps))
+    latest_rows = newest(codes, steps)
+    latest = versions.take(latest_rows)
     is_live = ~flags(latest, "_removed")
     return latest.filter(pa.array(is_live))
 
 
-def last_of_group(sorted_codes: Codes) -> NDArray[np.bool_]:
+def last_of_group(sorted_codes: Codes) -> Mask:
     """Mark the last row of each run of equal codes."""
+    codes = sorted_codes[:-1]
+    next_codes = sorted_codes[1:]
     is_last = np.ones(len(sorted_codes), dtype=bool)
-    is_last[:-1] = sorted_codes[1:] != sorted_codes[:-1]
+    is_last[:-1] = codes != next_codes
     return is_last
 
 
-def ints(table: pa.Table, column: str, *, null: int = 0) -> NDArray[np.int64]:
+def ints(table: pa.Table, column: str, *, null: int = 0) -> Ints:
     """Return an integer column as numpy, nulls replaced; `a.b` names a struct's field."""
     name, _, part = column.partition(".")
     array = table[name].combine_chunks()
     if part:
         array = pc.struct_field(array, part)
-    values = array.fill_null(null).to_numpy(zero_copy_only=False)
+    filled = array.fill_null(null)
+    values = filled.to_numpy(zero_copy_only=False)
     return np.asarray(values, dtype=np.int64)
 
 
-def flags(table: pa.Table, column: str) -> NDArray[np.bool_]:
+def flags(table: pa.Table, column: str) -> Mask:
     """Return a boolean column as numpy, null as false."""
-    return np.asarray(table[column].fill_null(False).to_numpy(), dtype=bool)
+    filled = table[column].fill_null(False)
+    return np.asarray(filled.to_numpy(), dtype=bool)
 
 
-def is_set(table: pa.Table, column: str) -> NDArray[np.bool_]:
+def is_set(table: pa.Table, column: str) -> Mask:
     """Mark the rows that have a value in a column."""
-    return np.asarray(table[column].is_valid().to_numpy(), dtype=bool)
+    is_valid = table[column].is_valid()
+    return np.asarray(is_valid.to_numpy(), dtype=bool)
 
 
-def equals(table: pa.Table, column: str, value: str) -> NDArray[np.bool_]:
+def equals(table: pa.Table, column: str, value: str) -> Mask:
     """Mark the rows that have a text in a column; null is none."""
-    is_equal = pc.equal(table[column], value).fill_null(False)
-    return np.asarray(is_equal.to_numpy(), dtype=bool)
+    is_equal = pc.equal(table[column], value)
+    filled = is_equal.fill_null(False)
+    return np.asarray(filled.to_numpy(), dtype=bool)
 
 
-def order_struct(table: pa.Table, column: str = "_order") -> NDArray[np.int64]:
+def order_struct(table: pa.Table, column: str = "_order") -> Ints:
     """Return an order column as (n, 3) integers: step, part, position."""
-    return np.stack([ints(table, f"{column}.{part}") for part in ("step", "part", "position")], axis=1)
+    components = [
+        ints(table, f"{column}.step"),
+        ints(table, f"{column}.part"),
+        ints(table, f"{column}.position"),
+    ]
+    return np.stack(components, axis=1)
 
 
 def entry_table(schema: pa.Schema, columns: dict[str, object], n: int) -> pa.Table:
     """Build a table of `schema` with n rows; what `columns` does not give is null."""
-    arrays = [_typed(columns.get(field.name), field.type, n) for field in schema]
+    arrays = []
+    for column in schema:
+        values = columns.get(column.name)
+        array = _typed(values, column.type, n)
+        arrays.append(array)
     return pa.Table.from_arrays(arrays, schema=schema)
 
 

@@ -62,7 +62,9 @@ def map_key(key: Any) -> Hashable:
         case Decimal() if key.is_finite():
             text = format(key, "f")
             digits = text.rstrip("0") if "." in text else text
-            return abs(Decimal(digits)) if not key else Decimal(digits)
+            number = Decimal(digits)
+            is_zero = not key
+            return abs(number) if is_zero else number
         case float() | Decimal():
             raise TypeError(
                 f"a map has no key {key!r}; got {type(key).__name__}; allowed: exact types, as int, a finite Decimal, str"

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from ebbtide.model.codes import Ints, Mask
 from ebbtide.model.entries import ints, order_struct
 
 Intervals = list[tuple[int, int]]
-Offsets = NDArray[np.int64]
+Offsets = Ints
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class OffsetRanges:
     """Offsets read so far.
 
     Args:
-        read: `source/partition` to its closed ranges, ascending and apart.
+        read: `source/partition` to its closed ranges, ascending, with a gap between each two.
 
     Example:
         >>> OffsetRanges({"orders/0": [(0, 4)]}).with_ranges({"orders/0": [(5, 6), (9, 9)]}).read
@@ -35,8 +35,9 @@ class OffsetRanges:
 
     def with_ranges(self, ranges: Mapping[str, Intervals]) -> OffsetRanges:
         """Add ranges, in any order."""
+        names = dict.fromkeys([*self.read, *ranges])
         merged: dict[str, Intervals] = {}
-        for name in dict.fromkeys([*self.read, *ranges]):
+        for name in names:
             before = self.read.get(name, [])
             added = ranges.get(name, [])
             merged[name] = _merge([*before, *added])
@@ -44,96 +45,120 @@ class OffsetRanges:
 
     def with_rows(self, changes: pa.Table) -> OffsetRanges:
         """Add the origins of changelog rows."""
-        return self.with_ranges(origin_offsets(changes))
+        added = origin_offsets(changes)
+        return self.with_ranges(added)
 
     def knows(self, name: str, offset: int) -> bool:
         """Return whether an offset of `source/partition` was read."""
-        return any(low <= offset <= high for low, high in self.read.get(name, []))
+        ranges = self.read.get(name, [])
+        return any(low <= offset <= high for low, high in ranges)
 
-    def repeats(self, changes: pa.Table) -> NDArray[np.bool_]:
+    def repeats(self, changes: pa.Table) -> Mask:
         """Mark the rows of records read before, in an earlier step or earlier in this very table.
 
-        Rows of one record have one `_order`: they count together. O(n log n) in the rows and O(log ranges) a row.
+        Rows of one record have one `_order`: they count together. O(n log n) in the rows, O(log ranges) a row, and one pass over
+        the rows for each partition.
         """
-        names, partition = _partitions(changes)
+        names, partitions = _partitions(changes)
         offsets = ints(changes, "_origin.position")
         orders = order_struct(changes)
-        repeated = np.zeros(len(changes), dtype=bool)
+        is_repeat = np.zeros(len(changes), dtype=bool)
         for number, name in enumerate(names):
-            rows = np.flatnonzero(partition == number)
-            read_before = _within(self.read.get(name, []), offsets[rows])
-            repeated[rows] = read_before | _after_first(offsets[rows], orders[rows])
-        return repeated
+            rows = np.flatnonzero(partitions == number)
+            own_offsets = offsets[rows]
+            own_orders = orders[rows]
+            ranges = self.read.get(name, [])
+            in_earlier_step = _within(ranges, own_offsets)
+            in_this_table = _after_first(own_offsets, own_orders)
+            is_repeat[rows] = in_earlier_step | in_this_table
+        return is_repeat
 
 
 def origin_offsets(changes: pa.Table) -> dict[str, Intervals]:
     """Return the offsets of changelog rows in their sources, as closed ranges by `source/partition`."""
-    names, partition = _partitions(changes)
+    names, partitions = _partitions(changes)
     offsets = ints(changes, "_origin.position")
     ranges: dict[str, Intervals] = {}
     for number, name in enumerate(names):
-        ranges[name] = _ranges_of(offsets[partition == number])
+        own_offsets = offsets[partitions == number]
+        ranges[name] = _ranges_of(own_offsets)
     return ranges
 
 
 def _ranges_of(offsets: Offsets) -> Intervals:
     """Join neighbouring offsets, at least one, to closed ranges."""
     ascending = np.unique(offsets)
-    # A range begins where the step from the offset before is more than one; the very first offset always does.
-    steps = np.diff(ascending, prepend=ascending[0] - 2)
-    first = np.flatnonzero(steps > 1)
-    last = np.append(first[1:] - 1, len(ascending) - 1)
-    lows = ascending[first].tolist()
-    highs = ascending[last].tolist()
+    # A range begins where the step from the offset before is more than one; the very first offset always begins one.
+    before_first = ascending[0] - 2
+    steps = np.diff(ascending, prepend=before_first)
+    starts = np.flatnonzero(steps > 1)
+    # Each range ends just before the next one starts, the last range with the last offset.
+    last = len(ascending) - 1
+    ends = np.append(starts[1:] - 1, last)
+    lows = ascending[starts].tolist()
+    highs = ascending[ends].tolist()
     return list(zip(lows, highs, strict=True))
 
 
-def _within(ranges: Intervals, offsets: Offsets) -> NDArray[np.bool_]:
+def _within(ranges: Intervals, offsets: Offsets) -> Mask:
     """Mark the offsets that lie in one of some ascending ranges, by binary search for the last range that begins in time."""
     if not ranges:
         return np.zeros(len(offsets), dtype=bool)
-    lows, highs = np.array(ranges, dtype=np.int64).T
-    candidate = np.searchsorted(lows, offsets, side="right") - 1
-    has_candidate = candidate >= 0
-    within = has_candidate & (offsets <= highs[candidate])
+    bounds = np.array(ranges, dtype=np.int64)
+    lows, highs = bounds.T
+    candidates = np.searchsorted(lows, offsets, side="right") - 1
+    has_candidate = candidates >= 0
+    is_in_time = offsets <= highs[candidates]
+    within = has_candidate & is_in_time
     return np.asarray(within)
 
 
-def _after_first(offsets: Offsets, orders: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _after_first(offsets: Offsets, orders: Ints) -> Mask:
     """Mark rows whose offset also stands at an earlier order.
 
     Args:
         offsets: (n,) offsets of one partition.
         orders: (n, 3) where each row stands in the order of arrival.
     """
-    by_offset = np.lexsort((*orders.T[::-1], offsets))
-    steps = np.diff(offsets[by_offset], prepend=offsets[by_offset[:1]] - 1)
-    begins = steps != 0
+    step, part, position = orders.T
+    by_offset = np.lexsort((position, part, step, offsets))
+    sorted_offsets = offsets[by_offset]
+    begins_run = np.ones(len(offsets), dtype=bool)
+    begins_run[1:] = sorted_offsets[1:] != sorted_offsets[:-1]
     # In sorted order each run of one offset begins with its earliest order: all others in the run repeat it.
-    run_of = np.cumsum(begins) - 1
-    earliest = by_offset[np.flatnonzero(begins)[run_of]]
-    is_later = orders[by_offset] != orders[earliest]
-    later = np.zeros(len(offsets), dtype=bool)
-    later[by_offset] = is_later.any(axis=1)
-    return later
+    run_of = np.cumsum(begins_run) - 1
+    run_starts = np.flatnonzero(begins_run)
+    earliest = by_offset[run_starts[run_of]]
+    sorted_orders = orders[by_offset]
+    differs = sorted_orders != orders[earliest]
+    is_later = np.zeros(len(offsets), dtype=bool)
+    is_later[by_offset] = differs.any(axis=1)
+    return is_later
 
 
-def _partitions(changes: pa.Table) -> tuple[list[str], NDArray[np.int64]]:
+def _partitions(changes: pa.Table) -> tuple[list[str], Ints]:
     """Return the names of the sources' partitions, and of each row the index of its own."""
     origin = changes["_origin"].combine_chunks()
-    source = pc.struct_field(origin, "source")
-    partition = pc.struct_field(origin, "partition").cast(pa.string())
-    names = pc.binary_join_element_wise(source, partition, "/").dictionary_encode()
-    return names.dictionary.to_pylist(), names.indices.to_numpy(zero_copy_only=False)
+    sources = pc.struct_field(origin, "source")
+    numbers = pc.struct_field(origin, "partition")
+    texts = numbers.cast(pa.string())
+    names = pc.binary_join_element_wise(sources, texts, "/")
+    encoded = names.dictionary_encode()
+    indices = encoded.indices.to_numpy(zero_copy_only=False)
+    return encoded.dictionary.to_pylist(), indices
 
 
 def _merge(ranges: Intervals) -> Intervals:
     """Join ranges that overlap or touch; O(n log n)."""
+    ascending = sorted((int(low), int(high)) for low, high in ranges)
     merged: Intervals = []
-    for low, high in sorted((int(low), int(high)) for low, high in ranges):
-        touches = bool(merged) and low <= merged[-1][1] + 1
+    for low, high in ascending:
+        if not merged:
+            merged.append((low, high))
+            continue
+        last_low, last_high = merged[-1]
+        touches = low <= last_high + 1
         if touches:
-            last_low, last_high = merged[-1]
             merged[-1] = (last_low, max(high, last_high))
         else:
             merged.append((low, high))

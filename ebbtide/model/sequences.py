@@ -21,15 +21,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.model.codes import Codes
+from ebbtide.model.codes import Codes, count_codes
 
 LOG_POSITIONS = ("_ts_ms", "_lsn", "_file", "_pos", "_row")
 """Sequence columns that a source gives."""
-LOG_SEQUENCES = (("_lsn",), ("_ts_ms", "_lsn"), ("_file", "_pos", "_row"))
+LOG_SEQUENCES = (
+    ("_lsn",),
+    ("_ts_ms", "_lsn"),
+    ("_file", "_pos", "_row"),
+)
 """The sequences that they make: each distinguishes every two changes of a key. MySQL's times are whole seconds, and its snapshot
 rows have the time of their own reading: they order nothing."""
 
-OP_TRUNCATE, OP_DELETE, OP_SNAPSHOT, OP_UPSERT, OP_FINAL_DELETE = 0, 1, 2, 3, 4
+OP_TRUNCATE = 0
+OP_DELETE = 1
+OP_SNAPSHOT = 2
+OP_UPSERT = 3
+OP_FINAL_DELETE = 4
 """Ranks of operations at one sequence. In a log a delete comes before a create, since a changed key is both at one position,
 and a snapshot row before a change. By the user's own columns a delete carries the sequence of the row that it deletes: it
 comes last."""
@@ -49,25 +57,38 @@ def sequence_type(columns: pa.Schema, sequence: Sequence[str]) -> pa.StructType:
         >>> str(sequence_type(pa.schema([("at", pa.date32())]), ["at", "_lsn"]))
         'struct<at: date32[day], _lsn: int64>'
     """
-    types = [pa.int64() if name in LOG_POSITIONS else columns.field(name).type for name in sequence]
-    return pa.struct([pa.field(name, type_) for name, type_ in zip(sequence, types, strict=True)])
+    fields = []
+    for name in sequence:
+        type_ = pa.int64() if name in LOG_POSITIONS else columns.field(name).type
+        fields.append(pa.field(name, type_))
+    return pa.struct(fields)
 
 
 def stored_sequence_type(columns: pa.Schema, sequence: Sequence[str]) -> pa.StructType:
     """Return the struct that state and sink hold: a sequence and the rank of the operation, `op`."""
-    return pa.struct([*sequence_type(columns, sequence), pa.field("op", pa.int32())])
+    components = sequence_type(columns, sequence)
+    op = pa.field("op", pa.int32())
+    return pa.struct([*components, op])
 
 
 def key_changes_type(columns: pa.Schema, key: Sequence[str], sequence: Sequence[str]) -> pa.ListType:
     """Return the list that holds the updates which gave a row its key, the newest first: their sequence and the old key."""
-    old_key = pa.struct([columns.field(name).with_nullable(True) for name in key])
-    return pa.list_(pa.struct([("sequence", sequence_type(columns, sequence)), ("key", old_key)]))
+    key_columns = [columns.field(name).with_nullable(True) for name in key]
+    key_change = pa.struct(
+        [
+            ("sequence", sequence_type(columns, sequence)),
+            ("key", pa.struct(key_columns)),
+        ]
+    )
+    return pa.list_(key_change)
 
 
 def without_op(stored: pa.StructArray, type_: pa.StructType) -> pa.StructArray:
     """Take the sequence out of a stored one."""
-    parts = [pc.struct_field(stored, f.name) for f in type_]
-    return pa.StructArray.from_arrays(parts, fields=list(type_), mask=stored.is_null())
+    fields = list(type_)
+    components = [pc.struct_field(stored, field.name) for field in fields]
+    is_null = stored.is_null()
+    return pa.StructArray.from_arrays(components, fields=fields, mask=is_null)
 
 
 def rank_sequences(arrays: Iterable[pa.StructArray]) -> tuple[list[Codes], pa.StructArray]:
@@ -89,6 +110,7 @@ def rank_sequences(arrays: Iterable[pa.StructArray]) -> tuple[list[Codes], pa.St
     """
     given = list(arrays)
     together = pa.concat_arrays(given)
+    # Null has no rank: what is known is ranked by itself, and put back in its rows.
     is_known = together.is_valid().to_numpy(zero_copy_only=False)
     known_rows = np.flatnonzero(is_known)
     known = together
@@ -97,22 +119,31 @@ def rank_sequences(arrays: Iterable[pa.StructArray]) -> tuple[list[Codes], pa.St
     known_ranks = _struct_ranks(known)
     ranks = np.full(len(together), UNKNOWN)
     ranks[known_rows] = known_ranks
-    ends = np.cumsum([len(array) for array in given])
+    lengths = [len(array) for array in given]
+    starts = np.cumsum(lengths)[:-1]
+    ranks_of_arrays = np.split(ranks, starts)
+    sequences = _sequence_of_each_rank(known, known_ranks)
+    return ranks_of_arrays, sequences
+
+
+def _sequence_of_each_rank(sequences: pa.StructArray, ranks: Codes) -> pa.StructArray:
+    rows = np.arange(len(ranks))
     # Any row with a rank has the rank's sequence.
-    n_ranks = int(known_ranks.max(initial=-1)) + 1
-    some_row_of = np.full(n_ranks, UNKNOWN)
-    some_row_of[known_ranks] = np.arange(len(known_ranks))
-    return np.split(ranks, ends[:-1]), known.take(pa.array(some_row_of))
+    some_row_of = np.full(count_codes(ranks), UNKNOWN)
+    some_row_of[ranks] = rows
+    return sequences.take(pa.array(some_row_of))
 
 
 def _struct_ranks(sequences: pa.StructArray) -> Codes:
     """Rank sequences, none of them null."""
-    first, *others = [pc.struct_field(sequences, field.name) for field in sequences.type]
+    components = [pc.struct_field(sequences, field.name) for field in sequences.type]
+    first, *others = components
     joined = _component_ranks(first)
     for component in others:
         ranks = _component_ranks(component)
-        n_ranks = int(ranks.max(initial=0)) + 1
-        joined = _dense_ranks(joined * n_ranks + ranks)  # dense, so that the next product cannot overflow
+        n_ranks = count_codes(ranks)
+        pairs = joined * n_ranks + ranks
+        joined = _dense_ranks(pairs)  # dense, so that the next product cannot overflow
     return joined
 
 
@@ -125,16 +156,18 @@ def _component_ranks(array: pa.Array) -> Codes:
     """Rank the values of one component: integers by themselves, all else by Arrow's own order of the distinct values."""
     if pa.types.is_boolean(array.type):
         array = array.cast(pa.int8())
-    if pa.types.is_date(array.type):
+    elif pa.types.is_date(array.type):
         array = array.cast(pa.int32())
-    if pa.types.is_timestamp(array.type):
+    elif pa.types.is_timestamp(array.type):
         array = array.cast(pa.int64())
     if pa.types.is_integer(array.type):
-        return _dense_ranks(array.to_numpy(zero_copy_only=False))
+        values = array.to_numpy(zero_copy_only=False)
+        return _dense_ranks(values)
     # Texts, decimals: only the distinct values are sorted.
     encoded = array.dictionary_encode()
-    sorted_values = pc.array_sort_indices(encoded.dictionary).to_numpy()
-    rank_of_value: Codes = np.empty(len(sorted_values), np.int64)
-    rank_of_value[sorted_values] = np.arange(len(sorted_values))
+    ascending = pc.array_sort_indices(encoded.dictionary)
+    n_values = len(ascending)
+    rank_of_value: Codes = np.empty(n_values, np.int64)
+    rank_of_value[ascending.to_numpy()] = np.arange(n_values)
     indices: Codes = encoded.indices.to_numpy(zero_copy_only=False)
     return rank_of_value[indices]

@@ -17,6 +17,11 @@ from ebbtide.model.clock import Reading, next_clock
 from ebbtide.model.entries import Step
 from ebbtide.model.offsets import Intervals, OffsetRanges
 
+RecordOffset = tuple[str, int]
+"""`source/partition` and the offset in it."""
+Order = tuple[int, ...]
+"""Of arrival: step, part, position."""
+
 
 class StepKind(StrEnum):
     """What makes a step.
@@ -38,7 +43,11 @@ class StepKind(StrEnum):
     @property
     def is_maintenance(self) -> bool:
         """Whether a maintenance job makes it: it decides nothing for the sink, and the clock stands still."""
-        return self in (StepKind.CLEANUP, StepKind.COMPACTION, StepKind.MIGRATION)
+        return self in (
+            StepKind.CLEANUP,
+            StepKind.COMPACTION,
+            StepKind.MIGRATION,
+        )
 
     @property
     def is_published(self) -> bool:
@@ -48,7 +57,7 @@ class StepKind(StrEnum):
 
 @dataclass(frozen=True)
 class StepRules:
-    """What of a pipeline's spec the frontier goes by.
+    """The settings of a pipeline that decide its frontier.
 
     Args:
         max_clock_jump_ms: The most that processing time goes on from one step to the next.
@@ -90,33 +99,54 @@ class BatchSummary:
     bounds: tuple[Any, Any] | None = None
     ignored: frozenset[str] = frozenset()
     offsets: Mapping[str, Intervals] = field(default_factory=dict)
-    truncates: Mapping[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
+    truncates: Mapping[RecordOffset, Order] = field(default_factory=dict)
 
     @classmethod
     def total(cls, parts: Sequence[BatchSummary]) -> Self:
         """Sum the summaries of a batch's parts, in any order."""
-        offsets: dict[str, Intervals] = {}
-        truncates: dict[tuple[str, int], tuple[int, ...]] = {}
-        for part in parts:
-            for name, intervals in part.offsets.items():
-                offsets.setdefault(name, []).extend(intervals)
-            for place, order in part.truncates.items():
-                truncates[place] = min(order, truncates.get(place, order))
         event_times = [part.max_event_ms for part in parts if part.max_event_ms is not None]
-        floors = [part.truncate for part in parts if part.truncate is not None]
-        ends = [end for part in parts if part.bounds is not None for end in part.bounds]
+        truncates = [part.truncate for part in parts if part.truncate is not None]
+        ignored = [part.ignored for part in parts]
         return cls(
             records=sum(part.records for part in parts),
             bad=sum(part.bad for part in parts),
             changes=sum(part.changes for part in parts),
             key_changes=sum(part.key_changes for part in parts),
             max_event_ms=max(event_times, default=None),
-            truncate=max(floors, default=None),
-            bounds=(min(ends), max(ends)) if ends else None,
-            ignored=frozenset().union(*(part.ignored for part in parts)),
-            offsets=offsets,
-            truncates=truncates,
+            truncate=max(truncates, default=None),
+            bounds=_total_bounds(parts),
+            ignored=frozenset().union(*ignored),
+            offsets=_total_offsets(parts),
+            truncates=_first_truncates(parts),
         )
+
+
+def _total_bounds(parts: Sequence[BatchSummary]) -> tuple[Any, Any] | None:
+    ends: list[Any] = []
+    for part in parts:
+        if part.bounds is not None:
+            ends.extend(part.bounds)
+    if not ends:
+        return None
+    return min(ends), max(ends)
+
+
+def _total_offsets(parts: Sequence[BatchSummary]) -> dict[str, Intervals]:
+    total: dict[str, Intervals] = {}
+    for part in parts:
+        for partition, intervals in part.offsets.items():
+            total.setdefault(partition, []).extend(intervals)
+    return total
+
+
+def _first_truncates(parts: Sequence[BatchSummary]) -> dict[RecordOffset, Order]:
+    """Return the order of each TRUNCATE by its offset; of one delivered twice the first."""
+    first: dict[RecordOffset, Order] = {}
+    for part in parts:
+        for offset, order in part.truncates.items():
+            known = first.get(offset, order)
+            first[offset] = min(order, known)
+    return first
 
 
 class Frontier(BaseModel):
@@ -155,13 +185,24 @@ class Frontier(BaseModel):
     def clock(self) -> Reading:
         """The clock of the step."""
         wall_ms = self.now_ms if self.wall_ms is None else self.wall_ms
-        return Reading(self.now_ms, wall_ms, self.downtime_ms, self.held_ms)
+        return Reading(
+            self.now_ms,
+            wall_ms,
+            downtime_ms=self.downtime_ms,
+            held_ms=self.held_ms,
+        )
 
     @property
     def operator_step(self) -> Step:
         """What an operator may know of the step."""
         floor = None if self.floor is None else tuple(self.floor)
-        return Step(self.step, self.now_ms, self.watermark_ms, floor, self.orphans)
+        return Step(
+            self.step,
+            now_ms=self.now_ms,
+            watermark_ms=self.watermark_ms,
+            floor=floor,
+            orphans=self.orphans,
+        )
 
 
 def clock_after(last: Frontier | None, rules: StepRules, wall_ms: int, started_ms: int) -> Reading:
@@ -173,8 +214,9 @@ def clock_after(last: Frontier | None, rules: StepRules, wall_ms: int, started_m
         wall_ms: The wall clock, epoch ms.
         started_ms: When the run of that step began, epoch ms.
     """
+    last_clock = None if last is None else last.clock
     return next_clock(
-        None if last is None else last.clock,
+        last_clock,
         wall_ms,
         started_ms=started_ms,
         ignore_over_ms=rules.ignore_downtime_over_ms,
@@ -183,7 +225,11 @@ def clock_after(last: Frontier | None, rules: StepRules, wall_ms: int, started_m
 
 
 def next_frontier(
-    last: Frontier | None, kind: StepKind, clock: Reading, rules: StepRules, batch: BatchSummary | None = None
+    last: Frontier | None,
+    kind: StepKind,
+    clock: Reading,
+    rules: StepRules,
+    batch: BatchSummary | None = None,
 ) -> Frontier:
     """Work out where a pipeline stands after its next step.
 
@@ -206,45 +252,71 @@ def next_frontier(
         return Frontier(step=number, kind=kind, **clock._asdict())
     read = batch or BatchSummary()
     floor, floor_raised = _floor_after(last, read)
-    event_times = [ms for ms in (last.max_event_ms if last else None, read.max_event_ms) if ms is not None]
+    had_orphans = last is not None and last.orphans
+    offsets = _offsets_read(last).with_ranges(read.offsets)
     return Frontier(
         step=number,
         kind=kind,
         **clock._asdict(),
         watermark_ms=_watermark_after(last, rules),
-        max_event_ms=max(event_times, default=None),
+        max_event_ms=_max_event_after(last, read),
         floor=floor,
         floor_raised=floor_raised,
-        orphans=rules.leaves_orphans or (last is not None and last.orphans),
-        positions=dict(OffsetRanges(last.positions if last else {}).with_ranges(read.offsets).read),
+        orphans=rules.leaves_orphans or had_orphans,
+        positions=dict(offsets.read),
         records=read.records,
         quarantined=read.bad,
         ignored_columns=sorted(read.ignored),
     )
 
 
+def _offsets_read(last: Frontier | None) -> OffsetRanges:
+    if last is None:
+        return OffsetRanges()
+    return OffsetRanges(last.positions)
+
+
+def _max_event_after(last: Frontier | None, batch: BatchSummary) -> int | None:
+    """Return the greatest event time of a batch and all earlier steps."""
+    event_times = []
+    if last is not None and last.max_event_ms is not None:
+        event_times.append(last.max_event_ms)
+    if batch.max_event_ms is not None:
+        event_times.append(batch.max_event_ms)
+    return max(event_times, default=None)
+
+
 def _watermark_after(last: Frontier | None, rules: StepRules) -> int | None:
-    """Return the watermark of the step after `last`: it goes by the events of earlier steps, and only rises."""
+    """Return the watermark of the step after `last`: it follows from the events of earlier steps, and only rises."""
     if last is None:
         return None
-    marks = [] if last.watermark_ms is None else [last.watermark_ms]
+    candidates = []
+    if last.watermark_ms is not None:
+        candidates.append(last.watermark_ms)
     if last.max_event_ms is not None:
-        marks.append(last.max_event_ms - rules.allowed_delay_ms)
-    return max(marks, default=None)
+        candidates.append(last.max_event_ms - rules.allowed_delay_ms)
+    return max(candidates, default=None)
 
 
 def _floor_after(last: Frontier | None, batch: BatchSummary) -> tuple[list[int] | None, bool]:
     """Return the floor after a batch, and whether the batch raised it."""
-    before = last.floor if last else None
-    met = _new_truncate(last, batch)
-    if met is None or (before is not None and met <= tuple(before)):
-        return before, False
-    return list(met), True
+    floor = last.floor if last else None
+    truncate = _new_truncate(last, batch)
+    if truncate is None:
+        return floor, False
+    is_below_floor = floor is not None and truncate <= tuple(floor)
+    if is_below_floor:
+        return floor, False
+    return list(truncate), True
 
 
 def _new_truncate(last: Frontier | None, batch: BatchSummary) -> tuple[int, ...] | None:
     """Return the newest TRUNCATE of a batch; where records are known by their offsets, of those not read before."""
     if not batch.truncates:
         return batch.truncate
-    known = OffsetRanges(last.positions if last else {})
-    return max((order for place, order in batch.truncates.items() if not known.knows(*place)), default=None)
+    read_before = _offsets_read(last)
+    new_orders = []
+    for (partition, offset), order in batch.truncates.items():
+        if not read_before.knows(partition, offset):
+            new_orders.append(order)
+    return max(new_orders, default=None)

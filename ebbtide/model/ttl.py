@@ -176,17 +176,20 @@ class StateTtlConfig(_Config):
 
     @model_validator(mode="after")
     def _fits_together(self) -> StateTtlConfig:
-        if self.expiry_clock is ExpiryClock.PROCESSING_TIME and not self.by_event_time:
+        needs_event_time = self.expiry_clock is ExpiryClock.PROCESSING_TIME
+        if needs_event_time and not self.by_event_time:
             raise ValueError("expiry_clock: got PROCESSING_TIME; allowed: only with time_characteristic: EVENT_TIME")
-        cleanup = self.cleanup
-        if self.update_type is UpdateType.DISABLED and cleanup != CleanupConfig():
+        has_cleanup = self.cleanup != CleanupConfig()
+        if has_cleanup and not self.enabled:
             raise ValueError("cleanup: got settings; allowed: none with update_type: DISABLED, where nothing expires")
         return self
 
     @property
     def ttl_ms(self) -> int:
         """The time to live in milliseconds."""
-        return NEVER_MS if self.ttl == timedelta.max else to_ms(self.ttl)
+        if self.ttl == timedelta.max:
+            return NEVER_MS
+        return to_ms(self.ttl)
 
     @property
     def state_contract(self) -> dict[str, Any]:
@@ -214,7 +217,10 @@ class StateTtlConfig(_Config):
 
 
 def _or_bare(value: Any) -> Any:
-    return value if isinstance(value, dict | StateTtlConfig) else {"ttl": parse_duration(value)}
+    is_config = isinstance(value, dict | StateTtlConfig)
+    if is_config:
+        return value
+    return {"ttl": parse_duration(value)}
 
 
 Ttl = Annotated[StateTtlConfig, BeforeValidator(_or_bare, json_schema_input_type=str | StateTtlConfig)]
@@ -240,5 +246,8 @@ def expired(stamp_ms: NDArray[np.int64], ttl_ms: int, now_ms: int) -> NDArray[np
 
     Source: Flink 2.3, `TtlUtils.expired`.
     """
-    longest = LONG_MAX - np.maximum(stamp_ms, 0)
-    return np.asarray(stamp_ms + np.minimum(ttl_ms, longest) <= now_ms)
+    # The sum could overflow: the time to live is cut to what is left up to the largest long.
+    longest_ttl_ms = LONG_MAX - np.maximum(stamp_ms, 0)
+    capped_ttl_ms = np.minimum(ttl_ms, longest_ttl_ms)
+    ends_ms = stamp_ms + capped_ttl_ms
+    return np.asarray(ends_ms <= now_ms)

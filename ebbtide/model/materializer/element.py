@@ -37,4 +37,6 @@ class Removed(NamedTuple):
 
 def lives(stamp_ms: int, ttl_ms: int | None, now_ms: int) -> bool:
     """Return whether an element may still be seen."""
-    return ttl_ms is None or end_ms(stamp_ms, ttl_ms) > now_ms
+    if ttl_ms is None:
+        return True
+    return end_ms(stamp_ms, ttl_ms) > now_ms

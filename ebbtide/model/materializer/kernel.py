@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ebbtide.model import compiled
-from ebbtide.model.codes import Codes
+from ebbtide.model.codes import Codes, Mask, count_codes
 
 NOTHING, INSERT, UPDATE, DELETE, UNMATCHED, CANCELLED = range(6)
 """What a record did: emitted nothing, +I, +U or -D; found no row to retract; was cancelled by a retraction that came before it."""
@@ -21,7 +21,7 @@ NONE = -1
 
 
 class Result(NamedTuple):
-    """What became of n events; an element goes by the event that created it.
+    """What became of n events; an element is named by the event that created it.
 
     Args:
         outcome: (n,) what each event did.
@@ -35,7 +35,7 @@ class Result(NamedTuple):
 
     outcome: NDArray[np.int8]
     source: Codes
-    alive: NDArray[np.bool_]
+    alive: Mask
     content: Codes
     shown: Codes
     last_emitting_event: Codes
@@ -45,7 +45,7 @@ class Result(NamedTuple):
 def materialize(
     key: Codes,
     match_code: Codes,
-    adds: NDArray[np.bool_],
+    adds: Mask,
     *,
     n_stored: int = 0,
     replaces: bool = False,
@@ -71,8 +71,8 @@ def materialize(
     """
     arrays = _empty_arrays(
         n_events=len(key),
-        n_keys=int(key.max(initial=-1)) + 1,
-        n_matches=int(match_code.max(initial=-1)) + 1,
+        n_keys=count_codes(key),
+        n_matches=count_codes(match_code),
     )
     events: tuple[Any, ...] = (key, match_code, adds)
     options: tuple[Any, ...] = (n_stored, replaces, keep_unmatched, first)
@@ -84,7 +84,11 @@ def materialize(
         events = tuple(codes.tolist() for codes in events)
         arrays = {name: array.tolist() for name, array in arrays.items()}
         _loop(*events, *options, *arrays.values())
-    return Result(*(np.asarray(arrays[name], _TYPES.get(name, np.int64)) for name in Result._fields))
+    results: dict[str, Any] = {}
+    for name in Result._fields:
+        type_ = _TYPES.get(name, np.int64)
+        results[name] = np.asarray(arrays[name], type_)
+    return Result(**results)
 
 
 _TYPES = {"outcome": np.int8, "alive": np.bool_, "size": np.int64}

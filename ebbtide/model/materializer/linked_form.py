@@ -69,7 +69,15 @@ class LinkedForm:
         counts: Keep the length.
     """
 
-    def __init__(self, store: Store, identify: Identify, *, replaces: bool, ttl_ms: int | None, counts: bool) -> None:
+    def __init__(
+        self,
+        store: Store,
+        identify: Identify,
+        *,
+        replaces: bool,
+        ttl_ms: int | None,
+        counts: bool,
+    ) -> None:
         self._heads = store.state("history")
         self._rows = store.state("rows")
         self._nodes = store.state("nodes")
@@ -84,40 +92,60 @@ class LinkedForm:
         node = head.newest if head else None
         newest_first: list[Element] = []
         while node is not None:
-            newest_first.append(Element(node.row, node.stamp_ms))
-            node = self._node(key, node.before) if node.before is not None else None
+            element = Element(node.row, node.stamp_ms)
+            newest_first.append(element)
+            before = node.before
+            node = None if before is None else self._node(key, before)
         oldest_first = reversed(newest_first)
         return [element for element in oldest_first if lives(element.stamp_ms, self._ttl_ms, now_ms)]
 
-    def add(self, key: Hashable, found: Entry | None, element: Element, now_ms: int) -> tuple[bool, int]:
+    def add(
+        self,
+        key: Hashable,
+        found: Entry | None,
+        element: Element,
+        now_ms: int,
+    ) -> tuple[bool, int]:
         """See `ListForm.add`; the length is 0 if it is not counted."""
         equality = self._identify(element.row)
         head = self._usable_head(key, found, now_ms)
         if head is None:
-            return True, self._store(key, self._appended(key, None, equality, None, element))
-        if not self._replaces:
+            first = self._appended(key, None, equality, None, element)
+            return True, self._store(key, first)
+        if self._replaces:
+            # A row that has expired is not replaced: it is as if it were gone.
+            head, chain = self._without_expired_oldest(key, head, equality, now_ms)
+        else:
             chain = self._chain(key, equality)
-            return False, self._store(key, self._appended(key, head, equality, chain, element))
-        # A row that has expired is not replaced: it is as if it were gone.
-        head, chain = self._without_expired_oldest(key, head, equality, now_ms)
-        if chain is None:
-            return False, self._store(key, self._appended(key, head, equality, None, element))
-        return False, self._store(key, self._replaced(key, head, chain.oldest, element))
+        if self._replaces and chain is not None:
+            head = self._replaced(key, head, chain.oldest, element)
+        else:
+            head = self._appended(key, head, equality, chain, element)
+        return False, self._store(key, head)
 
-    def remove(self, key: Hashable, found: Entry | None, row: Row, now_ms: int) -> tuple[Removed | None, int]:
+    def remove(
+        self,
+        key: Hashable,
+        found: Entry | None,
+        row: Row,
+        now_ms: int,
+    ) -> tuple[Removed | None, int]:
         """See `ListForm.remove`; the length is 0 if it is not counted."""
         stored = _head(found)
+        # Expired rows leave first: those at the newest end, then those at the front of the chain that the retraction matches.
         head = self._usable_head(key, found, now_ms)
         if head is None:
             return None, self._store(key, None, stored)
-        head, chain = self._without_expired_oldest(key, head, self._identify(row), now_ms)
+        equality = self._identify(row)
+        head, chain = self._without_expired_oldest(key, head, equality, now_ms)
         if chain is None:
             return None, self._store(key, head, stored)
         was_last = chain.oldest == head.number
         rest = self._unlinked(key, head, chain.oldest, chain)
         rest = self._without_expired_newest(key, rest, now_ms)
-        removed = Removed(was_last, rest.newest.row if rest else None)
-        return removed, self._store(key, rest, stored)
+        last = rest.newest.row if rest else None
+        length = self._store(key, rest, stored)
+        return Removed(was_last, last), length
 
     def store(self, key: Hashable, elements: list[Element], now_ms: int) -> None:
         """Write the nodes of a history that has none."""
@@ -130,16 +158,23 @@ class LinkedForm:
 
     def clear(self, key: Hashable) -> None:
         """Remove a key's rows."""
-        for raw in (self._heads, self._rows, self._nodes):
-            raw.clear(key)
+        self._heads.clear(key)
+        self._rows.clear(key)
+        self._nodes.clear(key)
 
     def _usable_head(self, key: Hashable, found: Entry | None, now_ms: int) -> Head | None:
         """Return the head, its length counted, whose newest row is alive; None if the history is empty."""
-        head = self._counted(key, _head(found))
-        return self._without_expired_newest(key, head, now_ms)
+        head = _head(found)
+        counted = self._counted(key, head)
+        return self._without_expired_newest(key, counted, now_ms)
 
     def _appended(
-        self, key: Hashable, head: Head | None, equality: Hashable, chain: Chain | None, element: Element
+        self,
+        key: Hashable,
+        head: Head | None,
+        equality: Hashable,
+        chain: Chain | None,
+        element: Element,
     ) -> Head:
         """Make a row the newest: at the end of its chain, or as the first of a new one."""
         next_chain = head.next_chain if head else 0
@@ -148,85 +183,135 @@ class LinkedForm:
             next_chain += 1
         else:
             chain = Chain(chain.name, chain.first, chain.last + 1)
-        number = (chain.name, chain.last)
         self._put_chain(key, equality, chain)
-        if head is None:
-            node = Node(element.row, element.stamp_ms, None, None)
-            length = 1
-        else:
+        number = (chain.name, chain.last)
+        before = None
+        length = 1
+        if head is not None:
             # The node that was newest until now leaves the head for its own place.
-            self._put_node(key, head.number, head.newest._replace(after=number))
-            node = Node(element.row, element.stamp_ms, head.number, None)
-            length = (head.length or 0) + 1
-        return Head(number, node, next_chain, length if self._counts else None)
+            previous = head.newest._replace(after=number)
+            self._put_node(key, head.number, previous)
+            before = head.number
+            length += head.length or 0
+        newest = Node(element.row, element.stamp_ms, before, None)
+        return Head(
+            number,
+            newest,
+            next_chain,
+            length if self._counts else None,
+        )
 
-    def _replaced(self, key: Hashable, head: Head, number: Number, element: Element) -> Head:
+    def _replaced(
+        self,
+        key: Hashable,
+        head: Head,
+        number: Number,
+        element: Element,
+    ) -> Head:
         """Put a row in the place of a node; its neighbours stay."""
-        if number == head.number:
-            newest = head.newest._replace(row=element.row, stamp_ms=element.stamp_ms)
-            return head._replace(newest=newest)
-        node = self._node(key, number)
-        self._put_node(key, number, node._replace(row=element.row, stamp_ms=element.stamp_ms))
+        is_newest = number == head.number
+        old = head.newest if is_newest else self._node(key, number)
+        node = old._replace(row=element.row, stamp_ms=element.stamp_ms)
+        if is_newest:
+            return head._replace(newest=node)
+        self._put_node(key, number, node)
         return head
 
-    def _unlinked(self, key: Hashable, head: Head, number: Number, chain: Chain | None = None) -> Head | None:
+    def _unlinked(
+        self,
+        key: Hashable,
+        head: Head,
+        number: Number,
+        chain: Chain | None = None,
+    ) -> Head | None:
         """Remove the newest node, or the oldest of its chain; tie its neighbours to each other.
 
         The newest node stands in the head, so that it is never read from, or written to, `nodes`.
         """
-        node = head.newest if number == head.number else self._node(key, number)
+        is_newest = number == head.number
+        node = head.newest if is_newest else self._node(key, number)
         equality = self._identify(node.row)
-        chain = chain or self._chain(key, equality)
+        if chain is None:
+            chain = self._chain(key, equality)
         self._shorten(key, equality, number, chain)  # type: ignore[arg-type] # a node has a chain
         if head.length is not None:
             head = head._replace(length=head.length - 1)
         if node.after is None:
             return self._without_newest(key, head, node)
         self._nodes.remove(key, number)
-        if node.before is not None:
-            before = self._node(key, node.before)
-            self._put_node(key, node.before, before._replace(after=node.after))
-        if node.after == head.number:
-            return head._replace(newest=head.newest._replace(before=node.before))
-        after = self._node(key, node.after)
-        self._put_node(key, node.after, after._replace(before=node.before))
+        return self._tied(key, head, node.before, node.after)
+
+    def _tied(
+        self,
+        key: Hashable,
+        head: Head,
+        before: Number | None,
+        after: Number,
+    ) -> Head:
+        """Tie the neighbours of a removed node to each other."""
+        if before is not None:
+            node = self._node(key, before)
+            self._put_node(key, before, node._replace(after=after))
+        if after == head.number:
+            newest = head.newest._replace(before=before)
+            return head._replace(newest=newest)
+        node = self._node(key, after)
+        self._put_node(key, after, node._replace(before=before))
         return head
 
     def _without_newest(self, key: Hashable, head: Head, newest: Node) -> Head | None:
         """Move the node before the newest into the head; None if there is none."""
-        if newest.before is None:
+        number = newest.before
+        if number is None:
             return None
-        before = self._node(key, newest.before)
-        self._nodes.remove(key, newest.before)
-        return head._replace(number=newest.before, newest=before._replace(after=None))
+        before = self._node(key, number)
+        self._nodes.remove(key, number)
+        return head._replace(
+            number=number,
+            newest=before._replace(after=None),
+        )
 
-    def _shorten(self, key: Hashable, equality: Hashable, number: Number, chain: Chain) -> None:
+    def _shorten(
+        self,
+        key: Hashable,
+        equality: Hashable,
+        number: Number,
+        chain: Chain,
+    ) -> None:
         """Take a node's place, at either end, out of its chain."""
         if chain.first == chain.last:
             self._rows.remove(key, equality)
-        elif number == chain.oldest:
-            # Equal rows leave oldest first: the places in between stay without holes.
-            self._put_chain(key, equality, Chain(chain.name, chain.first + 1, chain.last))
+            return
+        # Equal rows leave oldest first: the places in between stay without holes.
+        if number == chain.oldest:
+            rest = Chain(chain.name, chain.first + 1, chain.last)
         else:
-            self._put_chain(key, equality, Chain(chain.name, chain.first, chain.last - 1))
+            rest = Chain(chain.name, chain.first, chain.last - 1)
+        self._put_chain(key, equality, rest)
 
     def _without_expired_newest(self, key: Hashable, head: Head | None, now_ms: int) -> Head | None:
         """Drop the expired end of a history."""
         while head is not None:
-            if lives(head.newest.stamp_ms, self._ttl_ms, now_ms):
-                return head
+            is_alive = lives(head.newest.stamp_ms, self._ttl_ms, now_ms)
+            if is_alive:
+                break
             head = self._unlinked(key, head, head.number)
-        return None
+        return head
 
     def _without_expired_oldest(
-        self, key: Hashable, head: Head, equality: Hashable, now_ms: int
+        self,
+        key: Hashable,
+        head: Head,
+        equality: Hashable,
+        now_ms: int,
     ) -> tuple[Head, Chain | None]:
         """Drop the expired front of a chain; the newest node is alive, so one stays."""
         chain = self._chain(key, equality)
         # Equal rows stand in order of insertion, but not of their stamps: only the front is looked at.
         while chain is not None and self._ttl_ms is not None:
             number = chain.oldest
-            node = head.newest if number == head.number else self._node(key, number)
+            is_newest = number == head.number
+            node = head.newest if is_newest else self._node(key, number)
             if lives(node.stamp_ms, self._ttl_ms, now_ms):
                 break
             head = self._unlinked(key, head, number, chain) or head
@@ -235,9 +320,13 @@ class LinkedForm:
 
     def _counted(self, key: Hashable, head: Head | None) -> Head | None:
         """Count a history that was written without its length."""
-        if head is None or not self._counts or head.length is not None:
+        if head is None:
+            return None
+        needs_count = self._counts and head.length is None
+        if not needs_count:
             return head
-        all_elements = self.elements(key, Entry(head), now_ms=0)
+        entry = Entry(head)
+        all_elements = self.elements(key, entry, now_ms=0)
         return head._replace(length=len(all_elements))
 
     def _store(self, key: Hashable, head: Head | None, stored: Head | None = None) -> int:
@@ -245,19 +334,23 @@ class LinkedForm:
         if head is None:
             self._heads.remove(key, None)
             return 0
-        if head != stored:
+        has_changed = head != stored
+        if has_changed:
             self._heads.put(key, None, Entry(head))
         return head.length or 0
 
     def _chain(self, key: Hashable, equality: Hashable) -> Chain | None:
         found = self._rows.get(key, equality)
-        return None if found is None else Chain(*found.value)
+        if found is None:
+            return None
+        return Chain(*found.value)
 
     def _put_chain(self, key: Hashable, equality: Hashable, chain: Chain) -> None:
         self._rows.put(key, equality, Entry(chain))
 
     def _node(self, key: Hashable, number: Number) -> Node:
-        return Node(*self._nodes.get(key, number).value)  # type: ignore[union-attr] # a link leads to a node
+        found = self._nodes.get(key, number)
+        return Node(*found.value)  # type: ignore[union-attr] # a link leads to a node
 
     def _put_node(self, key: Hashable, number: Number, node: Node) -> None:
         self._nodes.put(key, number, Entry(node))
@@ -267,4 +360,5 @@ def _head(found: Entry | None) -> Head | None:
     if found is None:
         return None
     number, newest, next_chain, length = found.value
-    return Head(number, Node(*newest), next_chain, length)
+    node = Node(*newest)
+    return Head(number, node, next_chain, length)

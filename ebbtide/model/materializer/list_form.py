@@ -24,7 +24,13 @@ class ListForm:
     """
 
     def __init__(
-        self, history: RawState, identify: Identify, *, replaces: bool, ttl_ms: int | None, one_clock: bool
+        self,
+        history: RawState,
+        identify: Identify,
+        *,
+        replaces: bool,
+        ttl_ms: int | None,
+        one_clock: bool,
     ) -> None:
         self._history = history
         self._identify = identify
@@ -39,10 +45,17 @@ class ListForm:
         elements = [Element(row, stamp_ms) for row, stamp_ms in found.value]
         if not self._one_clock:
             return [element for element in elements if lives(element.stamp_ms, self._ttl_ms, now_ms)]
-        is_alive = lives(found.stamp_ms or 0, self._ttl_ms, now_ms)
+        last_write_ms = found.stamp_ms or 0
+        is_alive = lives(last_write_ms, self._ttl_ms, now_ms)
         return elements if is_alive else []
 
-    def add(self, key: Hashable, found: Entry | None, element: Element, now_ms: int) -> tuple[bool, int]:
+    def add(
+        self,
+        key: Hashable,
+        found: Entry | None,
+        element: Element,
+        now_ms: int,
+    ) -> tuple[bool, int]:
         """Append a row, or put it in the place of the row that it matches.
 
         Returns:
@@ -50,7 +63,9 @@ class ListForm:
         """
         elements = self.elements(key, found, now_ms)
         was_empty = not elements
-        index = self._find(elements, element.row) if self._replaces else None
+        index = None
+        if self._replaces:
+            index = self._find(elements, element.row)
         if index is None:
             elements.append(element)
         else:
@@ -58,7 +73,13 @@ class ListForm:
         self.store(key, elements, now_ms)
         return was_empty, len(elements)
 
-    def remove(self, key: Hashable, found: Entry | None, row: Row, now_ms: int) -> tuple[Removed | None, int]:
+    def remove(
+        self,
+        key: Hashable,
+        found: Entry | None,
+        row: Row,
+        now_ms: int,
+    ) -> tuple[Removed | None, int]:
         """Remove the oldest row with the equality key of `row`.
 
         Returns:
@@ -67,11 +88,13 @@ class ListForm:
         elements = self.elements(key, found, now_ms)
         index = self._find(elements, row)
         if index is None:
-            has_expired = found is not None and len(elements) < len(found.value)
+            stored_length = 0 if found is None else len(found.value)
+            has_expired = len(elements) < stored_length
             if has_expired:
                 self.store(key, elements, now_ms)
             return None, len(elements)
-        was_last = index == len(elements) - 1
+        last_index = len(elements) - 1
+        was_last = index == last_index
         del elements[index]
         self.store(key, elements, now_ms)
         last = elements[-1].row if elements else None
@@ -79,11 +102,12 @@ class ListForm:
 
     def store(self, key: Hashable, elements: list[Element], now_ms: int) -> None:
         """Write a list; an empty one leaves nothing."""
-        if elements:
-            rows = [list(element) for element in elements]
-            self._history.put(key, None, Entry(rows, now_ms))
-        else:
+        if not elements:
             self._history.remove(key, None)
+            return
+        rows = [list(element) for element in elements]
+        entry = Entry(rows, now_ms)
+        self._history.put(key, None, entry)
 
     def clear(self, key: Hashable) -> None:
         """Remove a key's rows."""
@@ -92,6 +116,7 @@ class ListForm:
     def _find(self, elements: list[Element], row: Row) -> int | None:
         wanted = self._identify(row)
         for index, element in enumerate(elements):
-            if self._identify(element.row) == wanted:
+            equality = self._identify(element.row)
+            if equality == wanted:
                 return index
         return None

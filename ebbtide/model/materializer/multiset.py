@@ -26,6 +26,8 @@ from ebbtide.model.materializer.linked_form import LinkedForm
 from ebbtide.model.materializer.list_form import ListForm
 from ebbtide.model.state.raw import Entry, Store
 
+_Form = ListForm | LinkedForm
+
 
 class Strategy(StrEnum):
     """How a key's rows are stored; names of FLIP-544."""
@@ -73,13 +75,28 @@ class OrderedMultiset:
         self._strategy = strategy
         self._high, self._low = _thresholds(store, strategy, high, low)
         self._list = ListForm(
-            self._history, identify, replaces=replaces, ttl_ms=ttl_ms, one_clock=strategy is Strategy.LEGACY
+            self._history,
+            identify,
+            replaces=replaces,
+            ttl_ms=ttl_ms,
+            one_clock=strategy is Strategy.LEGACY,
         )
         self._nodes = LinkedForm(
-            store, identify, replaces=replaces, ttl_ms=ttl_ms, counts=strategy is Strategy.ADAPTIVE
+            store,
+            identify,
+            replaces=replaces,
+            ttl_ms=ttl_ms,
+            counts=strategy is Strategy.ADAPTIVE,
         )
 
-    def add(self, key: Hashable, row: Row, *, stamp_ms: int = 0, now_ms: int = 0) -> bool:
+    def add(
+        self,
+        key: Hashable,
+        row: Row,
+        *,
+        stamp_ms: int = 0,
+        now_ms: int = 0,
+    ) -> bool:
         """Append a row, or put it in the place of the row that it matches.
 
         Returns:
@@ -87,7 +104,8 @@ class OrderedMultiset:
         """
         found = self._history.get(key, None)
         form = self._form(found)
-        was_empty, length = form.add(key, found, Element(row, stamp_ms), now_ms)
+        element = Element(row, stamp_ms)
+        was_empty, length = form.add(key, found, element, now_ms)
         self._settle(key, form, length, now_ms)
         return was_empty
 
@@ -102,25 +120,43 @@ class OrderedMultiset:
     def elements(self, key: Hashable, *, now_ms: int = 0) -> list[Element]:
         """Return a key's live rows, oldest first."""
         found = self._history.get(key, None)
-        return self._form(found).elements(key, found, now_ms)
+        form = self._form(found)
+        return form.elements(key, found, now_ms)
 
-    def _form(self, found: Entry | None) -> ListForm | LinkedForm:
+    def _form(self, found: Entry | None) -> _Form:
+        """Return the form that a history is stored in; for a new one that in which it begins."""
         if found is None:
-            return self._nodes if self._strategy is Strategy.MAP else self._list
-        return self._list if isinstance(found.value, list) else self._nodes
+            begins_linked = self._strategy is Strategy.MAP
+            return self._nodes if begins_linked else self._list
+        is_list = isinstance(found.value, list)
+        return self._list if is_list else self._nodes
 
-    def _settle(self, key: Hashable, form: ListForm | LinkedForm, length: int, now_ms: int) -> None:
+    def _settle(
+        self,
+        key: Hashable,
+        form: _Form,
+        length: int,
+        now_ms: int,
+    ) -> None:
         """Bring a key into the form that its length asks for."""
+        other: _Form
+        # The thresholds lie apart, so that a key whose length varies between them is not rewritten at each change.
         if form is self._list:
+            other = self._nodes
             is_misplaced = length >= self._high
-            other: ListForm | LinkedForm = self._nodes
         else:
-            is_misplaced = length <= self._low
             other = self._list
+            is_misplaced = length <= self._low
         if is_misplaced:
             self._move(key, form, other, now_ms)
 
-    def _move(self, key: Hashable, source: ListForm | LinkedForm, target: ListForm | LinkedForm, now_ms: int) -> None:
+    def _move(
+        self,
+        key: Hashable,
+        source: _Form,
+        target: _Form,
+        now_ms: int,
+    ) -> None:
         """Write a key's rows in the other form."""
         found = self._history.get(key, None)
         elements = source.elements(key, found, now_ms)
@@ -128,7 +164,12 @@ class OrderedMultiset:
         target.store(key, elements, now_ms)
 
 
-def _thresholds(store: Store, strategy: Strategy, high: int | None, low: int | None) -> tuple[float, float]:
+def _thresholds(
+    store: Store,
+    strategy: Strategy,
+    high: int | None,
+    low: int | None,
+) -> tuple[float, float]:
     """Return from which length on a list becomes nodes, and down from which nodes become a list."""
     if strategy is Strategy.MAP:
         return 1, -1

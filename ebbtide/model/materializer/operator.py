@@ -49,7 +49,15 @@ class SinkUpsertMaterializer:
     def __init__(self, histories: OrderedMultiset) -> None:
         self._histories = histories
 
-    def process(self, kind: RowKind, key: Hashable, row: Row, *, stamp_ms: int = 0, now_ms: int = 0) -> Emitted | None:
+    def process(
+        self,
+        kind: RowKind,
+        key: Hashable,
+        row: Row,
+        *,
+        stamp_ms: int = 0,
+        now_ms: int = 0,
+    ) -> Emitted | None:
         """Apply one change.
 
         Args:
@@ -64,7 +72,8 @@ class SinkUpsertMaterializer:
         """
         if kind in ADDS:
             was_empty = self._histories.add(key, row, stamp_ms=stamp_ms, now_ms=now_ms)
-            return Emitted(RowKind.INSERT if was_empty else RowKind.UPDATE_AFTER, row)
+            emitted_kind = RowKind.INSERT if was_empty else RowKind.UPDATE_AFTER
+            return Emitted(emitted_kind, row)
         removed = self._histories.remove(key, row, now_ms=now_ms)
         if removed is None or not removed.was_last:
             return None

@@ -29,18 +29,19 @@ class IncrementalCleaner:
         """Look at some keys."""
         if self._rest is None:
             self._rest = self._state.raw.all_keys()
-        looked = 0
+        n_looked_at = 0
         for key in islice(self._rest, self._size):
             self._state.purge(key)
-            looked += 1
-        if looked < self._size:
+            n_looked_at += 1
+        is_at_end = n_looked_at < self._size
+        if is_at_end:
             self._rest = None
 
 
 class TtlTimers:
     """Deletes entries exactly at the end of their time: one timer per key, armed again for what was renewed meanwhile.
 
-    They are no user timers, and at one time they fire before those.
+    They are not user timers; of timers for the same time they fire first.
 
     Args:
         state: The state.
@@ -67,27 +68,42 @@ class TtlTimers:
             (time, key, time armed again or None) of each timer that fired, in order.
         """
         fired = []
-        while self._queue and self._queue[0][0] <= self._state.clock_ms:
+        while self._next_is_due():
             time, _, key = heappop(self._queue)
-            if self._armed.get(key) != time:
-                continue
-            del self._armed[key]
-            self._state.purge(key)
-            entries = self._state.raw.entries(key)
-            ends = [self._state.end_ms(entry) for _, entry in entries]
-            if ends:
-                self._arm(key, min(ends))
-            fired.append((time, key, self._armed.get(key)))
+            # A key that was armed again for an earlier time leaves its former timer in the queue.
+            is_current = self._armed.get(key) == time
+            if is_current:
+                armed_again = self._fire(key)
+                fired.append((time, key, armed_again))
         return fired
 
+    def _next_is_due(self) -> bool:
+        if not self._queue:
+            return False
+        time, _, _ = self._queue[0]
+        return time <= self._state.clock_ms
+
+    def _fire(self, key: Hashable) -> int | None:
+        """Remove a key's expired entries; return the time that the timer is armed for again, None if nothing is left to expire."""
+        del self._armed[key]
+        self._state.purge(key)
+        entries = self._state.raw.entries(key)
+        ends = [self._state.end_ms(entry) for _, entry in entries]
+        if ends:
+            self._arm(key, min(ends))
+        return self._armed.get(key)
+
     def _arm(self, key: Hashable, end_ms: int) -> None:
+        """Arm a key's timer, unless it fires earlier already."""
         never_ends = end_ms > LONG_MAX
         armed_ms = self._armed.get(key, LONG_MAX + 1)
         if never_ends or armed_ms <= end_ms:
             return
         self._armed[key] = end_ms
+        # Timers for one time fire in the order in which they were armed; keys are never compared.
         self._order += 1
-        heappush(self._queue, (end_ms, self._order, key))
+        timer = (end_ms, self._order, key)
+        heappush(self._queue, timer)
 
 
 def snapshot(state: KeyedState) -> Iterator[tuple[Any, Any, Entry]]:
@@ -96,9 +112,11 @@ def snapshot(state: KeyedState) -> Iterator[tuple[Any, Any, Entry]]:
     Args:
         state: The state; it keeps what it has.
     """
-    cleans = state.ttl is not None and state.ttl.cleanup.full_snapshot
+    ttl = state.ttl
+    cleans = ttl is not None and ttl.cleanup.full_snapshot
     for key in state.raw.all_keys():
-        for sub, entry in state.raw.entries(key):
+        entries = state.raw.entries(key)
+        for sub, entry in entries:
             is_left_out = cleans and state.has_expired(entry)
             if not is_left_out:
                 yield key, sub, entry
@@ -115,19 +133,23 @@ def compact(state: KeyedState) -> int:
     if state.ttl is None:
         return 0
     cleanup = state.ttl.cleanup
-    if cleanup.compaction_filter is None and not cleanup.background:
+    is_off = cleanup.compaction_filter is None and not cleanup.background
+    if is_off:
         return 0
     compaction = cleanup.compaction_filter or CompactionFilter()
-    seen = 0
-    dropped = 0
+    entries_per_query = compaction.query_time_after_num_entries
+    n_seen = 0
+    n_dropped = 0
     clock_ms = state.clock_ms
     for key in state.raw.all_keys():
-        for sub, entry in list(state.raw.entries(key)):
-            if seen % compaction.query_time_after_num_entries == 0:
+        entries = list(state.raw.entries(key))
+        for sub, entry in entries:
+            if n_seen % entries_per_query == 0:
                 clock_ms = state.clock_ms
-            seen += 1
-            if state.end_ms(entry) <= clock_ms:
+            n_seen += 1
+            has_expired = state.end_ms(entry) <= clock_ms
+            if has_expired:
                 state.raw.remove(key, sub)
-                dropped += 1
-    state.context.counts["expired"] += dropped
-    return dropped
+                n_dropped += 1
+    state.context.counts["expired"] += n_dropped
+    return n_dropped

@@ -132,7 +132,10 @@ class StatefulFunction:
     columns; `*, NAME *`: besides, a struct of the source's columns, and so on."""
 
     def process(
-        self, key: tuple[Any, ...], rows: Iterator[Change], ctx: FunctionContext
+        self,
+        key: tuple[Any, ...],
+        rows: Iterator[Change],
+        ctx: FunctionContext,
     ) -> Iterable[Mapping[str, Any]]:
         """Take one key's rows of a step.
 
@@ -146,7 +149,12 @@ class StatefulFunction:
         """
         raise NotImplementedError
 
-    def on_timer(self, key: tuple[Any, ...], time_ms: int, ctx: FunctionContext) -> Iterable[Mapping[str, Any]]:
+    def on_timer(
+        self,
+        key: tuple[Any, ...],
+        time_ms: int,
+        ctx: FunctionContext,
+    ) -> Iterable[Mapping[str, Any]]:
         """Take a timer that is due; returns rows as `process` does.
 
         Args:
@@ -160,9 +168,10 @@ class StatefulFunction:
     def descriptors(cls) -> dict[str, StateDescriptor]:
         """Return the states declared, by name."""
         found: dict[str, StateDescriptor] = {}
+        # Base classes come first, so that a subclass may declare a state of theirs again.
         for owner in reversed(cls.__mro__):
-            own = vars(owner).items()
-            found |= {name: attribute for name, attribute in own if isinstance(attribute, StateDescriptor)}
+            attributes = vars(owner).items()
+            found |= {name: attribute for name, attribute in attributes if isinstance(attribute, StateDescriptor)}
         return found
 
 
@@ -221,28 +230,39 @@ class FunctionRun:
     """
 
     def __init__(
-        self, function: StatefulFunction, store: Store, ttl: Mapping[str, StateTtlConfig | None] | None = None
+        self,
+        function: StatefulFunction,
+        store: Store,
+        ttl: Mapping[str, StateTtlConfig | None] | None = None,
     ) -> None:
+        self.function = function
         self.context = StateContext()
         self.states: dict[str, KeyedState] = {}
         self.ttl_timers: dict[str, TtlTimers] = {}
         self._every_record: list[IncrementalCleaner] = []
         given = ttl or {}
-        for name, descriptor in type(function).descriptors().items():
+        declared = type(function).descriptors()
+        for name, descriptor in declared.items():
+            raw = store.state(name)
             state_ttl = given.get(name, descriptor.ttl)
-            state = descriptor.kind(store.state(name), self.context, state_ttl)
+            state = descriptor.kind(raw, self.context, state_ttl)
             setattr(function, name, state)
             self.states[name] = state
             self._clean(name, state, store.background)
         self._timer_state = store.state(TIMERS)
         self.timers = Timers(self._timer_state, self.context)
-        self.function = function
         self._ctx = FunctionContext(self.context, self.timers)
 
-    def process(self, key: tuple[Any, ...], rows: Iterable[Change]) -> Iterable[Mapping[str, Any]]:
+    def process(
+        self,
+        key: tuple[Any, ...],
+        rows: Iterable[Change],
+    ) -> Iterable[Mapping[str, Any]]:
         """Run the function on one key's rows, in order."""
         self._turn_to(key)
-        yield from self.function.process(key, self._with_event_time(rows), self._ctx) or ()
+        changes = self._with_event_time(rows)
+        yielded = self.function.process(key, changes, self._ctx)
+        yield from yielded or ()
 
     def due(self, key: tuple[Any, ...]) -> list[Timer]:
         """Return one key's timers that are due, the earliest first."""
@@ -257,24 +277,31 @@ class FunctionRun:
         self._turn_to(key)
         waiting: set[Timer] = set()
         while due := self._due_besides(waiting):
-            time, clock = due[0]
+            first, *others = due
+            time, clock = first
             self.timers.delete(time, clock)
-            self.context.event_ms = time if clock is TimeCharacteristic.EVENT_TIME else None
-            yield from self.function.on_timer(key, time, self._ctx) or ()
-            known = {*waiting, *due[1:]}
-            for timer in self._due_besides(known):
+            is_by_event = clock is TimeCharacteristic.EVENT_TIME
+            self.context.event_ms = time if is_by_event else None
+            yielded = self.function.on_timer(key, time, self._ctx)
+            yield from yielded or ()
+            # What is due now and was not before has been registered on the way.
+            known = {*waiting, *others}
+            registered = self._due_besides(known)
+            for timer in registered:
                 registered_for, _ = timer
                 if registered_for <= time:
                     waiting.add(timer)
 
     def _due_besides(self, waiting: set[Timer]) -> list[Timer]:
-        return [timer for timer in self.timers.due() if timer not in waiting]
+        due = self.timers.due()
+        return [timer for timer in due if timer not in waiting]
 
     def advance(self) -> Iterable[Mapping[str, Any]]:
         """Fire all timers that are due at the clocks of `context`: those of time to live first, then the user's, key by key."""
         for timers in self.ttl_timers.values():
             timers.advance()
-        for key in list(self._timer_state.all_keys()):
+        keys = list(self._timer_state.all_keys())
+        for key in keys:
             yield from self.fire(key)
 
     def _turn_to(self, key: tuple[Any, ...]) -> None:
@@ -288,11 +315,18 @@ class FunctionRun:
             self.context.event_ms = change.event_ms
             yield change
 
-    def _clean(self, name: str, state: KeyedState, background: IncrementalCleanup | None) -> None:
+    def _clean(
+        self,
+        name: str,
+        state: KeyedState,
+        background: IncrementalCleanup | None,
+    ) -> None:
+        """Attach to a state what its configuration cleans it by; `background` is the store's own default."""
         if state.ttl is None:
             return
         cleanup = state.ttl.cleanup
-        incremental = cleanup.incremental or (background if cleanup.background else None)
+        default = background if cleanup.background else None
+        incremental = cleanup.incremental or default
         if incremental is not None:
             cleaner = IncrementalCleaner(state, incremental.cleanup_size)
             state.before_access = cleaner

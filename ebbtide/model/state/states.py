@@ -33,10 +33,16 @@ class KeyedState:
         ttl: Its time to live; None, or DISABLED: nothing expires.
     """
 
-    def __init__(self, raw: RawState, context: StateContext, ttl: StateTtlConfig | None = None) -> None:
+    def __init__(
+        self,
+        raw: RawState,
+        context: StateContext,
+        ttl: StateTtlConfig | None = None,
+    ) -> None:
         self.raw = raw
         self.context = context
-        self.ttl = ttl if ttl is not None and ttl.enabled else None
+        is_enabled = ttl is not None and ttl.enabled
+        self.ttl = ttl if is_enabled else None
         self.before_access: Callable[[], None] | None = None
         """Called at each access: incremental cleanup."""
         self.on_stamp: Callable[[Hashable, int], None] | None = None
@@ -52,12 +58,15 @@ class KeyedState:
 
     def _configure(self, ttl: StateTtlConfig) -> None:
         """Read the configuration once: what follows is asked at every access."""
+        update_type = ttl.update_type
+        visibility = ttl.state_visibility
         self._ttl_ms = ttl.ttl_ms
         self._by_event = ttl.by_event_time
-        self._by_watermark = ttl.by_event_time and ttl.expiry_clock is ExpiryClock.WATERMARK
-        self._keeps_stamp = not ttl.update_type.renews_on_write
-        self._renews = ttl.update_type.renews_on_read
-        self._shows = ttl.state_visibility is StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
+        compares_with_watermark = ttl.expiry_clock is ExpiryClock.WATERMARK
+        self._by_watermark = ttl.by_event_time and compares_with_watermark
+        self._keeps_stamp = not update_type.renews_on_write
+        self._renews = update_type.renews_on_read
+        self._shows = visibility is StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP
 
     def clear(self) -> None:
         """Remove all of the current key's."""
@@ -65,40 +74,50 @@ class KeyedState:
 
     def purge(self, key: Hashable) -> int:
         """Remove a key's expired entries, wherever they are; return how many."""
-        expired = [sub for sub, entry in self.raw.entries(key) if self.has_expired(entry)]
+        entries = self.raw.entries(key)
+        expired = [sub for sub, entry in entries if self.has_expired(entry)]
         for sub in expired:
             self.raw.remove(key, sub)
-        self.context.counts["expired"] += len(expired)
-        return len(expired)
+        n_expired = len(expired)
+        self.context.counts["expired"] += n_expired
+        return n_expired
 
     def end_ms(self, entry: Entry) -> int:
         """Return the time at which an entry expires, capped at the largest long; an unstamped one never does."""
         if entry.stamp_ms is None:
             return LONG_MAX + 1
-        ttl_ms = self._ttl_ms if entry.ttl_ms is None else entry.ttl_ms
+        own_ttl_ms = entry.ttl_ms
+        ttl_ms = self._ttl_ms if own_ttl_ms is None else own_ttl_ms
         return end_ms(entry.stamp_ms, ttl_ms)
 
     def has_expired(self, entry: Entry) -> bool:
         """Return whether an entry has expired."""
-        return self.ttl is not None and self.end_ms(entry) <= self.clock_ms
+        if self.ttl is None:
+            return False
+        return self.end_ms(entry) <= self.clock_ms
 
     @property
     def clock_ms(self) -> int:
         """The clock that entries expire by."""
-        return self.context.watermark_ms if self._by_watermark else self.context.now_ms
+        if self._by_watermark:
+            return self.context.watermark_ms
+        return self.context.now_ms
 
     def _touch(self) -> None:
+        """Let incremental cleanup look at a few keys, so that no access pays for all of them."""
         if self.before_access is not None:
             self.before_access()
 
     def _access_ms(self) -> int:
+        """Return the time of an access, by which it stamps an entry."""
         if not self._by_event:
             return self.context.now_ms
-        if self.context.event_ms is None:
+        event_ms = self.context.event_ms
+        if event_ms is None:
             raise ValueError(
                 "the record has no event time; got None; allowed: epoch ms, since state ages by event time"
             )
-        return self.context.event_ms
+        return event_ms
 
     def seen(self, sub: Hashable, entry: Entry | None) -> Entry | None:
         """Return what a read by the current key shows of an entry: an expired one is removed, a live one renewed if reads renew."""
@@ -108,17 +127,27 @@ class KeyedState:
             self.raw.remove(self.context.key, sub)
             self.context.counts["expired"] += 1
             return entry if self._shows else None
-        return self._renewed(sub, entry) if self._renews else entry
+        if self._renews:
+            return self._renewed(sub, entry)
+        return entry
 
     def _renewed(self, sub: Hashable, entry: Entry) -> Entry:
+        """Stamp an entry with the time of the access; an event time before its stamp leaves it as it was."""
         stamp = self._access_ms()
         if self._by_event and entry.stamp_ms is not None:
             stamp = max(stamp, entry.stamp_ms)
-        entry = entry._replace(stamp_ms=stamp)
-        self.raw.put(self.context.key, sub, entry)
-        return entry
+        renewed = entry._replace(stamp_ms=stamp)
+        self.raw.put(self.context.key, sub, renewed)
+        return renewed
 
-    def _write(self, sub: Hashable, value: Any, ttl: timedelta | None, *, create: bool = False) -> None:
+    def _write(
+        self,
+        sub: Hashable,
+        value: Any,
+        ttl: timedelta | None,
+        *,
+        create: bool = False,
+    ) -> None:
         """Store a value; with `create` it is known that no entry is there."""
         key = self.context.key
         if self.ttl is None:
@@ -126,27 +155,34 @@ class KeyedState:
             return
         stamp = self._access_ms()
         old = None
+        # A write by processing time that renews needs no look at what it replaces.
         needs_old = self._keeps_stamp or self._by_event
         if needs_old and not create:
             old = self.raw.get(key, sub)
-            if old is not None:
-                stamp = self._stamp_over(old, stamp)
+        if old is not None:
+            stamp = self._stamp_over(old, stamp)
         own_ttl_ms = None if ttl is None else to_ms(ttl)
         entry = Entry(value, stamp, own_ttl_ms)
-        if self._by_event and self.has_expired(entry):
+        # By event time a record may come after the end of the entry that it writes.
+        is_late = self._by_event and self.has_expired(entry)
+        if is_late:
             self.context.counts["late"] += 1
             if old is not None:
                 self.raw.remove(key, sub)
             return
         self.raw.put(key, sub, entry)
         if self.on_stamp is not None:
-            self.on_stamp(key, self.end_ms(entry))
+            expires_ms = self.end_ms(entry)
+            self.on_stamp(key, expires_ms)
 
     def _stamp_over(self, old: Entry, stamp: int) -> int:
         """Return the stamp of an entry that takes the place of another: a live one may keep its time, and never loses any."""
-        if old.stamp_ms is None or self.has_expired(old):
+        old_stamp = old.stamp_ms
+        if old_stamp is None or self.has_expired(old):
             return stamp
-        return old.stamp_ms if self._keeps_stamp else max(stamp, old.stamp_ms)
+        if self._keeps_stamp:
+            return old_stamp
+        return max(stamp, old_stamp)
 
 
 class ValueState(KeyedState):
@@ -168,8 +204,11 @@ class ValueState(KeyedState):
     def get(self) -> Any:
         """Return the value; None if there is none, or it has expired."""
         self._touch()
-        entry = self.seen(None, self.raw.get(self.context.key, None))
-        return None if entry is None else entry.value
+        stored = self.raw.get(self.context.key, None)
+        entry = self.seen(None, stored)
+        if entry is None:
+            return None
+        return entry.value
 
     def update(self, value: Any, *, ttl: timedelta | None = None) -> None:
         """Set the value; None clears it.
@@ -204,12 +243,17 @@ class ListState(KeyedState):
         key = self.context.key
         entries = list(self.raw.entries(key))
         if self._renews:
-            live = [(sub, entry) for sub, entry in entries if not self.has_expired(entry)]
-            if live:
-                self.raw.clear(key)
-            for sub, entry in live:
-                self._renewed(sub, entry)
+            self._renew_all(entries)
         return self._elements(key, entries)
+
+    def _renew_all(self, entries: list[tuple[Any, Entry]]) -> None:
+        """Renew the live ones of the current key's elements and remove the others; if none is live, all stay."""
+        live = [(sub, entry) for sub, entry in entries if not self.has_expired(entry)]
+        if not live:
+            return
+        self.raw.clear(self.context.key)
+        for sub, entry in live:
+            self._renewed(sub, entry)
 
     def _elements(self, key: Hashable, entries: list[tuple[Any, Entry]]) -> Iterator[Any]:
         any_live = False
@@ -247,15 +291,17 @@ class ListState(KeyedState):
 
     def _append(self, elements: list[Any], ttl: timedelta | None) -> None:
         last = self.raw.last(self.context.key)
-        position = 0 if last is None else last + 1
-        for value in elements:
+        first_free = 0
+        if last is not None:
+            first_free = last + 1
+        for position, value in enumerate(elements, first_free):
             self._write(position, value, ttl, create=True)
-            position += 1
 
 
 def _elements_of(values: Iterable[Any]) -> list[Any]:
     elements = list(values)
-    if any(value is None for value in elements):
+    has_none = any(value is None for value in elements)
+    if has_none:
         raise TypeError("a list element is None; allowed: any other value")
     return elements
 
@@ -270,18 +316,28 @@ class MapState(KeyedState):
         """Return a value; None if there is none, or it has expired."""
         self._touch()
         entry = self._entry(user_key)
-        return None if entry is None else entry.value
+        if entry is None:
+            return None
+        return entry.value
 
     def contains(self, user_key: Hashable) -> bool:
         """Return whether a read would return an entry; it counts as a read."""
         self._touch()
-        return self._entry(user_key) is not None
+        entry = self._entry(user_key)
+        return entry is not None
 
     def _entry(self, user_key: Hashable) -> Entry | None:
         sub = map_key(user_key)
-        return self.seen(sub, self.raw.get(self.context.key, sub))
+        stored = self.raw.get(self.context.key, sub)
+        return self.seen(sub, stored)
 
-    def put(self, user_key: Hashable, value: Any, *, ttl: timedelta | None = None) -> None:
+    def put(
+        self,
+        user_key: Hashable,
+        value: Any,
+        *,
+        ttl: timedelta | None = None,
+    ) -> None:
         """Set a value.
 
         Args:
@@ -290,23 +346,28 @@ class MapState(KeyedState):
             ttl: Its own time to live, instead of the state's.
         """
         self._touch()
-        self._write(map_key(user_key), value, ttl)
+        sub = map_key(user_key)
+        self._write(sub, value, ttl)
 
     def put_all(self, values: Mapping[Any, Any], *, ttl: timedelta | None = None) -> None:
         """Set several values."""
         self._touch()
         for user_key, value in values.items():
-            self._write(map_key(user_key), value, ttl)
+            sub = map_key(user_key)
+            self._write(sub, value, ttl)
 
     def remove(self, user_key: Hashable) -> None:
         """Remove an entry."""
         self._touch()
-        self.raw.remove(self.context.key, map_key(user_key))
+        sub = map_key(user_key)
+        self.raw.remove(self.context.key, sub)
 
     def is_empty(self) -> bool:
         """Return whether nothing is stored; expired entries that are still stored count."""
         self._touch()
-        return next(self.raw.entries(self.context.key), None) is None
+        entries = self.raw.entries(self.context.key)
+        first = next(entries, None)
+        return first is None
 
     def entries(self) -> MapIterator:
         """Return (user key, value) pairs, looked at one by one as they are passed."""
@@ -315,11 +376,13 @@ class MapState(KeyedState):
 
     def keys(self) -> Iterator[Any]:
         """Return the user keys, as `entries` does."""
-        return (user_key for user_key, _ in self.entries())
+        entries = self.entries()
+        return (user_key for user_key, _ in entries)
 
     def values(self) -> Iterator[Any]:
         """Return the values, as `entries` does."""
-        return (value for _, value in self.entries())
+        entries = self.entries()
+        return (value for _, value in entries)
 
 
 class MapIterator(Iterator[tuple[Any, Any]]):
@@ -327,8 +390,10 @@ class MapIterator(Iterator[tuple[Any, Any]]):
 
     def __init__(self, state: MapState) -> None:
         self._state = state
+        self._raw = state.raw
         self._key = state.context.key
-        self._user_keys = [user_key for user_key, _ in state.raw.entries(self._key)]
+        entries = self._raw.entries(self._key)
+        self._user_keys = [user_key for user_key, _ in entries]
         self._user_keys.reverse()  # taken from the end
         self._current: tuple[Any, Entry] | None = None
 
@@ -336,9 +401,11 @@ class MapIterator(Iterator[tuple[Any, Any]]):
         self._current = None
         while self._user_keys:
             user_key = self._user_keys.pop()
-            entry = self._state.seen(user_key, self._state.raw.get(self._key, user_key))  # it may be gone since
+            # An entry may be gone since the pass began.
+            stored = self._raw.get(self._key, user_key)
+            entry = self._state.seen(user_key, stored)
             if entry is not None:
-                self._current = user_key, entry
+                self._current = (user_key, entry)
                 return user_key, entry.value
         raise StopIteration
 
@@ -348,7 +415,9 @@ class MapIterator(Iterator[tuple[Any, Any]]):
         Raises:
             RuntimeError: there is none, or it had expired and was shown once: then it is removed already.
         """
-        current, self._current = self._current, None
+        current = self._current
+        self._current = None
         if current is None or self._state.has_expired(current[1]):
             raise RuntimeError("no entry to remove: none was returned, or it had expired and is removed already")
-        self._state.raw.remove(self._key, current[0])
+        user_key, _ = current
+        self._raw.remove(self._key, user_key)

@@ -23,28 +23,44 @@ class Timers:
     """
 
     def __init__(self, raw: RawState, context: StateContext) -> None:
-        self._raw, self._context = raw, context
+        self._raw = raw
+        self._context = context
 
-    def register(self, time_ms: int, clock: TimeCharacteristic = TimeCharacteristic.PROCESSING_TIME) -> None:
+    def register(
+        self,
+        time_ms: int,
+        clock: TimeCharacteristic = TimeCharacteristic.PROCESSING_TIME,
+    ) -> None:
         """Ask for `on_timer` once the clock has reached a time; asked twice, it comes once.
 
         Args:
-            time_ms: Epoch ms; one that is over already fires at the next tick.
+            time_ms: Epoch ms; a time in the past fires at the next tick.
             clock: The step's processing time, or the watermark.
         """
-        self._raw.put(self._context.key, (str(clock), time_ms), Entry(True))
+        user_key = (str(clock), time_ms)
+        self._raw.put(self._context.key, user_key, Entry(True))
 
-    def delete(self, time_ms: int, clock: TimeCharacteristic = TimeCharacteristic.PROCESSING_TIME) -> None:
-        """Take a timer back, if it is there."""
-        self._raw.remove(self._context.key, (str(clock), time_ms))
+    def delete(
+        self,
+        time_ms: int,
+        clock: TimeCharacteristic = TimeCharacteristic.PROCESSING_TIME,
+    ) -> None:
+        """Remove a timer, if it is there."""
+        user_key = (str(clock), time_ms)
+        self._raw.remove(self._context.key, user_key)
 
     def due(self) -> list[Timer]:
         """Return the timers of the current key that are due, the earliest first."""
         due: list[Timer] = []
-        for (clock, time), _ in self._raw.entries(self._context.key):
-            if time <= self._now(clock):
-                due.append((time, TimeCharacteristic(clock)))
+        entries = self._raw.entries(self._context.key)
+        for (clock, time), _ in entries:
+            is_due = time <= self._now(clock)
+            if is_due:
+                timer = (time, TimeCharacteristic(clock))
+                due.append(timer)
         return sorted(due)
 
     def _now(self, clock: str) -> int:
-        return self._context.watermark_ms if clock == TimeCharacteristic.EVENT_TIME else self._context.now_ms
+        if clock == TimeCharacteristic.EVENT_TIME:
+            return self._context.watermark_ms
+        return self._context.now_ms
