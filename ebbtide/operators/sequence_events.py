@@ -135,7 +135,7 @@ class Events:
         codes = self._codes_of_keys(all_keys)
         n_events = self.n_state + len(self.changes)
         self.code = codes[:n_events]
-        self.old_code = codes[n_events:].tolist()
+        self.old_code: list[int] = codes[n_events:].tolist()
         self.n_codes = int(codes.max(initial=-1)) + 1
 
     def _codes_of_keys(self, rows: pa.Table) -> Codes:

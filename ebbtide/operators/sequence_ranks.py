@@ -69,7 +69,12 @@ class StepRanks:
     sequences: pa.StructArray
 
 
-def rank_step(state: pa.Table, changes: pa.Table, type_: pa.StructType, floor: tuple[int, ...] | None) -> StepRanks:
+def rank_step(
+    state: pa.Table,
+    changes: pa.Table,
+    type_: pa.StructType,
+    floor: tuple[int, ...] | None,
+) -> StepRanks:
     """Rank every sequence of a step.
 
     Args:
@@ -135,7 +140,11 @@ def _floor_array(floor: tuple[int, ...] | None, type_: pa.StructType) -> pa.Stru
     return pa.array([sequence], type_)
 
 
-def _known_since(columns: pa.MapArray, ranks: list[int], usable: Codes) -> dict[int, dict[str, int]]:
+def _known_since(
+    columns: pa.MapArray,
+    ranks: list[int],
+    usable: Codes,
+) -> dict[int, dict[str, int]]:
     """Map entry to column to the rank since when its value is known, `UNKNOWN` if it never was.
 
     Args:
@@ -147,10 +156,12 @@ def _known_since(columns: pa.MapArray, ranks: list[int], usable: Codes) -> dict[
     offsets = columns.offsets.to_numpy()
     is_partly_known = columns.is_valid().to_numpy(zero_copy_only=False)
     known_since: dict[int, dict[str, int]] = {}
-    for entry in np.flatnonzero(is_partly_known[usable]).tolist():
+    partly_known = np.flatnonzero(is_partly_known[usable])
+    for entry in partly_known.tolist():
         row = usable[entry]
         items = slice(offsets[row], offsets[row + 1])
-        known_since[entry] = dict(zip(names[items], ranks[items], strict=True))
+        rank_of = zip(names[items], ranks[items], strict=True)
+        known_since[entry] = dict(rank_of)
     return known_since
 
 
@@ -159,4 +170,6 @@ def in_one_piece(column: pa.ChunkedArray) -> pa.Array:
     combined = column.combine_chunks()
     if isinstance(combined, pa.Array):
         return combined
-    return pa.concat_arrays(combined.chunks or [pa.array([], column.type)])
+    if not combined.chunks:
+        return pa.array([], column.type)
+    return pa.concat_arrays(combined.chunks)
