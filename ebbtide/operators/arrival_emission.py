@@ -38,8 +38,8 @@ def emitted_records(
     emitted_rows = row_of_event[source_events]
     had_row = before >= 0
     outcomes = _as_the_sink_sees(
-        result.outcome[events],
-        rows.key[changes],
+        outcome=result.outcome[events],
+        key=rows.key[changes],
         is_still_shown=had_row & ~has_expired,
     )
 

@@ -97,8 +97,8 @@ class Histories:
         shown = self._shown(
             result,
             row_of_event,
-            is_touched,
-            history.content,
+            is_touched=is_touched,
+            content=history.content,
         )
         emitted = None
         if self.options.emission is Emission.EVERY:
@@ -106,8 +106,8 @@ class Histories:
                 rows,
                 result,
                 row_of_event,
-                shown.before,
-                shown.has_expired,
+                before=shown.before,
+                has_expired=shown.has_expired,
             )
         entries = self._entries(shown, history)
         return Reconciled(entries, self.metrics, emitted)
@@ -176,7 +176,11 @@ class Histories:
         is_alive &= ~is_late
         is_live_row = is_alive & rows.adds
         is_alive &= ~self._above_max_history(is_live_row)
-        return History(content, is_alive, is_late)
+        return History(
+            content=content,
+            is_alive=is_alive,
+            is_late=is_late,
+        )
 
     def _above_max_history(self, is_live: Mask) -> Mask:
         """Mark the oldest rows of the keys that have too many."""
@@ -209,8 +213,10 @@ class Histories:
         """
         rows = self.rows
         before = self._shown_before()
-        has_expired = (before >= 0) & is_touched
-        has_expired[has_expired] = rows.is_expired[before[has_expired]]
+        had_row = before >= 0
+        has_expired = had_row & is_touched
+        shown_entries = before[has_expired]
+        has_expired[has_expired] = rows.is_expired[shown_entries]
 
         # The kernel knows of each key what it last emitted; -1 where nothing is left, or nothing was emitted.
         after = self._per_key(result.shown, row_of_event)
@@ -228,19 +234,24 @@ class Histories:
         is_unchanged = ~emits & ~has_expired
         after[is_unchanged] = before[is_unchanged]
 
-        change = self._sink_changes(before, after, emits, content)
+        change = self._sink_changes(
+            before=before,
+            after=after,
+            emits=emits,
+            content=content,
+        )
         last_change = np.full(rows.n_keys, NONE)
         last_change[rows.change_keys] = rows.change_rows  # the last one of a key stays
         has_changes = last_change >= 0
         needs_nothing = change == ""
         self._count("unchanged", has_changes & needs_nothing)
         return Shown(
-            before,
-            after,
-            is_touched,
-            has_expired,
-            change,
-            last_change,
+            before=before,
+            after=after,
+            is_touched=is_touched,
+            has_expired=has_expired,
+            change=change,
+            last_change=last_change,
         )
 
     def _shown_before(self) -> Codes:
@@ -307,19 +318,26 @@ class Histories:
         # A row that left its history but is still shown is kept: its key's next change needs to know of it.
         role_if_alive = np.where(rows.adds, LIVE, WAITING)
         role = np.where(history.is_alive, role_if_alive, GONE)
-        differs = self._differs(shown, history, is_shown, is_kept, role)
-
-        # The change set is part of the entries: each key's change is written on one of them.
-        needs_change = shown.change != ""
-        carriers = self._carriers(shown)[needs_change]
-        change = np.full(len(rows), "", dtype="U1")
-        change[carriers] = shown.change[needs_change]
+        differs = self._differs(
+            shown,
+            history,
+            is_shown=is_shown,
+            is_kept=is_kept,
+            role=role,
+        )
+        change = self._carried_changes(shown)
         carries = change != ""
 
         written = np.flatnonzero(differs | carries)
         contents = pa.array(history.content[written])
         stamps = rows.stamps(history.content)
         positions = rows.positions()
+        causes = self._causes(
+            shown,
+            history,
+            written=written,
+            carries=carries,
+        )
         is_stored_shown = is_shown & is_kept
         columns: dict[str, object] = {}
         for name in rows.op.columns.names:
@@ -329,7 +347,7 @@ class Histories:
             "_change": pa.array(change[written], mask=~carries[written]),
             "_removed": ~is_kept[written],
             "_stamp_ms": stamps[written],
-            "_changed_by": self._causes(shown, history, written, carries),
+            "_changed_by": causes,
             "_position": positions[written],
             "_role": role[written],
             "_shown": is_stored_shown[written],
@@ -369,12 +387,19 @@ class Histories:
         differs[:n] = is_changed & is_touched
         return differs
 
-    def _carriers(self, shown: Shown) -> Codes:
-        """Give each key the row whose entry carries its change: the one shown, else the one shown before, else its last change."""
+    def _carried_changes(self, shown: Shown) -> NDArray[np.str_]:
+        """Give each row the change that its entry carries for the sink; empty: none.
+
+        A key's change is on one entry: that of the row shown, else of the one shown before, else of the key's last change.
+        """
         has_row = shown.after >= 0
         had_row = shown.before >= 0
         if_gone = np.where(had_row, shown.before, shown.last_change)
-        return np.where(has_row, shown.after, if_gone)
+        carriers = np.where(has_row, shown.after, if_gone)
+        needs_change = shown.change != ""
+        change = np.full(len(self.rows), "", dtype="U1")
+        change[carriers[needs_change]] = shown.change[needs_change]
+        return change
 
     def _causes(
         self,

@@ -196,9 +196,9 @@ def _arrived(
     if event.old_key == UNKNOWN:
         return KnownRow(values)
     change = KeyChange(
-        event.sequence,
-        event.old_key,
-        before.change,
+        sequence=event.sequence,
+        old_key=event.old_key,
+        before=before.change,
     )
     return KnownRow(values, change=change)
 

@@ -154,7 +154,12 @@ class SequenceOperator:
         """
         own_changes = changes.select(self.changes.names)
         own_state = state.select(self.schema.names)
-        events = Events(self, own_changes, own_state, step)
+        events = Events(
+            operator=self,
+            changes=own_changes,
+            state=own_state,
+            step=step,
+        )
         return Decision(events).run()
 
     def expire(self, state: pa.Table, step: Step) -> Reconciled:

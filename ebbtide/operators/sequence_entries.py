@@ -123,8 +123,8 @@ class Decision:
                 source[i] = linked_source
                 rank[i] = linked_rank
             # Of a row that is stored it is news if the value is newer than the entry knew; of a change all is its own.
-            is_newer = is_stored & (rank != since[winner])
-            is_news = is_row & is_newer
+            differs = rank != since[winner]
+            is_news = is_row & is_stored & differs
             is_filled |= is_news
             # A value of this step's: not an entry's, nor that of a row kept behind the events.
             is_entry = source < events.n_state
@@ -135,11 +135,11 @@ class Decision:
             sources[name] = source
             known_at[name] = rank
         return Rows(
-            winner,
-            sources,
-            known_at,
-            changed_by,
-            is_filled,
+            winner=winner,
+            source=sources,
+            known_at=known_at,
+            changed_by=changed_by,
+            is_filled=is_filled,
         )
 
     def _newest_value(
@@ -159,14 +159,15 @@ class Decision:
             (n,) the event that carries it, and the value's rank; or `UNKNOWN` twice.
         """
         events = self.events
+        code = events.code
         # 1. Events that carry the value, from after the key's last delete: a delete forgets all that was known.
         is_known = since != UNKNOWN
         carries = is_known & ~events.is_delete
         if name in events.unsent:
             carries &= ~events.unsent[name]
         candidates = events.order[carries[events.order]]
-        keys = events.code[candidates]
         ranks = since[candidates]
+        keys = code[candidates]
         base = events.base[keys]
         is_after_delete = ranks > base
         if events.in_log:
@@ -180,16 +181,15 @@ class Decision:
             events.digest,
             events.rank,
             since,
-            events.code,
+            code,
         )
         candidates = candidates[by_newness]
-        is_newest = last_of_group(events.code[candidates])
+        is_newest = last_of_group(code[candidates])
         newest = candidates[is_newest]
-        keys = events.code[newest]
         newest_of = np.full(events.n_codes, UNKNOWN)
-        newest_of[keys] = newest
+        newest_of[code[newest]] = newest
         # 3. From keys to winners.
-        source = newest_of[events.code[winner]]
+        source = newest_of[code[winner]]
         has_value = source >= 0
         rank = np.where(has_value, since[source], UNKNOWN)
         return source, rank
@@ -313,11 +313,13 @@ class Decision:
         is_noted[:n] = has_new_base | has_new_conflict | is_renewed
         for event, taken_back in events.taken_back.items():
             stored = events.stored_retracted.get(event)
-            if event < n and taken_back != stored:
+            is_entry = event < n
+            if is_entry and taken_back != stored:
                 is_noted[event] = True
         for i, link in links.items():
             event = int(winner[i])
-            if event < n and self.linked.is_news(event, link):
+            is_entry = event < n
+            if is_entry and self.linked.is_news(event, link):
                 is_noted[event] = True
         return is_noted[winner]
 
@@ -376,7 +378,8 @@ class Decision:
         waits = np.zeros(n, dtype=bool)
         for name, ranks in rows.known_at.items():
             is_unknown = ranks == UNKNOWN
-            is_older = is_row & (ranks != own_rank)
+            differs = ranks != own_rank
+            is_older = is_row & differs
             waits |= is_older & is_unknown
             older = np.flatnonzero(is_older)
             for i in older.tolist():

@@ -92,10 +92,12 @@ class Events:
     def _without_ended_waiting(self, entries: pa.Table) -> pa.Table:
         """Make entries forget what they have waited for too long."""
         ended = self.op.stops_waiting(entries, self.step)
-        if not ended.any():
+        n_ended = int(ended.sum())
+        if not n_ended:
             return entries
-        self.metrics["waiting_expired"] += int(ended.sum())
-        unless_ended = pa.array(np.arange(len(entries)), mask=ended)
+        self.metrics["waiting_expired"] += n_ended
+        rows = np.arange(len(entries))
+        unless_ended = pa.array(rows, mask=ended)
         for name in ("_moved_from", "_kept"):
             index = entries.schema.get_field_index(name)
             field = entries.schema.field(index)
@@ -134,8 +136,9 @@ class Events:
         all_keys = pa.concat_tables(tables)
         codes = self._codes_of_keys(all_keys)
         n_events = self.n_state + len(self.changes)
+        old_codes = codes[n_events:]
         self.code = codes[:n_events]
-        self.old_code: list[int] = codes[n_events:].tolist()
+        self.old_code: list[int] = old_codes.tolist()
         self.n_codes = int(codes.max(initial=-1)) + 1
 
     def _codes_of_keys(self, rows: pa.Table) -> Codes:
@@ -228,10 +231,11 @@ class Events:
         """Count the events that count and stand before their key's entry."""
         place = np.zeros(len(self.code), np.int64)
         place[order] = np.arange(len(order))
-        key = self.code[self.order]
-        entry = self.entry_of[key]
+        events = self.order
+        keys = self.code[events]
+        entry = self.entry_of[keys]
         has_entry = entry >= 0
-        is_before = place[self.order] < place[entry]
+        is_before = place[events] < place[entry]
         is_superseded = has_entry & is_before
         return int(is_superseded.sum())
 
@@ -243,8 +247,8 @@ class Events:
         shares[:-1] |= is_tied[1:]
         # Deletes have a key and nothing else to differ in.
         ranks = self.rank[order]
-        has_content = (ranks != OP_DELETE) & (ranks != OP_FINAL_DELETE)
-        compared = shares & has_content
+        is_bare = (ranks == OP_DELETE) | (ranks == OP_FINAL_DELETE)
+        compared = shares & ~is_bare
         is_stored = self.arrival == STORED
         contents = Contents(
             rows=self.rows,
@@ -285,14 +289,27 @@ class Events:
     def base(self) -> Codes:
         """Give each key the rank of its newest delete, at least the floor."""
         is_removal = self.is_delete & ~self.is_retraction
-        return self._greatest_rank(self.stored_base, is_removal, at_least=self.floor)
+        return self._greatest_rank(
+            stored=self.stored_base,
+            marked=is_removal,
+            at_least=self.floor,
+        )
 
     @cached_property
     def since(self) -> Codes:
         """Give each key the rank of the sequence since when its row has it, `UNKNOWN` if that is not known."""
-        return self._greatest_rank(self.stored_since, self.starts_row, at_least=UNKNOWN)
+        return self._greatest_rank(
+            stored=self.stored_since,
+            marked=self.starts_row,
+            at_least=UNKNOWN,
+        )
 
-    def _greatest_rank(self, stored: Codes, marked: Mask, *, at_least: int) -> Codes:
+    def _greatest_rank(
+        self,
+        stored: Codes,
+        marked: Mask,
+        at_least: int,
+    ) -> Codes:
         """Give each key the greatest rank among what its entry stores and its marked events that count.
 
         Args:
@@ -300,11 +317,14 @@ class Events:
             marked: (n,) events.
             at_least: The rank of a key that has neither.
         """
+        is_marked = marked[self.order]
+        events = self.order[is_marked]
         entry_keys = self.code[: self.n_state]
-        events = self.order[marked[self.order]]
+        event_keys = self.code[events]
+        ranks = self.sequence[events]
         greatest = np.full(self.n_codes, at_least)
         np.maximum.at(greatest, entry_keys, stored)
-        np.maximum.at(greatest, self.code[events], self.sequence[events])
+        np.maximum.at(greatest, event_keys, ranks)
         return greatest
 
     @cached_property
@@ -377,7 +397,8 @@ def same_as_before(order: Codes, *columns: Any) -> Mask:
     same[1:] = True
     for column in columns:
         values = column[order]
-        same[1:] &= values[1:] == values[:-1]
+        is_equal = values[1:] == values[:-1]
+        same[1:] &= is_equal
     return same
 
 
@@ -386,10 +407,13 @@ def _unsent(changes: pa.Table, n_state: int) -> dict[str, Mask]:
     unsent: dict[str, Mask] = {}
     n_events = n_state + len(changes)
     unavailable = changes["_unavailable"]
-    partial_rows = np.flatnonzero(is_set(changes, "_unavailable"))
+    is_partial = is_set(changes, "_unavailable")
+    partial_rows = np.flatnonzero(is_partial)
     for row in partial_rows.tolist():
-        for name in unavailable[row].as_py():
+        event = n_state + row
+        names = unavailable[row].as_py()
+        for name in names:
             if name not in unsent:
                 unsent[name] = np.zeros(n_events, dtype=bool)
-            unsent[name][n_state + row] = True
+            unsent[name][event] = True
     return unsent

@@ -122,8 +122,13 @@ class StatefulOperator:
         Raises:
             StatefulFunctionError: the function failed, or yielded a row that does not fit its output.
         """
-        entries = self.live_entries(state)
-        return _Call(self, changes, entries, step).run()
+        call = _Call(
+            operator=self,
+            changes=changes,
+            state=self.live_entries(state),
+            step=step,
+        )
+        return call.run()
 
     def expire(self, state: pa.Table, step: Step) -> Reconciled:
         """Drop what has expired, and fire the timers that are due.
@@ -132,8 +137,13 @@ class StatefulOperator:
             state: Every stored version of some keys' entries.
             step: Number and clocks of the tick.
         """
-        entries = self.live_entries(state)
-        return _Call(self, None, entries, step).run()
+        call = _Call(
+            operator=self,
+            changes=None,
+            state=self.live_entries(state),
+            step=step,
+        )
+        return call.run()
 
     def live_entries(self, state: pa.Table) -> pa.Table:
         """Return the newest version of each entry, those removed left out."""
@@ -258,7 +268,12 @@ class _Call:
             yielded = self.running.fire(key)
             self._collect(key, before_changes, yielded)
 
-    def _collect(self, key: Key, order: Order, rows: Iterable[Row]) -> None:
+    def _collect(
+        self,
+        key: Key,
+        order: Order,
+        rows: Iterable[Row],
+    ) -> None:
         """Keep the rows that the function yields, of each key of the sink the last."""
         own_key = dict(zip(self.op.key, key, strict=True))
         try:
@@ -279,7 +294,12 @@ class _Call:
                 next_step="Nothing of the step was committed. Repair the function, then run again.",
             ) from error
 
-    def _refuse_misfit(self, key: Key, given: Row, row: Row) -> None:
+    def _refuse_misfit(
+        self,
+        key: Key,
+        given: Row,
+        row: Row,
+    ) -> None:
         """Refuse a row with unknown columns, another key, or a null in the sink's key.
 
         Args:
@@ -327,11 +347,11 @@ class _Call:
         columns["_changed_by"] = no_entry + orders
         try:
             return to_table(
-                self.op.schema,
-                self.op.key,
-                keys,
-                columns,
-                self.step.number,
+                schema=self.op.schema,
+                key=self.op.key,
+                keys=keys,
+                columns=columns,
+                step=self.step.number,
             )
         except UnfitValueError as error:
             raise StatefulFunctionError.of(
