@@ -122,7 +122,12 @@ class ArrivalOperator:
         """All entries may expire."""
         return ()
 
-    def apply(self, changes: pa.Table, state: pa.Table, step: Step) -> Reconciled:
+    def apply(
+        self,
+        changes: pa.Table,
+        state: pa.Table,
+        step: Step,
+    ) -> Reconciled:
         """Apply one step's changes to the histories of their keys.
 
         Args:

@@ -354,7 +354,12 @@ class Histories:
         }
         return entry_table(rows.op.schema, columns, len(written))
 
-    def _kept(self, shown: Shown, history: History, is_shown: Mask) -> Mask:
+    def _kept(
+        self,
+        shown: Shown,
+        history: History,
+        is_shown: Mask,
+    ) -> Mask:
         """Mark the rows that the state has at the end; entries of keys that are not touched stay as they are."""
         rows = self.rows
         entry_is_over = rows.is_expired | rows.is_dead

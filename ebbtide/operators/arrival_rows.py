@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from ebbtide.operators.arrival import ArrivalOperator
 
 Mask = NDArray[np.bool_]
-LIVE, WAITING, GONE = "live", "waiting", "gone"
+LIVE = "live"
+WAITING = "waiting"
+GONE = "gone"
 
 
 class Rows:
@@ -102,11 +104,12 @@ class Rows:
     def are_equal(self, left: Codes, right: Codes) -> Mask:
         """Compare the user's columns of rows, one by one."""
         # Coded together, so that equal rows have equal codes on both sides.
-        pairs = np.concatenate([left, right])
-        both = self.user.take(pa.array(pairs))
+        sides = np.concatenate([left, right])
+        both = self.user.take(pa.array(sides))
         codes = row_codes(both, both.column_names)
         left_codes, right_codes = np.split(codes, 2)
-        return np.asarray(left_codes == right_codes)
+        is_equal = left_codes == right_codes
+        return np.asarray(is_equal)
 
     def _expired(self) -> Mask:
         stamps = ints(self.state, "_stamp_ms")

@@ -165,7 +165,11 @@ def _note_values(event: Event, row: KnownRow) -> None:
         row.last = event.sequence
 
 
-def _before(event: Event, rows: dict[int, KnownRow], departures: Departures) -> KnownRow:
+def _before(
+    event: Event,
+    rows: dict[int, KnownRow],
+    departures: Departures,
+) -> KnownRow:
     """Return the row under the old key just before it left: in a log its delete stands before the change of the key."""
     departure = departures.get(event.old_key)
     if departure is not None:

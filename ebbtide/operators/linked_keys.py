@@ -100,19 +100,21 @@ class LinkedKeys:
         stored = self.events.links
         row = int(stored.row[entry])
         items = _items(stored.moved, row)
+        ranks = stored.moved_ranks
         old_keys = self.events.old_code
-        moved_from = [(stored.moved_ranks[item], old_keys[item]) for item in items]
+        moved_from = [(ranks[item], old_keys[item]) for item in items]
         kept = (stored.kept_ranks[row], stored.kept_until[row])
         stored_key = (moved_from, kept)
         return link.equality_key != stored_key
 
     def moved_from(self, links: list[Link]) -> pa.Array:
         """Write links as `_moved_from`."""
-        lists = [self._key_changes(link) or None for link in links]
-        type_ = self.events.op.schema.field("_moved_from").type
+        schema = self.events.op.schema
+        type_ = schema.field("_moved_from").type
+        lists = [self._key_changes(link) for link in links]
         return pa.array(lists, type_)
 
-    def _key_changes(self, link: Link) -> list[dict[str, Any]]:
+    def _key_changes(self, link: Link) -> list[dict[str, Any]] | None:
         key_changes = []
         for change in link.moved_from:
             item = self._item_of_old_key[change.old_key]
@@ -123,7 +125,7 @@ class LinkedKeys:
                     "key": old_key.as_py(),
                 }
             )
-        return key_changes
+        return key_changes or None
 
     @cached_property
     def _item_of_old_key(self) -> dict[int, int]:
@@ -132,8 +134,9 @@ class LinkedKeys:
 
     def kept(self, links: list[Link]) -> pa.Array:
         """Write links as `_kept`."""
+        schema = self.events.op.schema
+        type_ = schema.field("_kept").type
         rows = [self._kept_row(link.kept) for link in links]
-        type_ = self.events.op.schema.field("_kept").type
         return pa.array(rows, type_)
 
     def _kept_row(self, kept: Kept | None) -> dict[str, Any] | None:

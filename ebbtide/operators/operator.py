@@ -50,7 +50,12 @@ class Operator(Protocol):
     def mortal(self) -> tuple[str, ...]:
         """Columns of which one is set, true or not null, in each entry that may expire; none: all may."""
 
-    def apply(self, changes: pa.Table, state: pa.Table, step: Step) -> Reconciled:
+    def apply(
+        self,
+        changes: pa.Table,
+        state: pa.Table,
+        step: Step,
+    ) -> Reconciled:
         """Decide a step."""
 
     def expire(self, state: pa.Table, step: Step) -> Reconciled:

@@ -141,7 +141,12 @@ class SequenceOperator:
         """Whether rows expire too, not only tombstones and waiting."""
         return self.ttl is not None and self.ttl.expire_live
 
-    def apply(self, changes: pa.Table, state: pa.Table, step: Step) -> Reconciled:
+    def apply(
+        self,
+        changes: pa.Table,
+        state: pa.Table,
+        step: Step,
+    ) -> Reconciled:
         """Fold one step's changes into the state of their keys.
 
         Args:

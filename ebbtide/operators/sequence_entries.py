@@ -206,7 +206,12 @@ class Decision:
                 known_since[name][entry] = rank
         return known_since
 
-    def _entries(self, rows: Rows, shows: Mask, links: list[Link]) -> Reconciled:
+    def _entries(
+        self,
+        rows: Rows,
+        shows: Mask,
+        links: list[Link],
+    ) -> Reconciled:
         """Build the entries.
 
         Args:

@@ -65,6 +65,7 @@ class Events:
         usable = self._usable(state)
         self._rank(usable)
         self._number_keys()
+        self._place_events()
         self._read_operations()
         self._read_rows()
         self._order()
@@ -146,6 +147,18 @@ class Events:
             return np.empty(0, np.int64)
         return row_codes(rows, self.op.key)
 
+    def _place_events(self) -> None:
+        """Note which event is each key's entry, each event's place in the step, and which changes are below the floor."""
+        n = self.n_state
+        entry_keys = self.code[:n]
+        self.entry_of = np.full(self.n_codes, UNKNOWN)
+        self.entry_of[entry_keys] = np.arange(n)
+        self.arrival = np.arange(len(self.code)) - n
+        self.arrival[:n] = STORED
+        # Entries below the floor are left out already; of the changes they are marked, to be counted.
+        self.dead = self.sequence < self.floor
+        self.dead[:n] = False
+
     def _read_operations(self) -> None:
         """Rank the operation of each event; separate deletes from retractions, which take a row back by its content."""
         changes = self.changes
@@ -176,21 +189,15 @@ class Events:
         return OP_DELETE if self.in_log else OP_FINAL_DELETE
 
     def _read_rows(self) -> None:
-        """Read the events' rows, which values they lack, and where the entries are among them."""
-        n = self.n_state
-        entry_keys = self.code[:n]
-        self.entry_of = np.full(self.n_codes, UNKNOWN)
-        self.entry_of[entry_keys] = np.arange(n)
-        self.arrival = np.arange(len(self.code)) - n
-        self.arrival[:n] = STORED
-        # Entries below the floor are left out already; of the changes they are marked, to be counted.
-        self.dead = self.sequence < self.floor
-        self.dead[:n] = False
+        """Read the events' rows, which values they lack, and which contents were taken back at the entries' sequences."""
         names = self.op.columns.names
-        tables = [self.state.select(names), self.changes.select(names)]
+        tables = [
+            self.state.select(names),
+            self.changes.select(names),
+        ]
         rows = pa.concat_tables(tables)
         self.rows = rows.combine_chunks()
-        self.unsent = _unsent(self.changes, n)
+        self.unsent = _unsent(self.changes, self.n_state)
         self.stored_retracted: dict[int, list[int]] = {}
         digests_of_entries = self.state["_retracted"].to_pylist()
         for entry, digests in enumerate(digests_of_entries):

@@ -7,7 +7,6 @@ together, so that any two of them compare (`ebbtide.model.sequences.rank_sequenc
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -136,7 +135,8 @@ def _floor_array(floor: tuple[int, ...] | None, type_: pa.StructType) -> pa.Stru
     if not floor:
         return pa.nulls(1, type_)
     names = [field.name for field in type_]
-    sequence: dict[str, Any] = dict(zip(names, floor, strict=True))
+    parts = zip(names, floor, strict=True)
+    sequence = dict(parts)
     return pa.array([sequence], type_)
 
 

@@ -81,11 +81,14 @@ class Stamps:
     def _greatest_event_time(self) -> Codes:
         """Give each key the greatest event time of its changes in this step, whichever of them counts."""
         events = self.events
-        is_alive = ~events.dead[events.n_state :]
-        keys = events.code[events.n_state :]
+        n = events.n_state
+        is_alive = ~events.dead[n:]
+        keys = events.code[n:]
         times = ints(events.changes, "_event_ms", null=LONG_MIN)
+        alive_keys = keys[is_alive]
+        alive_times = times[is_alive]
         greatest = np.full(events.n_codes, LONG_MIN)
-        np.maximum.at(greatest, keys[is_alive], times[is_alive])
+        np.maximum.at(greatest, alive_keys, alive_times)
         return greatest
 
     @cached_property

@@ -53,7 +53,12 @@ MICROSECOND = timedelta(microseconds=1)
 class UnfitValueError(ValueError):
     """Raised when a value does not fit the type of its column."""
 
-    def __init__(self, column: str, allowed: str, why: str) -> None:
+    def __init__(
+        self,
+        column: str,
+        allowed: str,
+        why: str,
+    ) -> None:
         super().__init__(why)
         for prefix in ("_value_", "_key_", "_"):
             column = column.removeprefix(prefix)
@@ -132,7 +137,11 @@ def _timer_subs(rows: pa.Table) -> list[Any]:
     return subs
 
 
-def _subs(rows: pa.Table, name: str, spec: StateSpec) -> list[Any]:
+def _subs(
+    rows: pa.Table,
+    name: str,
+    spec: StateSpec,
+) -> list[Any]:
     """Return the sub-keys of a state's entries."""
     if _is_list(spec):
         return _list(rows, "_position")
@@ -223,7 +232,11 @@ def to_table(
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _position(name: str, sub: Any, spec: StateSpec | None) -> int | None:
+def _position(
+    name: str,
+    sub: Any,
+    spec: StateSpec | None,
+) -> int | None:
     """Return `_position` of an entry: a timer's time, a list element's place."""
     if name == TIMERS:
         _, time_ms = sub

@@ -108,7 +108,12 @@ class StatefulOperator:
         """All entries of a state with a time to live may expire."""
         return ()
 
-    def apply(self, changes: pa.Table, state: pa.Table, step: Step) -> Reconciled:
+    def apply(
+        self,
+        changes: pa.Table,
+        state: pa.Table,
+        step: Step,
+    ) -> Reconciled:
         """Run the function on one step's changes.
 
         Args:
@@ -191,7 +196,12 @@ class _Call:
         entry_codes = codes[:n].tolist()
         self.change_codes = codes[n:]
         entry_keys = [self.keys[code] for code in entry_codes]
-        load(state, entry_keys, operator.states, self.store)
+        load(
+            entries=state,
+            keys=entry_keys,
+            states=operator.states,
+            store=self.store,
+        )
 
     def _number_keys(self, state: pa.Table) -> Codes:
         """List the keys of entries and changes; return the number of each one's key."""

@@ -86,7 +86,11 @@ class Ties:
     taken_back: dict[int, list[int]]
 
 
-def compare(events: Codes, groups: Codes, contents: Contents) -> Ties:
+def compare(
+    events: Codes,
+    groups: Codes,
+    contents: Contents,
+) -> Ties:
     """Compare the events of each group, all of one key, sequence and operation.
 
     Contents are compared exactly, in columns; digests, a Python call each, are made only for groups that have several contents,
@@ -112,7 +116,13 @@ def compare(events: Codes, groups: Codes, contents: Contents) -> Ties:
     _, groups = np.unique(groups, return_inverse=True)
     rows = contents.of(events, groups)
     is_mixed = _mixed_groups(events, groups, rows, contents)
-    _take_back_alike(events, groups, is_mixed, contents, weight)
+    _take_back_alike(
+        events,
+        groups,
+        is_mixed=is_mixed,
+        contents=contents,
+        weight=weight,
+    )
 
     # From here on only groups of several contents, which are few: digests give their contents one order everywhere.
     mixed = np.flatnonzero(is_mixed[groups])
@@ -201,10 +211,15 @@ def _live_contents(
     return np.bincount(distinct_groups, minlength=n_groups)
 
 
-def _digests_of(events: Codes, rows: pa.Table, contents: Contents) -> Codes:
+def _digests_of(
+    events: Codes,
+    rows: pa.Table,
+    contents: Contents,
+) -> Codes:
     """Return the digests of rows, and of those that are forgotten the one stored."""
     made = digests(rows)
-    forgotten = np.flatnonzero(contents.is_forgotten[events])
+    is_forgotten = contents.is_forgotten[events]
+    forgotten = np.flatnonzero(is_forgotten)
     for i in forgotten.tolist():
         stored = contents.retracted[int(events[i])]
         made[i] = stored[-1]

@@ -45,11 +45,21 @@ class WorkingState(HeapState):
         self._keys.clear()
         self._before.clear()
 
-    def load(self, key: Hashable, sub: Any, entry: Entry) -> None:
+    def load(
+        self,
+        key: Hashable,
+        sub: Any,
+        entry: Entry,
+    ) -> None:
         """Take a stored entry."""
         super().put(key, sub, entry)
 
-    def put(self, key: Hashable, sub: Hashable, entry: Entry) -> None:
+    def put(
+        self,
+        key: Hashable,
+        sub: Hashable,
+        entry: Entry,
+    ) -> None:
         """See `RawState`."""
         self._remember(key, sub)
         super().put(key, sub, entry)
@@ -103,7 +113,12 @@ class WorkingMap(WorkingState):
         """See `RawState`."""
         return super().get(key, self._checked(sub))
 
-    def put(self, key: Hashable, sub: Hashable, entry: Entry) -> None:
+    def put(
+        self,
+        key: Hashable,
+        sub: Hashable,
+        entry: Entry,
+    ) -> None:
         """See `RawState`."""
         super().put(key, self._checked(sub), entry)
 
@@ -112,10 +127,13 @@ class WorkingMap(WorkingState):
         super().remove(key, self._checked(sub))
 
     def _checked(self, sub: Any) -> Hashable:
-        if sub is None or self._is_key(sub, self._type):
-            return sub  # type: ignore[no-any-return]
-        got = type(sub).__name__
-        raise TypeError(f"map '{self._name}' has no key {sub!r}; got {got}; allowed: what fits {self._type}, or None")
+        is_key = sub is None or self._is_key(sub, self._type)
+        if not is_key:
+            got = type(sub).__name__
+            raise TypeError(
+                f"map '{self._name}' has no key {sub!r}; got {got}; allowed: what fits {self._type}, or None",
+            )
+        return sub  # type: ignore[no-any-return]
 
 
 IsType = Callable[[pa.DataType], bool]
