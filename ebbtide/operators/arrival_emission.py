@@ -52,7 +52,8 @@ def emitted_records(
     has_other_row = instead >= 0
     expired_rows = np.where(has_other_row, instead, before[expired_keys])
 
-    kinds = ["+U" if is_update else "-D" for is_update in has_other_row.tolist()]
+    expired_kinds = np.where(has_other_row, "+U", "-D")
+    kinds = expired_kinds.tolist()
     kinds += [KIND_OF_OUTCOME[outcome] for outcome in outcomes.tolist()]
     change_indices = pa.array(changes - rows.n_state)
     own_orders = rows.changes["_order"].take(change_indices)

@@ -109,8 +109,11 @@ class Histories:
                 before=shown.before,
                 has_expired=shown.has_expired,
             )
-        entries = self._entries(shown, history)
-        return Reconciled(entries, self.metrics, emitted)
+        return Reconciled(
+            entries=self._entries(shown, history),
+            metrics=self.metrics,
+            emitted=emitted,
+        )
 
     def _touched_keys(self, *, tick: bool) -> Mask:
         rows = self.rows

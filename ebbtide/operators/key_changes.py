@@ -158,9 +158,13 @@ def play(events: list[Event]) -> Played:
 
 def _note_values(event: Event, row: KnownRow) -> None:
     """Note the values that an event carries."""
-    snapshot = event.arrival if event.is_snapshot else None
+    known = Known(
+        event=event.index,
+        since=event.sequence,
+        snapshot=event.arrival if event.is_snapshot else None,
+    )
     for name in event.columns:
-        row.values[name] = Known(event.index, event.sequence, snapshot)
+        row.values[name] = known
     if event.index != UNKNOWN and not event.is_snapshot:
         row.last = event.sequence
 

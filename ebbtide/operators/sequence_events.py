@@ -82,7 +82,8 @@ class Events:
         entries = state.take(newest_stored)
         is_removed = flags(entries, "_removed")
         is_expired = self.op.has_expired(entries, self.step)
-        readable = newest_stored[~(is_removed | is_expired)]
+        is_readable = ~is_removed & ~is_expired
+        readable = newest_stored[is_readable]
         # A row of the sink is used only where the state has no entry of its key.
         sink_rows = np.flatnonzero(is_sink_row)
         has_entry = np.isin(codes[sink_rows], codes[readable])
@@ -264,7 +265,11 @@ class Events:
             retracted=self.stored_retracted,
             is_forgotten=self.is_retraction & is_stored,
         )
-        return compare(order[compared], group[compared], contents)
+        return compare(
+            events=order[compared],
+            groups=group[compared],
+            contents=contents,
+        )
 
     @cached_property
     def _not_carried(self) -> dict[str, Mask]:
@@ -339,9 +344,9 @@ class Events:
         """Mark creates, and updates that gave a row its key."""
         is_create = equals(self.changes, "_op", "c")
         is_key_change = is_set(self.changes, "_moved_from")
-        no_entry = np.zeros(self.n_state, bool)
+        entry_starts = np.zeros(self.n_state, bool)
         change_starts = is_create | is_key_change
-        return np.concatenate([no_entry, change_starts])
+        return np.concatenate([entry_starts, change_starts])
 
     @cached_property
     def partly_known(self) -> list[str]:
