@@ -62,10 +62,11 @@ def emitted_records(
         own_orders.combine_chunks(),
     ]
     all_rows = np.concatenate([expired_rows, emitted_rows])
+    indices = pa.array(all_rows)
     numbers = np.arange(len(all_rows))
     columns = {}
     for name in rows.op.columns.names:
-        columns[name] = rows.user[name].take(pa.array(all_rows))
+        columns[name] = rows.user[name].take(indices)
     columns |= {
         "_kind": pa.array(kinds, pa.string()),
         "_order": pa.concat_arrays(orders),

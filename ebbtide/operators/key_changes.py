@@ -123,8 +123,8 @@ Departures = dict[int, tuple[int, KnownRow]]
 def play(events: list[Event]) -> Played:
     """Play the log of some keys.
 
-    Each event does one thing to the row under its key: delete it, put another row in its place, or tell values of it. Invariant:
-    after each event `rows` holds what the log up to there says of every key. O(n log n) in the events, for the sort.
+    Each event does one thing to the row under its key: delete it, put another row in its place, or carry values of it. Invariant:
+    after each event `rows` holds what is known of every key from the log up to there. O(n log n) in the events, for the sort.
 
     Args:
         events: All that is known of those keys, in any order.

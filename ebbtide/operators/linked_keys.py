@@ -54,7 +54,7 @@ class LinkedKeys:
         self.events = events
 
     def values(self, winner: Codes, name: str) -> Iterator[tuple[int, int, int]]:
-        """Yield what the log says of a column under the keys that are linked.
+        """Yield what is known from the log of a column under the keys that are linked.
 
         Args:
             winner: (m,) the event that shows each key's row.
@@ -212,7 +212,7 @@ class LinkedKeys:
 
     @cached_property
     def played(self) -> Played:
-        """What the log of those keys says."""
+        """What is known of those keys at the end of their log."""
         stored_events = self._stored_events()
         change_events = self._change_events()
         return play([*stored_events, *change_events])

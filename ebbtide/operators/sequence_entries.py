@@ -196,7 +196,7 @@ class Decision:
 
     @cached_property
     def _stored_knowledge(self) -> dict[str, Codes]:
-        """Map column to the (events,) rank since when each value is known: its own, unless the entry says another."""
+        """Map column to the (events,) rank since when each value is known: its own, unless the entry stores another."""
         events = self.events
         known_since: dict[str, Codes] = {}
         for entry, rank_of in events.known_since.items():

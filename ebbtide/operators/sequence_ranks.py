@@ -18,7 +18,7 @@ from ebbtide.model.sequences import rank_sequences, without_op
 
 @dataclass(frozen=True)
 class StoredLinks:
-    """What entries and changes say of changed keys, as lists whose items stand behind one another.
+    """What entries and changes hold of changed keys, as lists whose items stand behind one another.
 
     Args:
         moved: (entries,) `_moved_from`.
@@ -53,7 +53,7 @@ class StepRanks:
         base: (n,) ranks of the newest deletes below these entries' rows.
         since: (n,) ranks of the sequences since when these rows have their keys.
         known_since: Entry to column to the rank since when its value is known, where that is not the entry's own.
-        links: What is said of changed keys.
+        links: What entries and changes hold of changed keys.
         sequences: The sequence of each rank.
     """
 

@@ -2,7 +2,7 @@
 
 Two changes with the same operation and content are one change, delivered twice. A retraction (-U of a changelog sequenced by
 a column of the user's) takes back the row with its own content. Where more than one content is left, the sequence does
-not tell their order: the greater digest counts, which no order of arrival can change, and the conflict is reported. Values
+not determine their order: the greater digest counts, which no order of arrival can change, and the conflict is reported. Values
 that were not sent are left out of the comparison.
 """
 
@@ -25,7 +25,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Contents:
-    """What events say, as far as it is needed to compare them.
+    """The contents of events, as far as they are needed to compare them.
 
     Args:
         rows: (n,) the user's columns.
@@ -100,7 +100,7 @@ def compare(
     Args:
         events: (m,) indices of the tied events, group after group.
         groups: (m,) ascending numbers of their groups.
-        contents: What they say.
+        contents: Their contents.
     """
     n_events = len(contents.is_retraction)
     weight = np.where(contents.is_retraction, RETRACTION, LIVE)
@@ -136,7 +136,7 @@ def compare(
         if is_live and digest[event] in taken_back.get(event, ()):
             weight[event] = RETRACTED
 
-    # What is left of more than one content is a conflict: the sequence does not say which of them is the row.
+    # What is left of more than one content is a conflict: the sequence does not determine which of them is the row.
     n_contents = _live_contents(
         mixed_events,
         mixed_groups,
