@@ -35,8 +35,16 @@ from ebbtide.operators.expiry_rules import ExpiryRules
 
 __all__ = ["ArrivalOperator", "Emission", "Keep", "Materialization", "OnExpire"]
 
-ARRIVAL_COLUMNS: dict[str, pa.DataType] = {"_position": pa.int64(), "_role": pa.string(), "_shown": pa.bool_()}
-EMITTED_COLUMNS: dict[str, pa.DataType] = {"_kind": pa.string(), "_order": ORDER, "_number": pa.int64()}
+ARRIVAL_COLUMNS: dict[str, pa.DataType] = {
+    "_position": pa.int64(),
+    "_role": pa.string(),
+    "_shown": pa.bool_(),
+}
+EMITTED_COLUMNS: dict[str, pa.DataType] = {
+    "_kind": pa.string(),
+    "_order": ORDER,
+    "_number": pa.int64(),
+}
 
 
 @dataclass(frozen=True)
@@ -71,8 +79,9 @@ class ArrivalOperator:
         return self._with_columns(EMITTED_COLUMNS)
 
     def _with_columns(self, types: dict[str, pa.DataType]) -> pa.Schema:
-        fields = [column.with_nullable(True) for column in self.columns]
-        fields += [pa.field(name, type_) for name, type_ in types.items()]
+        user_fields = [field.with_nullable(True) for field in self.columns]
+        own_fields = pa.schema(types)
+        fields = [*user_fields, *own_fields]
         return pa.schema(fields)
 
     @property
@@ -107,7 +116,12 @@ class ArrivalOperator:
         """Whether rows may stay in the sink that the state forgets."""
         return self.ttl is not None and self.materialization.on_expire is OnExpire.KEEP
 
-    def apply(self, changes: pa.Table, state: pa.Table, step: Step) -> Reconciled:
+    def apply(
+        self,
+        changes: pa.Table,
+        state: pa.Table,
+        step: Step,
+    ) -> Reconciled:
         """Apply one step's changes to the histories of their keys.
 
         Args:
@@ -118,13 +132,19 @@ class ArrivalOperator:
         Returns:
             Entries added, changed and removed; for each key whose shown row changed the entry that the sink must take; what was emitted.
         """
-        changes = changes.select(self.changes.names)
-        by_arrival = np.lexsort(order_struct(changes).T[::-1])
-        in_order = changes.take(by_arrival)
-        is_above_floor = above_floor(order_struct(in_order), step.floor)
-        above = in_order.filter(pa.array(is_above_floor))
-        metrics = Counter(changes=len(changes), below_floor=len(changes) - len(above))
-        rows = Rows(self, above, self._by_position(state), step)
+        orders = order_struct(changes)
+        by_arrival = np.lexsort(orders.T[::-1])
+        is_above = above_floor(orders[by_arrival], step.floor)
+        above = by_arrival[is_above]
+        own_changes = changes.select(self.changes.names)
+        rows = Rows(
+            operator=self,
+            changes=own_changes.take(above),
+            state=self._by_position(state),
+            step=step,
+        )
+        n_below = len(changes) - len(above)
+        metrics = Counter(changes=len(changes), below_floor=n_below)
         return Histories(rows, metrics).run(tick=False)
 
     def expire(self, state: pa.Table, step: Step) -> Reconciled:
@@ -134,10 +154,16 @@ class ArrivalOperator:
             state: Every stored version of some keys' entries.
             step: Number and clocks of the tick.
         """
-        no_changes = self.changes.empty_table()
-        rows = Rows(self, no_changes, self._by_position(state), step)
+        rows = Rows(
+            operator=self,
+            changes=self.changes.empty_table(),
+            state=self._by_position(state),
+            step=step,
+        )
         return Histories(rows, Counter()).run(tick=True)
 
     def _by_position(self, state: pa.Table) -> pa.Table:
         entries = live_entries(state, self.schema, self.entry_key)
-        return entries.take(np.argsort(ints(entries, "_position"), kind="stable"))
+        positions = ints(entries, "_position")
+        by_position = np.argsort(positions, kind="stable")
+        return entries.take(by_position)

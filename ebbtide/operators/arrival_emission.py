@@ -15,7 +15,11 @@ KIND_OF_OUTCOME = {kernel.INSERT: "+I", kernel.UPDATE: "+U", kernel.DELETE: "-D"
 
 
 def emitted_records(
-    rows: Rows, result: kernel.Result, row_of_event: Codes, before: Codes, has_expired: Mask
+    rows: Rows,
+    result: kernel.Result,
+    row_of_event: Codes,
+    before: Codes,
+    has_expired: Mask,
 ) -> pa.Table:
     """Return the records emitted, in order.
 
@@ -30,31 +34,52 @@ def emitted_records(
     is_emitted = np.isin(result.outcome, list(KIND_OF_OUTCOME))
     events = np.flatnonzero(is_change & is_emitted)
     changes = row_of_event[events]
-    emitted_rows = row_of_event[result.source[events]]
-    is_still_shown = (before >= 0) & ~has_expired
-    outcomes = _as_the_sink_sees(result.outcome[events], rows.key[changes], is_still_shown)
+    source_events = result.source[events]
+    emitted_rows = row_of_event[source_events]
+    had_row = before >= 0
+    outcomes = _as_the_sink_sees(
+        outcome=result.outcome[events],
+        key=rows.key[changes],
+        is_still_shown=had_row & ~has_expired,
+    )
 
     expired_keys = np.empty(0, np.int64)
     if rows.options.on_expire is OnExpire.DELETE:
         expired_keys = np.flatnonzero(has_expired)
     # Expired rows leave before any change applies: what a key shows then is its newest (with FIRST: oldest) row that is alive.
-    instead = _visible_before_changes(rows)[expired_keys]
-    expired_rows = np.where(instead >= 0, instead, before[expired_keys])
+    visible_rows = _visible_before_changes(rows)
+    instead = visible_rows[expired_keys]
+    has_other_row = instead >= 0
+    expired_rows = np.where(has_other_row, instead, before[expired_keys])
 
-    kinds = ["+U" if row >= 0 else "-D" for row in instead.tolist()]
+    expired_kinds = np.where(has_other_row, "+U", "-D")
+    kinds = expired_kinds.tolist()
     kinds += [KIND_OF_OUTCOME[outcome] for outcome in outcomes.tolist()]
-    own_orders = rows.changes["_order"].take(pa.array(changes - rows.n_state)).combine_chunks()
+    change_indices = pa.array(changes - rows.n_state)
+    own_orders = rows.changes["_order"].take(change_indices)
+    orders = [
+        rows.before_changes(len(expired_keys)),
+        own_orders.combine_chunks(),
+    ]
     all_rows = np.concatenate([expired_rows, emitted_rows])
-    columns = {name: rows.user[name].take(pa.array(all_rows)) for name in rows.op.columns.names}
+    indices = pa.array(all_rows)
+    numbers = np.arange(len(all_rows))
+    columns = {}
+    for name in rows.op.columns.names:
+        columns[name] = rows.user[name].take(indices)
     columns |= {
         "_kind": pa.array(kinds, pa.string()),
-        "_order": pa.concat_arrays([rows.before_changes(len(expired_keys)), own_orders]),
-        "_number": pa.array(np.arange(len(all_rows))),
+        "_order": pa.concat_arrays(orders),
+        "_number": pa.array(numbers),
     }
     return pa.table(columns).cast(rows.op.emitted_schema)
 
 
-def _as_the_sink_sees(outcome: NDArray[np.int8], key: Codes, is_still_shown: Mask) -> NDArray[np.int8]:
+def _as_the_sink_sees(
+    outcome: NDArray[np.int8],
+    key: Codes,
+    is_still_shown: Mask,
+) -> NDArray[np.int8]:
     """Make an insertion an update where the sink still shows a row that has left a history, which is empty since.
 
     Args:
@@ -67,15 +92,18 @@ def _as_the_sink_sees(outcome: NDArray[np.int8], key: Codes, is_still_shown: Mas
     is_first[first_of_key] = True
     is_insert = outcome == kernel.INSERT
     meets_row = is_first & is_still_shown[key]
-    return np.where(is_insert & meets_row, kernel.UPDATE, outcome)
+    is_update = is_insert & meets_row
+    return np.where(is_update, kernel.UPDATE, outcome)
 
 
 def _visible_before_changes(rows: Rows) -> Codes:
     """Give each key the stored row that it is to show before any change of the step; -1: none."""
     is_over = rows.is_expired | rows.is_dead
-    live = np.flatnonzero(~(is_over | rows.is_gone | rows.is_waiting))
+    is_in_history = ~rows.is_gone & ~rows.is_waiting
+    live = np.flatnonzero(is_in_history & ~is_over)
     if rows.options.keep is Keep.FIRST:
         live = live[::-1]
+    keys = rows.key[live]
     visible = np.full(rows.n_keys, kernel.NONE)
-    visible[rows.key[live]] = live  # the last one of a key stays
+    visible[keys] = live  # the last one of a key stays
     return visible

@@ -79,9 +79,10 @@ class Histories:
         rows = self.rows
         is_touched = self._touched_keys(tick=tick)
         is_usable = self._usable_entries(is_touched)
-        n_stored = int(is_usable.sum())
+        stored_rows = np.flatnonzero(is_usable)
+        n_stored = len(stored_rows)
         # The kernel sees stored rows first, silently, so that the changes meet the histories as they were.
-        row_of_event = np.concatenate([np.flatnonzero(is_usable), rows.change_rows])
+        row_of_event = np.concatenate([stored_rows, rows.change_rows])
         result = kernel.materialize(
             rows.key[row_of_event],
             rows.match_code[row_of_event],
@@ -93,18 +94,34 @@ class Histories:
         )
         self._count_outcomes(result.outcome[n_stored:])
         history = self._history(result, row_of_event)
-        shown = self._shown(result, row_of_event, is_touched, history.content)
+        shown = self._shown(
+            result,
+            row_of_event,
+            is_touched=is_touched,
+            content=history.content,
+        )
         emitted = None
         if self.options.emission is Emission.EVERY:
-            emitted = emitted_records(rows, result, row_of_event, shown.before, shown.has_expired)
-        return Reconciled(self._entries(shown, history), self.metrics, emitted)
+            emitted = emitted_records(
+                rows,
+                result,
+                row_of_event,
+                before=shown.before,
+                has_expired=shown.has_expired,
+            )
+        return Reconciled(
+            entries=self._entries(shown, history),
+            metrics=self.metrics,
+            emitted=emitted,
+        )
 
     def _touched_keys(self, *, tick: bool) -> Mask:
         rows = self.rows
         is_touched = np.zeros(rows.n_keys, bool)
         is_touched[rows.change_keys] = True
         if tick:
-            is_touched[rows.entry_keys[rows.is_expired]] = True
+            expired_keys = rows.entry_keys[rows.is_expired]
+            is_touched[expired_keys] = True
         return is_touched
 
     def _usable_entries(self, is_touched: Mask) -> Mask:
@@ -113,8 +130,10 @@ class Histories:
         is_of_touched = is_touched[rows.entry_keys]
         # Entries of other keys that have expired too are left to the tick.
         expires_now = rows.is_expired & ~rows.is_dead & is_of_touched
-        self.metrics["expired"] += int((expires_now & ~rows.is_waiting).sum())
-        self.metrics["unmatched"] += int((expires_now & rows.is_waiting).sum())
+        waiting_expires = expires_now & rows.is_waiting
+        row_expires = expires_now & ~rows.is_waiting
+        self._count("expired", row_expires)
+        self._count("unmatched", waiting_expires)
         is_over = rows.is_expired | rows.is_dead | rows.is_gone
         return is_of_touched & ~is_over
 
@@ -126,86 +145,142 @@ class Histories:
         """
         rows = self.rows
         is_unmatched = outcome == kernel.UNMATCHED
+        is_cancelled = outcome == kernel.CANCELLED
         # A retraction whose row is stored, but has expired, is not one whose row never came.
-        expired_rows = rows.is_expired & ~rows.is_dead & ~rows.is_waiting
-        expired_codes = rows.match_code[: rows.n_state][expired_rows]
-        unmatched_codes = rows.match_code[rows.n_state :][is_unmatched]
-        count_name = "waiting" if self.options.retraction_grace_ms else "unmatched"
-        self.metrics[count_name] += int(is_unmatched.sum())
-        self.metrics["unmatched_expired"] += int(np.isin(unmatched_codes, expired_codes).sum())
-        self.metrics["cancelled"] += int((outcome == kernel.CANCELLED).sum())
+        row_has_expired = rows.is_expired & ~rows.is_dead & ~rows.is_waiting
+        expired_rows = np.flatnonzero(row_has_expired)
+        unmatched_rows = rows.change_rows[is_unmatched]
+        meets_expired = np.isin(
+            rows.match_code[unmatched_rows],
+            rows.match_code[expired_rows],
+        )
+        may_wait = self.options.retraction_grace_ms > 0
+        self._count("waiting" if may_wait else "unmatched", is_unmatched)
+        self._count("unmatched_expired", meets_expired)
+        self._count("cancelled", is_cancelled)
+
+    def _count(self, name: str, marked: Mask) -> None:
+        """Add the rows marked to a metric."""
+        self.metrics[name] += int(marked.sum())
 
     def _history(self, result: kernel.Result, row_of_event: Codes) -> History:
         """Translate the kernel's elements to rows, and leave out what is late or too much."""
         rows = self.rows
         # Waiting retractions are not elements: they have no content but their own.
         is_element = result.content >= 0
+        element_rows = row_of_event[is_element]
+        content_events = result.content[is_element]
         content = np.arange(len(rows))
-        content[row_of_event[is_element]] = row_of_event[result.content[is_element]]
+        content[element_rows] = row_of_event[content_events]
         is_alive = np.zeros(len(rows), bool)
         is_alive[row_of_event] = result.alive
         is_late = rows.late(content)
-        self.metrics["late"] += int((is_late & is_alive).sum())
+        self._count("late", is_late & is_alive)
         is_alive &= ~is_late
-        is_alive &= ~self._above_max_history(is_alive & rows.adds)
-        return History(content, is_alive, is_late)
+        is_live_row = is_alive & rows.adds
+        is_alive &= ~self._above_max_history(is_live_row)
+        return History(
+            content=content,
+            is_alive=is_alive,
+            is_late=is_late,
+        )
 
     def _above_max_history(self, is_live: Mask) -> Mask:
         """Mark the oldest rows of the keys that have too many."""
+        max_history = self.options.max_history
         too_many = np.zeros(len(is_live), bool)
-        if self.options.max_history is None:
+        if max_history is None:
             return too_many
-        live = np.flatnonzero(is_live)
         # Rows are in order of position: the greater index is newer.
-        newest_first = live[np.lexsort((-live, self.rows.key[live]))]
-        age = number_in_run(self.rows.key[newest_first])
-        too_many[newest_first[age >= self.options.max_history]] = True
-        self.metrics["dropped"] += int(too_many.sum())
+        live = np.flatnonzero(is_live)
+        keys = self.rows.key[live]
+        by_key_and_age = np.lexsort((-live, keys))
+        newest_first = live[by_key_and_age]
+        age = number_in_run(keys[by_key_and_age])
+        dropped = newest_first[age >= max_history]
+        too_many[dropped] = True
+        self._count("dropped", too_many)
         return too_many
 
-    def _shown(self, result: kernel.Result, row_of_event: Codes, is_touched: Mask, content: Codes) -> Shown:
+    def _shown(
+        self,
+        result: kernel.Result,
+        row_of_event: Codes,
+        is_touched: Mask,
+        content: Codes,
+    ) -> Shown:
         """See what each key's sink showed, is to show, and must do for it.
 
         A key whose changes emitted nothing keeps what it shows. Where that has expired, the sink's row is deleted or stays as an
         orphan, as `on_expire` says.
         """
         rows = self.rows
-        was_shown = np.flatnonzero(rows.was_shown & ~rows.is_dead)
-        before = np.full(rows.n_keys, NONE)
-        before[rows.key[was_shown]] = was_shown
-        has_expired = (before >= 0) & is_touched
-        has_expired[has_expired] = rows.is_expired[before[has_expired]]
+        before = self._shown_before()
+        had_row = before >= 0
+        has_expired = had_row & is_touched
+        shown_entries = before[has_expired]
+        has_expired[has_expired] = rows.is_expired[shown_entries]
 
-        # The kernel knows of each key what it was last told to show; -1 where nothing is left, or nothing was said.
+        # The kernel knows of each key what it last emitted; -1 where nothing is left, or nothing was emitted.
         after = self._per_key(result.shown, row_of_event)
         visible_row = self._per_key(result.visible_row, row_of_event)
         emits = np.zeros(rows.n_keys, bool)
-        emits[: len(result.last_emitting_event)] = result.last_emitting_event >= 0
+        n_kernel_keys = len(result.last_emitting_event)
+        emits[:n_kernel_keys] = result.last_emitting_event >= 0
         only_expired = has_expired & ~emits
         if self.options.on_expire is OnExpire.DELETE:
             after[only_expired] = visible_row[only_expired]
             emits |= has_expired
         else:
-            is_orphan = only_expired & (visible_row < 0)
-            self.metrics["orphaned"] += int(is_orphan.sum())
+            has_no_row = visible_row < 0
+            self._count("orphaned", only_expired & has_no_row)
         is_unchanged = ~emits & ~has_expired
         after[is_unchanged] = before[is_unchanged]
 
-        change = self._sink_changes(before, after, emits, content)
+        change = self._sink_changes(
+            before=before,
+            after=after,
+            emits=emits,
+            content=content,
+        )
         last_change = np.full(rows.n_keys, NONE)
         last_change[rows.change_keys] = rows.change_rows  # the last one of a key stays
-        has_no_effect = (last_change >= 0) & (change == "")
-        self.metrics["unchanged"] += int(has_no_effect.sum())
-        return Shown(before, after, is_touched, has_expired, change, last_change)
+        has_changes = last_change >= 0
+        needs_nothing = change == ""
+        self._count("unchanged", has_changes & needs_nothing)
+        return Shown(
+            before=before,
+            after=after,
+            is_touched=is_touched,
+            has_expired=has_expired,
+            change=change,
+            last_change=last_change,
+        )
+
+    def _shown_before(self) -> Codes:
+        """Give each key the stored entry that its sink showed; -1: none that is known."""
+        rows = self.rows
+        was_shown = np.flatnonzero(rows.was_shown & ~rows.is_dead)
+        keys = rows.key[was_shown]
+        before = np.full(rows.n_keys, NONE)
+        before[keys] = was_shown
+        return before
 
     def _per_key(self, events: Codes, row_of_event: Codes) -> Codes:
         """Translate the kernel's element of each key to its row; -1 for keys that the kernel did not see."""
         per_key = np.full(self.rows.n_keys, NONE)
         known = np.flatnonzero(events >= 0)
-        per_key[known] = row_of_event[events[known]]
+        known_events = events[known]
+        per_key[known] = row_of_event[known_events]
         return per_key
 
-    def _sink_changes(self, before: Codes, after: Codes, emits: Mask, content: Codes) -> NDArray[np.str_]:
+    def _sink_changes(
+        self,
+        before: Codes,
+        after: Codes,
+        emits: Mask,
+        content: Codes,
+    ) -> NDArray[np.str_]:
         """Return what the sink must do for each key; empty: nothing.
 
         Args:
@@ -214,91 +289,143 @@ class Histories:
             emits: (keys,) whether the key emitted anything.
             content: (n,) the row whose values each has.
         """
+        rows = self.rows
         has_row = after >= 0
         had_row = before >= 0
         # An orphan in the sink is not known: an insert may meet it, and a delete may have to remove it.
-        may_have_orphans = self.rows.step.orphans or self.rows.op.leaves_orphans
+        may_have_orphans = rows.step.orphans or rows.op.leaves_orphans
         may_be_in_sink = had_row | may_have_orphans
         if_row = np.where(may_be_in_sink, UPDATE, INSERT)
         if_none = np.where(may_be_in_sink, DELETE, "")
         change = np.where(has_row, if_row, if_none)
         change[~emits] = ""
-        replaced = np.flatnonzero(emits & has_row & had_row)
         # The net effect of the step may be nothing, though records were emitted on the way.
-        is_same = self.rows.are_equal(content[after[replaced]], before[replaced])
-        change[replaced[is_same]] = ""
-        self.metrics["inserted"] += int((change == INSERT).sum())
-        self.metrics["updated"] += int((change == UPDATE).sum())
-        self.metrics["deleted"] += int((change == DELETE).sum())
+        replaced = np.flatnonzero(emits & has_row & had_row)
+        new_content = content[after[replaced]]
+        is_same = rows.are_equal(new_content, before[replaced])
+        same = replaced[is_same]
+        change[same] = ""
+        self._count("inserted", change == INSERT)
+        self._count("updated", change == UPDATE)
+        self._count("deleted", change == DELETE)
         return change
 
     def _entries(self, shown: Shown, history: History) -> pa.Table:
         """Build the entries of the rows that differ from what is stored, and of those that carry a change for the sink."""
         rows = self.rows
+        has_row = shown.after >= 0
+        shown_rows = shown.after[has_row]
         is_shown = np.zeros(len(rows), bool)
-        is_shown[shown.after[shown.after >= 0]] = True
+        is_shown[shown_rows] = True
         is_kept = self._kept(shown, history, is_shown)
         # A row that left its history but is still shown is kept: its key's next change needs to know of it.
         role_if_alive = np.where(rows.adds, LIVE, WAITING)
         role = np.where(history.is_alive, role_if_alive, GONE)
-        differs = self._differs(shown, history, is_shown, is_kept, role)
-
-        # The change set rides on entries: each key's change on one of them.
-        change = np.full(len(rows), "", dtype="U1")
-        is_said = shown.change != ""
-        change[self._carriers(shown)[is_said]] = shown.change[is_said]
+        differs = self._differs(
+            shown,
+            history,
+            is_shown=is_shown,
+            is_kept=is_kept,
+            role=role,
+        )
+        change = self._carried_changes(shown)
         carries = change != ""
 
         written = np.flatnonzero(differs | carries)
-        values = pa.array(history.content[written])
-        columns: dict[str, object] = {name: rows.user[name].take(values) for name in rows.op.columns.names}
+        contents = pa.array(history.content[written])
+        stamps = rows.stamps(history.content)
+        positions = rows.positions()
+        causes = self._causes(
+            shown,
+            history,
+            written=written,
+            carries=carries,
+        )
+        is_stored_shown = is_shown & is_kept
+        columns: dict[str, object] = {}
+        for name in rows.op.columns.names:
+            columns[name] = rows.user[name].take(contents)
         columns |= {
             "_step": np.full(len(written), rows.step.number),
             "_change": pa.array(change[written], mask=~carries[written]),
             "_removed": ~is_kept[written],
-            "_stamp_ms": rows.stamps(history.content)[written],
-            "_changed_by": self._causes(shown, history, written, carries),
-            "_position": rows.positions()[written],
+            "_stamp_ms": stamps[written],
+            "_changed_by": causes,
+            "_position": positions[written],
             "_role": role[written],
-            "_shown": (is_shown & is_kept)[written],
+            "_shown": is_stored_shown[written],
         }
         return entry_table(rows.op.schema, columns, len(written))
 
-    def _kept(self, shown: Shown, history: History, is_shown: Mask) -> Mask:
+    def _kept(
+        self,
+        shown: Shown,
+        history: History,
+        is_shown: Mask,
+    ) -> Mask:
         """Mark the rows that the state has at the end; entries of keys that are not touched stay as they are."""
         rows = self.rows
-        is_over = rows.of_entries(rows.is_expired | rows.is_dead) | history.is_late
+        entry_is_over = rows.is_expired | rows.is_dead
+        is_over = rows.of_entries(entry_is_over) | history.is_late
         is_needed = history.is_alive | is_shown
-        is_of_other_key = ~shown.is_touched[rows.entry_keys]
-        return (is_needed & ~is_over) | rows.of_entries(is_of_other_key)
+        entry_is_touched = shown.is_touched[rows.entry_keys]
+        is_untouched = rows.of_entries(~entry_is_touched)
+        return is_untouched | (is_needed & ~is_over)
 
-    def _differs(self, shown: Shown, history: History, is_shown: Mask, is_kept: Mask, role: NDArray[np.str_]) -> Mask:
+    def _differs(
+        self,
+        shown: Shown,
+        history: History,
+        is_shown: Mask,
+        is_kept: Mask,
+        role: NDArray[np.str_],
+    ) -> Mask:
         """Mark the entries that changed or go, and the changes that stay."""
         rows = self.rows
         n = rows.n_state
         if_kept = np.where(rows.is_waiting, WAITING, LIVE)
         stored_role = np.where(rows.is_gone, GONE, if_kept)
+        is_dropped = ~is_kept[:n]
         is_replaced = history.content[:n] >= n
         is_shown_otherwise = is_shown[:n] != rows.was_shown
         has_other_role = role[:n] != stored_role
-        is_changed = ~is_kept[:n] | is_replaced | is_shown_otherwise | has_other_role
+        is_changed = is_dropped | is_replaced | is_shown_otherwise | has_other_role
+        is_touched = shown.is_touched[rows.entry_keys]
         differs = is_kept.copy()
-        differs[:n] = is_changed & shown.is_touched[rows.entry_keys]
+        differs[:n] = is_changed & is_touched
         return differs
 
-    def _carriers(self, shown: Shown) -> Codes:
-        """Give each key the row whose entry carries its change: the one shown, else the one shown before, else its last change."""
-        if_gone = np.where(shown.before >= 0, shown.before, shown.last_change)
-        return np.where(shown.after >= 0, shown.after, if_gone)
+    def _carried_changes(self, shown: Shown) -> NDArray[np.str_]:
+        """Give each row the change that its entry carries for the sink; empty: none.
 
-    def _causes(self, shown: Shown, history: History, written: Codes, carries: Mask) -> pa.ChunkedArray | pa.Array:
+        A key's change is on one entry: that of the row shown, else of the one shown before, else of the key's last change.
+        """
+        has_row = shown.after >= 0
+        had_row = shown.before >= 0
+        if_gone = np.where(had_row, shown.before, shown.last_change)
+        carriers = np.where(has_row, shown.after, if_gone)
+        needs_change = shown.change != ""
+        change = np.full(len(self.rows), "", dtype="U1")
+        change[carriers[needs_change]] = shown.change[needs_change]
+        return change
+
+    def _causes(
+        self,
+        shown: Shown,
+        history: History,
+        written: Codes,
+        carries: Mask,
+    ) -> pa.ChunkedArray | pa.Array:
         """Return the order of the change that caused each entry: for the sink it is its key's last, at a tick none."""
         rows = self.rows
-        last_change = shown.last_change[rows.key[written]]
+        keys = rows.key[written]
+        last_change = shown.last_change[keys]
         is_sink_change = carries[written]
         by_last = is_sink_change & (last_change >= 0)
-        cause = np.where(by_last, last_change, history.content[written])
+        content = history.content[written]
+        cause = np.where(by_last, last_change, content)
         orders = rows.orders().take(pa.array(cause))
         if len(rows.changes):
             return orders
-        return pc.if_else(pa.array(is_sink_change), rows.before_changes(len(written)), orders)
+        no_change = rows.before_changes(len(written))
+        return pc.if_else(pa.array(is_sink_change), no_change, orders)

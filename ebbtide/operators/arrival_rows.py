@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from ebbtide.operators.arrival import ArrivalOperator
 
 Mask = NDArray[np.bool_]
-LIVE, WAITING, GONE = "live", "waiting", "gone"
+LIVE = "live"
+WAITING = "waiting"
+GONE = "gone"
 
 
 class Rows:
@@ -43,7 +45,13 @@ class Rows:
         is_dead: (entries,) those below the floor.
     """
 
-    def __init__(self, operator: ArrivalOperator, changes: pa.Table, state: pa.Table, step: Step) -> None:
+    def __init__(
+        self,
+        operator: ArrivalOperator,
+        changes: pa.Table,
+        state: pa.Table,
+        step: Step,
+    ) -> None:
         self.op = operator
         self.options = operator.materialization
         self.step = step
@@ -51,7 +59,8 @@ class Rows:
         self.changes = changes
         self.n_state = len(state)
         names = operator.columns.names
-        self.user = pa.concat_tables([state.select(names), changes.select(names)])
+        tables = [state.select(names), changes.select(names)]
+        self.user = pa.concat_tables(tables)
         self.key = row_codes(self.user, operator.key)
         self.n_keys = int(self.key.max(initial=-1)) + 1
         # Without an upsert key a retraction finds a row by all of its columns.
@@ -61,10 +70,12 @@ class Rows:
         self.match_code = row_codes(self.user, match_columns)
         self.is_waiting = equals(state, "_role", WAITING)
         self.is_gone = equals(state, "_role", GONE)
-        self.adds = np.concatenate([~self.is_waiting, adds(changes)])
+        change_adds = adds(changes)
+        self.adds = np.concatenate([~self.is_waiting, change_adds])
         self.was_shown = flags(state, "_shown")
         self.is_expired = self._expired()
-        self.is_dead = ~above_floor(order_struct(state, "_changed_by"), step.floor)
+        orders = order_struct(state, "_changed_by")
+        self.is_dead = ~above_floor(orders, step.floor)
 
     def __len__(self) -> int:
         return len(self.user)
@@ -93,16 +104,20 @@ class Rows:
     def are_equal(self, left: Codes, right: Codes) -> Mask:
         """Compare the user's columns of rows, one by one."""
         # Coded together, so that equal rows have equal codes on both sides.
-        pairs = np.concatenate([left, right])
-        both = self.user.take(pa.array(pairs))
+        sides = np.concatenate([left, right])
+        both = self.user.take(pa.array(sides))
         codes = row_codes(both, both.column_names)
         left_codes, right_codes = np.split(codes, 2)
-        return np.asarray(left_codes == right_codes)
+        is_equal = left_codes == right_codes
+        return np.asarray(is_equal)
 
     def _expired(self) -> Mask:
         stamps = ints(self.state, "_stamp_ms")
-        row_expired = has_expired(stamps, self.op.expiry.ttls.get(None), self.step)
-        waiting_expired = has_expired(stamps, self.op.expiry.ttls.get(WAITING), self.step)
+        ttls = self.op.expiry.ttls
+        row_ttl = ttls.get(None)
+        waiting_ttl = ttls.get(WAITING)
+        row_expired = has_expired(stamps, row_ttl, self.step)
+        waiting_expired = has_expired(stamps, waiting_ttl, self.step)
         if not self.options.retraction_grace_ms:  # it was switched off since
             waiting_expired = np.ones(self.n_state, bool)
         return np.where(self.is_waiting, waiting_expired, row_expired)
@@ -113,18 +128,22 @@ class Rows:
         Args:
             content: (n,) the row whose values each has.
         """
-        keeps_time = self.op.ttl is not None and self.op.ttl.update_type is UpdateType.ON_CREATE
-        return self._own_stamps if keeps_time else self._own_stamps[content]
+        ttl = self.op.ttl
+        keeps_time = ttl is not None and ttl.update_type is UpdateType.ON_CREATE
+        if keeps_time:
+            return self._own_stamps
+        return self._own_stamps[content]
 
     @cached_property
     def _own_stamps(self) -> Codes:
-        now = np.full(len(self.changes), self.step.now_ms)
-        fresh = now
-        if self.op.ttl is not None and self.op.ttl.by_event_time:
+        ttl = self.op.ttl
+        stored = ints(self.state, "_stamp_ms")
+        fresh = np.full(len(self.changes), self.step.now_ms)
+        if ttl is not None and ttl.by_event_time:
             event_times = ints(self.changes, "_event_ms")
             is_added = self.adds[self.n_state :]
-            fresh = np.where(is_added, event_times, now)
-        return np.concatenate([ints(self.state, "_stamp_ms"), fresh])
+            fresh = np.where(is_added, event_times, fresh)
+        return np.concatenate([stored, fresh])
 
     def late(self, content: Codes) -> Mask:
         """Mark the rows written now that have expired already: they reach the sink and are not stored.
@@ -134,30 +153,38 @@ class Rows:
         """
         if self.options.on_expire is OnExpire.DELETE:
             return np.zeros(len(self), bool)  # the next tick deletes them, from the sink too
-        is_written = self.adds & (content >= self.n_state)
-        return is_written & has_expired(self.stamps(content), self.op.ttl, self.step)
+        has_new_content = content >= self.n_state
+        is_written = self.adds & has_new_content
+        stamps = self.stamps(content)
+        is_past = has_expired(stamps, self.op.ttl, self.step)
+        return is_written & is_past
 
     def positions(self) -> Codes:
         """Return each row's place in its key's history: a change's follows those that are stored."""
+        keys = self.change_keys
         stored = ints(self.state, "_position")
         next_position = np.zeros(self.n_keys, np.int64)
         np.maximum.at(next_position, self.entry_keys, stored + 1)
-        by_key = np.argsort(self.change_keys, kind="stable")
         # Stable, so that the changes of a key keep their order.
-        number_in_key = np.empty(len(by_key), np.int64)
-        number_in_key[by_key] = number_in_run(self.change_keys[by_key])
-        fresh = next_position[self.change_keys] + number_in_key
+        by_key = np.argsort(keys, kind="stable")
+        sorted_keys = keys[by_key]
+        number_in_key = np.empty(len(keys), np.int64)
+        number_in_key[by_key] = number_in_run(sorted_keys)
+        fresh = next_position[keys] + number_in_key
         return np.concatenate([stored, fresh])
 
     def orders(self) -> pa.ChunkedArray:
         """Return the order of the change that caused each row."""
         stored = self.state["_changed_by"]
         own = self.changes["_order"]
-        return pa.chunked_array([*stored.chunks, *own.chunks], ORDER)
+        chunks = [*stored.chunks, *own.chunks]
+        return pa.chunked_array(chunks, ORDER)
 
     def before_changes(self, n: int) -> pa.Array:
         """Return n times the place in the order that is before all changes of the step."""
-        parts = [np.full(n, value) for value in (self.step.number, -1, -1)]
+        step = np.full(n, self.step.number)
+        before_all = np.full(n, -1)
+        parts = [step, before_all, before_all]
         return pa.StructArray.from_arrays(parts, fields=list(ORDER))
 
 
@@ -172,14 +199,18 @@ def number_in_run(codes: Codes) -> Codes:
     begins[1:] = codes[1:] != codes[:-1]
     starts = np.flatnonzero(begins)
     lengths = np.diff(starts, append=len(codes))
-    return np.arange(len(codes)) - np.repeat(starts, lengths)
+    index = np.arange(len(codes))
+    start_of_own_run = np.repeat(starts, lengths)
+    return index - start_of_own_run
 
 
 def adds(changes: pa.Table) -> Mask:
     """Mark the changes that add a row."""
-    kinds = pa.array([str(kind) for kind in ADDS])  # here, since pyarrow loads pandas for it
+    adding_kinds = [str(kind) for kind in ADDS]
+    kinds = pa.array(adding_kinds)  # here, since pyarrow loads pandas for it
     is_added = pc.is_in(changes["_kind"], kinds)
-    return np.asarray(is_added.to_numpy(zero_copy_only=False), bool)
+    marked = is_added.to_numpy(zero_copy_only=False)
+    return np.asarray(marked, bool)
 
 
 def above_floor(orders: Codes, floor: tuple[int, ...] | None) -> Mask:
@@ -193,6 +224,9 @@ def above_floor(orders: Codes, floor: tuple[int, ...] | None) -> Mask:
         return np.ones(len(orders), dtype=bool)
     # Compared as tuples are: from the last part on, each decides where all before it are equal.
     is_above = np.zeros(len(orders), dtype=bool)
-    for part, limit in zip(orders.T[::-1], reversed(floor), strict=True):
-        is_above = (part > limit) | ((part == limit) & is_above)
+    last_part_first = zip(orders.T[::-1], floor[::-1], strict=True)
+    for part, limit in last_part_first:
+        is_greater = part > limit
+        is_equal = part == limit
+        is_above = is_greater | (is_equal & is_above)
     return is_above

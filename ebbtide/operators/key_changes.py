@@ -123,8 +123,8 @@ Departures = dict[int, tuple[int, KnownRow]]
 def play(events: list[Event]) -> Played:
     """Play the log of some keys.
 
-    Each event does one thing to the row under its key: delete it, put another row in its place, or tell values of it. Invariant:
-    after each event `rows` holds what the log up to there says of every key. O(n log n) in the events, for the sort.
+    Each event does one thing to the row under its key: delete it, put another row in its place, or carry values of it. Invariant:
+    after each event `rows` holds what is known of every key from the log up to there. O(n log n) in the events, for the sort.
 
     Args:
         events: All that is known of those keys, in any order.
@@ -132,55 +132,82 @@ def play(events: list[Event]) -> Played:
     rows: dict[int, KnownRow] = {}
     kept: dict[int, Kept] = {}
     departures: Departures = {}
-    for event in sorted(events, key=lambda event: event.place):
+    in_order = sorted(events, key=lambda event: event.place)
+    for event in in_order:
         here = rows.get(event.key)
         if event.is_delete:
             if here is not None:
-                departures[event.key] = event.sequence, rows.pop(event.key)
+                departures[event.key] = (event.sequence, here)
+                del rows[event.key]
             continue
         if event.is_other_row:
             if here is not None and UNKNOWN < here.last < event.sequence:
-                kept[event.key] = Kept(here.last, event.sequence, here.values)
-            here = _arrived(event, here, _before(event, rows, departures))
-        here = here or KnownRow()
-        _tell(event, here)
+                kept[event.key] = Kept(
+                    sequence=here.last,
+                    until=event.sequence,
+                    values=here.values,
+                )
+            before = _before(event, rows, departures)
+            here = _arrived(event, here, before)
+        if here is None:
+            here = KnownRow()
+        _note_values(event, here)
         rows[event.key] = here
     return Played(rows, kept)
 
 
-def _tell(event: Event, row: KnownRow) -> None:
+def _note_values(event: Event, row: KnownRow) -> None:
     """Note the values that an event carries."""
-    snapshot = event.arrival if event.is_snapshot else None
+    known = Known(
+        event=event.index,
+        since=event.sequence,
+        snapshot=event.arrival if event.is_snapshot else None,
+    )
     for name in event.columns:
-        row.values[name] = Known(event.index, event.sequence, snapshot)
+        row.values[name] = known
     if event.index != UNKNOWN and not event.is_snapshot:
         row.last = event.sequence
 
 
-def _before(event: Event, rows: dict[int, KnownRow], departures: Departures) -> KnownRow:
+def _before(
+    event: Event,
+    rows: dict[int, KnownRow],
+    departures: Departures,
+) -> KnownRow:
     """Return the row under the old key just before it left: in a log its delete stands before the change of the key."""
-    deleted_at, departed = departures.get(event.old_key, (UNKNOWN, KnownRow()))
-    if deleted_at == event.sequence:
-        return departed
+    departure = departures.get(event.old_key)
+    if departure is not None:
+        deleted_at, departed = departure
+        if deleted_at == event.sequence:
+            return departed
     return rows.get(event.old_key, KnownRow())
 
 
-def _arrived(event: Event, here: KnownRow | None, before: KnownRow) -> KnownRow:
+def _arrived(
+    event: Event,
+    here: KnownRow | None,
+    before: KnownRow,
+) -> KnownRow:
     """Return the row that a change of the key brings.
 
     Args:
         event: The change of the key.
-        here: The row under the new key; the values that a snapshot row told of it are the last choice.
+        here: The row under the new key; the values known of it from a snapshot row are the last choice.
         before: The row under the old key. Values of a snapshot row that was read after the change are not its own.
     """
-    told_here = {} if here is None else here.values
-    values = {name: known for name, known in told_here.items() if known.snapshot is not None}
+    known_here = {} if here is None else here.values
+    values = {name: known for name, known in known_here.items() if known.snapshot is not None}
     for name, known in before.values.items():
-        if known.snapshot is None or known.snapshot < event.arrival:
+        is_own = known.snapshot is None or known.snapshot < event.arrival
+        if is_own:
             values[name] = Known(known.event, event.sequence)
     if event.old_key == UNKNOWN:
         return KnownRow(values)
-    change = KeyChange(event.sequence, event.old_key, before.change)
+    change = KeyChange(
+        sequence=event.sequence,
+        old_key=event.old_key,
+        before=before.change,
+    )
     return KnownRow(values, change=change)
 
 

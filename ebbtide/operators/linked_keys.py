@@ -34,9 +34,10 @@ class Link:
     def equality_key(self) -> tuple[Any, Any]:
         """What two links have in common exactly if they are equal."""
         moved_from = [(change.sequence, change.old_key) for change in self.moved_from]
-        if self.kept is None:
-            return moved_from, (UNKNOWN, UNKNOWN)
-        return moved_from, (self.kept.sequence, self.kept.until)
+        kept = (UNKNOWN, UNKNOWN)
+        if self.kept is not None:
+            kept = (self.kept.sequence, self.kept.until)
+        return moved_from, kept
 
 
 NO_LINK = Link()
@@ -53,7 +54,7 @@ class LinkedKeys:
         self.events = events
 
     def values(self, winner: Codes, name: str) -> Iterator[tuple[int, int, int]]:
-        """Yield what the log says of a column under the keys that are linked.
+        """Yield what is known from the log of a column under the keys that are linked.
 
         Args:
             winner: (m,) the event that shows each key's row.
@@ -66,11 +67,11 @@ class LinkedKeys:
             if self.events.is_delete[event]:
                 continue
             row = self.played.rows.get(code)
-            known = row.values.get(name) if row is not None else None
-            if known is None:
+            if row is None or name not in row.values:
                 yield i, UNKNOWN, UNKNOWN
-            else:
-                yield i, known.event, known.since
+                continue
+            known = row.values[name]
+            yield i, known.event, known.since
 
     def links(self, winner: Codes, known_at: Mapping[str, Codes]) -> dict[int, Link]:
         """Return how the rows under linked keys are linked to others, by index in `winner`.
@@ -84,10 +85,13 @@ class LinkedKeys:
             row = self.played.rows.get(code)
             kept = self.played.kept.get(code)
             moved_from: tuple[KeyChange, ...] = ()
-            # A row that lacks nothing needs no memory of where it came from.
-            lacks_value = any(rank[i] == UNKNOWN for rank in known_at.values())
-            if row is not None and lacks_value and not self.events.is_delete[event]:
-                moved_from = tuple(chain(row.change))
+            # Where a row came from is needed only while the row lacks a value.
+            ranks = [known_since[i] for known_since in known_at.values()]
+            lacks_value = UNKNOWN in ranks
+            is_delete = self.events.is_delete[event]
+            if row is not None and lacks_value and not is_delete:
+                key_changes = chain(row.change)
+                moved_from = tuple(key_changes)
             links[i] = Link(moved_from, kept)
         return links
 
@@ -96,26 +100,32 @@ class LinkedKeys:
         stored = self.events.links
         row = int(stored.row[entry])
         items = _items(stored.moved, row)
-        moved_from = [(stored.moved_ranks[item], self.events.old_code[item]) for item in items]
+        ranks = stored.moved_ranks
+        old_keys = self.events.old_code
+        moved_from = [(ranks[item], old_keys[item]) for item in items]
         kept = (stored.kept_ranks[row], stored.kept_until[row])
-        return link.equality_key != (moved_from, kept)
+        stored_key = (moved_from, kept)
+        return link.equality_key != stored_key
 
     def moved_from(self, links: list[Link]) -> pa.Array:
         """Write links as `_moved_from`."""
-        lists = [self._key_changes(link) or None for link in links]
-        return pa.array(lists, self.events.op.schema.field("_moved_from").type)
+        schema = self.events.op.schema
+        type_ = schema.field("_moved_from").type
+        lists = [self._key_changes(link) for link in links]
+        return pa.array(lists, type_)
 
-    def _key_changes(self, link: Link) -> list[dict[str, Any]]:
+    def _key_changes(self, link: Link) -> list[dict[str, Any]] | None:
         key_changes = []
         for change in link.moved_from:
             item = self._item_of_old_key[change.old_key]
+            old_key = self.events.links.old_keys[item]
             key_changes.append(
                 {
                     "sequence": self.events.sequence_of(change.sequence),
-                    "key": self.events.links.old_keys[item].as_py(),
+                    "key": old_key.as_py(),
                 }
             )
-        return key_changes
+        return key_changes or None
 
     @cached_property
     def _item_of_old_key(self) -> dict[int, int]:
@@ -124,16 +134,22 @@ class LinkedKeys:
 
     def kept(self, links: list[Link]) -> pa.Array:
         """Write links as `_kept`."""
-        rows = [None if link.kept is None else self._kept_row(link.kept) for link in links]
-        return pa.array(rows, self.events.op.schema.field("_kept").type)
+        schema = self.events.op.schema
+        type_ = schema.field("_kept").type
+        rows = [self._kept_row(link.kept) for link in links]
+        return pa.array(rows, type_)
 
-    def _kept_row(self, kept: Kept) -> dict[str, Any]:
+    def _kept_row(self, kept: Kept | None) -> dict[str, Any] | None:
+        if kept is None:
+            return None
+        events = self.events
         row: dict[str, Any] = {}
         for name, known in kept.values.items():
-            row[name] = self.events.values(name)[known.event].as_py()
+            values = events.values(name)
+            row[name] = values[known.event].as_py()
         return {
-            "sequence": self.events.sequence_of(kept.sequence),
-            "until": self.events.sequence_of(kept.until),
+            "sequence": events.sequence_of(kept.sequence),
+            "until": events.sequence_of(kept.until),
             "known": sorted(row),
             "row": row,
         }
@@ -144,7 +160,13 @@ class LinkedKeys:
             return []
         codes = self.events.code[winner]
         linked = np.flatnonzero(self.is_played[codes])
-        return list(zip(linked.tolist(), winner[linked].tolist(), codes[linked].tolist(), strict=True))
+        triples = zip(
+            linked.tolist(),
+            winner[linked].tolist(),
+            codes[linked].tolist(),
+            strict=True,
+        )
+        return list(triples)
 
     @cached_property
     def is_played(self) -> Mask:
@@ -152,14 +174,17 @@ class LinkedKeys:
         events = self.events
         entry_keys = events.code[: events.n_state]
         change_keys = events.code[events.n_state :]
-        is_linked_entry = is_set(events.state, "_moved_from") | is_set(events.state, "_kept")
+        waits_for_value = is_set(events.state, "_moved_from")
+        has_kept_row = is_set(events.state, "_kept")
+        is_linked_entry = waits_for_value | has_kept_row
         is_key_change = is_set(events.changes, "_moved_from")
+        keys_of_before = events.code[self._rows_of_before]
         # Both ends of a change of the key: the old key's row may hold what the new key's lacks.
         concerned = np.zeros(events.n_codes, dtype=bool)
         concerned[events.old_code] = True
         concerned[entry_keys[is_linked_entry]] = True
         concerned[change_keys[is_key_change]] = True
-        concerned[events.code[self._rows_of_before]] = True
+        concerned[keys_of_before] = True
         return concerned
 
     @cached_property
@@ -171,29 +196,33 @@ class LinkedKeys:
         events = self.events
         if not events.may_be_unsent:
             return np.empty(0, np.int64)
-        event = events.order[~events.is_delete[events.order]]
+        is_delete = events.is_delete[events.order]
+        event = events.order[~is_delete]
         key = events.code[event]
         sequence = events.sequence[event]
         since = events.since[key]
         base = events.base[key]
         # Snapshot rows stand below all changes: where they stood in the log is not known.
-        is_before = (sequence < since) & (sequence >= events.snapshot_ranks)
-        # A newest delete between the two rows is how the earlier one left; one above both ended the later one too.
-        has_left = (base >= sequence) & (base <= since)
-        deleted_later = base > since
-        rows: Codes = event[is_before & ~has_left & ~deleted_later]
+        is_in_log = sequence >= events.snapshot_ranks
+        is_before = is_in_log & (sequence < since)
+        # A delete between the two rows is how the earlier one left; one above both ended the later one too.
+        has_no_later_delete = base < sequence
+        rows: Codes = event[is_before & has_no_later_delete]
         return rows
 
     @cached_property
     def played(self) -> Played:
-        """What the log of those keys says."""
-        return play([*self._stored_events(), *self._change_events()])
+        """What is known of those keys at the end of their log."""
+        stored_events = self._stored_events()
+        change_events = self._change_events()
+        return play([*stored_events, *change_events])
 
     def _stored_events(self) -> Iterator[Event]:
-        """Yield what the entries tell of the log of the keys that are linked."""
-        links = self.events.links
-        for entry, stored in enumerate(links.row.tolist()):
-            if self.is_played[self.events.code[entry]]:
+        """Yield what the entries know of the log of the keys that are linked."""
+        stored_rows = self.events.links.row.tolist()
+        for entry, stored in enumerate(stored_rows):
+            code = self.events.code[entry]
+            if self.is_played[code]:
                 yield from self._rows_followed(entry, stored)
                 yield from self._key_changes_followed(entry, stored)
                 yield from self._own_row(entry)
@@ -207,12 +236,19 @@ class LinkedKeys:
         if since != UNKNOWN:
             yield Event(since, OP_UPSERT, code, is_other_row=True)
         kept_rank = links.kept_ranks[stored]
-        if kept_rank != UNKNOWN:
-            columns = tuple(links.kept[stored].as_py()["known"])
+        if kept_rank == UNKNOWN:
+            return
+        kept = links.kept[stored].as_py()
+        yield Event(
+            kept_rank,
+            OP_UPSERT,
+            code,
             # `Events.values` puts kept rows behind all events: this is the kept row's index there.
-            behind_events = len(events.code) + stored
-            yield Event(kept_rank, OP_UPSERT, code, behind_events, columns)
-            yield Event(links.kept_until[stored], OP_UPSERT, code, is_other_row=True)
+            index=len(events.code) + stored,
+            columns=tuple(kept["known"]),
+        )
+        until = links.kept_until[stored]
+        yield Event(until, OP_UPSERT, code, is_other_row=True)
 
     def _key_changes_followed(self, entry: int, stored: int) -> Iterator[Event]:
         """Yield the changes of the key that the entry's row went through, the newest first."""
@@ -220,7 +256,13 @@ class LinkedKeys:
         new_key = int(self.events.code[entry])
         for item in _items(links.moved, stored):
             old_key = self.events.old_code[item]
-            yield Event(links.moved_ranks[item], OP_UPSERT, new_key, old_key=old_key, is_other_row=True)
+            yield Event(
+                links.moved_ranks[item],
+                OP_UPSERT,
+                new_key,
+                old_key=old_key,
+                is_other_row=True,
+            )
             new_key = old_key
 
     def _own_row(self, entry: int) -> Iterator[Event]:
@@ -242,20 +284,34 @@ class LinkedKeys:
             if rank != UNKNOWN:
                 columns_at.setdefault(rank, []).append(name)
         for rank, names in columns_at.items():
-            is_snapshot = rank < events.snapshot_ranks
-            yield Event(rank, OP_UPSERT, code, entry, tuple(names), is_snapshot=is_snapshot)
+            yield Event(
+                rank,
+                OP_UPSERT,
+                code,
+                index=entry,
+                columns=tuple(names),
+                is_snapshot=rank < events.snapshot_ranks,
+            )
 
     def _change_events(self) -> Iterator[Event]:
         """Yield the step's own events under the keys that are linked."""
         events = self.events
         is_change = events.order >= events.n_state
-        is_linked = self.is_played[events.code[events.order]]
-        for event in events.order[is_change & is_linked].tolist():
+        keys = events.code[events.order]
+        is_linked = self.is_played[keys]
+        linked_changes = events.order[is_change & is_linked]
+        for event in linked_changes.tolist():
             code = int(events.code[event])
             sequence = int(events.sequence[event])
             arrival = int(events.arrival[event])
             if events.is_delete[event]:
-                yield Event(sequence, events.delete_rank, code, arrival=arrival, is_delete=True)
+                yield Event(
+                    sequence,
+                    events.delete_rank,
+                    code,
+                    arrival=arrival,
+                    is_delete=True,
+                )
                 continue
             yield Event(
                 sequence,
@@ -270,27 +326,39 @@ class LinkedKeys:
             )
 
     def _columns_carried(self, event: int) -> tuple[str, ...]:
-        unsent = self.events.unsent
-        names = self.events.may_be_unsent
-        return tuple(name for name in names if name not in unsent or not unsent[name][event])
+        carried = []
+        for name in self.events.may_be_unsent:
+            is_unsent = self.events.unsent.get(name)
+            if is_unsent is None or not is_unsent[event]:
+                carried.append(name)
+        return tuple(carried)
 
     def _old_key(self, event: int) -> int:
         """Return the old key of a change that changed it, else `UNKNOWN`."""
-        items = self._items_of_changes.get(event - self.events.n_state)
-        return UNKNOWN if items is None else self.events.old_code[items]
+        change = event - self.events.n_state
+        item = self._item_of_change.get(change)
+        if item is None:
+            return UNKNOWN
+        return self.events.old_code[item]
 
     @cached_property
-    def _items_of_changes(self) -> dict[int, int]:
+    def _item_of_change(self) -> dict[int, int]:
         """Change to where its old key stands among those of all entries and changes."""
-        key_changes = self.events.links.changes
-        first_of_changes = len(self.events.links.moved.values)
-        items = key_changes.offsets.to_numpy() + first_of_changes
-        rows = np.flatnonzero(key_changes.is_valid().to_numpy(zero_copy_only=False))
-        return dict(zip(rows.tolist(), items[rows].tolist(), strict=True))
+        links = self.events.links
+        n_items_of_entries = len(links.moved.values)
+        items = links.changes.offsets.to_numpy() + n_items_of_entries
+        has_old_key = links.changes.is_valid().to_numpy(zero_copy_only=False)
+        changes = np.flatnonzero(has_old_key)
+        pairs = zip(
+            changes.tolist(),
+            items[changes].tolist(),
+            strict=True,
+        )
+        return dict(pairs)
 
 
 def _items(lists: pa.ListArray, row: int) -> range:
     """Return where the items of one list stand among the items of all."""
-    first = lists.offsets[row].as_py()
-    end = lists.offsets[row + 1].as_py()
-    return range(first, end)
+    first = lists.offsets[row]
+    end = lists.offsets[row + 1]
+    return range(first.as_py(), end.as_py())

@@ -41,7 +41,12 @@ class Operator(Protocol):
     def has_named_states(self) -> bool:
         """Whether entries are of named states (column `_state`, null in rows that are for the sink alone), timers among them."""
 
-    def apply(self, changes: pa.Table, state: pa.Table, step: Step) -> Reconciled:
+    def apply(
+        self,
+        changes: pa.Table,
+        state: pa.Table,
+        step: Step,
+    ) -> Reconciled:
         """Decide a step."""
 
     def expire(self, state: pa.Table, step: Step) -> Reconciled:

@@ -142,7 +142,12 @@ class SequenceOperator:
         """Whether rows expire too, not only tombstones and waiting."""
         return self.ttl is not None and self.ttl.expire_live
 
-    def apply(self, changes: pa.Table, state: pa.Table, step: Step) -> Reconciled:
+    def apply(
+        self,
+        changes: pa.Table,
+        state: pa.Table,
+        step: Step,
+    ) -> Reconciled:
         """Fold one step's changes into the state of their keys.
 
         Args:
@@ -155,7 +160,12 @@ class SequenceOperator:
         """
         own_changes = changes.select(self.changes.names)
         own_state = state.select(self.schema.names)
-        events = Events(self, own_changes, own_state, step)
+        events = Events(
+            operator=self,
+            changes=own_changes,
+            state=own_state,
+            step=step,
+        )
         return Decision(events).run()
 
     def expire(self, state: pa.Table, step: Step) -> Reconciled:

@@ -30,6 +30,9 @@ from ebbtide.operators.sequence_events import Events, sorted_by
 from ebbtide.operators.sequence_stamps import Stamps
 from ebbtide.operators.ties import Mask, digests
 
+KnownSince = tuple[str, dict[str, Any] | None]
+"""A column, and the sequence at which its value was last known; None if it never was."""
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -51,10 +54,12 @@ class Rows:
 
     def only(self, marked: Mask) -> Rows:
         """Return the rows of some keys."""
+        source = {name: events[marked] for name, events in self.source.items()}
+        known_at = {name: ranks[marked] for name, ranks in self.known_at.items()}
         return Rows(
             winner=self.winner[marked],
-            source={name: events[marked] for name, events in self.source.items()},
-            known_at={name: ranks[marked] for name, ranks in self.known_at.items()},
+            source=source,
+            known_at=known_at,
             changed_by=self.changed_by[marked],
             is_filled=self.is_filled[marked],
         )
@@ -79,18 +84,26 @@ class Decision:
         The last event of a key in the order wins. Only columns that some event left out are composed of several events, and only
         keys whose row or memory differs from what is stored get an entry.
         """
-        order = self.events.order
-        winner = order[last_of_group(self.events.code[order])]
+        events = self.events
+        keys = events.code[events.order]
+        is_last = last_of_group(keys)
+        winner = events.order[is_last]
         rows = self._composed(winner)
         links = self.linked.links(winner, rows.known_at)
-        is_change = winner >= self.events.n_state
+        is_change = winner >= events.n_state
         shows = is_change | rows.is_filled
-        is_written = shows | self._is_noted(winner, links)
-        written_links = [links.get(i, NO_LINK) for i in np.flatnonzero(is_written).tolist()]
+        is_noted = self._is_noted(winner, links)
+        is_written = shows | is_noted
+        written = np.flatnonzero(is_written)
         filled = shows & ~is_change
+        pending = [link for link in links.values() if link.moved_from]
         self.metrics["filled"] += int(filled.sum())
-        self.metrics["pending_key_changes"] += sum(bool(link.moved_from) for link in links.values())
-        return self._entries(rows.only(is_written), shows[is_written], written_links)
+        self.metrics["pending_key_changes"] += len(pending)
+        return self._entries(
+            rows=rows.only(is_written),
+            shows=shows[is_written],
+            links=[links.get(i, NO_LINK) for i in written.tolist()],
+        )
 
     def _composed(self, winner: Codes) -> Rows:
         """Find for each key and partly known column the event that its value comes from."""
@@ -105,22 +118,36 @@ class Decision:
             since = self._stored_knowledge.get(name, events.sequence)
             source, rank = self._newest_value(winner, name, since)
             # Keys that a change of the key concerns are played as a log instead: values may come from other keys.
-            for i, linked_source, linked_rank in self.linked.values(winner, name):
+            linked_values = self.linked.values(winner, name)
+            for i, linked_source, linked_rank in linked_values:
                 source[i] = linked_source
                 rank[i] = linked_rank
             # Of a row that is stored it is news if the value is newer than the entry knew; of a change all is its own.
-            rank_before = np.where(is_stored, since[winner], rank)
-            is_news = is_row & (rank != rank_before)
+            differs = rank != since[winner]
+            is_news = is_row & is_stored & differs
             is_filled |= is_news
             # A value of this step's: not an entry's, nor that of a row kept behind the events.
-            is_from_change = (source >= events.n_state) & (source < len(events.code))
-            is_later = is_news & is_from_change & (source > changed_by)
-            changed_by = np.where(is_later, source, changed_by)
+            is_entry = source < events.n_state
+            is_kept_row = source >= len(events.code)
+            is_from_change = ~is_entry & ~is_kept_row
+            is_later = is_from_change & (source > changed_by)
+            changed_by = np.where(is_news & is_later, source, changed_by)
             sources[name] = source
             known_at[name] = rank
-        return Rows(winner, sources, known_at, changed_by, is_filled)
+        return Rows(
+            winner=winner,
+            source=sources,
+            known_at=known_at,
+            changed_by=changed_by,
+            is_filled=is_filled,
+        )
 
-    def _newest_value(self, winner: Codes, name: str, since: Codes) -> tuple[Codes, Codes]:
+    def _newest_value(
+        self,
+        winner: Codes,
+        name: str,
+        since: Codes,
+    ) -> tuple[Codes, Codes]:
         """Find each key's newest value of a column since the key's last delete.
 
         Args:
@@ -132,38 +159,59 @@ class Decision:
             (n,) the event that carries it, and the value's rank; or `UNKNOWN` twice.
         """
         events = self.events
+        code = events.code
         # 1. Events that carry the value, from after the key's last delete: a delete forgets all that was known.
-        carries = ~events.is_delete & (since != UNKNOWN)
+        is_known = since != UNKNOWN
+        carries = is_known & ~events.is_delete
         if name in events.unsent:
             carries &= ~events.unsent[name]
         candidates = events.order[carries[events.order]]
-        base = events.base[events.code[candidates]]
-        # In a log a delete stands before an upsert at its sequence, else behind it.
-        is_after_delete = since[candidates] >= base if events.in_log else since[candidates] > base
+        ranks = since[candidates]
+        keys = code[candidates]
+        base = events.base[keys]
+        is_after_delete = ranks > base
+        if events.in_log:
+            # In a log a delete stands before an upsert at its sequence, else behind it.
+            is_after_delete |= ranks == base
         candidates = candidates[is_after_delete]
         # 2. Per key the one whose value is newest: by the sequence since when it is known, not by that of the event.
-        by = (events.arrival, events.digest, events.rank, since, events.code)
-        candidates = candidates[sorted_by(candidates, *by)]
-        newest = candidates[last_of_group(events.code[candidates])]
+        by_newness = sorted_by(
+            candidates,
+            events.arrival,
+            events.digest,
+            events.rank,
+            since,
+            code,
+        )
+        candidates = candidates[by_newness]
+        is_newest = last_of_group(code[candidates])
+        newest = candidates[is_newest]
         newest_of = np.full(events.n_codes, UNKNOWN)
-        newest_of[events.code[newest]] = newest
+        newest_of[code[newest]] = newest
         # 3. From keys to winners.
-        source = newest_of[events.code[winner]]
-        rank = np.where(source >= 0, since[source], UNKNOWN)
+        source = newest_of[code[winner]]
+        has_value = source >= 0
+        rank = np.where(has_value, since[source], UNKNOWN)
         return source, rank
 
     @cached_property
     def _stored_knowledge(self) -> dict[str, Codes]:
-        """Map column to the (events,) rank since when each value is known: its own, unless the entry says another."""
+        """Map column to the (events,) rank since when each value is known: its own, unless the entry stores another."""
+        events = self.events
         known_since: dict[str, Codes] = {}
-        for entry, rank_of in self.events.known_since.items():
+        for entry, rank_of in events.known_since.items():
             for name, rank in rank_of.items():
                 if name not in known_since:
-                    known_since[name] = self.events.sequence.copy()
+                    known_since[name] = events.sequence.copy()
                 known_since[name][entry] = rank
         return known_since
 
-    def _entries(self, rows: Rows, shows: Mask, links: list[Link]) -> Reconciled:
+    def _entries(
+        self,
+        rows: Rows,
+        shows: Mask,
+        links: list[Link],
+    ) -> Reconciled:
         """Build the entries.
 
         Args:
@@ -173,49 +221,59 @@ class Decision:
         """
         events = self.events
         winner = rows.winner
+        n = len(winner)
         key = events.code[winner]
+        base = events.base[key]
+        since = events.since[key]
         is_delete = events.is_delete[winner]
         change = self._sink_changes(winner, shows)
         stamp = self.stamps.of(winner)
         # An entry may have expired as it is written, by an event time long past: the sink takes it, the state does not.
+        is_past = has_expired(stamp, events.op.ttl, events.step)
         may_expire = is_delete | events.op.expires_live
-        is_late = may_expire & has_expired(stamp, events.op.ttl, events.step)
+        is_late = is_past & may_expire
         known_columns, n_waiting = self._known_columns(rows)
-        columns: dict[str, object] = self._user_columns(rows)
+        columns = self._user_columns(rows)
         columns |= {
-            "_step": np.full(len(winner), events.step.number),
+            "_step": np.full(n, events.step.number),
             "_change": pa.array(change, mask=change == ""),
             "_removed": is_late,
             "_stamp_ms": stamp,
             "_changed_by": self._orders.take(rows.changed_by),
             "_sequence": self._stored_sequences(winner),
             "_columns": known_columns,
-            "_base": events.sequences_of(events.base[key]),
-            "_since": events.sequences_of(events.since[key]),
+            "_base": events.sequences_of(base),
+            "_since": events.sequences_of(since),
             "_moved_from": self.linked.moved_from(links),
             "_kept": self.linked.kept(links),
             "_retracted": self._retracted(winner),
             "_conflict": self._conflicts[winner],
             "_tombstone": is_delete,
         }
+        is_inserted = change == INSERT
+        is_updated = change == UPDATE
+        is_deleted = change == DELETE
         self.metrics.update(
-            inserted=int((change == INSERT).sum()),
-            updated=int((change == UPDATE).sum()),
-            deleted=int((change == DELETE).sum()),
+            inserted=int(is_inserted.sum()),
+            updated=int(is_updated.sum()),
+            deleted=int(is_deleted.sum()),
             late=int(is_late.sum()),
             waiting=n_waiting,
         )
-        entries = entry_table(events.op.schema, columns, len(winner))
+        entries = entry_table(events.op.schema, columns, n)
         return Reconciled(entries, self.metrics)
 
     def _sink_changes(self, winner: Codes, shows: Mask) -> NDArray[np.str_]:
         """Return what the sink must do for each key; empty: nothing."""
         events = self.events
-        entry = events.entry_of[events.code[winner]]
-        is_in_sink = (entry >= 0) & ~events.is_delete[entry]
+        key = events.code[winner]
+        entry = events.entry_of[key]
+        has_entry = entry >= 0
+        is_in_sink = has_entry & ~events.is_delete[entry]
         if_deleted = np.where(is_in_sink, DELETE, "")
         if_row = np.where(is_in_sink, UPDATE, INSERT)
-        change = np.where(events.is_delete[winner], if_deleted, if_row)
+        is_delete = events.is_delete[winner]
+        change = np.where(is_delete, if_deleted, if_row)
         return np.where(shows, change, "")
 
     def _user_columns(self, rows: Rows) -> dict[str, object]:
@@ -228,8 +286,10 @@ class Decision:
             is_null = source < 0
             if name not in events.op.key:
                 is_null = is_null | is_delete
-            indices = pa.array(np.maximum(source, 0), mask=is_null)
-            columns[name] = events.values(name).take(indices)
+            event_of_value = np.maximum(source, 0)
+            indices = pa.array(event_of_value, mask=is_null)
+            values = events.values(name)
+            columns[name] = values.take(indices)
         return columns
 
     @cached_property
@@ -237,7 +297,8 @@ class Decision:
         """The order of the change that caused each event: an entry's was stored."""
         stored = self.events.state["_changed_by"]
         own = self.events.changes["_order"]
-        return pa.chunked_array([*stored.chunks, *own.chunks], stored.type)
+        chunks = [*stored.chunks, *own.chunks]
+        return pa.chunked_array(chunks, stored.type)
 
     def _is_noted(self, winner: Codes, links: dict[int, Link]) -> Mask:
         """Mark stored rows about which something must be remembered that the sink does not show."""
@@ -245,29 +306,38 @@ class Decision:
         state = events.state
         n = events.n_state
         # A late delete below the row, if a column may yet be filled.
-        base = events.base[events.code[:n]]
-        has_new_base = is_set(state, "_columns") & (base > events.stored_base)
-        has_new_conflict = events.conflicting[:n] & ~flags(state, "_conflict")
+        entry_keys = events.code[:n]
+        base = events.base[entry_keys]
+        is_newer_base = base > events.stored_base
+        has_new_base = is_newer_base & is_set(state, "_columns")
+        has_conflict = flags(state, "_conflict")
+        has_new_conflict = events.conflicting[:n] & ~has_conflict
+        is_renewed = self.stamps.renewed_by_event_time()
         # Marked by event, since a key's entry is noted only where it still is its key's winner.
         is_noted = np.zeros(len(events.code), dtype=bool)
-        is_noted[:n] = has_new_base | has_new_conflict | self.stamps.renewed_by_event_time()
+        is_noted[:n] = has_new_base | has_new_conflict | is_renewed
         for event, taken_back in events.taken_back.items():
-            if event < n and taken_back != events.stored_retracted.get(event):
+            stored = events.stored_retracted.get(event)
+            is_entry = event < n
+            if is_entry and taken_back != stored:
                 is_noted[event] = True
         for i, link in links.items():
             event = int(winner[i])
-            if event < n and self.linked.is_news(event, link):
+            is_entry = event < n
+            if is_entry and self.linked.is_news(event, link):
                 is_noted[event] = True
         return is_noted[winner]
 
     def _stored_sequences(self, winner: Codes) -> pa.Array:
         """Return `_sequence`: the row's, and the rank of its operation."""
         events = self.events
-        sequences = events.sequences_of(events.sequence[winner])
-        parts = [pc.struct_field(sequences, name) for name in events.op.sequence]
+        ranks = events.sequence[winner]
+        sequences = events.sequences_of(ranks)
         operations = events.rank[winner].astype(np.int32)
+        parts = [pc.struct_field(sequences, name) for name in events.op.sequence]
+        parts.append(pa.array(operations))
         type_ = events.op.schema.field("_sequence").type
-        return pa.StructArray.from_arrays([*parts, pa.array(operations)], fields=list(type_))
+        return pa.StructArray.from_arrays(parts, fields=list(type_))
 
     def _retracted(self, winner: Codes) -> pa.Array:
         """Give each row the digests of the contents that were taken back at its sequence.
@@ -283,35 +353,47 @@ class Decision:
         lists: list[list[int] | None] = []
         alone: list[int] = []
         for i, event in enumerate(winner.tolist()):
-            lists.append(taken_back.get(event))
-            if event not in taken_back and events.is_retraction[event]:
+            known = taken_back.get(event)
+            lists.append(known)
+            if known is None and events.is_retraction[event]:
                 alone.append(i)
-        contents = events.rows.take(pa.array(winner[alone]))
-        for i, digest in zip(alone, digests(contents).tolist(), strict=True):
+        lone_events = pa.array(winner[alone])
+        contents = events.rows.take(lone_events)
+        own_digests = digests(contents).tolist()
+        for i, digest in zip(alone, own_digests, strict=True):
             lists[i] = [digest]
         return pa.array(lists, type_)
 
     @cached_property
     def _conflicts(self) -> Mask:
         """Mark the events at whose sequence another content stands or stood."""
-        stored = flags(self.events.state, "_conflict")
-        is_stored_conflict = np.zeros(len(self.events.code), dtype=bool)
-        is_stored_conflict[: self.events.n_state] = stored
-        return np.asarray(self.events.conflicting | is_stored_conflict)
+        events = self.events
+        conflicts = events.conflicting.copy()
+        conflicts[: events.n_state] |= flags(events.state, "_conflict")
+        return np.asarray(conflicts)
 
     def _known_columns(self, rows: Rows) -> tuple[pa.Array, int]:
         """Build `_columns`, and count the rows that still wait for a value."""
         events = self.events
-        # Only exceptions are stored: a value that is as new as its row needs no word.
+        n = len(rows.winner)
+        # Only exceptions are stored: a value that is as new as its row is not listed.
         own_rank = events.sequence[rows.winner]
         is_row = ~events.is_delete[rows.winner]
-        items: list[list[tuple[str, dict[str, Any] | None]] | None] = [None] * len(own_rank)
-        waits = np.zeros(len(own_rank), dtype=bool)
+        items_of: dict[int, list[KnownSince]] = {}
+        waits = np.zeros(n, dtype=bool)
         for name, ranks in rows.known_at.items():
-            is_older = is_row & (ranks != own_rank)
-            waits |= is_older & (ranks == UNKNOWN)
-            for i in np.flatnonzero(is_older).tolist():
-                known_at = events.sequence_of(int(ranks[i]))
-                items[i] = [*(items[i] or []), (name, known_at)]
+            is_unknown = ranks == UNKNOWN
+            differs = ranks != own_rank
+            is_older = is_row & differs
+            waits |= is_older & is_unknown
+            older = np.flatnonzero(is_older)
+            for i in older.tolist():
+                rank = int(ranks[i])
+                known_at = events.sequence_of(rank)
+                items = items_of.setdefault(i, [])
+                items.append((name, known_at))
+        lists: list[list[KnownSince] | None] = [None] * n
+        for i, items in items_of.items():
+            lists[i] = items
         type_ = events.op.schema.field("_columns").type
-        return pa.array(items, type_), int(waits.sum())
+        return pa.array(lists, type_), int(waits.sum())

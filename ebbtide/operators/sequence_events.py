@@ -48,15 +48,24 @@ class Events:
         entry_of: (keys,) the entry of each key.
     """
 
-    def __init__(self, operator: SequenceOperator, changes: pa.Table, state: pa.Table, step: Step) -> None:
+    def __init__(
+        self,
+        operator: SequenceOperator,
+        changes: pa.Table,
+        state: pa.Table,
+        step: Step,
+    ) -> None:
         self.op = operator
         self.step = step
         self.metrics: Counter[str] = Counter(changes=len(changes))
         self.in_log = is_log_position(operator.sequence)
-        by_arrival = np.lexsort(order_struct(changes).T[::-1])
+        orders = order_struct(changes)
+        by_arrival = np.lexsort(orders.T[::-1])
         self.changes = changes.take(by_arrival)
-        self._rank(self._usable(state))
+        usable = self._usable(state)
+        self._rank(usable)
         self._number_keys()
+        self._place_events()
         self._read_operations()
         self._read_rows()
         self._order()
@@ -68,32 +77,44 @@ class Events:
         steps = ints(state, "_step")
         is_sink_row = steps == SINK_STEP
         stored = np.flatnonzero(~is_sink_row)
-        newest_stored = stored[newest(codes[stored], steps[stored])]
+        latest = newest(codes[stored], steps[stored])
+        newest_stored = stored[latest]
         entries = state.take(newest_stored)
-        is_gone = flags(entries, "_removed") | self.op.has_expired(entries, self.step)
-        readable = newest_stored[~is_gone]
-        # A row of the sink stands in only where the state has nothing to say of its key.
+        is_removed = flags(entries, "_removed")
+        is_expired = self.op.has_expired(entries, self.step)
+        is_readable = ~is_removed & ~is_expired
+        readable = newest_stored[is_readable]
+        # A row of the sink is used only where the state has no entry of its key.
         sink_rows = np.flatnonzero(is_sink_row)
         has_entry = np.isin(codes[sink_rows], codes[readable])
-        usable = np.concatenate([readable, sink_rows[~has_entry]])
+        sink_rows = sink_rows[~has_entry]
+        usable = np.concatenate([readable, sink_rows])
         return self._without_ended_waiting(state.take(usable))
 
     def _without_ended_waiting(self, entries: pa.Table) -> pa.Table:
         """Make entries forget what they have waited for too long."""
         ended = self.op.stops_waiting(entries, self.step)
-        if not ended.any():
+        n_ended = int(ended.sum())
+        if not n_ended:
             return entries
-        self.metrics["waiting_expired"] += int(ended.sum())
-        unless_ended = pa.array(np.arange(len(entries)), mask=ended)
+        self.metrics["waiting_expired"] += n_ended
+        rows = np.arange(len(entries))
+        unless_ended = pa.array(rows, mask=ended)
         for name in ("_moved_from", "_kept"):
             index = entries.schema.get_field_index(name)
             field = entries.schema.field(index)
-            entries = entries.set_column(index, field, entries[name].take(unless_ended))
+            column = entries[name].take(unless_ended)
+            entries = entries.set_column(index, field, column)
         return entries
 
     def _rank(self, state: pa.Table) -> None:
         """Rank every sequence that this step meets; forget the entries below the floor."""
-        ranks = rank_step(state, self.changes, self.op.sequence_type, self.step.floor)
+        ranks = rank_step(
+            state,
+            self.changes,
+            self.op.sequence_type,
+            self.step.floor,
+        )
         self.state = state.take(pa.array(ranks.usable))
         self.n_state = len(ranks.usable)
         self.floor = ranks.floor
@@ -114,32 +135,54 @@ class Events:
             self.changes.select(key),
             pa.table(old_keys),
         ]
-        codes = self._codes_of_keys(pa.concat_tables(tables))
+        all_keys = pa.concat_tables(tables)
+        codes = self._codes_of_keys(all_keys)
         n_events = self.n_state + len(self.changes)
+        old_codes = codes[n_events:]
         self.code = codes[:n_events]
-        self.old_code = codes[n_events:].tolist()
+        self.old_code: list[int] = old_codes.tolist()
         self.n_codes = int(codes.max(initial=-1)) + 1
 
     def _codes_of_keys(self, rows: pa.Table) -> Codes:
-        return row_codes(rows, self.op.key) if len(rows) else np.empty(0, np.int64)
+        if not len(rows):
+            return np.empty(0, np.int64)
+        return row_codes(rows, self.op.key)
+
+    def _place_events(self) -> None:
+        """Note which event is each key's entry, each event's place in the step, and which changes are below the floor."""
+        n = self.n_state
+        entry_keys = self.code[:n]
+        self.entry_of = np.full(self.n_codes, UNKNOWN)
+        self.entry_of[entry_keys] = np.arange(n)
+        self.arrival = np.arange(len(self.code)) - n
+        self.arrival[:n] = STORED
+        # Entries below the floor are left out already; of the changes they are marked, to be counted.
+        self.dead = self.sequence < self.floor
+        self.dead[:n] = False
 
     def _read_operations(self) -> None:
-        """Rank the operation of each event; tell deletes from retractions, which take a row back by its content."""
+        """Rank the operation of each event; separate deletes from retractions, which take a row back by its content."""
         changes = self.changes
         delete_kinds = pa.array([RowKind.UPDATE_BEFORE, RowKind.DELETE])
-        deletes = pc.is_in(changes["_kind"], delete_kinds).to_numpy()
+        has_delete_kind = pc.is_in(changes["_kind"], delete_kinds)
+        deletes = has_delete_kind.to_numpy()
         # A -U of a log is the old key of a changed one; a changelog's own takes its row back.
         is_update_before = equals(changes, "_op", RowKind.UPDATE_BEFORE)
         is_complete = ~is_set(changes, "_unavailable")
-        retracts = deletes & is_update_before & is_complete & (not self.in_log)
-        is_snapshot = equals(changes, "_op", "r")
-        upsert_ranks = np.where(is_snapshot & self.in_log, OP_SNAPSHOT, OP_UPSERT)
+        is_changelog = not self.in_log
+        retracts = deletes & is_update_before & is_complete & is_changelog
+        is_read = equals(changes, "_op", "r")
+        is_snapshot = is_read & self.in_log
+        upsert_ranks = np.where(is_snapshot, OP_SNAPSHOT, OP_UPSERT)
         # A retraction ranks as the upsert that it takes back: they tie, and their contents are compared.
         delete_ranks = np.where(retracts, OP_UPSERT, self.delete_rank)
         ranks = np.where(deletes, delete_ranks, upsert_ranks)
-        self.is_delete = np.concatenate([flags(self.state, "_tombstone"), deletes])
-        self.rank = np.concatenate([ints(self.state, "_sequence.op"), ranks])
-        self.is_retraction = self.is_delete & (self.rank == OP_UPSERT)
+        stored_deletes = flags(self.state, "_tombstone")
+        stored_ranks = ints(self.state, "_sequence.op")
+        self.is_delete = np.concatenate([stored_deletes, deletes])
+        self.rank = np.concatenate([stored_ranks, ranks])
+        ranks_as_upsert = self.rank == OP_UPSERT
+        self.is_retraction = self.is_delete & ranks_as_upsert
 
     @property
     def delete_rank(self) -> int:
@@ -147,22 +190,18 @@ class Events:
         return OP_DELETE if self.in_log else OP_FINAL_DELETE
 
     def _read_rows(self) -> None:
-        """Read the events' rows, which values they lack, and where the entries are among them."""
-        n = self.n_state
-        entries = np.arange(n)
-        self.entry_of = np.full(self.n_codes, UNKNOWN)
-        self.entry_of[self.code[:n]] = entries
-        self.arrival = np.arange(len(self.code)) - n
-        self.arrival[:n] = STORED
-        # Entries below the floor are left out already; of the changes they are marked, to be counted.
-        self.dead = self.sequence < self.floor
-        self.dead[:n] = False
+        """Read the events' rows, which values they lack, and which contents were taken back at the entries' sequences."""
         names = self.op.columns.names
-        rows = [self.state.select(names), self.changes.select(names)]
-        self.rows = pa.concat_tables(rows).combine_chunks()
-        self.unsent = _unsent(self.changes, n)
+        tables = [
+            self.state.select(names),
+            self.changes.select(names),
+        ]
+        rows = pa.concat_tables(tables)
+        self.rows = rows.combine_chunks()
+        self.unsent = _unsent(self.changes, self.n_state)
         self.stored_retracted: dict[int, list[int]] = {}
-        for entry, digests in enumerate(self.state["_retracted"].to_pylist()):
+        digests_of_entries = self.state["_retracted"].to_pylist()
+        for entry, digests in enumerate(digests_of_entries):
             if digests:
                 self.stored_retracted[entry] = digests
 
@@ -174,8 +213,9 @@ class Events:
         decides between events only that are the same.
         """
         alive = np.flatnonzero(~self.dead)
-        order = alive[sorted_by(alive, self.arrival, self.rank, self.sequence, self.code)]
-        is_tied = same_as_before(order, self.code, self.sequence, self.rank)
+        group = (self.rank, self.sequence, self.code)
+        order = alive[sorted_by(alive, self.arrival, *group)]
+        is_tied = same_as_before(order, *group)
         ties = self._ties(order, is_tied)
         self.digest = ties.digest
         self.taken_back = ties.taken_back
@@ -183,9 +223,10 @@ class Events:
         self.conflicting[ties.conflicting] = True
         is_repeat = is_tied
         if is_tied.any():
-            by = (self._unsent_sets(), ties.digest, ties.weight, self.rank, self.sequence, self.code)
-            order = alive[sorted_by(alive, self.arrival, *by)]
-            is_repeat = same_as_before(order, *by)
+            unsent_sets = self._unsent_sets()
+            content = (unsent_sets, ties.digest, ties.weight)
+            order = alive[sorted_by(alive, self.arrival, *content, *group)]
+            is_repeat = same_as_before(order, *content, *group)
         self.order = order[~is_repeat]
         self.metrics.update(
             below_floor=int(self.dead.sum()),
@@ -198,10 +239,13 @@ class Events:
         """Count the events that count and stand before their key's entry."""
         place = np.zeros(len(self.code), np.int64)
         place[order] = np.arange(len(order))
-        entry = self.entry_of[self.code[self.order]]
+        events = self.order
+        keys = self.code[events]
+        entry = self.entry_of[keys]
         has_entry = entry >= 0
-        is_before = place[self.order] < place[entry]
-        return int((has_entry & is_before).sum())
+        is_before = place[events] < place[entry]
+        is_superseded = has_entry & is_before
+        return int(is_superseded.sum())
 
     def _ties(self, order: Codes, is_tied: Mask) -> Ties:
         """Compare the upserts, and retractions, that share key, sequence and operation."""
@@ -209,13 +253,23 @@ class Events:
         # An event is marked as tied with the one before it: the first of a group is not marked, but the next one is.
         shares = is_tied.copy()
         shares[:-1] |= is_tied[1:]
-        ranks = self.rank[order]
         # Deletes have a key and nothing else to differ in.
-        has_content = (ranks != OP_DELETE) & (ranks != OP_FINAL_DELETE)
-        compared = shares & has_content
-        is_forgotten = self.is_retraction & (self.arrival == STORED)
-        contents = Contents(self.rows, self._not_carried, self.is_retraction, self.stored_retracted, is_forgotten)
-        return compare(order[compared], group[compared], contents)
+        ranks = self.rank[order]
+        is_bare = (ranks == OP_DELETE) | (ranks == OP_FINAL_DELETE)
+        compared = shares & ~is_bare
+        is_stored = self.arrival == STORED
+        contents = Contents(
+            rows=self.rows,
+            unsent=self._not_carried,
+            is_retraction=self.is_retraction,
+            retracted=self.stored_retracted,
+            is_forgotten=self.is_retraction & is_stored,
+        )
+        return compare(
+            events=order[compared],
+            groups=group[compared],
+            contents=contents,
+        )
 
     @cached_property
     def _not_carried(self) -> dict[str, Mask]:
@@ -239,35 +293,60 @@ class Events:
         numbers = np.zeros(len(self.code), np.int64)
         for mask in self._not_carried.values():
             # One bit more, made dense at once: it cannot overflow, however many columns there are.
-            numbers = np.unique(numbers * 2 + mask, return_inverse=True)[1]
+            with_one_more = numbers * 2 + mask
+            _, numbers = np.unique(with_one_more, return_inverse=True)
         return numbers
 
     @cached_property
     def base(self) -> Codes:
         """Give each key the rank of its newest delete, at least the floor."""
         is_removal = self.is_delete & ~self.is_retraction
-        removals = self.order[is_removal[self.order]]
-        base = np.full(self.n_codes, self.floor)
-        np.maximum.at(base, self.code[: self.n_state], self.stored_base)
-        np.maximum.at(base, self.code[removals], self.sequence[removals])
-        return base
+        return self._greatest_rank(
+            stored=self.stored_base,
+            marked=is_removal,
+            at_least=self.floor,
+        )
 
     @cached_property
     def since(self) -> Codes:
         """Give each key the rank of the sequence since when its row has it, `UNKNOWN` if that is not known."""
-        starts = self.order[self.starts_row[self.order]]
-        since = np.full(self.n_codes, UNKNOWN)
-        np.maximum.at(since, self.code[: self.n_state], self.stored_since)
-        np.maximum.at(since, self.code[starts], self.sequence[starts])
-        return since
+        return self._greatest_rank(
+            stored=self.stored_since,
+            marked=self.starts_row,
+            at_least=UNKNOWN,
+        )
+
+    def _greatest_rank(
+        self,
+        stored: Codes,
+        marked: Mask,
+        at_least: int,
+    ) -> Codes:
+        """Give each key the greatest rank among what its entry stores and its marked events that count.
+
+        Args:
+            stored: (entries,) ranks.
+            marked: (n,) events.
+            at_least: The rank of a key that has neither.
+        """
+        is_marked = marked[self.order]
+        events = self.order[is_marked]
+        entry_keys = self.code[: self.n_state]
+        event_keys = self.code[events]
+        ranks = self.sequence[events]
+        greatest = np.full(self.n_codes, at_least)
+        np.maximum.at(greatest, entry_keys, stored)
+        np.maximum.at(greatest, event_keys, ranks)
+        return greatest
 
     @cached_property
     def starts_row(self) -> Mask:
         """Mark creates, and updates that gave a row its key."""
         is_create = equals(self.changes, "_op", "c")
-        changes_key = is_set(self.changes, "_moved_from")
-        is_entry = np.zeros(self.n_state, bool)
-        return np.concatenate([is_entry, is_create | changes_key])
+        is_key_change = is_set(self.changes, "_moved_from")
+        entry_starts = np.zeros(self.n_state, bool)
+        change_starts = is_create | is_key_change
+        return np.concatenate([entry_starts, change_starts])
 
     @cached_property
     def partly_known(self) -> list[str]:
@@ -282,7 +361,8 @@ class Events:
         """Columns that a source may leave out of an update."""
         names = set(self.partly_known)
         for field in self.op.columns:
-            if field.name not in self.op.key and may_be_unsent(field.type):
+            is_of_key = field.name in self.op.key
+            if not is_of_key and may_be_unsent(field.type):
                 names.add(field.name)
         return sorted(names)
 
@@ -291,8 +371,9 @@ class Events:
         """Ranks below this one are those of snapshot rows without a position in the log."""
         if self.op.sequence[0] != "_lsn":
             return 0
-        positions = pc.struct_field(self.sequences, "_lsn").to_numpy(zero_copy_only=False)
-        return int((positions < 0).sum())
+        positions = pc.struct_field(self.sequences, "_lsn")
+        is_before_log = positions.to_numpy(zero_copy_only=False) < 0
+        return int(is_before_log.sum())
 
     def values(self, name: str) -> pa.ChunkedArray:
         """Return a column of all events, and of the rows kept behind them."""
@@ -301,20 +382,25 @@ class Events:
             return self.rows[name]
         kept_rows = pc.struct_field(kept, "row")
         kept_values = pc.struct_field(kept_rows, name)
-        return pa.chunked_array([*self.rows[name].chunks, kept_values])
+        chunks = self.rows[name].chunks
+        return pa.chunked_array([*chunks, kept_values])
 
     def sequence_of(self, rank: int) -> dict[str, Any] | None:
         """Return the sequence of a rank; None for `UNKNOWN`."""
-        return None if rank == UNKNOWN else dict(self.sequences[rank].as_py())
+        if rank == UNKNOWN:
+            return None
+        return dict(self.sequences[rank].as_py())
 
     def sequences_of(self, ranks: Codes) -> pa.Array:
         """Return the sequences of ranks; null for `UNKNOWN`."""
-        return self.sequences.take(pa.array(ranks, mask=ranks == UNKNOWN))
+        indices = pa.array(ranks, mask=ranks == UNKNOWN)
+        return self.sequences.take(indices)
 
 
 def sorted_by(events: Codes, *by: Any) -> Codes:
     """Return the indices that sort events by columns, the last of them first."""
-    return np.lexsort(tuple(column[events] for column in by))
+    columns = tuple(column[events] for column in by)
+    return np.lexsort(columns)
 
 
 def same_as_before(order: Codes, *columns: Any) -> Mask:
@@ -323,7 +409,8 @@ def same_as_before(order: Codes, *columns: Any) -> Mask:
     same[1:] = True
     for column in columns:
         values = column[order]
-        same[1:] &= values[1:] == values[:-1]
+        is_equal = values[1:] == values[:-1]
+        same[1:] &= is_equal
     return same
 
 
@@ -332,10 +419,13 @@ def _unsent(changes: pa.Table, n_state: int) -> dict[str, Mask]:
     unsent: dict[str, Mask] = {}
     n_events = n_state + len(changes)
     unavailable = changes["_unavailable"]
-    partial_rows = np.flatnonzero(is_set(changes, "_unavailable"))
+    is_partial = is_set(changes, "_unavailable")
+    partial_rows = np.flatnonzero(is_partial)
     for row in partial_rows.tolist():
-        for name in unavailable[row].as_py():
+        event = n_state + row
+        names = unavailable[row].as_py()
+        for name in names:
             if name not in unsent:
                 unsent[name] = np.zeros(n_events, dtype=bool)
-            unsent[name][n_state + row] = True
+            unsent[name][event] = True
     return unsent

@@ -7,7 +7,6 @@ together, so that any two of them compare (`ebbtide.model.sequences.rank_sequenc
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +18,7 @@ from ebbtide.model.sequences import rank_sequences, without_op
 
 @dataclass(frozen=True)
 class StoredLinks:
-    """What entries and changes say of changed keys, as lists whose items stand behind one another.
+    """What entries and changes hold of changed keys, as lists whose items stand behind one another.
 
     Args:
         moved: (entries,) `_moved_from`.
@@ -54,7 +53,7 @@ class StepRanks:
         base: (n,) ranks of the newest deletes below these entries' rows.
         since: (n,) ranks of the sequences since when these rows have their keys.
         known_since: Entry to column to the rank since when its value is known, where that is not the entry's own.
-        links: What is said of changed keys.
+        links: What entries and changes hold of changed keys.
         sequences: The sequence of each rank.
     """
 
@@ -69,7 +68,12 @@ class StepRanks:
     sequences: pa.StructArray
 
 
-def rank_step(state: pa.Table, changes: pa.Table, type_: pa.StructType, floor: tuple[int, ...] | None) -> StepRanks:
+def rank_step(
+    state: pa.Table,
+    changes: pa.Table,
+    type_: pa.StructType,
+    floor: tuple[int, ...] | None,
+) -> StepRanks:
     """Rank every sequence of a step.
 
     Args:
@@ -131,11 +135,16 @@ def _floor_array(floor: tuple[int, ...] | None, type_: pa.StructType) -> pa.Stru
     if not floor:
         return pa.nulls(1, type_)
     names = [field.name for field in type_]
-    sequence: dict[str, Any] = dict(zip(names, floor, strict=True))
+    parts = zip(names, floor, strict=True)
+    sequence = dict(parts)
     return pa.array([sequence], type_)
 
 
-def _known_since(columns: pa.MapArray, ranks: list[int], usable: Codes) -> dict[int, dict[str, int]]:
+def _known_since(
+    columns: pa.MapArray,
+    ranks: list[int],
+    usable: Codes,
+) -> dict[int, dict[str, int]]:
     """Map entry to column to the rank since when its value is known, `UNKNOWN` if it never was.
 
     Args:
@@ -147,10 +156,12 @@ def _known_since(columns: pa.MapArray, ranks: list[int], usable: Codes) -> dict[
     offsets = columns.offsets.to_numpy()
     is_partly_known = columns.is_valid().to_numpy(zero_copy_only=False)
     known_since: dict[int, dict[str, int]] = {}
-    for entry in np.flatnonzero(is_partly_known[usable]).tolist():
+    partly_known = np.flatnonzero(is_partly_known[usable])
+    for entry in partly_known.tolist():
         row = usable[entry]
         items = slice(offsets[row], offsets[row + 1])
-        known_since[entry] = dict(zip(names[items], ranks[items], strict=True))
+        rank_of = zip(names[items], ranks[items], strict=True)
+        known_since[entry] = dict(rank_of)
     return known_since
 
 
@@ -159,4 +170,6 @@ def in_one_piece(column: pa.ChunkedArray) -> pa.Array:
     combined = column.combine_chunks()
     if isinstance(combined, pa.Array):
         return combined
-    return pa.concat_arrays(combined.chunks or [pa.array([], column.type)])
+    if not combined.chunks:
+        return pa.array([], column.type)
+    return pa.concat_arrays(combined.chunks)

@@ -31,31 +31,38 @@ class Stamps:
         Args:
             winner: (m,) the event that shows each key's row.
         """
-        key = self.events.code[winner]
-        now = np.full(len(winner), self.events.step.now_ms)
+        events = self.events
+        key = events.code[winner]
+        now = np.full(len(winner), events.step.now_ms)
         if self.ttl is None:
             return now
         if self.ttl.update_type is UpdateType.ON_CREATE:
             created = self._created[key]
-            return np.where(created != UNKNOWN, self._event_stamps[created], now)
+            is_known = created != UNKNOWN
+            return np.where(is_known, self._event_stamps[created], now)
         if not self.ttl.by_event_time:
             return now
         # The greatest event time counts, so that it does not matter how changes are cut into steps.
         fresh = self._greatest_event_time[key]
-        if not self.events.n_state:
+        if not events.n_state:
             return np.asarray(fresh)
-        entry = self.events.entry_of[key]
-        is_stored = (entry >= 0) & self._is_stored[entry]
-        renewed = np.maximum(self._stored_stamps[entry], fresh)
+        entry = events.entry_of[key]
+        has_entry = entry >= 0
+        is_stored = has_entry & self._is_stored[entry]
+        stored = self._stored_stamps[entry]
+        renewed = np.maximum(stored, fresh)
         return np.where(is_stored, renewed, fresh)
 
     def renewed_by_event_time(self) -> Mask:
         """Mark the entries whose key has a change that renews them."""
-        n_state = self.events.n_state
-        if self.ttl is None or not self.ttl.by_event_time or self.ttl.update_type is UpdateType.ON_CREATE:
-            return np.zeros(n_state, dtype=bool)
-        fresh = self._greatest_event_time[self.events.code[:n_state]]
-        return np.asarray(fresh > self._stored_stamps)
+        n = self.events.n_state
+        ttl = self.ttl
+        if ttl is None or not ttl.by_event_time or ttl.update_type is UpdateType.ON_CREATE:
+            return np.zeros(n, dtype=bool)
+        entry_keys = self.events.code[:n]
+        fresh = self._greatest_event_time[entry_keys]
+        is_renewed = fresh > self._stored_stamps
+        return np.asarray(is_renewed)
 
     @property
     def _stored_stamps(self) -> Codes:
@@ -65,27 +72,31 @@ class Stamps:
     def _event_stamps(self) -> Codes:
         """Give each event, entries too, the time from which an entry lives that it creates."""
         changes = self.events.changes
+        times = np.full(len(changes), self.events.step.now_ms)
         if self.ttl is not None and self.ttl.by_event_time:
             times = ints(changes, "_event_ms")
-        else:
-            times = np.full(len(changes), self.events.step.now_ms)
         return np.concatenate([self._stored_stamps, times])
 
     @cached_property
     def _greatest_event_time(self) -> Codes:
         """Give each key the greatest event time of its changes in this step, whichever of them counts."""
         events = self.events
-        is_alive = ~events.dead[events.n_state :]
-        keys = events.code[events.n_state :]
+        n = events.n_state
+        is_alive = ~events.dead[n:]
+        keys = events.code[n:]
         times = ints(events.changes, "_event_ms", null=LONG_MIN)
+        alive_keys = keys[is_alive]
+        alive_times = times[is_alive]
         greatest = np.full(events.n_codes, LONG_MIN)
-        np.maximum.at(greatest, keys[is_alive], times[is_alive])
+        np.maximum.at(greatest, alive_keys, alive_times)
         return greatest
 
     @cached_property
     def _is_stored(self) -> Mask:
-        """Mark the entries that the state holds; the sink's row is none: what it stands in for has expired."""
-        return np.asarray(ints(self.events.state, "_step") != SINK_STEP)
+        """Mark the entries that the state holds; a row of the sink is none: the entry that it replaces has expired."""
+        steps = ints(self.events.state, "_step")
+        is_stored = steps != SINK_STEP
+        return np.asarray(is_stored)
 
     @cached_property
     def _created(self) -> Codes:
@@ -98,16 +109,18 @@ class Stamps:
         events = self.events
         order = self._events_from_stored_on()
         code = events.code[order]
-        is_one_form = events.op.expires_live
-        form = events.is_delete[order] & (not is_one_form)
+        has_two_forms = not events.op.expires_live
+        is_tombstone = events.is_delete[order] & has_two_forms
         begins = np.ones(len(order), dtype=bool)
         is_next_key = code[1:] != code[:-1]
-        changes_form = form[1:] != form[:-1]
+        changes_form = is_tombstone[1:] != is_tombstone[:-1]
         begins[1:] = is_next_key | changes_form
         beginnings = np.flatnonzero(begins)
-        last_beginnings = beginnings[last_of_group(code[beginnings])]
+        is_last = last_of_group(code[beginnings])
+        last_beginnings = beginnings[is_last]
+        keys = code[last_beginnings]
         created = np.full(events.n_codes, UNKNOWN)
-        created[code[last_beginnings]] = order[last_beginnings]
+        created[keys] = order[last_beginnings]
         return created
 
     def _events_from_stored_on(self) -> Codes:
@@ -116,9 +129,12 @@ class Stamps:
         counts = np.ones(len(events.code), dtype=bool)
         counts[: events.n_state] = self._is_stored
         order = events.order[counts[events.order]]
-        place = np.arange(len(order))
-        stored_places = np.flatnonzero(order < events.n_state)
+        keys = events.code[order]
+        is_entry = order < events.n_state
+        stored_places = np.flatnonzero(is_entry)
+        stored_keys = keys[stored_places]
         stored_place_of = np.full(events.n_codes, UNKNOWN)
-        stored_place_of[events.code[order[stored_places]]] = stored_places
-        is_superseded = place < stored_place_of[events.code[order]]
+        stored_place_of[stored_keys] = stored_places
+        place = np.arange(len(order))
+        is_superseded = place < stored_place_of[keys]
         return order[~is_superseded]

@@ -53,9 +53,16 @@ MICROSECOND = timedelta(microseconds=1)
 class UnfitValueError(ValueError):
     """Raised when a value does not fit the type of its column."""
 
-    def __init__(self, column: str, allowed: str, why: str) -> None:
+    def __init__(
+        self,
+        column: str,
+        allowed: str,
+        why: str,
+    ) -> None:
         super().__init__(why)
-        self.column = column.removeprefix("_value_").removeprefix("_key_").removeprefix("_")
+        for prefix in ("_value_", "_key_", "_"):
+            column = column.removeprefix(prefix)
+        self.column = column
         self.allowed = allowed
 
 
@@ -71,11 +78,17 @@ def state_columns(states: dict[str, StateSpec], output: pa.Schema) -> dict[str, 
         if spec.key is not None:
             types[f"_key_{name}"] = spec.key
         types[f"_value_{name}"] = spec.value
-    types["_out"] = pa.struct([column.with_nullable(True) for column in output])
+    out_fields = [column.with_nullable(True) for column in output]
+    types["_out"] = pa.struct(out_fields)
     return types
 
 
-def load(entries: pa.Table, keys: Sequence[Key], states: dict[str, StateSpec], store: WorkingStore) -> None:
+def load(
+    entries: pa.Table,
+    keys: Sequence[Key],
+    states: dict[str, StateSpec],
+    store: WorkingStore,
+) -> None:
     """Put stored entries into a store.
 
     Args:
@@ -91,41 +104,66 @@ def load(entries: pa.Table, keys: Sequence[Key], states: dict[str, StateSpec], s
         if not len(rows):
             continue
         own = entries.take(pa.array(rows))
-        subs, values = _timers(own) if name == TIMERS else _subs_and_values(own, name, states[name])
-        stamps = _list(own, "_stamp_ms")
-        ttls = _list(own, "_ttl_ms")
-        loaded = list(zip(rows.tolist(), subs, values, stamps, ttls, strict=True))
-        if name != TIMERS and issubclass(states[name].kind, ListState):
+        if name == TIMERS:
+            subs = _timer_subs(own)
+            values = [True] * len(own)
+        else:
+            subs = _subs(own, name, states[name])
+            values = _list(own, f"_value_{name}")
+        columns = (
+            rows.tolist(),
+            subs,
+            values,
+            _list(own, "_stamp_ms"),
+            _list(own, "_ttl_ms"),
+        )
+        loaded = list(zip(*columns, strict=True))
+        if _is_list(states.get(name)):
             loaded.sort(key=lambda element: element[1])  # by position
         state = store.state(name)
-        for row, sub, value, stamp, ttl in loaded:
-            state.load(keys[row], sub, Entry(value, stamp, ttl))
+        for row, sub, value, stamp_ms, ttl_ms in loaded:
+            entry = Entry(value, stamp_ms, ttl_ms)
+            state.load(keys[row], sub, entry)
 
 
-def _timers(rows: pa.Table) -> tuple[list[Any], list[Any]]:
-    """Return the sub-keys and values of timers."""
+def _timer_subs(rows: pa.Table) -> list[Any]:
+    """Return the sub-keys of timers: clock and time."""
     subs: list[Any] = []
+    names = _list(rows, "_sub")
     times = _list(rows, "_position")
-    for text, time in zip(_list(rows, "_sub"), times, strict=True):
-        clock, _, _ = text.partition("/")
-        subs.append((clock, time))
-    return subs, [True] * len(rows)
+    for name, time_ms in zip(names, times, strict=True):
+        clock, _, _ = name.partition("/")
+        subs.append((clock, time_ms))
+    return subs
 
 
-def _subs_and_values(rows: pa.Table, name: str, spec: StateSpec) -> tuple[list[Any], list[Any]]:
-    """Return the sub-keys and values of a state's entries."""
-    values = _list(rows, f"_value_{name}")
-    if issubclass(spec.kind, ListState):
-        return _list(rows, "_position"), values
+def _subs(
+    rows: pa.Table,
+    name: str,
+    spec: StateSpec,
+) -> list[Any]:
+    """Return the sub-keys of a state's entries."""
+    if _is_list(spec):
+        return _list(rows, "_position")
     if spec.key is not None:
-        return _list(rows, f"_key_{name}"), values
-    return [None] * len(rows), values
+        return _list(rows, f"_key_{name}")
+    return [None] * len(rows)
 
 
-def changed_rows(store: WorkingStore, states: dict[str, StateSpec]) -> tuple[list[Key], dict[str, list[Any]]]:
+def changed_rows(
+    store: WorkingStore,
+    states: dict[str, StateSpec],
+) -> tuple[list[Key], dict[str, list[Any]]]:
     """Return the keys and columns of the entries that a step changed or removed."""
     keys: list[Key] = []
-    names = ["_state", "_sub", "_position", "_ttl_ms", "_stamp_ms", "_removed"]
+    names = [
+        "_state",
+        "_sub",
+        "_position",
+        "_ttl_ms",
+        "_stamp_ms",
+        "_removed",
+    ]
     for name, spec in states.items():
         names.append(f"_value_{name}")
         if spec.key is not None:
@@ -135,18 +173,19 @@ def changed_rows(store: WorkingStore, states: dict[str, StateSpec]) -> tuple[lis
         declared = states.get(name)
         for key, sub, entry in state.changes():
             keys.append(key)  # type: ignore[arg-type]
+            value, stamp_ms, ttl_ms = entry or (None, None, None)
             columns["_state"].append(name)
             columns["_sub"].append(_sub_name(sub, declared))
             columns["_position"].append(_position(name, sub, declared))
             columns["_removed"].append(entry is None)
-            value, stamp_ms, ttl_ms = entry or (None, None, None)
             columns["_stamp_ms"].append(stamp_ms)
             columns["_ttl_ms"].append(ttl_ms)
-            if declared is not None:
-                columns[f"_value_{name}"].append(value)
-            if declared is not None and declared.key is not None:
+            if declared is None:
+                continue
+            columns[f"_value_{name}"].append(value)
+            if declared.key is not None:
                 columns[f"_key_{name}"].append(sub)
-        # The columns of other states have nothing in these rows.
+        # The columns of other states are null in these rows.
         for column in columns.values():
             n_missing = len(keys) - len(column)
             column.extend([None] * n_missing)
@@ -154,7 +193,11 @@ def changed_rows(store: WorkingStore, states: dict[str, StateSpec]) -> tuple[lis
 
 
 def to_table(
-    schema: pa.Schema, key: Sequence[str], keys: Sequence[Key], columns: dict[str, list[Any]], step: int
+    schema: pa.Schema,
+    key: Sequence[str],
+    keys: Sequence[Key],
+    columns: dict[str, list[Any]],
+    step: int,
 ) -> pa.Table:
     """Type rows as a state table's.
 
@@ -168,27 +211,43 @@ def to_table(
     Raises:
         UnfitValueError: a value does not fit its column.
     """
-    given: dict[str, list[Any]] = {**columns, "_step": [step] * len(keys)}
+    n = len(keys)
+    given = dict(columns)
+    given["_step"] = [step] * n
     for part, name in enumerate(key):
         given[name] = [values[part] for values in keys]
     arrays = []
     for field in schema:
         values = given.get(field.name, [])
-        missing = [None] * (len(keys) - len(values))
+        missing = [None] * (n - len(values))
         try:
-            arrays.append(pa.array(values + missing, field.type))
+            array = pa.array(values + missing, field.type)
         except (pa.ArrowException, TypeError, OverflowError, ValueError) as error:
-            raise UnfitValueError(field.name, str(field.type), str(error)) from error
+            raise UnfitValueError(
+                column=field.name,
+                allowed=str(field.type),
+                why=str(error),
+            ) from error
+        arrays.append(array)
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _position(name: str, sub: Any, spec: StateSpec | None) -> int | None:
+def _position(
+    name: str,
+    sub: Any,
+    spec: StateSpec | None,
+) -> int | None:
     """Return `_position` of an entry: a timer's time, a list element's place."""
     if name == TIMERS:
-        return int(sub[1])
-    if spec is not None and issubclass(spec.kind, ListState):
+        _, time_ms = sub
+        return int(time_ms)
+    if _is_list(spec):
         return int(sub)
     return None
+
+
+def _is_list(spec: StateSpec | None) -> bool:
+    return spec is not None and issubclass(spec.kind, ListState)
 
 
 def _sub_name(sub: Any, spec: StateSpec | None) -> str:
@@ -196,8 +255,11 @@ def _sub_name(sub: Any, spec: StateSpec | None) -> str:
     if spec is not None and spec.key is not None:
         return _map_key_name(sub)
     if isinstance(sub, tuple):  # a timer
-        return "/".join(map(str, sub))
-    return "" if sub is None else str(sub)
+        clock, time_ms = sub
+        return f"{clock}/{time_ms}"
+    if sub is None:
+        return ""
+    return str(sub)
 
 
 def _map_key_name(sub: Any) -> str:
@@ -206,17 +268,21 @@ def _map_key_name(sub: Any) -> str:
         case None:
             return "-"
         case bool():
-            return f"={str(sub).lower()}"
+            text = str(sub)
+            return f"={text.lower()}"
         case bytes():
             return f"={sub.hex()}"
         case datetime():
             epoch = EPOCH if sub.tzinfo is None else EPOCH_UTC
-            return f"={(sub - epoch) // MICROSECOND}"
+            since_epoch = sub - epoch
+            return f"={since_epoch // MICROSECOND}"
         case Decimal():
-            return f"={map_key(sub):f}"
+            normal = map_key(sub)
+            return f"={normal:f}"
         case _:
             return f"={sub}"
 
 
 def _list(rows: pa.Table, name: str) -> list[Any]:
-    return list(rows[name].to_pylist(maps_as_pydicts="strict"))
+    values = rows[name].to_pylist(maps_as_pydicts="strict")
+    return list(values)

@@ -75,9 +75,10 @@ class StatefulOperator:
     @cached_property
     def schema(self) -> pa.Schema:
         """Columns of a state entry."""
-        fields = [self.columns.field(name).with_nullable(True) for name in self.key]
+        key_columns = [self.columns.field(name) for name in self.key]
+        fields = [column.with_nullable(True) for column in key_columns]
         own_types = ENTRY_COLUMNS | state_columns(self.states, self.output)
-        fields += [pa.field(name, type_) for name, type_ in own_types.items()]
+        fields.extend(pa.schema(own_types))
         return pa.schema(fields)
 
     @property
@@ -99,7 +100,12 @@ class StatefulOperator:
         """The function's states and timers."""
         return True
 
-    def apply(self, changes: pa.Table, state: pa.Table, step: Step) -> Reconciled:
+    def apply(
+        self,
+        changes: pa.Table,
+        state: pa.Table,
+        step: Step,
+    ) -> Reconciled:
         """Run the function on one step's changes.
 
         Args:
@@ -113,7 +119,13 @@ class StatefulOperator:
         Raises:
             StatefulFunctionError: the function failed, or yielded a row that does not fit its output.
         """
-        return _Call(self, changes, self.live_entries(state), step).run()
+        call = _Call(
+            operator=self,
+            changes=changes,
+            state=self.live_entries(state),
+            step=step,
+        )
+        return call.run()
 
     def expire(self, state: pa.Table, step: Step) -> Reconciled:
         """Drop what has expired, and fire the timers that are due.
@@ -122,11 +134,18 @@ class StatefulOperator:
             state: Every stored version of some keys' entries.
             step: Number and clocks of the tick.
         """
-        return _Call(self, None, self.live_entries(state), step).run()
+        call = _Call(
+            operator=self,
+            changes=None,
+            state=self.live_entries(state),
+            step=step,
+        )
+        return call.run()
 
     def live_entries(self, state: pa.Table) -> pa.Table:
         """Return the newest version of each entry, those removed left out."""
-        of_states = state.filter(state["_state"].is_valid())
+        is_of_state = state["_state"].is_valid()
+        of_states = state.filter(is_of_state)
         return live_entries(of_states, self.schema, self.entry_key)
 
 
@@ -147,7 +166,13 @@ class _Yielded(NamedTuple):
 class _Call:
     """One call of the operator: the entries in dicts, the function run key by key, the rows that follow."""
 
-    def __init__(self, operator: StatefulOperator, changes: pa.Table | None, state: pa.Table, step: Step) -> None:
+    def __init__(
+        self,
+        operator: StatefulOperator,
+        changes: pa.Table | None,
+        state: pa.Table,
+        step: Step,
+    ) -> None:
         self.op = operator
         self.step = step
         self.store = WorkingStore(operator.states)
@@ -159,20 +184,30 @@ class _Call:
         ttls = {name: spec.ttl for name, spec in operator.states.items()}
         self.running = FunctionRun(self.function, self.store, ttls)
         codes = self._number_keys(state)
-        entry_codes, self.change_codes = codes[: len(state)], codes[len(state) :]
-        entry_keys = [self.keys[code] for code in entry_codes.tolist()]
-        load(state, entry_keys, operator.states, self.store)
+        n = len(state)
+        entry_codes = codes[:n].tolist()
+        self.change_codes = codes[n:]
+        entry_keys = [self.keys[code] for code in entry_codes]
+        load(
+            entries=state,
+            keys=entry_keys,
+            states=operator.states,
+            store=self.store,
+        )
 
     def _number_keys(self, state: pa.Table) -> Codes:
         """List the keys of entries and changes; return the number of each one's key."""
         names = self.op.key
         keys = state.select(names)
         if self.changes is not None:
-            keys = pa.concat_tables([keys, self.changes.select(names)])
-        codes = row_codes(keys, names) if len(keys) else np.empty(0, np.int64)
+            change_keys = self.changes.select(names)
+            keys = pa.concat_tables([keys, change_keys])
+        codes: Codes = np.empty(0, np.int64)
+        if len(keys):
+            codes = row_codes(keys, names)
         _, first_of_key = np.unique(codes, return_index=True)
         distinct = keys.take(pa.array(first_of_key))
-        columns = [distinct[name].to_pylist() for name in names]
+        columns = [column.to_pylist() for column in distinct.columns]
         self.keys: list[Key] = list(zip(*columns, strict=True))
         return codes
 
@@ -180,12 +215,15 @@ class _Call:
         context = self.running.context
         context.now_ms = self.step.now_ms
         context.output_key = self.op.sink_key
-        context.watermark_ms = LONG_MIN if self.step.watermark_ms is None else self.step.watermark_ms
+        context.watermark_ms = LONG_MIN
+        if self.step.watermark_ms is not None:
+            context.watermark_ms = self.step.watermark_ms
         if self.changes is None:
             self._tick()
         else:
             self._process(self.changes)
-        return Reconciled(self._entries(), self.metrics + context.counts)
+        entries = self._entries()
+        return Reconciled(entries, self.metrics + context.counts)
 
     def _tick(self) -> None:
         """Remove what has expired, then fire the timers that are due."""
@@ -193,7 +231,8 @@ class _Call:
         for state in self.running.states.values():
             if state.ttl is None:
                 continue
-            if state.ttl.cleanup.background or state.ttl.cleanup.timers:
+            cleanup = state.ttl.cleanup
+            if cleanup.background or cleanup.timers:
                 for key in state.raw.all_keys():
                     state.purge(key)
         for key in self.keys:
@@ -205,27 +244,38 @@ class _Call:
         if not len(changes):
             return
         orders = order_struct(changes)
-        by_key = np.lexsort((*orders.T[::-1], self.change_codes))
+        by_order = orders.T[::-1]
+        by_key = np.lexsort((*by_order, self.change_codes))
         codes = self.change_codes[by_key]
-        given = _changes_of(changes, self.op.columns.names)
+        change_of = _changes_of(changes, self.op.columns.names)
         # Each run of one code is one key's changes, in order.
-        ends = (np.flatnonzero(last_of_group(codes)) + 1).tolist()
-        for start, end in itertools.pairwise([0, *ends]):
+        is_last = last_of_group(codes)
+        ends = np.flatnonzero(is_last) + 1
+        bounds = [0, *ends.tolist()]
+        for start, end in itertools.pairwise(bounds):
             rows = by_key[start:end].tolist()
+            last_order = orders[rows[-1]]
+            order = tuple(last_order.tolist())
             key = self.keys[codes[start]]
-            order: Order = tuple(orders[rows[-1]].tolist())
-            key_changes = [given(row) for row in rows]
+            key_changes = [change_of(row) for row in rows]
             self._fire(key)
-            self._collect(key, order, self.running.process(key, key_changes))
+            yielded = self.running.process(key, key_changes)
+            self._collect(key, order, yielded)
 
     def _fire(self, key: Key) -> None:
         due = self.running.due(key)
         self.metrics["timers"] += len(due)
         if due:
             before_changes = (self.step.number, 0, 0)
-            self._collect(key, before_changes, self.running.fire(key))
+            yielded = self.running.fire(key)
+            self._collect(key, before_changes, yielded)
 
-    def _collect(self, key: Key, order: Order, rows: Iterable[Row]) -> None:
+    def _collect(
+        self,
+        key: Key,
+        order: Order,
+        rows: Iterable[Row],
+    ) -> None:
         """Keep the rows that the function yields, of each key of the sink the last."""
         own_key = dict(zip(self.op.key, key, strict=True))
         try:
@@ -239,12 +289,19 @@ class _Call:
         except EbbtideError:
             raise
         except Exception as error:
+            error_name = type(error).__name__
+            what_happened = f"{self.function_name} failed on key {key}: {error_name}: {error}."
             raise StatefulFunctionError.of(
-                f"{self.function_name} failed on key {key}: {type(error).__name__}: {error}.".replace("\n", " "),
+                what_happened.replace("\n", " "),
                 next_step="Nothing of the step was committed. Repair the function, then run again.",
             ) from error
 
-    def _refuse_misfit(self, key: Key, given: Row, row: Row) -> None:
+    def _refuse_misfit(
+        self,
+        key: Key,
+        given: Row,
+        row: Row,
+    ) -> None:
         """Refuse a row with unknown columns, another key, or a null in the sink's key.
 
         Args:
@@ -252,16 +309,20 @@ class _Call:
             given: As the function yielded it.
             row: With the key's columns.
         """
-        has_unknown = any(column not in self.op.output.names for column in row)
-        has_null_key = any(row.get(name) is None for name in self.op.sink_key)
+        output_names = self.op.output.names
+        sink_key = self.op.sink_key
         own_key = zip(self.op.key, key, strict=True)
+        has_unknown = any(name not in output_names for name in row)
+        has_null_key = any(row.get(name) is None for name in sink_key)
         has_other_key = any(given.get(name, value) != value for name, value in own_key)
         if not (has_unknown or has_null_key or has_other_key):
             return
+        columns = ", ".join(output_names)
+        not_null = ", ".join(sink_key)
         raise StatefulFunctionError.of(
             f"{self.function_name} yielded a row that does not fit its output.",
             got=dict(given),
-            allowed=f"the columns {', '.join(self.op.output.names)}; those of the key are added; none of {', '.join(self.op.sink_key)} null",
+            allowed=f"the columns {columns}; those of the key are added; none of {not_null} null",
         )
 
     def _entries(self) -> pa.Table:
@@ -271,10 +332,14 @@ class _Call:
         changes: list[str] = []
         rows: list[Row] = []
         orders: list[dict[str, int]] = []
+        names = self.op.output.names
         for yielded in self.out.values():
-            changes.append(DELETE if isinstance(yielded.row, Deletion) else UPDATE)
-            rows.append({name: yielded.row.get(name) for name in self.op.output.names})
-            orders.append(dict(zip(ORDER_PARTS, yielded.order, strict=True)))
+            is_deletion = isinstance(yielded.row, Deletion)
+            row = {name: yielded.row.get(name) for name in names}
+            order = dict(zip(ORDER_PARTS, yielded.order, strict=True))
+            changes.append(DELETE if is_deletion else UPDATE)
+            rows.append(row)
+            orders.append(order)
             keys.append(yielded.key)
         self.metrics["deleted"] += changes.count(DELETE)
         self.metrics["updated"] += changes.count(UPDATE)
@@ -283,7 +348,13 @@ class _Call:
         columns["_out"] = no_entry + rows
         columns["_changed_by"] = no_entry + orders
         try:
-            return to_table(self.op.schema, self.op.key, keys, columns, self.step.number)
+            return to_table(
+                schema=self.op.schema,
+                key=self.op.key,
+                keys=keys,
+                columns=columns,
+                step=self.step.number,
+            )
         except UnfitValueError as error:
             raise StatefulFunctionError.of(
                 f"{self.function_name} gave a value that does not fit '{error.column}': {error}.",
@@ -293,12 +364,18 @@ class _Call:
 
 def _changes_of(changes: pa.Table, names: Sequence[str]) -> Callable[[int], Change]:
     """Return what makes a row of a changelog the change that a function is given."""
-    columns = [changes[name].to_pylist(maps_as_pydicts="strict") for name in names]
-    kinds = [RowKind(kind) for kind in changes["_kind"].to_pylist()]
+    kinds = changes["_kind"].to_pylist()
+    row_kinds = [RowKind(kind) for kind in kinds]
     event_times = changes["_event_ms"].to_pylist()
+    columns = [changes[name].to_pylist(maps_as_pydicts="strict") for name in names]
 
     def change(row: int) -> Change:
         values = [column[row] for column in columns]
-        return Change(kinds[row], dict(zip(names, values, strict=True)), event_times[row])
+        named_values = zip(names, values, strict=True)
+        return Change(
+            row_kinds[row],
+            dict(named_values),
+            event_times[row],
+        )
 
     return change

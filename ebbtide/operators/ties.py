@@ -2,7 +2,7 @@
 
 Two changes with the same operation and content are one change, delivered twice. A retraction (-U of a changelog sequenced by
 a column of the user's) takes back the row with its own content. Where more than one content is left, the sequence does
-not tell their order: the greater digest counts, which no order of arrival can change, and the conflict is reported. Values
+not determine their order: the greater digest counts, which no order of arrival can change, and the conflict is reported. Values
 that were not sent are left out of the comparison.
 """
 
@@ -25,7 +25,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Contents:
-    """What events say, as far as it is needed to compare them.
+    """The contents of events, as far as they are needed to compare them.
 
     Args:
         rows: (n,) the user's columns.
@@ -51,13 +51,15 @@ class Contents:
         columns: dict[str, pa.ChunkedArray] = {}
         n_groups = int(groups.max()) + 1
         for name in self.rows.column_names:
-            # Not sent by one is not compared for any of the group: it does not tell two contents apart.
+            # A value that one of a group did not send is compared for none of the group: it makes no two contents different.
             is_hidden = np.zeros(n_groups, dtype=bool)
             if name in self.unsent:
                 is_unsent = self.unsent[name][events]
-                is_hidden[groups[is_unsent]] = True
+                groups_without_it = groups[is_unsent]
+                is_hidden[groups_without_it] = True
             indices = pa.array(events, mask=is_hidden[groups])
-            columns[name] = self.rows[name].take(indices)
+            values = self.rows[name]
+            columns[name] = values.take(indices)
         return pa.table(columns)
 
 
@@ -84,7 +86,11 @@ class Ties:
     taken_back: dict[int, list[int]]
 
 
-def compare(events: Codes, groups: Codes, contents: Contents) -> Ties:
+def compare(
+    events: Codes,
+    groups: Codes,
+    contents: Contents,
+) -> Ties:
     """Compare the events of each group, all of one key, sequence and operation.
 
     Contents are compared exactly, in columns; digests, a Python call each, are made only for groups that have several contents,
@@ -94,102 +100,167 @@ def compare(events: Codes, groups: Codes, contents: Contents) -> Ties:
     Args:
         events: (m,) indices of the tied events, group after group.
         groups: (m,) ascending numbers of their groups.
-        contents: What they say.
+        contents: Their contents.
     """
     n_events = len(contents.is_retraction)
     weight = np.where(contents.is_retraction, RETRACTION, LIVE)
     digest = np.zeros(n_events, np.int64)
     if not len(events):
-        return Ties(weight, digest, events, 0, {})
-    groups = np.unique(groups, return_inverse=True)[1]
+        return Ties(
+            weight,
+            digest,
+            conflicting=events,
+            n_conflicts=0,
+            taken_back={},
+        )
+    _, groups = np.unique(groups, return_inverse=True)
     rows = contents.of(events, groups)
     is_mixed = _mixed_groups(events, groups, rows, contents)
-    _take_back_alike(events, groups, is_mixed, contents, weight)
+    _take_back_alike(
+        events,
+        groups,
+        is_mixed=is_mixed,
+        contents=contents,
+        weight=weight,
+    )
 
     # From here on only groups of several contents, which are few: digests give their contents one order everywhere.
     mixed = np.flatnonzero(is_mixed[groups])
-    mixed_events, mixed_groups = events[mixed], groups[mixed]
-    digest[mixed_events] = _digests_of(mixed_events, rows.take(pa.array(mixed)), contents)
+    mixed_events = events[mixed]
+    mixed_groups = groups[mixed]
+    mixed_rows = rows.take(pa.array(mixed))
+    digest[mixed_events] = _digests_of(mixed_events, mixed_rows, contents)
     taken_back = _taken_back(mixed_events, mixed_groups, digest, contents)
     for event in mixed_events.tolist():
-        if weight[event] == LIVE and digest[event] in taken_back.get(event, ()):
+        is_live = weight[event] == LIVE
+        if is_live and digest[event] in taken_back.get(event, ()):
             weight[event] = RETRACTED
 
-    # What is left of more than one content is a conflict: the sequence does not say which of them is the row.
-    n_contents = _live_contents(mixed_events, mixed_groups, weight, digest, n_groups=len(is_mixed))
-    conflicting = events[(n_contents > 1)[groups]]
-    n_conflicts = int(np.maximum(n_contents - 1, 0).sum())
-    return Ties(weight, digest, conflicting, n_conflicts, taken_back)
+    # What is left of more than one content is a conflict: the sequence does not determine which of them is the row.
+    n_contents = _live_contents(
+        mixed_events,
+        mixed_groups,
+        weight,
+        digest,
+        n_groups=len(is_mixed),
+    )
+    has_conflict = n_contents > 1
+    n_conflicts = n_contents[has_conflict] - 1
+    return Ties(
+        weight,
+        digest,
+        conflicting=events[has_conflict[groups]],
+        n_conflicts=int(n_conflicts.sum()),
+        taken_back=taken_back,
+    )
 
 
-def _mixed_groups(events: Codes, groups: Codes, rows: pa.Table, contents: Contents) -> Mask:
-    """Mark the groups, by number, whose contents need digests to be told from each other or from stored ones."""
+def _mixed_groups(
+    events: Codes,
+    groups: Codes,
+    rows: pa.Table,
+    contents: Contents,
+) -> Mask:
+    """Mark the groups, by number, whose contents need digests to be compared with each other or with stored ones."""
     codes = row_codes(rows, rows.column_names)
     n_groups = int(groups[-1]) + 1
     # Groups are ascending: each begins where its number would be inserted.
-    first_of_group = np.searchsorted(groups, np.arange(n_groups))
-    differs = codes != codes[first_of_group[groups]]
+    numbers = np.arange(n_groups)
+    first_of_group = np.searchsorted(groups, numbers)
+    first_codes = codes[first_of_group]
+    differs = codes != first_codes[groups]
     has_stored_digests = np.isin(events, list(contents.retracted))
+    needs_digest = differs | has_stored_digests
     is_mixed = np.zeros(n_groups, dtype=bool)
-    is_mixed[groups[differs | has_stored_digests]] = True
+    is_mixed[groups[needs_digest]] = True
     return is_mixed
 
 
-def _take_back_alike(events: Codes, groups: Codes, is_mixed: Mask, contents: Contents, weight: Codes) -> None:
+def _take_back_alike(
+    events: Codes,
+    groups: Codes,
+    is_mixed: Mask,
+    contents: Contents,
+    weight: Codes,
+) -> None:
     """Set the weights in groups of one content: a retraction takes all others back."""
     is_retraction = contents.is_retraction[events]
+    retracted_groups = groups[is_retraction]
     takes_back = np.zeros(len(is_mixed), dtype=bool)
-    takes_back[groups[is_retraction]] = True
-    is_taken_back = (takes_back & ~is_mixed)[groups]
-    weight[events[is_taken_back & ~is_retraction]] = RETRACTED
+    takes_back[retracted_groups] = True
+    takes_all_back = takes_back & ~is_mixed
+    is_taken_back = takes_all_back[groups] & ~is_retraction
+    weight[events[is_taken_back]] = RETRACTED
 
 
-def _live_contents(events: Codes, groups: Codes, weight: Codes, digest: Codes, *, n_groups: int) -> Codes:
+def _live_contents(
+    events: Codes,
+    groups: Codes,
+    weight: Codes,
+    digest: Codes,
+    *,
+    n_groups: int,
+) -> Codes:
     """Count the different contents that are left in each group; 0 where no digests were made: it has one at most."""
     is_live = weight[events] == LIVE
+    live_events = events[is_live]
     live_groups = groups[is_live]
-    live_digests = digest[events[is_live]]
+    live_digests = digest[live_events]
     pairs = np.stack([live_groups, live_digests])
     distinct_groups, _ = np.unique(pairs, axis=1)
     return np.bincount(distinct_groups, minlength=n_groups)
 
 
-def _digests_of(events: Codes, rows: pa.Table, contents: Contents) -> Codes:
+def _digests_of(
+    events: Codes,
+    rows: pa.Table,
+    contents: Contents,
+) -> Codes:
     """Return the digests of rows, and of those that are forgotten the one stored."""
     made = digests(rows)
-    forgotten = np.flatnonzero(contents.is_forgotten[events])
+    is_forgotten = contents.is_forgotten[events]
+    forgotten = np.flatnonzero(is_forgotten)
     for i in forgotten.tolist():
         stored = contents.retracted[int(events[i])]
         made[i] = stored[-1]
     return made
 
 
-def _taken_back(events: Codes, groups: Codes, digest: Codes, contents: Contents) -> dict[int, list[int]]:
+def _taken_back(
+    events: Codes,
+    groups: Codes,
+    digest: Codes,
+    contents: Contents,
+) -> dict[int, list[int]]:
     """Map each event to what was taken back in its group; lists are shared by a group."""
-    group_of = dict(zip(events.tolist(), groups.tolist(), strict=True))
+    pairs = zip(events.tolist(), groups.tolist(), strict=True)
+    group_of = dict(pairs)
     digests_of: dict[int, set[int]] = {}
     for event, group in group_of.items():
+        stored = contents.retracted.get(event, ())
         taken_back = digests_of.setdefault(group, set())
-        taken_back.update(contents.retracted.get(event, ()))
+        taken_back.update(stored)
         if contents.is_retraction[event]:
             taken_back.add(int(digest[event]))
     lists = {group: sorted(taken_back) for group, taken_back in digests_of.items()}
     taken_back_at: dict[int, list[int]] = {}
     for event, group in group_of.items():
-        if lists[group]:
-            taken_back_at[event] = lists[group]
+        taken_back_digests = lists[group]
+        if taken_back_digests:
+            taken_back_at[event] = taken_back_digests
     return taken_back_at
 
 
 def digests(rows: pa.Table) -> Codes:
     """Return a number from 1 for each row's content, the same in every process."""
     columns = [column.to_pylist(maps_as_pydicts="strict") for column in rows.columns]
-    made = [_digest(values) for values in zip(*columns, strict=True)]
+    contents = zip(*columns, strict=True)
+    made = [_digest(values) for values in contents]
     return np.array(made, dtype=np.int64)
 
 
 def _digest(values: Sequence[Any]) -> int:
-    text = repr(equality_key(values)).encode()
-    eight_bytes = hashlib.blake2b(text, digest_size=8).digest()
-    unsigned = int.from_bytes(eight_bytes, "big")
+    text = repr(equality_key(values))
+    hashed = hashlib.blake2b(text.encode(), digest_size=8)
+    unsigned = int.from_bytes(hashed.digest(), "big")
     return (unsigned >> 1) | 1  # it fits a signed column, and is not 0

@@ -45,11 +45,21 @@ class WorkingState(HeapState):
         self._keys.clear()
         self._before.clear()
 
-    def load(self, key: Hashable, sub: Any, entry: Entry) -> None:
+    def load(
+        self,
+        key: Hashable,
+        sub: Any,
+        entry: Entry,
+    ) -> None:
         """Take a stored entry."""
         super().put(key, sub, entry)
 
-    def put(self, key: Hashable, sub: Hashable, entry: Entry) -> None:
+    def put(
+        self,
+        key: Hashable,
+        sub: Hashable,
+        entry: Entry,
+    ) -> None:
         """See `RawState`."""
         self._remember(key, sub)
         super().put(key, sub, entry)
@@ -69,11 +79,13 @@ class WorkingState(HeapState):
         """Yield (key, sub-key, entry or None if removed) of all that is not as it was loaded."""
         for (key, sub), before in self._before.items():
             entry = self.get(key, sub)
-            if entry is None and before is None:
+            if entry is None:
+                if before is not None:
+                    yield key, sub, None
                 continue
             # A function may have changed a list or dict in place: then before and entry hold the same object.
-            may_be_changed_in_place = entry is not None and isinstance(entry.value, list | dict)
-            if may_be_changed_in_place or entry != before:
+            is_mutable = isinstance(entry.value, list | dict)
+            if is_mutable or entry != before:
                 yield key, sub, entry
 
     def _remember(self, key: Hashable, sub: Any) -> None:
@@ -101,7 +113,12 @@ class WorkingMap(WorkingState):
         """See `RawState`."""
         return super().get(key, self._checked(sub))
 
-    def put(self, key: Hashable, sub: Hashable, entry: Entry) -> None:
+    def put(
+        self,
+        key: Hashable,
+        sub: Hashable,
+        entry: Entry,
+    ) -> None:
         """See `RawState`."""
         super().put(key, self._checked(sub), entry)
 
@@ -110,22 +127,32 @@ class WorkingMap(WorkingState):
         super().remove(key, self._checked(sub))
 
     def _checked(self, sub: Any) -> Hashable:
-        if sub is None or self._is_key(sub, self._type):
-            return sub  # type: ignore[no-any-return]
-        raise TypeError(
-            f"map '{self._name}' has no key {sub!r}; got {type(sub).__name__}; allowed: what fits {self._type}, or None"
-        )
+        is_key = sub is None or self._is_key(sub, self._type)
+        if not is_key:
+            got = type(sub).__name__
+            raise TypeError(
+                f"map '{self._name}' has no key {sub!r}; got {got}; allowed: what fits {self._type}, or None",
+            )
+        return sub  # type: ignore[no-any-return]
 
 
-def _of_type(wanted: type, *but: type) -> Callable[[Any, pa.DataType], bool]:
+IsType = Callable[[pa.DataType], bool]
+IsKey = Callable[[Any, pa.DataType], bool]
+
+
+def _of_type(wanted: type, *but: type) -> IsKey:
     return lambda sub, _: isinstance(sub, wanted) and not isinstance(sub, but)
 
 
 def _is_time(sub: Any, type_: pa.TimestampType) -> bool:
-    return isinstance(sub, datetime) and (sub.tzinfo is None) == (type_.tz is None)
+    if not isinstance(sub, datetime):
+        return False
+    is_naive = sub.tzinfo is None
+    has_no_zone = type_.tz is None
+    return is_naive == has_no_zone
 
 
-_MAP_KEYS: list[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType], bool]]] = [
+_MAP_KEYS: list[tuple[IsType, IsKey]] = [
     (pa.types.is_boolean, _of_type(bool)),
     (pa.types.is_integer, _of_type(int, bool)),
     (pa.types.is_decimal, _of_type(Decimal)),
@@ -154,9 +181,11 @@ class WorkingStore:
     def state(self, name: str) -> WorkingState:
         """See `Store`."""
         if name not in self.states:
-            spec = self._specs.get(name)
-            if spec is None or spec.key is None:
-                self.states[name] = WorkingState()
-            else:
-                self.states[name] = WorkingMap(name, spec.key)
+            self.states[name] = self._new_state(name)
         return self.states[name]
+
+    def _new_state(self, name: str) -> WorkingState:
+        spec = self._specs.get(name)
+        if spec is None or spec.key is None:
+            return WorkingState()
+        return WorkingMap(name, spec.key)
