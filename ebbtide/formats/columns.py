@@ -29,6 +29,8 @@ import pyarrow.compute as pc
 
 TimeUnit = Literal["ms", "us", "ns"]
 Values = Sequence[Any]
+Converted = tuple[pa.Array, list[int]]
+"""A column, and the indices of the values that do not fit, which are null in it."""
 Builder = Callable[[Any, Any, TimeUnit], pa.Array]
 """Builds a column of values, a type and a unit."""
 SPECIAL_FLOATS = {
@@ -53,7 +55,7 @@ class InexactNumberError(Exception):
     """Raised when a float stands where digits matter."""
 
 
-def convert(values: Values, type_: pa.DataType, unit: TimeUnit = "us") -> tuple[pa.Array, list[int]]:
+def convert(values: Values, type_: pa.DataType, unit: TimeUnit = "us") -> Converted:
     """Convert one column.
 
     Args:
@@ -79,7 +81,7 @@ def convert(values: Values, type_: pa.DataType, unit: TimeUnit = "us") -> tuple[
     return column, []
 
 
-def _fitting_column(values: Values, type_: pa.DataType, unit: TimeUnit) -> tuple[pa.Array, list[int]]:
+def _fitting_column(values: Values, type_: pa.DataType, unit: TimeUnit) -> Converted:
     """Convert a column with misfits, trying each value by itself: slow, but only such columns come here."""
     fitting = list(values)
     misfits = []
@@ -237,7 +239,8 @@ def _timestamps(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
     integers = _integers(values)
     ticks = pa.array(integers, pa.int64())
     type_in_unit = pa.timestamp(unit, type_.tz)
-    times = ticks.cast(type_in_unit).cast(type_)
+    in_unit = ticks.cast(type_in_unit)
+    times = in_unit.cast(type_)
     times = _with_text(times, values, type_)
     return _within(times, _FIRST_US, _LAST_US)
 

@@ -110,10 +110,12 @@ class DebeziumDecoder:
         """Read an envelope; None if it is of another table."""
         source = value.get("source")
         if not isinstance(source, dict):
-            got = shortened(source)
-            allowed = "an object with the change's place and ts_ms"
-            detail = f"source: got {got}; allowed: {allowed}"
-            raise BadRecordError("missing_source", detail)
+            raise BadRecordError.of(
+                "missing_source",
+                "source",
+                got=shortened(source),
+                allowed="an object with the change's place and ts_ms",
+            )
         schema = source.get("schema") or source.get("db")
         table = source.get("table")
         if not self._takes(schema, table):
@@ -188,8 +190,12 @@ class DebeziumDecoder:
                 value = _file_number(value, label)
             number = _integer(value, label, "bad_sequence")
             if number is not None and number < 0:
-                detail = f"{label}: got {number}; allowed: 0 to 2^63 - 1"
-                raise BadRecordError("bad_sequence", detail)
+                raise BadRecordError.of(
+                    "bad_sequence",
+                    label,
+                    got=str(number),
+                    allowed="0 to 2^63 - 1",
+                )
             is_snapshot_row = column == "_lsn" and op == "r"
             if number is None and is_snapshot_row:
                 # An incremental snapshot's row stands below all changes, by its time.
@@ -201,10 +207,12 @@ class DebeziumDecoder:
     def _changes_of(self, event: _Event) -> list[DecodedChange]:
         op = event.op
         if op not in OPERATIONS:
-            got = shortened(op)
-            allowed = ", ".join(OPERATIONS)
-            detail = f"op: got {got}; allowed: {allowed}"
-            raise BadRecordError("unknown_operation", detail)
+            raise BadRecordError.of(
+                "unknown_operation",
+                "op",
+                got=shortened(op),
+                allowed=", ".join(OPERATIONS),
+            )
         if op == "t":
             truncate = event.change(TRUNCATE, None)
             return [truncate]
@@ -248,10 +256,13 @@ class DebeziumDecoder:
 
     def _changes_key(self, old: Json, new: Json) -> bool:
         """Return whether an update changes the key; it does not where the old one is not wholly known."""
-        old_key = [old.get(name) for name in self.key]
-        new_key = [new.get(name) for name in self.key]
+        old_key = self._key_of(old)
+        new_key = self._key_of(new)
         is_known = None not in old_key
         return is_known and old_key != new_key
+
+    def _key_of(self, row: Json) -> list[Any]:
+        return [row.get(name) for name in self.key]
 
     def _leaving_row(self, old: Json, new: Json) -> Json:
         """Return the row under its old key, with the sequence at which it leaves it.
@@ -288,11 +299,14 @@ class DebeziumDecoder:
             is_key_only = bool(others) and others.isdisjoint(before)
             if not is_key_only:
                 return before
-        got = shortened(before)
         allowed = f"the whole row, which op {op!r} needs with order: arrival"
         next_step = "ALTER TABLE ... REPLICA IDENTITY FULL"
-        detail = f"before: got {got}; allowed: {allowed}. Next: {next_step}"
-        raise BadRecordError("missing_before", detail)
+        raise BadRecordError.of(
+            "missing_before",
+            "before",
+            got=shortened(before),
+            allowed=f"{allowed}. Next: {next_step}",
+        )
 
 
 def _without_schema(value: Json) -> tuple[Json, Fields]:
@@ -302,16 +316,23 @@ def _without_schema(value: Json) -> tuple[Json, Fields]:
     fields = row_fields(value["schema"])
     payload = value["payload"]
     if not isinstance(payload, dict):
-        got = shortened(payload)
-        detail = f"payload: got {got}; allowed: an object"
-        raise BadRecordError("not_a_change", detail)
+        raise BadRecordError.of(
+            "not_a_change",
+            "payload",
+            got=shortened(payload),
+            allowed="an object",
+        )
     return payload, fields
 
 
 def _present(row: Json | None, side: str, op: str) -> Json:
     if row is None:
-        detail = f"{side}: got null; allowed: the row, which op {op!r} needs"
-        raise BadRecordError(f"missing_{side}", detail)
+        raise BadRecordError.of(
+            f"missing_{side}",
+            side,
+            got="null",
+            allowed=f"the row, which op {op!r} needs",
+        )
     return row
 
 
@@ -343,10 +364,12 @@ def _file_number(name: Any, field: str) -> int | None:
     is_decimal = number.isascii() and number.isdigit()
     fits = len(number) <= 18
     if not is_decimal or not fits:
-        got = shortened(name)
-        allowed = "a name that ends in . and a number"
-        detail = f"{field}: got {got}; allowed: {allowed}"
-        raise BadRecordError("bad_sequence", detail)
+        raise BadRecordError.of(
+            "bad_sequence",
+            field,
+            got=shortened(name),
+            allowed="a name that ends in . and a number",
+        )
     return int(number)
 
 
@@ -356,6 +379,9 @@ def _integer(value: Any, name: str, reason: str) -> int | None:
     is_integer = type(value) is int  # to JSON a boolean is not one
     if is_integer and -(2**63) <= value < 2**63:
         return int(value)
-    got = shortened(value)
-    detail = f"{name}: got {got}; allowed: an integer of 64 bits"
-    raise BadRecordError(reason, detail)
+    raise BadRecordError.of(
+        reason,
+        name,
+        got=shortened(value),
+        allowed="an integer of 64 bits",
+    )

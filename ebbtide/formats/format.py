@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import pyarrow as pa
 
@@ -73,6 +73,25 @@ class BadRecordError(Exception):
         self.detail = detail
         self.origin_offset = origin_offset
 
+    @classmethod
+    def of(
+        cls,
+        reason: str,
+        field: str,
+        *,
+        got: str,
+        allowed: str,
+        origin_offset: tuple[int, int] | None = None,
+    ) -> Self:
+        """Compose the detail in the one order that those of a single field share.
+
+        Example:
+            >>> BadRecordError.of("bad_sequence", "lsn", got="-1", allowed="0 to 2^63 - 1").detail
+            'lsn: got -1; allowed: 0 to 2^63 - 1'
+        """
+        detail = f"{field}: got {got}; allowed: {allowed}"
+        return cls(reason, detail, origin_offset)
+
 
 class Format(Protocol):
     """Knows what the values of records look like: turns a parsed one into changes.
@@ -96,4 +115,7 @@ class Format(Protocol):
 def shortened(value: Any) -> str:
     """Return a value as a message shows it: at most 80 characters."""
     text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+    if len(text) <= 80:
+        return text
+    head = text[:77]
+    return f"{head}..."
