@@ -276,6 +276,7 @@ def _lists(values: Values, type_: pa.ListType, unit: TimeUnit) -> pa.Array:
     _require(values, list)
     elements = _flat(values)
     items = _column(elements, type_.value_type, unit)
+    # Arrow keeps the elements of all lists in one array, and where in it each list begins.
     offsets = _offsets(values)
     return pa.ListArray.from_arrays(
         pa.array(offsets, pa.int32()),

@@ -16,7 +16,7 @@ from typing import Any
 
 from ebbtide.formats.columns import TimeUnit
 from ebbtide.formats.encodings import read_bits
-from ebbtide.formats.format import UNAVAILABLE, UNAVAILABLE_BYTES, BadRecordError, Json, shortened
+from ebbtide.formats.format import UNAVAILABLE, UNAVAILABLE_BYTES, BadRecordError, Json, TimeUnits, shortened
 
 Fields = dict[str, Json]
 """Column to its field in the schema; empty where a record has no schema."""
@@ -58,9 +58,9 @@ def _by_name(schema: Any) -> Fields:
     return {field["field"]: field for field in fields}
 
 
-def time_units(fields: Fields) -> dict[str, TimeUnit] | None:
+def time_units(fields: Fields) -> TimeUnits | None:
     """Return what integers mean in the columns whose logical type says so; None where none does."""
-    units: dict[str, TimeUnit] = {}
+    units: TimeUnits = {}
     for column, field in fields.items():
         logical_type = field.get("name")
         if logical_type in _UNITS:
@@ -128,5 +128,6 @@ def _decimal_text(unscaled: str, scale: int) -> str:
         raise ValueError(f"a decimal of {len(raw)} bytes")
     number = int.from_bytes(raw, "big", signed=True)
     sign, digits, _ = Decimal(number).as_tuple()
+    # Put together from its parts: Decimal's arithmetic would round to 28 digits.
     scaled = Decimal((sign, digits, -scale))
     return str(scaled)

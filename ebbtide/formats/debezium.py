@@ -29,9 +29,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from ebbtide.formats.columns import TimeUnit
 from ebbtide.formats.connect import Fields, plain_row, row_fields, time_units
-from ebbtide.formats.format import BadRecordError, DecodedChange, Json, shortened
+from ebbtide.formats.format import BadRecordError, DecodedChange, Json, LogPosition, TimeUnits, shortened
 from ebbtide.model.changelog import TRUNCATE, RowKind
 from ebbtide.model.entries import LONG_MIN
 from ebbtide.model.sequences import LOG_POSITIONS
@@ -50,9 +49,9 @@ class _Event:
     op: Any
     before: Json | None
     after: Json | None
-    position: tuple[int | None, ...]
+    position: LogPosition
     event_ms: int | None
-    units: dict[str, TimeUnit] | None
+    units: TimeUnits | None
 
     def change(self, kind: str, row: Json | None, old_row: Json | None = None) -> DecodedChange:
         return DecodedChange(
@@ -170,7 +169,13 @@ class DebeziumDecoder:
         qualified = f"{schema}.{table}"
         return self.table in (table, qualified)
 
-    def _position(self, op: Any, event_ms: int | None, source: Json, prefix: str) -> tuple[int | None, ...]:
+    def _position(
+        self,
+        op: Any,
+        event_ms: int | None,
+        source: Json,
+        prefix: str,
+    ) -> LogPosition:
         """Return where a change stands in the database's log: each column of the sequence that is such a place.
 
         Args:

@@ -31,7 +31,13 @@ StagedColumns = dict[str, object]
 class Decoding(DecodingSettings):
     """Decodes the records of a pipeline; sent to the workers."""
 
-    def decode(self, records: Iterable[pa.RecordBatch], *, step: int, wall_ms: int | None) -> Iterator[pa.RecordBatch]:
+    def decode(
+        self,
+        records: Iterable[pa.RecordBatch],
+        *,
+        step: int,
+        wall_ms: int | None,
+    ) -> Iterator[pa.RecordBatch]:
         """Decode batches of `RECORDS`, good rows and bad ones together.
 
         Args:
@@ -94,7 +100,7 @@ class _Stager:
         judge = Judge(settings, contents)
         judge.judge(columns, event_ms, wall_ms)
         if settings.sequence:
-            # After the judge: what is bad has no key to move from.
+            # After judging, as bad records change no key.
             columns["_moved_from"] = typer.key_changes(columns["_sequence"])
         changes = contents.changes
         known = set(settings.columns.names)
@@ -117,9 +123,10 @@ class _Stager:
         by_row: dict[int, Record] = {}
         errors: dict[int, BadRecordError] = {}
         for record in (*contents.refused, *contents.records):
+            row = record.row
             if record.bad is not None:
-                by_row[record.row] = record
-                errors[record.row] = record.bad
+                by_row[row] = record
+                errors[row] = record.bad
         records = list(by_row.values())
         rows = pa.array(list(by_row), pa.int64())
         raw = self._batch.column("value")
@@ -140,7 +147,11 @@ class _Stager:
         staged = dict(columns)
         staged["_order"] = self._order(records)
         staged["_origin"] = _origin(records)
-        return entry_table(self._settings.schema, staged, len(records))
+        return entry_table(
+            self._settings.schema,
+            staged,
+            n=len(records),
+        )
 
     def _order(self, records: list[Record]) -> pa.StructArray:
         rows = [record.row for record in records]
@@ -172,6 +183,13 @@ def _ignored(change: DecodedChange, known: set[str]) -> str | None:
     row = change.row
     if row is None or known.issuperset(row):
         return None
-    unknown = row.keys() - known
-    names = [name if is_text(name) else ascii(name) for name in sorted(unknown)]
+    unknown = sorted(row.keys() - known)
+    names = map(_storable, unknown)
     return ",".join(names)
+
+
+def _storable(name: str) -> str:
+    """Return a name as UTF-8 can hold it: lone surrogates are escaped."""
+    if is_text(name):
+        return name
+    return ascii(name)

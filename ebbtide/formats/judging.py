@@ -10,11 +10,10 @@ import pyarrow.compute as pc
 
 from ebbtide.formats.format import BadRecordError
 from ebbtide.formats.reading import Contents
-from ebbtide.formats.settings import DecodingSettings
-from ebbtide.model.changelog import TRUNCATE, RowKind
+from ebbtide.formats.settings import DELETING, DecodingSettings
+from ebbtide.model.changelog import TRUNCATE
 
 Columns = Mapping[str, pa.Array]
-_DELETING = (RowKind.DELETE, RowKind.UPDATE_BEFORE)
 
 
 class Judge:
@@ -29,6 +28,7 @@ class Judge:
         self._settings = settings
         self._changes = contents.changes
         self._records = contents.records
+        self._truncates = {i for i, change in enumerate(self._changes) if change.kind == TRUNCATE}
 
     def judge(self, columns: Columns, event_ms: pa.Array, wall_ms: int | None) -> None:
         """Mark the records that break a rule.
@@ -38,23 +38,22 @@ class Judge:
             event_ms: (n,) event times, epoch ms.
             wall_ms: Wall time of the step, epoch ms; None: no event time is ahead of it.
         """
-        truncates = {i for i, change in enumerate(self._changes) if change.kind == TRUNCATE}
-        self._judge_truncates(truncates)
-        self._judge_keys(columns, truncates)
-        self._judge_nulls(columns, truncates)
+        self._judge_truncates()
+        self._judge_keys(columns)
+        self._judge_nulls(columns)
         self._judge_sequence(columns)
         self._judge_event_times(event_ms, wall_ms)
 
-    def _judge_truncates(self, truncates: set[int]) -> None:
+    def _judge_truncates(self) -> None:
         if self._settings.truncates:
             return
         detail = "got TRUNCATE; allowed: changes of rows, as only a reconciler knows what it empties"
         error = BadRecordError("truncate", detail)
-        self._refuse(truncates, error)
+        self._refuse(self._truncates, error)
 
-    def _judge_keys(self, columns: Columns, truncates: set[int]) -> None:
+    def _judge_keys(self, columns: Columns) -> None:
         for name in self._settings.key:
-            nulls = _null_indices(columns[name], but=truncates)
+            nulls = _null_indices(columns[name], but=self._truncates)
             error = BadRecordError.of(
                 "null_key",
                 name,
@@ -63,7 +62,7 @@ class Judge:
             )
             self._refuse(nulls, error)
 
-    def _judge_nulls(self, columns: Columns, truncates: set[int]) -> None:
+    def _judge_nulls(self, columns: Columns) -> None:
         """Judge NOT NULL; a delete by sequence needs no other columns, and a value may be unsent."""
         unavailable = columns["_unavailable"]
         for column in self._settings.columns:
@@ -71,9 +70,9 @@ class Judge:
             if column.nullable or name in self._settings.key:
                 continue
             refused = []
-            for i in _null_indices(columns[name], but=truncates):
+            for i in _null_indices(columns[name], but=self._truncates):
                 change = self._changes[i]
-                is_delete = self._settings.sequence and change.kind in _DELETING
+                is_delete = self._settings.sequence and change.kind in DELETING
                 unsent = unavailable[i].as_py() or []
                 if not is_delete and name not in unsent:
                     refused.append(i)

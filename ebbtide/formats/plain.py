@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ebbtide.formats.format import BadRecordError, DecodedChange, Json
+from ebbtide.formats.format import BadRecordError, DecodedChange, Json, OriginOffset
 from ebbtide.formats.parsing import is_natural
 from ebbtide.model.changelog import RowKind
 
@@ -62,7 +62,7 @@ class PlainDecoder:
         reserved = (self.kind, *self.position)
         return {name: cell for name, cell in value.items() if name not in reserved}
 
-    def _origin_offset(self, value: Json) -> tuple[int, int] | None:
+    def _origin_offset(self, value: Json) -> OriginOffset | None:
         """Return the record's partition and position; a position alone is in partition 0."""
         numbers: list[int] = []
         for name in self.position:

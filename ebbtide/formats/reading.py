@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from ebbtide.formats.format import BadRecordError, DecodedChange, Json
+from ebbtide.formats.format import BadRecordError, DecodedChange, Json, OriginOffset
 from ebbtide.formats.parsing import Parse, kafka_origin, kafka_value
 from ebbtide.formats.settings import DecodingSettings
 
@@ -27,7 +27,7 @@ class Record:
     has_own_offset: bool = False
     bad: BadRecordError | None = None
 
-    def stands_at(self, origin_offset: tuple[int, int] | None) -> None:
+    def stands_at(self, origin_offset: OriginOffset | None) -> None:
         """Note the partition and offset that the record names, if it names them."""
         if origin_offset:
             self.origin = ("", *origin_offset)
@@ -119,7 +119,8 @@ class RecordReader:
         if not self._settings.topic:
             return False
         topic = envelope.get("topic")
-        return isinstance(topic, str) and topic != self._settings.topic
+        has_topic = isinstance(topic, str)
+        return has_topic and topic != self._settings.topic
 
     def _take(self, changes: list[DecodedChange], record: Record) -> None:
         """Sort a record's changes into those taken and those of kinds that are not."""

@@ -33,6 +33,8 @@ from ebbtide.model.changelog import TRUNCATE, RowKind, changelog_schema
 TOMBSTONE = "tombstone"
 SKIPPED = "skipped"
 BAD = "bad"
+DELETING = (RowKind.DELETE, RowKind.UPDATE_BEFORE)
+"""Kinds that, in sequence mode, need no more than the key and the sequence."""
 STAGED_COLUMNS = {
     "_reason": pa.string(),
     "_detail": pa.string(),

@@ -43,7 +43,8 @@ def summarize(rows: pa.Table, decoding: DecodingSettings, *, tracks_offsets: boo
     truncates_by_offset: dict[PartitionOffset, Floor] = {}
     if tracks_offsets:
         has_offset = pc.is_valid(kinds)
-        offsets = origin_offsets(rows.filter(has_offset))
+        tracked = rows.filter(has_offset)
+        offsets = origin_offsets(tracked)
         truncates_by_offset = _by_offset(truncates, floors)
     reasons = rows["_reason"]
     max_event_ms = pc.max(good["_event_ms"])
@@ -65,8 +66,8 @@ def to_json(summary: BatchSummary) -> str:
     """Write a summary as text, for the way from a worker to the driver."""
     # JSON has neither sets nor objects whose keys are pairs.
     truncates = []
-    for place, order in summary.truncates.items():
-        name, offset = place
+    for partition_offset, order in summary.truncates.items():
+        name, offset = partition_offset
         truncates.append([name, offset, list(order)])
     fields = dict(vars(summary))
     fields["ignored"] = sorted(summary.ignored)
@@ -105,13 +106,13 @@ def _by_offset(truncates: pa.Table, floors: list[Floor]) -> dict[PartitionOffset
     """Return the TRUNCATEs' floors by their offsets; of one delivered twice the first."""
     lowest: dict[PartitionOffset, Floor] = {}
     for row, floor in enumerate(floors):
-        # One row at a time, few as they are: it has one partition with one range of one offset.
+        # TRUNCATEs are few: each is looked up by itself, as one range of one offset in one partition.
         own_offset = origin_offsets(truncates.slice(row, 1))
         [(name, ranges)] = own_offset.items()
         [(offset, _)] = ranges
-        place = name, offset
-        known = lowest.get(place, floor)
-        lowest[place] = min(floor, known)
+        partition_offset = name, offset
+        known = lowest.get(partition_offset, floor)
+        lowest[partition_offset] = min(floor, known)
     return lowest
 
 
@@ -138,8 +139,9 @@ def _ignored(rows: pa.Table) -> frozenset[str]:
 def _incomplete_key_changes(good: pa.Table) -> int:
     """Count the changes of a key that left values out."""
     changes_key = good["_moved_from"].is_valid()
-    is_incomplete = good["_unavailable"].is_valid()
-    return _count(pc.and_(changes_key, is_incomplete))
+    left_values_out = good["_unavailable"].is_valid()
+    is_incomplete = pc.and_(changes_key, left_values_out)
+    return _count(is_incomplete)
 
 
 def _count(mask: pa.ChunkedArray) -> int:

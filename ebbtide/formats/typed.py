@@ -11,13 +11,12 @@ from ebbtide.formats.columns import Converted, TimeUnit, convert
 from ebbtide.formats.encodings import decode_integer
 from ebbtide.formats.format import BadRecordError, DecodedChange, Json, shortened, unavailable_form
 from ebbtide.formats.reading import Contents
-from ebbtide.formats.settings import DecodingSettings
+from ebbtide.formats.settings import DELETING, DecodingSettings
 from ebbtide.model.changelog import RowKind
 from ebbtide.model.sequences import LOG_POSITIONS, is_log_position, sequence_type
 
 Columns = dict[str, pa.Array]
 _ABSENT = object()
-_DELETING = (RowKind.DELETE, RowKind.UPDATE_BEFORE)
 
 
 class ColumnTyper:
@@ -82,12 +81,11 @@ class ColumnTyper:
             return self._staged("_event_ms", event_ms)
         times = columns[column]
         if pa.types.is_date(times.type):
-            midnight = pa.timestamp("us")
-            times = times.cast(midnight)
+            in_us = pa.timestamp("us")
+            times = times.cast(in_us)
         if pa.types.is_timestamp(times.type):
-            # Not safe: what is below a millisecond is cut off.
             in_ms = pa.timestamp("ms", times.type.tz)
-            times = times.cast(in_ms, safe=False)
+            times = times.cast(in_ms, safe=False)  # cuts off what is below a millisecond
         return times.cast(pa.int64())
 
     def key_changes(self, sequence: pa.StructArray) -> pa.Array:
@@ -131,7 +129,7 @@ class ColumnTyper:
             if row is None:
                 rows.append(empty_row)
                 continue
-            is_delete = settings.sequence and change.kind in _DELETING
+            is_delete = settings.sequence and change.kind in DELETING
             is_retraction = takes_back_by_content and change.op == RowKind.UPDATE_BEFORE
             if is_delete and not is_retraction:
                 needed = {name: cell for name, cell in row.items() if name in needed_of_delete}
@@ -165,9 +163,7 @@ class ColumnTyper:
         return unsent
 
     def _typed(self, column: pa.Field, values: list[Any]) -> pa.Array:
-        encoding = self._settings.encodings.get(column.name)
-        if encoding is not None:
-            values = [decode_integer(value, encoding) for value in values]
+        values = self._without_encoding(column.name, values)
         array, misfits = self._convert(column, values)
         for i in misfits:
             record = self._records[i]
@@ -179,6 +175,13 @@ class ColumnTyper:
             )
             record.refuse(error)
         return array
+
+    def _without_encoding(self, name: str, values: list[Any]) -> list[Any]:
+        """Return a column's values with integers decoded, where the spec gives it an encoding."""
+        encoding = self._settings.encodings.get(name)
+        if encoding is None:
+            return values
+        return [decode_integer(value, encoding) for value in values]
 
     def _convert(self, column: pa.Field, values: list[Any]) -> Converted:
         """Convert a column, each value by the unit that its own record gives.
@@ -220,23 +223,15 @@ class ColumnTyper:
         key: Json = {}
         for name in settings.key:
             value = old_row.get(name)
-            encoding = settings.encodings.get(name)
-            if encoding is not None:
-                value = decode_integer(value, encoding)
+            values = self._without_encoding(name, [value])
             column = settings.columns.field(name)
             unit = self._unit(change, name)
-            array, _ = convert([value], column.type, unit)
+            array, _ = convert(values, column.type, unit)
             typed_value = array[0]
             key[name] = typed_value.as_py()
         return key
 
 
 def _indices(values: list[Any], wanted: Any) -> list[int]:
-    """Return where a value stands; one that is equal but of another class is another value."""
-    class_ = wanted.__class__
-    indices = []
-    for i, value in enumerate(values):
-        is_equal = value.__class__ is class_ and value == wanted
-        if value is wanted or is_equal:
-            indices.append(i)
-    return indices
+    """Return where a value stands."""
+    return [i for i, value in enumerate(values) if value == wanted]

@@ -141,6 +141,7 @@ def _refuse_changed(path: str, files: Sequence[FoundFile], read: Mapping[str, in
 
 
 def _refuse_late(path: str, new: Sequence[FoundFile], read: Mapping[str, int | None]) -> None:
+    # In ascending order, the last name of a folder is its greatest.
     newest_read: dict[str, str] = {}
     for name in sorted(read):
         folder = _folder(name)
