@@ -49,9 +49,9 @@ class PlainDecoder:
                 origin_offset=origin_offset,
             )
         change = DecodedChange(
-            kind=RowKind(kind),
-            row=row,
-            op=kind,
+            RowKind(kind),
+            row,
+            kind,
             origin_offset=origin_offset,
         )
         return [change]

@@ -37,18 +37,17 @@ class ColumnTyper:
     def user_columns(self) -> Columns:
         """Return the user's columns, and `_unavailable`: the names of those whose values were not sent."""
         columns: Columns = {}
-        unsent: dict[int, list[str]] = {}
+        n_changes = len(self._changes)
+        unsent: list[list[str] | None] = [None] * n_changes
         rows = self._needed_rows()
         for column in self._settings.columns:
             name = column.name
             values = self._values(name, rows)
             for i in self._take_out_unsent(column, values):
-                names = unsent.setdefault(i, [])
-                names.append(name)
+                others = unsent[i] or []
+                unsent[i] = [*others, name]
             columns[name] = self._typed(column, values)
-        n_changes = len(self._changes)
-        unavailable = [unsent.get(i) for i in range(n_changes)]
-        columns["_unavailable"] = self._staged("_unavailable", unavailable)
+        columns["_unavailable"] = self._staged("_unavailable", unsent)
         return columns
 
     def sequence(self, columns: Columns) -> pa.StructArray:
@@ -90,17 +89,17 @@ class ColumnTyper:
 
     def key_changes(self, sequence: pa.StructArray) -> pa.Array:
         """Return `_moved_from`: of each good update that changed the key the old key, as a list of one."""
-        key_changes: list[list[Json] | None] = []
+        n_changes = len(self._changes)
+        key_changes: list[list[Json] | None] = [None] * n_changes
         for i, change in enumerate(self._changes):
             record = self._records[i]
             if change.old_row is None or record.bad is not None:
-                key_changes.append(None)
                 continue
             key_change = {
                 "sequence": sequence[i].as_py(),
                 "key": self._old_key(change),
             }
-            key_changes.append([key_change])
+            key_changes[i] = [key_change]
         return self._staged("_moved_from", key_changes)
 
     def _staged(self, name: str, values: list[Any]) -> pa.Array:
