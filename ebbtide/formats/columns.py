@@ -130,17 +130,15 @@ def _floats(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
     numbers: list[float | None] = []
     n_written_infinite = 0
     for value in values:
-        if value is None:
-            numbers.append(None)
-        elif isinstance(value, str):
+        number: float | None = None
+        if isinstance(value, str):
             if value not in SPECIAL_FLOATS:
                 raise ValueError("text that is not a number")
             number = SPECIAL_FLOATS[value]
-            numbers.append(number)
             n_written_infinite += value != "NaN"
-        else:
+        elif value is not None:
             number = float(value)
-            numbers.append(number)
+        numbers.append(number)
     doubles = pa.array(numbers, pa.float64())
     with np.errstate(over="ignore"):
         floats = doubles.cast(type_, safe=False)
@@ -208,9 +206,9 @@ def _fixed_point(text: str, type_: pa.Decimal128Type) -> str:
         zeros = "0" * -scale
         return f"{sign}{digits}{zeros}"
     padded = digits.zfill(scale + 1)
-    whole = padded[:-scale]
-    fraction = padded[-scale:]
-    return f"{sign}{whole}.{fraction}"
+    before_point = padded[:-scale]
+    after_point = padded[-scale:]
+    return f"{sign}{before_point}.{after_point}"
 
 
 def _binary(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
