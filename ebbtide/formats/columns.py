@@ -29,19 +29,33 @@ import pyarrow.compute as pc
 
 TimeUnit = Literal["ms", "us", "ns"]
 Values = Sequence[Any]
+Converted = tuple[pa.Array, list[int]]
+"""A column, and the indices of the values that do not fit, which are null in it."""
 Builder = Callable[[Any, Any, TimeUnit], pa.Array]
 """Builds a column of values, a type and a unit."""
-SPECIAL_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-_REFUSALS = (pa.ArrowException, ValueError, TypeError, OverflowError)
+SPECIAL_FLOATS = {
+    "NaN": math.nan,
+    "Infinity": math.inf,
+    "-Infinity": -math.inf,
+}
+_REFUSALS = (
+    pa.ArrowException,
+    ValueError,
+    TypeError,
+    OverflowError,
+)
+"""What a builder raises for a value that does not fit."""
 _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,9})?")
-_TIMES_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+_FIRST_US = -62_135_596_800_000_000
+_LAST_US = 253_402_300_799_999_999
+"""The first and the last microsecond of the years 1 to 9999, from 1970."""
 
 
 class InexactNumberError(Exception):
     """Raised when a float stands where digits matter."""
 
 
-def convert(values: Values, type_: pa.DataType, unit: TimeUnit = "us") -> tuple[pa.Array, list[int]]:
+def convert(values: Values, type_: pa.DataType, unit: TimeUnit = "us") -> Converted:
     """Convert one column.
 
     Args:
@@ -61,10 +75,14 @@ def convert(values: Values, type_: pa.DataType, unit: TimeUnit = "us") -> tuple[
         ([Decimal('1.50'), None, None], [1])
     """
     try:
-        return _column(values, type_, unit), []
+        column = _column(values, type_, unit)
     except _REFUSALS:
-        pass
-    # Some value does not fit: try each by itself. Slow, but only for columns that hold a bad one.
+        return _fitting_column(values, type_, unit)
+    return column, []
+
+
+def _fitting_column(values: Values, type_: pa.DataType, unit: TimeUnit) -> Converted:
+    """Convert a column with misfits, trying each value by itself: slow, but only such columns come here."""
     fitting = list(values)
     misfits = []
     for i, value in enumerate(values):
@@ -73,7 +91,8 @@ def convert(values: Values, type_: pa.DataType, unit: TimeUnit = "us") -> tuple[
         except _REFUSALS:
             fitting[i] = None
             misfits.append(i)
-    return _column(fitting, type_, unit), misfits
+    column = _column(fitting, type_, unit)
+    return column, misfits
 
 
 def _column(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
@@ -87,10 +106,12 @@ def _column(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
 def _require(values: Values, *allowed: type) -> None:
     """Refuse values of other classes, subclasses too: to JSON a boolean is not an integer."""
     classes = set(map(type, values))
-    others = classes.difference(allowed, [type(None)])
-    if others:
-        names = sorted(class_.__name__ for class_ in others)
-        raise TypeError(f"unexpected {', '.join(names)}")
+    null_class = type(None)
+    unexpected = classes.difference(allowed, [null_class])
+    if unexpected:
+        names = sorted(class_.__name__ for class_ in unexpected)
+        listed = ", ".join(names)
+        raise TypeError(f"unexpected {listed}")
 
 
 def _direct(class_: type) -> Builder:
@@ -107,21 +128,26 @@ def _floats(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
     """Convert numbers and the names of special ones; a number beyond the type's range must not become infinity."""
     _require(values, int, float, Decimal, str)
     numbers: list[float | None] = []
-    n_infinite = 0
+    n_written_infinite = 0
     for value in values:
+        number: float | None = None
         if isinstance(value, str):
             if value not in SPECIAL_FLOATS:
                 raise ValueError("text that is not a number")
-            numbers.append(SPECIAL_FLOATS[value])
-            n_infinite += value != "NaN"
-        else:
-            numbers.append(None if value is None else float(value))
-    exact = pa.array(numbers, pa.float64())
+            number = SPECIAL_FLOATS[value]
+            n_written_infinite += value != "NaN"
+        elif value is not None:
+            number = float(value)
+        numbers.append(number)
+    doubles = pa.array(numbers, pa.float64())
     with np.errstate(over="ignore"):
-        narrow = exact.cast(type_, safe=False)
-    if n_infinite != (pc.sum(pc.is_inf(narrow)).as_py() or 0):
+        floats = doubles.cast(type_, safe=False)
+    # More infinities than were written: a finite number is beyond the range of the narrower type.
+    is_infinite = pc.is_inf(floats)
+    n_infinite = pc.sum(is_infinite).as_py() or 0
+    if n_infinite != n_written_infinite:
         raise OverflowError("number out of range")
-    return narrow
+    return floats
 
 
 def _decimals(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
@@ -130,26 +156,31 @@ def _decimals(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
     Arrow's cast from text rounds nothing, but wraps around, or crashes, on numbers beyond the type. Texts of plain form
     and few enough digits are safe; where any is not, all are first rewritten.
     """
-    if float in set(map(type, values)):
+    classes = set(map(type, values))
+    if float in classes:
         raise InexactNumberError
     _require(values, int, Decimal, str)
     written = list(map(_number_text, values))
     texts = pa.array(written, pa.string())
     whole_digits = type_.precision - type_.scale
-    safe = rf"^[+-]?0*[0-9]{{0,{whole_digits}}}(\.[0-9]{{0,{38 - whole_digits}}})?$"
+    fraction_digits = 38 - whole_digits
+    safe = rf"^[+-]?0*[0-9]{{0,{whole_digits}}}(\.[0-9]{{0,{fraction_digits}}})?$"
     is_safe = pc.match_substring_regex(texts, safe)
-    if pc.all(is_safe).as_py() is False:  # None: no value at all
+    are_all_safe = pc.all(is_safe).as_py()
+    if are_all_safe is False:  # None: no value at all
         rewritten = [None if text is None else _fixed_point(text, type_) for text in written]
         texts = pa.array(rewritten, pa.string())
     return texts.cast(type_)
 
 
 def _number_text(value: Any) -> str | None:
-    return value if value is None or isinstance(value, str) else str(value)
+    if value is None or isinstance(value, str):
+        return value
+    return str(value)
 
 
 def _fixed_point(text: str, type_: pa.Decimal128Type) -> str:
-    """Write a number that fits without exponent and needless zeros: Arrow's cast wraps around, or crashes, on what does not.
+    """Write a number without exponent and needless zeros, and refuse one that does not fit.
 
     The number is `digits` * 10^-`scale`, with neither leading nor trailing zeros in `digits`.
     """
@@ -157,21 +188,27 @@ def _fixed_point(text: str, type_: pa.Decimal128Type) -> str:
         raise ValueError("text that is not a number")
     mantissa, _, exponent = text.lower().partition("e")
     whole, _, fraction = mantissa.partition(".")
-    sign = "-" if whole.startswith("-") else ""
-    all_digits = whole.lstrip("+-") + fraction
-    digits = all_digits.rstrip("0")
-    trailing_zeros = len(all_digits) - len(digits)
-    scale = len(fraction) - int(exponent or 0) - trailing_zeros
-    digits = digits.lstrip("0")
+    is_negative = whole.startswith("-")
+    sign = "-" if is_negative else ""
+    written_digits = whole.lstrip("+-") + fraction
+    without_trailing = written_digits.rstrip("0")
+    trailing_zeros = len(written_digits) - len(without_trailing)
+    written_scale = len(fraction) - trailing_zeros
+    scale = written_scale - int(exponent or 0)
+    digits = without_trailing.lstrip("0")
     if not digits:
         return "0"
     whole_digits = len(digits) - scale
-    if scale > type_.scale or whole_digits > type_.precision - type_.scale:
+    allowed_whole_digits = type_.precision - type_.scale
+    if scale > type_.scale or whole_digits > allowed_whole_digits:
         raise OverflowError("more digits than the column has")
     if scale <= 0:
-        return sign + digits + "0" * -scale
+        zeros = "0" * -scale
+        return f"{sign}{digits}{zeros}"
     padded = digits.zfill(scale + 1)
-    return f"{sign}{padded[:-scale]}.{padded[-scale:]}"
+    before_point = padded[:-scale]
+    after_point = padded[-scale:]
+    return f"{sign}{before_point}.{after_point}"
 
 
 def _binary(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
@@ -181,13 +218,15 @@ def _binary(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
         if value is None:
             raw.append(None)
         else:
-            raw.append(base64.b64decode(value, validate=True))
+            decoded = base64.b64decode(value, validate=True)
+            raw.append(decoded)
     return pa.array(raw, type_)
 
 
 def _dates(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
     _require(values, int, str)
-    epoch_days = pa.array(_integers(values), pa.int32())
+    integers = _integers(values)
+    epoch_days = pa.array(integers, pa.int32())
     dates = epoch_days.cast(type_)
     dates = _with_text(dates, values, type_)
     return _within(dates, date.min, date.max)
@@ -195,11 +234,13 @@ def _dates(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
 
 def _timestamps(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
     _require(values, int, str)
-    ticks = pa.array(_integers(values), pa.int64())
-    in_unit = ticks.cast(pa.timestamp(unit, type_.tz))
-    moments = in_unit.cast(type_)
-    moments = _with_text(moments, values, type_)
-    return _within(moments, *_TIMES_US)
+    integers = _integers(values)
+    ticks = pa.array(integers, pa.int64())
+    type_in_unit = pa.timestamp(unit, type_.tz)
+    in_unit = ticks.cast(type_in_unit)
+    times = in_unit.cast(type_)
+    times = _with_text(times, values, type_)
+    return _within(times, _FIRST_US, _LAST_US)
 
 
 def _integers(values: Values) -> list[int | None]:
@@ -210,9 +251,11 @@ def _with_text(array: pa.Array, values: Values, type_: pa.DataType) -> pa.Array:
     """Fill in what was written as text, by Arrow's reading of ISO 8601."""
     texts = [value if isinstance(value, str) else None for value in values]
     written = pa.array(texts, pa.string())
-    if written.null_count == len(written):
+    has_text = written.null_count < len(written)
+    if not has_text:
         return array
-    return pc.coalesce(array, written.cast(type_))
+    from_text = written.cast(type_)
+    return pc.coalesce(array, from_text)
 
 
 def _within(array: pa.Array, first: Any, last: Any) -> pa.Array:
@@ -231,32 +274,51 @@ def _lists(values: Values, type_: pa.ListType, unit: TimeUnit) -> pa.Array:
     _require(values, list)
     elements = _flat(values)
     items = _column(elements, type_.value_type, unit)
-    offsets = pa.array(_offsets(values), pa.int32())
-    is_null = _nulls(values)
-    return pa.ListArray.from_arrays(offsets, items, type=type_, mask=is_null)
+    # Arrow keeps the elements of all lists in one array, and where in it each list begins.
+    offsets = _offsets(values)
+    return pa.ListArray.from_arrays(
+        pa.array(offsets, pa.int32()),
+        items,
+        type=type_,
+        mask=_nulls(values),
+    )
 
 
 def _structs(values: Values, type_: pa.StructType, unit: TimeUnit) -> pa.Array:
     _require(values, dict)
-    unknown = set(_flat(values)) - {field.name for field in type_}
+    found = set(_flat(values))
+    known = {field.name for field in type_}
+    unknown = sorted(found - known)
     if unknown:
-        raise ValueError(f"unknown fields {sorted(unknown)}")
+        raise ValueError(f"unknown fields {unknown}")
     columns = []
     for field in type_:
-        cells = [value.get(field.name) if value else None for value in values]
-        columns.append(_column(cells, field.type, unit))
-    return pa.StructArray.from_arrays(columns, fields=list(type_), mask=_nulls(values))
+        name = field.name
+        cells = [value.get(name) if value else None for value in values]
+        column = _column(cells, field.type, unit)
+        columns.append(column)
+    return pa.StructArray.from_arrays(
+        columns,
+        fields=list(type_),
+        mask=_nulls(values),
+    )
 
 
 def _maps(values: Values, type_: pa.MapType, unit: TimeUnit) -> pa.Array:
     _require(values, dict)
     contents = [value.values() if value else () for value in values]
-    keys = _column(_flat(values), type_.key_type, unit)
-    items = _column(_flat(contents), type_.item_type, unit)
+    all_keys = _flat(values)
+    all_items = _flat(contents)
+    keys = _column(all_keys, type_.key_type, unit)
+    items = _column(all_items, type_.item_type, unit)
     # A map is null where its offset is; the last offset only ends the last map.
     is_null = [value is None for value in values]
-    mask = np.array([*is_null, False])
-    offsets = pa.array(_offsets(values), pa.int32(), mask=mask)
+    is_null.append(False)
+    offsets = pa.array(
+        _offsets(values),
+        pa.int32(),
+        mask=np.array(is_null),
+    )
     maps = pa.MapArray.from_arrays(offsets, keys, items)
     return maps.cast(type_)
 
@@ -273,7 +335,8 @@ def _offsets(values: Values) -> np.ndarray:
 
 
 def _nulls(values: Values) -> pa.Array:
-    return pa.array([value is None for value in values], pa.bool_())
+    is_null = [value is None for value in values]
+    return pa.array(is_null, pa.bool_())
 
 
 _BUILDERS: list[tuple[Callable[[pa.DataType], bool], Builder]] = [

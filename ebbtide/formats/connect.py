@@ -16,7 +16,7 @@ from typing import Any
 
 from ebbtide.formats.columns import TimeUnit
 from ebbtide.formats.encodings import read_bits
-from ebbtide.formats.format import UNAVAILABLE, UNAVAILABLE_BYTES, BadRecordError, Json, shortened
+from ebbtide.formats.format import UNAVAILABLE, UNAVAILABLE_BYTES, BadRecordError, Json, TimeUnits, shortened
 
 Fields = dict[str, Json]
 """Column to its field in the schema; empty where a record has no schema."""
@@ -27,7 +27,7 @@ _UNITS: dict[str, TimeUnit] = {
     "io.debezium.time.NanoTimestamp": "ns",
 }
 _UNSCALED_BYTES = 1024
-"""Longest unscaled decimal: a column takes 38 digits, beyond them there can only be zeros; the time to convert grows with the square."""
+"""Longest unscaled decimal: the time to convert one grows with the square of its length, and a column takes 38 digits."""
 
 
 def row_fields(schema: Any) -> Fields:
@@ -39,22 +39,28 @@ def row_fields(schema: Any) -> Fields:
     try:
         fields = _by_name(schema)
         if "after" in fields:
-            fields = _by_name(fields["after"])
+            after = fields["after"]
+            fields = _by_name(after)
         logical_types = tuple(field.get("name") for field in fields.values())
         hash(logical_types)  # looked up later: a list there is refused here
     except (KeyError, TypeError, AttributeError) as error:
-        detail = f"schema: got {shortened(schema)}; allowed: a Kafka Connect schema with fields"
-        raise BadRecordError("bad_schema", detail) from error
+        raise BadRecordError.of(
+            "bad_schema",
+            "schema",
+            got=shortened(schema),
+            allowed="a Kafka Connect schema with fields",
+        ) from error
     return fields
 
 
 def _by_name(schema: Any) -> Fields:
-    return {field["field"]: field for field in schema["fields"]}
+    fields = schema["fields"]
+    return {field["field"]: field for field in fields}
 
 
-def time_units(fields: Fields) -> dict[str, TimeUnit] | None:
+def time_units(fields: Fields) -> TimeUnits | None:
     """Return what integers mean in the columns whose logical type says so; None where none does."""
-    units: dict[str, TimeUnit] = {}
+    units: TimeUnits = {}
     for column, field in fields.items():
         logical_type = field.get("name")
         if logical_type in _UNITS:
@@ -76,15 +82,22 @@ def plain_row(value: Any, side: str, fields: Fields) -> Json | None:
     if value is None:
         return None
     if not isinstance(value, dict):
-        detail = f"{side}: got {shortened(value)}; allowed: an object or null"
-        raise BadRecordError("not_a_row", detail)
+        raise BadRecordError.of(
+            "not_a_row",
+            side,
+            got=shortened(value),
+            allowed="an object or null",
+        )
     if not fields:
         return value
     row: Json = {}
     try:
         for column, cell in value.items():
-            field = fields.get(column)
-            row[column] = cell if field is None else _plain_value(cell, field)
+            if column in fields:
+                field = fields[column]
+                row[column] = _plain_value(cell, field)
+            else:
+                row[column] = cell
     except (ValueError, TypeError, KeyError, ArithmeticError) as error:
         detail = f"{side}: {error}; allowed: values in the form that the record's schema gives"
         raise BadRecordError("schema_mismatch", detail) from error
@@ -96,11 +109,15 @@ def _plain_value(value: Any, field: Json) -> Any:
     logical_type = field.get("name")
     if value is None or value in (UNAVAILABLE, UNAVAILABLE_BYTES):
         return value
-    if logical_type == "org.apache.kafka.connect.data.Decimal" and isinstance(value, str):
-        return _decimal_text(value, int(field["parameters"]["scale"]))
     if logical_type == "io.debezium.data.VariableScaleDecimal":
-        return _decimal_text(value["value"], int(value["scale"]))
-    if logical_type == "io.debezium.data.Bits" and isinstance(value, str):
+        scale = int(value["scale"])
+        return _decimal_text(value["value"], scale)
+    if not isinstance(value, str):
+        return value
+    if logical_type == "org.apache.kafka.connect.data.Decimal":
+        scale = int(field["parameters"]["scale"])
+        return _decimal_text(value, scale)
+    if logical_type == "io.debezium.data.Bits":
         return read_bits(value)
     return value
 
@@ -111,4 +128,6 @@ def _decimal_text(unscaled: str, scale: int) -> str:
         raise ValueError(f"a decimal of {len(raw)} bytes")
     number = int.from_bytes(raw, "big", signed=True)
     sign, digits, _ = Decimal(number).as_tuple()
-    return str(Decimal((sign, digits, -scale)))
+    # Put together from its parts: Decimal's arithmetic would round to 28 digits.
+    scaled = Decimal((sign, digits, -scale))
+    return str(scaled)

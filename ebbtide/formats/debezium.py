@@ -29,9 +29,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from ebbtide.formats.columns import TimeUnit
 from ebbtide.formats.connect import Fields, plain_row, row_fields, time_units
-from ebbtide.formats.format import BadRecordError, DecodedChange, Json, shortened
+from ebbtide.formats.format import BadRecordError, DecodedChange, Json, LogPosition, TimeUnits, shortened
 from ebbtide.model.changelog import TRUNCATE, RowKind
 from ebbtide.model.entries import LONG_MIN
 from ebbtide.model.sequences import LOG_POSITIONS
@@ -50,12 +49,21 @@ class _Event:
     op: Any
     before: Json | None
     after: Json | None
-    position: tuple[int | None, ...]
+    position: LogPosition
     event_ms: int | None
-    units: dict[str, TimeUnit] | None
+    units: TimeUnits | None
 
     def change(self, kind: str, row: Json | None, old_row: Json | None = None) -> DecodedChange:
-        return DecodedChange(kind, row, self.op, self.position, self.event_ms, old_row, self.units)
+        # By position, here and for events: keywords are slower, and this runs for every change.
+        return DecodedChange(
+            kind,
+            row,
+            self.op,
+            self.position,
+            self.event_ms,
+            old_row,
+            self.units,
+        )
 
 
 @dataclass(frozen=True)
@@ -78,72 +86,101 @@ class DebeziumDecoder:
 
     def changes(self, value: Json, key: str | None) -> list[DecodedChange]:
         """See `Format.changes`."""
-        fields: Fields = {}
-        if value.keys() == {"schema", "payload"}:
-            fields = row_fields(value["schema"])
-            payload = value["payload"]
-            if not isinstance(payload, dict):
-                detail = f"payload: got {shortened(payload)}; allowed: an object"
-                raise BadRecordError("not_a_change", detail)
-            value = payload
-        is_flattened = "__op" in value or "__deleted" in value
-        op = value.get("__op" if is_flattened else "op")
+        event_fields, fields = _without_schema(value)
+        is_flattened = "__op" in event_fields or "__deleted" in event_fields
+        op_name = "__op" if is_flattened else "op"
+        op = event_fields.get(op_name)
         if op == "m":
-            return [DecodedChange(MESSAGE, None, "m")]  # it is of no table
-        if not is_flattened and "op" not in value:
+            message = DecodedChange(MESSAGE, None, op)  # it is of no table
+            return [message]
+        if is_flattened:
+            event = self._flattened(event_fields, fields)
+        elif "op" in event_fields:
+            event = self._envelope(event_fields, key, fields)
+        else:
+            got = sorted(event_fields)[:8]
             allowed = "a Debezium envelope (op, before, after, source) or a flattened row (__op)"
-            detail = f"got fields {sorted(value)[:8]}; allowed: {allowed}"
+            detail = f"got fields {got}; allowed: {allowed}"
             raise BadRecordError("not_a_change", detail)
-        event = self._flattened(value, fields) if is_flattened else self._envelope(value, key, fields)
-        return [] if event is None else self._changes_of(event)
+        if event is None:
+            return []
+        return self._changes_of(event)
 
     def _envelope(self, value: Json, key: str | None, fields: Fields) -> _Event | None:
         """Read an envelope; None if it is of another table."""
         source = value.get("source")
         if not isinstance(source, dict):
-            detail = f"source: got {shortened(source)}; allowed: an object with the change's place and ts_ms"
-            raise BadRecordError("missing_source", detail)
+            raise BadRecordError.of(
+                "missing_source",
+                "source",
+                got=shortened(source),
+                allowed="an object with the change's place and ts_ms",
+            )
         schema = source.get("schema") or source.get("db")
-        if not self._takes(schema, source.get("table")):
+        table = source.get("table")
+        if not self._takes(schema, table):
             return None
         op = value["op"]
-        event_ms = _integer(source.get("ts_ms"), "source.ts_ms", "bad_event_time")
+        source_ms = source.get("ts_ms")
+        event_ms = _integer(source_ms, "source.ts_ms", "bad_event_time")
         before = plain_row(value.get("before"), "before", fields)
         after = plain_row(value.get("after"), "after", fields)
         if before is None and op == "d":
             before = _key_row(key)
         position = self._position(op, event_ms, source, "source.")
-        units = time_units(fields)
-        return _Event(op, before, after, position, event_ms, units)
+        return _Event(
+            op,
+            before,
+            after,
+            position,
+            event_ms,
+            time_units(fields),
+        )
 
     def _flattened(self, value: Json, fields: Fields) -> _Event | None:
         """Read a flattened row; None if it is of another table."""
         schema = value.get("__schema") or value.get("__db")
-        if not self._takes(schema, value.get("__table", self.table)):
+        table = value.get("__table", self.table)
+        if not self._takes(schema, table):
             return None
         cells = {name: cell for name, cell in value.items() if not name.startswith("__")}
         row = plain_row(cells, "row", fields)
         is_deleted = value.get("__deleted") == "true"
-        op = value.get("__op", "d" if is_deleted else None)
+        default_op = "d" if is_deleted else None
+        op = value.get("__op", default_op)
         source_ms = value.get("__source_ts_ms")  # __ts_ms is the connector's clock
         event_ms = _integer(source_ms, "__source_ts_ms", "bad_event_time")
         source = {"ts_ms": source_ms}
         for name in ("lsn", "file", "pos", "row"):
-            other = value.get(f"__{name}")
-            source[name] = value.get(f"__source_{name}", other)
+            without_prefix = value.get(f"__{name}")
+            source[name] = value.get(f"__source_{name}", without_prefix)
         position = self._position(op, event_ms, source, "__")
-        units = time_units(fields)
-        if op == "d":
-            return _Event(op, row, None, position, event_ms, units)
-        return _Event(op, None, row, position, event_ms, units)
+        is_delete = op == "d"
+        before = row if is_delete else None
+        after = None if is_delete else row
+        return _Event(
+            op,
+            before,
+            after,
+            position,
+            event_ms,
+            time_units(fields),
+        )
 
     def _takes(self, schema: Any, table: Any) -> bool:
         """Return whether events of a source table are taken."""
         if not self.table:
             return True
-        return self.table in (table, f"{schema}.{table}")
+        qualified = f"{schema}.{table}"
+        return self.table in (table, qualified)
 
-    def _position(self, op: Any, event_ms: int | None, source: Json, prefix: str) -> tuple[int | None, ...]:
+    def _position(
+        self,
+        op: Any,
+        event_ms: int | None,
+        source: Json,
+        prefix: str,
+    ) -> LogPosition:
         """Return where a change stands in the database's log: each column of the sequence that is such a place.
 
         Args:
@@ -157,36 +194,52 @@ class DebeziumDecoder:
             if column not in LOG_POSITIONS:
                 continue
             name = column.removeprefix("_")
+            label = prefix + name
             value = source.get(name)
             if column == "_file":
-                value = _file_number(value, prefix + name)
-            number = _integer(value, prefix + name, "bad_sequence")
+                value = _file_number(value, label)
+            number = _integer(value, label, "bad_sequence")
             if number is not None and number < 0:
-                detail = f"{prefix}{name}: got {number}; allowed: 0 to 2^63 - 1"
-                raise BadRecordError("bad_sequence", detail)
-            if number is None and column == "_lsn" and op == "r":
+                raise BadRecordError.of(
+                    "bad_sequence",
+                    label,
+                    got=str(number),
+                    allowed="0 to 2^63 - 1",
+                )
+            is_snapshot_row = column == "_lsn" and op == "r"
+            if number is None and is_snapshot_row:
                 # An incremental snapshot's row stands below all changes, by its time.
-                number = LONG_MIN + max(event_ms or 0, 0)
+                since_epoch = max(event_ms or 0, 0)
+                number = LONG_MIN + since_epoch
             position.append(number)
         return tuple(position)
 
     def _changes_of(self, event: _Event) -> list[DecodedChange]:
         op = event.op
         if op not in OPERATIONS:
-            allowed = ", ".join(OPERATIONS)
-            detail = f"op: got {shortened(op)}; allowed: {allowed}"
-            raise BadRecordError("unknown_operation", detail)
+            raise BadRecordError.of(
+                "unknown_operation",
+                "op",
+                got=shortened(op),
+                allowed=", ".join(OPERATIONS),
+            )
         if op == "t":
-            return [event.change(TRUNCATE, None)]
+            truncate = event.change(TRUNCATE, None)
+            return [truncate]
         if op == "d":
-            return [event.change(RowKind.DELETE, self._deleted_row(event))]
+            row = self._deleted_row(event)
+            delete = event.change(RowKind.DELETE, row)
+            return [delete]
         if op == "u":
             return self._update(event)
-        return [event.change(RowKind.INSERT, _present(event.after, "after", op))]
+        row = _present(event.after, "after", op)
+        insert = event.change(RowKind.INSERT, row)
+        return [insert]
 
     def _deleted_row(self, event: _Event) -> Json:
-        before, op = event.before, event.op
-        row = self._whole(before, op) if self.retract else _present(before, "before", op)
+        if self.retract:
+            return self._whole(event.before, event.op)
+        row = _present(event.before, "before", event.op)
         if self._own_sequence and self._is_key_only(row):
             # What fills the row up is no sequence.
             return {name: value for name, value in row.items() if name in self.key}
@@ -198,9 +251,13 @@ class DebeziumDecoder:
         old = event.before
         if self.retract:
             old = self._whole(old, event.op)
-            return [event.change(RowKind.UPDATE_BEFORE, old), event.change(RowKind.UPDATE_AFTER, new)]
+            return [
+                event.change(RowKind.UPDATE_BEFORE, old),
+                event.change(RowKind.UPDATE_AFTER, new),
+            ]
         if not old or not self._changes_key(old, new):
-            return [event.change(RowKind.UPDATE_AFTER, new)]
+            update = event.change(RowKind.UPDATE_AFTER, new)
+            return [update]
         leaving = self._leaving_row(old, new)
         return [
             event.change(RowKind.UPDATE_BEFORE, leaving),
@@ -209,20 +266,36 @@ class DebeziumDecoder:
 
     def _changes_key(self, old: Json, new: Json) -> bool:
         """Return whether an update changes the key; it does not where the old one is not wholly known."""
-        is_known = all(old.get(name) is not None for name in self.key)
-        return is_known and any(old[name] != new.get(name) for name in self.key)
+        old_key = self._key_of(old)
+        new_key = self._key_of(new)
+        is_known = None not in old_key
+        return is_known and old_key != new_key
+
+    def _key_of(self, row: Json) -> list[Any]:
+        return [row.get(name) for name in self.key]
 
     def _leaving_row(self, old: Json, new: Json) -> Json:
-        """Return the row under its old key, with the sequence at which it leaves it: its own, else that of the row that it becomes."""
+        """Return the row under its old key, with the sequence at which it leaves it.
+
+        That is its own sequence, or, where the old row is no more than its key, that of the row that it becomes.
+        """
         if not self._is_key_only(old):
             return old
         sequence = {name: new[name] for name in self._own_sequence if name in new}
         return old | sequence
 
     def _is_key_only(self, row: Json) -> bool:
-        """Return whether a row before a change holds the key alone: Postgres fills the other columns without REPLICA IDENTITY FULL."""
-        others = (value for name, value in row.items() if name not in self.key)
-        return all(value in _FILLERS or str(value).startswith(_EPOCH) for value in others)
+        """Return whether a row before a change holds the key alone.
+
+        Without REPLICA IDENTITY FULL Postgres fills the other columns.
+        """
+        for name, value in row.items():
+            if name in self.key:
+                continue
+            is_filler = value in _FILLERS or str(value).startswith(_EPOCH)
+            if not is_filler:
+                return False
+        return True
 
     @property
     def _own_sequence(self) -> list[str]:
@@ -232,19 +305,44 @@ class DebeziumDecoder:
     def _whole(self, before: Json | None, op: str) -> Json:
         """Refuse a row before the change that is not there, or is surely no more than its key."""
         others = set(self.columns) - set(self.key)
-        is_key_only = before is not None and bool(others) and others.isdisjoint(before)
-        if before is None or is_key_only:
-            allowed = f"the whole row, which op {op!r} needs with order: arrival"
-            next_step = "ALTER TABLE ... REPLICA IDENTITY FULL"
-            detail = f"before: got {shortened(before)}; allowed: {allowed}. Next: {next_step}"
-            raise BadRecordError("missing_before", detail)
-        return before
+        if before is not None:
+            is_key_only = bool(others) and others.isdisjoint(before)
+            if not is_key_only:
+                return before
+        allowed = f"the whole row, which op {op!r} needs with order: arrival"
+        next_step = "ALTER TABLE ... REPLICA IDENTITY FULL"
+        raise BadRecordError.of(
+            "missing_before",
+            "before",
+            got=shortened(before),
+            allowed=f"{allowed}. Next: {next_step}",
+        )
+
+
+def _without_schema(value: Json) -> tuple[Json, Fields]:
+    """Return an event or flattened row, and its fields by the record's own schema; no fields where it has none."""
+    if value.keys() != {"schema", "payload"}:
+        return value, {}
+    fields = row_fields(value["schema"])
+    payload = value["payload"]
+    if not isinstance(payload, dict):
+        raise BadRecordError.of(
+            "not_a_change",
+            "payload",
+            got=shortened(payload),
+            allowed="an object",
+        )
+    return payload, fields
 
 
 def _present(row: Json | None, side: str, op: str) -> Json:
     if row is None:
-        detail = f"{side}: got null; allowed: the row, which op {op!r} needs"
-        raise BadRecordError(f"missing_{side}", detail)
+        raise BadRecordError.of(
+            f"missing_{side}",
+            side,
+            got="null",
+            allowed=f"the row, which op {op!r} needs",
+        )
     return row
 
 
@@ -258,20 +356,30 @@ def _key_row(key: str | None) -> Json | None:
         return None
     fields: Fields = {}
     if "payload" in row:
-        fields = row_fields(row["schema"]) if "schema" in row else {}
+        if "schema" in row:
+            fields = row_fields(row["schema"])
         row = row["payload"]
-    return plain_row(row, "key", fields) if isinstance(row, dict) else None
+    if not isinstance(row, dict):
+        return None
+    return plain_row(row, "key", fields)
 
 
 def _file_number(name: Any, field: str) -> int | None:
     """Read the number of a binary log's file: `mariadb-bin.000003` is 3, and 1000000 comes after 999999."""
     if name is None:
         return None
-    number = name.rpartition(".")[2] if isinstance(name, str) else ""
-    is_number = number.isascii() and number.isdigit() and len(number) <= 18
-    if not is_number:
-        detail = f"{field}: got {shortened(name)}; allowed: a name that ends in . and a number"
-        raise BadRecordError("bad_sequence", detail)
+    number = ""
+    if isinstance(name, str):
+        _, _, number = name.rpartition(".")
+    is_decimal = number.isascii() and number.isdigit()
+    fits = len(number) <= 18
+    if not is_decimal or not fits:
+        raise BadRecordError.of(
+            "bad_sequence",
+            field,
+            got=shortened(name),
+            allowed="a name that ends in . and a number",
+        )
     return int(number)
 
 
@@ -280,5 +388,9 @@ def _integer(value: Any, name: str, reason: str) -> int | None:
         return None
     if type(value) is int and -(2**63) <= value < 2**63:
         return value
-    detail = f"{name}: got {shortened(value)}; allowed: an integer of 64 bits"
-    raise BadRecordError(reason, detail)
+    raise BadRecordError.of(
+        reason,
+        name,
+        got=shortened(value),
+        allowed="an integer of 64 bits",
+    )

@@ -8,7 +8,7 @@ columns `ebbtide.formats.settings` describes. A record is bad as a whole: if one
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -20,14 +20,24 @@ from ebbtide.formats.judging import Judge
 from ebbtide.formats.parsing import Parse, is_text, parse, parse_exactly
 from ebbtide.formats.reading import Contents, Record, RecordReader
 from ebbtide.formats.settings import BAD, SKIPPED, TOMBSTONE, DecodingSettings
-from ebbtide.formats.typed import Columns, ColumnTyper
+from ebbtide.formats.typed import ColumnTyper
 from ebbtide.model.changelog import ORDER, ORIGIN
+from ebbtide.model.entries import entry_table
+
+StagedColumns = dict[str, object]
+"""Columns of staged rows by name: arrays, or lists of values that the schema gives a type."""
 
 
 class Decoding(DecodingSettings):
     """Decodes the records of a pipeline; sent to the workers."""
 
-    def decode(self, records: Iterable[pa.RecordBatch], *, step: int, wall_ms: int | None) -> Iterator[pa.RecordBatch]:
+    def decode(
+        self,
+        records: Iterable[pa.RecordBatch],
+        *,
+        step: int,
+        wall_ms: int | None,
+    ) -> Iterator[pa.RecordBatch]:
         """Decode batches of `RECORDS`, good rows and bad ones together.
 
         Args:
@@ -79,7 +89,7 @@ class _Stager:
         ]
         return pa.concat_tables(parts)
 
-    def _columns(self, contents: Contents, wall_ms: int | None) -> Columns:
+    def _columns(self, contents: Contents, wall_ms: int | None) -> StagedColumns:
         """Type and judge the changes; return their columns but `_order` and `_origin`."""
         settings = self._settings
         typer = ColumnTyper(settings, contents)
@@ -90,61 +100,58 @@ class _Stager:
         judge = Judge(settings, contents)
         judge.judge(columns, event_ms, wall_ms)
         if settings.sequence:
+            # After judging, as bad records change no key.
             columns["_moved_from"] = typer.key_changes(columns["_sequence"])
-        columns["_event_ms"] = event_ms
         changes = contents.changes
-        kinds = [str(change.kind) for change in changes]
-        operations = [change.op for change in changes]
         known = set(settings.columns.names)
-        ignored = [_ignored(change, known) for change in changes]
-        columns["_kind"] = pa.array(kinds, pa.string())
-        columns["_op"] = pa.array(operations, pa.string())
-        columns["_ignored"] = pa.array(ignored, pa.string())
-        return columns
+        staged: StagedColumns = dict(columns)
+        staged["_event_ms"] = event_ms
+        staged["_kind"] = [str(change.kind) for change in changes]
+        staged["_op"] = [change.op for change in changes]
+        staged["_ignored"] = [_ignored(change, known) for change in changes]
+        return staged
 
-    def _good_rows(self, contents: Contents, columns: Columns) -> pa.Table:
-        rows = self._table(columns, contents.records)
-        is_good = [record.bad is None for record in contents.records]
-        return rows.filter(pa.array(is_good, pa.bool_()))
+    def _good_rows(self, contents: Contents, columns: StagedColumns) -> pa.Table:
+        records = contents.records
+        rows = self._table(columns, records)
+        is_good = [record.bad is None for record in records]
+        mask = pa.array(is_good, pa.bool_())
+        return rows.filter(mask)
 
     def _bad_rows(self, contents: Contents) -> pa.Table:
         """Return a row for each bad record, also of one with several changes."""
-        records: dict[int, Record] = {}
+        by_row: dict[int, Record] = {}
         errors: dict[int, BadRecordError] = {}
         for record in (*contents.refused, *contents.records):
+            row = record.row
             if record.bad is not None:
-                records[record.row] = record
-                errors[record.row] = record.bad
-        kinds = [BAD if record.has_own_offset else None for record in records.values()]
-        reasons = [error.reason for error in errors.values()]
-        details = [error.detail for error in errors.values()]
-        rows = pa.array(list(records), pa.int64())
+                by_row[row] = record
+                errors[row] = record.bad
+        records = list(by_row.values())
+        rows = pa.array(list(by_row), pa.int64())
         raw = self._batch.column("value")
-        columns = {
-            "_kind": pa.array(kinds, pa.string()),
-            "_reason": pa.array(reasons, pa.string()),
-            "_detail": pa.array(details, pa.string()),
+        columns: StagedColumns = {
+            "_kind": [BAD if record.has_own_offset else None for record in records],
+            "_reason": [error.reason for error in errors.values()],
+            "_detail": [error.detail for error in errors.values()],
             "_raw": raw.take(rows),
         }
-        return self._table(columns, list(records.values()))
+        return self._table(columns, records)
 
     def _empty_rows(self, kind: str, records: list[Record]) -> pa.Table:
-        kinds = pa.array([kind] * len(records), pa.string())
+        kinds = [kind] * len(records)
         return self._table({"_kind": kinds}, records)
 
-    def _table(self, columns: Mapping[str, pa.Array], records: list[Record]) -> pa.Table:
+    def _table(self, columns: StagedColumns, records: list[Record]) -> pa.Table:
         """Put columns into a table of staged rows, with the order and the origin of their records; others are null."""
-        filled = dict(columns)
-        filled["_order"] = self._order(records)
-        filled["_origin"] = _origin(records)
-        schema = self._settings.schema
-        arrays = []
-        for column in schema:
-            array = filled.get(column.name)
-            if array is None:
-                array = pa.nulls(len(records), column.type)
-            arrays.append(array)
-        return pa.Table.from_arrays(arrays, schema=schema)
+        staged = dict(columns)
+        staged["_order"] = self._order(records)
+        staged["_origin"] = _origin(records)
+        return entry_table(
+            self._settings.schema,
+            staged,
+            n=len(records),
+        )
 
     def _order(self, records: list[Record]) -> pa.StructArray:
         rows = [record.row for record in records]
@@ -152,12 +159,14 @@ class _Stager:
         steps = np.full(len(records), self._step)
         parts = self._batch.column("part")
         lines = self._batch.column("line")
-        components = [
-            pa.array(steps),
-            parts.take(indices),
-            lines.take(indices),
-        ]
-        return pa.StructArray.from_arrays(components, fields=list(ORDER))
+        return pa.StructArray.from_arrays(
+            [
+                pa.array(steps),
+                parts.take(indices),
+                lines.take(indices),
+            ],
+            fields=list(ORDER),
+        )
 
 
 def _origin(records: list[Record]) -> pa.StructArray:
@@ -175,5 +184,12 @@ def _ignored(change: DecodedChange, known: set[str]) -> str | None:
     if row is None or known.issuperset(row):
         return None
     unknown = sorted(row.keys() - known)
-    names = [name if is_text(name) else ascii(name) for name in unknown]
+    names = map(_storable, unknown)
     return ",".join(names)
+
+
+def _storable(name: str) -> str:
+    """Return a name as UTF-8 can hold it: lone surrogates are escaped."""
+    if is_text(name):
+        return name
+    return ascii(name)

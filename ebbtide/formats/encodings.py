@@ -21,8 +21,8 @@ def decode_integer(value: Any, encoding: Encoding) -> Any:
         (18446744073709551615, 513, 1)
     """
     if encoding == "unsigned":
-        wrapped = type(value) is int and value < 0
-        return value + _UNSIGNED_MODULUS if wrapped else value
+        is_wrapped = type(value) is int and value < 0
+        return value + _UNSIGNED_MODULUS if is_wrapped else value
     if isinstance(value, bool):  # BIT(1)
         return int(value)
     if not isinstance(value, str):

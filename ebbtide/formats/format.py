@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import pyarrow as pa
 
 from ebbtide.formats.columns import TimeUnit
 
 Json = dict[str, Any]
+LogPosition = tuple[int | None, ...]
+"""Where the source's log says that a change stands, for each such column of the sequence in its order; None where it says nothing."""
+OriginOffset = tuple[int, int]
+"""Partition and offset of a record in its source."""
+TimeUnits = dict[str, TimeUnit]
+"""What integers mean in timestamp columns, by column."""
 
 UNAVAILABLE = "__debezium_unavailable_value"
 """Stands in a record for a value that its source did not send because it had not changed. The text is Debezium's, in any format."""
@@ -41,21 +47,21 @@ class DecodedChange:
         kind: A `RowKind`, or `T` for TRUNCATE.
         row: Column to JSON value; of a delete in sequence mode at least the key. None for TRUNCATE.
         op: The source's own operation.
-        position: Where the source's log says that the change stands, for each such column of the sequence in its order; None where it says nothing.
+        position: Where it stands in the source's log; empty if that has none.
         event_ms: Event time, epoch ms; None if unknown.
         old_row: The row under its old key, where an update changed the key.
-        units: What integers mean in timestamp columns, where the record itself says so.
-        origin_offset: Partition and offset in its source, where the record itself names them; else None.
+        units: Of timestamp columns, where the record itself says so.
+        origin_offset: Where the record itself names it; else None.
     """
 
     kind: str
     row: Json | None
     op: str | None = None
-    position: tuple[int | None, ...] = ()
+    position: LogPosition = ()
     event_ms: int | None = None
     old_row: Json | None = None
-    units: dict[str, TimeUnit] | None = None
-    origin_offset: tuple[int, int] | None = None
+    units: TimeUnits | None = None
+    origin_offset: OriginOffset | None = None
 
 
 class BadRecordError(Exception):
@@ -67,11 +73,35 @@ class BadRecordError(Exception):
         origin_offset: As in `DecodedChange`, where the record has one that can be read.
     """
 
-    def __init__(self, reason: str, detail: str, origin_offset: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        reason: str,
+        detail: str,
+        origin_offset: OriginOffset | None = None,
+    ) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail
         self.origin_offset = origin_offset
+
+    @classmethod
+    def of(
+        cls,
+        reason: str,
+        field: str,
+        *,
+        got: str,
+        allowed: str,
+        origin_offset: OriginOffset | None = None,
+    ) -> Self:
+        """Compose the detail in the one order that those of a single field share.
+
+        Example:
+            >>> BadRecordError.of("bad_sequence", "lsn", got="-1", allowed="0 to 2^63 - 1").detail
+            'lsn: got -1; allowed: 0 to 2^63 - 1'
+        """
+        detail = f"{field}: got {got}; allowed: {allowed}"
+        return cls(reason, detail, origin_offset)
 
 
 class Format(Protocol):
@@ -96,4 +126,7 @@ class Format(Protocol):
 def shortened(value: Any) -> str:
     """Return a value as a message shows it: at most 80 characters."""
     text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+    if len(text) <= 80:
+        return text
+    head = text[:77]
+    return f"{head}..."

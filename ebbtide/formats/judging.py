@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.formats.format import BadRecordError
 from ebbtide.formats.reading import Contents
-from ebbtide.formats.settings import DecodingSettings
-from ebbtide.model.changelog import TRUNCATE, RowKind
+from ebbtide.formats.settings import DELETING, DecodingSettings
+from ebbtide.model.changelog import TRUNCATE
 
 Columns = Mapping[str, pa.Array]
-_DELETING = (RowKind.DELETE, RowKind.UPDATE_BEFORE)
 
 
 class Judge:
@@ -28,6 +28,7 @@ class Judge:
         self._settings = settings
         self._changes = contents.changes
         self._records = contents.records
+        self._truncates = {i for i, change in enumerate(self._changes) if change.kind == TRUNCATE}
 
     def judge(self, columns: Columns, event_ms: pa.Array, wall_ms: int | None) -> None:
         """Mark the records that break a rule.
@@ -37,67 +38,102 @@ class Judge:
             event_ms: (n,) event times, epoch ms.
             wall_ms: Wall time of the step, epoch ms; None: no event time is ahead of it.
         """
-        truncates = {i for i, change in enumerate(self._changes) if change.kind == TRUNCATE}
-        self._judge_truncates(truncates)
-        self._judge_keys(columns, truncates)
-        self._judge_nulls(columns, truncates)
+        self._judge_truncates()
+        self._judge_keys(columns)
+        self._judge_nulls(columns)
         self._judge_sequence(columns)
         self._judge_event_times(event_ms, wall_ms)
 
-    def _judge_truncates(self, truncates: set[int]) -> None:
+    def _judge_truncates(self) -> None:
         if self._settings.truncates:
             return
-        allowed = "changes of rows, as only a reconciler knows what it empties"
-        self._refuse(truncates, "truncate", f"got TRUNCATE; allowed: {allowed}")
+        detail = "got TRUNCATE; allowed: changes of rows, as only a reconciler knows what it empties"
+        error = BadRecordError("truncate", detail)
+        self._refuse(self._truncates, error)
 
-    def _judge_keys(self, columns: Columns, truncates: set[int]) -> None:
+    def _judge_keys(self, columns: Columns) -> None:
         for name in self._settings.key:
-            nulls = _null_indices(columns[name], but=truncates)
-            self._refuse(nulls, "null_key", f"{name}: got null; allowed: a value in every key column")
+            nulls = _null_indices(columns[name], but=self._truncates)
+            error = BadRecordError.of(
+                "null_key",
+                name,
+                got="null",
+                allowed="a value in every key column",
+            )
+            self._refuse(nulls, error)
 
-    def _judge_nulls(self, columns: Columns, truncates: set[int]) -> None:
+    def _judge_nulls(self, columns: Columns) -> None:
         """Judge NOT NULL; a delete by sequence needs no other columns, and a value may be unsent."""
+        unavailable = columns["_unavailable"]
         for column in self._settings.columns:
             name = column.name
             if column.nullable or name in self._settings.key:
                 continue
-            detail = f"{name}: got null; allowed: a value, as the schema says NOT NULL"
-            for i in _null_indices(columns[name], but=truncates):
-                is_delete = self._settings.sequence and self._changes[i].kind in _DELETING
-                unsent = columns["_unavailable"][i].as_py() or []
+            refused = []
+            for i in _null_indices(columns[name], but=self._truncates):
+                change = self._changes[i]
+                is_delete = self._settings.sequence and change.kind in DELETING
+                unsent = unavailable[i].as_py() or []
                 if not is_delete and name not in unsent:
-                    self._records[i].refuse("null_value", detail)
+                    refused.append(i)
+            error = BadRecordError.of(
+                "null_value",
+                name,
+                got="null",
+                allowed="a value, as the schema says NOT NULL",
+            )
+            self._refuse(refused, error)
 
     def _judge_sequence(self, columns: Columns) -> None:
         for index, name in enumerate(self._settings.sequence):
-            nulls = _null_indices(columns["_sequence"].field(index))
-            allowed = "a value in every column of the sequence"
-            self._refuse(nulls, "null_sequence", f"{name}: got null; allowed: {allowed}")
+            component = columns["_sequence"].field(index)
+            nulls = _null_indices(component)
+            error = BadRecordError.of(
+                "null_sequence",
+                name,
+                got="null",
+                allowed="a value in every column of the sequence",
+            )
+            self._refuse(nulls, error)
 
     def _judge_event_times(self, event_ms: pa.Array, wall_ms: int | None) -> None:
         if self._settings.needs_event_time:
             nulls = _null_indices(event_ms)
-            detail = "event time: got null; allowed: a time, as state expires by it"
-            self._refuse(nulls, "null_event_time", detail)
-        if self._settings.max_ahead_ms is None or wall_ms is None:
+            error = BadRecordError.of(
+                "null_event_time",
+                "event time",
+                got="null",
+                allowed="a time, as state expires by it",
+            )
+            self._refuse(nulls, error)
+        max_ahead_ms = self._settings.max_ahead_ms
+        if max_ahead_ms is None or wall_ms is None:
             return
-        limit = wall_ms + self._settings.max_ahead_ms
+        limit = wall_ms + max_ahead_ms
         is_ahead = pc.greater(event_ms, limit).fill_null(False)
         for i in _true_indices(is_ahead):
-            detail = f"event time: got {event_ms[i]} ms; allowed: up to {limit} ms"
-            self._records[i].refuse("event_time_ahead", detail)
+            error = BadRecordError.of(
+                "event_time_ahead",
+                "event time",
+                got=f"{event_ms[i]} ms",
+                allowed=f"up to {limit} ms",
+            )
+            self._refuse([i], error)
 
-    def _refuse(self, changes: Collection[int], reason: str, detail: str) -> None:
+    def _refuse(self, changes: Collection[int], error: BadRecordError) -> None:
         for i in changes:
-            self._records[i].refuse(reason, detail)
+            record = self._records[i]
+            record.refuse(error)
 
 
 def _null_indices(array: pa.Array, *, but: Collection[int] = ()) -> list[int]:
     if not array.null_count:
         return []
-    return [i for i in _true_indices(array.is_null()) if i not in but]
+    is_null = array.is_null()
+    return [i for i in _true_indices(is_null) if i not in but]
 
 
 def _true_indices(array: pa.BooleanArray) -> list[int]:
-    indices: list[int] = np.flatnonzero(array.to_numpy(zero_copy_only=False)).tolist()
+    mask = array.to_numpy(zero_copy_only=False)
+    indices: list[int] = np.flatnonzero(mask).tolist()
     return indices

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ebbtide.formats.format import BadRecordError, DecodedChange, Json
+from ebbtide.formats.format import BadRecordError, DecodedChange, Json, OriginOffset
+from ebbtide.formats.parsing import is_natural
 from ebbtide.model.changelog import RowKind
 
 KINDS = tuple(RowKind)
@@ -30,15 +31,30 @@ class PlainDecoder:
         origin_offset = self._origin_offset(value)
         kind = value.get(self.kind)
         if kind not in KINDS:
-            allowed = ", ".join(KINDS)
-            detail = f"{self.kind}: got {kind!r}; allowed: {allowed}"
-            raise BadRecordError("unknown_kind", detail, origin_offset)
+            raise BadRecordError.of(
+                "unknown_kind",
+                self.kind,
+                got=repr(kind),
+                allowed=", ".join(KINDS),
+                origin_offset=origin_offset,
+            )
         row = self._row(value)
         if not isinstance(row, dict):
-            got = str(row)[:80]
-            detail = f"{self.row}: got {got!r}; allowed: an object"
-            raise BadRecordError("not_a_row", detail, origin_offset)
-        return [DecodedChange(RowKind(kind), row, kind, origin_offset=origin_offset)]
+            head = str(row)[:80]
+            raise BadRecordError.of(
+                "not_a_row",
+                str(self.row),
+                got=repr(head),
+                allowed="an object",
+                origin_offset=origin_offset,
+            )
+        change = DecodedChange(
+            RowKind(kind),
+            row,
+            kind,
+            origin_offset=origin_offset,
+        )
+        return [change]
 
     def _row(self, value: Json) -> Any:
         if self.row:
@@ -46,16 +62,22 @@ class PlainDecoder:
         reserved = (self.kind, *self.position)
         return {name: cell for name, cell in value.items() if name not in reserved}
 
-    def _origin_offset(self, value: Json) -> tuple[int, int] | None:
+    def _origin_offset(self, value: Json) -> OriginOffset | None:
         """Return the record's partition and position; a position alone is in partition 0."""
         numbers: list[int] = []
         for name in self.position:
             number = value.get(name)
-            if type(number) is not int or not 0 <= number < 2**63:
-                detail = f"{name}: got {number!r}; allowed: an integer from 0"
-                raise BadRecordError("bad_position", detail)
+            if not is_natural(number, below=2**63):
+                raise BadRecordError.of(
+                    "bad_position",
+                    name,
+                    got=repr(number),
+                    allowed="an integer from 0",
+                )
             numbers.append(number)
         if not numbers:
             return None
-        partition = numbers[0] if len(numbers) > 1 else 0
-        return partition, numbers[-1]
+        has_partition = len(numbers) > 1
+        partition = numbers[0] if has_partition else 0
+        position = numbers[-1]
+        return partition, position

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from ebbtide.formats.format import BadRecordError, DecodedChange, Json
+from ebbtide.formats.format import BadRecordError, DecodedChange, Json, OriginOffset
 from ebbtide.formats.parsing import Parse, kafka_origin, kafka_value
 from ebbtide.formats.settings import DecodingSettings
 
@@ -27,16 +27,16 @@ class Record:
     has_own_offset: bool = False
     bad: BadRecordError | None = None
 
-    def stands_at(self, origin_offset: tuple[int, int] | None) -> None:
+    def stands_at(self, origin_offset: OriginOffset | None) -> None:
         """Note the partition and offset that the record names, if it names them."""
         if origin_offset:
             self.origin = ("", *origin_offset)
             self.has_own_offset = True
 
-    def refuse(self, reason: str, detail: str) -> None:
+    def refuse(self, error: BadRecordError) -> None:
         """Note what is wrong; of several things the first counts."""
         if self.bad is None:
-            self.bad = BadRecordError(reason, detail)
+            self.bad = error
 
 
 @dataclass(slots=True)
@@ -75,10 +75,12 @@ class RecordReader:
         """Read a batch of `RECORDS`; blank lines are no records."""
         files = batch.column("file").to_pylist()
         lines = batch.column("line").to_pylist()
-        for row, raw in enumerate(batch.column("value").to_pylist()):
+        values = batch.column("value").to_pylist()
+        for row, raw in enumerate(values):
             if not raw.strip():
                 continue
-            record = Record(row, (files[row], 0, lines[row]))
+            origin = files[row], 0, lines[row]
+            record = Record(row, origin)
             try:
                 self._read_record(raw, record)
             except BadRecordError as error:
@@ -89,7 +91,8 @@ class RecordReader:
 
     def _read_record(self, raw: bytes, record: Record) -> None:
         self._refuse_too_large(raw)
-        value, key = self._parse(raw), None
+        key = None
+        value = self._parse(raw)
         if self._settings.kafka_records:
             envelope = value
             if self._is_of_other_topic(envelope):
@@ -102,7 +105,8 @@ class RecordReader:
                 return
             key = envelope.get("key")
             value = self._parse(text)
-        changes = self._settings.format.changes(value, key if isinstance(key, str) else None)
+        key_text = key if isinstance(key, str) else None
+        changes = self._settings.format.changes(value, key_text)
         self._take(changes, record)
 
     def _refuse_too_large(self, raw: bytes) -> None:
@@ -115,7 +119,8 @@ class RecordReader:
         if not self._settings.topic:
             return False
         topic = envelope.get("topic")
-        return isinstance(topic, str) and topic != self._settings.topic
+        has_topic = isinstance(topic, str)
+        return has_topic and topic != self._settings.topic
 
     def _take(self, changes: list[DecodedChange], record: Record) -> None:
         """Sort a record's changes into those taken and those of kinds that are not."""

@@ -30,7 +30,11 @@ from ebbtide.formats.format import Format
 from ebbtide.formats.records import MAX_RECORD_BYTES
 from ebbtide.model.changelog import TRUNCATE, RowKind, changelog_schema
 
-TOMBSTONE, SKIPPED, BAD = "tombstone", "skipped", "bad"
+TOMBSTONE = "tombstone"
+SKIPPED = "skipped"
+BAD = "bad"
+DELETING = (RowKind.DELETE, RowKind.UPDATE_BEFORE)
+"""Kinds that, in sequence mode, need no more than the key and the sequence."""
 STAGED_COLUMNS = {
     "_reason": pa.string(),
     "_detail": pa.string(),
@@ -82,5 +86,6 @@ class DecodingSettings:
         """Columns of a staged row."""
         schema = changelog_schema(self.columns, self.key, self.sequence)
         for name, type_ in STAGED_COLUMNS.items():
-            schema = schema.append(pa.field(name, type_))
+            field_ = pa.field(name, type_)
+            schema = schema.append(field_)
         return schema

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -12,10 +11,14 @@ import pyarrow.compute as pc
 from ebbtide.formats.settings import SKIPPED, DecodingSettings
 from ebbtide.model.changelog import TRUNCATE, RowKind
 from ebbtide.model.entries import order_struct
-from ebbtide.model.offsets import origin_offsets
+from ebbtide.model.offsets import Intervals, origin_offsets
 from ebbtide.model.step import BatchSummary
 
 KINDS = [str(kind) for kind in RowKind]
+Floor = tuple[int, ...]
+"""What a TRUNCATE stands at: everything below it is deleted."""
+PartitionOffset = tuple[str, int]
+"""A `source/partition` and an offset in it."""
 
 
 def summarize(rows: pa.Table, decoding: DecodingSettings, *, tracks_offsets: bool) -> BatchSummary:
@@ -26,62 +29,98 @@ def summarize(rows: pa.Table, decoding: DecodingSettings, *, tracks_offsets: boo
         decoding: What staged them.
         tracks_offsets: Tell the records' offsets, by which redelivered ones are known.
     """
-    good = rows.filter(pc.is_in(rows["_kind"], pa.array(KINDS)))
-    skipped = pc.sum(pc.equal(rows["_kind"], SKIPPED)).as_py() or 0
-    truncates = rows.filter(pc.equal(rows["_kind"], TRUNCATE).fill_null(False))
+    kinds = rows["_kind"]
+    is_change = pc.is_in(kinds, pa.array(KINDS))
+    is_truncate = pc.equal(kinds, TRUNCATE).fill_null(False)
+    is_skipped = pc.equal(kinds, SKIPPED)
+    good = rows.filter(is_change)
+    truncates = rows.filter(is_truncate)
     floors = _floors(truncates, decoding)
+    key_changes = 0
+    if decoding.sequence:
+        key_changes = _incomplete_key_changes(good)
+    offsets: dict[str, Intervals] = {}
+    truncates_by_offset: dict[PartitionOffset, Floor] = {}
+    if tracks_offsets:
+        has_offset = pc.is_valid(kinds)
+        tracked = rows.filter(has_offset)
+        offsets = origin_offsets(tracked)
+        truncates_by_offset = _by_offset(truncates, floors)
+    reasons = rows["_reason"]
+    max_event_ms = pc.max(good["_event_ms"])
     return BatchSummary(
-        records=len(rows) - skipped,
-        bad=len(rows) - rows["_reason"].null_count,
+        records=len(rows) - _count(is_skipped),
+        bad=len(rows) - reasons.null_count,
         changes=len(good),
-        key_changes=_incomplete_key_changes(good) if decoding.sequence else 0,
-        max_event_ms=pc.max(good["_event_ms"]).as_py(),
+        key_changes=key_changes,
+        max_event_ms=max_event_ms.as_py(),
         truncate=max(floors, default=None),
         bounds=_bounds(good, decoding.key[0]),
         ignored=_ignored(rows),
-        offsets=origin_offsets(rows.filter(pc.is_valid(rows["_kind"]))) if tracks_offsets else {},
-        truncates=_by_offset(truncates, floors) if tracks_offsets else {},
+        offsets=offsets,
+        truncates=truncates_by_offset,
     )
 
 
 def to_json(summary: BatchSummary) -> str:
     """Write a summary as text, for the way from a worker to the driver."""
-    truncates = [[name, offset, list(order)] for (name, offset), order in summary.truncates.items()]
-    return json.dumps(vars(summary) | {"ignored": sorted(summary.ignored), "truncates": truncates})
+    # JSON has neither sets nor objects whose keys are pairs.
+    truncates = []
+    for partition_offset, order in summary.truncates.items():
+        name, offset = partition_offset
+        truncates.append([name, offset, list(order)])
+    fields = dict(vars(summary))
+    fields["ignored"] = sorted(summary.ignored)
+    fields["truncates"] = truncates
+    return json.dumps(fields)
 
 
 def from_json(text: str) -> BatchSummary:
     """Read what `to_json` wrote."""
     fields = json.loads(text)
-    return BatchSummary(
-        **fields
-        | {
-            "truncate": fields["truncate"] and tuple(fields["truncate"]),
-            "bounds": fields["bounds"] and tuple(fields["bounds"]),
-            "ignored": frozenset(fields["ignored"]),
-            "offsets": {name: [(a, b) for a, b in each] for name, each in fields["offsets"].items()},
-            "truncates": {(name, offset): tuple(order) for name, offset, order in fields["truncates"]},
-        }
-    )
+    for name in ("truncate", "bounds"):
+        if fields[name] is not None:
+            fields[name] = tuple(fields[name])
+    offsets: dict[str, Intervals] = {}
+    for name, ranges in fields["offsets"].items():
+        offsets[name] = [(first, last) for first, last in ranges]
+    truncates: dict[PartitionOffset, Floor] = {}
+    for name, offset, order in fields["truncates"]:
+        truncates[name, offset] = tuple(order)
+    fields["ignored"] = frozenset(fields["ignored"])
+    fields["offsets"] = offsets
+    fields["truncates"] = truncates
+    return BatchSummary(**fields)
 
 
-def _floors(truncates: pa.Table, decoding: DecodingSettings) -> list[tuple[int, ...]]:
+def _floors(truncates: pa.Table, decoding: DecodingSettings) -> list[Floor]:
+    """Return what each TRUNCATE stands at: its sequence; in arrival mode its order."""
     if decoding.sequence:
-        return [tuple(sequence.values()) for sequence in truncates["_sequence"].to_pylist()]
-    return [tuple(order) for order in order_struct(truncates).tolist()]
+        sequences = truncates["_sequence"].to_pylist()
+        return [tuple(sequence.values()) for sequence in sequences]
+    orders = order_struct(truncates).tolist()
+    return [tuple(order) for order in orders]
 
 
-def _by_offset(truncates: pa.Table, floors: list[tuple[int, ...]]) -> Mapping[tuple[str, int], tuple[int, ...]]:
-    found: dict[tuple[str, int], tuple[int, ...]] = {}
+def _by_offset(truncates: pa.Table, floors: list[Floor]) -> dict[PartitionOffset, Floor]:
+    """Return the TRUNCATEs' floors by their offsets; of one delivered twice the first."""
+    lowest: dict[PartitionOffset, Floor] = {}
     for row, floor in enumerate(floors):
-        [(name, [(offset, _)])] = origin_offsets(truncates[row : row + 1]).items()
-        found[name, offset] = min(floor, found.get((name, offset), floor))
-    return found
+        # TRUNCATEs are few: each is looked up by itself, as one range of one offset in one partition.
+        own_offset = origin_offsets(truncates.slice(row, 1))
+        [(name, ranges)] = own_offset.items()
+        [(offset, _)] = ranges
+        partition_offset = name, offset
+        known = lowest.get(partition_offset, floor)
+        lowest[partition_offset] = min(floor, known)
+    return lowest
 
 
 def _bounds(good: pa.Table, column: str) -> tuple[Any, Any] | None:
     values = good[column]
-    is_bounded = pa.types.is_integer(values.type) or pa.types.is_string(values.type)
+    is_integer = pa.types.is_integer(values.type)
+    is_string = pa.types.is_string(values.type)
+    is_bounded = is_integer or is_string
     if not len(good) or not is_bounded:
         return None
     ends = pc.min_max(values).as_py()
@@ -89,11 +128,23 @@ def _bounds(good: pa.Table, column: str) -> tuple[Any, Any] | None:
 
 
 def _ignored(rows: pa.Table) -> frozenset[str]:
-    lists = [names for names in rows["_ignored"].unique().to_pylist() if names]
-    return frozenset(name for names in lists for name in names.split(","))
+    distinct = rows["_ignored"].unique()
+    ignored: set[str] = set()
+    for names in distinct.to_pylist():
+        if names:
+            ignored.update(names.split(","))
+    return frozenset(ignored)
 
 
 def _incomplete_key_changes(good: pa.Table) -> int:
     """Count the changes of a key that left values out."""
-    incomplete = pc.and_(good["_moved_from"].is_valid(), good["_unavailable"].is_valid())
-    return int(pc.sum(incomplete).as_py() or 0)
+    changes_key = good["_moved_from"].is_valid()
+    left_values_out = good["_unavailable"].is_valid()
+    is_incomplete = pc.and_(changes_key, left_values_out)
+    return _count(is_incomplete)
+
+
+def _count(mask: pa.ChunkedArray) -> int:
+    """Count the rows that a mask marks; null marks none."""
+    n_true = pc.sum(mask).as_py()
+    return int(n_true or 0)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.formats.columns import TimeUnit, convert
+from ebbtide.formats.columns import Converted, TimeUnit, convert
 from ebbtide.formats.encodings import decode_integer
-from ebbtide.formats.format import DecodedChange, Json, shortened, unavailable_form
+from ebbtide.formats.format import BadRecordError, DecodedChange, Json, shortened, unavailable_form
 from ebbtide.formats.reading import Contents
-from ebbtide.formats.settings import DecodingSettings
+from ebbtide.formats.settings import DELETING, DecodingSettings
 from ebbtide.model.changelog import RowKind
 from ebbtide.model.sequences import LOG_POSITIONS, is_log_position, sequence_type
 
 Columns = dict[str, pa.Array]
 _ABSENT = object()
-_DELETING = (RowKind.DELETE, RowKind.UPDATE_BEFORE)
 
 
 class ColumnTyper:
@@ -39,7 +37,8 @@ class ColumnTyper:
     def user_columns(self) -> Columns:
         """Return the user's columns, and `_unavailable`: the names of those whose values were not sent."""
         columns: Columns = {}
-        unsent: list[list[str] | None] = [None] * len(self._changes)
+        n_changes = len(self._changes)
+        unsent: list[list[str] | None] = [None] * n_changes
         rows = self._needed_rows()
         for column in self._settings.columns:
             name = column.name
@@ -48,22 +47,23 @@ class ColumnTyper:
                 others = unsent[i] or []
                 unsent[i] = [*others, name]
             columns[name] = self._typed(column, values)
-        columns["_unavailable"] = pa.array(unsent, pa.list_(pa.string()))
+        columns["_unavailable"] = self._staged("_unavailable", unsent)
         return columns
 
-    def sequence(self, columns: Mapping[str, pa.Array]) -> pa.StructArray:
+    def sequence(self, columns: Columns) -> pa.StructArray:
         """Return `_sequence`: what orders each change, the source's positions and the user's columns."""
         settings = self._settings
         type_ = sequence_type(settings.columns, settings.sequence)
         components = []
         n_positions = 0
         for component in type_:
-            if component.name in LOG_POSITIONS:
+            name = component.name
+            if name in LOG_POSITIONS:
                 positions = self._log_positions(n_positions)
-                array = pa.array(positions, component.type)
                 n_positions += 1
+                array = pa.array(positions, component.type)
             else:
-                array = columns[component.name]
+                array = columns[name]
             components.append(array)
         return pa.StructArray.from_arrays(components, fields=list(type_))
 
@@ -72,32 +72,40 @@ class ColumnTyper:
         positions = [change.position for change in self._changes]
         return [position[index] if position else None for position in positions]
 
-    def event_ms(self, columns: Mapping[str, pa.Array]) -> pa.Array:
+    def event_ms(self, columns: Columns) -> pa.Array:
         """Return event times, epoch ms, from the source or from the user's column."""
         column = self._settings.event_time
         if column is None:
             event_ms = [change.event_ms for change in self._changes]
-            return pa.array(event_ms, pa.int64())
+            return self._staged("_event_ms", event_ms)
         times = columns[column]
         if pa.types.is_date(times.type):
-            times = times.cast(pa.timestamp("us"))
+            in_us = pa.timestamp("us")
+            times = times.cast(in_us)
         if pa.types.is_timestamp(times.type):
             in_ms = pa.timestamp("ms", times.type.tz)
-            times = times.cast(in_ms, safe=False)
+            times = times.cast(in_ms, safe=False)  # cuts off what is below a millisecond
         return times.cast(pa.int64())
 
     def key_changes(self, sequence: pa.StructArray) -> pa.Array:
         """Return `_moved_from`: of each good update that changed the key the old key, as a list of one."""
-        moves: list[list[Json] | None] = [None] * len(self._changes)
+        n_changes = len(self._changes)
+        key_changes: list[list[Json] | None] = [None] * n_changes
         for i, change in enumerate(self._changes):
             record = self._records[i]
             if change.old_row is None or record.bad is not None:
                 continue
-            old_key = self._old_key(change)
-            key_change = {"sequence": sequence[i].as_py(), "key": old_key}
-            moves[i] = [key_change]
-        column = self._settings.schema.field("_moved_from")
-        return pa.array(moves, column.type)
+            key_change = {
+                "sequence": sequence[i].as_py(),
+                "key": self._old_key(change),
+            }
+            key_changes[i] = [key_change]
+        return self._staged("_moved_from", key_changes)
+
+    def _staged(self, name: str, values: list[Any]) -> pa.Array:
+        """Return values as a column of the staged rows, of the type that it has there."""
+        column = self._settings.schema.field(name)
+        return pa.array(values, column.type)
 
     def _needed_rows(self) -> list[Json]:
         """Return the JSON row of each change, with the columns that it must have.
@@ -107,18 +115,24 @@ class ColumnTyper:
         """
         settings = self._settings
         names = settings.columns.names
-        nothing: Json = dict.fromkeys(names)
-        wanted = {*settings.key, *settings.sequence, settings.event_time}
+        empty_row: Json = dict.fromkeys(names)
+        needed_of_delete = {
+            *settings.key,
+            *settings.sequence,
+            settings.event_time,
+        }
         takes_back_by_content = not is_log_position(settings.sequence)
         rows = []
         for change in self._changes:
             row = change.row
             if row is None:
-                rows.append(nothing)
+                rows.append(empty_row)
                 continue
+            is_delete = settings.sequence and change.kind in DELETING
             is_retraction = takes_back_by_content and change.op == RowKind.UPDATE_BEFORE
-            if settings.sequence and change.kind in _DELETING and not is_retraction:
-                row = {name: row.get(name) if name in wanted else None for name in names}
+            if is_delete and not is_retraction:
+                needed = {name: cell for name, cell in row.items() if name in needed_of_delete}
+                row = empty_row | needed
             rows.append(row)
         return rows
 
@@ -126,12 +140,15 @@ class ColumnTyper:
         """Return a column's JSON values; where there is neither one nor a default the record is bad."""
         default = self._settings.defaults.get(name, _ABSENT)
         values = [row.get(name, default) for row in rows]
-        if default is _ABSENT and _ABSENT in values:
-            allowed = "a value, or a DEFAULT in the schema for records from before it was added"
-            detail = f"{name}: the record has no such column; allowed: {allowed}"
-            for i in _indices(values, _ABSENT):
-                self._records[i].refuse("missing_column", detail)
-                values[i] = None
+        if default is not _ABSENT or _ABSENT not in values:
+            return values
+        allowed = "a value, or a DEFAULT in the schema for records from before it was added"
+        detail = f"{name}: the record has no such column; allowed: {allowed}"
+        error = BadRecordError("missing_column", detail)
+        for i in _indices(values, _ABSENT):
+            record = self._records[i]
+            record.refuse(error)
+            values[i] = None
         return values
 
     def _take_out_unsent(self, column: pa.Field, values: list[Any]) -> list[int]:
@@ -145,17 +162,27 @@ class ColumnTyper:
         return unsent
 
     def _typed(self, column: pa.Field, values: list[Any]) -> pa.Array:
-        encoding = self._settings.encodings.get(column.name)
-        if encoding is not None:
-            values = [decode_integer(value, encoding) for value in values]
+        values = self._without_encoding(column.name, values)
         array, misfits = self._convert(column, values)
         for i in misfits:
-            got = shortened(values[i])
-            detail = f"{column.name}: got {got}; allowed: {column.type}"
-            self._records[i].refuse("wrong_type", detail)
+            record = self._records[i]
+            error = BadRecordError.of(
+                "wrong_type",
+                column.name,
+                got=shortened(values[i]),
+                allowed=str(column.type),
+            )
+            record.refuse(error)
         return array
 
-    def _convert(self, column: pa.Field, values: list[Any]) -> tuple[pa.Array, list[int]]:
+    def _without_encoding(self, name: str, values: list[Any]) -> list[Any]:
+        """Return a column's values with integers decoded, where the spec gives it an encoding."""
+        encoding = self._settings.encodings.get(name)
+        if encoding is None:
+            return values
+        return [decode_integer(value, encoding) for value in values]
+
+    def _convert(self, column: pa.Field, values: list[Any]) -> Converted:
         """Convert a column, each value by the unit that its own record gives.
 
         Records with schemas of their own may differ in their units. The column is then converted once for each unit,
@@ -171,10 +198,11 @@ class ColumnTyper:
         array = pa.nulls(len(values), column.type)
         misfits: list[int] = []
         for unit in distinct:
-            own = [value if other == unit else None for value, other in zip(values, units, strict=True)]
-            part, unfit = convert(own, column.type, unit)
+            with_units = zip(values, units, strict=True)
+            values_in_unit = [value if own == unit else None for value, own in with_units]
+            part, part_misfits = convert(values_in_unit, column.type, unit)
             array = pc.coalesce(array, part)
-            misfits += unfit
+            misfits += part_misfits
         return array, misfits
 
     def _default_unit(self, column: str) -> TimeUnit:
@@ -183,7 +211,9 @@ class ColumnTyper:
     def _unit(self, change: DecodedChange, column: str) -> TimeUnit:
         """Return what integers mean in a timestamp column: the record's own schema goes before the spec."""
         default = self._default_unit(column)
-        return change.units.get(column, default) if change.units else default
+        if not change.units:
+            return default
+        return change.units.get(column, default)
 
     def _old_key(self, change: DecodedChange) -> Json:
         """Return the typed key of a change's old row; a value that does not fit is None."""
@@ -192,22 +222,15 @@ class ColumnTyper:
         key: Json = {}
         for name in settings.key:
             value = old_row.get(name)
-            encoding = settings.encodings.get(name)
-            if encoding is not None:
-                value = decode_integer(value, encoding)
+            values = self._without_encoding(name, [value])
             column = settings.columns.field(name)
             unit = self._unit(change, name)
-            array, _ = convert([value], column.type, unit)
-            key[name] = array[0].as_py()
+            array, _ = convert(values, column.type, unit)
+            typed_value = array[0]
+            key[name] = typed_value.as_py()
         return key
 
 
 def _indices(values: list[Any], wanted: Any) -> list[int]:
-    """Return where a value stands; one that is equal but of another class is another value."""
-    class_ = wanted.__class__
-    indices = []
-    for i, value in enumerate(values):
-        is_equal = value.__class__ is class_ and value == wanted
-        if value is wanted or is_equal:
-            indices.append(i)
-    return indices
+    """Return where a value stands."""
+    return [i for i, value in enumerate(values) if value == wanted]

@@ -38,7 +38,12 @@ class FileSource:
     def discover(self, read: Mapping[str, int | None], now_ms: int) -> Discovery:
         """See `Source` and `ebbtide.sources.listing.discover`."""
         return listing.discover(
-            self.path, self.patterns, read, in_order=self.in_order, min_age_ms=self.min_age_ms, now_ms=now_ms
+            self.path,
+            self.patterns,
+            read,
+            in_order=self.in_order,
+            min_age_ms=self.min_age_ms,
+            now_ms=now_ms,
         )
 
     def stream(self, spark: SparkSession, found: Discovery, location: str) -> DataFrame:
@@ -52,7 +57,8 @@ class FileSource:
             "maxFiles": self.max_files_per_step,
             "tasks": spark.sparkContext.defaultParallelism,
         }
-        return spark.readStream.format(FileDataSource.name()).options(**options).load()
+        stream = spark.readStream.format(FileDataSource.name())
+        return stream.options(**options).load()
 
     def reader(self, max_record_bytes: int) -> Records:
         """See `Source`."""

@@ -31,6 +31,8 @@ Offset = dict[str, Any]
 ReadBatches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 SizedFile = tuple[str, int | None]
 """A file's name and its size when it was listed, bytes; None in offsets from before sizes were noted."""
+NumberedFile = tuple[str, int | None, int]
+"""The same, and the file's number within the step."""
 
 
 def files_of(offset: Offset) -> list[SizedFile]:
@@ -52,13 +54,15 @@ def files_of(offset: Offset) -> list[SizedFile]:
 
 def write_plan(location: str, files: Iterable[SizedFile]) -> None:
     """Write which files a run reads, for the source to take them from."""
-    write_bytes(location, json.dumps([list(file) for file in files]).encode())
+    plan = [list(file) for file in files]
+    text = json.dumps(plan)
+    write_bytes(location, text.encode())
 
 
 class FilePartition(InputPartition):
-    """Some of a batch's files: name, size when listed, number within the step."""
+    """Some of a batch's files."""
 
-    def __init__(self, files: list[tuple[str, int | None, int]]) -> None:
+    def __init__(self, files: list[NumberedFile]) -> None:
         self.files = files
 
 
@@ -102,28 +106,34 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         files = self.planned[first:]
         if isinstance(limit, ReadMaxFiles):
             files = files[: limit.max_files]
-        return {"files": files} if files else start
+        if not files:
+            return start
+        return {"files": files}
 
     def _index_after(self, files: list[Any]) -> int:
         """Return the index in the plan of the file after these."""
         last = files[-1] if files else None
         if last not in self.planned:
             return 0
-        return self.planned.index(last) + 1
+        index = self.planned.index(last)
+        return index + 1
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[FilePartition]:
         """Deal the batch's files out to tasks."""
         if start == end:
             return []
-        files = []
-        for part, (name, size) in enumerate(files_of(end)):
+        files: list[NumberedFile] = []
+        for part, file in enumerate(files_of(end)):
+            name, size = file
             files.append((name, size, part))
+        # Round robin: no task has more than one file above another.
         n_tasks = min(self.tasks, len(files))
         return [FilePartition(files[task :: self.tasks]) for task in range(n_tasks)]
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[str, int | None, int]]:
+    def read(self, partition: InputPartition) -> Iterator[NumberedFile]:
         """Name a partition's files."""
-        yield from cast("FilePartition", partition).files
+        own = cast("FilePartition", partition)
+        yield from own.files
 
 
 class FileDataSource(DataSource):
@@ -153,14 +163,24 @@ def read_files(path: str, max_line_bytes: int = MAX_RECORD_BYTES) -> ReadBatches
     def read(names: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in names:
             for row in batch.to_pylist():
-                name, part, size = row["file"], row["part"], row["size"]
-                yield from read_lines(path, name, part, max_line_bytes, size=size)
+                yield from read_lines(
+                    path,
+                    row["file"],
+                    row["part"],
+                    max_line_bytes,
+                    size=row["size"],
+                )
 
     return read
 
 
 def read_lines(
-    path: str, name: str, part: int, max_line_bytes: int = MAX_RECORD_BYTES, *, size: int | None = None
+    path: str,
+    name: str,
+    part: int,
+    max_line_bytes: int = MAX_RECORD_BYTES,
+    *,
+    size: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read one file as batches of `RECORDS`.
 
@@ -182,12 +202,14 @@ def read_lines(
         if size_after == 0 and is_compressed(name):
             raise OSError("it has 0 bytes, which no compressed file has")  # noqa: TRY301 - read as a damaged one
     except (OSError, ByteOrderError) as error:
+        # A file that is still being written may look damaged; its size shows which of the two it is.
         size_after = size_of(location)
         if size is not None and size_after not in (size, None):
             raise changed_while_read(path, name, listed=size, found=size_after) from error
+        is_other_encoding = isinstance(error, ByteOrderError)
         raise SourceReadError.of(
             f"The source file '{location}' cannot be read: {error}.",
-            allowed="UTF-8 text" if isinstance(error, ByteOrderError) else None,
+            allowed="UTF-8 text" if is_other_encoding else None,
             next_step="Restore the whole file under the same name and run again.",
         ) from error
     if size is not None and size_after != size:
@@ -214,11 +236,13 @@ def _read_batches(location: str, name: str, part: int, max_line_bytes: int) -> I
 
 def _records(name: str, part: int, first: int, lines: list[bytes]) -> pa.RecordBatch:
     """Return lines as records; `first` is the number of the first one in its file."""
-    n = len(lines)
+    n_lines = len(lines)
+    part_number = pa.scalar(part, pa.int64())
+    line_numbers = np.arange(first, first + n_lines)
     columns = [
-        pa.repeat(name, n),
-        pa.repeat(pa.scalar(part, pa.int64()), n),
-        pa.array(np.arange(first, first + n)),
+        pa.repeat(name, n_lines),
+        pa.repeat(part_number, n_lines),
+        pa.array(line_numbers),
         pa.array(lines, pa.binary()),
     ]
     return pa.record_batch(columns, schema=RECORDS)

@@ -15,7 +15,11 @@ from typing import Protocol
 CHUNK_BYTES = 2**20
 """Bytes read at once: a few hundred lines."""
 _LINE_END = re.compile(rb"[\r\n]")
-_OTHER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)  # UTF-32 LE begins as UTF-16 LE does
+_OTHER_MARKS = (
+    codecs.BOM_UTF16_LE,  # UTF-32 LE begins as it does
+    codecs.BOM_UTF16_BE,
+    codecs.BOM_UTF32_BE,
+)
 
 
 class Readable(Protocol):
@@ -58,8 +62,11 @@ def split_lines(stream: Readable, limit: int) -> Iterator[bytes]:
             end = _LINE_END.search(chunk)
             chunk = chunk[end.start() :] if end else b""
         lines = (rest + chunk).splitlines() if chunk else [rest]
-        is_open = not chunk.endswith((b"\n", b"\r"))
-        rest = lines.pop()[: limit + 1] if is_open else b""
+        is_closed = chunk.endswith((b"\n", b"\r"))
+        rest = b""
+        if not is_closed:
+            last = lines.pop()
+            rest = last[: limit + 1]
         for line in lines:
             yield line[: limit + 1]
         chunk = stream.read(CHUNK_BYTES)
@@ -70,5 +77,6 @@ def split_lines(stream: Readable, limit: int) -> Iterator[bytes]:
 def _without_mark(head: bytes) -> bytes:
     for mark in _OTHER_MARKS:
         if head.startswith(mark):
-            raise ByteOrderError(f"it begins with {mark.hex(' ').upper()}, the byte order mark of UTF-16 or UTF-32")
+            found = mark.hex(" ").upper()
+            raise ByteOrderError(f"it begins with {found}, the byte order mark of UTF-16 or UTF-32")
     return head.removeprefix(codecs.BOM_UTF8)

@@ -13,7 +13,14 @@ from ebbtide.errors import FileChangedError, LateFileError, SourceReadError
 from ebbtide.paths import FoundFile, is_folder, join, walk
 from ebbtide.sources.source import Discovery
 
-PATTERNS = tuple(f"*.{kind}{packed}" for kind in ("json", "jsonl", "ndjson") for packed in ("", ".gz"))
+PATTERNS = (
+    "*.json",
+    "*.json.gz",
+    "*.jsonl",
+    "*.jsonl.gz",
+    "*.ndjson",
+    "*.ndjson.gz",
+)
 """JSON lines, plain or gzip. What a writer has not finished (.tmp, .part, .crdownload) does not match."""
 NAMED = 5
 """Files that a message names."""
@@ -27,7 +34,8 @@ def refuse_absent(path: str) -> None:
     """
     if not is_folder(path):
         raise SourceReadError.of(
-            f"The source folder '{path}' does not exist.", next_step="Create it, or correct source.path in the spec."
+            f"The source folder '{path}' does not exist.",
+            next_step="Create it, or correct source.path in the spec.",
         )
 
 
@@ -55,21 +63,29 @@ def discover(
         FileChangedError: a file that was read has another size now.
         LateFileError: `in_order`, and there is such a file.
     """
-    listed = _listed(path)
-    matching = [file for file in listed if _matches_any(file.name, patterns)]
+    matching: list[FoundFile] = []
+    others: list[str] = []
+    for file in _listed(path):
+        if _matches_any(file.name, patterns):
+            matching.append(file)
+        else:
+            others.append(file.name)
     _refuse_changed(path, matching, read)
     new = [file for file in matching if file.name not in read]
     if in_order:
         _refuse_late(path, new, read)
-    # Without a minimum age no time is asked for: that of a store may be ahead of ours.
-    files = _old_enough(new, now_ms - min_age_ms, in_order=in_order) if min_age_ms else new
-    others = [file.name for file in listed if not _matches_any(file.name, patterns)]
+    files = new
+    if min_age_ms:  # without one no time is asked for: that of a store may be ahead of ours
+        newest_ms = now_ms - min_age_ms
+        files = _old_enough(new, newest_ms, in_order=in_order)
+    parts = tuple((file.name, file.size) for file in files)
     # An empty folder from which files were read has been archived: that is a good reason.
-    is_expected = bool(matching) or (bool(read) and not others)
+    is_archived = bool(read) and not others
+    is_expected = bool(matching) or is_archived
     return Discovery(
-        tuple((file.name, file.size) for file in files),
-        streams=bool(files),
-        young=len(new) - len(files),
+        parts,
+        streams=bool(parts),
+        young=len(new) - len(parts),
         unmatched=len(others),
         nothing_matched=None if is_expected else _nothing_matched(path, patterns, others),
     )
@@ -89,7 +105,8 @@ def matches(name: str, pattern: str) -> bool:
         (True, True, False)
     """
     if "/" not in pattern:
-        return fnmatchcase(name.rpartition("/")[2], pattern)
+        _, _, own_name = name.rpartition("/")
+        return fnmatchcase(own_name, pattern)
     parts = name.split("/")
     globs = pattern.lstrip("/").split("/")
     if len(parts) != len(globs):
@@ -103,7 +120,8 @@ def _listed(path: str) -> list[FoundFile]:
         return walk(path)
     except OSError as error:
         raise SourceReadError.of(
-            f"The source folder '{path}' cannot be listed: {error}.", next_step="Make it readable and run again."
+            f"The source folder '{path}' cannot be listed: {error}.",
+            next_step="Make it readable and run again.",
         ) from error
 
 
@@ -123,16 +141,20 @@ def _refuse_changed(path: str, files: Sequence[FoundFile], read: Mapping[str, in
 
 
 def _refuse_late(path: str, new: Sequence[FoundFile], read: Mapping[str, int | None]) -> None:
+    # In ascending order, the last name of a folder is its greatest.
     newest_read: dict[str, str] = {}
     for name in sorted(read):
-        newest_read[_folder(name)] = name
+        folder = _folder(name)
+        newest_read[folder] = name
     late = []
     for file in new:
-        newest = newest_read.get(_folder(file.name), "")
+        folder = _folder(file.name)
+        newest = newest_read.get(folder, "")
         if file.name < newest:
             late.append(file.name)
     if late:
-        newest = newest_read[_folder(late[0])]
+        folder = _folder(late[0])
+        newest = newest_read[folder]
         raise LateFileError.of(
             f"In '{path}' a file has appeared below '{newest}', which is read already.",
             got=_some(late),
@@ -158,26 +180,31 @@ def _old_enough(new: Sequence[FoundFile], newest_ms: int, *, in_order: bool) -> 
 
 def _nothing_matched(path: str, patterns: Sequence[str], others: Sequence[str]) -> str:
     content = f"what does not match: {_some(others)}" if others else "it has no files"
+    allowed = ", ".join(patterns)
     return (
-        f"No file in '{path}' or its folders matches source.pattern ({', '.join(patterns)}); {content}. "
+        f"No file in '{path}' or its folders matches source.pattern ({allowed}); {content}. "
         "Names that begin with '_' or '.' are never read."
     )
 
 
 def _folder(name: str) -> str:
-    return name.rpartition("/")[0]
+    folder, _, _ = name.rpartition("/")
+    return folder
 
 
 def _some(names: Sequence[str]) -> str:
     text = ", ".join(names[:NAMED])
     n_more = len(names) - NAMED
-    return f"{text} and {n_more} more" if n_more > 0 else text
+    if n_more <= 0:
+        return text
+    return f"{text} and {n_more} more"
 
 
 def changed_while_read(path: str, name: str, *, listed: int, found: int | None) -> FileChangedError:
     """Return the error for a file whose size is not the one that it was listed with."""
+    location = join(path, name)
     return FileChangedError.of(
-        f"The source file '{join(path, name)}' has changed since it was listed; nothing of the step was committed.",
+        f"The source file '{location}' has changed since it was listed; nothing of the step was committed.",
         got="no file" if found is None else f"{found} bytes",
         allowed=f"the {listed} bytes that were listed",
         next_step="Run again once it is written whole. Put files in place by renaming them, or set source.min_age.",
