@@ -114,3 +114,15 @@ class LeaseHeldError(Transient):
 
 class LeaseLostError(Transient):
     """Raised when another run has taken the lease over; the loser stops before its next commit."""
+
+
+class DeltaLogError(Terminal):
+    """Raised when the log of a Delta table, or a deletion vector, cannot be read."""
+
+
+class DeltaFeatureError(Terminal):
+    """Raised when a Delta table uses a feature that Ebbtide does not read or write by itself."""
+
+
+class VersionTakenError(Transient):
+    """Raised when somebody else committed the version of a Delta table that was to be committed."""

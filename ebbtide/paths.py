@@ -106,6 +106,16 @@ def read_bytes(location: str) -> bytes | None:
         return bytes(stream.read())
 
 
+def read_range(location: str, offset: int, size: int) -> bytes | None:
+    """Return some bytes of a file, fewer where it ends; None if it is absent."""
+    if not exists(location):
+        return None
+    fs, path = _open(location)
+    with fs.open_input_file(path) as file:
+        file.seek(offset)
+        return bytes(file.read(size))
+
+
 def write_bytes(location: str, data: bytes) -> None:
     """Write a file, over the one that is there; folders are made as needed."""
     fs, path = _open(location)
@@ -118,6 +128,27 @@ def read_parquet(location: str, columns: list[str]) -> pa.Table:
     """Read some columns of a Parquet file; those that it has not are left out."""
     fs, path = _open(location)
     return pq.ParquetFile(path, filesystem=fs).read(columns=columns)  # `read_table` would load pandas, a CPU second
+
+
+def open_parquet(location: str) -> pq.ParquetFile:
+    """Open a Parquet file; `read_table` would load pandas, a CPU second."""
+    fs, path = _open(location)
+    return pq.ParquetFile(path, filesystem=fs)
+
+
+def write_parquet(location: str, rows: pa.Table, *, row_group_size: int, compression: str = "snappy") -> None:
+    """Write a Parquet file whose times are microseconds, as Spark reads them; folders are made as needed."""
+    fs, path = _open(location)
+    fs.create_dir(path.rpartition("/")[0])
+    pq.write_table(
+        rows,
+        path,
+        filesystem=fs,
+        row_group_size=row_group_size,
+        compression=compression,
+        store_schema=False,
+        coerce_timestamps="us",
+    )
 
 
 class ParquetFile:

@@ -1,0 +1,87 @@
+"""Commits: a version's file is put if it is absent, and holds all that the version changes.
+
+Whoever puts it first has the version; everybody else is refused. On a local disk a link does that. Source: Delta
+transaction log protocol, "Delta Log Entries"; `LogStore` of Delta's storage library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from ebbtide.delta.snapshot import Action, commit_file
+from ebbtide.errors import VersionTakenError
+
+
+class Puts(Protocol):
+    """Puts files where there are none."""
+
+    def put_if_absent(self, location: str, data: bytes) -> bool:
+        """Write a file whole, or leave the one that is there; return whether it was written."""
+
+
+class LocalPuts:
+    """On a local disk, or a file system that links as one does."""
+
+    def put_if_absent(self, location: str, data: bytes) -> bool:
+        """See `Puts`. The file is on disk before it gets its name."""
+        path = Path(location)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unnamed = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+        try:
+            with unnamed.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(unnamed, path)
+        except FileExistsError:
+            return False
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                unnamed.unlink()
+        _sync_folder(path.parent)
+        return True
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def commit(puts: Puts, table: str, version: int, actions: Iterable[Action], info: Mapping[str, Any]) -> None:
+    """Commit a version.
+
+    Args:
+        puts: The table's store.
+        table: Its location.
+        version: The one after the newest.
+        actions: What it changes.
+        info: What it says of itself: `operation`, `userMetadata` and whatever else.
+
+    Raises:
+        VersionTakenError: somebody else has committed it.
+    """
+    commit_info = {"commitInfo": {"timestamp": now_ms(), **info}}
+    lines = [json.dumps(action, separators=(",", ":")) for action in (commit_info, *actions)]
+    data = "\n".join([*lines, ""]).encode()
+    if not puts.put_if_absent(commit_file(table, version), data):
+        raise VersionTakenError.of(f"Version {version} of the Delta table '{table}' was committed by somebody else.")
+
+
+def transaction(app_id: str, version: int) -> Action:
+    """Return the action that marks a transaction of an application as done."""
+    return {"txn": {"appId": app_id, "version": version, "lastUpdated": now_ms()}}
+
+
+def now_ms() -> int:
+    """Return the time, epoch ms."""
+    return time.time_ns() // 1_000_000

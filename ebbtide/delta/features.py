@@ -1,0 +1,113 @@
+"""Which tables Ebbtide reads and writes by itself: those of a known protocol that use no feature outside a list.
+
+A feature that the list lacks may change what rows mean, or what every writer must do: such a table is refused with the
+feature's name. Source: Delta transaction log protocol, "Table Features", "Requirements for Readers", "... for Writers".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ebbtide.errors import DeltaFeatureError
+
+READ = frozenset(
+    {
+        "deletionVectors",
+        "timestampNtz",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+    }
+)
+"""Features of tables whose rows are read here."""
+
+WRITTEN = READ | {
+    "appendOnly",  # refused where it is switched on
+    "changeDataFeed",
+    "checkConstraints",  # refused where there are some; the same for the next three
+    "generatedColumns",
+    "invariants",
+    "columnMapping",
+    "domainMetadata",
+    "identityColumns",
+}
+"""Features of tables that are written here."""
+
+_BY_LIST = (3, 7)
+"""The versions, of readers and writers, from which on features are listed."""
+
+_FIELD_RULES = {
+    "delta.invariants": "invariants",
+    "delta.generationExpression": "generatedColumns",
+    "delta.identity.start": "identityColumns",
+}
+
+
+def refuse_unreadable(table: str, protocol: Mapping[str, Any], configuration: Mapping[str, str]) -> None:
+    """Refuse a table whose rows cannot be read here.
+
+    Args:
+        table: Its location.
+        protocol: The log's `protocol`.
+        configuration: Its properties.
+
+    Raises:
+        DeltaFeatureError: it uses a feature that is not known.
+    """
+    version = int(protocol["minReaderVersion"])
+    by_list = _BY_LIST[0]
+    if version > by_list:
+        raise _error(table, "read", f"reader version {version}", f"up to {by_list}")
+    unknown = set(protocol.get("readerFeatures") or ()) - READ - {"columnMapping"}
+    if configuration.get("delta.columnMapping.mode", "none") != "none":
+        unknown.add("columnMapping")
+    if unknown:
+        raise _error(table, "read", ", ".join(sorted(unknown)), ", ".join(sorted(READ)))
+
+
+def refuse_unwritable(table: str, protocol: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
+    """Refuse a table that cannot be written here.
+
+    Args:
+        table: Its location.
+        protocol: The log's `protocol`.
+        metadata: The log's `metaData`.
+
+    Raises:
+        DeltaFeatureError: it uses a feature that asks more of writers than is done here.
+    """
+    version = int(protocol["minWriterVersion"])
+    by_list = _BY_LIST[1]
+    if version > by_list:
+        raise _error(table, "written", f"writer version {version}", f"up to {by_list}")
+    unknown = set(protocol.get("writerFeatures") or ()) - WRITTEN
+    used = unknown | set(_used(metadata))
+    if used:
+        raise _error(table, "written", ", ".join(sorted(used)), "none of these")
+
+
+def _used(metadata: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a table uses of features that are fine as long as nobody uses them."""
+    if metadata.get("partitionColumns"):
+        yield "partition columns"
+    configuration = metadata.get("configuration") or {}
+    if configuration.get("delta.appendOnly", "false").lower() == "true":
+        yield "appendOnly"
+    if configuration.get("delta.columnMapping.mode", "none") != "none":
+        yield "columnMapping"
+    if any(name.startswith("delta.constraints.") for name in configuration):
+        yield "checkConstraints"
+    for column in json.loads(metadata["schemaString"])["fields"]:
+        for rule, feature in _FIELD_RULES.items():
+            if rule in column["metadata"]:
+                yield feature
+
+
+def _error(table: str, done: str, got: str, allowed: str) -> DeltaFeatureError:
+    return DeltaFeatureError.of(
+        f"The Delta table '{table}' cannot be {done} by Ebbtide itself.",
+        got=got,
+        allowed=allowed,
+        next_step="Drop the feature (ALTER TABLE ... DROP FEATURE), or set sink.write: merge, which leaves the table to Spark.",
+    )

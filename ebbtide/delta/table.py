@@ -1,0 +1,132 @@
+"""Makes tables, writes their data files and reads their rows: what commits name."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from ebbtide.delta import vectors
+from ebbtide.delta.commit import Puts, commit, now_ms
+from ebbtide.delta.snapshot import Action, DataFile, Snapshot, encoded
+from ebbtide.delta.statistics import statistics
+from ebbtide.paths import join, open_parquet, size_of, write_parquet
+
+FEATURES = ("deletionVectors",)
+"""Features of the tables made here, beside `timestampNtz` where a column needs it."""
+ROW_GROUP = 1 << 17
+"""Rows in one row group of a data file."""
+
+
+def create(
+    puts: Puts, table: str, columns: pa.Schema, properties: Mapping[str, str], *, name: str, info: Mapping[str, object]
+) -> None:
+    """Make a table: commit version 0, without rows.
+
+    Args:
+        puts: The table's store.
+        table: Its location.
+        columns: Its columns.
+        properties: Its properties.
+        name: Its name, for whoever looks at it.
+        info: What the commit says of itself.
+
+    Raises:
+        VersionTakenError: there is a table.
+    """
+    actions = definition(columns, properties, table_id=str(uuid.uuid4()), name=name)
+    commit(puts, table, 0, actions, {"operation": "CREATE TABLE", **info})
+
+
+def definition(columns: pa.Schema, properties: Mapping[str, str], *, table_id: str, name: str) -> list[Action]:
+    """Return the actions that say what a table is.
+
+    Args:
+        columns: Its columns.
+        properties: Its properties.
+        table_id: Its id, which a new definition keeps.
+        name: Its name.
+    """
+    from deltalake import Schema
+
+    features = [*FEATURES]
+    if any(_has_local_time(column.type) for column in columns):
+        features.append("timestampNtz")
+    protocol = {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": features,
+        "writerFeatures": [*features, "appendOnly", "changeDataFeed", "invariants"],
+    }
+    metadata = {
+        "id": table_id,
+        "name": name,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": Schema.from_arrow(columns).to_json(),
+        "partitionColumns": [],
+        "configuration": dict(properties),
+        "createdTime": now_ms(),
+    }
+    return [{"protocol": protocol}, {"metaData": metadata}]
+
+
+def _has_local_time(type_: pa.DataType) -> bool:
+    if pa.types.is_timestamp(type_):
+        return type_.tz is None
+    return any(_has_local_time(type_.field(i).type) for i in range(type_.num_fields))
+
+
+def add_file(table: str, name: str, rows: pa.Table, *, bounded: Iterable[str], data_change: bool = True) -> Action:
+    """Write a data file; return the action that adds it.
+
+    Args:
+        table: The table's location.
+        name: The file's, below it.
+        rows: What goes in.
+        bounded: Columns to keep statistics of.
+        data_change: The rows are new to the table.
+    """
+    location = join(table, name)
+    write_parquet(location, rows, row_group_size=ROW_GROUP)
+    add = {
+        "path": encoded(name),
+        "partitionValues": {},
+        "size": size_of(location),
+        "modificationTime": now_ms(),
+        "dataChange": data_change,
+        "stats": statistics(rows, bounded),
+    }
+    return {"add": add}
+
+
+def read_file(table: str, file: DataFile, columns: pa.Schema, *, live: bool = True) -> pa.Table:
+    """Read the rows of a data file, in their order.
+
+    Args:
+        table: The table's location.
+        file: One of its data files.
+        columns: What to read, in these types; a column that the file has not is null.
+        live: Leave out rows that no longer count.
+    """
+    stored = open_parquet(file.location(table))
+    names = [column.name for column in columns if column.name in stored.schema_arrow.names]
+    rows = stored.read(columns=names)
+    arrays = []
+    for column in columns:
+        is_stored = column.name in names
+        arrays.append(rows[column.name].cast(column.type) if is_stored else pa.nulls(len(rows), column.type))
+    typed = pa.Table.from_arrays(arrays, schema=columns)
+    if not live or file.vector is None:
+        return typed
+    gone = vectors.read(table, file.vector)
+    counts = np.ones(len(rows), dtype=bool)
+    counts[np.fromiter(gone, np.int64, len(gone))] = False
+    return typed.filter(pa.array(counts))
+
+
+def read_rows(snapshot: Snapshot, columns: pa.Schema) -> pa.Table:
+    """Read all rows of a table; see `read_file`."""
+    tables = [read_file(snapshot.table, file, columns) for file in snapshot.files.values()]
+    return pa.concat_tables([columns.empty_table(), *tables])

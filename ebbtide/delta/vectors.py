@@ -1,0 +1,167 @@
+"""Deletion vectors: which rows of a data file no longer count, as a bitmap of their positions.
+
+| stored | descriptor's `storageType` | where |
+|---|---|---|
+| inline | `i` | in the descriptor, for small ones |
+| relative | `u` | in a file of the table, named by a UUID, which may hold several |
+| absolute | `p` | in a file anywhere; another writer's |
+
+A bitmap is a magic number, then Roaring's portable format for 64 bits. In a file each stands after its length and before
+its checksum, both big-endian. Source: Delta transaction log protocol, "Deletion Vectors", "Deletion Vector Format".
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+import zlib
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import unquote
+
+from pyroaring import BitMap64
+
+from ebbtide.errors import DeltaLogError
+from ebbtide.paths import join, read_range, write_bytes
+
+Descriptor = dict[str, Any]
+"""What a data file's `deletionVector` says of its vector."""
+MAGIC = struct.pack("<i", 1681511377)
+FILE_VERSION = b"\x01"
+INLINE_BYTES = 512
+"""Up to how many bytes a vector stands in the log itself: a file of its own costs a read and a sweep."""
+_UUID_TEXT = 20
+"""Characters of a UUID in Z85."""
+
+
+def encode(rows: BitMap64) -> bytes:
+    """Write a bitmap in the format of vectors."""
+    rows.run_optimize()
+    return MAGIC + rows.serialize()
+
+
+def decode(data: bytes, where: str) -> BitMap64:
+    """Read a bitmap in the format of vectors.
+
+    Args:
+        data: Its bytes.
+        where: Names them in errors.
+
+    Raises:
+        DeltaLogError: they are in another format, or torn.
+    """
+    if data[:4] != MAGIC:
+        raise DeltaLogError.of(f"The deletion vector {where} cannot be read.", got=f"it begins with {data[:4]!r}")
+    try:
+        return BitMap64.deserialize(data[4:])
+    except ValueError as error:
+        raise DeltaLogError.of(f"The deletion vector {where} cannot be read.", got=str(error)) from error
+
+
+def read(table: str, descriptor: Descriptor) -> BitMap64:
+    """Read a vector, wherever it is stored.
+
+    Args:
+        table: The table's location.
+        descriptor: Of a data file of the table.
+
+    Raises:
+        DeltaLogError: it is torn, or not there.
+    """
+    size = int(descriptor["sizeInBytes"])
+    if descriptor["storageType"] == "i":
+        data = from_z85(descriptor["pathOrInlineDv"])[:size]
+        return decode(data, "in the log")
+    location = _location(table, descriptor)
+    offset = int(descriptor.get("offset") or 1)
+    stored = read_range(location, offset, 4 + size + 4)
+    where = f"at byte {offset} of '{location}'"
+    if stored is None or len(stored) != size + 8:
+        raise DeltaLogError.of(f"The deletion vector {where} is not there.")
+    data = stored[4:-4]
+    is_whole = stored[:4] == struct.pack(">i", size) and stored[-4:] == struct.pack(">I", zlib.crc32(data))
+    if not is_whole:
+        raise DeltaLogError.of(f"The deletion vector {where} is torn.", got="another length or checksum")
+    return decode(data, where)
+
+
+def write(table: str, vectors: Sequence[BitMap64]) -> list[Descriptor]:
+    """Store vectors: small ones in their descriptors, the others in one new file.
+
+    Args:
+        table: The table's location.
+        vectors: None of them empty.
+
+    Returns:
+        A descriptor for each, in order.
+    """
+    name = uuid.uuid4()
+    content = bytearray(FILE_VERSION)
+    descriptors: list[Descriptor] = []
+    for rows in vectors:
+        data = encode(rows)
+        descriptor: Descriptor = {"sizeInBytes": len(data), "cardinality": len(rows)}
+        if len(data) <= INLINE_BYTES:
+            padding = b"\0" * (-len(data) % 4)
+            descriptor |= {"storageType": "i", "pathOrInlineDv": to_z85(data + padding)}
+        else:
+            descriptor |= {"storageType": "u", "pathOrInlineDv": to_z85(name.bytes), "offset": len(content)}
+            content += struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
+        descriptors.append(descriptor)
+    if len(content) > len(FILE_VERSION):
+        write_bytes(join(table, _file_name(name)), bytes(content))
+    return descriptors
+
+
+def unique_id(descriptor: Descriptor | None) -> str:
+    """Return what distinguishes the vectors of one data file; empty for none.
+
+    A file and the id of its vector are what the log adds and removes. Source: protocol, "Action Reconciliation".
+    """
+    if descriptor is None:
+        return ""
+    stored = f"{descriptor['storageType']}{descriptor['pathOrInlineDv']}"
+    offset = descriptor.get("offset")
+    return stored if offset is None else f"{stored}@{offset}"
+
+
+def _location(table: str, descriptor: Descriptor) -> str:
+    path = descriptor["pathOrInlineDv"]
+    if descriptor["storageType"] == "p":
+        return unquote(path).removeprefix("file://").removeprefix("file:")
+    prefix = path[:-_UUID_TEXT]
+    name = _file_name(uuid.UUID(bytes=from_z85(path[-_UUID_TEXT:])))
+    return join(table, prefix, name) if prefix else join(table, name)
+
+
+def _file_name(name: uuid.UUID) -> str:
+    return f"deletion_vector_{name}.bin"
+
+
+_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_Z85_DIGITS = {character: digit for digit, character in enumerate(_Z85)}
+
+
+def to_z85(data: bytes) -> str:
+    """Write bytes, a multiple of 4, as text: five digits to the base 85 for four bytes, the first the most significant.
+
+    Example:
+        >>> to_z85(bytes([0x86, 0x4F, 0xD2, 0x6F, 0xB5, 0x59, 0xF7, 0x5B]))
+        'HelloWorld'
+    """
+    characters = []
+    for (number,) in struct.iter_unpack(">I", data):
+        digits = (number // power % 85 for power in (85**4, 85**3, 85**2, 85, 1))
+        characters.extend(_Z85[digit] for digit in digits)
+    return "".join(characters)
+
+
+def from_z85(text: str) -> bytes:
+    """Read what `to_z85` wrote."""
+    data = bytearray()
+    for start in range(0, len(text), 5):
+        number = 0
+        for character in text[start : start + 5]:
+            number = number * 85 + _Z85_DIGITS[character]
+        data += number.to_bytes(4, "big")
+    return bytes(data)

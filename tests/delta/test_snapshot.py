@@ -1,0 +1,169 @@
+"""The log as delta-rs and we read it, and commits that only one can make."""
+
+import json
+import threading
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyroaring import BitMap64
+
+from ebbtide.delta import vectors
+from ebbtide.delta.commit import LocalPuts, commit, transaction
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import add_file, create, read_rows
+from ebbtide.errors import DeltaFeatureError, DeltaLogError, VersionTakenError
+
+COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string()), ("at", pa.timestamp("us"))])
+PUTS = LocalPuts()
+
+
+def rows(*ids):
+    return pa.table({"id": list(ids), "v": [f"v{i}" for i in ids], "at": [i * 1_000_003 for i in ids]}, COLUMNS)
+
+
+def made(tmp_path, *batches, **properties):
+    """A table with a file for each batch, each in a commit of its own."""
+    table = str(tmp_path / "t")
+    create(PUTS, table, COLUMNS, properties, name="t", info={})
+    for number, batch in enumerate(batches, 1):
+        action = add_file(table, f"part-{number}.parquet", batch, bounded=COLUMNS.names)
+        commit(PUTS, table, number, [action, transaction("app", number)], {"operation": "WRITE"})
+    return table
+
+
+def deleted(table, name, *positions):
+    """Commit that rows of a file no longer count."""
+    snapshot = Snapshot.read(table)
+    [file] = [file for file in snapshot.files.values() if file.path == name]
+    known = BitMap64() if file.vector is None else vectors.read(table, file.vector)
+    [descriptor] = vectors.write(table, [known | BitMap64(positions)])
+    actions = [file.removed(0, data_change=True), file.with_vector(descriptor, data_change=True)]
+    commit(PUTS, table, snapshot.version + 1, actions, {"operation": "DELETE"})
+
+
+def ids(table):
+    return sorted(read_rows(Snapshot.read(table), COLUMNS)["id"].to_pylist())
+
+
+def theirs(table):
+    """The ids that delta-rs reads."""
+    from deltalake import QueryBuilder
+
+    found = QueryBuilder().register("t", DeltaTable(table)).execute("SELECT id FROM t").read_all()
+    return sorted(pa.table(found)["id"].to_pylist())
+
+
+def test_no_table_is_none(tmp_path):
+    assert Snapshot.read(str(tmp_path / "t")) is None
+
+
+def test_table_of_ours_is_read_by_others(tmp_path):
+    table = made(tmp_path, rows(1, 2), rows(3))
+    found = Snapshot.read(table)
+    assert (found.version, len(found.files), found.transactions) == (2, 2, {"app": 2})
+    assert ids(table) == theirs(table) == [1, 2, 3]
+    assert DeltaTable(table).transaction_version("app") == 2
+
+
+def test_rows_of_a_vector_do_not_count_for_anybody(tmp_path):
+    table = made(tmp_path, rows(1, 2, 3, 4), rows(5))
+    deleted(table, "part-1.parquet", 0, 2)
+    deleted(table, "part-1.parquet", 3)
+    assert ids(table) == theirs(table) == [2, 5]
+    [file] = [file for file in Snapshot.read(table).files.values() if file.vector]
+    assert (file.rows, file.live_rows, file.stats["tightBounds"]) == (4, 1, False)
+
+
+def test_table_of_delta_rs_is_read_with_its_checkpoint(tmp_path):
+    table = str(tmp_path / "t")
+    for number in range(3):
+        write_deltalake(table, rows(number, number + 10), mode="append")
+    DeltaTable(table).create_checkpoint()
+    write_deltalake(table, rows(7), mode="append")
+    DeltaTable(table).delete("id = 1")
+    assert ids(table) == theirs(table) == [0, 2, 7, 10, 11, 12]
+
+
+def test_checkpoint_with_vectors_and_transactions_is_read_without_older_commits(tmp_path):
+    table = made(tmp_path, rows(1, 2, 3), rows(4))
+    deleted(table, "part-1.parquet", 1)
+    before = Snapshot.read(table)
+    DeltaTable(table).create_checkpoint()
+    for version in range(3):
+        (tmp_path / "t" / "_delta_log" / f"{version:020d}.json").unlink()
+    after = Snapshot.read(table)
+    assert (ids(table), after.transactions, after.version) == ([1, 3, 4], {"app": 2}, before.version)
+    assert after.files.keys() == before.files.keys()
+    deleted(table, "part-1.parquet", 0)
+    assert ids(table) == theirs(table) == [3, 4]
+
+
+def test_advanced_is_what_a_whole_replay_gives(tmp_path):
+    table = made(tmp_path, rows(1, 2))
+    start = Snapshot.read(table)
+    assert start.advanced() == start
+    deleted(table, "part-1.parquet", 1)
+    commit(PUTS, table, 3, [transaction("other", 5)], {"operation": "NOTHING"})
+    assert start.advanced() == Snapshot.read(table)
+    assert start.advanced().version == 3
+
+
+def test_missing_commit_is_refused(tmp_path):
+    table = made(tmp_path, rows(1), rows(2), rows(3))
+    (tmp_path / "t" / "_delta_log" / f"{2:020d}.json").unlink()
+    with pytest.raises(DeltaLogError, match=r"is not whole.*1 missing"):
+        Snapshot.read(table)
+
+
+def test_of_many_who_commit_a_version_one_does(tmp_path):
+    table = made(tmp_path)
+    won, barrier = [], threading.Barrier(8)
+
+    def take(number):
+        barrier.wait()
+        try:
+            commit(PUTS, table, 1, [transaction("app", number)], {"operation": "TRY"})
+        except VersionTakenError:
+            return
+        won.append(number)
+
+    threads = [threading.Thread(target=take, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert Snapshot.read(table).transactions == {"app": won[0]}
+    assert len(won) == 1
+    assert not [path for path in (tmp_path / "t" / "_delta_log").iterdir() if path.name.endswith(".tmp")]
+
+
+def test_statistics_bound_what_is_in_the_file(tmp_path):
+    long = "x" * 40
+    table = pa.table({"id": [3, 1], "v": ["a", long], "at": [1_500, 2_999]}, COLUMNS)
+    stats = json.loads(add_file(str(tmp_path), "f.parquet", table, bounded=COLUMNS.names)["add"]["stats"])
+    assert stats["minValues"] == {"id": 1, "v": "a", "at": "1970-01-01T00:00:00.001"}
+    assert stats["maxValues"] == {"id": 3, "at": "1970-01-01T00:00:00.003"}
+    assert (stats["numRecords"], stats["nullCount"]) == (2, {"id": 0, "v": 0, "at": 0})
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["typeWidening"], "writerFeatures": ["typeWidening"]}}, "read.*typeWidening"),
+        ({"protocol": {"minReaderVersion": 4, "minWriterVersion": 7}}, "reader version 4"),
+        ({"configuration": {"delta.columnMapping.mode": "name"}}, "columnMapping"),
+    ],
+)  # fmt: skip
+def test_table_with_a_feature_that_is_not_known_is_not_read(tmp_path, change, said):
+    table = made(tmp_path)
+    log = tmp_path / "t" / "_delta_log" / f"{0:020d}.json"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for line in lines:
+        if "protocol" in line and "protocol" in change:
+            line["protocol"] = change["protocol"]
+        if "metaData" in line and "configuration" in change:
+            line["metaData"]["configuration"] = change["configuration"]
+    log.write_text("\n".join(map(json.dumps, lines)))
+    with pytest.raises(DeltaFeatureError, match=said):
+        Snapshot.read(table)

@@ -1,0 +1,69 @@
+"""Deletion vectors, small and large, whole and torn."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap64
+
+from ebbtide.delta import vectors
+from ebbtide.errors import DeltaLogError
+
+LARGE = BitMap64(range(0, 200_000, 3))
+
+
+@given(st.binary(max_size=64).map(lambda data: data[: len(data) // 4 * 4]))
+def test_z85_gives_bytes_back(data):
+    assert vectors.from_z85(vectors.to_z85(data)) == data
+
+
+@given(st.lists(st.sets(st.integers(0, 2**40), min_size=1, max_size=300), min_size=1, max_size=4))
+def test_vectors_are_read_back_whatever_their_size(tmp_path_factory, sets):
+    table = str(tmp_path_factory.mktemp("table"))
+    descriptors = vectors.write(table, [BitMap64(rows) for rows in sets])
+    assert [set(vectors.read(table, each)) for each in descriptors] == sets
+    assert [each["cardinality"] for each in descriptors] == [len(rows) for rows in sets]
+
+
+def test_small_vectors_stand_in_the_log_and_large_ones_share_a_file(tmp_path):
+    descriptors = vectors.write(str(tmp_path), [LARGE, BitMap64([1]), BitMap64(range(0, 9_000_000, 900))])
+    assert [each["storageType"] for each in descriptors] == ["u", "i", "u"]
+    [file] = tmp_path.iterdir()
+    assert file.name.startswith("deletion_vector_")
+    assert descriptors[0]["offset"] == 1
+    assert file.read_bytes()[:1] == b"\x01"
+
+
+def test_ids_tell_vectors_of_one_file_apart(tmp_path):
+    descriptors = vectors.write(str(tmp_path), [LARGE, LARGE | BitMap64([1]), BitMap64([1])])
+    assert len({vectors.unique_id(each) for each in [*descriptors, None]}) == 4
+
+
+@pytest.mark.parametrize("at", [1, 5, -1])
+def test_torn_vector_is_refused(tmp_path, at):
+    [descriptor] = vectors.write(str(tmp_path), [LARGE])
+    [file] = tmp_path.iterdir()
+    data = bytearray(file.read_bytes())
+    data[at] ^= 0xFF
+    file.write_bytes(data)
+    with pytest.raises(DeltaLogError, match="is torn"):
+        vectors.read(str(tmp_path), descriptor)
+
+
+def test_vector_that_ends_early_or_is_gone_is_refused(tmp_path):
+    [descriptor] = vectors.write(str(tmp_path), [LARGE])
+    [file] = tmp_path.iterdir()
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(DeltaLogError, match="is not there"):
+        vectors.read(str(tmp_path), descriptor)
+    file.unlink()
+    with pytest.raises(DeltaLogError, match="is not there"):
+        vectors.read(str(tmp_path), descriptor)
+
+
+def test_another_format_is_refused():
+    with pytest.raises(DeltaLogError, match="cannot be read"):
+        vectors.decode(struct.pack("<i", 7) + b"rest", "here")
+    with pytest.raises(DeltaLogError, match="cannot be read"):
+        vectors.decode(vectors.encode(BitMap64([1, 2]))[:-3], "here")
