@@ -53,7 +53,7 @@ def statistics(rows: pa.Table, columns: Iterable[str]) -> str:
 
 def _has_bounds(type_: pa.DataType) -> bool:
     is_time = pa.types.is_date32(type_) or pa.types.is_timestamp(type_)
-    return pa.types.is_integer(type_) or pa.types.is_string(type_) or is_time
+    return bool(pa.types.is_integer(type_) or pa.types.is_string(type_) or is_time)
 
 
 def _lower(value: Any) -> Any:

@@ -90,7 +90,7 @@ def add_file(table: str, name: str, rows: pa.Table, *, bounded: Iterable[str], d
     """
     location = join(table, name)
     write_parquet(location, rows, row_group_size=ROW_GROUP)
-    add = {
+    add: Action = {
         "path": encoded(name),
         "partitionValues": {},
         "size": size_of(location),

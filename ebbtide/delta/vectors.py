@@ -149,7 +149,7 @@ def to_z85(data: bytes) -> str:
         >>> to_z85(bytes([0x86, 0x4F, 0xD2, 0x6F, 0xB5, 0x59, 0xF7, 0x5B]))
         'HelloWorld'
     """
-    characters = []
+    characters: list[str] = []
     for (number,) in struct.iter_unpack(">I", data):
         digits = (number // power % 85 for power in (85**4, 85**3, 85**2, 85, 1))
         characters.extend(_Z85[digit] for digit in digits)
