@@ -2,7 +2,7 @@
 
 | stored | descriptor's `storageType` | where |
 |---|---|---|
-| inline | `i` | in the descriptor, for small ones |
+| inline | `i` | in the descriptor; another writer's: VACUUM of Delta 4.4 for Spark fails on a table that has one |
 | relative | `u` | in a file of the table, named by a UUID, which may hold several |
 | absolute | `p` | in a file anywhere; another writer's |
 
@@ -28,8 +28,6 @@ Descriptor = dict[str, Any]
 """What a data file's `deletionVector` says of its vector."""
 MAGIC = struct.pack("<i", 1681511377)
 FILE_VERSION = b"\x01"
-INLINE_BYTES = 512
-"""Up to how many bytes a vector stands in the log itself: a file of its own costs a read and a sweep."""
 _UUID_TEXT = 20
 """Characters of a UUID in Z85."""
 
@@ -86,7 +84,7 @@ def read(table: str, descriptor: Descriptor) -> BitMap64:
 
 
 def write(table: str, vectors: Sequence[BitMap64]) -> list[Descriptor]:
-    """Store vectors: small ones in their descriptors, the others in one new file.
+    """Store vectors in one new file.
 
     Args:
         table: The table's location.
@@ -100,15 +98,17 @@ def write(table: str, vectors: Sequence[BitMap64]) -> list[Descriptor]:
     descriptors: list[Descriptor] = []
     for rows in vectors:
         data = encode(rows)
-        descriptor: Descriptor = {"sizeInBytes": len(data), "cardinality": len(rows)}
-        if len(data) <= INLINE_BYTES:
-            padding = b"\0" * (-len(data) % 4)
-            descriptor |= {"storageType": "i", "pathOrInlineDv": to_z85(data + padding)}
-        else:
-            descriptor |= {"storageType": "u", "pathOrInlineDv": to_z85(name.bytes), "offset": len(content)}
-            content += struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
-        descriptors.append(descriptor)
-    if len(content) > len(FILE_VERSION):
+        descriptors.append(
+            {
+                "storageType": "u",
+                "pathOrInlineDv": to_z85(name.bytes),
+                "offset": len(content),
+                "sizeInBytes": len(data),
+                "cardinality": len(rows),
+            }
+        )
+        content += struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
+    if descriptors:
         write_bytes(join(table, _file_name(name)), bytes(content))
     return descriptors
 

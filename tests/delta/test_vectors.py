@@ -26,13 +26,24 @@ def test_vectors_are_read_back_whatever_their_size(tmp_path_factory, sets):
     assert [each["cardinality"] for each in descriptors] == [len(rows) for rows in sets]
 
 
-def test_small_vectors_stand_in_the_log_and_large_ones_share_a_file(tmp_path):
-    descriptors = vectors.write(str(tmp_path), [LARGE, BitMap64([1]), BitMap64(range(0, 9_000_000, 900))])
-    assert [each["storageType"] for each in descriptors] == ["u", "i", "u"]
+def test_vectors_of_a_commit_share_a_file(tmp_path):
+    descriptors = vectors.write(str(tmp_path), [LARGE, BitMap64([1])])
     [file] = tmp_path.iterdir()
     assert file.name.startswith("deletion_vector_")
-    assert descriptors[0]["offset"] == 1
+    assert [each["offset"] for each in descriptors] == [1, 1 + descriptors[0]["sizeInBytes"] + 8]
     assert file.read_bytes()[:1] == b"\x01"
+
+
+def test_no_vectors_make_no_file(tmp_path):
+    assert vectors.write(str(tmp_path), []) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_vector_in_the_log_is_read(tmp_path):
+    data = vectors.encode(BitMap64([1, 7]))
+    text = vectors.to_z85(data + bytes(-len(data) % 4))
+    inline = {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": len(data), "cardinality": 2}
+    assert set(vectors.read(str(tmp_path), inline)) == {1, 7}
 
 
 def test_ids_tell_vectors_of_one_file_apart(tmp_path):
