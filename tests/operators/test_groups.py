@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from ebbtide.state_table.table import _groups
+from ebbtide.state_table.deciding import _groups
 
 BATCHES = [
     pa.record_batch({"k": ["a", "b", "c", None] * 2, "n": range(8), "pad": ["x" * 100] * 8}),
