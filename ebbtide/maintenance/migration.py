@@ -185,13 +185,13 @@ def undo(spark: SparkSession, spec: Pipeline, root: str) -> MigrationPlan:
 
 
 def _spec_before_migration(tables: Plan, last: StepFacts | None) -> dict[str, Any] | None:
-    """Return the spec that the last step migrated from; None if that step is not a migration, or is one undone."""
+    """Return the spec that the last step migrated from; None if it is not a migration, or did not change the spec."""
     if last is None or last.kind is not StepKind.MIGRATION:
         return None
     for _, facts in tables.state.steps():
         if facts.step < last.step:
-            is_undone = facts.spec == last.spec
-            return None if is_undone else facts.spec
+            is_changed = facts.spec != last.spec
+            return facts.spec if is_changed else None
     return None
 
 
