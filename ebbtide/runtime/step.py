@@ -195,8 +195,9 @@ class Stepper:
             kind: The job's.
             clock: Of the step. Default: that of the last step, which then does not move on.
         """
+        last_clock = self.last.clock if self.last else Reading(0, 0)
         if clock is None:
-            clock = self.last.clock if self.last else Reading(0, 0)
+            clock = last_clock
         return self._facts(kind, clock)
 
     def advance_to(self, facts: StepFacts, version: int) -> None:
