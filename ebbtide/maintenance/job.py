@@ -117,8 +117,8 @@ def maintain(spark: SparkSession, spec: Pipeline, root: str, job: str) -> Mainte
         totals = kept.agg(F.count("*"), F.min("_stamp_ms"))
         entries, oldest_ms = totals.collect()[0]
         return MaintenanceReport(
-            spec.name,
-            job,
+            pipeline=spec.name,
+            job=job,
             step=stepper.number if is_done else None,
             entries=entries,
             rows_removed=rows_before - rows_after,

@@ -217,8 +217,15 @@ def _plan(spark: SparkSession, tables: Plan, version: int, last: StepFacts) -> M
         after=_ttls(spec.identity),
     )
     entries = tables.state.kept(spark, version)
-    counts = _counts(tables, entries, last, removed)
-    return MigrationPlan(spec.name, state_changes + ttl_changes, *counts)
+    stamped, unstamped, revived, dropped = _counts(tables, entries, last, removed)
+    return MigrationPlan(
+        pipeline=spec.name,
+        changes=state_changes + ttl_changes,
+        stamped=stamped,
+        unstamped=unstamped,
+        revived=revived,
+        dropped=dropped,
+    )
 
 
 def _ttl_changes(before: Ttls, after: Ttls) -> list[str]:
@@ -234,7 +241,12 @@ def _ttl_changes(before: Ttls, after: Ttls) -> list[str]:
     return words
 
 
-def _counts(tables: Plan, entries: DataFrame, last: StepFacts, removed: list[str]) -> tuple[int, ...]:
+def _counts(
+    tables: Plan,
+    entries: DataFrame,
+    last: StepFacts,
+    removed: list[str],
+) -> tuple[int, ...]:
     """Count the entries that get a stamp, lose theirs, live again, and are dropped."""
     operator = tables.operator
     before = _ttls(last.spec)
@@ -307,7 +319,9 @@ def widens(old: pa.DataType, new: pa.DataType) -> bool:
     if _are_both(pa.types.is_decimal, old, new):
         old_whole_digits = old.precision - old.scale
         new_whole_digits = new.precision - new.scale
-        return bool(old.scale <= new.scale and old_whole_digits <= new_whole_digits)
+        keeps_whole = old_whole_digits <= new_whole_digits
+        keeps_fraction = old.scale <= new.scale
+        return bool(keeps_whole and keeps_fraction)
     if _are_both(pa.types.is_struct, old, new):
         return _has_wider_fields(old, new)
     if _are_both(pa.types.is_list, old, new):
@@ -400,9 +414,10 @@ def _rules(operator: Operator, ttls: Ttls) -> ExpiryRules:
     """Return an operator's rules with other times to live."""
     configs: dict[str | None, StateTtlConfig] = {}
     for name, fields in ttls.items():
+        state = name or None
         settings = dict(fields)
         ttl = from_ms(settings.pop("ttl_ms"))
-        configs[name or None] = StateTtlConfig(ttl=ttl, **settings)
+        configs[state] = StateTtlConfig(ttl=ttl, **settings)
     return replace(operator.expiry, ttls=configs)
 
 

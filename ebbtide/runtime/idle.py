@@ -21,7 +21,7 @@ from ebbtide.paths import join
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import RunSummary
 from ebbtide.spec.pipeline import Pipeline
-from ebbtide.state_table.layout import FILE, ROW, counts, noted_files, rows_of
+from ebbtide.state_table.layout import FILE, ROW, FileSizes, counts, noted_files, rows_of
 
 MOST_FILES = 1_000
 """Data files that are opened; for more Spark is no dearer."""
@@ -109,7 +109,7 @@ def _is_finished(spec: Pipeline, home: str, version: int, facts: StepFacts) -> b
     return is_in_sink and is_in_changelog
 
 
-def _files_read(files: list[log.DataFile]) -> dict[str, int | None]:
+def _files_read(files: list[log.DataFile]) -> FileSizes:
     rows = rows_of(files, FILE, ["_note"])
     if rows is None:
         return {}

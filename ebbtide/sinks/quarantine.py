@@ -87,4 +87,10 @@ class QuarantineTable:
         if not log.versions(self.path):
             return
         no_rows = spark.createDataFrame([], spark_schema(COLUMNS))
-        write(no_rows, self.path, facts, "quarantine", "overwrite")
+        write(
+            no_rows,
+            self.path,
+            facts,
+            stage="quarantine",
+            mode="overwrite",
+        )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.model.codes import row_codes
+from ebbtide.model.codes import Codes, row_codes
 from ebbtide.model.entries import Reconciled, Step, entry_table
 from ebbtide.model.offsets import OffsetRanges
 from ebbtide.operators.operator import Operator
@@ -69,8 +69,8 @@ class Work:
             entries = _shaped(rows.filter(is_entry), operator.schema)
             n_delivered = len(changes)
             if read_before is not None:
-                is_repeat = read_before.repeats(changes)
-                changes = changes.filter(pa.array(~is_repeat))
+                is_new = ~read_before.repeats(changes)
+                changes = changes.filter(pa.array(is_new))
             n_redelivered = n_delivered - len(changes)
             result = operator.apply(changes, entries, self.step)
             metrics = Counter(redelivered=n_redelivered)
@@ -135,17 +135,23 @@ def _groups(batches: Batches, key: Sequence[str], group_bytes: int | None) -> It
     if n_groups <= 1:
         yield rows
         return
-    # A key's code decides its group, so that a key is never split. One filter over the rows for each group.
-    key_codes = row_codes(rows, key)
-    group_of = key_codes % n_groups
-    if LINKED in rows.column_names:  # a value may have to be looked for under another key
-        is_linked = rows[LINKED].fill_null(False)
-        group_of[is_linked.to_numpy()] = 0
+    # One filter over the rows for each group, so that only one group at a time is copied.
+    group_numbers = _group_numbers(rows, key, n_groups)
     for number in range(n_groups):
-        is_in_group = pa.array(group_of == number)
+        is_in_group = pa.array(group_numbers == number)
         group = rows.filter(is_in_group)
         if len(group):
             yield group
+
+
+def _group_numbers(rows: pa.Table, key: Sequence[str], n_groups: int) -> Codes:
+    """Return the group of each row: the code of its key decides, so that no key is split."""
+    key_codes = row_codes(rows, key)
+    numbers = key_codes % n_groups
+    if LINKED in rows.column_names:  # a value may have to be looked for under another key
+        is_linked = rows[LINKED].fill_null(False)
+        numbers[is_linked.to_numpy()] = 0
+    return numbers
 
 
 def _columns_by_name(table: pa.Table) -> dict[str, object]:

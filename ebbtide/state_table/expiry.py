@@ -15,7 +15,11 @@ from ebbtide.operators.expiry_rules import ExpiryRules
 from ebbtide.operators.operator import Operator
 
 
-def overdue_ms(operator: Operator, at: Step, rules: ExpiryRules | None = None) -> Column:
+def overdue_ms(
+    operator: Operator,
+    at: Step,
+    rules: ExpiryRules | None = None,
+) -> Column:
     """Return for how long an entry has expired at a step, ms: negative while it lives, null if it never expires.
 
     Args:
@@ -44,7 +48,11 @@ def overdue_ms(operator: Operator, at: Step, rules: ExpiryRules | None = None) -
     return F.when(may_expire, overdue)
 
 
-def has_expired(operator: Operator, at: Step, rules: ExpiryRules | None = None) -> Column:
+def has_expired(
+    operator: Operator,
+    at: Step,
+    rules: ExpiryRules | None = None,
+) -> Column:
     """Return whether an entry has expired at a step; arguments as `overdue_ms`."""
     is_overdue = overdue_ms(operator, at, rules) >= 0
     return _false_if_null(is_overdue)
@@ -66,7 +74,8 @@ def needs_tick(operator: Operator, at: Step) -> Column:
         is_due |= _is_due_timer(TimeCharacteristic.PROCESSING_TIME, at.now_ms)
         if at.watermark_ms is not None:
             is_due |= _is_due_timer(TimeCharacteristic.EVENT_TIME, at.watermark_ms)
-    return is_due & ~F.col("_removed")
+    is_removed = F.col("_removed")
+    return is_due & ~is_removed
 
 
 def is_of_state(rules: ExpiryRules, state: str | None) -> Column:

@@ -21,6 +21,9 @@ FILE = "file"
 EMITTED = "emitted"
 """Value of `_entry`: a record emitted."""
 
+FileSizes = dict[str, int | None]
+"""Name of a source file to its bytes; None where only the name was noted."""
+
 
 def counts(table: str, version: int) -> Counter[str]:
     """Return the counts of the step committed as `version`, read from that commit's files alone."""
@@ -60,10 +63,13 @@ def rows_of(files: Iterable[log.DataFile], entry: str, columns: Sequence[str]) -
     return _of_kind(rows, entry)
 
 
-def noted_files(rows: pa.Table) -> dict[str, int | None]:
-    """Return the source files that rows of the kind `FILE` note, to their bytes; None where only the name was noted."""
-    notes = rows["_note"].to_pylist()
-    return dict(_noted_file(note) for note in notes)
+def noted_files(rows: pa.Table) -> FileSizes:
+    """Return the source files that rows of the kind `FILE` note."""
+    sizes: FileSizes = {}
+    for note in rows["_note"].to_pylist():
+        name, size = _noted_file(note)
+        sizes[name] = size
+    return sizes
 
 
 def _noted_file(note: str) -> tuple[str, int | None]:

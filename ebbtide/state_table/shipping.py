@@ -128,16 +128,19 @@ def _read(home: Path, name: str) -> Source | None:
     """Read a module of the project; None if it is not a module, or not of the project."""
     folder = home.joinpath(*name.split("."))
     init = folder / "__init__.py"
-    if init.is_file():
-        text = init.read_text(encoding="utf-8")
-        return Source(str(init), text, is_package=True)
     file = folder.with_suffix(".py")
+    if init.is_file():
+        return _source(init, is_package=True)
     if file.is_file():
-        text = file.read_text(encoding="utf-8")
-        return Source(str(file), text, is_package=False)
+        return _source(file, is_package=False)
     if folder.is_dir():
-        return Source(str(folder), "", is_package=True)
+        return Source(str(folder), text="", is_package=True)
     return None
+
+
+def _source(file: Path, *, is_package: bool) -> Source:
+    text = file.read_text(encoding="utf-8")
+    return Source(str(file), text, is_package)
 
 
 def _imported(source: Source, name: str) -> Iterator[str]:

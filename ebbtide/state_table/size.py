@@ -30,7 +30,8 @@ class TableSize:
         commits = log.versions(self._path)
         unread = [version for version in commits if version > self._version]
         is_first_call = self._version < 0
-        if is_first_call and (commits[0] > 0 or len(unread) > SHORT_LOG):
+        is_long = commits[0] > 0 or len(unread) > SHORT_LOG
+        if is_first_call and is_long:
             table = spark.read.format("delta").load(self._path)
             self._n_files = len(table.inputFiles())
         else:

@@ -30,7 +30,7 @@ from ebbtide.ledger.transaction import transaction, write
 from ebbtide.model.step import StepKind
 from ebbtide.operators.operator import Operator
 from ebbtide.state_table.columns import column, columns, quoted, spark_schema
-from ebbtide.state_table.layout import EMITTED, FILE, ROW, counts, noted_files
+from ebbtide.state_table.layout import EMITTED, FILE, ROW, FileSizes, counts, noted_files
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,12 @@ class StateTable:
         if not log.versions(self.path):
             self._define(DeltaTable.createIfNotExists(spark))
 
-    def reset(self, spark: SparkSession, facts: StepFacts, read_version: int) -> int:
+    def reset(
+        self,
+        spark: SparkSession,
+        facts: StepFacts,
+        read_version: int,
+    ) -> int:
         """Commit a step that starts over: an empty table with this spec's columns and properties, whatever was there.
 
         Args:
@@ -197,7 +202,13 @@ class StateTable:
         Raises:
             LeaseLostError: another run committed this step first.
         """
-        write(frame, self.path, facts, "state", mode)
+        write(
+            frame,
+            self.path,
+            facts,
+            stage="state",
+            mode=mode,
+        )
         return self._committed(facts, read_version)
 
     def purge(
@@ -311,8 +322,8 @@ class StateTable:
                 return facts
         raise LookupError(f"no step has decided batch {batch_id}")
 
-    def files(self, spark: SparkSession, version: int) -> dict[str, int | None]:
-        """Return the names of all source files read, and the bytes of each; None where only its name was noted."""
+    def files(self, spark: SparkSession, version: int) -> FileSizes:
+        """Return all source files read."""
         rows = self.read(spark, version, FILE)
         notes = rows.select("_note").toArrow()
         return noted_files(notes)
