@@ -280,12 +280,19 @@ def _state_changes(spec: Pipeline, last: StepFacts, stored: DataFrame) -> tuple[
     removed = _names_only_in(before, after)
     words = [f"state {name}: added" for name in added]
     words += [f"state {name}: removed" for name in removed]
+    words += _retyped(spec, before, stored)
+    return words, removed
+
+
+def _retyped(spec: Pipeline, before: Mapping[str, Any], stored: DataFrame) -> list[str]:
+    """Put the states whose type has changed into words; errors as `_state_changes`."""
     entry_schema = operator_of(spec).schema
-    for name in after:
-        if name in added or before[name] == after[name]:
+    words = []
+    for name, declared in spec.identity.get("states", {}).items():
+        if name not in before or before[name] == declared:
             continue
         kind, type_, key_type = before[name]
-        new_kind, new_type, new_key_type = after[name]
+        new_kind, new_type, new_key_type = declared
         is_same_kind = kind == new_kind and key_type == new_key_type
         # The types of the values as they are stored decide, not their names in the two specs.
         column = f"_value_{name}"
@@ -295,12 +302,12 @@ def _state_changes(spec: Pipeline, last: StepFacts, stored: DataFrame) -> tuple[
         if not can_migrate:
             raise MigrationError.of(
                 f"State '{name}' of '{spec.name}' cannot be migrated.",
-                got=f"{before[name]} -> {after[name]}",
+                got=f"{before[name]} -> {declared}",
                 allowed="the same kind and key type; wider numbers, more fields in structs",
                 next_step="Declare it under another name, or run 'ebbtide refresh'.",
             )
         words.append(f"state {name}: {type_} -> {new_type}")
-    return words, removed
+    return words
 
 
 def widens(old: pa.DataType, new: pa.DataType) -> bool:
@@ -391,15 +398,15 @@ def _fit(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
     nullable_fields = [column.with_nullable(True) for column in schema]
     nullable = pa.schema(nullable_fields)
     for batch in batches:
-        arrays = []
-        for column in schema:
-            if column.name in batch.schema.names:
-                values = batch.column(column.name)
-                array = values.cast(column.type)
-            else:
-                array = pa.nulls(len(batch), column.type)
-            arrays.append(array)
+        arrays = [_values(batch, column) for column in schema]
         yield pa.RecordBatch.from_arrays(arrays, schema=nullable)
+
+
+def _values(batch: pa.RecordBatch, column: pa.Field) -> pa.Array:
+    if column.name not in batch.schema.names:
+        return pa.nulls(len(batch), column.type)
+    values = batch.column(column.name)
+    return values.cast(column.type)
 
 
 def _names_only_in(these: Mapping[str, Any], others: Mapping[str, Any]) -> list[str]:

@@ -225,14 +225,16 @@ def _sink_rows(spark: SparkSession, plan: Plan) -> DataFrame:
 def _by_key(spark: SparkSession, plan: Plan, rows: DataFrame, touched: Touched) -> DataFrame:
     """Bring rows of one key to one partition, and all linked keys to one."""
     key = list(plan.spec.key)
+    key_columns = columns(key)
+    linked = touched.linked
     n_partitions = partitions(spark, touched.summary.changes)
-    if touched.linked is None:
-        return rows.repartition(n_partitions, *columns(key))
+    if linked is None:
+        return rows.repartition(n_partitions, *key_columns)
     # Linked rows are partitioned by nulls in place of their keys, which sends them all to one partition.
-    linked = touched.linked.withColumn(LINKED, F.lit(True))
+    linked = linked.withColumn(LINKED, F.lit(True))
     marked = rows.join(F.broadcast(linked), key, "left")
     is_alone = F.col(LINKED).isNull()
-    key_if_alone = [F.when(is_alone, part) for part in columns(key)]
+    key_if_alone = [F.when(is_alone, key_column) for key_column in key_columns]
     return marked.repartition(n_partitions, *key_if_alone)
 
 

@@ -12,6 +12,7 @@ from ebbtide.ledger.facts import Head, StepFacts
 from ebbtide.model.step import StepKind
 from ebbtide.paths import delete
 from ebbtide.runtime.plan import Plan
+from ebbtide.sinks.sink import Bounds
 from ebbtide.state_table.size import TableSize
 
 
@@ -70,7 +71,7 @@ def _publish_changes(
     )
 
 
-def _bounds(plan: Plan, version: int) -> tuple[str, object, object] | None:
+def _bounds(plan: Plan, version: int) -> Bounds | None:
     """Return the range of the first key column in what was decided: a row may change whose key none of the records had."""
     spec = plan.spec
     name = spec.key[0]

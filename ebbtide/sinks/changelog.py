@@ -85,8 +85,10 @@ class ChangelogTable:
 
     def _truncate(self, floor: list[int]) -> pa.Table:
         """Make the row of a TRUNCATE; its order is the floor that it raised."""
-        order = dict(zip(ORDER.names, floor, strict=True))
-        row = {"_kind": TRUNCATE, "_order": order}
+        row = {
+            "_kind": TRUNCATE,
+            "_order": dict(zip(ORDER.names, floor, strict=True)),
+        }
         return pa.Table.from_pylist([row], self.schema)
 
     def empty(self, spark: SparkSession, facts: StepFacts) -> None:

@@ -26,6 +26,7 @@ from ebbtide.ledger.transaction import transaction, write
 from ebbtide.model.changelog import ORDER
 from ebbtide.model.entries import DELETE
 from ebbtide.model.sequences import stored_sequence_type
+from ebbtide.sinks.sink import Bounds
 from ebbtide.state_table.columns import column, columns, quoted, spark_schema
 
 RESERVED = ("_sequence", "_changed_by")
@@ -102,7 +103,7 @@ class SinkTable:
         facts: StepFacts,
         *,
         only_inserts: bool,
-        bounds: tuple[str, object, object] | None,
+        bounds: Bounds | None,
     ) -> None:
         """Apply a step's change set; see `Sink`.
 
@@ -111,7 +112,7 @@ class SinkTable:
             changes: Entries with a `_change`, one per key.
             facts: The step's.
             only_inserts: No key is in the sink yet: append instead of merge.
-            bounds: A column of the key, its least and its greatest value among the changes, to prune the target by; None: do not.
+            bounds: Of the changes, to prune the target by; None: do not.
         """
         names = self.schema.names
         if only_inserts:
@@ -138,7 +139,7 @@ class SinkTable:
         with transaction(spark, facts, "sink"):
             merge.execute()
 
-    def _is_same_row(self, facts: StepFacts, bounds: tuple[str, object, object] | None) -> Column:
+    def _is_same_row(self, facts: StepFacts, bounds: Bounds | None) -> Column:
         """Return whether a row of the sink has the key of a change, within the bounds of all changes."""
         has_same_values = [column(name, "t") == column(name, "s") for name in self.key]
         is_same_row = reduce(Column.__and__, has_same_values)

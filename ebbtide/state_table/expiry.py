@@ -71,9 +71,13 @@ def needs_tick(operator: Operator, at: Step) -> Column:
     """Return whether a tick has to look at an entry's key: the entry has expired, or is a timer that is due."""
     is_due = has_expired(operator, at)
     if operator.has_named_states:
-        is_due |= _is_due_timer(TimeCharacteristic.PROCESSING_TIME, at.now_ms)
-        if at.watermark_ms is not None:
-            is_due |= _is_due_timer(TimeCharacteristic.EVENT_TIME, at.watermark_ms)
+        clocks = {
+            TimeCharacteristic.PROCESSING_TIME: at.now_ms,
+            TimeCharacteristic.EVENT_TIME: at.watermark_ms,
+        }
+        for clock, now_ms in clocks.items():
+            if now_ms is not None:
+                is_due |= _is_due_timer(clock, now_ms)
     is_removed = F.col("_removed")
     return is_due & ~is_removed
 

@@ -150,7 +150,8 @@ class StateTable:
         is_live = ~F.col("_removed")
         key = list(self.operator.key)
         ever_waiting = entries.where(is_waiting)
-        keys = ever_waiting.select(*columns(key)).distinct()
+        waiting_keys = ever_waiting.select(*columns(key))
+        keys = waiting_keys.distinct()
         versions = entries.join(F.broadcast(keys), key, "left_semi")
         newest = self._newest(versions)
         return newest.where(is_waiting & is_live)
@@ -169,7 +170,8 @@ class StateTable:
     def _newest(self, entries: DataFrame) -> DataFrame:
         """Pick the newest version of each entry."""
         entry_key = columns(self.operator.entry_key)
-        newest_first = Window.partitionBy(*entry_key).orderBy(F.desc("_step"))
+        versions = Window.partitionBy(*entry_key)
+        newest_first = versions.orderBy(F.desc("_step"))
         number = F.row_number().over(newest_first)
         numbered = entries.withColumn("_newest", number)
         newest = numbered.where("_newest = 1")
