@@ -22,8 +22,8 @@ def cleanup(spark: SparkSession, stepper: Stepper) -> bool:
     operator = state.operator
     entries = state.current(spark, stepper.version)
     is_removed = F.col("_removed")
-    is_expired = is_deletable(operator, facts.operator_step)
-    deleted = entries.where(is_removed | is_expired)
+    may_be_deleted = is_deletable(operator, facts.operator_step)
+    deleted = entries.where(is_removed | may_be_deleted)
     entry_keys = deleted.select(*columns(operator.entry_key))
     # Read twice. Reads are pinned to a version, so a lost partition is recomputed identically.
     entry_keys = entry_keys.localCheckpoint()

@@ -33,9 +33,9 @@ def compaction(spark: SparkSession, stepper: Stepper) -> bool:
 
     # One shuffle to find the newest versions, one to lay them out; the result replaces the table in one commit.
     is_removed = F.col("_removed")
-    is_expired = is_deletable(state.operator, facts.operator_step)
+    may_be_deleted = is_deletable(state.operator, facts.operator_step)
     entries = state.current(spark, stepper.version)
-    kept = entries.where(~(is_removed | is_expired))
+    kept = entries.where(~(is_removed | may_be_deleted))
     n_files = max(1, math.ceil(kept.count() / ROWS_PER_FILE))
     key = columns(stepper.spec.key)
     by_key = kept.repartitionByRange(n_files, *key)

@@ -82,7 +82,7 @@ def decide(
     changes = staged.rows(spark).where(is_change)
     linked = _linked_keys(spark, plan, head, changes, staged.summary)
     touched = Touched(changes, staged.summary, linked)
-    # Changes and the entries of their keys are shuffled together, once; each partition is then reconciled on its own.
+    # A key's changes and its entries meet in one partition, by one shuffle; each partition is then reconciled on its own.
     entries = _entries(spark, plan, head, touched, size)
     rows = _padded(changes, schema) if entries is None else changes.unionByName(entries, allowMissingColumns=True)
     work = Work.of(
