@@ -42,6 +42,11 @@ def compaction(spark: SparkSession, stepper: Stepper) -> bool:
     folded = by_key.sortWithinPartitions(*key)
     files_read = state.read(spark, stepper.version, FILE)
     rows = folded.unionByName(files_read.coalesce(1))
-    version = state.commit(rows, facts, stepper.version, "overwrite")
+    version = state.commit(
+        rows,
+        facts,
+        read_version=stepper.version,
+        mode="overwrite",
+    )
     stepper.advance_to(facts, version)
     return True

@@ -141,7 +141,12 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Migr
         files = tables.state.read(spark, stepper.version, FILE)
         files_read = files.select("_entry", "_note", "_step").coalesce(1)
         rows = entries.unionByName(files_read, allowMissingColumns=True)
-        version = tables.state.commit(rows, facts, stepper.version, "overwrite")
+        version = tables.state.commit(
+            rows,
+            facts,
+            read_version=stepper.version,
+            mode="overwrite",
+        )
         stepper.advance_to(facts, version)
         return replace(planned, step=stepper.number)
 
@@ -175,7 +180,12 @@ def undo(spark: SparkSession, spec: Pipeline, root: str) -> MigrationPlan:
         # The version that the migration read is the state before it, whole.
         reader = spark.read.format("delta").option("versionAsOf", last.state_version)
         rows = reader.load(tables.state.path)
-        version = tables.state.commit(rows, facts, stepper.version, "overwrite")
+        version = tables.state.commit(
+            rows,
+            facts,
+            read_version=stepper.version,
+            mode="overwrite",
+        )
         stepper.advance_to(facts, version)
         return MigrationPlan(
             spec.name,

@@ -1,6 +1,6 @@
 """Stage: a batch is decoded once, by the workers, into Parquet files of its own, and summed up on the way.
 
-A task that Spark ran twice leaves files that no returned summary names; nobody reads those.
+A task that Spark ran twice leaves files that no returned summary names; they are never read.
 """
 
 from __future__ import annotations
