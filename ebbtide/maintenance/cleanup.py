@@ -19,13 +19,16 @@ def cleanup(spark: SparkSession, stepper: Stepper) -> bool:
     """Delete expired and dropped entries of a pipeline's state, with all their versions; return whether there were any."""
     state = stepper.plan.state
     facts = stepper.maintenance_step(StepKind.CLEANUP)
+    operator = state.operator
     entries = state.current(spark, stepper.version)
-    is_gone = F.col("_removed") | is_deletable(state.operator, facts.operator_step)
-    keys = entries.where(is_gone).select(*columns(state.operator.entry_key))
+    is_removed = F.col("_removed")
+    may_be_deleted = is_deletable(operator, facts.operator_step)
+    deleted = entries.where(is_removed | may_be_deleted)
+    entry_keys = deleted.select(*columns(operator.entry_key))
     # Read twice. Reads are pinned to a version, so a lost partition is recomputed identically.
-    keys = keys.localCheckpoint()
-    if keys.isEmpty():
+    entry_keys = entry_keys.localCheckpoint()
+    if entry_keys.isEmpty():
         return False
-    version = state.purge(spark, keys, facts, stepper.version)
+    version = state.purge(spark, entry_keys, facts, stepper.version)
     stepper.advance_to(facts, version)
     return True

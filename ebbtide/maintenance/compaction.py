@@ -27,16 +27,26 @@ def compaction(spark: SparkSession, stepper: Stepper) -> bool:
     facts = stepper.maintenance_step(StepKind.COMPACTION)
     sink = DeltaTable.forPath(spark, stepper.plan.sink.path)
     sink.optimize().executeCompaction()
-    if stepper.last and stepper.last.kind is StepKind.COMPACTION:
+    last = stepper.last
+    if last is not None and last.kind is StepKind.COMPACTION:
         return False  # nothing was appended since
 
-    is_gone = F.col("_removed") | is_deletable(state.operator, facts.operator_step)
-    kept = state.current(spark, stepper.version).where(~is_gone)
+    # One shuffle to find the newest versions, one to lay them out; the result replaces the table in one commit.
+    is_removed = F.col("_removed")
+    may_be_deleted = is_deletable(state.operator, facts.operator_step)
+    entries = state.current(spark, stepper.version)
+    kept = entries.where(~(is_removed | may_be_deleted))
     n_files = max(1, math.ceil(kept.count() / ROWS_PER_FILE))
     key = columns(stepper.spec.key)
-    folded = kept.repartitionByRange(n_files, *key).sortWithinPartitions(*key)
-    files_read = state.read(spark, stepper.version, FILE).coalesce(1)
-    rows = folded.unionByName(files_read)
-    version = state.commit(rows, facts, stepper.version, "overwrite")
+    by_key = kept.repartitionByRange(n_files, *key)
+    folded = by_key.sortWithinPartitions(*key)
+    files_read = state.read(spark, stepper.version, FILE)
+    rows = folded.unionByName(files_read.coalesce(1))
+    version = state.commit(
+        rows,
+        facts,
+        read_version=stepper.version,
+        mode="overwrite",
+    )
     stepper.advance_to(facts, version)
     return True

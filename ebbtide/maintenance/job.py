@@ -57,15 +57,18 @@ class MaintenanceReport:
         """Write it for a terminal."""
         if self.step is None:
             return f"{self.pipeline}: {self.job} found nothing to do; {self.entries} entries."
-        return (
-            f"{self.pipeline}: {self.job}, step {self.step}: {self.rows_removed} rows removed, {self.entries} entries "
-            f"kept, files {self.files_before} -> {self.files_after}, bytes {self.bytes_before} -> {self.bytes_after}."
-        )
+        parts = [
+            f"{self.rows_removed} rows removed",
+            f"{self.entries} entries kept",
+            f"files {self.files_before} -> {self.files_after}",
+            f"bytes {self.bytes_before} -> {self.bytes_after}",
+        ]
+        return f"{self.pipeline}: {self.job}, step {self.step}: {', '.join(parts)}."
 
 
 @contextmanager
 def stepping(spark: SparkSession, plan: Plan, started_ms: int = 0) -> Iterator[Stepper]:
-    """Hold a pipeline's lease, and give what makes its steps.
+    """Hold a pipeline's lease, and yield what makes its steps.
 
     Args:
         spark: A session with Delta.
@@ -76,8 +79,9 @@ def stepping(spark: SparkSession, plan: Plan, started_ms: int = 0) -> Iterator[S
         LeaseHeldError: the pipeline is being run.
     """
     spec = plan.spec
+    ledger = plan.at("ledger")
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
-    with Lease(spark, plan.at("ledger"), spec.name, lease_ttl_s) as lease:
+    with Lease(spark, ledger, spec.name, lease_ttl_s) as lease:
         yield Stepper(plan, lease, started_ms)
 
 
@@ -107,15 +111,17 @@ def maintain(spark: SparkSession, spec: Pipeline, root: str, job: str) -> Mainte
         rows_before = _count_rows(spark, stepper)
         files_before, bytes_before = _files(spark, plan.state.path)
         is_done = step(spark, stepper)
-        kept = plan.state.kept(spark, stepper.version)
-        entries, oldest_ms = kept.agg(F.count("*"), F.min("_stamp_ms")).collect()[0]
+        rows_after = _count_rows(spark, stepper)
         files_after, bytes_after = _files(spark, plan.state.path)
+        kept = plan.state.kept(spark, stepper.version)
+        totals = kept.agg(F.count("*"), F.min("_stamp_ms"))
+        entries, oldest_ms = totals.collect()[0]
         return MaintenanceReport(
-            spec.name,
-            job,
+            pipeline=spec.name,
+            job=job,
             step=stepper.number if is_done else None,
             entries=entries,
-            rows_removed=rows_before - _count_rows(spark, stepper),
+            rows_removed=rows_before - rows_after,
             files_before=files_before,
             files_after=files_after,
             bytes_before=bytes_before,
@@ -131,6 +137,7 @@ def _count_rows(spark: SparkSession, stepper: Stepper) -> int:
 
 def _files(spark: SparkSession, table: str) -> tuple[int, int]:
     """Return the number of a table's data files and their bytes."""
-    detail = DeltaTable.forPath(spark, table).detail()
-    row = detail.select("numFiles", "sizeInBytes").collect()[0]
-    return row["numFiles"], row["sizeInBytes"]
+    delta_table = DeltaTable.forPath(spark, table)
+    detail = delta_table.detail().select("numFiles", "sizeInBytes")
+    n_files, n_bytes = detail.collect()[0]
+    return n_files, n_bytes

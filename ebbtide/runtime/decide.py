@@ -50,7 +50,14 @@ class Touched:
 
 
 def decide(
-    spark: SparkSession, plan: Plan, head: Head, staged: Staged, facts: StepFacts, *, parts: list[Part], size: TableSize
+    spark: SparkSession,
+    plan: Plan,
+    head: Head,
+    staged: Staged,
+    facts: StepFacts,
+    *,
+    parts: list[Part],
+    size: TableSize,
 ) -> int:
     """Decide a batch.
 
@@ -71,14 +78,22 @@ def decide(
     """
     state = plan.state
     schema = spark_schema(state.schema, nullable=True)
-    changes = staged.rows(spark).where(F.col("_kind").isin(KINDS))
+    is_change = F.col("_kind").isin(KINDS)
+    changes = staged.rows(spark).where(is_change)
     linked = _linked_keys(spark, plan, head, changes, staged.summary)
     touched = Touched(changes, staged.summary, linked)
+    # A key's changes and its entries meet in one partition, by one shuffle; each partition is then reconciled on its own.
     entries = _entries(spark, plan, head, touched, size)
     rows = _padded(changes, schema) if entries is None else changes.unionByName(entries, allowMissingColumns=True)
-    work = Work.of(plan.operator, state.schema, facts.operator_step, plan.spec.max_group_bytes)
+    work = Work.of(
+        plan.operator,
+        state.schema,
+        facts.operator_step,
+        plan.spec.max_group_bytes,
+    )
     reconcile = partial(work.reconcile, read_before=_read_before(plan, head))
-    decided = _by_key(spark, plan, rows, touched).mapInArrow(reconcile, schema)
+    by_key = _by_key(spark, plan, rows, touched)
+    decided = by_key.mapInArrow(reconcile, schema)
     if parts:
         remembered = state.file_rows(spark, parts, facts.step)
         decided = decided.unionByName(remembered, allowMissingColumns=True)
@@ -93,7 +108,7 @@ def expire(spark: SparkSession, plan: Plan, head: Head, facts: StepFacts, *, mus
         plan: The pipeline.
         head: Its last step.
         facts: The step's.
-        must_commit: Commit though nothing is due: the facts tell something new.
+        must_commit: Commit even if nothing is due: the facts hold something new.
 
     Returns:
         The version of the state that holds the decision; None if nothing is due.
@@ -102,18 +117,26 @@ def expire(spark: SparkSession, plan: Plan, head: Head, facts: StepFacts, *, mus
         LeaseLostError: another run committed this step first.
     """
     state = plan.state
+    schema = spark_schema(state.schema, nullable=True)
     key = list(plan.spec.key)
     at = facts.operator_step
+    # A stored version that is due selects its key, superseded ones too: the operator sees all versions of the key, and decides.
     entries = state.read(spark, head.version)
-    due = entries.where(needs_tick(plan.operator, at))
-    due_keys = due.select(*columns(key)).distinct()
+    is_due = needs_tick(plan.operator, at)
+    due_keys = entries.where(is_due).select(*columns(key)).distinct()
     entries_of_due_keys = entries.join(due_keys, key, "left_semi")
     by_key = entries_of_due_keys.repartition(partitions(spark), *columns(key))
-    work = Work.of(plan.operator, state.schema, at, plan.spec.max_group_bytes)
-    decided = by_key.mapInArrow(work.expire, spark_schema(state.schema, nullable=True))
+    work = Work.of(
+        plan.operator,
+        state.schema,
+        at,
+        plan.spec.max_group_bytes,
+    )
+    decided = by_key.mapInArrow(work.expire, schema)
     # Looked at before the commit. Reads are pinned to a version, so a lost partition is recomputed identically.
     decided = decided.localCheckpoint()
-    changes_entries = not decided.where(F.col("_entry") == ROW).isEmpty()
+    is_entry = F.col("_entry") == ROW
+    changes_entries = not decided.where(is_entry).isEmpty()
     if not (must_commit or changes_entries):
         return None
     return state.commit(decided, facts, head.version)
@@ -121,16 +144,20 @@ def expire(spark: SparkSession, plan: Plan, head: Head, facts: StepFacts, *, mus
 
 def partitions(spark: SparkSession, rows: int | None = None) -> int:
     """Return how many partitions a step's rows go to; without a number of rows as many as Spark is set to."""
-    most = int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
+    n_default = int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
     if rows is None:
-        return most
-    of_small = min(most, 1 + rows // ROWS_PER_SMALL_PARTITION)
-    of_large = -(-rows // ROWS_PER_PARTITION)
-    return max(of_small, of_large)
+        return n_default
+    n_small = 1 + rows // ROWS_PER_SMALL_PARTITION
+    n_large = -(-rows // ROWS_PER_PARTITION)  # rounded up
+    return max(min(n_default, n_small), n_large)
 
 
 def _linked_keys(
-    spark: SparkSession, plan: Plan, head: Head, changes: DataFrame, summary: BatchSummary
+    spark: SparkSession,
+    plan: Plan,
+    head: Head,
+    changes: DataFrame,
+    summary: BatchSummary,
 ) -> DataFrame | None:
     """Return the keys of rows that wait for a value, now or in the state, and the keys that these rows had before.
 
@@ -140,39 +167,54 @@ def _linked_keys(
     if summary.key_changes:
         sources.append(changes)
     if head.pending_key_changes:
-        sources.append(plan.state.waiting(spark, head.version))
+        waiting = plan.state.waiting(spark, head.version)
+        sources.append(waiting)
+    if not sources:
+        return None
     keys: list[DataFrame] = []
     for rows in sources:
-        moved = rows.where(F.col("_moved_from").isNotNull())  # all of them, where one of a step left values out
+        has_moved = F.col("_moved_from").isNotNull()
+        moved = rows.where(has_moved)  # all of them, where one of a step left values out
+        new_keys = moved.select(*columns(plan.spec.key))
         old_keys = moved.select(F.explode("_moved_from.key").alias("_key"))
-        keys.append(moved.select(*columns(plan.spec.key)))
+        keys.append(new_keys)
         keys.append(old_keys.select("_key.*"))
-    return reduce(DataFrame.union, keys).distinct() if keys else None
+    return reduce(DataFrame.union, keys).distinct()
 
 
-def _entries(spark: SparkSession, plan: Plan, head: Head, touched: Touched, size: TableSize) -> DataFrame | None:
+def _entries(
+    spark: SparkSession,
+    plan: Plan,
+    head: Head,
+    touched: Touched,
+    size: TableSize,
+) -> DataFrame | None:
     """Read what is stored under the touched and linked keys; where live entries expire, the sink's rows too."""
     if head.facts is None or head.facts.kind is StepKind.RESET:
         return None
     spec = plan.spec
     summary = touched.summary
-    keys = touched.changes.select(*columns(spec.key)).distinct()
+    key = list(spec.key)
+    keys = touched.changes.select(*columns(key)).distinct()
     entries = plan.state.read(spark, head.version)
     if touched.linked is not None:
         keys = keys.union(touched.linked).distinct()
     elif summary.bounds is not None and size.is_large(spark):
-        is_near = column(spec.key[0]).between(*summary.bounds)
-        entries = entries.where(is_near)
+        least, greatest = summary.bounds
+        is_in_bounds = column(key[0]).between(least, greatest)
+        entries = entries.where(is_in_bounds)
     if summary.changes <= BROADCAST_ROWS:
         keys = F.broadcast(keys)
     if spec.expires_live:
-        entries = entries.unionByName(_sink_rows(spark, plan), allowMissingColumns=True)
-    return entries.join(keys, [*spec.key], "left_semi")
+        sink_rows = _sink_rows(spark, plan)
+        entries = entries.unionByName(sink_rows, allowMissingColumns=True)
+    return entries.join(keys, key, "left_semi")
 
 
 def _sink_rows(spark: SparkSession, plan: Plan) -> DataFrame:
     """Read the sink's rows as entries, older than any: of a row that has expired the state may have none."""
-    rows = plan.sink.read(spark, plan.sink.version())
+    version = plan.sink.version()
+    rows = plan.sink.read(spark, version)
     older_than_any = {
         "_step": F.lit(SINK_STEP).cast("bigint"),
         "_stamp_ms": F.lit(0).cast("bigint"),
@@ -182,14 +224,17 @@ def _sink_rows(spark: SparkSession, plan: Plan) -> DataFrame:
 
 def _by_key(spark: SparkSession, plan: Plan, rows: DataFrame, touched: Touched) -> DataFrame:
     """Bring rows of one key to one partition, and all linked keys to one."""
-    key = columns(plan.spec.key)
+    key = list(plan.spec.key)
+    key_columns = columns(key)
+    linked = touched.linked
     n_partitions = partitions(spark, touched.summary.changes)
-    if touched.linked is None:
-        return rows.repartition(n_partitions, *key)
-    linked = touched.linked.withColumn(LINKED, F.lit(True))
-    marked = rows.join(F.broadcast(linked), [*plan.spec.key], "left")
+    if linked is None:
+        return rows.repartition(n_partitions, *key_columns)
+    # Linked rows are partitioned by nulls in place of their keys, which sends them all to one partition.
+    linked = linked.withColumn(LINKED, F.lit(True))
+    marked = rows.join(F.broadcast(linked), key, "left")
     is_alone = F.col(LINKED).isNull()
-    key_if_alone = [F.when(is_alone, each) for each in key]
+    key_if_alone = [F.when(is_alone, key_column) for key_column in key_columns]
     return marked.repartition(n_partitions, *key_if_alone)
 
 
@@ -197,13 +242,17 @@ def _read_before(plan: Plan, head: Head) -> OffsetRanges | None:
     """Return the offsets that earlier steps read; None where the operator knows redelivered records by itself."""
     if not plan.tracks_offsets:
         return None
-    return OffsetRanges(head.facts.positions if head.facts else {})
+    last = head.facts
+    offsets = last.positions if last else {}
+    return OffsetRanges(offsets)
 
 
 def _padded(frame: DataFrame, schema: StructType) -> DataFrame:
-    """Add the columns that a frame has not, as nulls."""
+    """Add the columns that a frame does not have, as nulls."""
+    present = frame.columns
     nulls = {}
     for field in schema:
-        if field.name not in frame.columns:
-            nulls[field.name] = F.lit(None).cast(field.dataType)
+        if field.name not in present:
+            null = F.lit(None)
+            nulls[field.name] = null.cast(field.dataType)
     return frame.withColumns(nulls)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -17,17 +18,18 @@ from ebbtide.runtime.progress import OnPhase, OnProgress, Phase, RunSummary, Ste
 from ebbtide.runtime.step import Stepper
 from ebbtide.sources.source import Discovery
 from ebbtide.spec.pipeline import Pipeline
+from ebbtide.state_table.layout import FileSizes
 
 START_WAITS_S = (2.0, 10.0, 30.0)
-"""Waits before the source is started again. Spark gives its Python process 10 s to connect, by no setting: a machine that is
-busy for a while is waited for, one that is broken is told of within a minute and a half."""
+"""Waits before the source is started again. Spark gives its Python process 10 s to connect, and no setting changes that: a
+machine that is busy for a while is waited for, one that is broken is reported within a minute and a half."""
 SLOW_START = "failed to connect back"
 """What Spark says when that process did not come up in time (`PythonWorkerFactory.createSimpleWorker`)."""
 _log = logging.getLogger(__name__)
 
 
 def ignore(report: object) -> None:
-    """Report to nobody."""
+    """Discard a report."""
 
 
 def run(
@@ -50,14 +52,23 @@ def run(
         on_progress: Called after each step.
         on_phase: Called as each phase begins.
         stop: Set it to end the run after the step under way.
-        clock: Tells the time of the closing tick, and the one that files' ages count to, epoch ms.
+        clock: Returns the time, epoch ms: of the closing tick, and that files' ages count to.
         accept_source_path: The source has moved: go on reading where the spec now says.
 
     Raises:
         EbbtideError: see `ebbtide.errors`; the step under way has then left nothing, or is finished by the next run.
     """
-    until = stop or threading.Event()
-    return _under_lease(spark, spec, root, on_progress, on_phase, until, clock, fresh=False, accepts=accept_source_path)
+    return _under_lease(
+        spark,
+        spec,
+        root,
+        on_progress,
+        on_phase,
+        stop or threading.Event(),
+        clock,
+        fresh=False,
+        accepts=accept_source_path,
+    )
 
 
 def refresh(
@@ -75,8 +86,17 @@ def refresh(
     Whatever the spec and the stored format were before, the tables are made again as they must be now. Their history
     stays. Arguments and errors are those of `run`.
     """
-    until = stop or threading.Event()
-    return _under_lease(spark, spec, root, on_progress, on_phase, until, clock, fresh=True, accepts=True)
+    return _under_lease(
+        spark,
+        spec,
+        root,
+        on_progress,
+        on_phase,
+        stop or threading.Event(),
+        clock,
+        fresh=True,
+        accepts=True,
+    )
 
 
 def _under_lease(
@@ -99,13 +119,17 @@ def _under_lease(
             summary.steps.append(progress)
             on_progress(progress)
 
-    def begin(phase: str, step: int | None = None) -> None:
-        on_phase(Phase(spec.name, phase, step, stepper.parts_read if step else 0, unread))
+    def begin(name: str, step: int | None = None) -> None:
+        files_read = stepper.parts_read if step else 0
+        phase = Phase(spec.name, name, step, files_read, n_files)
+        on_phase(phase)
 
-    unread = 0
+    n_files = 0
     begin("opening the tables")
     plan.source.refuse_absent()  # a wrong path is refused before anything is made
-    with Lease(spark, plan.at("ledger"), spec.name, to_ms(spec.lease_ttl) / 1000) as lease:
+    ledger = plan.at("ledger")
+    lease_ttl_s = to_ms(spec.lease_ttl) / 1000
+    with Lease(spark, ledger, spec.name, lease_ttl_s) as lease:
         plan.state.create(spark)
         plan.sink.create(spark)
         if spec.emits_every:
@@ -116,26 +140,31 @@ def _under_lease(
             _refuse_other_path(stepper, accepts=accepts)
         stepper.source_path = spec.source_path
         if fresh:
-            stepper.reset(spark, lease.renew_incarnation(), clock())
-        _refuse_misfits(spark, plan, stepper)
+            incarnation = lease.renew_incarnation()
+            stepper.reset(spark, incarnation, clock())
+        _refuse_other_checkpoint(plan, stepper)
         stepper.publish(spark)
         begin("listing the source")
         found = _discover(spark, plan, stepper, clock())
-        unread = len(found.parts)
+        n_files = len(found.parts)
         summary.nothing_matched = found.nothing_matched
-        summary.files_unmatched, summary.files_young = found.unmatched, found.young
+        summary.files_unmatched = found.unmatched
+        summary.files_young = found.young
         if found.streams or plan.checkpoint.is_open:
             begin("starting the stream")
             begun = threading.Event()
-            start_patiently(lambda: _stream(spark, plan, found, stepper, report, stop, begun), begun, stop)
+            attempt = partial(_stream, spark, plan, found, stepper, report, stop, begun)
+            start_patiently(attempt, begun, stop)
         if not stop.is_set():
-            report(stepper.tick(spark, clock()))
+            tick = stepper.tick(spark, clock())
+            report(tick)
     return summary
 
 
-def _refuse_misfits(spark: SparkSession, plan: Plan, stepper: Stepper) -> None:
-    """Refuse a checkpoint or a source that does not belong to the stored state."""
-    last, checkpoint = stepper.last, plan.checkpoint
+def _refuse_other_checkpoint(plan: Plan, stepper: Stepper) -> None:
+    """Refuse a checkpoint that does not belong to the stored state."""
+    last = stepper.last
+    checkpoint = plan.checkpoint
     if last is None:
         if checkpoint.last_committed() is not None:
             raise CheckpointMismatchError.of(
@@ -157,10 +186,12 @@ def _refuse_misfits(spark: SparkSession, plan: Plan, stepper: Stepper) -> None:
 
 def _discover(spark: SparkSession, plan: Plan, stepper: Stepper, now_ms: int) -> Discovery:
     """Find what the run reads."""
-    last = stepper.last
-    has_read = last is not None and last.batch_id is not None
-    found = plan.source.discover(plan.state.files(spark, stepper.version) if has_read else {}, now_ms)
-    plan.checkpoint.forget_undecided(last.batch_id if last else None)
+    last_batch = stepper.last.batch_id if stepper.last else None
+    files_read: FileSizes = {}
+    if last_batch is not None:
+        files_read = plan.state.files(spark, stepper.version)
+    found = plan.source.discover(files_read, now_ms)
+    plan.checkpoint.forget_undecided(last_batch)
     return found
 
 
@@ -170,33 +201,39 @@ def refuse_changed_spec(plan: Plan, stepper: Stepper) -> None:
     Raises:
         SpecChangedError: source, format, key, order, columns or ttl are not those of the last step.
     """
-    now = plan.spec.identity
-    stored = stepper.last.spec if stepper.last else now
+    given = plan.spec.identity
+    stored = stepper.last.spec if stepper.last else given
     changed = plan.spec.misfits(stored)
     if not changed:
         return
-    if set(changed) <= plan.spec.migrates:
+    can_migrate = set(changed) <= plan.spec.migrates
+    is_other_source = "source" in changed or "format" in changed
+    if can_migrate:
         next_step = "Change it back, or run 'ebbtide migrate' to see what it would do to the stored state."
-    elif {"source", "format"} & set(changed):
+    elif is_other_source:
         next_step = "Is it another pipeline? Then give it a name of its own. Else change it back, or run 'ebbtide refresh' to rebuild the sink from this source."
     else:
         next_step = "Change it back, or run 'ebbtide refresh' to rebuild the sink from the source."
+    given_parts = [f"{name}: {given[name]}" for name in changed]
+    stored_parts = [f"{name}: {stored.get(name)}" for name in changed]
     raise SpecChangedError.of(
         f"The spec of '{plan.spec.name}' no longer fits its stored state.",
-        got="; ".join(f"{name}: {now[name]}" for name in changed),
-        allowed="; ".join(f"{name}: {stored.get(name)}" for name in changed),
+        got="; ".join(given_parts),
+        allowed="; ".join(stored_parts),
         next_step=next_step,
     )
 
 
 def _refuse_other_path(stepper: Stepper, *, accepts: bool) -> None:
     """Refuse a source that is somewhere else than at the last step, unless it is said to have moved."""
-    before, now = stepper.source_path, stepper.spec.source_path
-    if before not in (None, now) and not accepts:
+    stored = stepper.source_path
+    given = stepper.spec.source_path
+    has_moved = stored is not None and stored != given
+    if has_moved and not accepts:
         raise SpecChangedError.of(
             f"The source of '{stepper.spec.name}' is not where it was.",
-            got=now,
-            allowed=before,
+            got=given,
+            allowed=stored,
             next_step="If the same files have moved there, run 'ebbtide run --accept-source-path' once. If it is another pipeline, give it a name of its own.",
         )
 
@@ -269,8 +306,10 @@ def _stream(
             idle.set()
 
     frame = plan.source.stream(spark, found, plan.at("plan.json"))
-    writer = frame.writeStream.foreachBatch(on_batch).option("checkpointLocation", plan.checkpoint.path)
-    query = writer.queryName(plan.spec.name).trigger(availableNow=True).start()
+    writer = frame.writeStream.foreachBatch(on_batch)
+    writer = writer.queryName(plan.spec.name)
+    writer = writer.option("checkpointLocation", plan.checkpoint.path)
+    query = writer.trigger(availableNow=True).start()
     done = threading.Event()
 
     def wait() -> None:
@@ -281,9 +320,16 @@ def _stream(
         finally:
             done.set()
 
-    threading.Thread(target=wait, daemon=True, name=f"query-{plan.spec.name}").start()
+    waiter = threading.Thread(
+        target=wait,
+        daemon=True,
+        name=f"query-{plan.spec.name}",
+    )
+    waiter.start()
     while not done.wait(0.1):
         if stop.is_set() and idle.is_set():
             query.stop()
-    if failure and not (stop.is_set() and isinstance(failure[0], InterruptedError)):
-        raise EbbtideError.within(failure[0]) or failure[0]
+    first = failure[0] if failure else None
+    is_stop = stop.is_set() and isinstance(first, InterruptedError)
+    if first is not None and not is_stop:
+        raise EbbtideError.within(first) or first

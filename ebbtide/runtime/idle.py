@@ -21,7 +21,7 @@ from ebbtide.paths import join
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import RunSummary
 from ebbtide.spec.pipeline import Pipeline
-from ebbtide.state_table.layout import FILE, ROW, counts, noted_files, rows_of
+from ebbtide.state_table.layout import FILE, ROW, FileSizes, counts, noted_files, rows_of
 
 MOST_FILES = 1_000
 """Data files that are opened; for more Spark is no dearer."""
@@ -74,25 +74,31 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
 
 
 def _is_free(home: str) -> bool:
-    """Whether no run holds the pipeline, nor died with it."""
-    last = next(log.own_commits(join(home, "ledger")), None)
+    """Return whether no run holds the pipeline, nor died with it."""
+    ledger = join(home, "ledger")
+    last = next(log.own_commits(ledger), None)
     if last is None:
         return False
     _, stored = last
-    return LedgerFacts.model_validate(stored).holder == FREE
+    facts = LedgerFacts.model_validate(stored)
+    return facts.holder == FREE
 
 
 def _is_finished(spec: Pipeline, home: str, version: int, facts: StepFacts) -> bool:
-    """Whether the last step reached sink and checkpoint, and both are the ones it was made with."""
+    """Return whether the last step reached sink and checkpoint, and both are the ones it was made with."""
+    if facts.kind is StepKind.RESET:
+        return False
     checkpoint = Checkpoint(join(home, "checkpoint"))
     last_batch = checkpoint.last_committed()
-    is_read_up = last_batch is not None and last_batch == facts.batch_id and not checkpoint.is_open
-    is_own_query = checkpoint.query_id == facts.query_id
+    if last_batch is None or last_batch != facts.batch_id:
+        return False
+    if checkpoint.is_open or checkpoint.query_id != facts.query_id:
+        return False
     sink = join(home, "sink")
     changelog = join(home, "changelog")
-    has_sink = bool(log.versions(sink))
-    has_changelog = not spec.emits_every or bool(log.versions(changelog))
-    if facts.kind is StepKind.RESET or not (is_read_up and is_own_query and has_sink and has_changelog):
+    if not log.versions(sink):
+        return False
+    if spec.emits_every and not log.versions(changelog):
         return False
     if facts.kind is not StepKind.TICK:
         return True  # Spark commits a batch after its step; maintenance finishes the step before it
@@ -103,13 +109,15 @@ def _is_finished(spec: Pipeline, home: str, version: int, facts: StepFacts) -> b
     return is_in_sink and is_in_changelog
 
 
-def _files_read(files: list[log.DataFile]) -> dict[str, int | None]:
+def _files_read(files: list[log.DataFile]) -> FileSizes:
     rows = rows_of(files, FILE, ["_note"])
-    return {} if rows is None else noted_files(rows)
+    if rows is None:
+        return {}
+    return noted_files(rows)
 
 
 def _may_be_due(plan: Plan, files: list[log.DataFile], facts: StepFacts, clock_ms: int) -> bool:
-    """Whether a tick might expire an entry or fire a timer."""
+    """Return whether a tick might expire an entry or fire a timer."""
     operator = plan.operator
     rules = operator.expiry
     has_timers = operator.has_named_states
@@ -117,58 +125,77 @@ def _may_be_due(plan: Plan, files: list[log.DataFile], facts: StepFacts, clock_m
         return False
     if plan.spec.downtime_over is not None:
         return True  # the run writes down when it ended
-    n_rows = [file.rows for file in files]
-    if None in n_rows:
-        return True
+    n_rows = 0
+    for file in files:
+        if file.rows is None:
+            return True
+        n_rows += file.rows
+    # The files' statistics first. Entries are read only where those leave it open, and only of a small state.
     at = _next_tick(plan, facts, clock_ms)
     may_expire = any(_may_hold_expired(file, rules, at) for file in files)
     if not has_timers and not may_expire:
         return False
-    if sum(rows or 0 for rows in n_rows) > MOST_ROWS:
+    if n_rows > MOST_ROWS:
         return True
-    rows = rows_of(files, ROW, [*_columns_asked(operator).names])
+    names = _columns_asked(operator).names
+    rows = rows_of(files, ROW, names)
     if rows is None:
         return False
     return _any_due(operator, rows, at)
 
 
 def _columns_asked(operator: Operator) -> pa.Schema:
-    """Return the columns of entries that tell which is the newest version, and whether it is due."""
-    names = {*operator.entry_key, *operator.expiry.columns, "_step", "_removed", "_position"}
-    return pa.schema([field for field in operator.schema if field.name in names])
+    """Return the columns of entries that decide which version is the newest, and whether it is due."""
+    names = {
+        *operator.entry_key,
+        *operator.expiry.columns,
+        "_step",
+        "_removed",
+        "_position",
+    }
+    fields = [field for field in operator.schema if field.name in names]
+    return pa.schema(fields)
 
 
 def _may_hold_expired(file: log.DataFile, rules: ExpiryRules, at: Step) -> bool:
-    """Whether a file's least stamp has expired by a time to live that is no entry's own."""
+    """Return whether a file's least stamp has expired by one of the states' TTLs; an entry's own TTL is not looked at."""
     oldest_ms = file.least.get("_stamp_ms")
     if oldest_ms is None:
         return False
-    return any(oldest_ms + ttl.ttl_ms <= at.clock_ms(ttl) for ttl in rules.ttls.values())
+    for ttl in rules.ttls.values():
+        expires_ms = oldest_ms + ttl.ttl_ms
+        if expires_ms <= at.clock_ms(ttl):
+            return True
+    return False
 
 
 def _next_tick(plan: Plan, facts: StepFacts, clock_ms: int) -> Step:
-    """Return what the tick of a run that reads nothing goes by."""
-    clock = clock_after(facts, plan.rules, clock_ms, started_ms=clock_ms)
-    frontier = next_frontier(facts, StepKind.TICK, clock, plan.rules)
+    """Return the number and the clocks of the tick of a run that reads nothing."""
+    rules = plan.rules
+    clock = clock_after(facts, rules, clock_ms, started_ms=clock_ms)
+    frontier = next_frontier(facts, StepKind.TICK, clock, rules)
     return frontier.operator_step
 
 
 def _any_due(operator: Operator, rows: pa.Table, at: Step) -> bool:
-    """Whether an entry has expired, or a timer is due, among all stored versions of entries."""
+    """Return whether an entry has expired, or a timer is due, among all stored versions of entries."""
     schema = _columns_asked(operator)
-    if not set(schema.names) <= set(rows.column_names):
+    has_all_columns = set(schema.names) <= set(rows.column_names)
+    if not has_all_columns:
         return True  # written before a column was added
     if operator.has_named_states:
-        rows = rows.filter(pc.is_valid(rows["_state"]))  # the others are rows for the sink
-    versions = rows.select(schema.names).cast(schema)
-    entries = live_entries(versions, schema, operator.entry_key)
+        is_of_state = pc.is_valid(rows["_state"])  # the others are rows for the sink
+        rows = rows.filter(is_of_state)
+    versions = rows.select(schema.names)
+    entries = live_entries(versions.cast(schema), schema, operator.entry_key)
     if operator.expiry.any_expired(entries, at):
         return True
     return operator.has_named_states and _any_timer_due(entries, at)
 
 
 def _any_timer_due(entries: pa.Table, at: Step) -> bool:
-    timers = entries.filter(pc.equal(entries["_state"], TIMERS))
+    is_timer = pc.equal(entries["_state"], TIMERS)
+    timers = entries.filter(is_timer)
     clocks = {
         TimeCharacteristic.PROCESSING_TIME: at.now_ms,
         TimeCharacteristic.EVENT_TIME: at.watermark_ms,
@@ -176,8 +203,9 @@ def _any_timer_due(entries: pa.Table, at: Step) -> bool:
     for clock, now_ms in clocks.items():
         if now_ms is None:
             continue
-        own = timers.filter(pc.starts_with(timers["_sub"], f"{clock}/"))
-        is_due = pc.less_equal(own["_position"], now_ms)
+        is_of_clock = pc.starts_with(timers["_sub"], f"{clock}/")
+        own_timers = timers.filter(is_of_clock)
+        is_due = pc.less_equal(own_timers["_position"], now_ms)
         if pc.any(is_due).as_py():
             return True
     return False

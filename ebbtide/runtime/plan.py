@@ -68,36 +68,42 @@ def debezium(spec: Pipeline) -> Format:
 def plain(spec: Pipeline) -> Format:
     """Make the decoder of plain changelog rows."""
     given = cast("parts.PlainFormat", spec.format)
-    return PlainDecoder(given.kind, given.row, tuple(given.position))
+    return PlainDecoder(
+        kind=given.kind,
+        row=given.row,
+        position=tuple(given.position),
+    )
 
 
 def upsert_operator(spec: Pipeline) -> Operator:
     """Make the reconciler of an upsert pipeline."""
     spec = cast("UpsertPipeline", spec)
+    columns = spec.table.columns
+    key = tuple(spec.key)
     if spec.sequence:
-        return SequenceOperator(spec.table.columns, tuple(spec.key), spec.sequence, spec.ttl)
+        return SequenceOperator(columns, key, spec.sequence, spec.ttl)
     given = spec.materializer
     materialization = Materialization(
-        tuple(given.upsert_key),
-        given.on_expire,
-        to_ms(given.retraction_grace),
-        given.max_history,
-        given.emission,
-        given.keep,
+        upsert_key=tuple(given.upsert_key),
+        on_expire=given.on_expire,
+        retraction_grace_ms=to_ms(given.retraction_grace),
+        max_history=given.max_history,
+        emission=given.emission,
+        keep=given.keep,
     )
-    return ArrivalOperator(spec.table.columns, tuple(spec.key), spec.ttl, materialization)
+    return ArrivalOperator(columns, key, spec.ttl, materialization)
 
 
 def stateful_operator(spec: Pipeline) -> Operator:
     """Make what runs a stateful pipeline's function."""
     spec = cast("StatefulPipeline", spec)
     return StatefulOperator(
-        spec.table.columns,
-        tuple(spec.key),
-        spec.sink_table.columns,
-        tuple(spec.sink_key),
-        partial(spec.function_class, **spec.options),
-        spec.states,
+        columns=spec.table.columns,
+        key=tuple(spec.key),
+        output=spec.sink_table.columns,
+        sink_key=tuple(spec.sink_key),
+        function=partial(spec.function_class, **spec.options),
+        states=spec.states,
     )
 
 
@@ -105,17 +111,29 @@ def delta_sink(spec: Pipeline, location: str) -> Sink:
     """Make the sink of a Delta table."""
     from ebbtide.sinks.delta import SinkTable
 
-    columns, key = spec.sink_table.columns, tuple(spec.sink_key)
-    return SinkTable(location, columns, key, spec.sequence, spec.sink.table_properties)
+    return SinkTable(
+        path=location,
+        columns=spec.sink_table.columns,
+        key=tuple(spec.sink_key),
+        sequence=spec.sequence,
+        properties=spec.sink.table_properties,
+    )
 
 
-SOURCES: dict[type, Callable[[Pipeline], Source]] = {parts.FileSource: file_source}
-FORMATS: dict[type, Callable[[Pipeline], Format]] = {parts.DebeziumFormat: debezium, parts.PlainFormat: plain}
+SOURCES: dict[type, Callable[[Pipeline], Source]] = {
+    parts.FileSource: file_source,
+}
+FORMATS: dict[type, Callable[[Pipeline], Format]] = {
+    parts.DebeziumFormat: debezium,
+    parts.PlainFormat: plain,
+}
 OPERATORS: dict[type, Callable[[Pipeline], Operator]] = {
     UpsertPipeline: upsert_operator,
     StatefulPipeline: stateful_operator,
 }
-SINKS: dict[type, Callable[[Pipeline, str], Sink]] = {parts.DeltaSink: delta_sink}
+SINKS: dict[type, Callable[[Pipeline, str], Sink]] = {
+    parts.DeltaSink: delta_sink,
+}
 """The kinds of parts: a spec's model to what makes the part. A model that derives from one of these is of its kind."""
 
 
@@ -134,12 +152,14 @@ class Plan:
     @classmethod
     def under(cls, root: str, spec: Pipeline) -> Plan:
         """Plan a pipeline under the root of all pipelines."""
-        return cls(join(resolve(root), spec.name), spec)
+        own_root = join(resolve(root), spec.name)
+        return cls(own_root, spec)
 
     @cached_property
     def source(self) -> Source:
         """Where the records come from."""
-        return _of_kind(SOURCES, self.spec.source, "source")(self.spec)
+        make = _of_kind(SOURCES, self.spec.source, "source")
+        return make(self.spec)
 
     @cached_property
     def operator(self) -> Operator:
@@ -166,7 +186,8 @@ class Plan:
     @property
     def sink(self) -> Sink:
         """The sink."""
-        return _of_kind(SINKS, self.spec.sink, "sink")(self.spec, self.at("sink"))
+        make = _of_kind(SINKS, self.spec.sink, "sink")
+        return make(self.spec, self.at("sink"))
 
     @property
     def changelog(self) -> ChangelogTable:
@@ -185,7 +206,8 @@ class Plan:
     @property
     def tracks_offsets(self) -> bool:
         """Whether a redelivered record is known by its offset: by sequence the operator knows it by itself."""
-        return not self.spec.sequence and self.spec.has_positions
+        is_by_arrival = not self.spec.sequence
+        return is_by_arrival and self.spec.has_positions
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -199,16 +221,18 @@ class Plan:
 
 def operator_of(spec: Pipeline) -> Operator:
     """Make the operator of a spec."""
-    return _of_kind(OPERATORS, spec, "pipeline")(spec)
+    make = _of_kind(OPERATORS, spec, "pipeline")
+    return make(spec)
 
 
 def decoding_of(spec: Pipeline) -> Decoding:
     """Make the decoder of a spec's records."""
+    make_format = _of_kind(FORMATS, spec.format, "format")
     ahead = spec.max_event_time_ahead
     return Decoding(
-        spec.table.columns,
-        tuple(spec.key),
-        _of_kind(FORMATS, spec.format, "format")(spec),
+        columns=spec.table.columns,
+        key=tuple(spec.key),
+        format=make_format(spec),
         defaults=spec.table.defaults,
         kafka_records=spec.source.records == "kafka",
         topic=spec.source.topic,
@@ -240,9 +264,10 @@ def _of_kind(kinds: Mapping[type, Maker], part: object, what: str) -> Maker:
     for model in type(part).__mro__:
         if model in kinds:
             return kinds[model]
+    known = [model.__name__ for model in kinds]
     raise ConfigError.of(
         f"There is no {what} of this kind.",
         got=type(part).__name__,
-        allowed=", ".join(model.__name__ for model in kinds),
+        allowed=", ".join(known),
         next_step="Register it in ebbtide.runtime.plan (docs/extending.md).",
     )

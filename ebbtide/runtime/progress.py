@@ -7,6 +7,25 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+SHOWN_IF_ANY = (
+    "quarantined",
+    "duplicates",
+    "redelivered",
+    "superseded",
+    "conflicts",
+    "below_floor",
+    "unmatched",
+    "filled",
+    "waiting",
+    "waiting_expired",
+    "late",
+    "expired",
+    "orphaned",
+    "dropped",
+    "cancelled",
+)
+"""Counts that a step's line shows only where they are not 0, in this order."""
+
 
 @dataclass(frozen=True)
 class StepProgress:
@@ -44,29 +63,18 @@ class StepProgress:
 
     def line(self) -> str:
         """Write it for a terminal."""
-        m = self.metrics
-        said = [f"{self.records} records", f"+{m.get('inserted', 0)} ~{m.get('updated', 0)} -{m.get('deleted', 0)}"]
-        odd = (
-            "quarantined",
-            "duplicates",
-            "redelivered",
-            "superseded",
-            "conflicts",
-            "below_floor",
-            "unmatched",
-            "filled",
-            "waiting",
-            "waiting_expired",
-            "late",
-            "expired",
-            "orphaned",
-            "dropped",
-            "cancelled",
-        )
-        counts = {"quarantined": self.quarantined, **m}
-        said += [f"{counts[name]} {name.replace('_', ' ')}" for name in odd if counts.get(name)]
-        said += [f"clock held back {self.held_ms} ms"] if self.held_ms else []
-        return f"{self.pipeline:<16} {self.kind:<6} step {self.step:<4} {', '.join(said)}  ({self.seconds:.1f} s)"
+        counts = Counter({"quarantined": self.quarantined, **self.metrics})
+        parts = [
+            f"{self.records} records",
+            f"+{counts['inserted']} ~{counts['updated']} -{counts['deleted']}",
+        ]
+        for name in SHOWN_IF_ANY:
+            if counts[name]:
+                words = name.replace("_", " ")
+                parts.append(f"{counts[name]} {words}")
+        if self.held_ms:
+            parts.append(f"clock held back {self.held_ms} ms")
+        return f"{self.pipeline:<16} {self.kind:<6} step {self.step:<4} {', '.join(parts)}  ({self.seconds:.1f} s)"
 
 
 @dataclass(frozen=True)
@@ -117,8 +125,13 @@ class RunSummary:
         """Sum of all counts, with `records`, `quarantined` and `steps`."""
         total: Counter[str] = Counter(steps=len(self.steps))
         for step in self.steps:
+            is_replay = step.kind == "replay"
             total.update(step.metrics)
-            total.update(records=step.records, quarantined=step.quarantined, replayed=int(step.kind == "replay"))
+            total.update(
+                records=step.records,
+                quarantined=step.quarantined,
+                replayed=int(is_replay),
+            )
         return total
 
     def as_dict(self) -> dict[str, Any]:
@@ -130,5 +143,5 @@ class RunSummary:
             "nothing_matched": self.nothing_matched,
             "files_unmatched": self.files_unmatched,
             "files_young": self.files_young,
-            "steps": [s.as_dict() for s in self.steps],
+            "steps": [step.as_dict() for step in self.steps],
         }

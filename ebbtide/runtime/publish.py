@@ -12,6 +12,7 @@ from ebbtide.ledger.facts import Head, StepFacts
 from ebbtide.model.step import StepKind
 from ebbtide.paths import delete
 from ebbtide.runtime.plan import Plan
+from ebbtide.sinks.sink import Bounds
 from ebbtide.state_table.size import TableSize
 
 
@@ -36,34 +37,53 @@ def publish(spark: SparkSession, plan: Plan, head: Head, sink_size: TableSize) -
         return Counter()
     counts = plan.state.metrics(head.version)
     _publish_changes(spark, plan, head.version, facts, counts, sink_size)
-    if counts["emitted"] or (plan.spec.emits_every and facts.floor_raised):
-        plan.changelog.append(spark, plan.state.emitted(spark, head.version), facts)
+    emits_truncate = plan.spec.emits_every and facts.floor_raised
+    if counts["emitted"] or emits_truncate:
+        emitted = plan.state.emitted(spark, head.version)
+        plan.changelog.append(spark, emitted, facts)
     return counts
 
 
 def _publish_changes(
-    spark: SparkSession, plan: Plan, version: int, facts: StepFacts, counts: Counter[str], sink_size: TableSize
+    spark: SparkSession,
+    plan: Plan,
+    version: int,
+    facts: StepFacts,
+    counts: Counter[str],
+    sink_size: TableSize,
 ) -> None:
     sink = plan.sink
     n_overwritten = counts["updated"] + counts["deleted"] + counts["filled"]
     overwrites = n_overwritten > 0 or facts.floor_raised
-    if not (overwrites or counts["inserted"]) or sink.last_step() >= facts.step:
+    changes_sink = overwrites or counts["inserted"] > 0
+    if not changes_sink or sink.last_step() >= facts.step:
         return
     bounds = None
     if overwrites and sink_size.is_large(spark):
         bounds = _bounds(plan, version)
     changes = plan.state.change_set(spark, version)
-    sink.apply(spark, changes, facts, only_inserts=not overwrites, bounds=bounds)
+    sink.apply(
+        spark,
+        changes,
+        facts,
+        only_inserts=not overwrites,
+        bounds=bounds,
+    )
 
 
-def _bounds(plan: Plan, version: int) -> tuple[str, object, object] | None:
+def _bounds(plan: Plan, version: int) -> Bounds | None:
     """Return the range of the first key column in what was decided: a row may change whose key none of the records had."""
-    column = plan.spec.table.columns.field(plan.spec.key[0])
-    can_prune = pa.types.is_integer(column.type) or pa.types.is_string(column.type)
+    spec = plan.spec
+    name = spec.key[0]
+    type_ = spec.table.columns.field(name).type
+    can_prune = pa.types.is_integer(type_) or pa.types.is_string(type_)
     if not can_prune:
         return None
-    ends = log.bounds(plan.state.path, version, column.name)
-    return None if ends is None else (column.name, *ends)
+    bounds = log.bounds(plan.state.path, version, name)
+    if bounds is None:
+        return None
+    least, greatest = bounds
+    return name, least, greatest
 
 
 def _empty(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:

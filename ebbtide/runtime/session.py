@@ -68,7 +68,8 @@ def build_session(
         "spark.driver.memory": os.environ.get("EBBTIDE_DRIVER_MEMORY", "4g"),
     }
     effective = defaults | SETTINGS | dict(settings or {})
-    if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+    has_jvm = SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
+    if not has_jvm:
         _start_jvm(effective, log_file)
     builder = SparkSession.builder
     for name, value in effective.items():
@@ -83,15 +84,21 @@ def build_session(
 
 def _start_jvm(settings: Mapping[str, str], log_file: Path | None) -> None:
     """Start the JVM that the next session of this process will use."""
-    wrong = java.problem()
-    if wrong is not None:
-        what, got = wrong
-        raise JavaMissingError.of(what, got=got, allowed=java.ALLOWED, next_step=java.TO_GET_IT)
+    problem = java.problem()
+    if problem is not None:
+        what, got = problem
+        raise JavaMissingError.of(
+            what,
+            got=got,
+            allowed=java.ALLOWED,
+            next_step=java.TO_GET_IT,
+        )
     if log_file is None:
         return
     conf = SparkConf().setAll(list(settings.items()))
     with log_file.open("ab") as log:
-        gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+        outputs = {"stdout": log, "stderr": log}
+        gateway = launch_gateway(conf, outputs)  # type: ignore[no-untyped-call]
     SparkContext(conf=conf, gateway=gateway)
 
 

@@ -1,6 +1,6 @@
 """Stage: a batch is decoded once, by the workers, into Parquet files of its own, and summed up on the way.
 
-A task that Spark ran twice leaves files that no returned summary names; nobody reads those.
+A task that Spark ran twice leaves files that no returned summary names; they are never read.
 """
 
 from __future__ import annotations
@@ -45,7 +45,14 @@ class Staged:
 
 
 def stage(
-    frame: DataFrame, read: Records, decoding: Decoding, folder: str, *, step: int, wall_ms: int, tracks_offsets: bool
+    frame: DataFrame,
+    read: Records,
+    decoding: Decoding,
+    folder: str,
+    *,
+    step: int,
+    wall_ms: int,
+    tracks_offsets: bool,
 ) -> Staged:
     """Decode a micro-batch into files under `folder`.
 
@@ -56,18 +63,30 @@ def stage(
         folder: Where the files go.
         step: The step's number.
         wall_ms: Wall time of the step, epoch ms.
-        tracks_offsets: Tell the records' offsets.
+        tracks_offsets: Sum up the records' offsets too.
     """
 
+    # One file for each task, under a name of its own, and one row back for each batch in it: the file and the batch's summary.
     def work(batches: Batches) -> Batches:
         location = join(folder, f"{uuid.uuid4().hex}.parquet")
+        records = read(batches)
+        decoded = decoding.decode(records, step=step, wall_ms=wall_ms)
         with ParquetFile(location, decoding.schema) as file:
-            for batch in decoding.decode(read(batches), step=step, wall_ms=wall_ms):
+            for batch in decoded:
                 file.write(batch)
-                part = summarize(pa.Table.from_batches([batch]), decoding, tracks_offsets=tracks_offsets)
-                yield pa.record_batch({"file": [location], "part": [to_json(part)]})
+                rows = pa.Table.from_batches([batch])
+                part = summarize(rows, decoding, tracks_offsets=tracks_offsets)
+                columns = {
+                    "file": [location],
+                    "part": [to_json(part)],
+                }
+                yield pa.record_batch(columns)
 
     done = frame.mapInArrow(work, "file STRING, part STRING").collect()
     files = dict.fromkeys(row["file"] for row in done)
-    summary = BatchSummary.total([from_json(row["part"]) for row in done])
-    return Staged(tuple(files), decoding.schema, summary)
+    parts = [from_json(row["part"]) for row in done]
+    return Staged(
+        files=tuple(files),
+        schema=decoding.schema,
+        summary=BatchSummary.total(parts),
+    )

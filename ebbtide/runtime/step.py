@@ -49,18 +49,24 @@ class Stepper:
         fresh: bool = False,
         on_phase: Callable[[str, int], None] = lambda name, step: None,
     ) -> None:
-        self.plan, self.lease, self.spec, self.started_ms = plan, lease, plan.spec, started_ms
+        self.plan = plan
+        self.lease = lease
+        self.spec = plan.spec
+        self.started_ms = started_ms
         self._on_phase = on_phase
         self.parts_read = 0
-        found = plan.state.last(older=fresh)
+        last = plan.state.last(older=fresh)
         pending = False if fresh else plan.state.pending_key_changes()
-        if found is None:
-            self.head = Head(log.versions(plan.state.path)[-1], None, pending)
+        if last is None:
+            version = log.versions(plan.state.path)[-1]
+            self.head = Head(version, None, pending)
         else:
-            self.head = Head(*found, pending)
+            version, facts = last
+            self.head = Head(version, facts, pending)
         self.source_path = self.last.source_path if self.last else None
-        """What the next step says of the source: as before, until a run says otherwise."""
-        self._state_size, self._sink_size = TableSize(plan.state.path), TableSize(plan.sink.path)
+        """Location of the source, for the next step's facts: that of the last step, until a run sets another."""
+        self._state_size = TableSize(plan.state.path)
+        self._sink_size = TableSize(plan.sink.path)
 
     @property
     def last(self) -> StepFacts | None:
@@ -90,29 +96,52 @@ class Stepper:
 
         self._on_phase("reading", number)
         staged = self._stage(frame, number, clock.wall_ms)
-        rows, summary, redelivered = staged.rows(spark), staged.summary, 0
+        rows = staged.rows(spark)
+        summary = staged.summary
+        n_known_bad = 0
         if decided is not None:
             facts = decided
         else:
-            redelivered = self._known_bad(rows, summary)
-            summary = replace(summary, bad=summary.bad - redelivered)
+            n_known_bad = self._known_bad(rows, summary)
+            summary = replace(summary, bad=summary.bad - n_known_bad)
             self._refuse_too_many_bad(summary)
             self._on_phase("deciding", number)
-            facts = self._facts(StepKind.BATCH, clock, summary, batch_id=batch_id, offsets_hash=offsets.hash)
+            facts = self._facts(
+                StepKind.BATCH,
+                clock,
+                summary,
+                batch_id=batch_id,
+                offsets_hash=offsets.hash,
+            )
             self.lease.check()
-            version = decide(spark, self.plan, self.head, staged, facts, parts=parts, size=self._state_size)
+            version = decide(
+                spark,
+                self.plan,
+                self.head,
+                staged,
+                facts,
+                parts=parts,
+                size=self._state_size,
+            )
             self.advance_to(facts, version)
 
         self._on_phase("merging", number)
+        # Where another kind of step followed a replayed batch, the batch was published before that step.
         metrics = self.publish(spark) if facts == self.last else {}
-        if redelivered:
-            metrics["redelivered"] = metrics.get("redelivered", 0) + redelivered
+        if n_known_bad:
+            metrics["redelivered"] = metrics.get("redelivered", 0) + n_known_bad
         if facts.quarantined:
             self.plan.quarantine.append(rows, facts)
         delete(self.plan.at("staged"))
         self.parts_read += len(parts)
-        kind = "replay" if decided else "batch"
-        return self._progress(facts, kind, batch_id, summary.records, metrics, started)
+        return self._progress(
+            facts,
+            kind="replay" if decided else "batch",
+            batch_id=batch_id,
+            records=summary.records,
+            metrics=metrics,
+            started=started,
+        )
 
     def tick(self, spark: SparkSession, clock_ms: int) -> StepProgress | None:
         """Expire what is due; None if nothing is and nothing else must be written down.
@@ -129,19 +158,34 @@ class Stepper:
         started = time.monotonic()
         self.lease.check()
         self._on_phase("expiring", self.number + 1)
-        facts = self._facts(StepKind.TICK, self.next_clock(clock_ms))
-        must_commit = has_moved or self.spec.downtime_over is not None
-        version = expire(spark, self.plan, self.head, facts, must_commit=must_commit)
+        clock = self.next_clock(clock_ms)
+        facts = self._facts(StepKind.TICK, clock)
+        version = expire(
+            spark,
+            self.plan,
+            self.head,
+            facts,
+            must_commit=has_moved or self.spec.downtime_over is not None,
+        )
         if version is None:
             return None
         self.advance_to(facts, version)
-        return self._progress(facts, "tick", None, 0, self.publish(spark), started)
+        return self._progress(
+            facts,
+            kind="tick",
+            batch_id=None,
+            records=0,
+            metrics=self.publish(spark),
+            started=started,
+        )
 
     def reset(self, spark: SparkSession, incarnation: str, clock_ms: int) -> None:
         """Start over: a commit that empties the state is the decision; the sink, the quarantine and the checkpoint follow."""
-        facts = self._facts(StepKind.RESET, self.next_clock(clock_ms), incarnation=incarnation)
+        clock = self.next_clock(clock_ms)
+        facts = self._facts(StepKind.RESET, clock, incarnation=incarnation)
         self.lease.check()
-        self.advance_to(facts, self.plan.state.reset(spark, facts, self.version))
+        version = self.plan.state.reset(spark, facts, self.version)
+        self.advance_to(facts, version)
         self.publish(spark)
 
     def maintenance_step(self, kind: StepKind, clock: Reading | None = None) -> StepFacts:
@@ -151,19 +195,25 @@ class Stepper:
             kind: The job's.
             clock: Of the step. Default: that of the last step, which then does not move on.
         """
-        stands = self.last.clock if self.last else Reading(0, 0)
-        return self._facts(kind, stands if clock is None else clock)
+        last_clock = self.last.clock if self.last else Reading(0, 0)
+        if clock is None:
+            clock = last_clock
+        return self._facts(kind, clock)
 
     def advance_to(self, facts: StepFacts, version: int) -> None:
         """Go on from a step that was committed as `version` of the state."""
-        pending = self.head.pending_key_changes and facts.kind is not StepKind.RESET
-        if facts.kind is StepKind.BATCH:
-            pending = self.plan.state.metrics(version)["pending_key_changes"] > 0
+        pending = self.head.pending_key_changes
+        if facts.kind is StepKind.RESET:
+            pending = False
+        elif facts.kind is StepKind.BATCH:
+            n_pending = self.plan.state.metrics(version)["pending_key_changes"]
+            pending = n_pending > 0
         self.head = Head(version, facts, pending)
 
     def publish(self, spark: SparkSession) -> dict[str, int]:
         """Bring the sink to the last decision; return the step's counts."""
-        return dict(publish(spark, self.plan, self.head, self._sink_size))
+        counts = publish(spark, self.plan, self.head, self._sink_size)
+        return dict(counts)
 
     def next_clock(self, wall_ms: int) -> Reading:
         """Read the clock for the next step.
@@ -173,7 +223,13 @@ class Stepper:
         """
         return clock_after(self.last, self.plan.rules, wall_ms, self.started_ms)
 
-    def _facts(self, kind: StepKind, clock: Reading, batch: BatchSummary | None = None, **given: Any) -> StepFacts:
+    def _facts(
+        self,
+        kind: StepKind,
+        clock: Reading,
+        batch: BatchSummary | None = None,
+        **given: Any,
+    ) -> StepFacts:
         """Make the facts of the next step."""
         last = self.last
         made_by = {
@@ -191,20 +247,21 @@ class Stepper:
             made_by["batch_id"] = last.batch_id if last else None
             made_by["offsets_hash"] = last.offsets_hash if last else None
         frontier = next_frontier(last, kind, clock, self.plan.rules, batch)
-        return StepFacts(**dict(frontier) | made_by | given)
+        facts = dict(frontier) | made_by | given
+        return StepFacts(**facts)
 
     def _decided(self, batch_id: int, offsets: BatchOffsets) -> StepFacts | None:
         """Return the facts of a batch whose decision stands; refuse one that does not follow the last."""
-        last = self.last.batch_id if self.last else None
-        if self.last and last == batch_id:
-            if self.last.offsets_hash == offsets.hash:
-                return self.plan.state.batch(batch_id)
+        last_id = self.last.batch_id if self.last else None
+        next_id = 0 if last_id is None else last_id + 1
+        if batch_id == next_id:
+            return None
+        if self.last is None or batch_id != last_id:
+            stands_at = "none" if last_id is None else last_id
+            raise self._mismatch(f"The checkpoint is at batch {batch_id}, the state at {stands_at}.")
+        if self.last.offsets_hash != offsets.hash:
             raise self._mismatch(f"Batch {batch_id} was decided from other records than the checkpoint now names.")
-        if batch_id != (0 if last is None else last + 1):
-            raise self._mismatch(
-                f"The checkpoint is at batch {batch_id}, the state at {'none' if last is None else last}."
-            )
-        return None
+        return self.plan.state.batch(batch_id)
 
     def _mismatch(self, what: str) -> CheckpointMismatchError:
         return CheckpointMismatchError.of(
@@ -215,11 +272,12 @@ class Stepper:
 
     def _stage(self, frame: DataFrame, number: int, wall_ms: int) -> Staged:
         decoding = self.plan.decoding
+        folder = self.plan.at("staged")
         return stage(
             frame,
             self.plan.source.reader(decoding.max_record_bytes),
             decoding,
-            join(self.plan.at("staged"), str(number)),
+            join(folder, str(number)),
             step=number,
             wall_ms=wall_ms,
             tracks_offsets=self.plan.tracks_offsets,
@@ -229,7 +287,8 @@ class Stepper:
         """Count the bad records that are delivered again: each is quarantined once."""
         if not (summary.bad and self.spec.has_positions):
             return 0
-        return summary.bad - self.plan.quarantine.new(rows).count()
+        new_bad = self.plan.quarantine.new(rows)
+        return summary.bad - new_bad.count()
 
     def _refuse_too_many_bad(self, summary: BatchSummary) -> None:
         limit = self.spec.quarantine.max_rows_per_step
@@ -244,6 +303,7 @@ class Stepper:
     def _progress(
         self,
         facts: StepFacts,
+        *,
         kind: str,
         batch_id: int | None,
         records: int,
@@ -251,15 +311,15 @@ class Stepper:
         started: float,
     ) -> StepProgress:
         return StepProgress(
-            self.spec.name,
-            facts.step,
-            kind,
-            batch_id,
-            records,
-            facts.quarantined,
-            metrics,
-            facts.now_ms,
-            facts.watermark_ms,
-            facts.held_ms,
-            time.monotonic() - started,
+            pipeline=self.spec.name,
+            step=facts.step,
+            kind=kind,
+            batch_id=batch_id,
+            records=records,
+            quarantined=facts.quarantined,
+            metrics=metrics,
+            now_ms=facts.now_ms,
+            watermark_ms=facts.watermark_ms,
+            held_ms=facts.held_ms,
+            seconds=time.monotonic() - started,
         )

@@ -59,16 +59,16 @@ class ChangelogTable:
             self._define(DeltaTable.createIfNotExists(spark))
 
     def _define(self, builder: DeltaTableBuilder) -> None:
-        builder.location(self.path).addColumns(spark_schema(self.schema)).execute()
+        builder = builder.location(self.path)
+        builder = builder.addColumns(spark_schema(self.schema))
+        builder.execute()
 
     def last_step(self) -> int:
         """Return the last step that appended, 0 before the first."""
-        for _, facts in log.own_commits(self.path):  # the newest first
-            return int(facts["step"])
-        return 0
+        return log.last_step(self.path)
 
     def append(self, spark: SparkSession, emitted: DataFrame, facts: StepFacts) -> None:
-        """Append what a step emitted, and its TRUNCATE; done already, it does nothing.
+        """Append what a step emitted, and its TRUNCATE; a step that was appended is skipped.
 
         Args:
             spark: The session to write in.
@@ -79,13 +79,22 @@ class ChangelogTable:
             return
         rows = emitted.select(*columns(self.schema.names))
         if facts.floor_raised and facts.floor:
-            order = dict(zip(ORDER.names, facts.floor, strict=True))
-            truncate = pa.Table.from_pylist([{"_kind": TRUNCATE, "_order": order}], self.schema)
+            truncate = self._truncate(facts.floor)
             rows = rows.unionByName(spark.createDataFrame(truncate))
         write(rows, self.path, facts, "changelog")
 
+    def _truncate(self, floor: list[int]) -> pa.Table:
+        """Make the row of a TRUNCATE; its order is the floor that it raised."""
+        row = {
+            "_kind": TRUNCATE,
+            "_order": dict(zip(ORDER.names, floor, strict=True)),
+        }
+        return pa.Table.from_pylist([row], self.schema)
+
     def empty(self, spark: SparkSession, facts: StepFacts) -> None:
-        """Replace the table by an empty one with the spec's columns; its history stays. Done already, it does nothing."""
-        if self.last_step() < facts.step:
-            with transaction(spark, facts, "changelog"):
-                self._define(DeltaTable.replace(spark))
+        """Replace the table by an empty one with the spec's columns; its history stays. A step that was applied is skipped."""
+        if self.last_step() >= facts.step:
+            return
+        builder = DeltaTable.replace(spark)
+        with transaction(spark, facts, "changelog"):
+            self._define(builder)

@@ -26,6 +26,7 @@ from ebbtide.ledger.transaction import transaction, write
 from ebbtide.model.changelog import ORDER
 from ebbtide.model.entries import DELETE
 from ebbtide.model.sequences import stored_sequence_type
+from ebbtide.sinks.sink import Bounds
 from ebbtide.state_table.columns import column, columns, quoted, spark_schema
 
 RESERVED = ("_sequence", "_changed_by")
@@ -67,10 +68,12 @@ class SinkTable:
 
     def _define(self, builder: DeltaTableBuilder) -> None:
         fields = []
-        for given in self.schema:
-            is_key = given.name in self.key
-            fields.append(given if is_key else given.with_nullable(True))
-        builder = builder.location(self.path).addColumns(spark_schema(pa.schema(fields)))
+        for column_field in self.schema:
+            is_key = column_field.name in self.key
+            fields.append(column_field if is_key else column_field.with_nullable(True))
+        schema = spark_schema(pa.schema(fields))
+        builder = builder.location(self.path)
+        builder = builder.addColumns(schema)
         properties = {
             "delta.enableDeletionVectors": "false",
             **self.properties,
@@ -90,7 +93,8 @@ class SinkTable:
 
     def read(self, spark: SparkSession, version: int) -> DataFrame:
         """Read the rows as of a version."""
-        return spark.read.format("delta").option("versionAsOf", version).load(self.path)
+        reader = spark.read.format("delta").option("versionAsOf", version)
+        return reader.load(self.path)
 
     def apply(
         self,
@@ -99,7 +103,7 @@ class SinkTable:
         facts: StepFacts,
         *,
         only_inserts: bool,
-        bounds: tuple[str, object, object] | None,
+        bounds: Bounds | None,
     ) -> None:
         """Apply a step's change set; see `Sink`.
 
@@ -108,53 +112,62 @@ class SinkTable:
             changes: Entries with a `_change`, one per key.
             facts: The step's.
             only_inserts: No key is in the sink yet: append instead of merge.
-            bounds: A column of the key, its least and its greatest value among the changes, to prune the target by; None: do not.
+            bounds: Of the changes, to prune the target by; None: do not.
         """
         names = self.schema.names
         if only_inserts:
-            write(changes.select(*columns(names)), self.path, facts, "sink")
+            rows = changes.select(*columns(names))
+            write(rows, self.path, facts, "sink")
             return
         table = DeltaTable.forPath(spark, self.path).alias("t")
         source = changes.select("_change", *columns(names)).alias("s")
         values: dict[str, str | Column] = {quoted(name): column(name, "s") for name in names}
+        is_same_row = self._is_same_row(facts, bounds)
         is_deleted = F.col("s._change") == DELETE
         is_newer = F.lit(True)
         if self.sequence:
             is_newer = F.col("s._sequence") >= F.col("t._sequence")
         merge = (
-            table.merge(source, self._is_same_row(facts, bounds))
+            table.merge(source, is_same_row)
             .whenMatchedDelete(is_deleted & is_newer)
             .whenMatchedUpdate(~is_deleted & is_newer, values)
             .whenNotMatchedInsert(~is_deleted, values)
         )
         if facts.floor_raised and facts.floor:
-            merge = merge.whenNotMatchedBySourceDelete(self.below(facts.floor, "t."))
+            is_below_floor = self.below(facts.floor, "t.")
+            merge = merge.whenNotMatchedBySourceDelete(is_below_floor)
         with transaction(spark, facts, "sink"):
             merge.execute()
 
-    def _is_same_row(self, facts: StepFacts, bounds: tuple[str, object, object] | None) -> Column:
+    def _is_same_row(self, facts: StepFacts, bounds: Bounds | None) -> Column:
         """Return whether a row of the sink has the key of a change, within the bounds of all changes."""
-        same_values = [column(name, "t") == column(name, "s") for name in self.key]
-        is_same = reduce(Column.__and__, same_values)
+        has_same_values = [column(name, "t") == column(name, "s") for name in self.key]
+        is_same_row = reduce(Column.__and__, has_same_values)
         # A TRUNCATE deletes rows whatever their key is: then all must be looked at.
         if bounds is None or facts.floor_raised:
-            return is_same
+            return is_same_row
         name, least, greatest = bounds
         pruned_by = column(name, "t")
-        return is_same & (pruned_by >= F.lit(least)) & (pruned_by <= F.lit(greatest))
+        is_from_least = pruned_by >= F.lit(least)
+        is_to_greatest = pruned_by <= F.lit(greatest)
+        return is_same_row & is_from_least & is_to_greatest
 
     def empty(self, spark: SparkSession, facts: StepFacts) -> None:
         """Replace the table by an empty one with the spec's columns and properties; its history stays."""
+        builder = DeltaTable.replace(spark)
         with transaction(spark, facts, "sink"):
-            self._define(DeltaTable.replace(spark))
+            self._define(builder)
 
     def below(self, floor: list[int], side: str = "") -> Column:
         """Return whether a row stands below a TRUNCATE."""
         names = self.sequence or ORDER.names
-        rank = f"{side}_sequence" if self.sequence else f"{side}_changed_by"
+        rank = "_sequence" if self.sequence else "_changed_by"
+        # Structs compare field by field, which is the order of the changes.
         own = []
         limits = []
         for name, limit in zip(names, floor, strict=True):
-            own.append(F.col(f"{rank}.{name}").alias(name))
-            limits.append(F.lit(limit).cast("bigint").alias(name))
+            value = F.col(f"{side}{rank}.{name}")
+            bound = F.lit(limit).cast("bigint")
+            own.append(value.alias(name))
+            limits.append(bound.alias(name))
         return F.struct(*own) < F.struct(*limits)

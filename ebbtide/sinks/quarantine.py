@@ -50,30 +50,47 @@ class QuarantineTable:
 
     def new(self, staged: DataFrame) -> DataFrame:
         """Pick the bad records among staged rows that are not in the table yet."""
-        bad = staged.where(F.col("_reason").isNotNull())
+        is_bad = F.col("_reason").isNotNull()
+        bad = staged.where(is_bad)
         if not self.knows_offsets:
             return bad
-        bad = bad.dropDuplicates(["_origin", "_raw"])
+        # A redelivered record has the same origin and the same bytes.
+        record_key = ["_origin", "_raw"]
+        bad = bad.dropDuplicates(record_key)
         if not log.versions(self.path):
             return bad
-        known = staged.sparkSession.read.format("delta").load(self.path)
-        known = known.select(F.col("origin").alias("_origin"), F.col("raw").alias("_raw"))
-        return bad.join(known, ["_origin", "_raw"], "left_anti")
+        stored = staged.sparkSession.read.format("delta").load(self.path)
+        known = stored.select(
+            F.col("origin").alias("_origin"),
+            F.col("raw").alias("_raw"),
+        )
+        return bad.join(known, record_key, "left_anti")
 
     def append(self, staged: DataFrame, facts: StepFacts) -> None:
-        """Take a step's bad records; done already, it does nothing."""
-        rows = self.new(staged).select(
-            F.lit(facts.step).cast("bigint").alias("step"),
+        """Append a step's bad records; a step that was appended is skipped."""
+        step = F.lit(facts.step).cast("bigint")
+        at = F.timestamp_millis(F.lit(facts.now_ms))
+        bad = self.new(staged)
+        rows = bad.select(
+            step.alias("step"),
             F.col("_reason").alias("reason"),
             F.col("_detail").alias("detail"),
             F.col("_origin").alias("origin"),
             F.col("_order").alias("order"),
             F.col("_raw").alias("raw"),
-            F.timestamp_millis(F.lit(facts.now_ms)).alias("at"),
+            at.alias("at"),
         )
         write(rows, self.path, facts, "quarantine")
 
     def empty(self, spark: SparkSession, facts: StepFacts) -> None:
         """Delete all rows, if the table is there; its history stays."""
-        if log.versions(self.path):
-            write(spark.createDataFrame([], spark_schema(COLUMNS)), self.path, facts, "quarantine", "overwrite")
+        if not log.versions(self.path):
+            return
+        no_rows = spark.createDataFrame([], spark_schema(COLUMNS))
+        write(
+            no_rows,
+            self.path,
+            facts,
+            stage="quarantine",
+            mode="overwrite",
+        )

@@ -9,6 +9,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 
 from ebbtide.ledger.facts import StepFacts
 
+Bounds = tuple[str, object, object]
+"""A column of the key, its least and its greatest value among the changes of a step."""
+
 
 class Sink(Protocol):
     """The table that a pipeline keeps right: one row per key, and which step wrote last."""
@@ -48,7 +51,7 @@ class Sink(Protocol):
         facts: StepFacts,
         *,
         only_inserts: bool,
-        bounds: tuple[str, object, object] | None,
+        bounds: Bounds | None,
     ) -> None:
         """Apply a step's change set, in one transaction with the step's number.
 
@@ -57,7 +60,7 @@ class Sink(Protocol):
             changes: At most one row per key: `_change` (I, U, D) and the columns of `schema`.
             facts: The step's. With `floor_raised` all rows below its floor go too.
             only_inserts: No key is in the sink yet.
-            bounds: A column of the key, its least and its greatest value among the changes; None: not known.
+            bounds: Of the changes; None: not known.
         """
 
     def empty(self, spark: SparkSession, facts: StepFacts) -> None:

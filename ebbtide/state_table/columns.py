@@ -18,7 +18,9 @@ def quoted(name: str, side: str = "") -> str:
         >>> quoted("a`b", "t")
         't.`a``b`'
     """
-    return f"{side}{side and '.'}`{name.replace('`', '``')}`"
+    escaped = name.replace("`", "``")
+    prefix = f"{side}." if side else ""
+    return f"{prefix}`{escaped}`"
 
 
 def column(name: str, side: str = "") -> Column:
@@ -38,5 +40,7 @@ def spark_schema(schema: pa.Schema, *, nullable: bool = False) -> Any:
         schema: Arrow's.
         nullable: Every column may be null, whatever `schema` says.
     """
-    fields = [f.with_nullable(True) for f in schema] if nullable else schema
-    return from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)
+    if nullable:
+        fields = [field.with_nullable(True) for field in schema]
+        schema = pa.schema(fields)
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)

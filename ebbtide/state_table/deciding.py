@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.model.codes import row_codes
+from ebbtide.model.codes import Codes, row_codes
 from ebbtide.model.entries import Reconciled, Step, entry_table
 from ebbtide.model.offsets import OffsetRanges
 from ebbtide.operators.operator import Operator
@@ -39,12 +39,19 @@ class Work:
     group_bytes: int | None
 
     @classmethod
-    def of(cls, operator: Operator, schema: pa.Schema, step: Step, group_bytes: int | None) -> Work:
+    def of(
+        cls,
+        operator: Operator,
+        schema: pa.Schema,
+        step: Step,
+        group_bytes: int | None,
+    ) -> Work:
         """Pack an operator for the workers; see the class."""
         function = getattr(operator, "function", None)
         if function is None:
             return cls(lambda: operator, schema, step, group_bytes)
-        packed = ship(operator, function.func.__module__)
+        module = function.func.__module__
+        packed = ship(operator, module)
         return cls(packed.unpack, schema, step, group_bytes)
 
     def reconcile(self, batches: Batches, read_before: OffsetRanges | None) -> Batches:
@@ -57,15 +64,17 @@ class Work:
         operator = self.operator()
         for rows in _groups(batches, operator.key, self.group_bytes):
             is_change = pc.is_valid(rows["_kind"])
+            is_entry = pc.invert(is_change)
             changes = _shaped(rows.filter(is_change), operator.changes)
-            entries = _shaped(rows.filter(pc.invert(is_change)), operator.schema)
-            n_read = len(changes)
+            entries = _shaped(rows.filter(is_entry), operator.schema)
+            n_delivered = len(changes)
             if read_before is not None:
-                is_repeat = read_before.repeats(changes)
-                changes = changes.filter(pa.array(~is_repeat))
+                is_new = ~read_before.repeats(changes)
+                changes = changes.filter(pa.array(is_new))
+            n_redelivered = n_delivered - len(changes)
             result = operator.apply(changes, entries, self.step)
-            redelivered = Counter(redelivered=n_read - len(changes))
-            yield from self._rows(result, redelivered)
+            metrics = Counter(redelivered=n_redelivered)
+            yield from self._rows(result, metrics)
 
     def expire(self, batches: Batches) -> Batches:
         """Turn entries into the rows that drop the expired ones, and show what timers did."""
@@ -78,27 +87,31 @@ class Work:
     def _rows(self, result: Reconciled, more_metrics: Counter[str]) -> Batches:
         """Write a result as rows of the state table."""
         metrics = Counter(result.metrics) + more_metrics
-        if result.emitted is not None:
-            metrics["emitted"] = len(result.emitted)
-            yield from self._emitted_rows(result.emitted).to_batches()
-        yield from self._entry_rows(result.entries).to_batches()
-        yield from self._metrics_row(metrics).to_batches()
+        emitted = result.emitted
+        if emitted is not None:
+            metrics["emitted"] = len(emitted)
+            emitted_rows = self._emitted_rows(emitted)
+            yield from emitted_rows.to_batches()
+        entry_rows = self._entry_rows(result.entries)
+        yield from entry_rows.to_batches()
+        metrics_row = self._metrics_row(metrics)
+        yield from metrics_row.to_batches()
 
     def _entry_rows(self, entries: pa.Table) -> pa.Table:
-        n = len(entries)
-        columns: dict[str, object] = {name: entries[name] for name in entries.column_names}
-        columns["_entry"] = [ROW] * n
-        return entry_table(self.schema, columns, n)
+        n_rows = len(entries)
+        columns = _columns_by_name(entries)
+        columns["_entry"] = [ROW] * n_rows
+        return entry_table(self.schema, columns, n_rows)
 
     def _emitted_rows(self, emitted: pa.Table) -> pa.Table:
-        n = len(emitted)
-        columns: dict[str, object] = {name: emitted[name] for name in emitted.column_names}
-        columns["_entry"] = [EMITTED] * n
+        n_rows = len(emitted)
+        columns = _columns_by_name(emitted)
+        columns["_entry"] = [EMITTED] * n_rows
         columns["_note"] = columns.pop("_kind")
         columns["_changed_by"] = columns.pop("_order")
         columns["_position"] = columns.pop("_number")
-        columns["_step"] = [self.step.number] * n
-        return entry_table(self.schema, columns, n)
+        columns["_step"] = [self.step.number] * n_rows
+        return entry_table(self.schema, columns, n_rows)
 
     def _metrics_row(self, metrics: Counter[str]) -> pa.Table:
         counted = {name: count for name, count in metrics.items() if count}
@@ -116,19 +129,35 @@ def _groups(batches: Batches, key: Sequence[str], group_bytes: int | None) -> It
     if not filled:
         return
     rows = pa.Table.from_batches(filled)
-    n_groups = 1 if group_bytes is None else -(-rows.nbytes // group_bytes)
+    n_groups = 1
+    if group_bytes is not None:
+        n_groups = -(-rows.nbytes // group_bytes)  # rounded up
     if n_groups <= 1:
         yield rows
         return
-    group_of = row_codes(rows, key) % n_groups
-    if LINKED in rows.column_names:  # a value may have to be looked for under another key
-        is_linked = rows[LINKED].fill_null(False).to_numpy()
-        group_of[is_linked] = 0
+    # One filter over the rows for each group, so that only one group at a time is copied.
+    group_numbers = _group_numbers(rows, key, n_groups)
     for number in range(n_groups):
-        group = rows.filter(pa.array(group_of == number))
+        is_in_group = pa.array(group_numbers == number)
+        group = rows.filter(is_in_group)
         if len(group):
             yield group
 
 
+def _group_numbers(rows: pa.Table, key: Sequence[str], n_groups: int) -> Codes:
+    """Return the group of each row: the code of its key decides, so that no key is split."""
+    key_codes = row_codes(rows, key)
+    numbers = key_codes % n_groups
+    if LINKED in rows.column_names:  # a value may have to be looked for under another key
+        is_linked = rows[LINKED].fill_null(False)
+        numbers[is_linked.to_numpy()] = 0
+    return numbers
+
+
+def _columns_by_name(table: pa.Table) -> dict[str, object]:
+    return dict(zip(table.column_names, table.columns, strict=True))
+
+
 def _shaped(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    return rows.select(schema.names).cast(schema)
+    own_columns = rows.select(schema.names)
+    return own_columns.cast(schema)

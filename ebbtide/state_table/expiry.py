@@ -15,7 +15,11 @@ from ebbtide.operators.expiry_rules import ExpiryRules
 from ebbtide.operators.operator import Operator
 
 
-def overdue_ms(operator: Operator, at: Step, rules: ExpiryRules | None = None) -> Column:
+def overdue_ms(
+    operator: Operator,
+    at: Step,
+    rules: ExpiryRules | None = None,
+) -> Column:
     """Return for how long an entry has expired at a step, ms: negative while it lives, null if it never expires.
 
     Args:
@@ -23,33 +27,43 @@ def overdue_ms(operator: Operator, at: Step, rules: ExpiryRules | None = None) -
         at: The step.
         rules: Rules to go by. Default: the operator's.
     """
-    rules = operator.expiry if rules is None else rules
+    if rules is None:
+        rules = operator.expiry
     overdue = F.lit(None).cast("bigint")
-    # None is the first of the states, if it is there: it holds for entries whose state has no rule of its own.
+    # One CASE over the states. None is the first of them, if it is there: the default, for states without a TTL of their own.
     for state, ttl in rules.ttls.items():
         clock_ms = at.clock_ms(ttl)
         if clock_ms == LONG_MIN:  # there is no watermark yet
             continue
-        own = _overdue_by(operator, ttl, clock_ms)
-        overdue = own if state is None else F.when(is_of_state(rules, state), own).otherwise(overdue)
+        own_overdue = _overdue_by(operator, ttl, clock_ms)
+        if state is None:
+            overdue = own_overdue
+            continue
+        is_own = is_of_state(rules, state)
+        overdue = F.when(is_own, own_overdue).otherwise(overdue)
     if not rules.any_set:
         return overdue
-    is_set = [_is_set(operator.schema, name) for name in rules.any_set]
-    may_expire = reduce(Column.__or__, is_set)
+    are_set = [_is_set(operator.schema, name) for name in rules.any_set]
+    may_expire = reduce(Column.__or__, are_set)
     return F.when(may_expire, overdue)
 
 
-def has_expired(operator: Operator, at: Step, rules: ExpiryRules | None = None) -> Column:
+def has_expired(
+    operator: Operator,
+    at: Step,
+    rules: ExpiryRules | None = None,
+) -> Column:
     """Return whether an entry has expired at a step; arguments as `overdue_ms`."""
-    return F.coalesce(overdue_ms(operator, at, rules) >= 0, F.lit(False))
+    is_overdue = overdue_ms(operator, at, rules) >= 0
+    return _false_if_null(is_overdue)
 
 
 def is_deletable(operator: Operator, at: Step) -> Column:
     """Return whether an entry may be deleted: it has expired, and no tick has to act on that."""
     deletable = has_expired(operator, at)
     for name, value in operator.expiry.acted_on:
-        is_acted_on = F.coalesce(F.col(name) == F.lit(value), F.lit(False))
-        deletable &= ~is_acted_on
+        has_value = F.col(name) == F.lit(value)
+        deletable &= ~_false_if_null(has_value)
     return deletable
 
 
@@ -57,39 +71,54 @@ def needs_tick(operator: Operator, at: Step) -> Column:
     """Return whether a tick has to look at an entry's key: the entry has expired, or is a timer that is due."""
     is_due = has_expired(operator, at)
     if operator.has_named_states:
-        is_due |= _is_due_timer(TimeCharacteristic.PROCESSING_TIME, at.now_ms)
-        if at.watermark_ms is not None:
-            is_due |= _is_due_timer(TimeCharacteristic.EVENT_TIME, at.watermark_ms)
-    return is_due & ~F.col("_removed")
+        clocks = {
+            TimeCharacteristic.PROCESSING_TIME: at.now_ms,
+            TimeCharacteristic.EVENT_TIME: at.watermark_ms,
+        }
+        for clock, now_ms in clocks.items():
+            if now_ms is not None:
+                is_due |= _is_due_timer(clock, now_ms)
+    is_removed = F.col("_removed")
+    return is_due & ~is_removed
 
 
 def is_of_state(rules: ExpiryRules, state: str | None) -> Column:
-    """Return whether the time to live of a state is an entry's; of None: that no other state's is."""
-    name = F.col(rules.state_column)
+    """Return whether an entry has the TTL of a state; for None: whether its state has no TTL of its own."""
+    state_of_entry = F.col(rules.state_column)
     if state is not None:
-        return name == F.lit(state)
-    others = [other for other in rules.ttls if other is not None]
-    if not others:
+        return state_of_entry == F.lit(state)
+    with_own_ttl = [name for name in rules.ttls if name is not None]
+    if not with_own_ttl:
         return F.lit(True)
-    return ~name.isin(others)
+    return ~state_of_entry.isin(with_own_ttl)
 
 
 def _overdue_by(operator: Operator, ttl: StateTtlConfig, clock_ms: int) -> Column:
     """Subtract an entry's time to live and its stamp from the clock; null where that leaves 64 bits."""
+    now_ms = F.lit(clock_ms)
+    stamp_ms = F.col("_stamp_ms")
     ttl_ms = F.lit(ttl.ttl_ms)
     if "_ttl_ms" in operator.schema.names:  # an entry may have a time to live of its own
-        ttl_ms = F.coalesce(F.col("_ttl_ms"), ttl_ms)
-    oldest_alive_ms = F.try_subtract(F.lit(clock_ms), ttl_ms)
-    return F.try_subtract(oldest_alive_ms, F.col("_stamp_ms"))
+        own_ttl_ms = F.col("_ttl_ms")
+        ttl_ms = F.coalesce(own_ttl_ms, ttl_ms)
+    oldest_alive_ms = F.try_subtract(now_ms, ttl_ms)
+    return F.try_subtract(oldest_alive_ms, stamp_ms)
 
 
 def _is_set(schema: pa.Schema, name: str) -> Column:
-    if pa.types.is_boolean(schema.field(name).type):
-        return F.coalesce(F.col(name), F.lit(False))
-    return F.col(name).isNotNull()
+    value = F.col(name)
+    stored_type = schema.field(name).type
+    if pa.types.is_boolean(stored_type):
+        return _false_if_null(value)
+    return value.isNotNull()
+
+
+def _false_if_null(condition: Column) -> Column:
+    return F.coalesce(condition, F.lit(False))
 
 
 def _is_due_timer(clock: TimeCharacteristic, now_ms: int) -> Column:
     is_timer = F.col("_state") == TIMERS
     is_of_clock = F.col("_sub").startswith(f"{clock}/")
-    return is_timer & is_of_clock & (F.col("_position") <= now_ms)
+    is_reached = F.col("_position") <= now_ms
+    return is_timer & is_of_clock & is_reached

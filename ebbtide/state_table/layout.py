@@ -12,17 +12,28 @@ import pyarrow.compute as pc
 from ebbtide.delta import log
 from ebbtide.paths import read_parquet
 
-ROW, METRICS, FILE, EMITTED = "row", "metrics", "file", "emitted"
-"""Values of `_entry`: an entry, counts of a step, a source file that was read, a record emitted."""
+ROW = "row"
+"""Value of `_entry`: an entry of the operator."""
+METRICS = "metrics"
+"""Value of `_entry`: counts of a step."""
+FILE = "file"
+"""Value of `_entry`: a source file that was read."""
+EMITTED = "emitted"
+"""Value of `_entry`: a record emitted."""
+
+FileSizes = dict[str, int | None]
+"""Name of a source file to its bytes; None where only the name was noted."""
 
 
 def counts(table: str, version: int) -> Counter[str]:
     """Return the counts of the step committed as `version`, read from that commit's files alone."""
     found: Counter[str] = Counter()
     for location in log.added(table, version):
-        rows = _of_kind(read_parquet(location, columns=["_entry", "_note"]), METRICS)
-        for note in rows["_note"].to_pylist():
-            found.update(json.loads(note))
+        rows = read_parquet(location, columns=["_entry", "_note"])
+        notes = _of_kind(rows, METRICS)["_note"]
+        for note in notes.to_pylist():
+            metrics = json.loads(note)
+            found.update(metrics)
     return found
 
 
@@ -37,12 +48,14 @@ def rows_of(files: Iterable[log.DataFile], entry: str, columns: Sequence[str]) -
     Returns:
         The rows; None if no file can have one.
     """
+    names = ["_entry", *columns]
     tables = []
     for file in files:
+        # A file without statistics may hold rows of any kind.
         least = file.least.get("_entry", entry)
         greatest = file.greatest.get("_entry", entry)
         if least <= entry <= greatest:
-            table = read_parquet(file.location, columns=["_entry", *columns])
+            table = read_parquet(file.location, columns=names)
             tables.append(table)
     if not tables:
         return None
@@ -50,10 +63,13 @@ def rows_of(files: Iterable[log.DataFile], entry: str, columns: Sequence[str]) -
     return _of_kind(rows, entry)
 
 
-def noted_files(rows: pa.Table) -> dict[str, int | None]:
-    """Return the source files that rows of the kind `FILE` note, to their bytes; None where only the name was noted."""
-    notes = rows["_note"].to_pylist()
-    return dict(_noted_file(note) for note in notes)
+def noted_files(rows: pa.Table) -> FileSizes:
+    """Return the source files that rows of the kind `FILE` note."""
+    sizes: FileSizes = {}
+    for note in rows["_note"].to_pylist():
+        name, size = _noted_file(note)
+        sizes[name] = size
+    return sizes
 
 
 def _noted_file(note: str) -> tuple[str, int | None]:

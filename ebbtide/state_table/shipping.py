@@ -22,7 +22,13 @@ from typing import Any, NamedTuple
 
 from pyspark import cloudpickle
 
-INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib", "platstdlib"))
+INSTALLED = (
+    Path(sysconfig.get_path("purelib")),
+    Path(sysconfig.get_path("platlib")),
+    Path(sysconfig.get_path("stdlib")),
+    Path(sysconfig.get_path("platstdlib")),
+)
+"""Folders of modules that the workers import themselves."""
 
 
 class Source(NamedTuple):
@@ -65,13 +71,15 @@ def ship(value: Any, module: str) -> Shipped:
         module: The module's name. One that is installed is imported by the workers themselves; one without a file, as in a
             notebook, goes along inside the pickle.
     """
-    found = sys.modules[module]
-    file = getattr(found, "__file__", None)
-    if file is None or module == "__main__":
-        if module != "__main__":
-            cloudpickle.register_pickle_by_value(found)  # type: ignore[no-untyped-call]
+    if module == "__main__":  # cloudpickle pickles it by value without being asked
         return Shipped({}, _pickled(value))
-    return Shipped(project_sources(module, Path(file)), _pickled(value))
+    imported = sys.modules[module]
+    file = getattr(imported, "__file__", None)
+    if file is None:
+        cloudpickle.register_pickle_by_value(imported)  # type: ignore[no-untyped-call]
+        return Shipped({}, _pickled(value))
+    sources = project_sources(module, Path(file))
+    return Shipped(sources, _pickled(value))
 
 
 def _pickled(value: Any) -> bytes:
@@ -85,44 +93,74 @@ def project_sources(module: str, file: Path) -> dict[str, Source]:
         module: Its name.
         file: Where it is.
     """
-    depth = module.count(".") + (file.name == "__init__.py")
+    depth = module.count(".")
+    if file.name == "__init__.py":
+        depth += 1
     home = file.resolve().parents[depth]
-    if any(home.is_relative_to(place) for place in INSTALLED):
+    if any(home.is_relative_to(folder) for folder in INSTALLED):
         return {}
+    # A walk over the imports: each module of the project is read once. A name that is not a module of the project is
+    # dropped when it is looked up, so all names of an import statement are candidates.
     found: dict[str, Source] = {}
-    waiting = [module]
-    while waiting:
-        name = waiting.pop()
-        source = None if name in found or name.partition(".")[0] == "ebbtide" else _read(home, name)
-        if source is not None:
-            found[name] = source
-            waiting += [name.rpartition(".")[0]] if "." in name else []
-            waiting += _imported(source, name)
+    candidates = [module]
+    while candidates:
+        name = candidates.pop()
+        if name in found or _is_own(name):
+            continue
+        source = _read(home, name)
+        if source is None:
+            continue
+        found[name] = source
+        parent, _, _ = name.rpartition(".")
+        if parent:
+            candidates.append(parent)
+        candidates.extend(_imported(source, name))
     return found
 
 
+def _is_own(module: str) -> bool:
+    """Return whether a module is of Ebbtide, which the workers have."""
+    top, _, _ = module.partition(".")
+    return top == "ebbtide"
+
+
 def _read(home: Path, name: str) -> Source | None:
-    """Read a module of the project; None if it is no module, or not of the project."""
-    place = home.joinpath(*name.split("."))
-    package, file = place / "__init__.py", place.with_suffix(".py")
-    if package.is_file():
-        return Source(str(package), package.read_text(encoding="utf-8"), is_package=True)
+    """Read a module of the project; None if it is not a module, or not of the project."""
+    folder = home.joinpath(*name.split("."))
+    init = folder / "__init__.py"
+    file = folder.with_suffix(".py")
+    if init.is_file():
+        return _source(init, is_package=True)
     if file.is_file():
-        return Source(str(file), file.read_text(encoding="utf-8"), is_package=False)
-    return Source(str(place), "", is_package=True) if place.is_dir() else None
+        return _source(file, is_package=False)
+    if folder.is_dir():
+        return Source(str(folder), text="", is_package=True)
+    return None
+
+
+def _source(file: Path, *, is_package: bool) -> Source:
+    text = file.read_text(encoding="utf-8")
+    return Source(str(file), text, is_package)
 
 
 def _imported(source: Source, name: str) -> Iterator[str]:
     """Yield the names that a module imports, of modules and of what is in them."""
-    package = name if source.is_package else name.rpartition(".")[0]
-    for node in ast.walk(ast.parse(source.text)):
+    package = name
+    if not source.is_package:
+        package, _, _ = name.rpartition(".")
+    tree = ast.parse(source.text)
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            for alias in node.names:
+                yield alias.name
         elif isinstance(node, ast.ImportFrom):
-            relative = "." * node.level + (node.module or "")
-            module = importlib.util.resolve_name(relative, package) if node.level else relative
+            module = node.module or ""
+            if node.level:
+                dots = "." * node.level
+                module = importlib.util.resolve_name(dots + module, package)
             yield module
-            yield from (f"{module}.{alias.name}" for alias in node.names)
+            for alias in node.names:
+                yield f"{module}.{alias.name}"
 
 
 class _Shelf(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -135,27 +173,42 @@ class _Shelf(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Take sources in; modules made of other text, by an earlier application of this worker, are forgotten."""
         if self not in sys.meta_path:
             sys.meta_path.append(self)
-        changed = {name for name, source in sources.items() if self.sources.get(name, source) != source}
-        if changed:
-            for name in [*self.sources]:
-                if getattr(sys.modules.get(name), "__loader__", None) is self:
-                    del sys.modules[name]
-            self.sources.clear()
+        has_changed = any(self.sources.get(name, source) != source for name, source in sources.items())
+        if has_changed:
+            self._forget()
         self.sources.update(sources)
 
+    def _forget(self) -> None:
+        """Drop all sources, and the modules made of them: any may have imported one that has changed."""
+        for name in self.sources:
+            module = sys.modules.get(name)
+            is_own = getattr(module, "__loader__", None) is self
+            if is_own:
+                del sys.modules[name]
+        self.sources.clear()
+
     def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,
+        target: ModuleType | None = None,
     ) -> ModuleSpec | None:
         """See `MetaPathFinder`."""
         source = self.sources.get(fullname)
         if source is None:
             return None
-        return importlib.util.spec_from_loader(fullname, self, origin=source.path, is_package=source.is_package)
+        return importlib.util.spec_from_loader(
+            fullname,
+            self,
+            origin=source.path,
+            is_package=source.is_package,
+        )
 
     def exec_module(self, module: ModuleType) -> None:
         """See `Loader`."""
         source = self.sources[module.__name__]
-        exec(compile(source.text, source.path, "exec"), module.__dict__)  # noqa: S102 - the user's own code
+        code = compile(source.text, source.path, "exec")
+        exec(code, module.__dict__)  # noqa: S102 - the user's own code
 
 
 _SHELF = _Shelf()

@@ -30,7 +30,7 @@ from ebbtide.ledger.transaction import transaction, write
 from ebbtide.model.step import StepKind
 from ebbtide.operators.operator import Operator
 from ebbtide.state_table.columns import column, columns, quoted, spark_schema
-from ebbtide.state_table.layout import EMITTED, FILE, ROW, counts, noted_files
+from ebbtide.state_table.layout import EMITTED, FILE, ROW, FileSizes, counts, noted_files
 
 
 @dataclass(frozen=True)
@@ -48,16 +48,24 @@ class StateTable:
     @property
     def schema(self) -> pa.Schema:
         """All columns."""
-        kind = pa.field("_entry", pa.string())
-        note = pa.field("_note", pa.string())
-        return pa.schema([kind, note, *self.operator.schema])
+        fields = [
+            pa.field("_entry", pa.string()),
+            pa.field("_note", pa.string()),
+            *self.operator.schema,
+        ]
+        return pa.schema(fields)
 
     def create(self, spark: SparkSession) -> None:
         """Create the table if it is not there."""
         if not log.versions(self.path):
             self._define(DeltaTable.createIfNotExists(spark))
 
-    def reset(self, spark: SparkSession, facts: StepFacts, read_version: int) -> int:
+    def reset(
+        self,
+        spark: SparkSession,
+        facts: StepFacts,
+        read_version: int,
+    ) -> int:
         """Commit a step that starts over: an empty table with this spec's columns and properties, whatever was there.
 
         Args:
@@ -76,11 +84,16 @@ class StateTable:
         return self._committed(facts, read_version)
 
     def _define(self, builder: DeltaTableBuilder) -> None:
-        key = map(quoted, self.operator.key)
-        filtered_by = ",".join(["_entry", "_step", "_stamp_ms", *key])
-        builder = builder.location(self.path).addColumns(spark_schema(self.schema))
-        builder = builder.property("delta.dataSkippingStatsColumns", filtered_by)
-        builder = builder.property("delta.enableDeletionVectors", "false")
+        key = [quoted(name) for name in self.operator.key]
+        filtered_by = ["_entry", "_step", "_stamp_ms", *key]
+        properties = {
+            "delta.dataSkippingStatsColumns": ",".join(filtered_by),
+            "delta.enableDeletionVectors": "false",
+        }
+        builder = builder.location(self.path)
+        builder = builder.addColumns(spark_schema(self.schema))
+        for name, value in properties.items():
+            builder = builder.property(name, value)
         builder.execute()
 
     def last(self, *, older: bool = False) -> tuple[int, StepFacts] | None:
@@ -92,14 +105,16 @@ class StateTable:
         Raises:
             StoredFormatError: another version of Ebbtide wrote it, in a format that is not read.
         """
-        for version, facts in log.own_commits(self.path):
-            stored_format = facts[log.FACTS]
-            if stored_format == STATE_FORMAT:
-                return version, StepFacts.model_validate(facts)
-            if stored_format < STATE_FORMAT and older:
-                return version, StepFacts.of_older(facts)
-            raise self._format_error(stored_format)
-        return None
+        newest = next(log.own_commits(self.path), None)
+        if newest is None:
+            return None
+        version, facts = newest
+        stored_format = facts[log.FACTS]
+        if stored_format == STATE_FORMAT:
+            return version, StepFacts.model_validate(facts)
+        if stored_format < STATE_FORMAT and older:
+            return version, StepFacts.of_older(facts)
+        raise self._format_error(stored_format)
 
     def _format_error(self, stored_format: int) -> StoredFormatError:
         is_older = stored_format < STATE_FORMAT
@@ -114,47 +129,67 @@ class StateTable:
 
     def steps(self) -> Iterator[tuple[int, StepFacts]]:
         """Yield (version, facts) of the steps, the newest first, back to the first of another format."""
-        for version, facts in log.own_commits(self.path):
-            if facts[log.FACTS] != STATE_FORMAT:
+        for version, stored in log.own_commits(self.path):
+            if stored[log.FACTS] != STATE_FORMAT:
                 return
-            yield version, StepFacts.model_validate(facts)
+            facts = StepFacts.model_validate(stored)
+            yield version, facts
 
     def read(self, spark: SparkSession, version: int, entry: str = ROW) -> DataFrame:
         """Read one kind of rows as of a version."""
-        table = spark.read.format("delta").option("versionAsOf", version).load(self.path)
-        return table.where(F.col("_entry") == entry)
+        reader = spark.read.format("delta").option("versionAsOf", version)
+        rows = reader.load(self.path)
+        is_of_kind = F.col("_entry") == entry
+        return rows.where(is_of_kind)
 
     def waiting(self, spark: SparkSession, version: int) -> DataFrame:
         """Read the entries of rows that wait for a value from under another key."""
+        # An entry's newest version decides. Picking it is a shuffle, so only entries of keys that ever waited go into it.
         entries = self.read(spark, version)
         is_waiting = F.col("_moved_from").isNotNull()
-        # An entry's newest version decides, but only those of keys that ever waited are looked at.
+        is_live = ~F.col("_removed")
         key = list(self.operator.key)
-        ever_waited = entries.where(is_waiting).select(*columns(key)).distinct()
-        versions = entries.join(F.broadcast(ever_waited), key, "left_semi")
-        return self._newest(versions).where(is_waiting & ~F.col("_removed"))
+        ever_waiting = entries.where(is_waiting)
+        waiting_keys = ever_waiting.select(*columns(key))
+        keys = waiting_keys.distinct()
+        versions = entries.join(F.broadcast(keys), key, "left_semi")
+        newest = self._newest(versions)
+        return newest.where(is_waiting & is_live)
 
     def current(self, spark: SparkSession, version: int, since: int = 0) -> DataFrame:
         """Read the newest version of each entry written after step `since`, dropped ones included (`_removed`)."""
         entries = self.read(spark, version)
         if since:
-            entries = entries.where(F.col("_step") > since)
+            is_later = F.col("_step") > since
+            entries = entries.where(is_later)
         if self.operator.has_named_states:
-            entries = entries.where(F.col("_state").isNotNull())  # the others are rows for the sink
+            is_of_state = F.col("_state").isNotNull()  # the others are rows for the sink
+            entries = entries.where(is_of_state)
         return self._newest(entries)
 
     def _newest(self, entries: DataFrame) -> DataFrame:
         """Pick the newest version of each entry."""
-        versions = Window.partitionBy(*columns(self.operator.entry_key))
+        entry_key = columns(self.operator.entry_key)
+        versions = Window.partitionBy(*entry_key)
         newest_first = versions.orderBy(F.desc("_step"))
-        numbered = entries.withColumn("_newest", F.row_number().over(newest_first))
-        return numbered.where("_newest = 1").drop("_newest")
+        number = F.row_number().over(newest_first)
+        numbered = entries.withColumn("_newest", number)
+        newest = numbered.where("_newest = 1")
+        return newest.drop("_newest")
 
     def kept(self, spark: SparkSession, version: int) -> DataFrame:
         """Read the newest version of each entry that is not dropped."""
-        return self.current(spark, version).where(~F.col("_removed"))
+        is_live = ~F.col("_removed")
+        entries = self.current(spark, version)
+        return entries.where(is_live)
 
-    def commit(self, frame: DataFrame, facts: StepFacts, read_version: int, mode: str = "append") -> int:
+    def commit(
+        self,
+        frame: DataFrame,
+        facts: StepFacts,
+        read_version: int,
+        mode: str = "append",
+    ) -> int:
         """Commit a step: the decision.
 
         Args:
@@ -169,15 +204,27 @@ class StateTable:
         Raises:
             LeaseLostError: another run committed this step first.
         """
-        write(frame, self.path, facts, "state", mode)
+        write(
+            frame,
+            self.path,
+            facts,
+            stage="state",
+            mode=mode,
+        )
         return self._committed(facts, read_version)
 
-    def purge(self, spark: SparkSession, gone: DataFrame, facts: StepFacts, read_version: int) -> int:
+    def purge(
+        self,
+        spark: SparkSession,
+        entry_keys: DataFrame,
+        facts: StepFacts,
+        read_version: int,
+    ) -> int:
         """Commit a step that deletes entries with all their versions; only files that hold one are rewritten.
 
         Args:
             spark: The session to write in.
-            gone: Their identities, once each.
+            entry_keys: The entries' keys, once each.
             facts: What the commit must say of itself.
             read_version: The version that the step read.
 
@@ -187,20 +234,27 @@ class StateTable:
         Raises:
             LeaseLostError: another run committed this step first.
         """
-        is_same = F.col("t._entry") == ROW
+        is_same_entry = F.col("t._entry") == ROW
         for name in self.operator.entry_key:
-            is_same &= column(name, "t") == column(name, "s")
+            stored = column(name, "t")
+            deleted = column(name, "s")
+            is_same_entry &= stored == deleted
         table = DeltaTable.forPath(spark, self.path).alias("t")
-        merge = table.merge(gone.alias("s"), is_same).whenMatchedDelete()
+        source = entry_keys.alias("s")
+        merge = table.merge(source, is_same_entry)
+        merge = merge.whenMatchedDelete()
         with transaction(spark, facts, "state"):
             merge.execute()
         return self._committed(facts, read_version)
 
     def _committed(self, facts: StepFacts, read_version: int) -> int:
         """Return the version under which a step stands in the log; refuse if it is another's."""
+        # Delta retries a commit that lost a race, and skips one of a step that is there. Only the log says whose step it is:
+        # its facts are equal to ours only if we wrote them.
         own = json.loads(facts.to_json())
         for version, stored in log.own_commits(self.path):
-            if version <= read_version or stored["step"] < facts.step:
+            is_earlier = version <= read_version or stored["step"] < facts.step
+            if is_earlier:
                 break
             if stored == own:
                 return version
@@ -213,14 +267,17 @@ class StateTable:
         """Return the entries that the step committed as `version` wants the sink to take, at most one per key.
 
         Read from that commit's files alone, and without a literal that changes from step to step: Spark compiles a
-        query anew for each.
+        query again for each.
         """
-        return self._for_sink(self._added(spark, version))
+        rows = self._added(spark, version)
+        return self._for_sink(rows)
 
     def emitted(self, spark: SparkSession, version: int) -> DataFrame:
         """Return what the step committed as `version` emitted record by record: `_kind`, the user's columns, `_order`, `_number`."""
-        rows = self._added(spark, version).where(F.col("_entry") == EMITTED)
-        return rows.select(
+        rows = self._added(spark, version)
+        is_emitted = F.col("_entry") == EMITTED
+        emitted = rows.where(is_emitted)
+        return emitted.select(
             F.col("_note").alias("_kind"),
             *columns(self.operator.columns.names),
             F.col("_changed_by").alias("_order"),
@@ -229,14 +286,17 @@ class StateTable:
 
     def decided(self, spark: SparkSession, version: int) -> DataFrame:
         """Read all that the sink was ever wanted to take, with its `_step`, as far as a version still holds it."""
-        return self._for_sink(self.read(spark, version))
+        entries = self.read(spark, version)
+        return self._for_sink(entries)
 
     def _added(self, spark: SparkSession, version: int) -> DataFrame:
         files = log.added(self.path, version)
-        return spark.read.schema(spark_schema(self.schema)).parquet(*files)
+        schema = spark_schema(self.schema)
+        return spark.read.schema(schema).parquet(*files)
 
     def _for_sink(self, rows: DataFrame) -> DataFrame:
-        changes = rows.where(F.col("_change").isNotNull())
+        is_change = F.col("_change").isNotNull()
+        changes = rows.where(is_change)
         if self.operator.has_named_states:
             return changes.select("_step", "_change", "_out.*", "_changed_by")
         return changes
@@ -246,31 +306,48 @@ class StateTable:
         return counts(self.path, version)
 
     def pending_key_changes(self) -> bool:
-        """Whether, after the last step, some row waits for a value from under another key."""
-        for version, facts in log.own_commits(self.path):
-            if facts["kind"] == StepKind.BATCH:
-                return self.metrics(version)["pending_key_changes"] > 0
-            return bool(facts.get("pending_key_changes"))
-        return False
+        """Return whether, after the last step, some row waits for a value from under another key."""
+        newest = next(log.own_commits(self.path), None)
+        if newest is None:
+            return False
+        version, facts = newest
+        if facts["kind"] == StepKind.BATCH:
+            n_pending = self.metrics(version)["pending_key_changes"]
+            return n_pending > 0
+        return bool(facts.get("pending_key_changes"))
 
     def batch(self, batch_id: int) -> StepFacts:
         """Return the facts of the step that decided one of the last batches."""
         for _, facts in self.steps():
-            if facts.kind is StepKind.BATCH and facts.batch_id == batch_id:
+            is_batch = facts.kind is StepKind.BATCH
+            if is_batch and facts.batch_id == batch_id:
                 return facts
         raise LookupError(f"no step has decided batch {batch_id}")
 
-    def files(self, spark: SparkSession, version: int) -> dict[str, int | None]:
-        """Return the names of all source files read, and the bytes of each; None where only its name was noted."""
-        notes = self.read(spark, version, FILE).select("_note")
-        return noted_files(notes.toArrow())
+    def files(self, spark: SparkSession, version: int) -> FileSizes:
+        """Return all source files read."""
+        rows = self.read(spark, version, FILE)
+        notes = rows.select("_note").toArrow()
+        return noted_files(notes)
 
-    def file_rows(self, spark: SparkSession, files: Sequence[tuple[str, int | None]], step: int) -> DataFrame:
+    def file_rows(
+        self,
+        spark: SparkSession,
+        files: Sequence[tuple[str, int | None]],
+        step: int,
+    ) -> DataFrame:
         """Make the rows that remember source files: name and bytes of each."""
-        notes = [json.dumps({"name": name, "size": size}, ensure_ascii=False) for name, size in files]
-        columns = {
-            "_entry": [FILE] * len(notes),
-            "_note": notes,
-            "_step": pa.array([step] * len(notes), pa.int64()),
-        }
-        return spark.createDataFrame(pa.table(columns))
+        notes = []
+        for name, size in files:
+            noted = {"name": name, "size": size}
+            note = json.dumps(noted, ensure_ascii=False)
+            notes.append(note)
+        n_files = len(notes)
+        rows = pa.table(
+            {
+                "_entry": [FILE] * n_files,
+                "_note": notes,
+                "_step": pa.array([step] * n_files, pa.int64()),
+            }
+        )
+        return spark.createDataFrame(rows)

@@ -9,18 +9,18 @@ from typing import Any
 from ebbtide import UpsertPipeline
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.session import build_session
-from ebbtide.runtime.step import Stepper
 from ebbtide.sinks.changelog import ChangelogTable
 from ebbtide.sinks.delta import SinkTable
+from ebbtide.sinks.quarantine import QuarantineTable
 from ebbtide.state_table.table import StateTable
 
 PLACES = {
     "before the decision": (StateTable, "commit", "before"),
     "after the decision": (StateTable, "commit", "after"),
-    "after the sink": (SinkTable, "take", "after"),
-    "after the changelog": (ChangelogTable, "take", "after"),
-    "before the quarantine": (Stepper, "_quarantine", "before"),
-    "after the quarantine": (Stepper, "_quarantine", "after"),
+    "after the sink": (SinkTable, "apply", "after"),
+    "after the changelog": (ChangelogTable, "append", "after"),
+    "before the quarantine": (QuarantineTable, "append", "before"),
+    "after the quarantine": (QuarantineTable, "append", "after"),
 }
 STEP = 2
 

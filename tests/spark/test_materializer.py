@@ -2,9 +2,9 @@
 
 import json
 import random
-from pathlib import Path
 
 import pytest
+from judging import verdict_of
 from pyspark.sql import functions as F
 from reference import Histories
 from spark_support import plain_spec, sink, table, write
@@ -13,10 +13,7 @@ from support import spec as debezium_spec
 
 from ebbtide import StateTtlConfig
 from ebbtide.inspect.state import state
-from ebbtide.quality.suite import batches
-from ebbtide.quality.validate import validate
-from ebbtide.rules.version_range import VersionRange
-from ebbtide.runtime.driver import refresh, run, system_clock
+from ebbtide.runtime.driver import refresh, run
 from ebbtide.runtime.plan import Plan
 
 HOUR = 3_600_000
@@ -104,8 +101,7 @@ def test_truncate_stands_in_the_changelog_and_more_may_follow(spark, tmp_path):
 
 def judged(spark, tables):
     """What each expectation of the check `ordering` found."""
-    found = batches(spark, tables, "ordering", VersionRange.after(tables), system_clock())
-    verdict = validate("ordering", found, Path(tables.root) / "docs", keep=1)
+    verdict = verdict_of(spark, tables, "ordering")
     return {finding.expectation: finding.broken for finding in verdict.findings}
 
 

@@ -2,19 +2,19 @@
 
 import shutil
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import great_expectations as gx
 import pytest
+from judging import verdict_of
 from pyspark.sql import functions as F
 from spark_support import change, plain_spec, write
 
 from ebbtide.maintenance.job import maintain
 from ebbtide.quality import checks
-from ebbtide.quality.checks import CHECKS, checks_of
+from ebbtide.quality.checks import CHECKS
 from ebbtide.quality.expectations import ExpectKeysToBeUnique
-from ebbtide.quality.suite import Batch, Judged
+from ebbtide.quality.suite import Batch
 from ebbtide.quality.validate import ExpectationRaisedError, validate
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.driver import run, system_clock
@@ -47,10 +47,7 @@ def tables(made, tmp_path):
 
 def judge(spark, tables, check, clock_ms=None, judged=None):
     """What each expectation of a check found."""
-    window = VersionRange.after(tables, judged)
-    [judge_of] = [each.load() for each in checks_of(tables.spec) if each.name == check]
-    found = judge_of(Judged(spark, tables, window, clock_ms or system_clock()))
-    verdict = validate(check, found, Path(tables.root).parent.parent / "docs", keep=2)
+    verdict = verdict_of(spark, tables, check, clock_ms=clock_ms, last_good=judged)
     return {(f.expectation, f.severity): f.broken for f in verdict.findings}
 
 

@@ -5,6 +5,7 @@ from datetime import date
 from decimal import Decimal
 
 import pytest
+from judging import verdict_of
 from spark_support import forget_last_commit, sink, table, write
 from store_support import line, stateful
 
@@ -12,9 +13,6 @@ from ebbtide import StatefulPipeline
 from ebbtide.errors import SpecChangedError, StatefulFunctionError
 from ebbtide.maintenance.job import maintain
 from ebbtide.quality.checks import CHECKS
-from ebbtide.quality.suite import batches
-from ebbtide.quality.validate import validate
-from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.plan import Plan
 from ebbtide.testing import MemoryPipeline
@@ -73,9 +71,7 @@ def test_tick_fires_timers_expires_state_and_deletes_from_the_sink(spark, tmp_pa
     assert run(spark, spec, str(tmp_path)).steps == [], "nothing more is due"
     tables = Plan.under(str(tmp_path), spec)
     for check in CHECKS:
-        verdict = validate(
-            check.name, batches(spark, tables, check.name, VersionRange.after(tables), 0), tmp_path / "docs", 5
-        )
+        verdict = verdict_of(spark, tables, check.name, clock_ms=0)
         assert verdict.passed, (check.name, verdict.findings)
     report = maintain(spark, spec, str(tmp_path), "cleanup")
     assert report.rows_removed > 0
