@@ -87,6 +87,39 @@ def refuse_unwritable(table: str, protocol: Mapping[str, Any], metadata: Mapping
         raise _error(table, "written", ", ".join(sorted(used)), "none of these")
 
 
+_LEGACY_FEATURES = {
+    2: ("appendOnly", "invariants"),
+    3: ("checkConstraints",),
+    4: ("changeDataFeed", "generatedColumns"),
+    5: ("columnMapping",),
+    6: ("identityColumns",),
+}
+"""Features that a writer version from before there was a list implies, beside those of the versions below it."""
+
+
+def with_feature(protocol: Mapping[str, Any], feature: str) -> dict[str, Any]:
+    """Return a protocol with one more feature, of readers and writers; by list, as features must be from then on.
+
+    Args:
+        protocol: The log's `protocol`.
+        feature: Its name.
+    """
+    readers = set(protocol.get("readerFeatures") or ())
+    writers = set(protocol.get("writerFeatures") or ())
+    writer_version = int(protocol["minWriterVersion"])
+    if writer_version < _BY_LIST[1]:
+        for version, features in _LEGACY_FEATURES.items():
+            writers.update(features if version <= writer_version else ())
+    if int(protocol["minReaderVersion"]) == 2:
+        readers.add("columnMapping")
+    return {
+        "minReaderVersion": _BY_LIST[0],
+        "minWriterVersion": _BY_LIST[1],
+        "readerFeatures": sorted({*readers, feature}),
+        "writerFeatures": sorted({*writers, feature}),
+    }
+
+
 def _used(metadata: Mapping[str, Any]) -> Iterator[str]:
     """Yield what a table uses of features that are fine as long as nobody uses them."""
     if metadata.get("partitionColumns"):

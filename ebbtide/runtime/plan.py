@@ -116,6 +116,7 @@ def delta_sink(spec: Pipeline, location: str) -> Sink:
         columns=spec.sink_table.columns,
         key=tuple(spec.sink_key),
         sequence=spec.sequence,
+        how=spec.sink.write,
         properties=spec.sink.table_properties,
     )
 
@@ -183,7 +184,7 @@ class Plan:
 
         return StateTable(self.at("state"), self.operator)
 
-    @property
+    @cached_property
     def sink(self) -> Sink:
         """The sink."""
         make = _of_kind(SINKS, self.spec.sink, "sink")

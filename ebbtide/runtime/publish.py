@@ -13,6 +13,7 @@ from ebbtide.model.step import StepKind
 from ebbtide.paths import delete
 from ebbtide.runtime.plan import Plan
 from ebbtide.sinks.sink import Bounds
+from ebbtide.state_table.change_set import StepChanges
 from ebbtide.state_table.size import TableSize
 
 
@@ -61,7 +62,7 @@ def _publish_changes(
     bounds = None
     if overwrites and sink_size.is_large(spark):
         bounds = _bounds(plan, version)
-    changes = plan.state.change_set(spark, version)
+    changes = StepChanges(plan.state.path, version, plan.operator)
     sink.apply(
         spark,
         changes,

@@ -10,27 +10,38 @@ The change feed is on from the first commit. Every commit carries the step's ide
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cached_property, reduce
+from typing import Literal
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from delta import DeltaTable
 from delta.tables import DeltaTableBuilder
+from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.delta import log
+from ebbtide.delta.commit import LocalPuts
+from ebbtide.delta.key_index import IndexCache
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.transaction import transaction, write
 from ebbtide.model.changelog import ORDER
 from ebbtide.model.entries import DELETE
 from ebbtide.model.sequences import stored_sequence_type
-from ebbtide.sinks.sink import Bounds
+from ebbtide.sinks.sink import Bounds, ChangeSet
+from ebbtide.sinks.upsert import Upsert, Upserter
 from ebbtide.state_table.columns import column, columns, quoted, spark_schema
 
 RESERVED = ("_sequence", "_changed_by")
 """Sink columns that views and comparisons leave out."""
+
+
+Write = Literal["vectors", "rewrite", "merge"]
+"""How the old rows of a step's keys leave: by deletion vectors, with their files, or as Delta's MERGE does it."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +52,8 @@ class SinkTable:
         path: Its location.
         columns: The user's columns.
         key: Names of the key's columns.
-        sequence: What orders changes: rows carry `_sequence`, and no change may overwrite a newer row. Empty in arrival mode.
+        sequence: What orders changes: rows carry `_sequence`. Empty in arrival mode.
+        how: How old rows leave.
         properties: Delta table properties, set when the table is made.
     """
 
@@ -49,6 +61,7 @@ class SinkTable:
     columns: pa.Schema
     key: tuple[str, ...]
     sequence: tuple[str, ...]
+    how: Write = "vectors"
     properties: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -75,7 +88,7 @@ class SinkTable:
         builder = builder.location(self.path)
         builder = builder.addColumns(schema)
         properties = {
-            "delta.enableDeletionVectors": "false",
+            "delta.enableDeletionVectors": str(self.how == "vectors").lower(),
             **self.properties,
             "delta.enableChangeDataFeed": "true",
         }
@@ -99,7 +112,7 @@ class SinkTable:
     def apply(
         self,
         spark: SparkSession,
-        changes: DataFrame,
+        changes: ChangeSet,
         facts: StepFacts,
         *,
         only_inserts: bool,
@@ -109,11 +122,61 @@ class SinkTable:
 
         Args:
             spark: The session to write in.
-            changes: Entries with a `_change`, one per key.
+            changes: The change set.
             facts: The step's.
             only_inserts: No key is in the sink yet: append instead of merge.
             bounds: Of the changes, to prune the target by; None: do not.
         """
+        if self.how == "merge":
+            self._merge(spark, changes.frame(spark), facts, only_inserts=only_inserts, bounds=bounds)
+            return
+        decided = changes.rows(self.schema)
+        is_deleted = pc.equal(decided["_change"], DELETE)
+        rows = decided.filter(pc.invert(is_deleted)).drop_columns("_change")
+        upsert = Upsert(decided.select(list(self.key)), rows, self._below(facts), (self._rank,))
+        info = {"userMetadata": facts.to_json()}
+        self._upserter.apply(upsert, facts.transaction("sink"), facts.step, info)
+
+    @cached_property
+    def _upserter(self) -> Upserter:
+        by_vectors = self.how == "vectors"
+        return Upserter(self.path, self.schema, self.key, LocalPuts(), IndexCache(), by_vectors=by_vectors)
+
+    @property
+    def _rank(self) -> str:
+        """The column that a floor is compared with."""
+        return "_sequence" if self.sequence else "_changed_by"
+
+    def _below(self, facts: StepFacts) -> Callable[[pa.Table], NDArray[np.bool_]] | None:
+        """Return what marks the rows below a TRUNCATE of this step; None if there is none."""
+        if not (facts.floor_raised and facts.floor):
+            return None
+        names = self.sequence or tuple(ORDER.names)
+        floor = dict(zip(names, facts.floor, strict=True))
+
+        def is_below(rows: pa.Table) -> NDArray[np.bool_]:
+            ranks = rows[self._rank].combine_chunks()
+            below = np.zeros(len(rows), dtype=bool)
+            is_equal = np.ones(len(rows), dtype=bool)
+            # The first component that differs decides.
+            for name, limit in floor.items():
+                values = pc.struct_field(ranks, name).cast(pa.int64()).to_numpy(zero_copy_only=False)
+                below |= is_equal & (values < limit)
+                is_equal &= values == limit
+            return below
+
+        return is_below
+
+    def _merge(
+        self,
+        spark: SparkSession,
+        changes: DataFrame,
+        facts: StepFacts,
+        *,
+        only_inserts: bool,
+        bounds: Bounds | None,
+    ) -> None:
+        """Apply a change set by MERGE, which knows every feature of Delta; only inserts are appended."""
         names = self.schema.names
         if only_inserts:
             rows = changes.select(*columns(names))

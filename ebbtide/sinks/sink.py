@@ -13,6 +13,16 @@ Bounds = tuple[str, object, object]
 """A column of the key, its least and its greatest value among the changes of a step."""
 
 
+class ChangeSet(Protocol):
+    """What a step decided for the sink: at most one row per key, `_change` (I, U, D) and the columns of the sink."""
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """Read it in Spark."""
+
+    def rows(self, columns: pa.Schema) -> pa.Table:
+        """Read it here: `_change` and some columns, in these types."""
+
+
 class Sink(Protocol):
     """The table that a pipeline keeps right: one row per key, and which step wrote last."""
 
@@ -47,7 +57,7 @@ class Sink(Protocol):
     def apply(
         self,
         spark: SparkSession,
-        changes: DataFrame,
+        changes: ChangeSet,
         facts: StepFacts,
         *,
         only_inserts: bool,
@@ -57,7 +67,7 @@ class Sink(Protocol):
 
         Args:
             spark: The session to write in.
-            changes: At most one row per key: `_change` (I, U, D) and the columns of `schema`.
+            changes: What the step decided.
             facts: The step's. With `floor_raised` all rows below its floor go too.
             only_inserts: No key is in the sink yet.
             bounds: Of the changes; None: not known.

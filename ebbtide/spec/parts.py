@@ -160,6 +160,11 @@ class DeltaSink(SpecPart):
     """The Delta table that the pipeline keeps right, at ROOT/NAME/sink."""
 
     type: Literal["delta"] = Field(default="delta", description="'delta'. Default and only sink.")
+    write: Literal["vectors", "rewrite", "merge"] = Field(
+        default="vectors",
+        description="How old rows leave. vectors: by deletion vectors; rewrite: their files are written again, for readers "
+        "that know no vectors; merge: by Spark's MERGE, for tables with features that Ebbtide does not write. Default: vectors.",
+    )
     table_properties: dict[str, str] = Field(
         default_factory=dict,
         description="Delta table properties, set when the sink is created or refreshed. Default: none; the change feed is always on.",

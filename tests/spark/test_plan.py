@@ -97,8 +97,7 @@ class JsonTable:
 
     def apply(self, spark, changes, facts, *, only_inserts, bounds):
         rows = self.stored["rows"]
-        for change_ in changes.select("_change", *self.columns.names).collect():
-            row = change_.asDict()
+        for row in changes.rows(self.columns).to_pylist():
             key = json.dumps([row[name] for name in self.key])
             if row.pop("_change") == DELETE:
                 rows.pop(key, None)

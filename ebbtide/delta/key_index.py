@@ -1,0 +1,222 @@
+"""Where the rows of a data file stand by their key: hashes in order, looked up through files that are mapped into memory.
+
+A data file never changes, so neither does its index. It is kept as an Arrow file in a local folder: columns `hash`,
+ascending, `position`, the row's number in the data file, and the key's own columns. Whoever misses it makes it again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ebbtide.delta.snapshot import DataFile
+from ebbtide.model.hashing import Hashes, key_hashes
+from ebbtide.paths import open_parquet
+
+Positions = NDArray[np.int64]
+
+CACHE_FOLDER = "EBBTIDE_CACHE"
+"""Environment: where the local copies are. Default: a folder of this user in the system's one for temporary files."""
+CACHE_BYTES = "EBBTIDE_CACHE_BYTES"
+"""Environment: about how many bytes they may take. Default: 10 GB."""
+DEFAULT_BYTES = 10 * 2**30
+EVICTED_TO = 0.8
+"""Share of the bytes down to which old copies are deleted, so that this is rare."""
+FORMAT = "1"
+"""Part of each copy's name; copies of another format are not read."""
+SPARSE = 16
+"""How many times more rows than keys a file has from where on keys are looked up one by one."""
+
+
+@dataclass(frozen=True)
+class KeyIndex:
+    """The rows of one data file by key.
+
+    Args:
+        hashes: (n,) ascending.
+        positions: (n,) number of each row in the data file.
+        keys: (n,) the key's columns.
+    """
+
+    hashes: Hashes
+    positions: Positions
+    keys: pa.Table
+
+    @classmethod
+    def of(cls, keys: pa.Table, hashes: Hashes | None = None) -> KeyIndex:
+        """Make an index.
+
+        Args:
+            keys: The key's columns of all rows of a data file, in its order.
+            hashes: Their hashes, if they are known.
+        """
+        unordered = key_hashes(keys, keys.column_names) if hashes is None else hashes
+        order = np.argsort(unordered, kind="stable")
+        in_order = keys.take(pa.array(order)).combine_chunks()
+        return cls(unordered[order], order.astype(np.int64), in_order)
+
+    def find(self, wanted: pa.Table, hashes: Hashes) -> tuple[Positions, Positions]:
+        """Find the rows of some keys.
+
+        Args:
+            wanted: Different keys, in the order of their hashes.
+            hashes: Their hashes.
+
+        Returns:
+            Positions in the data file, and for each which of `wanted` it is; a key may stand at several positions.
+        """
+        rows, which = _matches(self.hashes, hashes)
+        if not len(rows):
+            return self.positions[:0], which
+        # Two keys may have one hash: the keys decide.
+        is_same = np.ones(len(rows), dtype=bool)
+        for name in wanted.column_names:
+            stored = self.keys[name].take(pa.array(rows))
+            asked = wanted[name].cast(stored.type).take(pa.array(which))
+            equal = pc.equal(stored, asked).fill_null(False)
+            both_null = pc.and_(stored.is_null(), asked.is_null())
+            is_same &= pc.or_(equal, both_null).to_numpy()
+        return self.positions[rows[is_same]], which[is_same]
+
+
+def _matches(stored: Hashes, wanted: Hashes) -> tuple[Positions, Positions]:
+    """Return the pairs of equal hashes of two ascending arrays, as indices into each."""
+    if len(wanted) * SPARSE < len(stored):
+        first = np.searchsorted(stored, wanted, side="left")
+        last = np.searchsorted(stored, wanted, side="right")
+        counts = last - first
+        which = np.repeat(np.arange(len(wanted)), counts)
+        rank = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return first[which] + rank, which
+    if not len(wanted):
+        none = np.zeros(0, np.int64)
+        return none, none
+    # Keys of one hash stand side by side in `wanted`: each of them is tried.
+    first = np.searchsorted(wanted, stored, side="left")
+    last = np.searchsorted(wanted, stored, side="right")
+    counts = last - first
+    rows = np.repeat(np.arange(len(stored)), counts)
+    rank = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return rows, first[rows] + rank
+
+
+class IndexCache:
+    """The local copies of indices.
+
+    Args:
+        folder: Where they are. Default: as the environment says.
+        max_bytes: About how much they may take. Default: as the environment says.
+    """
+
+    def __init__(self, folder: Path | None = None, max_bytes: int | None = None) -> None:
+        self.folder = default_folder() if folder is None else folder
+        self.max_bytes = int(os.environ.get(CACHE_BYTES, DEFAULT_BYTES)) if max_bytes is None else max_bytes
+        self._open: dict[str, KeyIndex] = {}
+
+    def index_of(self, table: str, file: DataFile, key: Sequence[str]) -> KeyIndex:
+        """Return the index of a data file, from its copy if there is one that is whole.
+
+        Args:
+            table: The table's location.
+            file: One of its data files.
+            key: Names of the key's columns.
+        """
+        name = self._name(table, file, key)
+        index = self._open.get(name) or self._read(name, key)
+        if index is None:
+            keys = open_parquet(file.location(table)).read(columns=list(key)).select(list(key))
+            index = self._keep(name, KeyIndex.of(keys))
+        self._open[name] = index
+        return index
+
+    def keep(self, table: str, file: DataFile, index: KeyIndex) -> None:
+        """Take in the index of a data file that was just written.
+
+        Args:
+            table: The table's location.
+            file: The data file.
+            index: Its index.
+        """
+        name = self._name(table, file, index.keys.column_names)
+        self._open[name] = self._keep(name, index)
+
+    def only(self, table: str, files: Sequence[DataFile], key: Sequence[str]) -> None:
+        """Close the indices of a table's files that no longer count."""
+        live = {self._name(table, file, key) for file in files}
+        prefix = _digest(table)
+        for name in [name for name in self._open if name.startswith(prefix) and name not in live]:
+            del self._open[name]
+
+    def _name(self, table: str, file: DataFile, key: Sequence[str]) -> str:
+        size = file.add.get("size")
+        return f"{_digest(table)}-{_digest(FORMAT, file.path, str(size), *key)}.arrow"
+
+    def _read(self, name: str, key: Sequence[str]) -> KeyIndex | None:
+        """Map a copy into memory; None if there is none, or one that cannot be read."""
+        path = self.folder / name
+        try:
+            with pa.memory_map(str(path)) as mapped:
+                rows = pa.ipc.open_file(mapped).read_all()
+            os.utime(path)  # the copies that are not used go first
+            hashes = rows["hash"].combine_chunks().to_numpy()
+            positions = rows["position"].combine_chunks().to_numpy()
+            return KeyIndex(hashes, positions, rows.select(list(key)))
+        except (OSError, pa.ArrowException, KeyError):
+            return None
+
+    def _keep(self, name: str, index: KeyIndex) -> KeyIndex:
+        """Write a copy and return it as mapped; the index itself if it cannot be written, as on a full disk."""
+        rows = pa.table({"hash": index.hashes, "position": index.positions})
+        for column in index.keys.column_names:
+            rows = rows.append_column(column, index.keys[column])
+        path = self.folder / name
+        unfinished = path.with_name(f"{name}.{uuid.uuid4().hex}.tmp")
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with pa.OSFile(str(unfinished), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
+                writer.write_table(rows.combine_chunks())
+            unfinished.replace(path)
+            self._evict()
+        except OSError:
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
+            return index
+        return self._read(name, index.keys.column_names) or index
+
+    def _evict(self) -> None:
+        """Delete the copies that were not used for longest, if all take too much."""
+        copies = []
+        for path in self.folder.glob("*.arrow"):
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                copies.append((status.st_mtime_ns, status.st_size, path))
+        total = sum(size for _, size, _ in copies)
+        if total <= self.max_bytes:
+            return
+        for _, size, path in sorted(copies):
+            with contextlib.suppress(OSError):
+                path.unlink()
+            total -= size
+            if total <= self.max_bytes * EVICTED_TO:
+                return
+
+
+def default_folder() -> Path:
+    """Return the folder of local copies."""
+    given = os.environ.get(CACHE_FOLDER)
+    return Path(given) if given else Path(tempfile.gettempdir()) / f"ebbtide-cache-{os.getuid()}"
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.blake2b("\0".join(parts).encode(), digest_size=10).hexdigest()

@@ -1,0 +1,205 @@
+"""Upserts without a MERGE: new rows go into new files, old ones leave by deletion vectors, or with the files they are in.
+
+The old rows are found by their keys in the version at hand, never by places noted before: whatever others did to the
+table since, OPTIMIZE, DELETE or RESTORE, a key has one row afterwards. Cost: O(changes * log(rows of a file)) for each file
+that may hold one of their keys; no row is read but for a TRUNCATE.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyroaring import BitMap64
+
+from ebbtide.delta import vectors
+from ebbtide.delta.commit import Puts, commit, now_ms, transaction
+from ebbtide.delta.features import refuse_unwritable, with_feature
+from ebbtide.delta.key_index import IndexCache, KeyIndex
+from ebbtide.delta.snapshot import Action, DataFile, Snapshot
+from ebbtide.delta.table import add_file, read_file
+from ebbtide.errors import LeaseLostError, VersionTakenError
+from ebbtide.model.hashing import key_hashes
+
+ROWS_PER_FILE = 1_000_000
+STATISTICS_COLUMNS = 32
+"""Columns, the first ones, that statistics are kept of."""
+
+
+@dataclass(frozen=True)
+class Upsert:
+    """What a step changes in a table.
+
+    Args:
+        keys: The keys of all changes, once each.
+        rows: The rows that are there afterwards, of some of these keys; of the others none is.
+        is_below: Marks the rows that a TRUNCATE deletes, given the columns of `floor_columns`; None: there is none.
+        floor_columns: Columns that `is_below` needs.
+    """
+
+    keys: pa.Table
+    rows: pa.Table
+    is_below: Callable[[pa.Table], NDArray[np.bool_]] | None = None
+    floor_columns: tuple[str, ...] = ()
+
+
+class Upserter:
+    """Writes one table.
+
+    Args:
+        table: Its location.
+        columns: Its columns.
+        key: Names of the key's columns.
+        puts: Its store.
+        cache: Local copies of its files' indices.
+        by_vectors: Old rows leave by deletion vectors. Else the files that they are in are written again without them, for
+            readers that know no vectors.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        columns: pa.Schema,
+        key: Sequence[str],
+        puts: Puts,
+        cache: IndexCache,
+        *,
+        by_vectors: bool = True,
+    ) -> None:
+        self._by_vectors = by_vectors
+        self._table = table
+        self._columns = columns
+        self._key = list(key)
+        self._puts = puts
+        self._cache = cache
+        self._snapshot: Snapshot | None = None
+
+    def apply(self, upsert: Upsert, app_id: str, number: int, info: Mapping[str, object]) -> None:
+        """Commit a step's changes once; if it was committed, nothing happens.
+
+        Args:
+            upsert: The changes.
+            app_id: Identity of the transaction.
+            number: The step's.
+            info: What the commit says of itself.
+
+        Raises:
+            DeltaFeatureError: the table has a feature that is not written here.
+        """
+        snapshot = self._newest()
+        adds = self._written(upsert.rows)
+        while snapshot.transactions.get(app_id, -1) < number:
+            refuse_unwritable(self._table, snapshot.protocol, snapshot.metadata)
+            removals = self._removals(snapshot, upsert)
+            upgrade = with_vectors(snapshot) if self._by_vectors and removals else []
+            actions = [*upgrade, *adds, *removals, transaction(app_id, number)]
+            try:
+                commit(self._puts, self._table, snapshot.version + 1, actions, {"operation": "MERGE", **info})
+            except VersionTakenError:
+                # Somebody else has written: the old rows may be elsewhere by now.
+                snapshot = self._newest()
+                continue
+            self._snapshot = snapshot.after(actions)
+            return
+
+    def _newest(self) -> Snapshot:
+        known = self._snapshot
+        newest = Snapshot.read(self._table) if known is None else known.advanced()
+        if newest is None:
+            raise LeaseLostError.of(f"The Delta table '{self._table}' is gone.")
+        self._snapshot = newest
+        self._cache.only(self._table, list(newest.files.values()), self._key)
+        return newest
+
+    def _written(self, rows: pa.Table) -> list[Action]:
+        """Write the new rows, in the order of their keys, and their indices; return the actions that add them."""
+        in_order = rows.sort_by([(name, "ascending") for name in self._key]) if len(rows) else rows
+        bounded = self._columns.names[:STATISTICS_COLUMNS]
+        actions = []
+        for start in range(0, len(in_order), ROWS_PER_FILE):
+            part = in_order.slice(start, ROWS_PER_FILE).combine_chunks()
+            action = add_file(self._table, f"part-{uuid.uuid4()}.parquet", part, bounded=bounded)
+            self._cache.keep(self._table, DataFile(action["add"]), KeyIndex.of(part.select(self._key)))
+            actions.append(action)
+        return actions
+
+    def _removals(self, snapshot: Snapshot, upsert: Upsert) -> list[Action]:
+        """Return the actions that take the old rows out of a version."""
+        dead = dict(self._dead_rows(snapshot, upsert))
+        at_ms = now_ms()
+        actions = [snapshot.files[file].removed(at_ms, data_change=True) for file in dead]
+        partly = []
+        for file_id, rows in dead.items():
+            file = snapshot.files[file_id]
+            if len(rows) != file.rows:
+                partly.append((file, rows))
+        if not self._by_vectors:
+            return actions + self._rewritten(partly)
+        descriptors = vectors.write(self._table, [rows for _, rows in partly])
+        for (file, _), descriptor in zip(partly, descriptors, strict=True):
+            actions.append(file.with_vector(descriptor, data_change=True))
+        return actions
+
+    def _rewritten(self, partly: Sequence[tuple[DataFile, BitMap64]]) -> list[Action]:
+        """Write what is left of some files again."""
+        left = []
+        for file, dead in partly:
+            rows = read_file(self._table, file, self._columns, live=False)
+            counts = np.ones(len(rows), dtype=bool)
+            counts[np.fromiter(dead, np.int64, len(dead))] = False
+            left.append(rows.filter(pa.array(counts)))
+        return self._written(pa.concat_tables(left)) if left else []
+
+    def _dead_rows(self, snapshot: Snapshot, upsert: Upsert) -> Iterator[tuple[tuple[str, str], BitMap64]]:
+        """Yield the files that lose rows, and all rows of each that do not count afterwards."""
+        hashes = key_hashes(upsert.keys, self._key)
+        order = np.argsort(hashes, kind="stable")
+        wanted = upsert.keys.select(self._key).take(pa.array(order)).combine_chunks()
+        for file_id, file in snapshot.files.items():
+            found = BitMap64()
+            if _may_hold(file, wanted, self._key[0]):
+                positions, _ = self._cache.index_of(self._table, file, self._key).find(wanted, hashes[order])
+                found = BitMap64(positions.tolist())
+            if upsert.is_below is not None:
+                found |= self._below(file, upsert)
+            known = BitMap64() if file.vector is None or not found else vectors.read(self._table, file.vector)
+            if found - known:
+                yield file_id, found | known
+
+    def _below(self, file: DataFile, upsert: Upsert) -> BitMap64:
+        if upsert.is_below is None:
+            return BitMap64()
+        columns = pa.schema([self._columns.field(name) for name in upsert.floor_columns])
+        rows = read_file(self._table, file, columns, live=False)
+        return BitMap64(np.flatnonzero(upsert.is_below(rows)).tolist())
+
+
+def with_vectors(snapshot: Snapshot) -> list[Action]:
+    """Return the actions that let a table have deletion vectors; none if it may have them."""
+    property_ = "delta.enableDeletionVectors"
+    features = snapshot.protocol.get("writerFeatures") or ()
+    is_on = snapshot.configuration.get(property_, "false").lower() == "true"
+    if is_on and "deletionVectors" in features:
+        return []
+    configuration = {**snapshot.configuration, property_: "true"}
+    metadata = {**snapshot.metadata, "configuration": configuration}
+    return [{"protocol": with_feature(snapshot.protocol, "deletionVectors")}, {"metaData": metadata}]
+
+
+def _may_hold(file: DataFile, wanted: pa.Table, column: str) -> bool:
+    """Return whether a file may hold one of some keys, by its statistics of the first of the key's columns."""
+    if not len(wanted):
+        return False
+    least = file.least(column)
+    greatest = file.greatest(column)
+    values = wanted[column]
+    is_known = type(least) is int and type(greatest) is int and pa.types.is_integer(values.type)
+    if not is_known:
+        return True
+    ends = pc.min_max(values).as_py()
+    return bool(ends["min"] <= greatest and least <= ends["max"])
