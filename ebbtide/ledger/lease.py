@@ -1,12 +1,13 @@
 """One writer per pipeline: the ledger, a Delta table whose commits are the turns of a lease.
 
 Each commit of the ledger holds, in its `userMetadata`, one `LedgerFacts` and no rows. The greatest (epoch, heartbeat)
-counts. To take the lease is to commit the next epoch under the transaction identity (`<pipeline>/lease`, epoch): of two
-takers Delta lets one through, on any store, and a taker reads back whether it was the one.
+counts. To take the lease is to commit the next epoch as the version after the one that was looked at: a version is put if
+it is absent, so that of two takers one is let through.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -17,14 +18,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+import pyarrow as pa
 
 from ebbtide.delta import log
-from ebbtide.errors import LeaseHeldError, LeaseLostError
+from ebbtide.delta.commit import LocalPuts, commit
+from ebbtide.delta.table import create
+from ebbtide.errors import LeaseHeldError, LeaseLostError, VersionTakenError
 from ebbtide.ledger.facts import FREE, LedgerFacts
 
+COLUMNS = pa.schema([("pipeline", pa.string())])
+"""Of the ledger, which has no rows."""
+PUTS = LocalPuts()
+TRIES = 5
+"""Times that a heartbeat is committed again where somebody else took its version."""
 NEWEST = 10
 """Commits looked at: after a take-over the loser may have added a heartbeat of its older epoch, once."""
 
@@ -65,7 +71,6 @@ class Lease:
     """Holds a pipeline while it runs; a context manager.
 
     Args:
-        spark: The session.
         path: The ledger table's location.
         pipeline: Name of the pipeline.
         ttl_s: Seconds for which a silent holder on another host keeps the lease.
@@ -74,8 +79,7 @@ class Lease:
         LeaseHeldError: another run holds it.
     """
 
-    def __init__(self, spark: SparkSession, path: str, pipeline: str, ttl_s: float) -> None:
-        self.spark = spark
+    def __init__(self, path: str, pipeline: str, ttl_s: float) -> None:
         self.path = path
         self.pipeline = pipeline
         self.ttl_s = ttl_s
@@ -90,7 +94,8 @@ class Lease:
         )
 
     def __enter__(self) -> Self:
-        seen = self._read()
+        self._make_ledger()
+        version, seen = self._read()
         if seen is None:
             incarnation = uuid.uuid4().hex
             epoch = 1
@@ -105,7 +110,7 @@ class Lease:
             holder=self._me,
             heartbeat=0,
         )
-        self._take()
+        self._take(version + 1)
         self._beat.start()
         return self
 
@@ -141,51 +146,73 @@ class Lease:
         self._renew(incarnation=uuid.uuid4().hex)
         return self.facts.incarnation
 
-    def _read(self) -> LedgerFacts | None:
+    def _make_ledger(self) -> None:
+        if log.versions(self.path):
+            return
+        with contextlib.suppress(VersionTakenError):  # somebody else has made it
+            create(PUTS, self.path, COLUMNS, {}, name=f"{self.pipeline} ledger", info={})
+
+    def _read(self) -> tuple[int, LedgerFacts | None]:
+        """Return the newest version, and the turn that counts as of it."""
+        version = log.versions(self.path)[-1]
         commits = islice(log.own_commits(self.path), NEWEST)
         turns = [LedgerFacts.model_validate(facts) for _, facts in commits]
-        return max(
+        newest = max(
             turns,
             key=lambda turn: (turn.epoch, turn.heartbeat),
             default=None,
         )
+        return version, newest
 
     def _newest(self) -> LedgerFacts:
-        return self._read() or self.facts
+        return self._newest_or(self.facts)
+
+    def _newest_or(self, known: LedgerFacts) -> LedgerFacts:
+        _, newest = self._read()
+        return newest or known
 
     def _is_mine(self) -> bool:
         newest = self._newest()
         return newest.epoch == self.facts.epoch and newest.holder == self._me
 
-    def _take(self) -> None:
+    def _take(self, version: int) -> None:
+        """Commit the first turn of an epoch right after what was seen: of two takers one gets the version.
+
+        A heartbeat of the holder that was thought dead may take it too: then the holder lives.
+        """
         try:
-            self._commit(self.facts, f"{self.pipeline}/lease", self.facts.epoch)
-        except (PySparkException, Py4JJavaError) as error:
-            message = str(error)
-            is_conflict = "Concurrent" in message or "ProtocolChanged" in message
-            if not is_conflict:
-                raise
-        if not self._is_mine():
-            raise self._held(self._newest())
+            self._commit(version, self.facts)
+        except VersionTakenError as error:
+            raise self._held(self._newest()) from error
 
     def _renew(self, **changes: str) -> None:
-        """Commit the next heartbeat of this epoch, with changes to its facts."""
+        """Commit the next heartbeat of this epoch, with changes to its facts.
+
+        Raises:
+            LeaseLostError: another run has taken over.
+        """
         with self._lock:
             heartbeat = self.facts.heartbeat + 1
             facts = self.facts.model_copy(update={"heartbeat": heartbeat, **changes})
-            self._commit(facts, f"{self.pipeline}/lease/{facts.epoch}", heartbeat)
+            self._commit_next(facts)
             self.facts = facts
 
-    def _commit(self, facts: LedgerFacts, app_id: str, number: int) -> None:
-        """Commit without rows; Delta leaves out a commit that has neither rows nor a transaction's identity."""
-        no_rows = self.spark.createDataFrame([], "pipeline STRING")
-        writer = no_rows.write.format("delta").mode("append")
-        options: dict[str, str | int] = {
-            "txnAppId": app_id,
-            "txnVersion": number,
-            "userMetadata": facts.model_dump_json(by_alias=True),
-        }
-        writer.options(**options).save(self.path)
+    def _commit_next(self, facts: LedgerFacts) -> None:
+        """Commit a turn of this epoch as the next version, whichever that is, unless another epoch has begun."""
+        for _ in range(TRIES):
+            version, newest = self._read()
+            if newest is not None and newest.epoch != facts.epoch:
+                self._lost = _process(newest.holder)
+                self.check()
+            with contextlib.suppress(VersionTakenError):
+                self._commit(version + 1, facts)
+                return
+        raise VersionTakenError.of(f"The ledger '{self.path}' is written by others all the time.", got=f"{TRIES} tries")
+
+    def _commit(self, version: int, facts: LedgerFacts) -> None:
+        """Commit a turn; it has no rows."""
+        metadata = facts.model_dump_json(by_alias=True)
+        commit(PUTS, self.path, version, [], {"operation": "LEASE", "userMetadata": metadata})
 
     def _wait_until_free(self, seen: LedgerFacts) -> None:
         """Refuse to take the lease from a live holder.
@@ -205,9 +232,9 @@ class Lease:
         end = time.monotonic() + self.ttl_s
         while time.monotonic() < end:
             self._done.wait(pause_s)
-            newest = self._read()
+            newest = self._newest_or(seen)
             if newest != seen:
-                raise self._held(newest or seen)
+                raise self._held(newest)
 
     def _held(self, facts: LedgerFacts) -> LeaseHeldError:
         if facts.holder == FREE:
@@ -224,13 +251,12 @@ class Lease:
     def _keep(self) -> None:
         """Count up while the run lives, so that others can see it."""
         while not self._done.wait(self.ttl_s / 3):
-            if not self._is_mine():
-                self._lost = _process(self._newest().holder)
-                return
             try:
                 self._renew()
-            except (PySparkException, Py4JJavaError):
-                continue  # the store did not answer; the next beat tries again
+            except LeaseLostError:
+                return
+            except (OSError, VersionTakenError):
+                continue  # the store did not answer, or somebody else wrote just then; the next beat tries again
 
 
 def _process(holder: str) -> str:

@@ -81,7 +81,7 @@ def stepping(spark: SparkSession, plan: Plan, started_ms: int = 0) -> Iterator[S
     spec = plan.spec
     ledger = plan.at("ledger")
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
-    with Lease(spark, ledger, spec.name, lease_ttl_s) as lease:
+    with Lease(ledger, spec.name, lease_ttl_s) as lease:
         yield Stepper(plan, lease, started_ms)
 
 

@@ -129,7 +129,7 @@ def _under_lease(
     plan.source.refuse_absent()  # a wrong path is refused before anything is made
     ledger = plan.at("ledger")
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
-    with Lease(spark, ledger, spec.name, lease_ttl_s) as lease:
+    with Lease(ledger, spec.name, lease_ttl_s) as lease:
         plan.state.create(spark)
         plan.sink.create(spark)
         if spec.emits_every:

@@ -31,7 +31,7 @@ def test_nothing_to_do_is_certain_or_denied(spark, tmp_path):
     assert not nothing_to_do(plain_spec(tmp_path / "in", key=["seq"]), root, START), (
         "a changed spec is refused by the run"
     )
-    with Lease(spark, ledger_of(tmp_path, spec), spec.name, 60):
+    with Lease(ledger_of(tmp_path, spec), spec.name, 60):
         assert not nothing_to_do(spec, root, START), "it is being run"
     assert nothing_to_do(spec, root, START)
     write(tmp_path / "in", [change("+I", 2, "b", 2)], first=1)

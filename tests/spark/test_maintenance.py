@@ -58,7 +58,7 @@ def test_cleanup_deletes_what_expired_with_all_versions_and_nothing_else(spark, 
     assert not any(path in location for path in removed for location in untouched), "only files with expired entries"
 
     with (
-        Lease(spark, Plan.under(str(tmp_path), spec).at("ledger"), spec.name, 60),
+        Lease(Plan.under(str(tmp_path), spec).at("ledger"), spec.name, 60),
         pytest.raises(LeaseHeldError, match="is being run by process"),
     ):
         maintain(spark, spec, str(tmp_path), "cleanup")

@@ -15,7 +15,6 @@ from ebbtide.errors import (
     FileChangedError,
     LateFileError,
     LeaseHeldError,
-    LeaseLostError,
     QuarantineThresholdError,
     SourceReadError,
     SpecChangedError,
@@ -311,38 +310,10 @@ def test_file_that_is_cut_off_stops_the_run_and_is_read_when_whole(spark, tmp_pa
 def test_second_run_is_refused_by_the_lease_which_names_the_holder(spark, tmp_path):
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]))
     ledger = Plan.under(str(tmp_path), spec).at("ledger")
-    with Lease(spark, ledger, spec.name, 60), pytest.raises(LeaseHeldError, match="is being run by process"):
+    with Lease(ledger, spec.name, 60), pytest.raises(LeaseHeldError, match="is being run by process"):
         run(spark, spec, str(tmp_path))
     run(spark, spec, str(tmp_path))
     assert values(spark, tmp_path, spec) == {1: "a"}
-
-
-def test_lease_of_a_silent_holder_elsewhere_is_taken_over_and_the_loser_stops(spark, tmp_path):
-    path = str(tmp_path / "ledger")
-    with Lease(spark, path, "p", 3600) as stale:
-        stale._me = "elsewhere:1:1/x"
-        stale._renew(holder=stale._me)
-        with Lease(spark, path, "p", 0.5) as winner:
-            assert winner.facts.epoch == stale.facts.epoch + 1
-            assert winner.facts.incarnation == stale.facts.incarnation
-            with pytest.raises(LeaseLostError, match="taken 'p' over"):
-                stale.check()
-
-
-def test_lease_is_won_by_one_of_two_takers_of_one_epoch(spark, tmp_path):
-    path = str(tmp_path / "ledger")
-    with Lease(spark, path, "p", 3600):
-        pass
-    takers = [Lease(spark, path, "p", 3600) for _ in range(2)]
-    seen = takers[0]._read()
-    takers[1]._read = lambda: seen
-    takers[0].__enter__()
-    del takers[1]._read
-    late = takers[1]
-    late.facts = seen.model_copy(update={"epoch": seen.epoch + 1, "holder": late._me, "heartbeat": 0})
-    with pytest.raises(LeaseHeldError):
-        late._take()
-    takers[0].__exit__(None, None, None)
 
 
 def test_run_that_is_stopped_ends_after_its_step_and_goes_on_later(spark, tmp_path):

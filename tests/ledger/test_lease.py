@@ -1,0 +1,95 @@
+"""The lease: one holder at a time, whoever dies, is silent or comes at the same moment."""
+
+import threading
+import time
+
+import pytest
+
+from ebbtide.delta import log
+from ebbtide.errors import LeaseHeldError, LeaseLostError
+from ebbtide.ledger.facts import FREE
+from ebbtide.ledger.lease import Lease
+
+ELSEWHERE = "elsewhere:1:1/x"
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "ledger")
+
+
+def test_lease_of_a_silent_holder_elsewhere_is_taken_over_and_the_loser_stops(path):
+    with Lease(path, "p", 3600) as stale:
+        stale._me = ELSEWHERE
+        stale._renew(holder=ELSEWHERE)
+        with Lease(path, "p", 0.5) as winner:
+            assert winner.facts.epoch == stale.facts.epoch + 1
+            assert winner.facts.incarnation == stale.facts.incarnation
+            with pytest.raises(LeaseLostError, match="taken 'p' over"):
+                stale.check()
+            with pytest.raises(LeaseLostError):
+                stale._renew()
+
+
+def test_holder_elsewhere_that_gives_signs_of_life_keeps_the_lease(path):
+    with Lease(path, "p", 3600) as holder:
+        holder._me = ELSEWHERE
+        holder._renew(holder=ELSEWHERE)
+        beat = threading.Timer(0.3, holder._renew)
+        beat.start()
+        with pytest.raises(LeaseHeldError, match="process 1 on 'elsewhere'"), Lease(path, "p", 5):
+            pass
+        beat.join()
+
+
+def test_lease_is_won_by_one_of_many_who_see_it_free(path):
+    with Lease(path, "p", 3600):
+        pass
+    barrier = threading.Barrier(6)
+    won, refused = [], []
+
+    def take():
+        lease = Lease(path, "p", 3600)
+        barrier.wait()
+        try:
+            with lease:
+                won.append(lease.facts.epoch)
+                time.sleep(0.5)
+        except LeaseHeldError:
+            refused.append(lease)
+
+    threads = [threading.Thread(target=take) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (won, len(refused)) == ([2], 5)
+
+
+def test_taker_whose_version_was_taken_meanwhile_is_refused(path):
+    with Lease(path, "p", 3600):
+        pass
+    late = Lease(path, "p", 3600)
+    version, seen = late._read()
+    late.facts = seen.model_copy(update={"epoch": seen.epoch + 1, "holder": late._me, "heartbeat": 0})
+    with Lease(path, "p", 3600), pytest.raises(LeaseHeldError):
+        late._take(version + 1)
+
+
+def test_lease_beats_and_is_free_in_the_end(path):
+    with Lease(path, "p", 0.3) as lease:
+        until = time.monotonic() + 20
+        while lease.facts.heartbeat < 3 and time.monotonic() < until:
+            time.sleep(0.05)
+        assert lease.facts.heartbeat >= 3
+    _, last = lease._read()
+    assert last.holder == FREE
+
+
+def test_new_incarnation_is_stored(path):
+    with Lease(path, "p", 3600) as lease:
+        before = lease.facts.incarnation
+        after = lease.renew_incarnation()
+    assert before != after
+    [newest, *_] = [facts["incarnation"] for _, facts in log.own_commits(path)]
+    assert newest == after
