@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -149,6 +151,24 @@ def write_parquet(location: str, rows: pa.Table, *, row_group_size: int, compres
         store_schema=False,
         coerce_timestamps="us",
     )
+
+
+@contextmanager
+def write_arrow(location: str, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWriter]:
+    """Write an Arrow file, batch by batch; folders are made as needed."""
+    fs, path = _open(location)
+    fs.create_dir(path.rpartition("/")[0])
+    with fs.open_output_stream(path, compression=None) as stream, pa.ipc.new_file(stream, schema) as writer:
+        yield writer
+
+
+@contextmanager
+def open_arrow(location: str) -> Iterator[pa.ipc.RecordBatchFileReader]:
+    """Open an Arrow file; a local one is mapped into memory."""
+    fs, path = _open(location)
+    is_local = isinstance(fs, pafs.LocalFileSystem)
+    with pa.memory_map(path) if is_local else fs.open_input_file(path) as file:
+        yield pa.ipc.open_file(file)
 
 
 class ParquetFile:

@@ -77,7 +77,7 @@ def commit(puts: Puts, table: str, version: int, actions: Iterable[Action], info
         raise VersionTakenError.of(f"Version {version} of the Delta table '{table}' was committed by somebody else.")
 
 
-def transaction(app_id: str, version: int) -> Action:
+def transaction_mark(app_id: str, version: int) -> Action:
     """Return the action that marks a transaction of an application as done."""
     return {"txn": {"appId": app_id, "version": version, "lastUpdated": now_ms()}}
 

@@ -1,7 +1,8 @@
 """Where the rows of a data file stand by their key: hashes in order, looked up through files that are mapped into memory.
 
-A data file never changes, so neither does its index. It is kept as an Arrow file in a local folder: columns `hash`,
-ascending, `position`, the row's number in the data file, and the key's own columns. Whoever misses it makes it again.
+A data file never changes, so neither does its index. It is kept as an Arrow file in a local folder: columns `#hash`,
+ascending, `#position`, the row's number in the data file, and columns of the rows, at least the key's. Whoever misses it
+makes it again.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import hashlib
 import os
 import tempfile
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +34,9 @@ CACHE_BYTES = "EBBTIDE_CACHE_BYTES"
 DEFAULT_BYTES = 10 * 2**30
 EVICTED_TO = 0.8
 """Share of the bytes down to which old copies are deleted, so that this is rare."""
+HASH = "#hash"
+POSITION = "#position"
+"""Columns of a copy beside those of the rows."""
 FORMAT = "1"
 """Part of each copy's name; copies of another format are not read."""
 SPARSE = 16
@@ -41,30 +45,32 @@ SPARSE = 16
 
 @dataclass(frozen=True)
 class KeyIndex:
-    """The rows of one data file by key.
+    """Rows of one data file by key.
 
     Args:
         hashes: (n,) ascending.
         positions: (n,) number of each row in the data file.
-        keys: (n,) the key's columns.
+        rows: (n,) columns of the rows, the key's among them.
     """
 
     hashes: Hashes
     positions: Positions
-    keys: pa.Table
+    rows: pa.Table
 
     @classmethod
-    def of(cls, keys: pa.Table, hashes: Hashes | None = None) -> KeyIndex:
+    def of(cls, rows: pa.Table, key: Sequence[str], positions: Positions | None = None) -> KeyIndex:
         """Make an index.
 
         Args:
-            keys: The key's columns of all rows of a data file, in its order.
-            hashes: Their hashes, if they are known.
+            rows: Rows of a data file, in its order.
+            key: Names of the key's columns.
+            positions: Number of each in the data file. Default: all are there.
         """
-        unordered = key_hashes(keys, keys.column_names) if hashes is None else hashes
+        unordered = key_hashes(rows, key)
         order = np.argsort(unordered, kind="stable")
-        in_order = keys.take(pa.array(order)).combine_chunks()
-        return cls(unordered[order], order.astype(np.int64), in_order)
+        in_order = rows.take(pa.array(order)).combine_chunks()
+        numbers = order.astype(np.int64) if positions is None else positions[order]
+        return cls(unordered[order], numbers, in_order)
 
     def find(self, wanted: pa.Table, hashes: Hashes) -> tuple[Positions, Positions]:
         """Find the rows of some keys.
@@ -74,20 +80,20 @@ class KeyIndex:
             hashes: Their hashes.
 
         Returns:
-            Positions in the data file, and for each which of `wanted` it is; a key may stand at several positions.
+            Indices into `rows`, and for each which of `wanted` it is; a key may have several rows.
         """
         rows, which = _matches(self.hashes, hashes)
         if not len(rows):
-            return self.positions[:0], which
+            return rows, which
         # Two keys may have one hash: the keys decide.
         is_same = np.ones(len(rows), dtype=bool)
         for name in wanted.column_names:
-            stored = self.keys[name].take(pa.array(rows))
+            stored = self.rows[name].take(pa.array(rows))
             asked = wanted[name].cast(stored.type).take(pa.array(which))
             equal = pc.equal(stored, asked).fill_null(False)
             both_null = pc.and_(stored.is_null(), asked.is_null())
             is_same &= pc.or_(equal, both_null).to_numpy()
-        return self.positions[rows[is_same]], which[is_same]
+        return rows[is_same], which[is_same]
 
 
 def _matches(stored: Hashes, wanted: Hashes) -> tuple[Positions, Positions]:
@@ -112,87 +118,115 @@ def _matches(stored: Hashes, wanted: Hashes) -> tuple[Positions, Positions]:
 
 
 class IndexCache:
-    """The local copies of indices.
+    """The local copies of the indices of a table's data files.
 
     Args:
-        folder: Where they are. Default: as the environment says.
+        table: The table's location.
+        key: Names of the key's columns.
+        columns: Columns of the rows to keep, the key's among them.
+        where: (column, value): keep the rows that have this value; None: all.
+        folder: Where the copies are. Default: as the environment says.
         max_bytes: About how much they may take. Default: as the environment says.
     """
 
-    def __init__(self, folder: Path | None = None, max_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        table: str,
+        key: Sequence[str],
+        columns: pa.Schema,
+        *,
+        where: tuple[str, str] | None = None,
+        folder: Path | None = None,
+        max_bytes: int | None = None,
+    ) -> None:
+        self.table = table
+        self.key = list(key)
+        self.columns = columns
+        self.where = where
         self.folder = default_folder() if folder is None else folder
         self.max_bytes = int(os.environ.get(CACHE_BYTES, DEFAULT_BYTES)) if max_bytes is None else max_bytes
+        self._what = _digest(FORMAT, table, *self.key, columns.to_string(), *(where or ()))
         self._open: dict[str, KeyIndex] = {}
 
-    def index_of(self, table: str, file: DataFile, key: Sequence[str]) -> KeyIndex:
+    def index_of(self, file: DataFile) -> KeyIndex:
         """Return the index of a data file, from its copy if there is one that is whole.
 
         Args:
-            table: The table's location.
-            file: One of its data files.
-            key: Names of the key's columns.
+            file: One of the table's data files.
         """
-        name = self._name(table, file, key)
-        index = self._open.get(name) or self._read(name, key)
+        name = self._name(file)
+        index = self._open.get(name) or self._read(name)
         if index is None:
-            keys = open_parquet(file.location(table)).read(columns=list(key)).select(list(key))
-            index = self._keep(name, KeyIndex.of(keys))
+            index = self._keep(name, self._made(file))
         self._open[name] = index
         return index
 
-    def keep(self, table: str, file: DataFile, index: KeyIndex) -> None:
+    def keep(self, file: DataFile, rows: pa.Table) -> None:
         """Take in the index of a data file that was just written.
 
         Args:
-            table: The table's location.
             file: The data file.
-            index: Its index.
+            rows: All that is in it.
         """
-        name = self._name(table, file, index.keys.column_names)
-        self._open[name] = self._keep(name, index)
+        name = self._name(file)
+        self._open[name] = self._keep(name, self._index(rows))
 
-    def only(self, table: str, files: Sequence[DataFile], key: Sequence[str]) -> None:
-        """Close the indices of a table's files that no longer count."""
-        live = {self._name(table, file, key) for file in files}
-        prefix = _digest(table)
-        for name in [name for name in self._open if name.startswith(prefix) and name not in live]:
-            del self._open[name]
+    def only(self, files: Iterable[DataFile]) -> None:
+        """Close the indices of files that no longer count."""
+        live = {self._name(file) for file in files}
+        self._open = {name: index for name, index in self._open.items() if name in live}
 
-    def _name(self, table: str, file: DataFile, key: Sequence[str]) -> str:
+    def _made(self, file: DataFile) -> KeyIndex:
+        names = list(self.columns.names)
+        if self.where is not None and self.where[0] not in names:
+            names.append(self.where[0])
+        stored = open_parquet(file.location(self.table))
+        return self._index(stored.read(columns=names))
+
+    def _index(self, rows: pa.Table) -> KeyIndex:
+        positions = None
+        if self.where is not None:
+            column, value = self.where
+            is_kept = pc.equal(rows[column], pa.scalar(value)).fill_null(False)
+            positions = np.flatnonzero(is_kept.to_numpy())
+            rows = rows.filter(is_kept)
+        return KeyIndex.of(rows.select(self.columns.names).cast(self.columns), self.key, positions)
+
+    def _name(self, file: DataFile) -> str:
         size = file.add.get("size")
-        return f"{_digest(table)}-{_digest(FORMAT, file.path, str(size), *key)}.arrow"
+        return f"{self._what}-{_digest(file.path, str(size))}.arrow"
 
-    def _read(self, name: str, key: Sequence[str]) -> KeyIndex | None:
+    def _read(self, name: str) -> KeyIndex | None:
         """Map a copy into memory; None if there is none, or one that cannot be read."""
         path = self.folder / name
         try:
             with pa.memory_map(str(path)) as mapped:
-                rows = pa.ipc.open_file(mapped).read_all()
+                stored = pa.ipc.open_file(mapped).read_all()
             os.utime(path)  # the copies that are not used go first
-            hashes = rows["hash"].combine_chunks().to_numpy()
-            positions = rows["position"].combine_chunks().to_numpy()
-            return KeyIndex(hashes, positions, rows.select(list(key)))
+            hashes = stored[HASH].combine_chunks().to_numpy()
+            positions = stored[POSITION].combine_chunks().to_numpy()
+            return KeyIndex(hashes, positions, stored.select(self.columns.names))
         except (OSError, pa.ArrowException, KeyError):
             return None
 
     def _keep(self, name: str, index: KeyIndex) -> KeyIndex:
         """Write a copy and return it as mapped; the index itself if it cannot be written, as on a full disk."""
-        rows = pa.table({"hash": index.hashes, "position": index.positions})
-        for column in index.keys.column_names:
-            rows = rows.append_column(column, index.keys[column])
+        stored = index.rows.append_column(HASH, pa.array(index.hashes)).append_column(
+            POSITION, pa.array(index.positions)
+        )
         path = self.folder / name
         unfinished = path.with_name(f"{name}.{uuid.uuid4().hex}.tmp")
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with pa.OSFile(str(unfinished), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
-                writer.write_table(rows.combine_chunks())
+            with pa.OSFile(str(unfinished), "wb") as file, pa.ipc.new_file(file, stored.schema) as writer:
+                writer.write_table(stored.combine_chunks())
             unfinished.replace(path)
             self._evict()
         except OSError:
             with contextlib.suppress(OSError):
                 unfinished.unlink()
             return index
-        return self._read(name, index.keys.column_names) or index
+        return self._read(name) or index
 
     def _evict(self) -> None:
         """Delete the copies that were not used for longest, if all take too much."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from ebbtide.delta import vectors
-from ebbtide.delta.commit import Puts, commit, now_ms
+from ebbtide.delta.commit import Puts, commit, now_ms, transaction_mark
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot, encoded
 from ebbtide.delta.statistics import statistics
+from ebbtide.errors import VersionTakenError
 from ebbtide.paths import join, open_parquet, size_of, write_parquet
 
 FEATURES = ("deletionVectors",)
@@ -70,6 +72,53 @@ def definition(columns: pa.Schema, properties: Mapping[str, str], *, table_id: s
         "createdTime": now_ms(),
     }
     return [{"protocol": protocol}, {"metaData": metadata}]
+
+
+def commit_once(
+    puts: Puts,
+    table: str,
+    columns: pa.Schema,
+    actions: Sequence[Action],
+    app_id: str,
+    number: int,
+    info: Mapping[str, object],
+) -> None:
+    """Commit what does not depend on what is in a table; if it was committed, nothing happens.
+
+    Args:
+        puts: The table's store.
+        table: Its location; it is made if it is not there.
+        columns: Its columns then.
+        actions: What to change.
+        app_id: Identity of the transaction.
+        number: Its number.
+        info: What the commit says of itself.
+    """
+    while True:
+        snapshot = Snapshot.read(table)
+        if snapshot is not None and snapshot.transactions.get(app_id, -1) >= number:
+            return
+        with contextlib.suppress(VersionTakenError):  # somebody else has written: look again
+            if snapshot is None:
+                create(puts, table, columns, {}, name=table.rpartition("/")[2], info={})
+                continue
+            commit(puts, table, snapshot.version + 1, [*actions, transaction_mark(app_id, number)], info)
+            return
+
+
+def emptied(snapshot: Snapshot, columns: pa.Schema, properties: Mapping[str, str]) -> list[Action]:
+    """Return the actions that leave a table without rows, with these columns and properties; its id and history stay.
+
+    Args:
+        snapshot: The table's newest version.
+        columns: Its columns from then on.
+        properties: Its properties from then on.
+    """
+    name = str(snapshot.metadata.get("name") or "")
+    made = definition(columns, properties, table_id=str(snapshot.metadata["id"]), name=name)
+    at_ms = now_ms()
+    removes = [file.removed(at_ms, data_change=True) for file in snapshot.files.values()]
+    return [*made, *removes]
 
 
 def _has_local_time(type_: pa.DataType) -> bool:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import reduce
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.model.entries import LONG_MIN, Step
-from ebbtide.model.ttl import StateTtlConfig
+from ebbtide.model.codes import Mask
+from ebbtide.model.entries import LONG_MIN, Step, equals, ints
+from ebbtide.model.state.timers import TIMERS
+from ebbtide.model.ttl import LONG_MAX, StateTtlConfig, TimeCharacteristic
 
 
 @dataclass(frozen=True)
@@ -33,35 +35,57 @@ class ExpiryRules:
 
     @property
     def columns(self) -> set[str]:
-        """Columns that `any_expired` reads, as far as an operator's entries have them."""
+        """Columns that `expired` reads, as far as an operator's entries have them."""
         return {"_stamp_ms", "_ttl_ms", self.state_column, *self.any_set}
 
-    def any_expired(self, entries: pa.Table, step: Step) -> bool:
-        """Return whether an entry has expired; one that has a state's own time to live may count by that of the others too.
+    def expired(self, entries: pa.Table, step: Step) -> Mask:
+        """Mark the entries that have expired.
 
         Args:
-            entries: The newest version of each, with those of `columns` that an entry has.
+            entries: With those of `columns` that an entry has.
             step: The clocks.
         """
-        if self.any_set:
-            is_set = [_is_set(entries[name]) for name in self.any_set]
-            entries = entries.filter(reduce(pc.or_, is_set))
+        marked = np.zeros(len(entries), dtype=bool)
+        # None is the first of the states, if it is there: it holds for entries whose state has no time to live of its own.
         for state, ttl in self.ttls.items():
+            is_own = np.ones(len(entries), dtype=bool)
+            if state is not None:
+                is_own = equals(entries, self.state_column, state)
             clock_ms = step.clock_ms(ttl)
             if clock_ms == LONG_MIN:  # there is no watermark yet
+                marked[is_own] = False
                 continue
-            own = entries
-            if state is not None:
-                own = entries.filter(pc.equal(entries[self.state_column], state))
-            ttl_ms = own["_ttl_ms"].fill_null(ttl.ttl_ms) if "_ttl_ms" in own.column_names else ttl.ttl_ms
-            oldest_alive_ms = pc.subtract(clock_ms, ttl_ms)
-            has_expired = pc.less_equal(own["_stamp_ms"], oldest_alive_ms)
-            if pc.any(has_expired).as_py():
-                return True
-        return False
+            ttl_ms = np.full(len(entries), ttl.ttl_ms, np.int64)
+            if "_ttl_ms" in entries.column_names:
+                ttl_ms = ints(entries, "_ttl_ms", null=ttl.ttl_ms)
+            oldest_alive_ms = clock_ms - ttl_ms
+            is_old = ints(entries, "_stamp_ms", null=LONG_MAX) <= oldest_alive_ms
+            marked[is_own] = is_old[is_own]
+        if self.any_set:
+            is_set = [_is_set(entries[name]) for name in self.any_set]
+            marked &= np.logical_or.reduce(is_set)
+        return marked
 
 
-def _is_set(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _is_set(column: pa.ChunkedArray) -> Mask:
     if pa.types.is_boolean(column.type):
-        return column.fill_null(False)
-    return column.is_valid()
+        column = column.fill_null(False)
+        return np.asarray(column.to_numpy(), dtype=bool)
+    return np.asarray(column.is_valid().to_numpy(), dtype=bool)
+
+
+def due_timers(entries: pa.Table, step: Step) -> Mask:
+    """Mark the timers that are due."""
+    is_timer = equals(entries, "_state", TIMERS)
+    at_ms = ints(entries, "_position")
+    is_due = np.zeros(len(entries), dtype=bool)
+    clocks = {
+        TimeCharacteristic.PROCESSING_TIME: step.now_ms,
+        TimeCharacteristic.EVENT_TIME: step.watermark_ms,
+    }
+    for clock, now_ms in clocks.items():
+        if now_ms is None:
+            continue
+        is_of_clock = pc.starts_with(entries["_sub"], f"{clock}/").fill_null(False).to_numpy()
+        is_due |= is_timer & is_of_clock & (at_ms <= now_ms)
+    return is_due

@@ -1,52 +1,40 @@
 """Decide: a step's changes and the stored entries of their keys in, one commit to the state out.
 
-That commit is the decision: what the sink is to show follows from it alone (`ebbtide.runtime.publish`).
+That commit is the decision: what the sink is to show follows from it alone (`ebbtide.runtime.publish`). Workers decide, each
+about a share of the keys, and write files; the driver commits these. A small step is decided in the driver, without a job.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial, reduce
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
 
-from ebbtide.formats.summary import KINDS
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import read_file
 from ebbtide.ledger.facts import Head, StepFacts
-from ebbtide.model.entries import SINK_STEP
+from ebbtide.model.hashing import Hashes, key_hashes
 from ebbtide.model.offsets import OffsetRanges
-from ebbtide.model.step import BatchSummary, StepKind
+from ebbtide.model.step import StepKind
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Staged
 from ebbtide.sources.source import Part
-from ebbtide.state_table.columns import column, columns, spark_schema
-from ebbtide.state_table.deciding import LINKED, Work
-from ebbtide.state_table.expiry import needs_tick
-from ebbtide.state_table.layout import ROW
-from ebbtide.state_table.size import TableSize
+from ebbtide.state_table.deciding import Decided, Share, Stored, Work, balanced, packed
+from ebbtide.state_table.due import due_keys
+from ebbtide.state_table.staged import SLICES
 
-ROWS_PER_PARTITION = 50_000
-"""Changes and entries that one call of the operator takes; more make fewer tasks, each with more memory."""
-ROWS_PER_SMALL_PARTITION = 5_000
-"""The same in a small step, where tasks cost more than what they do."""
-BROADCAST_ROWS = 200_000
-"""Touched keys up to which the state is joined without a shuffle."""
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
-
-@dataclass(frozen=True)
-class Touched:
-    """What a batch touches.
-
-    Args:
-        changes: Its changes.
-        summary: What they are, in sum.
-        linked: Keys that are decided on together; None: there are none.
-    """
-
-    changes: DataFrame
-    summary: BatchSummary
-    linked: DataFrame | None
+ROWS_PER_TASK = 50_000
+"""Changes that one task takes; more make more tasks, each with less memory."""
+ROWS_IN_DRIVER = 20_000
+"""Changes up to which a step is decided in the driver: a Spark job costs more."""
 
 
 def decide(
@@ -56,9 +44,9 @@ def decide(
     staged: Staged,
     facts: StepFacts,
     *,
+    snapshot: Snapshot,
     parts: list[Part],
-    size: TableSize,
-) -> int:
+) -> Snapshot:
     """Decide a batch.
 
     Args:
@@ -67,8 +55,8 @@ def decide(
         head: Its last step.
         staged: The batch's records.
         facts: The step's.
+        snapshot: The state after the last step.
         parts: Parts of the source that the batch read, to be remembered.
-        size: Of the state.
 
     Returns:
         The version of the state that holds the decision.
@@ -76,31 +64,32 @@ def decide(
     Raises:
         LeaseLostError: another run committed this step first.
     """
-    state = plan.state
-    schema = spark_schema(state.schema, nullable=True)
-    is_change = F.col("_kind").isin(KINDS)
-    changes = staged.rows(spark).where(is_change)
-    linked = _linked_keys(spark, plan, head, changes, staged.summary)
-    touched = Touched(changes, staged.summary, linked)
-    # A key's changes and its entries meet in one partition, by one shuffle; each partition is then reconciled on its own.
-    entries = _entries(spark, plan, head, touched, size)
-    rows = _padded(changes, schema) if entries is None else changes.unionByName(entries, allowMissingColumns=True)
-    work = Work.of(
-        plan.operator,
-        state.schema,
-        facts.operator_step,
-        plan.spec.max_group_bytes,
+    work = _work(plan, head, facts, snapshot)
+    linked = _linked(plan, head, staged, snapshot)
+    shares = _shares(spark, staged, linked)
+    decide_share = partial(
+        _decide_share,
+        work=work,
+        changes=plan.operator.changes,
+        key=tuple(plan.operator.key),
+        read_before=_read_before(plan, head),
     )
-    reconcile = partial(work.reconcile, read_before=_read_before(plan, head))
-    by_key = _by_key(spark, plan, rows, touched)
-    decided = by_key.mapInArrow(reconcile, schema)
-    if parts:
-        remembered = state.file_rows(spark, parts, facts.step)
-        decided = decided.unionByName(remembered, allowMissingColumns=True)
-    return state.commit(decided, facts, head.version)
+    in_driver = staged.summary.changes <= ROWS_IN_DRIVER
+    decided = Decided()
+    for part in _run(spark, decide_share, shares, in_driver=in_driver):
+        decided = decided.plus(part)
+    return _commit(plan, decided, facts, snapshot, parts)
 
 
-def expire(spark: SparkSession, plan: Plan, head: Head, facts: StepFacts, *, must_commit: bool) -> int | None:
+def expire(
+    spark: SparkSession,
+    plan: Plan,
+    head: Head,
+    facts: StepFacts,
+    *,
+    snapshot: Snapshot,
+    must_commit: bool,
+) -> Snapshot | None:
     """Decide a tick: drop what has expired, fire timers.
 
     Args:
@@ -108,7 +97,8 @@ def expire(spark: SparkSession, plan: Plan, head: Head, facts: StepFacts, *, mus
         plan: The pipeline.
         head: Its last step.
         facts: The step's.
-        must_commit: Commit even if nothing is due: the facts hold something new.
+        snapshot: The state after the last step.
+        must_commit: Commit though nothing is due: the facts tell something new.
 
     Returns:
         The version of the state that holds the decision; None if nothing is due.
@@ -116,143 +106,116 @@ def expire(spark: SparkSession, plan: Plan, head: Head, facts: StepFacts, *, mus
     Raises:
         LeaseLostError: another run committed this step first.
     """
-    state = plan.state
-    schema = spark_schema(state.schema, nullable=True)
-    key = list(plan.spec.key)
-    at = facts.operator_step
-    # A stored version that is due selects its key, superseded ones too: the operator sees all versions of the key, and decides.
-    entries = state.read(spark, head.version)
-    is_due = needs_tick(plan.operator, at)
-    due_keys = entries.where(is_due).select(*columns(key)).distinct()
-    entries_of_due_keys = entries.join(due_keys, key, "left_semi")
-    by_key = entries_of_due_keys.repartition(partitions(spark), *columns(key))
-    work = Work.of(
-        plan.operator,
-        state.schema,
-        at,
-        plan.spec.max_group_bytes,
+    state = plan.state.stored(snapshot)
+    keys = due_keys(state, plan.operator, facts.operator_step)
+    work = _work(plan, head, facts, snapshot)
+    n_tasks = 1 if len(keys) <= ROWS_IN_DRIVER else partitions(spark, len(keys))
+    rows_each = -(-len(keys) // n_tasks)  # rounded up
+    groups = [keys.slice(start, rows_each) for start in range(0, len(keys), max(rows_each, 1))]
+    decided = Decided()
+    for part in _run(spark, work.expire, groups, in_driver=n_tasks == 1):
+        decided = decided.plus(part)
+    if not (must_commit or decided.n_entries):
+        return None
+    return _commit(plan, decided, facts, snapshot, [])
+
+
+def partitions(spark: SparkSession, rows: int) -> int:
+    """Return how many tasks a step's rows go to."""
+    most = int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
+    return max(most, -(-rows // ROWS_PER_TASK))
+
+
+def _work(plan: Plan, head: Head, facts: StepFacts, snapshot: Snapshot) -> Work:
+    return Work(
+        operator=packed(plan.operator),
+        schema=plan.state.schema,
+        step=facts.operator_step,
+        state=plan.state.stored(snapshot),
+        sink=_sink_rows(plan, head),
+        group_bytes=plan.spec.max_group_bytes,
+        bounded=plan.state.bounded,
     )
-    decided = by_key.mapInArrow(work.expire, schema)
-    # Looked at before the commit. Reads are pinned to a version, so a lost partition is recomputed identically.
-    decided = decided.localCheckpoint()
-    is_entry = F.col("_entry") == ROW
-    changes_entries = not decided.where(is_entry).isEmpty()
-    if not (must_commit or changes_entries):
+
+
+def _sink_rows(plan: Plan, head: Head) -> Stored | None:
+    """Return the sink's rows, where they stand in for entries that have expired."""
+    if not plan.spec.expires_live or head.facts is None or head.facts.kind is StepKind.RESET:
         return None
-    return state.commit(decided, facts, head.version)
+    sink = Snapshot.read(plan.sink.path)
+    if sink is None:
+        return None
+    return Stored(plan.sink.path, tuple(sink.files.values()), plan.sink.schema)
 
 
-def partitions(spark: SparkSession, rows: int | None = None) -> int:
-    """Return how many partitions a step's rows go to; without a number of rows as many as Spark is set to."""
-    n_default = int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
-    if rows is None:
-        return n_default
-    n_small = 1 + rows // ROWS_PER_SMALL_PARTITION
-    n_large = -(-rows // ROWS_PER_PARTITION)  # rounded up
-    return max(min(n_default, n_small), n_large)
+def _decide_share(
+    share: Share,
+    *,
+    work: Work,
+    changes: pa.Schema,
+    key: Sequence[str],
+    read_before: OffsetRanges | None,
+) -> Decided:
+    return work.decide(share.changes(changes, key), read_before)
 
 
-def _linked_keys(
+def _shares(spark: SparkSession, staged: Staged, linked: Hashes | None) -> list[Share]:
+    """Deal the batch out to tasks; linked keys are one share of their own."""
+    n_changes = staged.summary.changes
+    n_tasks = 1 if n_changes <= ROWS_IN_DRIVER else partitions(spark, n_changes)
+    shares = [Share(staged.files, slices, linked) for slices in balanced(staged.files, n_tasks)]
+    if linked is not None:
+        shares.append(Share(staged.files, tuple(range(SLICES)), linked, has_linked=True))
+    return shares
+
+
+def _run(
     spark: SparkSession,
-    plan: Plan,
-    head: Head,
-    changes: DataFrame,
-    summary: BatchSummary,
-) -> DataFrame | None:
-    """Return the keys of rows that wait for a value, now or in the state, and the keys that these rows had before.
-
-    None where no row does. They are decided on together: a value may have to be looked for under another key.
-    """
-    sources: list[DataFrame] = []
-    if summary.key_changes:
-        sources.append(changes)
-    if head.pending_key_changes:
-        waiting = plan.state.waiting(spark, head.version)
-        sources.append(waiting)
-    if not sources:
-        return None
-    keys: list[DataFrame] = []
-    for rows in sources:
-        has_moved = F.col("_moved_from").isNotNull()
-        moved = rows.where(has_moved)  # all of them, where one of a step left values out
-        new_keys = moved.select(*columns(plan.spec.key))
-        old_keys = moved.select(F.explode("_moved_from.key").alias("_key"))
-        keys.append(new_keys)
-        keys.append(old_keys.select("_key.*"))
-    return reduce(DataFrame.union, keys).distinct()
+    work: Callable[[Any], Decided],
+    items: Sequence[Any],
+    *,
+    in_driver: bool,
+) -> Iterable[Decided]:
+    """Do the same to several things: here, or each in a task."""
+    if in_driver or len(items) <= 1:
+        return [work(item) for item in items]
+    return spark.sparkContext.parallelize(items, len(items)).map(work).collect()
 
 
-def _entries(
-    spark: SparkSession,
-    plan: Plan,
-    head: Head,
-    touched: Touched,
-    size: TableSize,
-) -> DataFrame | None:
-    """Read what is stored under the touched and linked keys; where live entries expire, the sink's rows too."""
-    if head.facts is None or head.facts.kind is StepKind.RESET:
-        return None
-    spec = plan.spec
-    summary = touched.summary
-    key = list(spec.key)
-    keys = touched.changes.select(*columns(key)).distinct()
-    entries = plan.state.read(spark, head.version)
-    if touched.linked is not None:
-        keys = keys.union(touched.linked).distinct()
-    elif summary.bounds is not None and size.is_large(spark):
-        least, greatest = summary.bounds
-        is_in_bounds = column(key[0]).between(least, greatest)
-        entries = entries.where(is_in_bounds)
-    if summary.changes <= BROADCAST_ROWS:
-        keys = F.broadcast(keys)
-    if spec.expires_live:
-        sink_rows = _sink_rows(spark, plan)
-        entries = entries.unionByName(sink_rows, allowMissingColumns=True)
-    return entries.join(keys, key, "left_semi")
-
-
-def _sink_rows(spark: SparkSession, plan: Plan) -> DataFrame:
-    """Read the sink's rows as entries, older than any: of a row that has expired the state may have none."""
-    version = plan.sink.version()
-    rows = plan.sink.read(spark, version)
-    older_than_any = {
-        "_step": F.lit(SINK_STEP).cast("bigint"),
-        "_stamp_ms": F.lit(0).cast("bigint"),
-    }
-    return rows.withColumns(older_than_any)
-
-
-def _by_key(spark: SparkSession, plan: Plan, rows: DataFrame, touched: Touched) -> DataFrame:
-    """Bring rows of one key to one partition, and all linked keys to one."""
-    key = list(plan.spec.key)
-    key_columns = columns(key)
-    linked = touched.linked
-    n_partitions = partitions(spark, touched.summary.changes)
-    if linked is None:
-        return rows.repartition(n_partitions, *key_columns)
-    # Linked rows are partitioned by nulls in place of their keys, which sends them all to one partition.
-    linked = linked.withColumn(LINKED, F.lit(True))
-    marked = rows.join(F.broadcast(linked), key, "left")
-    is_alone = F.col(LINKED).isNull()
-    key_if_alone = [F.when(is_alone, key_column) for key_column in key_columns]
-    return marked.repartition(n_partitions, *key_if_alone)
+def _commit(plan: Plan, decided: Decided, facts: StepFacts, snapshot: Snapshot, parts: list[Part]) -> Snapshot:
+    notes = plan.state.note_file(parts, decided.metrics, facts.step)
+    return plan.state.commit_files([*decided.adds, notes], facts, snapshot)
 
 
 def _read_before(plan: Plan, head: Head) -> OffsetRanges | None:
     """Return the offsets that earlier steps read; None where the operator knows redelivered records by itself."""
     if not plan.tracks_offsets:
         return None
-    last = head.facts
-    offsets = last.positions if last else {}
-    return OffsetRanges(offsets)
+    return OffsetRanges(head.facts.positions if head.facts else {})
 
 
-def _padded(frame: DataFrame, schema: StructType) -> DataFrame:
-    """Add the columns that a frame does not have, as nulls."""
-    present = frame.columns
-    nulls = {}
-    for field in schema:
-        if field.name not in present:
-            null = F.lit(None)
-            nulls[field.name] = null.cast(field.dataType)
-    return frame.withColumns(nulls)
+def _linked(plan: Plan, head: Head, staged: Staged, snapshot: Snapshot) -> Hashes | None:
+    """Return the hashes of keys of rows that wait for a value, now or in the state, and of the keys that these rows had before.
+
+    None where no row does. They are decided on together: a value may have to be looked for under another key.
+    """
+    tables: list[pa.Table] = []
+    key = list(plan.operator.key)
+    columns = pa.schema([plan.operator.changes.field(name) for name in (*key, "_moved_from")])
+    if staged.summary.key_changes:
+        for file in staged.files:
+            tables += [pa.table(batch).select(columns.names) for batch in file.read(range(SLICES))]
+    if head.pending_key_changes:
+        wanted = pa.schema([plan.operator.schema.field(name) for name in (*key, "_moved_from")])
+        for data_file in snapshot.files.values():
+            tables.append(read_file(plan.state.path, data_file, wanted).cast(columns))
+    found = []
+    for rows in tables:
+        moved = rows.filter(pc.is_valid(rows["_moved_from"]))  # all of them, where one of a step left values out
+        found.append(key_hashes(moved, key))
+        old_keys = pc.list_flatten(moved["_moved_from"].combine_chunks())
+        old_key = pc.struct_field(old_keys, "key")
+        old_rows = pa.table({name: pc.struct_field(old_key, name) for name in key})
+        found.append(key_hashes(old_rows, key))
+    hashes = np.unique(np.concatenate(found)) if found else np.zeros(0, np.uint64)
+    return hashes if len(hashes) else None

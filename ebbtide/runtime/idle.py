@@ -12,10 +12,8 @@ from ebbtide.delta import log
 from ebbtide.ledger.checkpoint import Checkpoint
 from ebbtide.ledger.facts import FREE, STATE_FORMAT, LedgerFacts, StepFacts
 from ebbtide.model.entries import Step, live_entries
-from ebbtide.model.state.timers import TIMERS
 from ebbtide.model.step import StepKind, clock_after, next_frontier
-from ebbtide.model.ttl import TimeCharacteristic
-from ebbtide.operators.expiry_rules import ExpiryRules
+from ebbtide.operators.expiry_rules import ExpiryRules, due_timers
 from ebbtide.operators.operator import Operator
 from ebbtide.paths import join
 from ebbtide.runtime.plan import Plan
@@ -188,24 +186,7 @@ def _any_due(operator: Operator, rows: pa.Table, at: Step) -> bool:
         rows = rows.filter(is_of_state)
     versions = rows.select(schema.names)
     entries = live_entries(versions.cast(schema), schema, operator.entry_key)
-    if operator.expiry.any_expired(entries, at):
-        return True
-    return operator.has_named_states and _any_timer_due(entries, at)
-
-
-def _any_timer_due(entries: pa.Table, at: Step) -> bool:
-    is_timer = pc.equal(entries["_state"], TIMERS)
-    timers = entries.filter(is_timer)
-    clocks = {
-        TimeCharacteristic.PROCESSING_TIME: at.now_ms,
-        TimeCharacteristic.EVENT_TIME: at.watermark_ms,
-    }
-    for clock, now_ms in clocks.items():
-        if now_ms is None:
-            continue
-        is_of_clock = pc.starts_with(timers["_sub"], f"{clock}/")
-        own_timers = timers.filter(is_of_clock)
-        is_due = pc.less_equal(own_timers["_position"], now_ms)
-        if pc.any(is_due).as_py():
-            return True
-    return False
+    is_due = operator.expiry.expired(entries, at)
+    if operator.has_named_states:
+        is_due |= due_timers(entries, at)
+    return bool(is_due.any())

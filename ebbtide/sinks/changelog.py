@@ -15,18 +15,21 @@ Source: FLIP-544; Flink's `SinkUpsertMaterializer` emits so.
 
 from __future__ import annotations
 
+import contextlib
+import uuid
 from dataclasses import dataclass
 
 import pyarrow as pa
-from delta import DeltaTable
-from delta.tables import DeltaTableBuilder
-from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.delta import log
+from ebbtide.delta.commit import LocalPuts
+from ebbtide.delta.snapshot import Action, Snapshot
+from ebbtide.delta.table import add_file, commit_once, create, emptied
+from ebbtide.errors import VersionTakenError
 from ebbtide.ledger.facts import StepFacts
-from ebbtide.ledger.transaction import transaction, write
 from ebbtide.model.changelog import ORDER, TRUNCATE
-from ebbtide.state_table.columns import columns, spark_schema
+
+PUTS = LocalPuts()
 
 
 @dataclass(frozen=True)
@@ -53,35 +56,28 @@ class ChangelogTable:
         ]
         return pa.schema(fields)
 
-    def create(self, spark: SparkSession) -> None:
+    def create(self) -> None:
         """Create the table if it is not there."""
         if not log.versions(self.path):
-            self._define(DeltaTable.createIfNotExists(spark))
-
-    def _define(self, builder: DeltaTableBuilder) -> None:
-        builder = builder.location(self.path)
-        builder = builder.addColumns(spark_schema(self.schema))
-        builder.execute()
+            with contextlib.suppress(VersionTakenError):  # somebody else has made it
+                create(PUTS, self.path, self.schema, {}, name="changelog", info={})
 
     def last_step(self) -> int:
         """Return the last step that appended, 0 before the first."""
         return log.last_step(self.path)
 
-    def append(self, spark: SparkSession, emitted: DataFrame, facts: StepFacts) -> None:
+    def append(self, emitted: pa.Table, facts: StepFacts) -> None:
         """Append what a step emitted, and its TRUNCATE; a step that was appended is skipped.
 
         Args:
-            spark: The session to write in.
             emitted: Rows of this table.
             facts: The step's.
         """
-        if self.last_step() >= facts.step:
-            return
-        rows = emitted.select(*columns(self.schema.names))
+        rows = emitted
         if facts.floor_raised and facts.floor:
-            truncate = self._truncate(facts.floor)
-            rows = rows.unionByName(spark.createDataFrame(truncate))
-        write(rows, self.path, facts, "changelog")
+            rows = pa.concat_tables([rows, self._truncate(facts.floor)])
+        add = add_file(self.path, f"part-{uuid.uuid4()}.parquet", rows, bounded=("_kind",))
+        self._commit([add], facts)
 
     def _truncate(self, floor: list[int]) -> pa.Table:
         """Make the row of a TRUNCATE; its order is the floor that it raised."""
@@ -91,10 +87,13 @@ class ChangelogTable:
         }
         return pa.Table.from_pylist([row], self.schema)
 
-    def empty(self, spark: SparkSession, facts: StepFacts) -> None:
+    def empty(self, facts: StepFacts) -> None:
         """Replace the table by an empty one with the spec's columns; its history stays. A step that was applied is skipped."""
-        if self.last_step() >= facts.step:
-            return
-        builder = DeltaTable.replace(spark)
-        with transaction(spark, facts, "changelog"):
-            self._define(builder)
+        snapshot = Snapshot.read(self.path)
+        if snapshot is not None:
+            self._commit(emptied(snapshot, self.schema, {}), facts)
+
+    def _commit(self, actions: list[Action], facts: StepFacts) -> None:
+        app_id = facts.transaction("changelog")
+        info = {"operation": "WRITE", "userMetadata": facts.to_json()}
+        commit_once(PUTS, self.path, self.schema, actions, app_id, facts.step, info)

@@ -26,7 +26,6 @@ from pyspark.sql import functions as F
 
 from ebbtide.delta import log
 from ebbtide.delta.commit import LocalPuts
-from ebbtide.delta.key_index import IndexCache
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.transaction import transaction, write
 from ebbtide.model.changelog import ORDER
@@ -140,7 +139,7 @@ class SinkTable:
     @cached_property
     def _upserter(self) -> Upserter:
         by_vectors = self.how == "vectors"
-        return Upserter(self.path, self.schema, self.key, LocalPuts(), IndexCache(), by_vectors=by_vectors)
+        return Upserter(self.path, self.schema, self.key, LocalPuts(), by_vectors=by_vectors)
 
     @property
     def _rank(self) -> str:

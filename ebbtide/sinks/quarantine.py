@@ -11,18 +11,21 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from ebbtide.delta import log
+from ebbtide.delta.commit import LocalPuts
+from ebbtide.delta.snapshot import Action, Snapshot
+from ebbtide.delta.table import add_file, commit_once, emptied, read_rows
 from ebbtide.ledger.facts import StepFacts
-from ebbtide.ledger.transaction import write
 from ebbtide.model.changelog import ORDER, ORIGIN
-from ebbtide.state_table.columns import spark_schema
+from ebbtide.model.codes import row_codes
+from ebbtide.model.entries import entry_table
 
+PUTS = LocalPuts()
 COLUMNS = pa.schema(
     [
         ("step", pa.int64()),
@@ -48,49 +51,53 @@ class QuarantineTable:
     path: str
     knows_offsets: bool
 
-    def new(self, staged: DataFrame) -> DataFrame:
-        """Pick the bad records among staged rows that are not in the table yet."""
-        is_bad = F.col("_reason").isNotNull()
-        bad = staged.where(is_bad)
-        if not self.knows_offsets:
+    def new(self, bad: pa.Table) -> pa.Table:
+        """Pick the bad records that are not in the table yet.
+
+        Args:
+            bad: With the columns of `ebbtide.state_table.staged.BAD_ROWS`.
+        """
+        if not self.knows_offsets or not len(bad):
             return bad
         # A redelivered record has the same origin and the same bytes.
         record_key = ["_origin", "_raw"]
-        bad = bad.dropDuplicates(record_key)
-        if not log.versions(self.path):
-            return bad
-        stored = staged.sparkSession.read.format("delta").load(self.path)
-        known = stored.select(
-            F.col("origin").alias("_origin"),
-            F.col("raw").alias("_raw"),
-        )
-        return bad.join(known, record_key, "left_anti")
+        known = self._known()
+        both = pa.concat_tables([known, bad.select(record_key)])
+        codes = row_codes(both, record_key)
+        _, first = np.unique(codes, return_index=True)
+        is_new = np.zeros(len(both), dtype=bool)
+        is_new[first] = True
+        return bad.filter(pa.array(is_new[len(known) :]))
 
-    def append(self, staged: DataFrame, facts: StepFacts) -> None:
-        """Append a step's bad records; a step that was appended is skipped."""
-        step = F.lit(facts.step).cast("bigint")
-        at = F.timestamp_millis(F.lit(facts.now_ms))
-        bad = self.new(staged)
-        rows = bad.select(
-            step.alias("step"),
-            F.col("_reason").alias("reason"),
-            F.col("_detail").alias("detail"),
-            F.col("_origin").alias("origin"),
-            F.col("_order").alias("order"),
-            F.col("_raw").alias("raw"),
-            at.alias("at"),
-        )
-        write(rows, self.path, facts, "quarantine")
+    def _known(self) -> pa.Table:
+        """Read the origins and bytes of the records in the table."""
+        names = {"origin": "_origin", "raw": "_raw"}
+        columns = pa.schema([COLUMNS.field(name) for name in names])
+        snapshot = Snapshot.read(self.path)
+        rows = columns.empty_table() if snapshot is None else read_rows(snapshot, columns)
+        return rows.rename_columns(list(names.values()))
 
-    def empty(self, spark: SparkSession, facts: StepFacts) -> None:
+    def append(self, bad: pa.Table, facts: StepFacts) -> None:
+        """Append a step's bad records; a step that was appended is skipped.
+
+        Args:
+            bad: As in `new`.
+            facts: The step's.
+        """
+        new = self.new(bad)
+        columns: dict[str, object] = {name: new[f"_{name}"] for name in ("reason", "detail", "origin", "order", "raw")}
+        columns["step"] = [facts.step] * len(new)
+        columns["at"] = pa.array([facts.now_ms * 1000] * len(new), pa.int64())
+        rows = entry_table(COLUMNS, columns, len(new))
+        self._commit([add_file(self.path, f"part-{uuid.uuid4()}.parquet", rows, bounded=("step",))], facts)
+
+    def empty(self, facts: StepFacts) -> None:
         """Delete all rows, if the table is there; its history stays."""
-        if not log.versions(self.path):
-            return
-        no_rows = spark.createDataFrame([], spark_schema(COLUMNS))
-        write(
-            no_rows,
-            self.path,
-            facts,
-            stage="quarantine",
-            mode="overwrite",
-        )
+        snapshot = Snapshot.read(self.path)
+        if snapshot is not None:
+            self._commit(emptied(snapshot, COLUMNS, snapshot.configuration), facts)
+
+    def _commit(self, actions: list[Action], facts: StepFacts) -> None:
+        app_id = facts.transaction("quarantine")
+        info = {"operation": "WRITE", "userMetadata": facts.to_json()}
+        commit_once(PUTS, self.path, COLUMNS, actions, app_id, facts.step, info)

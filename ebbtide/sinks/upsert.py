@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from ebbtide.delta import vectors
-from ebbtide.delta.commit import Puts, commit, now_ms, transaction
+from ebbtide.delta.commit import Puts, commit, now_ms, transaction_mark
 from ebbtide.delta.features import refuse_unwritable, with_feature
-from ebbtide.delta.key_index import IndexCache, KeyIndex
+from ebbtide.delta.key_index import IndexCache
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot
 from ebbtide.delta.table import add_file, read_file
 from ebbtide.errors import LeaseLostError, VersionTakenError
@@ -56,7 +56,6 @@ class Upserter:
         columns: Its columns.
         key: Names of the key's columns.
         puts: Its store.
-        cache: Local copies of its files' indices.
         by_vectors: Old rows leave by deletion vectors. Else the files that they are in are written again without them, for
             readers that know no vectors.
     """
@@ -67,7 +66,6 @@ class Upserter:
         columns: pa.Schema,
         key: Sequence[str],
         puts: Puts,
-        cache: IndexCache,
         *,
         by_vectors: bool = True,
     ) -> None:
@@ -76,7 +74,8 @@ class Upserter:
         self._columns = columns
         self._key = list(key)
         self._puts = puts
-        self._cache = cache
+        key_columns = pa.schema([columns.field(name) for name in key])
+        self._cache = IndexCache(table, key, key_columns)
         self._snapshot: Snapshot | None = None
 
     def apply(self, upsert: Upsert, app_id: str, number: int, info: Mapping[str, object]) -> None:
@@ -97,7 +96,7 @@ class Upserter:
             refuse_unwritable(self._table, snapshot.protocol, snapshot.metadata)
             removals = self._removals(snapshot, upsert)
             upgrade = with_vectors(snapshot) if self._by_vectors and removals else []
-            actions = [*upgrade, *adds, *removals, transaction(app_id, number)]
+            actions = [*upgrade, *adds, *removals, transaction_mark(app_id, number)]
             try:
                 commit(self._puts, self._table, snapshot.version + 1, actions, {"operation": "MERGE", **info})
             except VersionTakenError:
@@ -113,7 +112,7 @@ class Upserter:
         if newest is None:
             raise LeaseLostError.of(f"The Delta table '{self._table}' is gone.")
         self._snapshot = newest
-        self._cache.only(self._table, list(newest.files.values()), self._key)
+        self._cache.only(newest.files.values())
         return newest
 
     def _written(self, rows: pa.Table) -> list[Action]:
@@ -124,7 +123,7 @@ class Upserter:
         for start in range(0, len(in_order), ROWS_PER_FILE):
             part = in_order.slice(start, ROWS_PER_FILE).combine_chunks()
             action = add_file(self._table, f"part-{uuid.uuid4()}.parquet", part, bounded=bounded)
-            self._cache.keep(self._table, DataFile(action["add"]), KeyIndex.of(part.select(self._key)))
+            self._cache.keep(DataFile(action["add"]), part)
             actions.append(action)
         return actions
 
@@ -163,8 +162,9 @@ class Upserter:
         for file_id, file in snapshot.files.items():
             found = BitMap64()
             if _may_hold(file, wanted, self._key[0]):
-                positions, _ = self._cache.index_of(self._table, file, self._key).find(wanted, hashes[order])
-                found = BitMap64(positions.tolist())
+                index = self._cache.index_of(file)
+                rows, _ = index.find(wanted, hashes[order])
+                found = BitMap64(index.positions[rows].tolist())
             if upsert.is_below is not None:
                 found |= self._below(file, upsert)
             known = BitMap64() if file.vector is None or not found else vectors.read(self._table, file.vector)

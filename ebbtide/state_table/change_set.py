@@ -9,8 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.delta import log
+from ebbtide.model.entries import equals
 from ebbtide.operators.operator import Operator
 from ebbtide.paths import open_parquet
+from ebbtide.state_table.layout import EMITTED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,3 +56,25 @@ class StepChanges:
             values |= {name: pc.struct_field(out, name) for name in out.type.names}
         arrays = [values[column.name].cast(column.type) for column in schema]
         return pa.Table.from_arrays(arrays, schema=schema)
+
+    def emitted(self, columns: pa.Schema) -> pa.Table:
+        """Read what the step emitted record by record: `_kind`, columns of the user's, `_order`, `_number`.
+
+        Args:
+            columns: Of the changelog table.
+        """
+        tables = [columns.empty_table()]
+        for location in log.added(self.table, self.version):
+            file = open_parquet(location)
+            names = ["_entry", "_note", "_changed_by", "_position", *self.operator.columns.names]
+            if "_changed_by" not in file.schema_arrow.names or "_position" not in file.schema_arrow.names:
+                continue
+            rows = file.read(columns=names)
+            emitted = rows.filter(pa.array(equals(rows, "_entry", EMITTED)))
+            stored_as = {"_kind": "_note", "_order": "_changed_by", "_number": "_position"}
+            arrays = []
+            for column in columns:
+                stored = emitted[stored_as.get(column.name, column.name)]
+                arrays.append(stored.cast(column.type))
+            tables.append(pa.Table.from_arrays(arrays, schema=columns))
+        return pa.concat_tables(tables)

@@ -1,101 +1,187 @@
-"""What Spark's workers do in a step: an operator runs over partitions of changes and entries; rows of the state table come out."""
+"""What decides: in a worker, or in the driver for a small step, an operator runs over some slices of a step's keys.
+
+Changes come from staged files, entries from local copies of the state's files, looked up by key. What the operator gives is
+written as files of the state table, which the driver then commits. No row passes through the JVM.
+"""
 
 from __future__ import annotations
 
-import json
+import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from ebbtide.model.codes import Codes, row_codes
-from ebbtide.model.entries import Reconciled, Step, entry_table
+from ebbtide.delta.key_index import IndexCache, KeyIndex
+from ebbtide.delta.snapshot import Action, DataFile
+from ebbtide.delta.table import add_file
+from ebbtide.model.codes import row_codes
+from ebbtide.model.entries import SINK_STEP, Reconciled, Step, entry_table
+from ebbtide.model.hashing import Hashes, key_hashes
 from ebbtide.model.offsets import OffsetRanges
 from ebbtide.operators.operator import Operator
-from ebbtide.state_table.layout import EMITTED, METRICS, ROW
+from ebbtide.state_table.layout import EMITTED, ROW
 from ebbtide.state_table.shipping import ship
+from ebbtide.state_table.staged import StagedFile
 
-LINKED = "_linked"
-"""Column of the rows that are decided on together although their keys differ."""
-Batches = Iterator[pa.RecordBatch]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Data files of a table, and what is wanted of their rows.
+
+    Args:
+        table: Location of the table.
+        files: Its data files.
+        columns: Columns that are wanted.
+        where: (column, value): only rows that have this value; None: all.
+    """
+
+    table: str
+    files: tuple[DataFile, ...]
+    columns: pa.Schema
+    where: tuple[str, str] | None = None
+
+    def find(self, keys: pa.Table, hashes: Hashes) -> list[tuple[KeyIndex, NDArray[np.int64]]]:
+        """Find the rows of some keys.
+
+        Args:
+            keys: Different keys, in the order of their hashes.
+            hashes: Their hashes.
+
+        Returns:
+            For each file that has some its index, and the indices into its rows.
+        """
+        copies = _copies(self.table, tuple(keys.column_names), self.columns, self.where)
+        found = []
+        for file in self.files:
+            index = copies.index_of(file)
+            rows, _ = index.find(keys, hashes)
+            if len(rows):
+                found.append((index, rows))
+        return found
+
+
+@cache
+def _copies(table: str, key: tuple[str, ...], columns: pa.Schema, where: tuple[str, str] | None) -> IndexCache:
+    """Return this process's view of the local copies of a table's files."""
+    return IndexCache(table, key, columns, where=where)
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a worker does with a partition.
+    """What deciding a step needs.
 
     Args:
         operator: Gives the operator, with the user's code that it needs.
         schema: Columns of the state table.
         step: The step.
-        group_bytes: About how many bytes of a partition are decided together, whole keys at least; None: all.
+        state: The stored entries.
+        sink: The sink's rows, where they stand in for entries that have expired; else None.
+        group_bytes: About how many bytes are decided together, whole keys at least; None: all.
+        bounded: Columns of the state table to keep statistics of.
     """
 
     operator: Callable[[], Operator]
     schema: pa.Schema
     step: Step
-    group_bytes: int | None
+    state: Stored
+    sink: Stored | None = None
+    group_bytes: int | None = None
+    bounded: tuple[str, ...] = ()
 
-    @classmethod
-    def of(
-        cls,
-        operator: Operator,
-        schema: pa.Schema,
-        step: Step,
-        group_bytes: int | None,
-    ) -> Work:
-        """Pack an operator for the workers; see the class."""
-        function = getattr(operator, "function", None)
-        if function is None:
-            return cls(lambda: operator, schema, step, group_bytes)
-        module = function.func.__module__
-        packed = ship(operator, module)
-        return cls(packed.unpack, schema, step, group_bytes)
-
-    def reconcile(self, batches: Batches, read_before: OffsetRanges | None) -> Batches:
-        """Turn changes (`_kind` set) and entries of their keys into rows of the state table.
+    def decide(self, changes: pa.Table, read_before: OffsetRanges | None) -> Decided:
+        """Decide about changes, all of a key's.
 
         Args:
-            batches: A partition.
+            changes: The changes.
             read_before: Offsets whose records are repeats; None: the operator knows repeats by itself.
         """
         operator = self.operator()
-        for rows in _groups(batches, operator.key, self.group_bytes):
-            is_change = pc.is_valid(rows["_kind"])
-            is_entry = pc.invert(is_change)
-            changes = _shaped(rows.filter(is_change), operator.changes)
-            entries = _shaped(rows.filter(is_entry), operator.schema)
-            n_delivered = len(changes)
-            if read_before is not None:
-                is_new = ~read_before.repeats(changes)
-                changes = changes.filter(pa.array(is_new))
-            n_redelivered = n_delivered - len(changes)
-            result = operator.apply(changes, entries, self.step)
-            metrics = Counter(redelivered=n_redelivered)
-            yield from self._rows(result, metrics)
+        n_delivered = len(changes)
+        if read_before is not None:
+            changes = changes.filter(pa.array(~read_before.repeats(changes)))
+        decided = Decided(metrics={"redelivered": n_delivered - len(changes)})
+        for group in self._groups(changes, operator):
+            entries = self._entries(group, operator)
+            result = operator.apply(group, entries, self.step)
+            decided = decided.plus(self._write(result))
+        return decided
 
-    def expire(self, batches: Batches) -> Batches:
-        """Turn entries into the rows that drop the expired ones, and show what timers did."""
+    def expire(self, keys: pa.Table) -> Decided:
+        """Decide about entries that have expired and timers that are due.
+
+        Args:
+            keys: The keys to look at, once each.
+        """
         operator = self.operator()
-        for rows in _groups(batches, operator.key, self.group_bytes):
-            entries = _shaped(rows, operator.schema)
+        decided = Decided()
+        for group in self._groups(keys, operator):
+            entries = self._entries(group, operator)
             result = operator.expire(entries, self.step)
-            yield from self._rows(result, Counter())
+            decided = decided.plus(self._write(result))
+        return decided
 
-    def _rows(self, result: Reconciled, more_metrics: Counter[str]) -> Batches:
-        """Write a result as rows of the state table."""
-        metrics = Counter(result.metrics) + more_metrics
-        emitted = result.emitted
-        if emitted is not None:
-            metrics["emitted"] = len(emitted)
-            emitted_rows = self._emitted_rows(emitted)
-            yield from emitted_rows.to_batches()
-        entry_rows = self._entry_rows(result.entries)
-        yield from entry_rows.to_batches()
-        metrics_row = self._metrics_row(metrics)
-        yield from metrics_row.to_batches()
+    def _groups(self, rows: pa.Table, operator: Operator) -> Iterator[pa.Table]:
+        """Yield rows in groups of whole keys: what an operator makes of rows takes many times their bytes."""
+        if not len(rows):
+            return
+        if self.group_bytes is None:
+            yield rows
+            return
+        keys, hashes = distinct_keys(rows, operator.key)
+        n_bytes = rows.nbytes + self._stored_bytes(keys, hashes)
+        n_groups = -(-n_bytes // self.group_bytes)  # rounded up
+        if n_groups <= 1:
+            yield rows
+            return
+        number_of = key_hashes(rows, operator.key) % np.uint64(n_groups)
+        for number in range(n_groups):
+            group = rows.filter(pa.array(number_of == number))
+            if len(group):
+                yield group
+
+    def _stored_bytes(self, keys: pa.Table, hashes: Hashes) -> int:
+        """Return about how many bytes the entries of some keys have."""
+        n_bytes = 0
+        for index, rows in self.state.find(keys, hashes):
+            n_bytes += index.rows.nbytes * len(rows) // len(index.rows)
+        return n_bytes
+
+    def _entries(self, rows: pa.Table, operator: Operator) -> pa.Table:
+        """Read what is stored under the keys of some rows."""
+        keys, hashes = distinct_keys(rows, operator.key)
+        schema = operator.schema
+        tables = [schema.empty_table()]
+        for index, found in self.state.find(keys, hashes):
+            tables.append(index.rows.take(pa.array(found)).cast(schema))
+        if self.sink is not None:
+            for index, found in self.sink.find(keys, hashes):
+                tables.append(_as_entries(index.rows.take(pa.array(found)), schema))
+        return pa.concat_tables(tables)
+
+    def _write(self, result: Reconciled) -> Decided:
+        """Write a result as a file of the state table."""
+        metrics = dict(result.metrics)
+        tables = []
+        if result.emitted is not None:
+            metrics["emitted"] = len(result.emitted)
+            tables.append(self._emitted_rows(result.emitted))
+        tables.append(self._entry_rows(result.entries))
+        rows = pa.concat_tables(tables).combine_chunks()
+        adds = []
+        if len(rows):
+            action = add_file(self.state.table, f"part-{uuid.uuid4()}.parquet", rows, bounded=self.bounded)
+            operator_key = tuple(self.operator().key)
+            copies = _copies(self.state.table, operator_key, self.state.columns, self.state.where)
+            copies.keep(DataFile(action["add"]), rows)
+            adds.append(action)
+        return Decided(adds, metrics, n_entries=len(result.entries))
 
     def _entry_rows(self, entries: pa.Table) -> pa.Table:
         n_rows = len(entries)
@@ -113,51 +199,106 @@ class Work:
         columns["_step"] = [self.step.number] * n_rows
         return entry_table(self.schema, columns, n_rows)
 
-    def _metrics_row(self, metrics: Counter[str]) -> pa.Table:
-        counted = {name: count for name, count in metrics.items() if count}
-        columns: dict[str, object] = {
-            "_entry": [METRICS],
-            "_note": [json.dumps(counted)],
-            "_step": [self.step.number],
-        }
-        return entry_table(self.schema, columns, 1)
+
+@dataclass(frozen=True)
+class Decided:
+    """What a worker decided; plain values, but for the actions, which are JSON.
+
+    Args:
+        adds: The actions that add its files to the state.
+        metrics: Counts by name.
+        n_entries: Entries in the files.
+    """
+
+    adds: Sequence[Action] = ()
+    metrics: Mapping[str, int] = field(default_factory=dict)
+    n_entries: int = 0
+
+    def plus(self, other: Decided) -> Decided:
+        """Return both together."""
+        metrics = Counter(self.metrics)
+        metrics.update(other.metrics)
+        return Decided([*self.adds, *other.adds], metrics, self.n_entries + other.n_entries)
 
 
-def _groups(batches: Batches, key: Sequence[str], group_bytes: int | None) -> Iterator[pa.Table]:
-    """Yield a partition in groups of whole keys: what an operator makes of rows takes many times their bytes."""
-    filled = [batch for batch in batches if batch.num_rows]
-    if not filled:
-        return
-    rows = pa.Table.from_batches(filled)
-    n_groups = 1
-    if group_bytes is not None:
-        n_groups = -(-rows.nbytes // group_bytes)  # rounded up
-    if n_groups <= 1:
-        yield rows
-        return
-    # One filter over the rows for each group, so that only one group at a time is copied.
-    group_numbers = _group_numbers(rows, key, n_groups)
-    for number in range(n_groups):
-        is_in_group = pa.array(group_numbers == number)
-        group = rows.filter(is_in_group)
-        if len(group):
-            yield group
+@dataclass(frozen=True)
+class Share:
+    """The part of a step's changes that one worker decides about.
+
+    Args:
+        staged: What was staged.
+        slices: The slices that it has.
+        linked: Hashes, ascending, of keys that are decided on together.
+        has_linked: It has the linked keys, of all its slices, and no other; else all others.
+    """
+
+    staged: tuple[StagedFile, ...]
+    slices: tuple[int, ...]
+    linked: Hashes | None = None
+    has_linked: bool = False
+
+    def changes(self, schema: pa.Schema, key: Sequence[str]) -> pa.Table:
+        """Read the changes.
+
+        Args:
+            schema: Their columns.
+            key: Names of the key's columns.
+        """
+        batches = [batch for file in self.staged for batch in file.read(self.slices)]
+        changes = pa.Table.from_batches(batches, schema)
+        if self.linked is None:
+            return changes
+        is_linked = np.isin(key_hashes(changes, key), self.linked)
+        return changes.filter(pa.array(is_linked == self.has_linked))
 
 
-def _group_numbers(rows: pa.Table, key: Sequence[str], n_groups: int) -> Codes:
-    """Return the group of each row: the code of its key decides, so that no key is split."""
-    key_codes = row_codes(rows, key)
-    numbers = key_codes % n_groups
-    if LINKED in rows.column_names:  # a value may have to be looked for under another key
-        is_linked = rows[LINKED].fill_null(False)
-        numbers[is_linked.to_numpy()] = 0
-    return numbers
+def packed(operator: Operator) -> Callable[[], Operator]:
+    """Return what gives the operator to a worker, with the user's code that it needs."""
+    function = getattr(operator, "function", None)
+    if function is None:
+        return lambda: operator
+    return ship(operator, function.func.__module__).unpack
+
+
+def distinct_keys(rows: pa.Table, key: Sequence[str]) -> tuple[pa.Table, Hashes]:
+    """Return the different keys of some rows, in the order of their hashes, and these."""
+    keys = rows.select(list(key))
+    codes = row_codes(keys, key)
+    _, first = np.unique(codes, return_index=True)
+    distinct = keys.take(pa.array(first)).combine_chunks()
+    hashes = key_hashes(distinct, key)
+    order = np.argsort(hashes, kind="stable")
+    return distinct.take(pa.array(order)).combine_chunks(), hashes[order]
+
+
+def balanced(staged: Sequence[StagedFile], n_shares: int) -> list[tuple[int, ...]]:
+    """Deal slices out to so many shares of about as many rows each; empty ones are left out.
+
+    Args:
+        staged: What was staged.
+        n_shares: How many.
+    """
+    n_rows: Counter[int] = Counter()
+    for file in staged:
+        for slice_, rows in zip(file.slices, file.rows, strict=True):
+            n_rows[slice_] += rows
+    shares: list[list[int]] = [[] for _ in range(n_shares)]
+    sizes = [0] * n_shares
+    # The largest first, each to the share that has least.
+    for slice_, rows in n_rows.most_common():
+        least = sizes.index(min(sizes))
+        shares[least].append(slice_)
+        sizes[least] += rows
+    return [tuple(sorted(share)) for share in shares if share]
+
+
+def _as_entries(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return the sink's rows as entries, older than any: of a row that has expired the state may have none."""
+    columns = _columns_by_name(rows)
+    columns["_step"] = [SINK_STEP] * len(rows)
+    columns["_stamp_ms"] = [0] * len(rows)
+    return entry_table(schema, columns, len(rows))
 
 
 def _columns_by_name(table: pa.Table) -> dict[str, object]:
-    return dict(zip(table.column_names, table.columns, strict=True))
-
-
-def _shaped(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    own_columns = rows.select(schema.names)
-    return own_columns.cast(schema)
+    return {name: table[name] for name in table.column_names}

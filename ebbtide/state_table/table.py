@@ -12,25 +12,33 @@ are the step's change set. Of the versions of an entry the one with the greatest
 
 from __future__ import annotations
 
+import contextlib
 import json
+import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 from delta import DeltaTable
-from delta.tables import DeltaTableBuilder
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ebbtide.delta import log
-from ebbtide.errors import LeaseLostError, StoredFormatError
+from ebbtide.delta.commit import LocalPuts, commit, transaction_mark
+from ebbtide.delta.snapshot import Action, Snapshot
+from ebbtide.delta.table import add_file, create, emptied, read_file
+from ebbtide.errors import DeltaLogError, LeaseLostError, StoredFormatError, VersionTakenError
 from ebbtide.ledger.facts import STATE_FORMAT, StepFacts
 from ebbtide.ledger.transaction import transaction, write
+from ebbtide.model.entries import entry_table, equals
 from ebbtide.model.step import StepKind
 from ebbtide.operators.operator import Operator
 from ebbtide.state_table.columns import column, columns, quoted, spark_schema
-from ebbtide.state_table.layout import EMITTED, FILE, ROW, FileSizes, counts, noted_files
+from ebbtide.state_table.deciding import Stored
+from ebbtide.state_table.layout import EMITTED, FILE, METRICS, ROW, FileSizes, counts, noted_files
+
+PUTS = LocalPuts()
 
 
 @dataclass(frozen=True)
@@ -55,46 +63,80 @@ class StateTable:
         ]
         return pa.schema(fields)
 
-    def create(self, spark: SparkSession) -> None:
-        """Create the table if it is not there."""
-        if not log.versions(self.path):
-            self._define(DeltaTable.createIfNotExists(spark))
+    @property
+    def bounded(self) -> tuple[str, ...]:
+        """Columns that statistics are kept of."""
+        return ("_entry", "_step", "_stamp_ms", *self.operator.key)
 
-    def reset(
-        self,
-        spark: SparkSession,
-        facts: StepFacts,
-        read_version: int,
-    ) -> int:
+    def create(self) -> None:
+        """Create the table if it is not there."""
+        if log.versions(self.path):
+            return
+        with contextlib.suppress(VersionTakenError):  # somebody else has made it
+            create(PUTS, self.path, self.schema, self._properties, name="state", info={})
+
+    @property
+    def _properties(self) -> dict[str, str]:
+        return {"delta.dataSkippingStatsColumns": ",".join(map(quoted, self.bounded))}
+
+    def snapshot(self) -> Snapshot:
+        """Return its newest version.
+
+        Raises:
+            DeltaLogError: it is not there.
+        """
+        snapshot = Snapshot.read(self.path)
+        if snapshot is None:
+            raise DeltaLogError.of(f"The state table '{self.path}' is not there.")
+        return snapshot
+
+    def stored(self, snapshot: Snapshot) -> Stored:
+        """Return the stored entries as of a version."""
+        files = tuple(snapshot.files.values())
+        return Stored(self.path, files, self.operator.schema, where=("_entry", ROW))
+
+    def commit_files(self, actions: Sequence[Action], facts: StepFacts, snapshot: Snapshot) -> Snapshot:
+        """Commit a step: the decision.
+
+        Args:
+            actions: What it adds and removes.
+            facts: What the commit must say of itself.
+            snapshot: The version that the step read.
+
+        Returns:
+            The version that it made.
+
+        Raises:
+            LeaseLostError: another run committed a step meanwhile.
+        """
+        mark = transaction_mark(facts.transaction("state"), facts.step)
+        info = {"operation": "WRITE", "userMetadata": facts.to_json()}
+        while True:
+            try:
+                commit(PUTS, self.path, snapshot.version + 1, [*actions, mark], info)
+            except VersionTakenError:
+                # A commit of others, such as OPTIMIZE, changes no entry; one of a step is another run's.
+                newer = snapshot.advanced()
+                if any(log.facts(self.path, version) for version in range(snapshot.version + 1, newer.version + 1)):
+                    raise self._lost(facts) from None
+                snapshot = newer
+                continue
+            return snapshot.after([*actions, mark])
+
+    def reset(self, facts: StepFacts, snapshot: Snapshot) -> Snapshot:
         """Commit a step that starts over: an empty table with this spec's columns and properties, whatever was there.
 
         Args:
-            spark: The session to write in.
             facts: What the commit must say of itself.
-            read_version: The version that the step read.
+            snapshot: The version that the step read.
 
         Returns:
-            The commit's version.
+            The version that it made.
 
         Raises:
-            LeaseLostError: another run committed this step first.
+            LeaseLostError: another run committed a step meanwhile.
         """
-        with transaction(spark, facts, "state"):
-            self._define(DeltaTable.replace(spark))
-        return self._committed(facts, read_version)
-
-    def _define(self, builder: DeltaTableBuilder) -> None:
-        key = [quoted(name) for name in self.operator.key]
-        filtered_by = ["_entry", "_step", "_stamp_ms", *key]
-        properties = {
-            "delta.dataSkippingStatsColumns": ",".join(filtered_by),
-            "delta.enableDeletionVectors": "false",
-        }
-        builder = builder.location(self.path)
-        builder = builder.addColumns(spark_schema(self.schema))
-        for name, value in properties.items():
-            builder = builder.property(name, value)
-        builder.execute()
+        return self.commit_files(emptied(snapshot, self.schema, self._properties), facts, snapshot)
 
     def last(self, *, older: bool = False) -> tuple[int, StepFacts] | None:
         """Return (version, facts) of the newest step; None before the first.
@@ -258,7 +300,10 @@ class StateTable:
                 break
             if stored == own:
                 return version
-        raise LeaseLostError.of(
+        raise self._lost(facts)
+
+    def _lost(self, facts: StepFacts) -> LeaseLostError:
+        return LeaseLostError.of(
             f"Step {facts.step} of '{facts.pipeline}' was committed by another run.",
             next_step="Nothing was written twice; start the run again.",
         )
@@ -324,30 +369,34 @@ class StateTable:
                 return facts
         raise LookupError(f"no step has decided batch {batch_id}")
 
-    def files(self, spark: SparkSession, version: int) -> FileSizes:
-        """Return all source files read."""
-        rows = self.read(spark, version, FILE)
-        notes = rows.select("_note").toArrow()
-        return noted_files(notes)
+    def files(self, snapshot: Snapshot) -> FileSizes:
+        """Return the names of all source files read, and the bytes of each; None where only its name was noted."""
+        schema = pa.schema([("_entry", pa.string()), ("_note", pa.string())])
+        tables = [schema.empty_table()]
+        for file in snapshot.files.values():
+            least = file.least("_entry")
+            greatest = file.greatest("_entry")
+            may_have = least is None or greatest is None or least <= FILE <= greatest
+            if may_have:
+                rows = read_file(self.path, file, schema)
+                tables.append(rows.filter(pa.array(equals(rows, "_entry", FILE))))
+        return noted_files(pa.concat_tables(tables))
 
-    def file_rows(
-        self,
-        spark: SparkSession,
-        files: Sequence[tuple[str, int | None]],
-        step: int,
-    ) -> DataFrame:
-        """Make the rows that remember source files: name and bytes of each."""
-        notes = []
-        for name, size in files:
-            noted = {"name": name, "size": size}
-            note = json.dumps(noted, ensure_ascii=False)
-            notes.append(note)
-        n_files = len(notes)
-        rows = pa.table(
-            {
-                "_entry": [FILE] * n_files,
-                "_note": notes,
-                "_step": pa.array([step] * n_files, pa.int64()),
-            }
-        )
-        return spark.createDataFrame(rows)
+    def note_file(self, files: Sequence[tuple[str, int | None]], metrics: Mapping[str, int], step: int) -> Action:
+        """Write what a step notes beside its entries: its counts, and the source files that it read.
+
+        Args:
+            files: Name and bytes of each.
+            metrics: Counts by name.
+            step: The step's number.
+        """
+        counted = {name: count for name, count in metrics.items() if count}
+        notes = [json.dumps(counted)]
+        notes += [json.dumps({"name": name, "size": size}, ensure_ascii=False) for name, size in files]
+        columns: dict[str, object] = {
+            "_entry": [METRICS, *[FILE] * len(files)],
+            "_note": notes,
+            "_step": [step] * len(notes),
+        }
+        rows = entry_table(self.schema, columns, len(notes))
+        return add_file(self.path, f"notes-{uuid.uuid4()}.parquet", rows, bounded=self.bounded)

@@ -9,7 +9,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyroaring import BitMap64
 
 from ebbtide.delta import vectors
-from ebbtide.delta.commit import LocalPuts, commit, transaction
+from ebbtide.delta.commit import LocalPuts, commit, transaction_mark
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, create, read_rows
 from ebbtide.errors import DeltaFeatureError, DeltaLogError, VersionTakenError
@@ -28,7 +28,7 @@ def made(tmp_path, *batches, **properties):
     create(PUTS, table, COLUMNS, properties, name="t", info={})
     for number, batch in enumerate(batches, 1):
         action = add_file(table, f"part-{number}.parquet", batch, bounded=COLUMNS.names)
-        commit(PUTS, table, number, [action, transaction("app", number)], {"operation": "WRITE"})
+        commit(PUTS, table, number, [action, transaction_mark("app", number)], {"operation": "WRITE"})
     return table
 
 
@@ -104,7 +104,7 @@ def test_advanced_is_what_a_whole_replay_gives(tmp_path):
     start = Snapshot.read(table)
     assert start.advanced() == start
     deleted(table, "part-1.parquet", 1)
-    commit(PUTS, table, 3, [transaction("other", 5)], {"operation": "NOTHING"})
+    commit(PUTS, table, 3, [transaction_mark("other", 5)], {"operation": "NOTHING"})
     assert start.advanced() == Snapshot.read(table)
     assert start.advanced().version == 3
 
@@ -123,7 +123,7 @@ def test_of_many_who_commit_a_version_one_does(tmp_path):
     def take(number):
         barrier.wait()
         try:
-            commit(PUTS, table, 1, [transaction("app", number)], {"operation": "TRY"})
+            commit(PUTS, table, 1, [transaction_mark("app", number)], {"operation": "TRY"})
         except VersionTakenError:
             return
         won.append(number)
