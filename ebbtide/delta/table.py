@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ebbtide.delta import vectors
 from ebbtide.delta.commit import Puts, commit, now_ms, transaction_mark
@@ -162,11 +163,7 @@ def read_file(table: str, file: DataFile, columns: pa.Schema, *, live: bool = Tr
     stored = open_parquet(file.location(table))
     names = [column.name for column in columns if column.name in stored.schema_arrow.names]
     rows = stored.read(columns=names)
-    arrays = []
-    for column in columns:
-        is_stored = column.name in names
-        arrays.append(rows[column.name].cast(column.type) if is_stored else pa.nulls(len(rows), column.type))
-    typed = pa.Table.from_arrays(arrays, schema=columns)
+    typed = _typed(rows, columns)
     if not live or file.vector is None:
         return typed
     gone = vectors.read(table, file.vector)
@@ -175,7 +172,41 @@ def read_file(table: str, file: DataFile, columns: pa.Schema, *, live: bool = Tr
     return typed.filter(pa.array(counts))
 
 
+def read_positions(table: str, file: DataFile, columns: pa.Schema, positions: NDArray[np.int64]) -> pa.Table:
+    """Read some rows of a data file; of row groups without any of them nothing is read.
+
+    Args:
+        table: The table's location.
+        file: One of its data files.
+        columns: What to read, in these types; a column that the file has not is null.
+        positions: Numbers of the rows, ascending.
+    """
+    stored = open_parquet(file.location(table))
+    names = [column.name for column in columns if column.name in stored.schema_arrow.names]
+    sizes = [stored.metadata.row_group(group).num_rows for group in range(stored.num_row_groups)]
+    starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    group_of = np.searchsorted(starts, positions, side="right") - 1
+    tables = [columns.empty_table()]
+    for group in np.unique(group_of).tolist():
+        rows = stored.read_row_group(group, columns=names)
+        wanted = positions[group_of == group] - starts[group]
+        tables.append(_typed(rows.take(pa.array(wanted)), columns))
+    return pa.concat_tables(tables)
+
+
 def read_rows(snapshot: Snapshot, columns: pa.Schema) -> pa.Table:
     """Read all rows of a table; see `read_file`."""
     tables = [read_file(snapshot.table, file, columns) for file in snapshot.files.values()]
     return pa.concat_tables([columns.empty_table(), *tables])
+
+
+def _typed(rows: pa.Table, columns: pa.Schema) -> pa.Table:
+    """Return rows with these columns; one that they have not is null."""
+    arrays = []
+    for column in columns:
+        if column.name in rows.column_names:
+            array = rows[column.name].cast(column.type)
+        else:
+            array = pa.nulls(len(rows), column.type)
+        arrays.append(array)
+    return pa.Table.from_arrays(arrays, schema=columns)

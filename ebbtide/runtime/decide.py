@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
@@ -18,13 +17,12 @@ from pyspark.sql import SparkSession
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_file
 from ebbtide.ledger.facts import Head, StepFacts
-from ebbtide.model.hashing import Hashes, key_hashes
 from ebbtide.model.offsets import OffsetRanges
 from ebbtide.model.step import StepKind
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Staged
 from ebbtide.sources.source import Part
-from ebbtide.state_table.deciding import Decided, Share, Stored, Work, balanced, packed
+from ebbtide.state_table.deciding import Decided, Share, Stored, Work, balanced, distinct_keys, packed
 from ebbtide.state_table.due import due_keys
 from ebbtide.state_table.staged import SLICES
 
@@ -156,10 +154,11 @@ def _decide_share(
     key: Sequence[str],
     read_before: OffsetRanges | None,
 ) -> Decided:
-    return work.decide(share.changes(changes, key), read_before)
+    linked = share.linked if share.has_linked else None
+    return work.decide(share.changes(changes, key), read_before, linked)
 
 
-def _shares(spark: SparkSession, staged: Staged, linked: Hashes | None) -> list[Share]:
+def _shares(spark: SparkSession, staged: Staged, linked: pa.Table | None) -> list[Share]:
     """Deal the batch out to tasks; linked keys are one share of their own."""
     n_changes = staged.summary.changes
     n_tasks = 1 if n_changes <= ROWS_IN_DRIVER else partitions(spark, n_changes)
@@ -194,11 +193,13 @@ def _read_before(plan: Plan, head: Head) -> OffsetRanges | None:
     return OffsetRanges(head.facts.positions if head.facts else {})
 
 
-def _linked(plan: Plan, head: Head, staged: Staged, snapshot: Snapshot) -> Hashes | None:
-    """Return the hashes of keys of rows that wait for a value, now or in the state, and of the keys that these rows had before.
+def _linked(plan: Plan, head: Head, staged: Staged, snapshot: Snapshot) -> pa.Table | None:
+    """Return the keys of rows that wait for a value, now or in the state, and the keys that these rows had before.
 
     None where no row does. They are decided on together: a value may have to be looked for under another key.
     """
+    if not (staged.summary.key_changes or head.pending_key_changes):
+        return None
     tables: list[pa.Table] = []
     key = list(plan.operator.key)
     columns = pa.schema([plan.operator.changes.field(name) for name in (*key, "_moved_from")])
@@ -212,10 +213,9 @@ def _linked(plan: Plan, head: Head, staged: Staged, snapshot: Snapshot) -> Hashe
     found = []
     for rows in tables:
         moved = rows.filter(pc.is_valid(rows["_moved_from"]))  # all of them, where one of a step left values out
-        found.append(key_hashes(moved, key))
+        found.append(moved.select(key))
         old_keys = pc.list_flatten(moved["_moved_from"].combine_chunks())
         old_key = pc.struct_field(old_keys, "key")
-        old_rows = pa.table({name: pc.struct_field(old_key, name) for name in key})
-        found.append(key_hashes(old_rows, key))
-    hashes = np.unique(np.concatenate(found)) if found else np.zeros(0, np.uint64)
-    return hashes if len(hashes) else None
+        found.append(pa.table({name: pc.struct_field(old_key, name) for name in key}))
+    keys, _ = distinct_keys(pa.concat_tables(found), key)
+    return keys if len(keys) else None

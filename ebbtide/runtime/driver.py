@@ -130,10 +130,10 @@ def _under_lease(
     ledger = plan.at("ledger")
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
     with Lease(ledger, spec.name, lease_ttl_s) as lease:
-        plan.state.create(spark)
+        plan.state.create()
         plan.sink.create(spark)
         if spec.emits_every:
-            plan.changelog.create(spark)
+            plan.changelog.create()
         stepper = Stepper(plan, lease, clock(), fresh=fresh, on_phase=begin)
         if not fresh:
             refuse_changed_spec(plan, stepper)
@@ -145,7 +145,7 @@ def _under_lease(
         _refuse_other_checkpoint(plan, stepper)
         stepper.publish(spark)
         begin("listing the source")
-        found = _discover(spark, plan, stepper, clock())
+        found = _discover(plan, stepper, clock())
         n_files = len(found.parts)
         summary.nothing_matched = found.nothing_matched
         summary.files_unmatched = found.unmatched
@@ -184,12 +184,12 @@ def _refuse_other_checkpoint(plan: Plan, stepper: Stepper) -> None:
         )
 
 
-def _discover(spark: SparkSession, plan: Plan, stepper: Stepper, now_ms: int) -> Discovery:
+def _discover(plan: Plan, stepper: Stepper, now_ms: int) -> Discovery:
     """Find what the run reads."""
     last_batch = stepper.last.batch_id if stepper.last else None
     files_read: FileSizes = {}
     if last_batch is not None:
-        files_read = plan.state.files(spark, stepper.version)
+        files_read = stepper.files_read()
     found = plan.source.discover(files_read, now_ms)
     plan.checkpoint.forget_undecided(last_batch)
     return found

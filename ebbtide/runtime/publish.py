@@ -40,8 +40,8 @@ def publish(spark: SparkSession, plan: Plan, head: Head, sink_size: TableSize) -
     _publish_changes(spark, plan, head.version, facts, counts, sink_size)
     emits_truncate = plan.spec.emits_every and facts.floor_raised
     if counts["emitted"] or emits_truncate:
-        emitted = plan.state.emitted(spark, head.version)
-        plan.changelog.append(spark, emitted, facts)
+        changes = StepChanges(plan.state.path, head.version, plan.operator)
+        plan.changelog.append(changes.emitted(plan.changelog.schema), facts)
     return counts
 
 
@@ -92,8 +92,8 @@ def _empty(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
     if plan.sink.last_step() < facts.step:
         plan.sink.empty(spark, facts)
     if log.versions(plan.changelog.path):
-        plan.changelog.empty(spark, facts)
+        plan.changelog.empty(facts)
     delete(plan.at("staged"))
-    plan.quarantine.empty(spark, facts)
+    plan.quarantine.empty(facts)
     if plan.checkpoint.query_id == facts.query_id:
         plan.checkpoint.discard()

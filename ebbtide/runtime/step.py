@@ -10,9 +10,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.delta import log
+from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import CheckpointMismatchError, QuarantineThresholdError
 from ebbtide.ledger.checkpoint import BatchOffsets
 from ebbtide.ledger.facts import Head, StepFacts
@@ -26,7 +28,9 @@ from ebbtide.runtime.progress import StepProgress
 from ebbtide.runtime.publish import publish
 from ebbtide.runtime.session import code_version
 from ebbtide.runtime.stage import Staged, stage
+from ebbtide.state_table.layout import FileSizes
 from ebbtide.state_table.size import TableSize
+from ebbtide.state_table.staged import Stager
 
 
 class Stepper:
@@ -65,8 +69,8 @@ class Stepper:
             self.head = Head(version, facts, pending)
         self.source_path = self.last.source_path if self.last else None
         """Location of the source, for the next step's facts: that of the last step, until a run sets another."""
-        self._state_size = TableSize(plan.state.path)
         self._sink_size = TableSize(plan.sink.path)
+        self._snapshot = plan.state.snapshot()
 
     @property
     def last(self) -> StepFacts | None:
@@ -96,13 +100,13 @@ class Stepper:
 
         self._on_phase("reading", number)
         staged = self._stage(frame, number, clock.wall_ms)
-        rows = staged.rows(spark)
+        bad = staged.bad()
         summary = staged.summary
         n_known_bad = 0
         if decided is not None:
             facts = decided
         else:
-            n_known_bad = self._known_bad(rows, summary)
+            n_known_bad = self._known_bad(bad, summary)
             summary = replace(summary, bad=summary.bad - n_known_bad)
             self._refuse_too_many_bad(summary)
             self._on_phase("deciding", number)
@@ -114,16 +118,16 @@ class Stepper:
                 offsets_hash=offsets.hash,
             )
             self.lease.check()
-            version = decide(
+            self._snapshot = decide(
                 spark,
                 self.plan,
                 self.head,
                 staged,
                 facts,
+                snapshot=self._newest(),
                 parts=parts,
-                size=self._state_size,
             )
-            self.advance_to(facts, version)
+            self.advance_to(facts, self._snapshot.version)
 
         self._on_phase("merging", number)
         # Where another kind of step followed a replayed batch, the batch was published before that step.
@@ -131,7 +135,7 @@ class Stepper:
         if n_known_bad:
             metrics["redelivered"] = metrics.get("redelivered", 0) + n_known_bad
         if facts.quarantined:
-            self.plan.quarantine.append(rows, facts)
+            self.plan.quarantine.append(bad, facts)
         delete(self.plan.at("staged"))
         self.parts_read += len(parts)
         return self._progress(
@@ -160,16 +164,18 @@ class Stepper:
         self._on_phase("expiring", self.number + 1)
         clock = self.next_clock(clock_ms)
         facts = self._facts(StepKind.TICK, clock)
-        version = expire(
+        snapshot = expire(
             spark,
             self.plan,
             self.head,
             facts,
+            snapshot=self._newest(),
             must_commit=has_moved or self.spec.downtime_over is not None,
         )
-        if version is None:
+        if snapshot is None:
             return None
-        self.advance_to(facts, version)
+        self._snapshot = snapshot
+        self.advance_to(facts, snapshot.version)
         return self._progress(
             facts,
             kind="tick",
@@ -184,8 +190,8 @@ class Stepper:
         clock = self.next_clock(clock_ms)
         facts = self._facts(StepKind.RESET, clock, incarnation=incarnation)
         self.lease.check()
-        version = self.plan.state.reset(spark, facts, self.version)
-        self.advance_to(facts, version)
+        self._snapshot = self.plan.state.reset(facts, self._newest())
+        self.advance_to(facts, self._snapshot.version)
         self.publish(spark)
 
     def maintenance_step(self, kind: StepKind, clock: Reading | None = None) -> StepFacts:
@@ -199,6 +205,15 @@ class Stepper:
         if clock is None:
             clock = last_clock
         return self._facts(kind, clock)
+
+    def files_read(self) -> FileSizes:
+        """Return the source files that were read, with their bytes."""
+        return self.plan.state.files(self._newest())
+
+    def _newest(self) -> Snapshot:
+        """Return the newest version of the state."""
+        self._snapshot = self._snapshot.advanced()
+        return self._snapshot
 
     def advance_to(self, facts: StepFacts, version: int) -> None:
         """Go on from a step that was committed as `version` of the state."""
@@ -277,18 +292,17 @@ class Stepper:
             frame,
             self.plan.source.reader(decoding.max_record_bytes),
             decoding,
-            join(folder, str(number)),
+            Stager(join(folder, str(number)), self.plan.operator.changes, self.plan.operator.key),
             step=number,
             wall_ms=wall_ms,
             tracks_offsets=self.plan.tracks_offsets,
         )
 
-    def _known_bad(self, rows: DataFrame, summary: BatchSummary) -> int:
+    def _known_bad(self, bad: pa.Table, summary: BatchSummary) -> int:
         """Count the bad records that are delivered again: each is quarantined once."""
         if not (summary.bad and self.spec.has_positions):
             return 0
-        new_bad = self.plan.quarantine.new(rows)
-        return summary.bad - new_bad.count()
+        return summary.bad - len(self.plan.quarantine.new(bad))
 
     def _refuse_too_many_bad(self, summary: BatchSummary) -> None:
         limit = self.spec.quarantine.max_rows_per_step

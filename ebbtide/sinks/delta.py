@@ -10,6 +10,7 @@ The change feed is on from the first commit. Every commit carries the step's ide
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
@@ -26,6 +27,9 @@ from pyspark.sql import functions as F
 
 from ebbtide.delta import log
 from ebbtide.delta.commit import LocalPuts
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import commit_once, create, emptied
+from ebbtide.errors import VersionTakenError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.transaction import transaction, write
 from ebbtide.model.changelog import ORDER
@@ -35,6 +39,7 @@ from ebbtide.sinks.sink import Bounds, ChangeSet
 from ebbtide.sinks.upsert import Upsert, Upserter
 from ebbtide.state_table.columns import column, columns, quoted, spark_schema
 
+PUTS = LocalPuts()
 RESERVED = ("_sequence", "_changed_by")
 """Sink columns that views and comparisons leave out."""
 
@@ -75,23 +80,39 @@ class SinkTable:
 
     def create(self, spark: SparkSession) -> None:
         """Create the table if it is not there."""
-        if not log.versions(self.path):
+        if log.versions(self.path):
+            return
+        if self._is_spark_s:
             self._define(DeltaTable.createIfNotExists(spark))
+            return
+        with contextlib.suppress(VersionTakenError):  # somebody else has made it
+            create(PUTS, self.path, self._stored_schema, self._stored_properties, name="sink", info={})
 
-    def _define(self, builder: DeltaTableBuilder) -> None:
+    @property
+    def _is_spark_s(self) -> bool:
+        """Whether Spark defines the table: properties of the user's may switch features on that it alone knows."""
+        return self.how == "merge" or bool(self.properties)
+
+    @property
+    def _stored_schema(self) -> pa.Schema:
         fields = []
         for column_field in self.schema:
             is_key = column_field.name in self.key
             fields.append(column_field if is_key else column_field.with_nullable(True))
-        schema = spark_schema(pa.schema(fields))
-        builder = builder.location(self.path)
-        builder = builder.addColumns(schema)
-        properties = {
+        return pa.schema(fields)
+
+    @property
+    def _stored_properties(self) -> dict[str, str]:
+        return {
             "delta.enableDeletionVectors": str(self.how == "vectors").lower(),
             **self.properties,
             "delta.enableChangeDataFeed": "true",
         }
-        for name, value in properties.items():
+
+    def _define(self, builder: DeltaTableBuilder) -> None:
+        builder = builder.location(self.path)
+        builder = builder.addColumns(spark_schema(self._stored_schema))
+        for name, value in self._stored_properties.items():
             builder = builder.property(name, value)
         builder.execute()
 
@@ -139,7 +160,7 @@ class SinkTable:
     @cached_property
     def _upserter(self) -> Upserter:
         by_vectors = self.how == "vectors"
-        return Upserter(self.path, self.schema, self.key, LocalPuts(), by_vectors=by_vectors)
+        return Upserter(self.path, self.schema, self.key, PUTS, by_vectors=by_vectors)
 
     @property
     def _rank(self) -> str:
@@ -216,9 +237,15 @@ class SinkTable:
 
     def empty(self, spark: SparkSession, facts: StepFacts) -> None:
         """Replace the table by an empty one with the spec's columns and properties; its history stays."""
-        builder = DeltaTable.replace(spark)
-        with transaction(spark, facts, "sink"):
-            self._define(builder)
+        if self._is_spark_s:
+            with transaction(spark, facts, "sink"):
+                self._define(DeltaTable.replace(spark))
+            return
+        snapshot = Snapshot.read(self.path)
+        if snapshot is not None:
+            actions = emptied(snapshot, self._stored_schema, self._stored_properties)
+            info = {"operation": "REPLACE TABLE", "userMetadata": facts.to_json()}
+            commit_once(PUTS, self.path, self._stored_schema, actions, facts.transaction("sink"), facts.step, info)
 
     def below(self, floor: list[int], side: str = "") -> Column:
         """Return whether a row stands below a TRUNCATE."""

@@ -22,8 +22,9 @@ from ebbtide.delta.commit import Puts, commit, now_ms, transaction_mark
 from ebbtide.delta.features import refuse_unwritable, with_feature
 from ebbtide.delta.key_index import IndexCache
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot
-from ebbtide.delta.table import add_file, read_file
+from ebbtide.delta.table import add_file, read_file, read_positions
 from ebbtide.errors import LeaseLostError, VersionTakenError
+from ebbtide.model.codes import row_codes
 from ebbtide.model.hashing import key_hashes
 
 ROWS_PER_FILE = 1_000_000
@@ -48,6 +49,26 @@ class Upsert:
     floor_columns: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Dying:
+    """A data file that loses rows.
+
+    Args:
+        file: The file.
+        rows: Numbers of the rows that it loses.
+        dead: Numbers of all rows that do not count afterwards.
+    """
+
+    file: DataFile
+    rows: BitMap64
+    dead: BitMap64
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no row is left."""
+        return len(self.dead) == self.file.rows
+
+
 class Upserter:
     """Writes one table.
 
@@ -58,6 +79,8 @@ class Upserter:
         puts: Its store.
         by_vectors: Old rows leave by deletion vectors. Else the files that they are in are written again without them, for
             readers that know no vectors.
+        with_images: The change feed shows an update as what was and what is, from a file of its own. Else readers derive a
+            delete and an insert from the data files.
     """
 
     def __init__(
@@ -68,8 +91,10 @@ class Upserter:
         puts: Puts,
         *,
         by_vectors: bool = True,
+        with_images: bool = True,
     ) -> None:
         self._by_vectors = by_vectors
+        self._with_images = with_images
         self._table = table
         self._columns = columns
         self._key = list(key)
@@ -94,9 +119,12 @@ class Upserter:
         adds = self._written(upsert.rows)
         while snapshot.transactions.get(app_id, -1) < number:
             refuse_unwritable(self._table, snapshot.protocol, snapshot.metadata)
-            removals = self._removals(snapshot, upsert)
-            upgrade = with_vectors(snapshot) if self._by_vectors and removals else []
-            actions = [*upgrade, *adds, *removals, transaction_mark(app_id, number)]
+            dying = list(self._dying(snapshot, upsert))
+            actions = [*adds, *self._removals(dying), transaction_mark(app_id, number)]
+            if dying and self._by_vectors:
+                actions += with_vectors(snapshot)
+            if dying and self._with_images:
+                actions.append(self._images(dying, upsert.rows))
             try:
                 commit(self._puts, self._table, snapshot.version + 1, actions, {"operation": "MERGE", **info})
             except VersionTakenError:
@@ -127,49 +155,63 @@ class Upserter:
             actions.append(action)
         return actions
 
-    def _removals(self, snapshot: Snapshot, upsert: Upsert) -> list[Action]:
-        """Return the actions that take the old rows out of a version."""
-        dead = dict(self._dead_rows(snapshot, upsert))
-        at_ms = now_ms()
-        actions = [snapshot.files[file].removed(at_ms, data_change=True) for file in dead]
-        partly = []
-        for file_id, rows in dead.items():
-            file = snapshot.files[file_id]
-            if len(rows) != file.rows:
-                partly.append((file, rows))
-        if not self._by_vectors:
-            return actions + self._rewritten(partly)
-        descriptors = vectors.write(self._table, [rows for _, rows in partly])
-        for (file, _), descriptor in zip(partly, descriptors, strict=True):
-            actions.append(file.with_vector(descriptor, data_change=True))
-        return actions
-
-    def _rewritten(self, partly: Sequence[tuple[DataFile, BitMap64]]) -> list[Action]:
-        """Write what is left of some files again."""
-        left = []
-        for file, dead in partly:
-            rows = read_file(self._table, file, self._columns, live=False)
-            counts = np.ones(len(rows), dtype=bool)
-            counts[np.fromiter(dead, np.int64, len(dead))] = False
-            left.append(rows.filter(pa.array(counts)))
-        return self._written(pa.concat_tables(left)) if left else []
-
-    def _dead_rows(self, snapshot: Snapshot, upsert: Upsert) -> Iterator[tuple[tuple[str, str], BitMap64]]:
-        """Yield the files that lose rows, and all rows of each that do not count afterwards."""
+    def _dying(self, snapshot: Snapshot, upsert: Upsert) -> Iterator[Dying]:
+        """Yield the files of a version that lose rows."""
         hashes = key_hashes(upsert.keys, self._key)
         order = np.argsort(hashes, kind="stable")
-        wanted = upsert.keys.select(self._key).take(pa.array(order)).combine_chunks()
-        for file_id, file in snapshot.files.items():
+        in_order = upsert.keys.select(self._key).take(pa.array(order)).combine_chunks()
+        for file in snapshot.files.values():
             found = BitMap64()
-            if _may_hold(file, wanted, self._key[0]):
+            if _may_hold(file, in_order, self._key[0]):
                 index = self._cache.index_of(file)
-                rows, _ = index.find(wanted, hashes[order])
+                rows, _ = index.find(in_order, hashes[order])
                 found = BitMap64(index.positions[rows].tolist())
             if upsert.is_below is not None:
                 found |= self._below(file, upsert)
-            known = BitMap64() if file.vector is None or not found else vectors.read(self._table, file.vector)
-            if found - known:
-                yield file_id, found | known
+            if not found:
+                continue
+            known = BitMap64() if file.vector is None else vectors.read(self._table, file.vector)
+            new = found - known
+            if new:
+                yield Dying(file, new, known | new)
+
+    def _removals(self, dying: Sequence[Dying]) -> list[Action]:
+        """Return the actions that take rows out of their files."""
+        at_ms = now_ms()
+        actions = [each.file.removed(at_ms, data_change=True) for each in dying]
+        partly = [each for each in dying if not each.is_whole]
+        if not self._by_vectors:
+            return actions + self._rewritten(partly)
+        descriptors = vectors.write(self._table, [each.dead for each in partly])
+        for each, descriptor in zip(partly, descriptors, strict=True):
+            actions.append(each.file.with_vector(descriptor, data_change=True))
+        return actions
+
+    def _rewritten(self, partly: Sequence[Dying]) -> list[Action]:
+        """Write what is left of some files again."""
+        left = []
+        for each in partly:
+            rows = read_file(self._table, each.file, self._columns, live=False)
+            counts = np.ones(len(rows), dtype=bool)
+            counts[_numbers(each.dead)] = False
+            left.append(rows.filter(pa.array(counts)))
+        return self._written(pa.concat_tables(left)) if left else []
+
+    def _images(self, dying: Sequence[Dying], rows: pa.Table) -> Action:
+        """Write the commit's change feed: each row before and after."""
+        old = pa.concat_tables(
+            [read_positions(self._table, each.file, self._columns, _numbers(each.rows)) for each in dying]
+        )
+        both = pa.concat_tables([old.select(self._key), rows.select(self._key)])
+        codes = row_codes(both, self._key)
+        of_old, of_new = codes[: len(old)], codes[len(old) :]
+        old_kinds = np.where(np.isin(of_old, of_new), "update_preimage", "delete")
+        new_kinds = np.where(np.isin(of_new, of_old), "update_postimage", "insert")
+        feed = pa.concat_tables([old, rows.select(old.column_names).cast(old.schema)])
+        kinds = pa.array([*old_kinds.tolist(), *new_kinds.tolist()], pa.string())
+        name = f"_change_data/cdc-{uuid.uuid4()}.parquet"
+        add = add_file(self._table, name, feed.append_column("_change_type", kinds), bounded=())["add"]
+        return {"cdc": {"path": add["path"], "partitionValues": {}, "size": add["size"], "dataChange": False}}
 
     def _below(self, file: DataFile, upsert: Upsert) -> BitMap64:
         if upsert.is_below is None:
@@ -203,3 +245,7 @@ def _may_hold(file: DataFile, wanted: pa.Table, column: str) -> bool:
         return True
     ends = pc.min_max(values).as_py()
     return bool(ends["min"] <= greatest and least <= ends["max"])
+
+
+def _numbers(rows: BitMap64) -> NDArray[np.int64]:
+    return np.fromiter(rows, np.int64, len(rows))

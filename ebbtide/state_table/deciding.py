@@ -95,20 +95,22 @@ class Work:
     group_bytes: int | None = None
     bounded: tuple[str, ...] = ()
 
-    def decide(self, changes: pa.Table, read_before: OffsetRanges | None) -> Decided:
+    def decide(self, changes: pa.Table, read_before: OffsetRanges | None, linked: pa.Table | None = None) -> Decided:
         """Decide about changes, all of a key's.
 
         Args:
             changes: The changes.
             read_before: Offsets whose records are repeats; None: the operator knows repeats by itself.
+            linked: Keys that are decided on together, those of all changes among them; None: each key is by itself.
         """
         operator = self.operator()
         n_delivered = len(changes)
         if read_before is not None:
             changes = changes.filter(pa.array(~read_before.repeats(changes)))
         decided = Decided(metrics={"redelivered": n_delivered - len(changes)})
-        for group in self._groups(changes, operator):
-            entries = self._entries(group, operator)
+        groups = self._groups(changes, operator) if linked is None else [changes]
+        for group in groups:
+            entries = self._entries(group if linked is None else linked, operator)
             result = operator.apply(group, entries, self.step)
             decided = decided.plus(self._write(result))
         return decided
@@ -228,13 +230,13 @@ class Share:
     Args:
         staged: What was staged.
         slices: The slices that it has.
-        linked: Hashes, ascending, of keys that are decided on together.
+        linked: Keys that are decided on together, once each.
         has_linked: It has the linked keys, of all its slices, and no other; else all others.
     """
 
     staged: tuple[StagedFile, ...]
     slices: tuple[int, ...]
-    linked: Hashes | None = None
+    linked: pa.Table | None = None
     has_linked: bool = False
 
     def changes(self, schema: pa.Schema, key: Sequence[str]) -> pa.Table:
@@ -248,7 +250,8 @@ class Share:
         changes = pa.Table.from_batches(batches, schema)
         if self.linked is None:
             return changes
-        is_linked = np.isin(key_hashes(changes, key), self.linked)
+        # By hash: a key that has the hash of a linked one is decided on with it, which does no harm.
+        is_linked = np.isin(key_hashes(changes, key), key_hashes(self.linked, key))
         return changes.filter(pa.array(is_linked == self.has_linked))
 
 

@@ -36,7 +36,7 @@ from ebbtide.model.step import StepKind
 from ebbtide.operators.operator import Operator
 from ebbtide.state_table.columns import column, columns, quoted, spark_schema
 from ebbtide.state_table.deciding import Stored
-from ebbtide.state_table.layout import EMITTED, FILE, METRICS, ROW, FileSizes, counts, noted_files
+from ebbtide.state_table.layout import FILE, METRICS, ROW, FileSizes, counts, noted_files
 
 PUTS = LocalPuts()
 
@@ -184,20 +184,6 @@ class StateTable:
         is_of_kind = F.col("_entry") == entry
         return rows.where(is_of_kind)
 
-    def waiting(self, spark: SparkSession, version: int) -> DataFrame:
-        """Read the entries of rows that wait for a value from under another key."""
-        # An entry's newest version decides. Picking it is a shuffle, so only entries of keys that ever waited go into it.
-        entries = self.read(spark, version)
-        is_waiting = F.col("_moved_from").isNotNull()
-        is_live = ~F.col("_removed")
-        key = list(self.operator.key)
-        ever_waiting = entries.where(is_waiting)
-        waiting_keys = ever_waiting.select(*columns(key))
-        keys = waiting_keys.distinct()
-        versions = entries.join(F.broadcast(keys), key, "left_semi")
-        newest = self._newest(versions)
-        return newest.where(is_waiting & is_live)
-
     def current(self, spark: SparkSession, version: int, since: int = 0) -> DataFrame:
         """Read the newest version of each entry written after step `since`, dropped ones included (`_removed`)."""
         entries = self.read(spark, version)
@@ -316,18 +302,6 @@ class StateTable:
         """
         rows = self._added(spark, version)
         return self._for_sink(rows)
-
-    def emitted(self, spark: SparkSession, version: int) -> DataFrame:
-        """Return what the step committed as `version` emitted record by record: `_kind`, the user's columns, `_order`, `_number`."""
-        rows = self._added(spark, version)
-        is_emitted = F.col("_entry") == EMITTED
-        emitted = rows.where(is_emitted)
-        return emitted.select(
-            F.col("_note").alias("_kind"),
-            *columns(self.operator.columns.names),
-            F.col("_changed_by").alias("_order"),
-            F.col("_position").alias("_number"),
-        )
 
     def decided(self, spark: SparkSession, version: int) -> DataFrame:
         """Read all that the sink was ever wanted to take, with its `_step`, as far as a version still holds it."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+
 from ebbtide.runtime import decide
 from ebbtide.state_table import size
 
@@ -18,6 +19,6 @@ def large() -> Iterator[None]:
     """Prune by the range of keys, and do not ask for the touched keys to be broadcast, however small tables are."""
     patch = pytest.MonkeyPatch()
     patch.setattr(size, "LARGE_FILES", 0)
-    patch.setattr(decide, "BROADCAST_ROWS", 0)
+    patch.setattr(decide, "ROWS_IN_DRIVER", 2)
     yield
     patch.undo()
