@@ -15,8 +15,8 @@ from ebbtide.sinks.quarantine import QuarantineTable
 from ebbtide.state_table.table import StateTable
 
 PLACES = {
-    "before the decision": (StateTable, "commit", "before"),
-    "after the decision": (StateTable, "commit", "after"),
+    "before the decision": (StateTable, "commit_files", "before"),
+    "after the decision": (StateTable, "commit_files", "after"),
     "after the sink": (SinkTable, "apply", "after"),
     "after the changelog": (ChangelogTable, "append", "after"),
     "before the quarantine": (QuarantineTable, "append", "before"),
