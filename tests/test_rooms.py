@@ -20,10 +20,10 @@ ROOMS = {
     "formats": COLUMNS | {"pydantic_core"},
     "sources": COLUMNS | SPARK,
     "operators": COLUMNS,
-    "delta": COLUMNS,
+    "delta": COLUMNS | {"deltalake", "pyroaring"},
     "ledger": COLUMNS | SPARK,
     "state_table": COLUMNS | SPARK,
-    "sinks": COLUMNS | SPARK,
+    "sinks": COLUMNS | SPARK | {"pyroaring"},
     "spec": COLUMNS | {"yaml"},
     "runtime": COLUMNS | SPARK,
     "inspect": COLUMNS | SPARK,
@@ -125,13 +125,14 @@ def test_folder_of_the_project_imports_what_it_may(folder):
     assert found
 
 
-def test_environment_is_read_by_sessions_and_java_only():
+def test_environment_is_read_by_what_belongs_to_the_machine_only():
     def reads(path):
         text = path.read_text(encoding="utf-8")
         return "os.environ" in text or "getenv" in text
 
     assert {str(path.relative_to(ROOT / "ebbtide")) for path in (ROOT / "ebbtide").rglob("*.py") if reads(path)} <= {
         "runtime/session.py",
+        "delta/key_index.py",
         "java.py",
         "dagster/resources.py",
     }

@@ -31,7 +31,7 @@ class LocalPuts:
 
     def put_if_absent(self, location: str, data: bytes) -> bool:
         """See `Puts`. The file is on disk before it gets its name."""
-        path = Path(location)
+        path = Path(location.removeprefix("file://"))
         path.parent.mkdir(parents=True, exist_ok=True)
         unnamed = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
         try:

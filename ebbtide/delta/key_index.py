@@ -14,6 +14,7 @@ import tempfile
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -145,7 +146,8 @@ class IndexCache:
         self.where = where
         self.folder = default_folder() if folder is None else folder
         self.max_bytes = int(os.environ.get(CACHE_BYTES, DEFAULT_BYTES)) if max_bytes is None else max_bytes
-        self._what = _digest(FORMAT, table, *self.key, columns.to_string(), *(where or ()))
+        # A copy is not flushed to disk: after a crash of the machine it may have holes, so that none outlives its boot.
+        self._what = _digest(FORMAT, _boot(), table, *self.key, columns.to_string(), *(where or ()))
         self._open: dict[str, KeyIndex] = {}
 
     def index_of(self, file: DataFile) -> KeyIndex:
@@ -250,6 +252,14 @@ def default_folder() -> Path:
     """Return the folder of local copies."""
     given = os.environ.get(CACHE_FOLDER)
     return Path(given) if given else Path(tempfile.gettempdir()) / f"ebbtide-cache-{os.getuid()}"
+
+
+@cache
+def _boot() -> str:
+    """Return what distinguishes this boot of the machine from others; empty where the system does not say."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return ""
 
 
 def _digest(*parts: str) -> str:

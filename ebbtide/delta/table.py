@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ebbtide.delta import vectors
+from ebbtide.delta.checkpoints import checkpoint_if_due
 from ebbtide.delta.commit import Puts, commit, now_ms, transaction_mark
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot, encoded
 from ebbtide.delta.statistics import statistics
@@ -104,6 +105,7 @@ def commit_once(
                 create(puts, table, columns, {}, name=table.rpartition("/")[2], info={})
                 continue
             commit(puts, table, snapshot.version + 1, [*actions, transaction_mark(app_id, number)], info)
+            checkpoint_if_due(table, snapshot.version + 1)
             return
 
 

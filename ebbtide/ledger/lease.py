@@ -21,14 +21,14 @@ from typing import Self
 import pyarrow as pa
 
 from ebbtide.delta import log
-from ebbtide.delta.commit import LocalPuts, commit
+from ebbtide.delta.commit import commit
 from ebbtide.delta.table import create
 from ebbtide.errors import LeaseHeldError, LeaseLostError, VersionTakenError
 from ebbtide.ledger.facts import FREE, LedgerFacts
+from ebbtide.ledger.puts import puts_of
 
 COLUMNS = pa.schema([("pipeline", pa.string())])
 """Of the ledger, which has no rows."""
-PUTS = LocalPuts()
 TRIES = 5
 """Times that a heartbeat is committed again where somebody else took its version."""
 NEWEST = 10
@@ -150,7 +150,7 @@ class Lease:
         if log.versions(self.path):
             return
         with contextlib.suppress(VersionTakenError):  # somebody else has made it
-            create(PUTS, self.path, COLUMNS, {}, name=f"{self.pipeline} ledger", info={})
+            create(puts_of(self.path), self.path, COLUMNS, {}, name=f"{self.pipeline} ledger", info={})
 
     def _read(self) -> tuple[int, LedgerFacts | None]:
         """Return the newest version, and the turn that counts as of it."""
@@ -212,7 +212,7 @@ class Lease:
     def _commit(self, version: int, facts: LedgerFacts) -> None:
         """Commit a turn; it has no rows."""
         metadata = facts.model_dump_json(by_alias=True)
-        commit(PUTS, self.path, version, [], {"operation": "LEASE", "userMetadata": metadata})
+        commit(puts_of(self.path), self.path, version, [], {"operation": "LEASE", "userMetadata": metadata})
 
     def _wait_until_free(self, seen: LedgerFacts) -> None:
         """Refuse to take the lease from a live holder.

@@ -37,7 +37,7 @@ def key_hashes(rows: pa.Table, key: Sequence[str]) -> Hashes:
 
     Example:
         >>> table = pa.table({"a": [1, 1, 2], "b": ["x", "x", "x"]})
-        >>> first, same, other = key_hashes(table, ["a", "b"])
+        >>> first, same, other = key_hashes(table, ["a", "b"]).tolist()
         >>> first == same, first == other
         (True, False)
     """

@@ -22,14 +22,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ebbtide.delta import log
-from ebbtide.delta.commit import LocalPuts
 from ebbtide.delta.snapshot import Action, Snapshot
 from ebbtide.delta.table import add_file, commit_once, create, emptied
 from ebbtide.errors import VersionTakenError
 from ebbtide.ledger.facts import StepFacts
+from ebbtide.ledger.puts import puts_of
 from ebbtide.model.changelog import ORDER, TRUNCATE
-
-PUTS = LocalPuts()
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ class ChangelogTable:
         """Create the table if it is not there."""
         if not log.versions(self.path):
             with contextlib.suppress(VersionTakenError):  # somebody else has made it
-                create(PUTS, self.path, self.schema, {}, name="changelog", info={})
+                create(puts_of(self.path), self.path, self.schema, {}, name="changelog", info={})
 
     def last_step(self) -> int:
         """Return the last step that appended, 0 before the first."""
@@ -96,4 +94,4 @@ class ChangelogTable:
     def _commit(self, actions: list[Action], facts: StepFacts) -> None:
         app_id = facts.transaction("changelog")
         info = {"operation": "WRITE", "userMetadata": facts.to_json()}
-        commit_once(PUTS, self.path, self.schema, actions, app_id, facts.step, info)
+        commit_once(puts_of(self.path), self.path, self.schema, actions, app_id, facts.step, info)

@@ -26,11 +26,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.delta import log
-from ebbtide.delta.commit import LocalPuts
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_once, create, emptied
 from ebbtide.errors import VersionTakenError
 from ebbtide.ledger.facts import StepFacts
+from ebbtide.ledger.puts import puts_of
 from ebbtide.ledger.transaction import transaction, write
 from ebbtide.model.changelog import ORDER
 from ebbtide.model.entries import DELETE
@@ -39,7 +39,6 @@ from ebbtide.sinks.sink import Bounds, ChangeSet
 from ebbtide.sinks.upsert import Upsert, Upserter
 from ebbtide.state_table.columns import column, columns, quoted, spark_schema
 
-PUTS = LocalPuts()
 RESERVED = ("_sequence", "_changed_by")
 """Sink columns that views and comparisons leave out."""
 
@@ -86,7 +85,7 @@ class SinkTable:
             self._define(DeltaTable.createIfNotExists(spark))
             return
         with contextlib.suppress(VersionTakenError):  # somebody else has made it
-            create(PUTS, self.path, self._stored_schema, self._stored_properties, name="sink", info={})
+            create(puts_of(self.path), self.path, self._stored_schema, self._stored_properties, name="sink", info={})
 
     @property
     def _is_spark_s(self) -> bool:
@@ -160,7 +159,7 @@ class SinkTable:
     @cached_property
     def _upserter(self) -> Upserter:
         by_vectors = self.how == "vectors"
-        return Upserter(self.path, self.schema, self.key, PUTS, by_vectors=by_vectors)
+        return Upserter(self.path, self.schema, self.key, puts_of(self.path), by_vectors=by_vectors)
 
     @property
     def _rank(self) -> str:
@@ -245,7 +244,9 @@ class SinkTable:
         if snapshot is not None:
             actions = emptied(snapshot, self._stored_schema, self._stored_properties)
             info = {"operation": "REPLACE TABLE", "userMetadata": facts.to_json()}
-            commit_once(PUTS, self.path, self._stored_schema, actions, facts.transaction("sink"), facts.step, info)
+            commit_once(
+                puts_of(self.path), self.path, self._stored_schema, actions, facts.transaction("sink"), facts.step, info
+            )
 
     def below(self, floor: list[int], side: str = "") -> Column:
         """Return whether a row stands below a TRUNCATE."""

@@ -17,15 +17,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ebbtide.delta.commit import LocalPuts
 from ebbtide.delta.snapshot import Action, Snapshot
 from ebbtide.delta.table import add_file, commit_once, emptied, read_rows
 from ebbtide.ledger.facts import StepFacts
+from ebbtide.ledger.puts import puts_of
 from ebbtide.model.changelog import ORDER, ORIGIN
 from ebbtide.model.codes import row_codes
 from ebbtide.model.entries import entry_table
 
-PUTS = LocalPuts()
 COLUMNS = pa.schema(
     [
         ("step", pa.int64()),
@@ -100,4 +99,4 @@ class QuarantineTable:
     def _commit(self, actions: list[Action], facts: StepFacts) -> None:
         app_id = facts.transaction("quarantine")
         info = {"operation": "WRITE", "userMetadata": facts.to_json()}
-        commit_once(PUTS, self.path, COLUMNS, actions, app_id, facts.step, info)
+        commit_once(puts_of(self.path), self.path, COLUMNS, actions, app_id, facts.step, info)

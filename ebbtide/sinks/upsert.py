@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from ebbtide.delta import vectors
+from ebbtide.delta.checkpoints import checkpoint_if_due
 from ebbtide.delta.commit import Puts, commit, now_ms, transaction_mark
 from ebbtide.delta.features import refuse_unwritable, with_feature
 from ebbtide.delta.key_index import IndexCache
@@ -132,6 +133,7 @@ class Upserter:
                 snapshot = self._newest()
                 continue
             self._snapshot = snapshot.after(actions)
+            checkpoint_if_due(self._table, self._snapshot.version)
             return
 
     def _newest(self) -> Snapshot:

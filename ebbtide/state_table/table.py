@@ -25,11 +25,13 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ebbtide.delta import log
-from ebbtide.delta.commit import LocalPuts, commit, transaction_mark
+from ebbtide.delta.checkpoints import checkpoint_if_due
+from ebbtide.delta.commit import commit, transaction_mark
 from ebbtide.delta.snapshot import Action, Snapshot
 from ebbtide.delta.table import add_file, create, emptied, read_file
 from ebbtide.errors import DeltaLogError, LeaseLostError, StoredFormatError, VersionTakenError
 from ebbtide.ledger.facts import STATE_FORMAT, StepFacts
+from ebbtide.ledger.puts import puts_of
 from ebbtide.ledger.transaction import transaction, write
 from ebbtide.model.entries import entry_table, equals
 from ebbtide.model.step import StepKind
@@ -37,8 +39,6 @@ from ebbtide.operators.operator import Operator
 from ebbtide.state_table.columns import column, columns, quoted, spark_schema
 from ebbtide.state_table.deciding import Stored
 from ebbtide.state_table.layout import FILE, METRICS, ROW, FileSizes, counts, noted_files
-
-PUTS = LocalPuts()
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class StateTable:
         if log.versions(self.path):
             return
         with contextlib.suppress(VersionTakenError):  # somebody else has made it
-            create(PUTS, self.path, self.schema, self._properties, name="state", info={})
+            create(puts_of(self.path), self.path, self.schema, self._properties, name="state", info={})
 
     @property
     def _properties(self) -> dict[str, str]:
@@ -113,7 +113,7 @@ class StateTable:
         info = {"operation": "WRITE", "userMetadata": facts.to_json()}
         while True:
             try:
-                commit(PUTS, self.path, snapshot.version + 1, [*actions, mark], info)
+                commit(puts_of(self.path), self.path, snapshot.version + 1, [*actions, mark], info)
             except VersionTakenError:
                 # A commit of others, such as OPTIMIZE, changes no entry; one of a step is another run's.
                 newer = snapshot.advanced()
@@ -121,6 +121,7 @@ class StateTable:
                     raise self._lost(facts) from None
                 snapshot = newer
                 continue
+            checkpoint_if_due(self.path, snapshot.version + 1)
             return snapshot.after([*actions, mark])
 
     def reset(self, facts: StepFacts, snapshot: Snapshot) -> Snapshot:

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-
 from ebbtide.runtime import decide
 from ebbtide.state_table import size
 

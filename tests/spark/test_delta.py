@@ -12,6 +12,8 @@ from ebbtide.delta import vectors
 from ebbtide.delta.commit import LocalPuts, commit
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, create, read_file, read_rows
+from ebbtide.errors import VersionTakenError
+from ebbtide.ledger.puts import LogStorePuts
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string()), ("at", pa.timestamp("us", "UTC"))])
 PUTS = LocalPuts()
@@ -127,3 +129,14 @@ def test_tables_that_two_write_hold_for_every_reader_what_they_must(spark, tmp_p
         write()
         both.random.choice(theirs)()
         both.check()
+
+
+def test_commits_go_through_the_log_store_of_delta_where_no_link_can_be_made(spark, tmp_path):
+    table = str(tmp_path / "t")
+    puts = LogStorePuts(table)
+    create(puts, table, COLUMNS, {}, name="t", info={})
+    rows = pa.table({"id": [1], "v": ["\u00e9\n"], "at": [0]}, COLUMNS)
+    commit(puts, table, 1, [add_file(table, "f.parquet", rows, bounded=COLUMNS.names)], {"operation": "WRITE"})
+    with pytest.raises(VersionTakenError):
+        commit(puts, table, 1, [], {"operation": "WRITE"})
+    assert spark.read.format("delta").load(table).select("id", "v").collect() == [(1, "\u00e9\n")]

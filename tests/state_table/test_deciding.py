@@ -1,25 +1,120 @@
-"""How a partition is cut into groups of whole keys."""
+"""Steps on disk beside steps in memory: slices, tasks, groups, linked keys and local copies change nothing."""
+
+import random
 
 import pyarrow as pa
 import pytest
+from disk import DiskPipeline
+from spark_support import cut, shop_lines, shop_spec
+from support import change, envelope, plain, record, spec
 
-from ebbtide.state_table.deciding import _groups
-
-BATCHES = [
-    pa.record_batch({"k": ["a", "b", "c", None] * 2, "n": range(8), "pad": ["x" * 100] * 8}),
-    pa.record_batch({"k": pa.array([], pa.string()), "n": pa.array([], pa.int64()), "pad": pa.array([], pa.string())}),
-    pa.record_batch({"k": ["b", "d"], "n": [8, 9], "pad": ["x" * 100] * 2}),
-]
-
-
-@pytest.mark.parametrize(("group_bytes", "groups"), [(None, 1), (10**6, 1), (600, 2), (1, 5)])
-def test_groups_hold_whole_keys_and_lose_nothing(group_bytes, groups):
-    found = [table.to_pylist() for table in _groups(iter(BATCHES), ["k"], group_bytes)]
-    assert len(found) == groups
-    assert sorted(row["n"] for group in found for row in group) == list(range(10))
-    keys = [{row["k"] for row in group} for group in found]
-    assert sum(map(len, keys)) == len(set().union(*keys)) == 5
+from ebbtide.delta import key_index
+from ebbtide.formats.format import UNAVAILABLE
+from ebbtide.runtime import decide
+from ebbtide.state_table.deciding import balanced
+from ebbtide.state_table.staged import SLICES, StagedFile, Stager
+from ebbtide.testing import MemoryPipeline
 
 
-def test_no_rows_make_no_group():
-    assert list(_groups(iter(BATCHES[1:2]), ["k"], 1)) == []
+@pytest.fixture(autouse=True)
+def small(monkeypatch, tmp_path):
+    """Deal out small steps too; local copies of this test alone."""
+    monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 1)
+    monkeypatch.setenv(key_index.CACHE_FOLDER, str(tmp_path / "cache"))
+
+
+def both(of, tmp_path, *steps, tasks=2):
+    """Play steps on disk and in memory; a number is a tick at that time."""
+    disk, memory = DiskPipeline(of, tmp_path, tasks), MemoryPipeline(of)
+    for step in steps:
+        for pipeline in (disk, memory):
+            pipeline.tick(now_ms=step) if isinstance(step, int) else pipeline.step(step, now_ms=0)
+        assert disk.rows() == memory.rows()
+    assert {n: c for n, c in disk.metrics.items() if c} == {
+        n: c for n, c in memory.metrics.items() if c and n != "tombstones"
+    }
+    return disk
+
+
+@pytest.mark.parametrize("table", ["customers", "orders", "price_list"])
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_shop_is_the_same_on_disk(tmp_path, table, shuffled):
+    lines = shop_lines(table)[:1500]
+    if shuffled:
+        random.Random(3).shuffle(lines)
+    both(shop_spec(table, tmp_path / "in"), tmp_path, *cut(lines, 4))
+
+
+@pytest.mark.parametrize("group_bytes", [1, 500, 10**9])
+def test_groups_of_whole_keys_change_nothing(tmp_path, group_bytes):
+    lines = [change("+U", id=n % 7, n=n, at=n) for n in range(60)]
+    of = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]}, max_group_bytes=group_bytes)
+    both(of, tmp_path, lines[:30], lines[30:])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_that_move_with_their_values_find_them_in_any_task(tmp_path, seed):
+    log = [envelope("c", n, after={"id": n, "v": f"v{n}"}) for n in range(1, 9)]
+    lsn = 9
+    for n in range(1, 9):
+        for old, new in ((n, n + 10), (n + 10, n + 20)):
+            after = {"id": new, "v": UNAVAILABLE}
+            log.append(envelope("u", lsn, before={"id": old, "v": None}, after=after))
+            lsn += 1
+    random.Random(seed).shuffle(log)
+    lines = [record(value, at) for at, value in enumerate(log)]
+    of = spec("id BIGINT NOT NULL, v STRING", order={"sequence": ["_lsn"]})
+    disk = both(of, tmp_path, lines[:10], lines[10:], tasks=3)
+    assert {row["id"]: row["v"] for row in disk.rows()} == {n + 20: f"v{n}" for n in range(1, 9)}
+
+
+def test_ticks_drop_the_same(tmp_path):
+    of = plain("id BIGINT NOT NULL, n INT", ttl="100ms", materializer={"on_expire": "delete"})
+    first = [change("+I", id=n, n=n) for n in range(5)]
+    both(of, tmp_path, first, 50, 100, [change("+I", id=1, n=9)], 500)
+
+
+def test_copies_that_are_gone_or_torn_are_made_again(tmp_path):
+    of = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]})
+    disk = both(of, tmp_path, [change("+U", id=n, n=n, at=1) for n in range(9)])
+    copies = sorted((tmp_path / "cache").glob("*.arrow"))
+    assert copies
+    copies[0].unlink()
+    for copy in copies[1:]:
+        torn = copy.read_bytes()[:40]
+        copy.unlink()  # mapped by this process: what is mapped must not get shorter
+        copy.write_bytes(torn)
+    again = DiskPipeline.__new__(DiskPipeline)
+    again.__dict__ |= disk.__dict__
+    again.plan = type(disk.plan).under(disk.plan.root.rpartition("/")[0], of)
+    again.step([change("-D", id=n, at=2) for n in range(4)])
+    assert [row["id"] for row in again.rows()] == [4, 5, 6, 7, 8]
+
+
+def test_slices_are_dealt_out_whole_and_evenly():
+    staged = [StagedFile("a", tuple(range(8)), (10,) * 8), StagedFile("b", (3, 9), (5, 40))]
+    shares = balanced(staged, 3)
+    assert sorted(slice_ for share in shares for slice_ in share) == [*range(8), 9]
+    rows = {3: 15, 9: 40} | dict.fromkeys((0, 1, 2, 4, 5, 6, 7), 10)
+    assert max(sum(rows[slice_] for slice_ in share) for share in shares) <= 50
+    assert balanced([], 3) == []
+
+
+def test_staged_changes_come_back_by_slice_in_their_order_and_bad_rows_lie_beside(tmp_path):
+    of = plain("id BIGINT NOT NULL, n INT")
+    plan_lines = [change("+I", id=n % 50, n=n) for n in range(200)] + ["{"]
+    pipeline = DiskPipeline(of, tmp_path)
+    decoding = pipeline.plan.decoding
+    from ebbtide.formats.records import RECORDS
+
+    raw = [line.encode() for line in plan_lines]
+    records = pa.record_batch([["f"] * len(raw), [0] * len(raw), range(len(raw)), raw], schema=RECORDS)
+    tables = [pa.Table.from_batches([each]) for each in decoding.decode([records], step=1, wall_ms=None)]
+    operator = pipeline.plan.operator
+    staged = Stager(str(tmp_path / "staged"), operator.changes, operator.key).stage(tables)
+    assert StagedFile.of(staged.as_dict()) == staged
+    rows = [row for n in range(SLICES) for batch in staged.read([n]) for row in batch.to_pylist()]
+    assert sorted(row["n"] for row in rows) == list(range(200))
+    of_key = [row["n"] for row in rows if row["id"] == 7]
+    assert of_key == sorted(of_key)
+    assert staged.bad is not None

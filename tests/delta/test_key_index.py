@@ -1,0 +1,111 @@
+"""Rows of a file by key: found exactly, whatever their hashes, from copies that may be torn."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ebbtide.delta import key_index
+from ebbtide.delta.key_index import IndexCache, KeyIndex
+from ebbtide.delta.snapshot import DataFile
+from ebbtide.delta.table import add_file
+from ebbtide.model.hashing import key_hashes
+
+SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string()), ("n", pa.int64())])
+
+
+def table(keys):
+    return pa.table({"a": [a for a, _ in keys], "b": [b for _, b in keys], "n": range(len(keys))}, SCHEMA)
+
+
+def coarse(rows, key):
+    """Hashes that many keys share."""
+    return np.array([(a or 0) % 3 for a in rows["a"].to_pylist()], np.uint64)
+
+
+KEYS = st.tuples(st.none() | st.integers(0, 9), st.none() | st.sampled_from("xyz"))
+
+
+@pytest.mark.parametrize("sparse", [0, 10**9])
+@pytest.mark.parametrize("hashes", [key_hashes, coarse])
+def test_find_gives_the_rows_of_the_keys_and_no_other(monkeypatch, sparse, hashes):
+    monkeypatch.setattr(key_index, "SPARSE", sparse)
+    monkeypatch.setattr(key_index, "key_hashes", hashes)
+
+    @given(st.lists(KEYS, max_size=20), st.sets(KEYS, max_size=8))
+    def holds(stored, asked):
+        index = KeyIndex.of(table(stored), ["a", "b"])
+        wanted = table(sorted(asked, key=str)).select(["a", "b"])
+        own = hashes(wanted, ["a", "b"])
+        order = np.argsort(own, kind="stable")
+        wanted, own = wanted.take(pa.array(order)), own[order]
+        rows, which = index.find(wanted, own)
+        found = sorted(zip(index.positions[rows].tolist(), which.tolist(), strict=True))
+        keys = [tuple(row.values()) for row in wanted.to_pylist()]
+        assert found == sorted((at, keys.index(key)) for at, key in enumerate(stored) if key in keys)
+
+    holds()
+
+
+@pytest.fixture
+def written(tmp_path):
+    rows = table([(1, "x"), (2, "y"), (1, "z")])
+    return str(tmp_path / "t"), DataFile(add_file(str(tmp_path / "t"), "f.parquet", rows, bounded=())["add"]), rows
+
+
+def cache_of(path, folder, **more):
+    return IndexCache(path, ["a"], SCHEMA, folder=folder, **more)
+
+
+def ids(index):
+    return sorted(zip(index.rows["a"].to_pylist(), index.positions.tolist(), strict=True))
+
+
+WHOLE = [(1, 0), (1, 2), (2, 1)]
+
+
+def test_copy_is_made_once_and_read_by_others(tmp_path, written):
+    where, file, _ = written
+    assert ids(cache_of(where, tmp_path / "c").index_of(file)) == WHOLE
+    [copy] = (tmp_path / "c").iterdir()
+    (tmp_path / "t" / "f.parquet").unlink()
+    assert ids(cache_of(where, tmp_path / "c").index_of(file)) == WHOLE
+    assert [copy] == list((tmp_path / "c").iterdir())
+
+
+@pytest.mark.parametrize("keep", [0, 10, -8])
+def test_torn_copy_is_made_again(tmp_path, written, keep):
+    where, file, _ = written
+    cache_of(where, tmp_path / "c").index_of(file)
+    [copy] = (tmp_path / "c").iterdir()
+    torn = copy.read_bytes()[:keep]
+    copy.unlink()  # it is mapped: what is mapped must not get shorter
+    copy.write_bytes(torn)
+    assert ids(cache_of(where, tmp_path / "c").index_of(file)) == WHOLE
+
+
+def test_folder_that_cannot_be_written_is_done_without(tmp_path, written):
+    where, file, rows = written
+    (tmp_path / "c").write_text("a file")
+    cache = cache_of(where, tmp_path / "c")
+    assert ids(cache.index_of(file)) == WHOLE
+    cache.keep(file, rows)
+    assert ids(cache.index_of(file)) == WHOLE
+
+
+def test_copies_take_so_much_and_no_more(tmp_path, written):
+    where, _, rows = written
+    size = None
+    for number in range(10):
+        add = add_file(where, f"g{number}.parquet", rows, bounded=())["add"]
+        cache = cache_of(where, tmp_path / "c", max_bytes=size or 10**9)
+        cache.index_of(DataFile(add))
+        size = size or 4 * next((tmp_path / "c").iterdir()).stat().st_size
+    assert 2 <= len(list((tmp_path / "c").iterdir())) <= 4
+
+
+def test_rows_of_one_kind_alone_are_kept_with_their_numbers(tmp_path, written):
+    where, file, _ = written
+    cache = cache_of(where, tmp_path / "c", where=("b", "z"))
+    assert ids(cache.index_of(file)) == [(1, 2)]

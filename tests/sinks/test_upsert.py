@@ -1,0 +1,143 @@
+"""Upserts by vectors and by writing files again: one row per key, whatever others do meanwhile, and a feed of what changed."""
+
+import random
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+
+from ebbtide.delta import key_index
+from ebbtide.delta.commit import LocalPuts, commit
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import add_file, create, read_rows
+from ebbtide.errors import DeltaFeatureError
+from ebbtide.sinks import upsert as upserts
+from ebbtide.sinks.upsert import Upsert, Upserter
+
+COLUMNS = pa.schema(
+    [pa.field("a", pa.int64(), nullable=False), pa.field("b", pa.string(), nullable=False), ("v", pa.int64())]
+)
+KEY = ["a", "b"]
+PUTS = LocalPuts()
+
+
+@pytest.fixture(autouse=True)
+def own_copies(monkeypatch, tmp_path):
+    monkeypatch.setenv(key_index.CACHE_FOLDER, str(tmp_path / "cache"))
+    monkeypatch.setattr(upserts, "ROWS_PER_FILE", 7)
+
+
+def made(tmp_path, **properties):
+    path = str(tmp_path / "t")
+    create(PUTS, path, COLUMNS, {"delta.enableChangeDataFeed": "true", **properties}, name="t", info={})
+    return path
+
+
+def rows_of(values):
+    return pa.table({"a": [a for a, _ in values], "b": [b for _, b in values], "v": list(values.values())}, COLUMNS)
+
+
+def ours(path):
+    return {(row["a"], row["b"]): row["v"] for row in read_rows(Snapshot.read(path), COLUMNS).to_pylist()}
+
+
+def theirs(path):
+    found = QueryBuilder().register("t", DeltaTable(path)).execute("SELECT a, b, v FROM t").read_all()
+    rows = pa.table(found).to_pylist()
+    values = {(row["a"], row["b"]): row["v"] for row in rows}
+    assert len(values) == len(rows), "a key has two rows"
+    return values
+
+
+def change(values, deleted=(), **more):
+    keys = rows_of({**dict.fromkeys(deleted, 0), **values}).select(KEY)
+    return Upsert(keys, rows_of(values), **more)
+
+
+@pytest.mark.parametrize("by_vectors", [True, False])
+@pytest.mark.parametrize("seed", range(3))
+def test_every_key_has_its_last_row(tmp_path, by_vectors, seed):
+    chance, want = random.Random(seed), {}
+    path = made(tmp_path)
+    for number in range(1, 12):
+        upserter = Upserter(path, COLUMNS, KEY, PUTS, by_vectors=by_vectors)  # as a run of its own has it
+        keys = [(chance.randrange(12), chance.choice("xy")) for _ in range(9)]
+        deleted, values = set(keys[:3]), {key: number * 100 + at for at, key in enumerate(keys[3:])}
+        deleted -= values.keys()
+        upserter.apply(change(values, deleted), "app", number, {})
+        want = {key: value for key, value in want.items() if key not in deleted} | values
+        assert ours(path) == theirs(path) == want
+    has_vectors = any(file.vector for file in Snapshot.read(path).files.values())
+    assert has_vectors is by_vectors
+
+
+def test_step_is_applied_once(tmp_path):
+    path = made(tmp_path)
+    upserter = Upserter(path, COLUMNS, KEY, PUTS)
+    upserter.apply(change({(1, "x"): 1}), "app", 1, {})
+    version = Snapshot.read(path).version
+    for again in (upserter, Upserter(path, COLUMNS, KEY, PUTS)):
+        again.apply(change({(1, "x"): 2}), "app", 1, {})
+    assert (ours(path), Snapshot.read(path).version) == ({(1, "x"): 1}, version)
+
+
+def test_feed_shows_each_row_before_and_after(tmp_path):
+    path = made(tmp_path)
+    upserter = Upserter(path, COLUMNS, KEY, PUTS)
+    upserter.apply(change({(1, "x"): 1, (2, "x"): 2, (3, "x"): 3}), "app", 1, {})
+    upserter.apply(change({(1, "x"): 10, (4, "x"): 4}, deleted=[(2, "x"), (9, "x")]), "app", 2, {})
+    feed = pa.table(DeltaTable(path).load_cdf(starting_version=2).read_all()).to_pylist()
+    found = sorted((row["_change_type"], row["a"], row["v"]) for row in feed)
+    assert found == [
+        ("delete", 2, 2),
+        ("insert", 4, 4),
+        ("update_postimage", 1, 10),
+        ("update_preimage", 1, 1),
+    ]
+
+
+def test_rows_below_a_truncate_go_whatever_their_key_is(tmp_path):
+    path = made(tmp_path)
+    upserter = Upserter(path, COLUMNS, KEY, PUTS)
+    upserter.apply(change({(n, "x"): n for n in range(20)}), "app", 1, {})
+    below = change({(3, "x"): 100}, is_below=lambda rows: rows["v"].to_numpy() < 10, floor_columns=("v",))
+    upserter.apply(below, "app", 2, {})
+    assert ours(path) == theirs(path) == {(3, "x"): 100} | {(n, "x"): n for n in range(10, 20)}
+
+
+def test_commit_of_others_between_is_met_with_another_look(tmp_path, monkeypatch):
+    """Another writer joins all files into one just before ours is committed."""
+    path = made(tmp_path)
+    upserter = Upserter(path, COLUMNS, KEY, PUTS)
+    upserter.apply(change({(n, "x"): n for n in range(20)}), "app", 1, {})
+
+    def late(puts, table, version, actions, info):
+        monkeypatch.setattr(upserts, "commit", commit)
+        snapshot = Snapshot.read(table)
+        joined = add_file(table, "joined.parquet", read_rows(snapshot, COLUMNS), bounded=(), data_change=False)
+        removes = [file.removed(0, data_change=False) for file in snapshot.files.values()]
+        commit(puts, table, snapshot.version + 1, [joined, *removes], {"operation": "OPTIMIZE"})
+        commit(puts, table, version, actions, info)
+
+    monkeypatch.setattr(upserts, "commit", late)
+    upserter.apply(change({(5, "x"): 500}, deleted=[(6, "x")]), "app", 2, {})
+    want = {(n, "x"): n for n in range(20) if n != 6} | {(5, "x"): 500}
+    assert ours(path) == theirs(path) == want
+
+
+def test_table_made_without_vectors_gets_them(tmp_path):
+    path = made(tmp_path, **{"delta.enableDeletionVectors": "false"})
+    Upserter(path, COLUMNS, KEY, PUTS).apply(change({(1, "x"): 1, (2, "x"): 2}), "app", 1, {})
+    Upserter(path, COLUMNS, KEY, PUTS).apply(change({(1, "x"): 3}), "app", 2, {})
+    assert Snapshot.read(path).configuration["delta.enableDeletionVectors"] == "true"
+    assert ours(path) == theirs(path) == {(1, "x"): 3, (2, "x"): 2}
+
+
+@pytest.mark.parametrize(
+    ("property_", "value", "said"),
+    [("delta.appendOnly", "true", "appendOnly"), ("delta.constraints.positive", "v > 0", "checkConstraints")],
+)
+def test_table_with_a_rule_for_writers_is_refused(tmp_path, property_, value, said):
+    path = made(tmp_path, **{property_: value})
+    with pytest.raises(DeltaFeatureError, match=rf"cannot be written.*{said}.*sink.write: merge"):
+        Upserter(path, COLUMNS, KEY, PUTS).apply(change({(1, "x"): 1}), "app", 1, {})
