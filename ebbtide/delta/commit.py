@@ -70,11 +70,17 @@ def commit(puts: Puts, table: str, version: int, actions: Iterable[Action], info
     Raises:
         VersionTakenError: somebody else has committed it.
     """
-    commit_info = {"commitInfo": {"timestamp": now_ms(), **info}}
-    lines = [json.dumps(action, separators=(",", ":")) for action in (commit_info, *actions)]
-    data = "\n".join([*lines, ""]).encode()
-    if not puts.put_if_absent(commit_file(table, version), data):
+    said = {"timestamp": now_ms(), **info}
+    lines = [_line({"commitInfo": said})]
+    lines += [_line(action) for action in actions]
+    content = "".join(lines)
+    location = commit_file(table, version)
+    if not puts.put_if_absent(location, content.encode()):
         raise VersionTakenError.of(f"Version {version} of the Delta table '{table}' was committed by somebody else.")
+
+
+def _line(action: Action) -> str:
+    return json.dumps(action, separators=(",", ":")) + "\n"
 
 
 def transaction_mark(app_id: str, version: int) -> Action:

@@ -67,11 +67,16 @@ class KeyIndex:
             key: Names of the key's columns.
             positions: Number of each in the data file. Default: all are there.
         """
-        unordered = key_hashes(rows, key)
-        order = np.argsort(unordered, kind="stable")
-        in_order = rows.take(pa.array(order)).combine_chunks()
-        numbers = order.astype(np.int64) if positions is None else positions[order]
-        return cls(unordered[order], numbers, in_order)
+        if positions is None:
+            positions = np.arange(len(rows))
+        hashes = key_hashes(rows, key)
+        order = np.argsort(hashes, kind="stable")
+        in_order = rows.take(pa.array(order))
+        return cls(
+            hashes[order],
+            positions[order],
+            in_order.combine_chunks(),
+        )
 
     def find(self, wanted: pa.Table, hashes: Hashes) -> tuple[Positions, Positions]:
         """Find the rows of some keys.

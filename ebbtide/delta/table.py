@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ebbtide.delta import vectors
@@ -117,11 +118,17 @@ def emptied(snapshot: Snapshot, columns: pa.Schema, properties: Mapping[str, str
         columns: Its columns from then on.
         properties: Its properties from then on.
     """
-    name = str(snapshot.metadata.get("name") or "")
-    made = definition(columns, properties, table_id=str(snapshot.metadata["id"]), name=name)
+    metadata = snapshot.metadata
+    actions = definition(
+        columns,
+        properties,
+        table_id=str(metadata["id"]),
+        name=str(metadata.get("name") or ""),
+    )
     at_ms = now_ms()
-    removes = [file.removed(at_ms, data_change=True) for file in snapshot.files.values()]
-    return [*made, *removes]
+    for file in snapshot.files.values():
+        actions.append(file.removed(at_ms, data_change=True))
+    return actions
 
 
 def _has_local_time(type_: pa.DataType) -> bool:
@@ -163,8 +170,7 @@ def read_file(table: str, file: DataFile, columns: pa.Schema, *, live: bool = Tr
         live: Leave out rows that no longer count.
     """
     stored = open_parquet(file.location(table))
-    names = [column.name for column in columns if column.name in stored.schema_arrow.names]
-    rows = stored.read(columns=names)
+    rows = stored.read(columns=_stored_names(stored, columns))
     typed = _typed(rows, columns)
     if not live or file.vector is None:
         return typed
@@ -184,16 +190,24 @@ def read_positions(table: str, file: DataFile, columns: pa.Schema, positions: ND
         positions: Numbers of the rows, ascending.
     """
     stored = open_parquet(file.location(table))
-    names = [column.name for column in columns if column.name in stored.schema_arrow.names]
-    sizes = [stored.metadata.row_group(group).num_rows for group in range(stored.num_row_groups)]
-    starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    group_of = np.searchsorted(starts, positions, side="right") - 1
+    names = _stored_names(stored, columns)
     tables = [columns.empty_table()]
-    for group in np.unique(group_of).tolist():
-        rows = stored.read_row_group(group, columns=names)
-        wanted = positions[group_of == group] - starts[group]
-        tables.append(_typed(rows.take(pa.array(wanted)), columns))
+    start = 0
+    for group in range(stored.num_row_groups):
+        end = start + stored.metadata.row_group(group).num_rows
+        first, last = np.searchsorted(positions, [start, end])
+        if last > first:
+            rows = stored.read_row_group(group, columns=names)
+            wanted = positions[first:last] - start
+            tables.append(_typed(rows.take(pa.array(wanted)), columns))
+        start = end
     return pa.concat_tables(tables)
+
+
+def _stored_names(stored: pq.ParquetFile, columns: pa.Schema) -> list[str]:
+    """Return the names of those of some columns that a file has."""
+    names = stored.schema_arrow.names
+    return [name for name in columns.names if name in names]
 
 
 def read_rows(snapshot: Snapshot, columns: pa.Schema) -> pa.Table:

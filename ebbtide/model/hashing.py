@@ -17,12 +17,13 @@ from ebbtide.model.equality import equality_key
 Hashes = NDArray[np.uint64]
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
-_FIRST = np.uint64(0xBF58476D1CE4E5B9)
-_SECOND = np.uint64(0x94D049BB133111EB)
+_FACTORS = np.array([0xBF58476D1CE4E5B9, 0x94D049BB133111EB], np.uint64)
+_SHIFTS = np.array([30, 27, 31], np.uint64)
 """The constants of splitmix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators", 2014)."""
 _NULL = np.uint64(0xA0761D6478BD642F)
 _WORD = 8
 """Bytes of a word."""
+_ALL_BITS = np.uint64(2**64 - 1)
 
 
 def key_hashes(rows: pa.Table, key: Sequence[str]) -> Hashes:
@@ -51,9 +52,12 @@ def key_hashes(rows: pa.Table, key: Sequence[str]) -> Hashes:
 
 def _mixed(words: Hashes) -> Hashes:
     """Spread each bit of a word over all 64 (splitmix64's last step)."""
-    words = (words ^ (words >> np.uint64(30))) * _FIRST
-    words = (words ^ (words >> np.uint64(27))) * _SECOND
-    return words ^ (words >> np.uint64(31))
+    words = words ^ (words >> _SHIFTS[0])
+    words = words * _FACTORS[0]
+    words = words ^ (words >> _SHIFTS[1])
+    words = words * _FACTORS[1]
+    mixed: Hashes = words ^ (words >> _SHIFTS[2])
+    return mixed
 
 
 def _column_hashes(column: pa.Array) -> Hashes:
@@ -92,34 +96,52 @@ def _words(column: pa.Array) -> Hashes:
 
 def _decimal_hashes(column: pa.Array) -> Hashes:
     """Hash the two words of a 128-bit decimal; the values of a column have one scale."""
-    values = column.cast(pa.decimal128(38, column.type.scale))
-    words = np.frombuffer(values.buffers()[1], np.uint64).reshape(-1, 2)
-    own = words[values.offset : values.offset + len(values)]
-    low = _mixed(own[:, 0] + _STEP)
-    return _mixed(low ^ own[:, 1])
+    widest = pa.decimal128(38, column.type.scale)
+    values = column.cast(widest)
+    _, words_buffer = values.buffers()
+    words = np.frombuffer(words_buffer, np.uint64).reshape(-1, 2)
+    start = values.offset
+    own = words[start : start + len(values)]
+    low, high = own.T
+    mixed_low = _mixed(low + _STEP)
+    return _mixed(mixed_low ^ high)
 
 
 def _text_hashes(column: pa.Array) -> Hashes:
     """Hash texts, or bytes, word by word: the k-th words of all that are long enough together. O(bytes)."""
     if len(column) == 0:
         return np.zeros(0, np.uint64)
-    _, offsets_buffer, data_buffer = column.buffers()
-    all_offsets = np.frombuffer(offsets_buffer, np.int32)
-    offsets = all_offsets[column.offset : column.offset + len(column) + 1].astype(np.int64)
-    first, last = offsets[0], offsets[-1]
-    data = np.zeros(last - first + _WORD, np.uint8)  # so that a word can be read at the last byte
-    if data_buffer is not None:
-        data[: last - first] = np.frombuffer(data_buffer, np.uint8)[first:last]
-    words = np.ndarray(len(data) - _WORD + 1, "<u8", buffer=data, strides=(1,))  # one at each byte
-    starts = offsets[:-1] - first
-    lengths = np.diff(offsets)
+    starts, lengths, words = _texts(column)
     hashes = _mixed(lengths.view(np.uint64) + _STEP)
     longest = int(lengths.max())
     for at in range(0, longest, _WORD):
         has_word = np.flatnonzero(lengths > at)
         word = words[starts[has_word] + at]
+        # A text's last word goes on with the bytes of the next text.
         n_bytes = np.minimum(lengths[has_word] - at, _WORD)
-        unused_bits = ((_WORD - n_bytes) * 8).view(np.uint64)
-        own = word & (np.uint64(2**64 - 1) >> unused_bits)  # the bytes behind the end are the next text's
-        hashes[has_word] = _mixed(hashes[has_word] ^ own) + _STEP
+        other_bits = (_WORD - n_bytes) * 8
+        own_bits = _ALL_BITS >> other_bits.view(np.uint64)
+        mixed = _mixed(hashes[has_word] ^ (word & own_bits))
+        hashes[has_word] = mixed + _STEP
     return _mixed(hashes)
+
+
+def _texts(column: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64], Hashes]:
+    """Return where each text starts, its bytes, and the words that start at each byte of all texts."""
+    _, offsets_buffer, data_buffer = column.buffers()
+    all_offsets = np.frombuffer(offsets_buffer, np.int32)
+    own_offsets = all_offsets[column.offset : column.offset + len(column) + 1]
+    offsets = own_offsets.astype(np.int64)
+    first = offsets[0]
+    n_bytes = offsets[-1] - first
+    data = np.zeros(n_bytes + _WORD, np.uint8)  # so that a word can be read at the last byte
+    if data_buffer is not None:
+        all_bytes = np.frombuffer(data_buffer, np.uint8)
+        data[:n_bytes] = all_bytes[first : first + n_bytes]
+    words: Hashes = np.ndarray(
+        shape=n_bytes + 1,
+        dtype="<u8",
+        buffer=data,
+        strides=(1,),
+    )
+    return offsets[:-1] - first, np.diff(offsets), words

@@ -84,10 +84,18 @@ class QuarantineTable:
             facts: The step's.
         """
         new = self.new(bad)
-        columns: dict[str, object] = {name: new[f"_{name}"] for name in ("reason", "detail", "origin", "order", "raw")}
-        columns["step"] = [facts.step] * len(new)
-        columns["at"] = pa.array([facts.now_ms * 1000] * len(new), pa.int64())
-        rows = entry_table(COLUMNS, columns, len(new))
+        n_rows = len(new)
+        at_us = facts.now_ms * 1000
+        columns: dict[str, object] = {
+            "step": [facts.step] * n_rows,
+            "reason": new["_reason"],
+            "detail": new["_detail"],
+            "origin": new["_origin"],
+            "order": new["_order"],
+            "raw": new["_raw"],
+            "at": pa.array([at_us] * n_rows, pa.int64()),
+        }
+        rows = entry_table(COLUMNS, columns, n_rows)
         self._commit([add_file(self.path, f"part-{uuid.uuid4()}.parquet", rows, bounded=("step",))], facts)
 
     def empty(self, facts: StepFacts) -> None:

@@ -201,19 +201,36 @@ class Upserter:
 
     def _images(self, dying: Sequence[Dying], rows: pa.Table) -> Action:
         """Write the commit's change feed: each row before and after."""
-        old = pa.concat_tables(
-            [read_positions(self._table, each.file, self._columns, _numbers(each.rows)) for each in dying]
-        )
-        both = pa.concat_tables([old.select(self._key), rows.select(self._key)])
-        codes = row_codes(both, self._key)
-        of_old, of_new = codes[: len(old)], codes[len(old) :]
-        old_kinds = np.where(np.isin(of_old, of_new), "update_preimage", "delete")
-        new_kinds = np.where(np.isin(of_new, of_old), "update_postimage", "insert")
-        feed = pa.concat_tables([old, rows.select(old.column_names).cast(old.schema)])
-        kinds = pa.array([*old_kinds.tolist(), *new_kinds.tolist()], pa.string())
+        old = pa.concat_tables([self._old_rows(each) for each in dying])
+        keys = pa.concat_tables([old.select(self._key), rows.select(self._key)])
+        codes = row_codes(keys, self._key)
+        of_old = codes[: len(old)]
+        of_new = codes[len(old) :]
+        is_replaced = np.isin(of_old, of_new)
+        replaces = np.isin(of_new, of_old)
+        kinds = [
+            *np.where(is_replaced, "update_preimage", "delete"),
+            *np.where(replaces, "update_postimage", "insert"),
+        ]
+        feed = pa.concat_tables([old, rows.cast(old.schema)])
+        feed = feed.append_column("_change_type", pa.array(kinds, pa.string()))
         name = f"_change_data/cdc-{uuid.uuid4()}.parquet"
-        add = add_file(self._table, name, feed.append_column("_change_type", kinds), bounded=())["add"]
-        return {"cdc": {"path": add["path"], "partitionValues": {}, "size": add["size"], "dataChange": False}}
+        add = add_file(self._table, name, feed, bounded=())["add"]
+        cdc = {
+            "path": add["path"],
+            "partitionValues": {},
+            "size": add["size"],
+            "dataChange": False,
+        }
+        return {"cdc": cdc}
+
+    def _old_rows(self, dying: Dying) -> pa.Table:
+        return read_positions(
+            self._table,
+            dying.file,
+            self._columns,
+            positions=_numbers(dying.rows),
+        )
 
     def _below(self, file: DataFile, upsert: Upsert) -> BitMap64:
         if upsert.is_below is None:

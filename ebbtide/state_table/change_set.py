@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,22 +41,26 @@ class StepChanges:
 
     def rows(self, columns: pa.Schema) -> pa.Table:
         """Read it here: `_change` and some columns of the sink, in these types."""
-        schema = pa.schema([pa.field("_change", pa.string()), *columns])
-        tables = [self._rows_of(location, schema) for location in log.added(self.table, self.version)]
-        return pa.concat_tables([schema.empty_table(), *tables])
+        change = pa.field("_change", pa.string())
+        schema = pa.schema([change, *columns])
+        tables = [schema.empty_table()]
+        for location in log.added(self.table, self.version):
+            rows = self._rows_of(location, schema)
+            tables.append(rows)
+        return pa.concat_tables(tables)
 
     def _rows_of(self, location: str, schema: pa.Schema) -> pa.Table:
-        file = open_parquet(location)
-        has_own_column = self.operator.has_named_states  # a function's rows for the sink stand in `_out`
-        names = ["_change", "_out", "_changed_by"] if has_own_column else schema.names
-        stored = file.read(columns=names)
-        changes = stored.filter(pc.is_valid(stored["_change"]))
+        has_out = self.operator.has_named_states  # a function's rows for the sink stand in `_out`
+        names = ["_change", "_out", "_changed_by"] if has_out else schema.names
+        stored = open_parquet(location).read(columns=names)
+        is_change = pc.is_valid(stored["_change"])
+        changes = stored.filter(is_change)
         values = {name: changes[name] for name in changes.column_names}
-        if has_own_column:
-            out = values.pop("_out").combine_chunks()
-            values |= {name: pc.struct_field(out, name) for name in out.type.names}
-        arrays = [values[column.name].cast(column.type) for column in schema]
-        return pa.Table.from_arrays(arrays, schema=schema)
+        if has_out:
+            out = values["_out"].combine_chunks()
+            for name in out.type.names:
+                values[name] = pc.struct_field(out, name)
+        return _typed(values, schema)
 
     def emitted(self, columns: pa.Schema) -> pa.Table:
         """Read what the step emitted record by record: `_kind`, columns of the user's, `_order`, `_number`.
@@ -65,16 +70,17 @@ class StepChanges:
         """
         tables = [columns.empty_table()]
         for location in log.added(self.table, self.version):
-            file = open_parquet(location)
-            names = ["_entry", "_note", "_changed_by", "_position", *self.operator.columns.names]
-            if "_changed_by" not in file.schema_arrow.names or "_position" not in file.schema_arrow.names:
-                continue
-            rows = file.read(columns=names)
+            rows = open_parquet(location).read()
             emitted = rows.filter(pa.array(equals(rows, "_entry", EMITTED)))
-            stored_as = {"_kind": "_note", "_order": "_changed_by", "_number": "_position"}
-            arrays = []
-            for column in columns:
-                stored = emitted[stored_as.get(column.name, column.name)]
-                arrays.append(stored.cast(column.type))
-            tables.append(pa.Table.from_arrays(arrays, schema=columns))
+            values = {name: emitted[name] for name in emitted.column_names}
+            values["_kind"] = emitted["_note"]
+            values["_order"] = emitted["_changed_by"]
+            values["_number"] = emitted["_position"]
+            tables.append(_typed(values, columns))
         return pa.concat_tables(tables)
+
+
+def _typed(values: Mapping[str, pa.Array], schema: pa.Schema) -> pa.Table:
+    """Return some columns, in these types."""
+    arrays = [values[column.name].cast(column.type) for column in schema]
+    return pa.Table.from_arrays(arrays, schema=schema)

@@ -47,6 +47,10 @@ class Stored:
     columns: pa.Schema
     where: tuple[str, str] | None = None
 
+    def copies(self, key: Sequence[str]) -> IndexCache:
+        """Return this process's view of the local copies of the files."""
+        return _copies(self.table, tuple(key), self.columns, self.where)
+
     def find(self, keys: pa.Table, hashes: Hashes) -> list[tuple[KeyIndex, NDArray[np.int64]]]:
         """Find the rows of some keys.
 
@@ -57,7 +61,7 @@ class Stored:
         Returns:
             For each file that has some its index, and the indices into its rows.
         """
-        copies = _copies(self.table, tuple(keys.column_names), self.columns, self.where)
+        copies = self.copies(keys.column_names)
         found = []
         for file in self.files:
             index = copies.index_of(file)
@@ -112,7 +116,7 @@ class Work:
         for group in groups:
             entries = self._entries(group if linked is None else linked, operator)
             result = operator.apply(group, entries, self.step)
-            decided = decided.plus(self._write(result))
+            decided = decided.plus(self._write(result, operator))
         return decided
 
     def expire(self, keys: pa.Table) -> Decided:
@@ -126,7 +130,7 @@ class Work:
         for group in self._groups(keys, operator):
             entries = self._entries(group, operator)
             result = operator.expire(entries, self.step)
-            decided = decided.plus(self._write(result))
+            decided = decided.plus(self._write(result, operator))
         return decided
 
     def _groups(self, rows: pa.Table, operator: Operator) -> Iterator[pa.Table]:
@@ -167,7 +171,7 @@ class Work:
                 tables.append(_as_entries(index.rows.take(pa.array(found)), schema))
         return pa.concat_tables(tables)
 
-    def _write(self, result: Reconciled) -> Decided:
+    def _write(self, result: Reconciled, operator: Operator) -> Decided:
         """Write a result as a file of the state table."""
         metrics = dict(result.metrics)
         tables = []
@@ -178,10 +182,10 @@ class Work:
         rows = pa.concat_tables(tables).combine_chunks()
         adds = []
         if len(rows):
-            action = add_file(self.state.table, f"part-{uuid.uuid4()}.parquet", rows, bounded=self.bounded)
-            operator_key = tuple(self.operator().key)
-            copies = _copies(self.state.table, operator_key, self.state.columns, self.state.where)
-            copies.keep(DataFile(action["add"]), rows)
+            name = f"part-{uuid.uuid4()}.parquet"
+            action = add_file(self.state.table, name, rows, bounded=self.bounded)
+            file = DataFile(action["add"])
+            self.state.copies(operator.key).keep(file, rows)
             adds.append(action)
         return Decided(adds, metrics, n_entries=len(result.entries))
 
@@ -246,13 +250,18 @@ class Share:
             schema: Their columns.
             key: Names of the key's columns.
         """
-        batches = [batch for file in self.staged for batch in file.read(self.slices)]
+        batches: list[pa.RecordBatch] = []
+        for file in self.staged:
+            batches += file.read(self.slices)
         changes = pa.Table.from_batches(batches, schema)
         if self.linked is None:
             return changes
         # By hash: a key that has the hash of a linked one is decided on with it, which does no harm.
-        is_linked = np.isin(key_hashes(changes, key), key_hashes(self.linked, key))
-        return changes.filter(pa.array(is_linked == self.has_linked))
+        own = key_hashes(changes, key)
+        linked = key_hashes(self.linked, key)
+        is_linked = np.isin(own, linked)
+        is_mine = is_linked == self.has_linked
+        return changes.filter(pa.array(is_mine))
 
 
 def packed(operator: Operator) -> Callable[[], Operator]:
@@ -267,11 +276,12 @@ def distinct_keys(rows: pa.Table, key: Sequence[str]) -> tuple[pa.Table, Hashes]
     """Return the different keys of some rows, in the order of their hashes, and these."""
     keys = rows.select(list(key))
     codes = row_codes(keys, key)
-    _, first = np.unique(codes, return_index=True)
-    distinct = keys.take(pa.array(first)).combine_chunks()
+    _, first_of_code = np.unique(codes, return_index=True)
+    distinct = keys.take(pa.array(first_of_code))
     hashes = key_hashes(distinct, key)
     order = np.argsort(hashes, kind="stable")
-    return distinct.take(pa.array(order)).combine_chunks(), hashes[order]
+    in_order = distinct.take(pa.array(order))
+    return in_order.combine_chunks(), hashes[order]
 
 
 def balanced(staged: Sequence[StagedFile], n_shares: int) -> list[tuple[int, ...]]:
