@@ -118,9 +118,12 @@ class Both:
             assert found == {row["id"]: row["v"] for row in want}
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.grid) for seed in range(2, 8))])
 def test_tables_that_two_write_hold_for_every_reader_what_they_must(spark, tmp_path, seed):
     spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    spark.conf.set(
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism", "2"
+    )  # 10,000 tasks for a VACUUM by default
     both = Both(spark, str(tmp_path / "t"), seed)
     theirs = [both.delete, both.update, both.insert, both.optimize, both.purge, both.vacuum, both.checkpoint]
     both.upsert()
