@@ -135,7 +135,7 @@ class LinkedForm:
         # Expired rows leave first: those at the newest end, then those at the front of the chain that the retraction matches.
         head = self._usable_head(key, found, now_ms)
         if head is None:
-            return None, self._store(key, None, stored)
+            return None, self._store(key, None)
         equality = self._identify(row)
         head, chain = self._without_expired_oldest(key, head, equality, now_ms)
         if chain is None:
