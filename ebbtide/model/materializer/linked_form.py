@@ -156,9 +156,8 @@ class LinkedForm:
             head = self._appended(key, head, equality, chain, element)
         self._store(key, head)
 
-    def clear(self, key: Hashable) -> None:
-        """Remove a key's rows."""
-        self._heads.clear(key)
+    def clear_nodes(self, key: Hashable) -> None:
+        """Remove what a key has besides its head, in whose place the list is written."""
         self._rows.clear(key)
         self._nodes.clear(key)
 
