@@ -200,8 +200,7 @@ def _float_bits(column: pa.Array) -> pa.Array:
     doubles = with_one_nan.astype(np.float64)
     bits = doubles.view(np.int64)
     is_valid = column.is_valid()
-    null = pa.scalar(None, pa.int64())
-    return pc.if_else(is_valid, pa.array(bits), null)
+    return pc.if_else(is_valid, pa.array(bits), None)
 
 
 def _dense(values: Codes) -> Codes:

@@ -1,5 +1,6 @@
 import math
 import struct
+import sys
 from datetime import date
 from decimal import Decimal
 
@@ -26,6 +27,9 @@ MAP = pa.map_(pa.string(), pa.int32())
         (pa.date32(), [date(1970, 1, 1), None, date(1970, 1, 1)], [0, 1, 0]),
         (pa.decimal128(4, 2), [Decimal("1.50"), Decimal("1.5"), Decimal("1.51")], [0, 0, 1]),
         (pa.float64(), [math.nan, OTHER_NAN, None, 0.0, -0.0, math.inf, -math.inf, None], [0, 0, 1, 2, 3, 4, 5, 1]),
+        (pa.float64(), [math.inf, -math.inf, sys.float_info.max, -sys.float_info.max], [0, 1, 2, 3]),
+        (pa.float64(), [None, None], [0, 0]),
+        (pa.list_(pa.int32()), [None, None], [0, 0]),
         (pa.float32(), [math.nan, 0.1, None, 0.1, 0.0, -0.0], [0, 1, 2, 1, 3, 4]),
         (pa.float64(), [1.0, 2.0, 1.0], [0, 1, 0]),
         (pa.list_(pa.int32()), [[1], [], None, [None], [1], []], [0, 1, 2, 3, 0, 1]),

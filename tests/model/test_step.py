@@ -113,6 +113,52 @@ def test_summary_of_parts_is_the_same_in_any_order(given_parts, random):
     assert total.records == sum(part.records for part in parts)
 
 
+def test_summary_of_parts_sums_them_up():
+    """The greatest times and sequences, the ends of all bounds, all columns ignored; of a TRUNCATE delivered twice the first."""
+    parts = [
+        BatchSummary(
+            records=9,
+            bad=3,
+            changes=5,
+            key_changes=1,
+            max_event_ms=70,
+            truncate=(3, 1),
+            bounds=("b", "k"),
+            ignored=frozenset("x"),
+            offsets={"t/0": [(0, 4)]},
+            truncates={("t/0", 4): (1, 0, 4)},
+        ),
+        BatchSummary(),
+        BatchSummary(
+            records=1,
+            bad=1,
+            changes=2,
+            key_changes=4,
+            max_event_ms=80,
+            truncate=(2, 9),
+            bounds=("a", "c"),
+            ignored=frozenset("xy"),
+            offsets={"t/0": [(3, 5)], "t/1": [(0, 0)]},
+            truncates={("t/0", 4): (1, 1, 0), ("t/0", 5): (1, 1, 1)},
+        ),
+    ]
+    want = BatchSummary(
+        records=10,
+        bad=4,
+        changes=7,
+        key_changes=5,
+        max_event_ms=80,
+        truncate=(3, 1),
+        bounds=("a", "k"),
+        ignored=frozenset("xy"),
+        offsets={"t/0": [(0, 4), (3, 5)], "t/1": [(0, 0)]},
+        truncates={("t/0", 4): (1, 0, 4), ("t/0", 5): (1, 1, 1)},
+    )
+    assert BatchSummary.total(parts) == want
+    assert BatchSummary.total(parts[::-1]).truncates == want.truncates
+    assert BatchSummary.total([]) == BatchSummary()
+
+
 @pytest.mark.parametrize("kind", StepKind)
 def test_kinds_publish_or_maintain_or_reset(kind):
     assert [kind.is_published, kind.is_maintenance, kind is StepKind.RESET].count(True) == 1

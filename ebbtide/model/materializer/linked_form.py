@@ -135,7 +135,7 @@ class LinkedForm:
         # Expired rows leave first: those at the newest end, then those at the front of the chain that the retraction matches.
         head = self._usable_head(key, found, now_ms)
         if head is None:
-            return None, self._store(key, None, stored)
+            return None, self._store(key, None)
         equality = self._identify(row)
         head, chain = self._without_expired_oldest(key, head, equality, now_ms)
         if chain is None:
@@ -156,9 +156,8 @@ class LinkedForm:
             head = self._appended(key, head, equality, chain, element)
         self._store(key, head)
 
-    def clear(self, key: Hashable) -> None:
-        """Remove a key's rows."""
-        self._heads.clear(key)
+    def clear_nodes(self, key: Hashable) -> None:
+        """Remove what a key has besides its head, in whose place the list is written."""
         self._rows.clear(key)
         self._nodes.clear(key)
 

@@ -109,10 +109,6 @@ class ListForm:
         entry = Entry(rows, now_ms)
         self._history.put(key, None, entry)
 
-    def clear(self, key: Hashable) -> None:
-        """Remove a key's rows."""
-        self._history.remove(key, None)
-
     def _find(self, elements: list[Element], row: Row) -> int | None:
         wanted = self._identify(row)
         for index, element in enumerate(elements):

@@ -160,7 +160,8 @@ class OrderedMultiset:
         """Write a key's rows in the other form."""
         found = self._history.get(key, None)
         elements = source.elements(key, found, now_ms)
-        source.clear(key)
+        if source is self._nodes:
+            self._nodes.clear_nodes(key)
         target.store(key, elements, now_ms)
 
 

@@ -94,10 +94,9 @@ class TtlTimers:
         return self._armed.get(key)
 
     def _arm(self, key: Hashable, end_ms: int) -> None:
-        """Arm a key's timer, unless it fires earlier already."""
-        never_ends = end_ms > LONG_MAX
+        """Arm a key's timer, unless it fires earlier already, or nothing ends: what has no time ends after the largest long."""
         armed_ms = self._armed.get(key, LONG_MAX + 1)
-        if never_ends or armed_ms <= end_ms:
+        if armed_ms <= end_ms:
             return
         self._armed[key] = end_ms
         # Timers for one time fire in the order in which they were armed; keys are never compared.

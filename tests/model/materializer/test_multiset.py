@@ -11,8 +11,10 @@ from reference import Histories
 
 from ebbtide.model.changelog import RowKind
 from ebbtide.model.equality import equality_key
+from ebbtide.model.materializer.element import Element
 from ebbtide.model.materializer.multiset import OrderedMultiset, Strategy
 from ebbtide.model.materializer.operator import SinkUpsertMaterializer
+from ebbtide.model.state.raw import Entry
 from ebbtide.stores.heap import HeapStore
 from ebbtide.stores.rocksdb.store import RocksDbStore
 
@@ -143,6 +145,7 @@ def test_adaptive_history_changes_its_form_at_the_thresholds():
         multiset.remove("k", (n,))
         forms.append(form(store))
     assert forms == ["list"] * 3 + ["nodes"] * 4 + ["list"] * 2 + [None]
+    assert stored(store) == 0, "what was linked is gone"
 
 
 def form(store):
@@ -192,3 +195,137 @@ def test_rows_expire_each_by_its_own_time_whatever_the_strategy(unique, operatio
                 RowKind("+I" if adds else "-D"), key, (number, row["v"]), stamp_ms=now - 100 + stamp, now_ms=now
             )
             assert ([out.kind.value] if out else []) == want
+
+
+def test_equal_rows_are_kept_apart_unless_they_are_to_replace_each_other():
+    multiset = OrderedMultiset(HeapStore())
+    assert (multiset.add("k", ("a",)), multiset.add("k", ("a",))) == (True, False)
+    assert multiset.elements("k") == [Element(("a",), 0)] * 2
+
+
+def test_linked_nodes_are_stored_as_ever():
+    store = HeapStore()
+    multiset = OrderedMultiset(store, Strategy.MAP)
+    for number, row in enumerate("aba"):
+        multiset.add("k", (row,), stamp_ms=number)
+    assert {name: dict(store.state(name).entries("k")) for name in ("history", "rows", "nodes")} == {
+        "history": {None: Entry(((0, 1), (("a",), 2, (1, 0), None), 2, None))},
+        "rows": {("a",): Entry((0, 0, 1)), ("b",): Entry((1, 0, 0))},
+        "nodes": {(0, 0): Entry((("a",), 0, None, (1, 0))), (1, 0): Entry((("b",), 1, (0, 0), (0, 1)))},
+    }
+
+
+def test_list_is_stored_as_ever_with_the_time_of_its_last_write():
+    store = HeapStore()
+    multiset = OrderedMultiset(store, Strategy.VALUE, ttl_ms=10)
+    changes = [("add", "a", 3), ("add", "b", 4), ("add", "c", 4), ("remove", "c", 5), ("remove", "x", 13)]
+    for name, row, now_ms in changes:
+        more = {"stamp_ms": now_ms} if name == "add" else {}
+        getattr(multiset, name)("k", (row,), now_ms=now_ms, **more)
+        assert store.state("history").get("k", None).stamp_ms == now_ms
+    assert store.state("history").get("k", None).value == [[("b",), 4]]
+
+
+@pytest.mark.parametrize("strategy", [Strategy.VALUE, Strategy.MAP, Strategy.ADAPTIVE])
+def test_row_is_shown_up_to_the_end_of_its_own_time(strategy):
+    multiset = make(HeapStore(), strategy, ttl_ms=10)
+    for row, stamp_ms in (("a", 0), ("b", 5), ("c", 3)):
+        multiset.add("k", (row,), stamp_ms=stamp_ms)
+    shown = {now: [each.row[0] for each in multiset.elements("k", now_ms=now)] for now in (9, 10, 12, 13, 14, 15)}
+    assert shown == {9: ["a", "b", "c"], 10: ["b", "c"], 12: ["b", "c"], 13: ["b"], 14: ["b"], 15: []}
+
+
+def test_legacy_shows_all_rows_up_to_the_end_of_the_last_change():
+    multiset, shown = make(HeapStore(), Strategy.LEGACY, ttl_ms=10), []
+    for row, now in (("a", 0), ("b", 5)):
+        multiset.add("k", (row,), now_ms=now)
+        shown.append([len(multiset.elements("k", now_ms=now + wait)) for wait in (9, 10)])
+    multiset.remove("k", ("a",), now_ms=14)
+    shown.append([len(multiset.elements("k", now_ms=14 + wait)) for wait in (9, 10)])
+    assert shown == [[1, 0], [2, 0], [1, 0]]
+
+
+@pytest.mark.parametrize("strategy", [Strategy.VALUE, Strategy.MAP, Strategy.ADAPTIVE])
+@pytest.mark.parametrize(
+    ("rows", "retracted", "removed", "left"),
+    [
+        ([("a", 5), ("b", 0)], "x", None, "a"),
+        ([("a", 5), ("a", 0)], "x", None, "a"),
+        ([("a", 5), ("a", 5), ("a", 0)], "x", None, "aa"),
+        ([("a", 0), ("b", 5)], "a", None, "b"),
+        ([("a", 0), ("b", 5)], "b", (True, None), ""),
+        ([("a", 0), ("a", 5)], "a", (True, None), ""),
+        ([("c", 5), ("a", 0), ("b", 5)], "a", None, "cb"),
+        ([("a", 0), ("a", 5), ("b", 5)], "a", (False, ("b",)), "b"),
+    ],
+)
+def test_retraction_finds_no_row_that_has_expired(strategy, rows, retracted, removed, left):
+    store = HeapStore()
+    multiset = make(store, strategy, ttl_ms=10, **{"high": 2, "low": 0} if strategy is Strategy.ADAPTIVE else {})
+    for row, stamp_ms in rows:
+        multiset.add("k", (row,), stamp_ms=stamp_ms)
+    assert multiset.remove("k", (retracted,), now_ms=10) == removed
+    assert [each.row[0] for each in multiset.elements("k", now_ms=10)] == list(left)
+    for row in left:
+        assert multiset.remove("k", (row,), now_ms=10) is not None
+    assert stored(store) == 0
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+def test_retraction_without_a_row_writes_nothing(strategy):
+    counts = Counter()
+    multiset = make(Counting(HeapStore(), counts), strategy, **{"low": 0} if strategy is Strategy.ADAPTIVE else {})
+    for row in "abc":
+        multiset.add("k", (row,))
+    counts.clear()
+    for key, row in (("k", "x"), ("other", "a")):
+        assert multiset.remove(key, (row,)) is None
+    assert counts["put"] == 0
+
+
+@pytest.mark.parametrize("strategy", [Strategy.VALUE, Strategy.MAP])
+@pytest.mark.parametrize("is_newest", [True, False])
+def test_row_that_takes_the_place_of_another_has_its_own_time(strategy, is_newest):
+    multiset = make(HeapStore(), strategy, unique=True, ttl_ms=10)
+    multiset.add("k", (1, "old"))
+    if not is_newest:
+        multiset.add("k", (2, "other"))
+    multiset.add("k", (1, "new"), stamp_ms=5)
+    assert multiset.elements("k", now_ms=10) == [Element((1, "new"), 5)]
+
+
+def test_history_follows_a_change_of_strategy_with_its_next_change_and_keeps_its_times():
+    store = HeapStore()
+    for strategy, want in ((Strategy.VALUE, "list"), (Strategy.MAP, "nodes"), (Strategy.LEGACY, "list")):
+        multiset = OrderedMultiset(store, strategy, ttl_ms=10)
+        if strategy is Strategy.VALUE:
+            multiset.add("k", ("a",), stamp_ms=7, now_ms=3)
+        multiset.remove("k", ("x",), now_ms=8)
+        assert form(store) == want
+        assert multiset.elements("k", now_ms=16) == [Element(("a",), 7)]
+
+
+def test_length_of_a_history_that_was_stored_without_it_is_counted():
+    store, forms = HeapStore(), []
+    for n in range(5):
+        OrderedMultiset(store, Strategy.MAP).add("k", (n,))
+    multiset = OrderedMultiset(store, Strategy.ADAPTIVE, high=6, low=2, ttl_ms=1)
+    for n in range(3):
+        multiset.remove("k", (n,))
+        forms.append(form(store))
+    assert forms == ["nodes", "nodes", "list"]
+
+
+def test_lowest_threshold_is_0():
+    store = HeapStore()
+    OrderedMultiset(store, Strategy.ADAPTIVE, high=1, low=0).add("k", ("a",))
+    assert form(store) == "nodes"
+
+
+def test_what_is_given_no_time_is_of_time_0():
+    multiset = OrderedMultiset(HeapStore(), ttl_ms=1)
+    materializer = SinkUpsertMaterializer(multiset)
+    assert [materializer.process(RowKind.INSERT, "k", (row,)).kind for row in "ab"] == ["+I", "+U"]
+    assert multiset.add("k", ("c",)) is False
+    assert multiset.elements("k") == [Element((row,), 0) for row in "abc"]
+    assert multiset.remove("k", ("c",)) == (True, ("b",))

@@ -78,6 +78,29 @@ def test_timer_is_armed_anew_at_the_first_end_of_those_left():
     assert fired == [(10, "a", 30), (30, "a", 50), (50, "a", 100), (100, "a", None)]
 
 
+def test_timers_for_one_time_fire_in_the_order_in_which_they_were_armed():
+    state, at = make(ValueState)
+    timers = TtlTimers(state)
+    for at.key in ("c", "a", "b"):
+        state.update("x")
+    at.now_ms = 10
+    assert [key for _, key, _ in timers.advance()] == ["c", "a", "b"]
+
+
+def test_timer_for_the_largest_long_fires_and_what_has_no_time_has_no_timer():
+    at = StateContext(key="a")
+    state = ListState(HeapStore().state("s"), at, StateTtlConfig(ttl=timedelta.max))
+    timers = TtlTimers(state)
+    state.add("short", ttl=ms(10))
+    state.add("long")
+    state.raw.put("a", 2, Entry("without time"))
+    fired = []
+    for at.now_ms in (10, 2**63 - 2, 2**63 - 1):
+        fired += timers.advance()
+    assert fired == [(10, "a", 2**63 - 1), (2**63 - 1, "a", None)]
+    assert [entry.value for _, entry in state.raw.entries("a")] == ["without time"]
+
+
 def test_timer_of_a_shorter_time_per_put_comes_first():
     state, at = make(MapState, 100)
     timers = TtlTimers(state)
@@ -98,6 +121,8 @@ def test_user_timers_are_apart_and_come_after_those_of_the_ttl():
     timers.register(9)
     timers.delete(9)
     assert timers.due() == []
+    stored = dict(store.state("@timers").entries("a"))
+    assert stored == {("PROCESSING_TIME", 7): Entry(True), ("EVENT_TIME", 5): Entry(True)}
     at.now_ms, at.watermark_ms = 7, 5
     assert timers.due() == [(5, TimeCharacteristic.EVENT_TIME), (7, TimeCharacteristic.PROCESSING_TIME)]
 
@@ -116,6 +141,23 @@ def test_incremental_cleanup_goes_round_all_keys():
         left.append(len(list(state.raw.all_keys())))
     assert left == [7, 4, 1, 0]
     assert at.counts["expired"] == 10
+
+
+def test_incremental_cleanup_goes_on_behind_keys_that_live_and_starts_over():
+    state, at = make(ValueState)
+    for at.key, at.now_ms in ((1, 5), (2, 5), (3, 0), (4, 0), (5, 5)):
+        state.update("x")
+    at.now_ms = 10
+    clean = IncrementalCleaner(state, 2)
+    left = []
+    for _ in range(3):
+        clean()
+        left.append(list(state.raw.all_keys()))
+    assert left == [[1, 2, 3, 4, 5], [1, 2, 5], [1, 2, 5]]
+    at.now_ms = 15
+    for _ in range(2):
+        clean()
+    assert list(state.raw.all_keys()) == []
 
 
 def test_every_record_cleans_though_nothing_is_accessed():
@@ -176,13 +218,26 @@ def test_compaction_drops_what_has_expired_by_a_clock_asked_now_and_then():
     assert compact(state) == 4
     assert Counting.asked == 1 + 3, "at the start, then once for every two of five entries"
     assert [sub for sub, _ in state.raw.entries("a")] == ["t"]
+    at.now_ms = 15
+    assert compact(state) == 1
+    assert at.counts == {"expired": 5}
 
 
-def test_compaction_drops_nothing_where_it_is_not_asked_to():
-    state, at = make(ValueState, cleanup=CleanupConfig(background=False))
+@pytest.mark.parametrize(
+    ("ttl", "dropped"),
+    [
+        ({}, 1),
+        ({"cleanup": CleanupConfig(background=False)}, 0),
+        ({"cleanup": CleanupConfig(background=False, compaction_filter=CompactionFilter())}, 1),
+        (None, 0),
+    ],
+)
+def test_compaction_drops_where_it_is_asked_to_and_only_there(ttl, dropped):
+    at = StateContext(key="a")
+    state = ValueState(HeapStore().state("s"), at, None if ttl is None else StateTtlConfig(ttl=ms(10), **ttl))
     state.update("x")
     at.now_ms = 10
-    assert (compact(state), len(list(state.raw.all_keys()))) == (0, 1)
+    assert (compact(state), len(list(state.raw.all_keys()))) == (dropped, 1 - dropped)
 
 
 def test_run_fires_ttl_timers_before_the_users():
@@ -237,13 +292,14 @@ def test_function_used_outside_a_run_says_so():
         n = ValueStateDescriptor("BIGINT")
 
     assert Holder.n.of == "BIGINT"
-    with pytest.raises(RuntimeError, match="only while it runs"):
+    with pytest.raises(RuntimeError, match=r"^the states of a function can be used only while it runs$"):
         Holder().n.get()
 
 
 def test_write_without_event_time_is_refused():
     state, _ = make(ValueState, time_characteristic=TimeCharacteristic.EVENT_TIME)
-    with pytest.raises(ValueError, match="the record has no event time"):
+    said = r"^the record has no event time; got None; allowed: epoch ms, since state ages by event time$"
+    with pytest.raises(ValueError, match=said):
         state.update("x")
 
 
