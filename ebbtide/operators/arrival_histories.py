@@ -317,8 +317,8 @@ class Histories:
         shown_rows = shown.after[has_row]
         is_shown = np.zeros(len(rows), bool)
         is_shown[shown_rows] = True
-        is_kept = self._kept(shown, history, is_shown)
         # A row that left its history but is still shown is kept: its key's next change needs to know of it.
+        is_kept = (history.is_alive | is_shown) & ~history.is_late
         role_if_alive = np.where(rows.adds, LIVE, WAITING)
         role = np.where(history.is_alive, role_if_alive, GONE)
         differs = self._differs(
@@ -356,21 +356,6 @@ class Histories:
             "_shown": is_stored_shown[written],
         }
         return entry_table(rows.op.schema, columns, len(written))
-
-    def _kept(
-        self,
-        shown: Shown,
-        history: History,
-        is_shown: Mask,
-    ) -> Mask:
-        """Mark the rows that the state has at the end; entries of keys that are not touched stay as they are."""
-        rows = self.rows
-        entry_is_over = rows.is_expired | rows.is_dead
-        is_over = rows.of_entries(entry_is_over) | history.is_late
-        is_needed = history.is_alive | is_shown
-        entry_is_touched = shown.is_touched[rows.entry_keys]
-        is_untouched = rows.of_entries(~entry_is_touched)
-        return is_untouched | (is_needed & ~is_over)
 
     def _differs(
         self,

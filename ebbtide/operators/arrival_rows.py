@@ -95,12 +95,6 @@ class Rows:
         """Keys of the changes."""
         return self.key[self.n_state :]
 
-    def of_entries(self, marked: Mask) -> Mask:
-        """Extend a mask of the entries to all rows: no change is marked."""
-        all_rows = np.zeros(len(self), bool)
-        all_rows[: self.n_state] = marked
-        return all_rows
-
     def are_equal(self, left: Codes, right: Codes) -> Mask:
         """Compare the user's columns of rows, one by one."""
         # Coded together, so that equal rows have equal codes on both sides.

@@ -181,13 +181,10 @@ class Decision:
             events.digest,
             events.rank,
             since,
-            code,
         )
         candidates = candidates[by_newness]
-        is_newest = last_of_group(code[candidates])
-        newest = candidates[is_newest]
         newest_of = np.full(events.n_codes, UNKNOWN)
-        newest_of[code[newest]] = newest
+        newest_of[code[candidates]] = candidates  # the last one of a key stays
         # 3. From keys to winners.
         source = newest_of[code[winner]]
         has_value = source >= 0

@@ -209,12 +209,12 @@ class Events:
         """Bring the events of each key into one order, whatever the order of their arrival; leave out what came again.
 
         The events are sorted once by all that is cheap to compare. Only where two of them tie are contents compared, and all
-        sorted again with what came of that. Invariant: nothing but the last sort column depends on the order of arrival, and it
+        sorted again with what came of that. Invariant: no sort column depends on the order of arrival. Sorts keep it, so that it
         decides between events only that are the same.
         """
         alive = np.flatnonzero(~self.dead)
         group = (self.rank, self.sequence, self.code)
-        order = alive[sorted_by(alive, self.arrival, *group)]
+        order = alive[sorted_by(alive, *group)]
         is_tied = same_as_before(order, *group)
         ties = self._ties(order, is_tied)
         self.digest = ties.digest
@@ -225,7 +225,7 @@ class Events:
         if is_tied.any():
             unsent_sets = self._unsent_sets()
             content = (unsent_sets, ties.digest, ties.weight)
-            order = alive[sorted_by(alive, self.arrival, *content, *group)]
+            order = alive[sorted_by(alive, *content, *group)]
             is_repeat = same_as_before(order, *content, *group)
         self.order = order[~is_repeat]
         self.metrics.update(
@@ -398,7 +398,7 @@ class Events:
 
 
 def sorted_by(events: Codes, *by: Any) -> Codes:
-    """Return the indices that sort events by columns, the last of them first."""
+    """Return the indices that sort events by columns, the last of them first; those that are equal in all keep their order."""
     columns = tuple(column[events] for column in by)
     return np.lexsort(columns)
 

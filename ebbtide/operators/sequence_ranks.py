@@ -167,9 +167,4 @@ def _known_since(
 
 def in_one_piece(column: pa.ChunkedArray) -> pa.Array:
     """Return a column as one array whose nested values start at 0."""
-    combined = column.combine_chunks()
-    if isinstance(combined, pa.Array):
-        return combined
-    if not combined.chunks:
-        return pa.array([], column.type)
-    return pa.concat_arrays(combined.chunks)
+    return column.combine_chunks()

@@ -62,6 +62,19 @@ def test_places_of_all_records_read_are_one_interval_a_partition():
     assert (in_memory.rows(), len(in_memory.quarantine)) == ([], 3000)
 
 
+def test_truncate_is_told_by_its_place_and_of_one_delivered_twice_the_first():
+    pipeline = spec(**BY_ARRIVAL)
+    places = [(0, 3), (0, 5), (1, 3), (0, 3)]
+    truncate = envelope("t", 1, table="orders")
+    records = [record(truncate, offset, partition=partition).encode() for partition, offset in places]
+    batch = pa.record_batch([["f"] * 4, [0] * 4, range(4), records], RECORDS)
+    decoding = decoding_of(pipeline)
+    rows = pa.Table.from_batches(decoding.decode([batch], step=1, wall_ms=0))
+    summary = summarize(rows, decoding, tracks_offsets=True)
+    assert summary.truncates == {("t/0", 3): (1, 0, 0), ("t/0", 5): (1, 0, 1), ("t/1", 3): (1, 0, 2)}
+    assert from_json(to_json(summary)) == summary
+
+
 def test_records_that_name_no_place_leave_none():
     total = staged(spec(**BY_ARRIVAL), ["{", json.dumps({"topic": "t"}), record(None, 7)])
     assert (total.bad, total.offsets) == (2, {"t/0": [(7, 7)]})

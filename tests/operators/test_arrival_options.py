@@ -510,3 +510,11 @@ def test_row_that_replaces_another_keeps_its_time_where_only_creation_counts(upd
     pipeline.step([added(1, 1)], now_ms=0)
     pipeline.step([added(1, 2)], now_ms=60)
     assert pipeline.state["_stamp_ms"].to_pylist() == stamps
+
+
+def test_row_that_expires_is_emitted_as_gone_though_a_retraction_still_waits():
+    materializer = {"emission": "every", "on_expire": "delete", "retraction_grace": "1d"}
+    pipeline = MemoryPipeline(plain(ttl="100ms", materializer=materializer))
+    pipeline.step([change("+I", id=1, n=1), change("-D", id=1, n=9)], now_ms=0)
+    pipeline.tick(now_ms=100)
+    assert [(row["_kind"], row["n"]) for row in pipeline.changelog] == [("+I", 1), ("-D", 1)]

@@ -160,6 +160,12 @@ def test_row_with_an_extreme_event_time_expires_at_its_time(stamp, gone_at):
     assert expire(pipeline.state, Step(9, 0, watermark_ms=gone_at)).entries["_removed"].to_pylist() == [True]
 
 
+def test_tick_writes_nothing_of_keys_of_which_nothing_expires():
+    rows = record(envelope("c", 1, after={"id": 1, "n": 1}), 0), record(envelope("t", 2), 1)
+    pipeline = run(*((now, [row]) for now, row in enumerate(rows)), (9, None), of=spec(order="arrival", ttl="100ms"))
+    assert (numbers(pipeline), len(pipeline.state)) == ({}, 1)
+
+
 def test_rows_below_a_truncate_are_not_counted_as_expired_matches():
     by_clock = spec(order="arrival", ttl="100ms")
     first = record(envelope("c", 1, after={"id": 1, "n": 1}), 0)

@@ -110,6 +110,31 @@ def test_key_of_another_type_than_declared_is_refused_in_rows(case):
         state.put(key, 1)
 
 
+@pytest.mark.parametrize(
+    ("type_", "key", "name"),
+    [
+        (pa.int64(), None, "-"),
+        (pa.bool_(), True, "=true"),
+        (pa.bool_(), False, "=false"),
+        (pa.int64(), -5, "=-5"),
+        (pa.decimal128(10, 2), Decimal("1.50"), "=1.5"),
+        (pa.decimal128(10, 2), Decimal("1E+2"), "=100"),
+        (pa.decimal128(10, 2), Decimal("-0.0"), "=0"),
+        (pa.string(), "-", "=-"),
+        (pa.binary(), b"\x00\xab", "=00ab"),
+        (pa.date32(), date(2026, 1, 31), "=2026-01-31"),
+        (pa.timestamp("us"), datetime(1970, 1, 1, 0, 0, 1, 5), "=1000005"),  # noqa: DTZ001
+        (pa.timestamp("us", "UTC"), datetime(1970, 1, 1, 3, tzinfo=timezone(timedelta(hours=3))), "=0"),
+    ],
+    ids=str,
+)
+def test_key_is_stored_under_its_name(type_, key, name):
+    rows = RowsStore({"map": StateSpec(MapState, pa.int64(), type_)})
+    MapState(rows.state("map"), StateContext(key=("k",)), None).put(key, 1)
+    rows.flush()
+    assert rows.rows["_sub"].to_pylist() == [name]
+
+
 def test_entry_removed_under_an_equal_key_does_not_come_back():
     pipeline = MemoryPipeline(stateful("user_functions:Prices"))
     pipeline.step([line(1, v="1.50")])

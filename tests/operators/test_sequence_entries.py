@@ -73,6 +73,10 @@ def test_row_filled_from_the_row_kept_under_its_old_key_stays_changed_by_its_own
     assert (entry["notes"], place(entry)) == ("long", (2, 0))
 
 
+def test_row_waits_for_a_value_that_came_neither_with_it_nor_with_the_delete_below_it():
+    assert run([event("d", 5), event("u", 6, 1, KEPT)]).metrics["waiting"] == 1
+
+
 @pytest.mark.parametrize("older", [event("u", 3, 1, "older"), event("u", 8, 1, KEPT), event("d", 2)])
 def test_change_that_tells_nothing_new_writes_no_entry(older):
     start = [event("c", 4, 1, "long"), event("u", 9, 1, KEPT)]

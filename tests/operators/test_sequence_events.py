@@ -60,6 +60,15 @@ def test_what_an_entry_does_not_know_is_no_other_entry_s():
     assert pipeline.rows() == [{"id": 1, "a": None, "b": "x"}, {"id": 2, "a": "y", "b": "old"}]
 
 
+def test_value_is_known_since_its_own_entry_s_sequence():
+    pipeline = MemoryPipeline(spec("id BIGINT NOT NULL, v STRING"))
+    for key, known in ((1, 1), (2, 5)):
+        changes = [("c", known, "old"), ("u", 9, UNAVAILABLE)]
+        pipeline.step([record(envelope(op, lsn, after={"id": key, "v": v})) for op, lsn, v in changes])
+    pipeline.step([record(envelope("u", 3, after={"id": key, "v": "late"})) for key in (1, 2)])
+    assert pipeline.rows() == [{"id": 1, "v": "late"}, {"id": 2, "v": "old"}]
+
+
 @pytest.mark.parametrize("turn", [1, -1])
 @pytest.mark.parametrize("first", ["d", "r"])
 def test_delete_and_snapshot_row_stand_before_a_change_at_their_lsn_and_contradict_none(first, turn):

@@ -71,6 +71,17 @@ def test_tombstone_is_not_renewed_by_what_does_not_change_it(line):
     assert stored(pipeline) == set()
 
 
+@pytest.mark.parametrize(
+    ("characteristic", "update_type", "ts_ms"),
+    [("EVENT_TIME", "ON_CREATE", 150), ("EVENT_TIME", "ON_CREATE_AND_WRITE", 100), ("PROCESSING_TIME", "ON_CREATE_AND_WRITE", 150)],
+)  # fmt: skip
+def test_older_change_that_renews_nothing_writes_nothing(characteristic, update_type, ts_ms):
+    pipeline = pipeline_of(time_characteristic=characteristic, update_type=update_type)
+    pipeline.step([event("d", 9, ts_ms=100)], now_ms=0)
+    pipeline.step([event("c", 5, ts_ms=ts_ms)], now_ms=0)
+    assert len(pipeline.state) == 1
+
+
 def test_live_rows_do_not_expire_unless_asked():
     pipeline = pipeline_of()
     pipeline.step([event("c", 5), event("d", 6, 2)], now_ms=0)

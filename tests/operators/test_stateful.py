@@ -70,7 +70,38 @@ def test_timers_fire_at_the_tick_and_before_the_rows_of_a_later_step():
     pipeline.step([line(2)], now_ms=70)
     pipeline.tick(now_ms=120)
     assert pipeline.rows() == []
-    assert pipeline.metrics["timers"] == 4
+    counts = {name: n for name, n in pipeline.metrics.items() if n}
+    assert counts == {"changes": 4, "updated": 5, "deleted": 2, "timers": 4}
+
+
+def test_row_for_the_sink_has_the_place_of_its_key_s_last_change_and_a_timer_s_that_of_its_step():
+    pipeline = MemoryPipeline(stateful("user_functions:Alarm"))
+    pipeline.step([line(1), line(2), line(1)], now_ms=0)
+    pipeline.tick(now_ms=50)
+    rows = [entry for entry in pipeline.state.to_pylist() if entry["_change"]]
+    found = [(row["_step"], *row["_changed_by"].values(), row["_removed"]) for row in rows]
+    assert found == [(1, 1, 0, 2, False), (1, 1, 0, 1, False), (2, 2, 0, 0, False), (2, 2, 0, 0, False)]
+
+
+def test_tick_drops_what_expires_beside_a_state_that_does_not():
+    pipeline = MemoryPipeline(stateful("user_functions:Everything"))
+    pipeline.step([line(1, v="a", seq=1, day="2026-01-01")], now_ms=0)
+    pipeline.tick(now_ms=100)
+    assert (stored(pipeline, "profile"), stored(pipeline, "recent")) == ({1}, set())
+
+
+def test_function_knows_the_key_of_its_sink():
+    pipeline = MemoryPipeline(stateful("ebbtide.functions:LagLead", output_key=["id", "seq"]))
+    pipeline.step([line(1, v="a", seq=1), line(1, v="b", seq=2)])
+    pipeline.step([line(1, v="a", seq=1, kind="-D")])
+    assert [row["seq"] for row in pipeline.rows()] == [2]
+
+
+def test_function_gets_a_map_as_a_dict():
+    fields = {"schema": "id BIGINT, attributes MAP<STRING, STRING>", "format": {"type": "plain"}}
+    pipeline = MemoryPipeline(stateful("user_functions:Colour", **fields))
+    pipeline.step([line(1, attributes={"size": "8", "colour": "red"})])
+    assert pipeline.rows() == [{"id": 1, "colour": "red"}]
 
 
 def test_sink_key_may_be_wider_than_the_functions():
@@ -123,18 +154,27 @@ def test_truncate_is_a_bad_record():
     assert [row["_reason"] for row in pipeline.quarantine] == ["truncate"]
 
 
+REPAIR = r"Nothing of the step was committed\. Repair the function, then run again\."
+MISFIT = r"Fails yielded a row that does not fit its output\. Got: "
+COLUMNS = r"\. Allowed: the columns id, n; those of the key are added; none of id, n null\."
+
+
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ("raise", r"Fails failed on key \(1,\): KeyError: 'gone'"),
-        ("column", "yielded a row that does not fit its output. Got: {'m': 1}. Allowed: the columns id, n"),
-        ("type", "gave a value that does not fit 'out'"),
-        ("key", "yielded a row that does not fit its output. Got: {'id': 99, 'n': 1}"),
+        ("raise", rf"Fails failed on key \(1,\): KeyError: 'gone'\. {REPAIR}"),
+        ("raise lines", rf"Fails failed on key \(1,\): ValueError: one two\. {REPAIR}"),
+        ("column", rf"{MISFIT}{{'m': 1}}{COLUMNS}"),
+        ("key", rf"{MISFIT}{{'id': 99, 'n': 1}}{COLUMNS}"),
+        ("null", rf"{MISFIT}{{'n': None}}{COLUMNS}"),
+        ("type", r"Fails gave .* fit 'out': Could not convert 'many'.*\. Allowed: struct<id: int64, n: int64>\."),
+        ("state", r"Fails gave a value that does not fit 'count': .*'many'.*\. Allowed: int64\."),
+        ("map key", r"Fails gave a value that does not fit 'seen': .*1000.*\. Allowed: int8\."),
     ],
 )
-def test_function_that_fails_is_named_with_its_key(how, message):
-    pipeline = MemoryPipeline(stateful("user_functions:Fails", options={"how": how}))
-    with pytest.raises(StatefulFunctionError, match=message):
+def test_function_that_fails_is_named_with_what_it_did_and_what_is_allowed(how, message):
+    pipeline = MemoryPipeline(stateful("user_functions:Fails", output_key=["id", "n"], options={"how": how}))
+    with pytest.raises(StatefulFunctionError, match=f"^{message}$"):
         pipeline.step([line(1)])
 
 
@@ -189,10 +229,11 @@ def test_tick_drops_nothing_where_no_cleanup_may(cleanup, left):
     assert stored(pipeline, "first") == left
 
 
-def test_rows_of_a_key_come_in_their_order_however_they_are_given():
+def test_rows_of_a_key_come_by_file_and_line_however_they_are_given():
     pipeline = MemoryPipeline(stateful("user_functions:Everything"))
     lines = [line(1, v=v, seq=n, day="2026-01-01") for n, v in enumerate("abc")]
-    batch = pa.record_batch([["f"] * 3, [0] * 3, range(3), [each.encode() for each in lines]], schema=RECORDS)
+    parts, places = [0, 0, 1], [0, 1, 0]
+    batch = pa.record_batch([["f"] * 3, parts, places, [each.encode() for each in lines]], schema=RECORDS)
     staged = pa.Table.from_batches(pipeline.decoding.decode([batch], step=1, wall_ms=None))
     operator = pipeline.operator
     decided = operator.apply(staged.take([2, 0, 1]), operator.schema.empty_table(), Step(1, 0)).entries.to_pylist()

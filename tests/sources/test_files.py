@@ -88,7 +88,7 @@ def test_read_lines_of_an_empty_file_that_should_be_compressed_names_it(tmp_path
 
 def test_read_lines_of_utf_16_names_the_file_and_says_what_it_is(tmp_path):
     (tmp_path / "f.jsonl").write_bytes('{"id": 1}\n'.encode("utf-16"))
-    with pytest.raises(SourceReadError, match=r"f\.jsonl' cannot be read.*UTF-16.*Allowed: UTF-8"):
+    with pytest.raises(SourceReadError, match=r"f\.jsonl' cannot be read.*UTF-16.*Allowed: UTF-8 text\."):
         list(read_lines(str(tmp_path), "f.jsonl", 0))
 
 

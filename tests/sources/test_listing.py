@@ -64,6 +64,11 @@ def test_pattern_with_a_slash_is_for_the_whole_name(pattern, found):
     assert [name for name in ("a.json", "x/b.json", "x/y/c.json") if matches(name, pattern)] == found
 
 
+def test_folder_streams_where_it_has_something_new(tmp_path):
+    add(tmp_path, "a.json")
+    assert [planned(tmp_path, read).streams for read in ({}, {"a.json": 5})] == [True, False]
+
+
 def test_each_file_is_known_by_its_size(tmp_path):
     add(tmp_path, "a.json", content=b"123")
     add(tmp_path, "b.json", content=b"")
@@ -125,9 +130,9 @@ def test_nothing_matched_says_which_pattern_and_what_is_there_instead(tmp_path):
         "what does not match: 0.tmp, 1.tmp, 2.tmp, 3.tmp, 4.tmp and 2 more. "
         "Names that begin with '_' or '.' are never read."
     )
-    for name in ("5.tmp", "6.tmp"):
+    for name, end in (("6.tmp", " and 1 more"), ("5.tmp", "")):
         (tmp_path / name).unlink()
-    assert "what does not match: 0.tmp, 1.tmp, 2.tmp, 3.tmp, 4.tmp. " in planned(tmp_path).nothing_matched
+        assert f"not match: 0.tmp, 1.tmp, 2.tmp, 3.tmp, 4.tmp{end}. " in planned(tmp_path).nothing_matched
 
 
 def test_nothing_matched_is_told_from_nothing_new(tmp_path):
@@ -172,3 +177,17 @@ def test_file_that_changes_while_it_is_read_is_told_with_both_sizes(found, got):
         f"Got: {got}. Allowed: the 5 bytes that were listed. "
         "Run again once it is written whole. Put files in place by renaming them, or set source.min_age."
     )
+
+
+def test_folder_that_cannot_be_listed_says_what_to_do(tmp_path):
+    inner, long_name = os.open(tmp_path, os.O_RDONLY), "x" * 255
+    for _ in range(17):  # deeper than a path may be long: nobody can list it by its name
+        os.mkdir(long_name, dir_fd=inner)
+        outer, inner = inner, os.open(long_name, os.O_RDONLY, dir_fd=inner)
+        os.close(outer)
+    os.close(inner)
+    with pytest.raises(SourceReadError) as refused:
+        planned(tmp_path)
+    start, end = f"The source folder '{tmp_path}' cannot be listed: ", ". Make it readable and run again."
+    said = str(refused.value)
+    assert (said[: len(start)], said[-len(end) :]) == (start, end)

@@ -79,6 +79,8 @@ class PerDay(StatefulFunction):
 
 class Fails(StatefulFunction):
     output = "n BIGINT"
+    count = ValueStateDescriptor("BIGINT")
+    seen = MapStateDescriptor("BIGINT", key_type="TINYINT")
 
     def __init__(self, how="raise"):
         self.how = how
@@ -86,7 +88,24 @@ class Fails(StatefulFunction):
     def process(self, key, rows, ctx):
         if self.how == "raise":
             raise KeyError("gone")
-        yield {"column": {"m": 1}, "type": {"n": "many"}, "key": {"id": 99, "n": 1}}[self.how]
+        if self.how == "raise lines":
+            raise ValueError("one\ntwo")
+        if self.how == "state":
+            self.count.update("many")
+        if self.how == "map key":
+            self.seen.put(1000, 1)
+        misfits = {"column": {"m": 1}, "type": {"n": "many"}, "key": {"id": 99, "n": 1}, "null": {"n": None}}
+        yield misfits.get(self.how, {"n": 1})
+
+
+class Colour(StatefulFunction):
+    """Reads a map."""
+
+    output = "colour STRING"
+
+    def process(self, key, rows, ctx):
+        for change in rows:
+            yield {"colour": change.row["attributes"]["colour"]}
 
 
 class Narrow(StatefulFunction):
