@@ -207,6 +207,8 @@ class IndexCache:
         """Map a copy into memory; None if there is none, or one that cannot be read."""
         path = self.folder / name
         try:
+            if self.folder.stat().st_uid != os.getuid():
+                return None  # whoever owns it may have put anything there
             with pa.memory_map(str(path)) as mapped:
                 stored = pa.ipc.open_file(mapped).read_all()
             os.utime(path)  # the copies that are not used go first
