@@ -316,10 +316,13 @@ def test_length_of_a_history_that_was_stored_without_it_is_counted():
     assert forms == ["nodes", "nodes", "list"]
 
 
-def test_lowest_threshold_is_0():
-    store = HeapStore()
-    OrderedMultiset(store, Strategy.ADAPTIVE, high=1, low=0).add("k", ("a",))
-    assert form(store) == "nodes"
+def test_adaptive_history_with_the_lowest_threshold_begins_as_a_list_and_is_none_again():
+    store, forms = HeapStore(), []
+    multiset = OrderedMultiset(store, Strategy.ADAPTIVE, high=2, low=0)
+    for change in (multiset.add, multiset.add, multiset.remove, multiset.remove):
+        change("k", ("a",))
+        forms.append(form(store))
+    assert forms == ["list", "nodes", "nodes", None]
 
 
 def test_what_is_given_no_time_is_of_time_0():
