@@ -120,6 +120,7 @@ def test_key_of_another_type_than_declared_is_refused_in_rows(case):
         (pa.decimal128(10, 2), Decimal("1.50"), "=1.5"),
         (pa.decimal128(10, 2), Decimal("1E+2"), "=100"),
         (pa.decimal128(10, 2), Decimal("-0.0"), "=0"),
+        (pa.decimal128(10, 8), Decimal("1E-7"), "=0.0000001"),
         (pa.string(), "-", "=-"),
         (pa.binary(), b"\x00\xab", "=00ab"),
         (pa.date32(), date(2026, 1, 31), "=2026-01-31"),
