@@ -103,24 +103,26 @@ class KeyIndex:
 
 
 def _matches(stored: Hashes, wanted: Hashes) -> tuple[Positions, Positions]:
-    """Return the pairs of equal hashes of two ascending arrays, as indices into each."""
+    """Return the pairs of equal hashes of two ascending arrays, as indices into each.
+
+    A few keys are looked up one by one; for many it is quicker to look up the rows among them.
+    """
     if len(wanted) * SPARSE < len(stored):
-        first = np.searchsorted(stored, wanted, side="left")
-        last = np.searchsorted(stored, wanted, side="right")
-        counts = last - first
-        which = np.repeat(np.arange(len(wanted)), counts)
-        rank = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return first[which] + rank, which
-    if not len(wanted):
-        none = np.zeros(0, np.int64)
-        return none, none
-    # Keys of one hash stand side by side in `wanted`: each of them is tried.
-    first = np.searchsorted(wanted, stored, side="left")
-    last = np.searchsorted(wanted, stored, side="right")
+        which, rows = _pairs(wanted, stored)
+    else:
+        rows, which = _pairs(stored, wanted)
+    return rows, which
+
+
+def _pairs(values: Hashes, ascending: Hashes) -> tuple[Positions, Positions]:
+    """Return where each value stands among ascending ones, as pairs of indices; O(values * log(ascending))."""
+    first = np.searchsorted(ascending, values, side="left")
+    last = np.searchsorted(ascending, values, side="right")
     counts = last - first
-    rows = np.repeat(np.arange(len(stored)), counts)
-    rank = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return rows, first[rows] + rank
+    numbers = np.repeat(np.arange(len(values)), counts)
+    begins = np.cumsum(counts) - counts
+    nth = np.arange(len(numbers)) - begins[numbers]
+    return numbers, first[numbers] + nth
 
 
 class IndexCache:

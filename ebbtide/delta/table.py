@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from ebbtide.delta import vectors
+from ebbtide.delta import log, vectors
 from ebbtide.delta.checkpoints import checkpoint_if_due
 from ebbtide.delta.commit import Puts, commit, now_ms, transaction_mark
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot, encoded
@@ -45,6 +45,48 @@ def create(
     commit(puts, table, 0, actions, {"operation": "CREATE TABLE", **info})
 
 
+def create_if_absent(puts: Puts, table: str, columns: pa.Schema, properties: Mapping[str, str], *, name: str) -> None:
+    """Make a table if there is none; arguments as `create`."""
+    if log.versions(table):
+        return
+    with contextlib.suppress(VersionTakenError):  # somebody else has made it
+        create(puts, table, columns, properties, name=name, info={})
+
+
+def commit_on(
+    puts: Puts,
+    snapshot: Snapshot,
+    actions_of: Callable[[Snapshot], Sequence[Action]],
+    app_id: str,
+    number: int,
+    info: Mapping[str, object],
+) -> Snapshot | None:
+    """Commit a transaction on a table's newest version, looking again where somebody else has written meanwhile.
+
+    Args:
+        puts: The table's store.
+        snapshot: A version of the table.
+        actions_of: Returns what to change in a version.
+        app_id: Identity of the transaction.
+        number: Its number.
+        info: What the commit says of itself.
+
+    Returns:
+        The version that it made; None if the transaction, or a later one, was committed before.
+    """
+    while snapshot.transactions.get(app_id, -1) < number:
+        actions = [*actions_of(snapshot), transaction_mark(app_id, number)]
+        try:
+            commit(puts, snapshot.table, snapshot.version + 1, actions, info)
+        except VersionTakenError:
+            snapshot = snapshot.advanced()
+            continue
+        made = snapshot.after(actions)
+        checkpoint_if_due(made.table, made.version)
+        return made
+    return None
+
+
 def definition(columns: pa.Schema, properties: Mapping[str, str], *, table_id: str, name: str) -> list[Action]:
     """Return the actions that say what a table is.
 
@@ -75,39 +117,6 @@ def definition(columns: pa.Schema, properties: Mapping[str, str], *, table_id: s
         "createdTime": now_ms(),
     }
     return [{"protocol": protocol}, {"metaData": metadata}]
-
-
-def commit_once(
-    puts: Puts,
-    table: str,
-    columns: pa.Schema,
-    actions: Sequence[Action],
-    app_id: str,
-    number: int,
-    info: Mapping[str, object],
-) -> None:
-    """Commit what does not depend on what is in a table; if it was committed, nothing happens.
-
-    Args:
-        puts: The table's store.
-        table: Its location; it is made if it is not there.
-        columns: Its columns then.
-        actions: What to change.
-        app_id: Identity of the transaction.
-        number: Its number.
-        info: What the commit says of itself.
-    """
-    while True:
-        snapshot = Snapshot.read(table)
-        if snapshot is not None and snapshot.transactions.get(app_id, -1) >= number:
-            return
-        with contextlib.suppress(VersionTakenError):  # somebody else has written: look again
-            if snapshot is None:
-                create(puts, table, columns, {}, name=table.rpartition("/")[2], info={})
-                continue
-            commit(puts, table, snapshot.version + 1, [*actions, transaction_mark(app_id, number)], info)
-            checkpoint_if_due(table, snapshot.version + 1)
-            return
 
 
 def emptied(snapshot: Snapshot, columns: pa.Schema, properties: Mapping[str, str]) -> list[Action]:

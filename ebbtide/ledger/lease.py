@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from ebbtide.delta import log
 from ebbtide.delta.commit import commit
-from ebbtide.delta.table import create
+from ebbtide.delta.table import create_if_absent
 from ebbtide.errors import LeaseHeldError, LeaseLostError, VersionTakenError
 from ebbtide.ledger.facts import FREE, LedgerFacts
 from ebbtide.ledger.puts import puts_of
@@ -94,7 +94,7 @@ class Lease:
         )
 
     def __enter__(self) -> Self:
-        self._make_ledger()
+        create_if_absent(puts_of(self.path), self.path, COLUMNS, {}, name=f"{self.pipeline} ledger")
         version, seen = self._read()
         if seen is None:
             incarnation = uuid.uuid4().hex
@@ -145,12 +145,6 @@ class Lease:
         self.check()
         self._renew(incarnation=uuid.uuid4().hex)
         return self.facts.incarnation
-
-    def _make_ledger(self) -> None:
-        if log.versions(self.path):
-            return
-        with contextlib.suppress(VersionTakenError):  # somebody else has made it
-            create(puts_of(self.path), self.path, COLUMNS, {}, name=f"{self.pipeline} ledger", info={})
 
     def _read(self) -> tuple[int, LedgerFacts | None]:
         """Return the newest version, and the turn that counts as of it."""

@@ -15,19 +15,17 @@ Source: FLIP-544; Flink's `SinkUpsertMaterializer` emits so.
 
 from __future__ import annotations
 
-import contextlib
 import uuid
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from ebbtide.delta import log
-from ebbtide.delta.snapshot import Action, Snapshot
-from ebbtide.delta.table import add_file, commit_once, create, emptied
-from ebbtide.errors import VersionTakenError
+from ebbtide.delta.table import add_file, create_if_absent, emptied
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.model.changelog import ORDER, TRUNCATE
+from ebbtide.sinks.stage import commit_stage
 
 
 @dataclass(frozen=True)
@@ -56,9 +54,7 @@ class ChangelogTable:
 
     def create(self) -> None:
         """Create the table if it is not there."""
-        if not log.versions(self.path):
-            with contextlib.suppress(VersionTakenError):  # somebody else has made it
-                create(puts_of(self.path), self.path, self.schema, {}, name="changelog", info={})
+        create_if_absent(puts_of(self.path), self.path, self.schema, {}, name="changelog")
 
     def last_step(self) -> int:
         """Return the last step that appended, 0 before the first."""
@@ -74,8 +70,9 @@ class ChangelogTable:
         rows = emitted
         if facts.floor_raised and facts.floor:
             rows = pa.concat_tables([rows, self._truncate(facts.floor)])
-        add = add_file(self.path, f"part-{uuid.uuid4()}.parquet", rows, bounded=("_kind",))
-        self._commit([add], facts)
+        name = f"part-{uuid.uuid4()}.parquet"
+        self.create()
+        commit_stage(self.path, lambda _: [add_file(self.path, name, rows, bounded=("_kind",))], facts, "changelog")
 
     def _truncate(self, floor: list[int]) -> pa.Table:
         """Make the row of a TRUNCATE; its order is the floor that it raised."""
@@ -87,11 +84,4 @@ class ChangelogTable:
 
     def empty(self, facts: StepFacts) -> None:
         """Replace the table by an empty one with the spec's columns; its history stays. A step that was applied is skipped."""
-        snapshot = Snapshot.read(self.path)
-        if snapshot is not None:
-            self._commit(emptied(snapshot, self.schema, {}), facts)
-
-    def _commit(self, actions: list[Action], facts: StepFacts) -> None:
-        app_id = facts.transaction("changelog")
-        info = {"operation": "WRITE", "userMetadata": facts.to_json()}
-        commit_once(puts_of(self.path), self.path, self.schema, actions, app_id, facts.step, info)
+        commit_stage(self.path, lambda found: emptied(found, self.schema, {}), facts, "changelog")

@@ -10,7 +10,6 @@ The change feed is on from the first commit. Every commit carries the step's ide
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
@@ -26,9 +25,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.delta import log
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import commit_once, create, emptied
-from ebbtide.errors import VersionTakenError
+from ebbtide.delta.table import create_if_absent, emptied
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.ledger.transaction import transaction, write
@@ -36,6 +33,7 @@ from ebbtide.model.changelog import ORDER
 from ebbtide.model.entries import DELETE
 from ebbtide.model.sequences import stored_sequence_type
 from ebbtide.sinks.sink import Bounds, ChangeSet
+from ebbtide.sinks.stage import commit_stage
 from ebbtide.sinks.upsert import Upsert, Upserter
 from ebbtide.state_table.columns import column, columns, quoted, spark_schema
 
@@ -79,13 +77,10 @@ class SinkTable:
 
     def create(self, spark: SparkSession) -> None:
         """Create the table if it is not there."""
-        if log.versions(self.path):
-            return
-        if self._is_spark_s:
+        if not self._is_spark_s:
+            create_if_absent(puts_of(self.path), self.path, self._stored_schema, self._stored_properties, name="sink")
+        elif not log.versions(self.path):
             self._define(DeltaTable.createIfNotExists(spark))
-            return
-        with contextlib.suppress(VersionTakenError):  # somebody else has made it
-            create(puts_of(self.path), self.path, self._stored_schema, self._stored_properties, name="sink", info={})
 
     @property
     def _is_spark_s(self) -> bool:
@@ -240,13 +235,13 @@ class SinkTable:
             with transaction(spark, facts, "sink"):
                 self._define(DeltaTable.replace(spark))
             return
-        snapshot = Snapshot.read(self.path)
-        if snapshot is not None:
-            actions = emptied(snapshot, self._stored_schema, self._stored_properties)
-            info = {"operation": "REPLACE TABLE", "userMetadata": facts.to_json()}
-            commit_once(
-                puts_of(self.path), self.path, self._stored_schema, actions, facts.transaction("sink"), facts.step, info
-            )
+        commit_stage(
+            self.path,
+            lambda found: emptied(found, self._stored_schema, self._stored_properties),
+            facts,
+            "sink",
+            "REPLACE TABLE",
+        )
 
     def below(self, floor: list[int], side: str = "") -> Column:
         """Return whether a row stands below a TRUNCATE."""

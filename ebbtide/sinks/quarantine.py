@@ -17,13 +17,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ebbtide.delta.snapshot import Action, Snapshot
-from ebbtide.delta.table import add_file, commit_once, emptied, read_rows
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import add_file, create_if_absent, emptied, read_rows
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.model.changelog import ORDER, ORIGIN
 from ebbtide.model.codes import row_codes
 from ebbtide.model.entries import entry_table
+from ebbtide.sinks.stage import commit_stage
 
 COLUMNS = pa.schema(
     [
@@ -83,6 +84,16 @@ class QuarantineTable:
             bad: As in `new`.
             facts: The step's.
         """
+        create_if_absent(puts_of(self.path), self.path, COLUMNS, {}, name="quarantine")
+        name = f"part-{uuid.uuid4()}.parquet"
+        commit_stage(
+            self.path,
+            lambda _: [add_file(self.path, name, self._rows(bad, facts), bounded=("step",))],
+            facts,
+            "quarantine",
+        )
+
+    def _rows(self, bad: pa.Table, facts: StepFacts) -> pa.Table:
         new = self.new(bad)
         n_rows = len(new)
         at_us = facts.now_ms * 1000
@@ -95,16 +106,8 @@ class QuarantineTable:
             "raw": new["_raw"],
             "at": pa.array([at_us] * n_rows, pa.int64()),
         }
-        rows = entry_table(COLUMNS, columns, n_rows)
-        self._commit([add_file(self.path, f"part-{uuid.uuid4()}.parquet", rows, bounded=("step",))], facts)
+        return entry_table(COLUMNS, columns, n_rows)
 
     def empty(self, facts: StepFacts) -> None:
         """Delete all rows, if the table is there; its history stays."""
-        snapshot = Snapshot.read(self.path)
-        if snapshot is not None:
-            self._commit(emptied(snapshot, COLUMNS, snapshot.configuration), facts)
-
-    def _commit(self, actions: list[Action], facts: StepFacts) -> None:
-        app_id = facts.transaction("quarantine")
-        info = {"operation": "WRITE", "userMetadata": facts.to_json()}
-        commit_once(puts_of(self.path), self.path, COLUMNS, actions, app_id, facts.step, info)
+        commit_stage(self.path, lambda found: emptied(found, COLUMNS, found.configuration), facts, "quarantine")

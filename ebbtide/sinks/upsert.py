@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from ebbtide.delta import vectors
-from ebbtide.delta.checkpoints import checkpoint_if_due
-from ebbtide.delta.commit import Puts, commit, now_ms, transaction_mark
+from ebbtide.delta.commit import Puts, now_ms
 from ebbtide.delta.features import refuse_unwritable, with_feature
 from ebbtide.delta.key_index import IndexCache
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot
-from ebbtide.delta.table import add_file, read_file, read_positions
-from ebbtide.errors import LeaseLostError, VersionTakenError
+from ebbtide.delta.table import add_file, commit_on, read_file, read_positions
+from ebbtide.errors import LeaseLostError
 from ebbtide.model.codes import row_codes
 from ebbtide.model.hashing import key_hashes
 
@@ -118,23 +117,20 @@ class Upserter:
         """
         snapshot = self._newest()
         adds = self._written(upsert.rows)
-        while snapshot.transactions.get(app_id, -1) < number:
-            refuse_unwritable(self._table, snapshot.protocol, snapshot.metadata)
-            dying = list(self._dying(snapshot, upsert))
-            actions = [*adds, *self._removals(dying), transaction_mark(app_id, number)]
+
+        def actions_of(found: Snapshot) -> list[Action]:
+            refuse_unwritable(self._table, found.protocol, found.metadata)
+            # Looked for in each version: the old rows may have been moved by whoever wrote it.
+            dying = list(self._dying(found, upsert))
+            actions = [*adds, *self._removals(dying)]
             if dying and self._by_vectors:
-                actions += with_vectors(snapshot)
+                actions += with_vectors(found)
             if dying and self._with_images:
                 actions.append(self._images(dying, upsert.rows))
-            try:
-                commit(self._puts, self._table, snapshot.version + 1, actions, {"operation": "MERGE", **info})
-            except VersionTakenError:
-                # Somebody else has written: the old rows may be elsewhere by now.
-                snapshot = self._newest()
-                continue
-            self._snapshot = snapshot.after(actions)
-            checkpoint_if_due(self._table, self._snapshot.version)
-            return
+            return actions
+
+        made = commit_on(self._puts, snapshot, actions_of, app_id, number, {"operation": "MERGE", **info})
+        self._snapshot = made or self._snapshot
 
     def _newest(self) -> Snapshot:
         known = self._snapshot

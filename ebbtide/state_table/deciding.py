@@ -51,7 +51,7 @@ class Stored:
         """Return this process's view of the local copies of the files."""
         return _copies(self.table, tuple(key), self.columns, self.where)
 
-    def find(self, keys: pa.Table, hashes: Hashes) -> list[tuple[KeyIndex, NDArray[np.int64]]]:
+    def find(self, keys: pa.Table, hashes: Hashes) -> list[FoundRows]:
         """Find the rows of some keys.
 
         Args:
@@ -59,7 +59,7 @@ class Stored:
             hashes: Their hashes.
 
         Returns:
-            For each file that has some its index, and the indices into its rows.
+            What each file holds of them; files without any are left out.
         """
         copies = self.copies(keys.column_names)
         found = []
@@ -67,8 +67,44 @@ class Stored:
             index = copies.index_of(file)
             rows, _ = index.find(keys, hashes)
             if len(rows):
-                found.append((index, rows))
+                found.append(FoundRows(index, rows))
         return found
+
+
+@dataclass(frozen=True)
+class FoundRows:
+    """Some rows of a data file.
+
+    Args:
+        index: The file's.
+        numbers: Which of the index's rows; at least one.
+    """
+
+    index: KeyIndex
+    numbers: NDArray[np.int64]
+
+    @property
+    def n_bytes(self) -> int:
+        """About how many bytes they have."""
+        rows = self.index.rows
+        return int(rows.nbytes * len(self.numbers) // len(rows))
+
+    def read(self) -> pa.Table:
+        """Copy them."""
+        return self.index.rows.take(pa.array(self.numbers))
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is stored under some keys.
+
+    Args:
+        state: Entries.
+        sink: Rows of the sink that stand in for entries that have expired.
+    """
+
+    state: list[FoundRows]
+    sink: list[FoundRows]
 
 
 @cache
@@ -112,9 +148,12 @@ class Work:
         if read_before is not None:
             changes = changes.filter(pa.array(~read_before.repeats(changes)))
         decided = Decided(metrics={"redelivered": n_delivered - len(changes)})
-        groups = self._groups(changes, operator) if linked is None else [changes]
-        for group in groups:
-            entries = self._entries(group if linked is None else linked, operator)
+        if linked is None:
+            groups = self._groups(changes, operator)
+        else:
+            found = self._find(linked, operator)
+            groups = iter([(changes, self._entries(found, operator))])
+        for group, entries in groups:
             result = operator.apply(group, entries, self.step)
             decided = decided.plus(self._write(result, operator))
         return decided
@@ -127,48 +166,46 @@ class Work:
         """
         operator = self.operator()
         decided = Decided()
-        for group in self._groups(keys, operator):
-            entries = self._entries(group, operator)
+        for _, entries in self._groups(keys, operator):
             result = operator.expire(entries, self.step)
             decided = decided.plus(self._write(result, operator))
         return decided
 
-    def _groups(self, rows: pa.Table, operator: Operator) -> Iterator[pa.Table]:
-        """Yield rows in groups of whole keys: what an operator makes of rows takes many times their bytes."""
+    def _groups(self, rows: pa.Table, operator: Operator) -> Iterator[tuple[pa.Table, pa.Table]]:
+        """Yield rows in groups of whole keys, each with the entries of its keys.
+
+        What an operator makes of rows takes many times their bytes.
+        """
         if not len(rows):
             return
-        if self.group_bytes is None:
-            yield rows
-            return
-        keys, hashes = distinct_keys(rows, operator.key)
-        n_bytes = rows.nbytes + self._stored_bytes(keys, hashes)
-        n_groups = -(-n_bytes // self.group_bytes)  # rounded up
+        found = self._find(rows, operator)
+        n_groups = 1
+        if self.group_bytes is not None:
+            n_bytes = rows.nbytes + sum(each.n_bytes for each in found.state)
+            n_groups = -(-n_bytes // self.group_bytes)  # rounded up
         if n_groups <= 1:
-            yield rows
+            yield rows, self._entries(found, operator)
             return
         number_of = key_hashes(rows, operator.key) % np.uint64(n_groups)
         for number in range(n_groups):
             group = rows.filter(pa.array(number_of == number))
             if len(group):
-                yield group
+                found = self._find(group, operator)
+                yield group, self._entries(found, operator)
 
-    def _stored_bytes(self, keys: pa.Table, hashes: Hashes) -> int:
-        """Return about how many bytes the entries of some keys have."""
-        n_bytes = 0
-        for index, rows in self.state.find(keys, hashes):
-            n_bytes += index.rows.nbytes * len(rows) // len(index.rows)
-        return n_bytes
-
-    def _entries(self, rows: pa.Table, operator: Operator) -> pa.Table:
-        """Read what is stored under the keys of some rows."""
+    def _find(self, rows: pa.Table, operator: Operator) -> Found:
+        """Find what is stored under the keys of some rows."""
         keys, hashes = distinct_keys(rows, operator.key)
+        state = self.state.find(keys, hashes)
+        sink = [] if self.sink is None else self.sink.find(keys, hashes)
+        return Found(state, sink)
+
+    def _entries(self, found: Found, operator: Operator) -> pa.Table:
+        """Read what was found."""
         schema = operator.schema
         tables = [schema.empty_table()]
-        for index, found in self.state.find(keys, hashes):
-            tables.append(index.rows.take(pa.array(found)).cast(schema))
-        if self.sink is not None:
-            for index, found in self.sink.find(keys, hashes):
-                tables.append(_as_entries(index.rows.take(pa.array(found)), schema))
+        tables += [each.read().cast(schema) for each in found.state]
+        tables += [_as_entries(each.read(), schema) for each in found.sink]
         return pa.concat_tables(tables)
 
     def _write(self, result: Reconciled, operator: Operator) -> Decided:

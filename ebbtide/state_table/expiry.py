@@ -1,4 +1,4 @@
-"""Conditions over a state table's rows: what has expired, what may be deleted, what a tick has to look at."""
+"""Conditions over a state table's rows, in SQL: what has expired, what may be deleted."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from ebbtide.model.entries import LONG_MIN, Step
-from ebbtide.model.state.timers import TIMERS
-from ebbtide.model.ttl import StateTtlConfig, TimeCharacteristic
+from ebbtide.model.ttl import StateTtlConfig
 from ebbtide.operators.expiry_rules import ExpiryRules
 from ebbtide.operators.operator import Operator
 
@@ -67,21 +66,6 @@ def is_deletable(operator: Operator, at: Step) -> Column:
     return deletable
 
 
-def needs_tick(operator: Operator, at: Step) -> Column:
-    """Return whether a tick has to look at an entry's key: the entry has expired, or is a timer that is due."""
-    is_due = has_expired(operator, at)
-    if operator.has_named_states:
-        clocks = {
-            TimeCharacteristic.PROCESSING_TIME: at.now_ms,
-            TimeCharacteristic.EVENT_TIME: at.watermark_ms,
-        }
-        for clock, now_ms in clocks.items():
-            if now_ms is not None:
-                is_due |= _is_due_timer(clock, now_ms)
-    is_removed = F.col("_removed")
-    return is_due & ~is_removed
-
-
 def is_of_state(rules: ExpiryRules, state: str | None) -> Column:
     """Return whether an entry has the TTL of a state; for None: whether its state has no TTL of its own."""
     state_of_entry = F.col(rules.state_column)
@@ -115,10 +99,3 @@ def _is_set(schema: pa.Schema, name: str) -> Column:
 
 def _false_if_null(condition: Column) -> Column:
     return F.coalesce(condition, F.lit(False))
-
-
-def _is_due_timer(clock: TimeCharacteristic, now_ms: int) -> Column:
-    is_timer = F.col("_state") == TIMERS
-    is_of_clock = F.col("_sub").startswith(f"{clock}/")
-    is_reached = F.col("_position") <= now_ms
-    return is_timer & is_of_clock & is_reached

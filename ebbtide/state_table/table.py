@@ -12,7 +12,6 @@ are the step's change set. Of the versions of an entry the one with the greatest
 
 from __future__ import annotations
 
-import contextlib
 import json
 import uuid
 from collections import Counter
@@ -25,11 +24,9 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ebbtide.delta import log
-from ebbtide.delta.checkpoints import checkpoint_if_due
-from ebbtide.delta.commit import commit, transaction_mark
 from ebbtide.delta.snapshot import Action, Snapshot
-from ebbtide.delta.table import add_file, create, emptied, read_file
-from ebbtide.errors import DeltaLogError, LeaseLostError, StoredFormatError, VersionTakenError
+from ebbtide.delta.table import add_file, commit_on, create_if_absent, emptied, read_file
+from ebbtide.errors import DeltaLogError, LeaseLostError, StoredFormatError
 from ebbtide.ledger.facts import STATE_FORMAT, StepFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.ledger.transaction import transaction, write
@@ -70,10 +67,7 @@ class StateTable:
 
     def create(self) -> None:
         """Create the table if it is not there."""
-        if log.versions(self.path):
-            return
-        with contextlib.suppress(VersionTakenError):  # somebody else has made it
-            create(puts_of(self.path), self.path, self.schema, self._properties, name="state", info={})
+        create_if_absent(puts_of(self.path), self.path, self.schema, self._properties, name="state")
 
     @property
     def _properties(self) -> dict[str, str]:
@@ -109,20 +103,20 @@ class StateTable:
         Raises:
             LeaseLostError: another run committed a step meanwhile.
         """
-        mark = transaction_mark(facts.transaction("state"), facts.step)
+
+        def actions_on(found: Snapshot) -> Sequence[Action]:
+            # A commit of others, such as OPTIMIZE, changes no entry; one of a step is another run's.
+            newer = range(snapshot.version + 1, found.version + 1)
+            if any(log.facts(self.path, version) for version in newer):
+                raise self._lost(facts)
+            return actions
+
         info = {"operation": "WRITE", "userMetadata": facts.to_json()}
-        while True:
-            try:
-                commit(puts_of(self.path), self.path, snapshot.version + 1, [*actions, mark], info)
-            except VersionTakenError:
-                # A commit of others, such as OPTIMIZE, changes no entry; one of a step is another run's.
-                newer = snapshot.advanced()
-                if any(log.facts(self.path, version) for version in range(snapshot.version + 1, newer.version + 1)):
-                    raise self._lost(facts) from None
-                snapshot = newer
-                continue
-            checkpoint_if_due(self.path, snapshot.version + 1)
-            return snapshot.after([*actions, mark])
+        app_id = facts.transaction("state")
+        made = commit_on(puts_of(self.path), snapshot, actions_on, app_id, facts.step, info)
+        if made is None:
+            raise self._lost(facts)
+        return made
 
     def reset(self, facts: StepFacts, snapshot: Snapshot) -> Snapshot:
         """Commit a step that starts over: an empty table with this spec's columns and properties, whatever was there.

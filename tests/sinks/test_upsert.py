@@ -7,6 +7,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from ebbtide.delta import key_index
+from ebbtide.delta import table as tables
 from ebbtide.delta.commit import LocalPuts, commit
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, create, read_rows
@@ -112,14 +113,14 @@ def test_commit_of_others_between_is_met_with_another_look(tmp_path, monkeypatch
     upserter.apply(change({(n, "x"): n for n in range(20)}), "app", 1, {})
 
     def late(puts, table, version, actions, info):
-        monkeypatch.setattr(upserts, "commit", commit)
+        monkeypatch.setattr(tables, "commit", commit)
         snapshot = Snapshot.read(table)
         joined = add_file(table, "joined.parquet", read_rows(snapshot, COLUMNS), bounded=(), data_change=False)
         removes = [file.removed(0, data_change=False) for file in snapshot.files.values()]
         commit(puts, table, snapshot.version + 1, [joined, *removes], {"operation": "OPTIMIZE"})
         commit(puts, table, version, actions, info)
 
-    monkeypatch.setattr(upserts, "commit", late)
+    monkeypatch.setattr(tables, "commit", late)
     upserter.apply(change({(5, "x"): 500}, deleted=[(6, "x")]), "app", 2, {})
     want = {(n, "x"): n for n in range(20) if n != 6} | {(5, "x"): 500}
     assert ours(path) == theirs(path) == want
