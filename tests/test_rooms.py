@@ -15,6 +15,7 @@ ROOMS = {
     "errors": set(),
     "paths": COLUMNS,
     "java": set(),
+    "tasks": {"pyspark"},
     "model": COLUMNS,
     "stores": COLUMNS,
     "formats": COLUMNS | {"pydantic_core"},

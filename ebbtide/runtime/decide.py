@@ -6,10 +6,6 @@ about a share of the keys, and write files; the driver commits these. A small st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from typing import Any, TypeVar
-
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
@@ -22,12 +18,10 @@ from ebbtide.model.step import StepKind
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Staged
 from ebbtide.sources.source import Part
-from ebbtide.state_table.deciding import Decided, Share, Stored, Work, balanced, distinct_keys, packed
+from ebbtide.state_table.deciding import Decided, Deciding, Share, Stored, Work, balanced, distinct_keys, packed
 from ebbtide.state_table.due import due_keys
 from ebbtide.state_table.staged import SLICES
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+from ebbtide.tasks import run_tasks
 
 ROWS_PER_TASK = 50_000
 """Changes that one task takes; more make more tasks, each with less memory."""
@@ -65,17 +59,15 @@ def decide(
     work = _work(plan, head, facts, snapshot)
     linked = _linked(plan, head, staged, snapshot)
     shares = _shares(spark, staged, linked)
-    decide_share = partial(
-        _decide_share,
-        work=work,
-        changes=plan.operator.changes,
-        key=tuple(plan.operator.key),
-        read_before=_read_before(plan, head),
+    deciding = Deciding(
+        work,
+        plan.operator.changes,
+        tuple(plan.operator.key),
+        _read_before(plan, head),
     )
     in_driver = staged.summary.changes <= ROWS_IN_DRIVER
-    decided = Decided()
-    for part in _run(spark, decide_share, shares, in_driver=in_driver):
-        decided = decided.plus(part)
+    parts_decided = run_tasks(spark, deciding, shares, in_driver=in_driver)
+    decided = Decided.total(parts_decided)
     return _commit(plan, decided, facts, snapshot, parts)
 
 
@@ -110,9 +102,8 @@ def expire(
     n_tasks = 1 if len(keys) <= ROWS_IN_DRIVER else partitions(spark, len(keys))
     rows_each = -(-len(keys) // n_tasks)  # rounded up
     groups = [keys.slice(start, rows_each) for start in range(0, len(keys), max(rows_each, 1))]
-    decided = Decided()
-    for part in _run(spark, work.expire, groups, in_driver=n_tasks == 1):
-        decided = decided.plus(part)
+    parts_decided = run_tasks(spark, work.expire, groups, in_driver=n_tasks == 1)
+    decided = Decided.total(parts_decided)
     if not (must_commit or decided.n_entries):
         return None
     return _commit(plan, decided, facts, snapshot, [])
@@ -146,18 +137,6 @@ def _sink_rows(plan: Plan, head: Head) -> Stored | None:
     return Stored(plan.sink.path, tuple(sink.files.values()), plan.sink.schema)
 
 
-def _decide_share(
-    share: Share,
-    *,
-    work: Work,
-    changes: pa.Schema,
-    key: Sequence[str],
-    read_before: OffsetRanges | None,
-) -> Decided:
-    linked = share.linked if share.has_linked else None
-    return work.decide(share.changes(changes, key), read_before, linked)
-
-
 def _shares(spark: SparkSession, staged: Staged, linked: pa.Table | None) -> list[Share]:
     """Deal the batch out to tasks; linked keys are one share of their own."""
     n_changes = staged.summary.changes
@@ -166,19 +145,6 @@ def _shares(spark: SparkSession, staged: Staged, linked: pa.Table | None) -> lis
     if linked is not None:
         shares.append(Share(staged.files, tuple(range(SLICES)), linked, has_linked=True))
     return shares
-
-
-def _run(
-    spark: SparkSession,
-    work: Callable[[Any], Decided],
-    items: Sequence[Any],
-    *,
-    in_driver: bool,
-) -> Iterable[Decided]:
-    """Do the same to several things: here, or each in a task."""
-    if in_driver or len(items) <= 1:
-        return [work(item) for item in items]
-    return spark.sparkContext.parallelize(items, len(items)).map(work).collect()
 
 
 def _commit(plan: Plan, decided: Decided, facts: StepFacts, snapshot: Snapshot, parts: list[Part]) -> Snapshot:

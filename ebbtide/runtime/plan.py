@@ -51,6 +51,7 @@ def file_source(spec: Pipeline) -> Source:
         in_order=not spec.sequence,
         min_age_ms=to_ms(given.min_age),
         max_files_per_step=given.max_files_per_step,
+        max_bytes_per_step=given.max_bytes_per_step,
     )
 
 

@@ -31,6 +31,7 @@ from ebbtide.runtime.stage import Staged, stage
 from ebbtide.state_table.layout import FileSizes
 from ebbtide.state_table.size import TableSize
 from ebbtide.state_table.staged import Stager
+from ebbtide.state_table.staging import Staging
 
 
 class Stepper:
@@ -99,7 +100,7 @@ class Stepper:
         spark = frame.sparkSession
 
         self._on_phase("reading", number)
-        staged = self._stage(frame, number, clock.wall_ms)
+        staged = self._stage(frame, offsets, number, clock.wall_ms)
         bad = staged.bad()
         summary = staged.summary
         n_known_bad = 0
@@ -285,18 +286,19 @@ class Stepper:
             next_step=f"Restore '{self.plan.checkpoint.path}', or run 'ebbtide refresh' to rebuild the sink from the source.",
         )
 
-    def _stage(self, frame: DataFrame, number: int, wall_ms: int) -> Staged:
+    def _stage(self, frame: DataFrame, offsets: BatchOffsets, number: int, wall_ms: int) -> Staged:
         decoding = self.plan.decoding
-        folder = self.plan.at("staged")
-        return stage(
-            frame,
-            self.plan.source.reader(decoding.max_record_bytes),
+        operator = self.plan.operator
+        folder = join(self.plan.at("staged"), str(number))
+        staging = Staging(
             decoding,
-            Stager(join(folder, str(number)), self.plan.operator.changes, self.plan.operator.key),
-            step=number,
-            wall_ms=wall_ms,
+            Stager(folder, operator.changes, operator.key),
+            number,
+            wall_ms,
             tracks_offsets=self.plan.tracks_offsets,
         )
+        records = self.plan.source.records(frame, offsets.source, decoding.max_record_bytes)
+        return stage(records, staging)
 
     def _known_bad(self, bad: pa.Table, summary: BatchSummary) -> int:
         """Count the bad records that are delivered again: each is quarantined once."""

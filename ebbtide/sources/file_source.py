@@ -7,10 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ebbtide.sources import listing
+from ebbtide.sources.records import ReadRecords
 from ebbtide.sources.source import Discovery, Part, Records
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+BYTES_IN_DRIVER = 4 * 2**20
+"""Bytes of files up to which a batch is read in the driver: a Spark job costs more."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,8 @@ class FileSource:
         patterns: Files to read; see `ebbtide.sources.listing.matches`.
         in_order: Refuse a new file below one that was read from its own folder (arrival mode).
         min_age_ms: Least time since a file was written.
-        max_files_per_step: Files read in one step.
+        max_files_per_step: Files that one step reads.
+        max_bytes_per_step: Bytes of them, as they are stored; a larger file is a step of its own.
     """
 
     path: str
@@ -30,6 +35,7 @@ class FileSource:
     in_order: bool
     min_age_ms: int
     max_files_per_step: int
+    max_bytes_per_step: int
 
     def refuse_absent(self) -> None:
         """See `Source`."""
@@ -55,16 +61,26 @@ class FileSource:
         options: dict[str, str | int] = {
             "plan": location,
             "maxFiles": self.max_files_per_step,
-            "tasks": spark.sparkContext.defaultParallelism,
+            "maxBytes": self.max_bytes_per_step,
         }
         stream = spark.readStream.format(FileDataSource.name())
         return stream.options(**options).load()
 
-    def reader(self, max_record_bytes: int) -> Records:
-        """See `Source`."""
-        from ebbtide.sources.files import read_files
+    def records(self, frame: DataFrame, offset: Any, max_record_bytes: int) -> Records:
+        """See `Source`: the offset names the files, which the tasks read by themselves."""
+        from ebbtide.sources.files import dealt_out, files_of, read_files
 
-        return read_files(self.path, max_record_bytes)
+        spark = frame.sparkSession
+        files = files_of(offset)
+        sizes = [size for _, size in files]
+        in_driver = None not in sizes and sum(filter(None, sizes)) <= BYTES_IN_DRIVER
+        n_tasks = 1 if in_driver else spark.sparkContext.defaultParallelism
+        return ReadRecords(
+            spark,
+            dealt_out(files, n_tasks),
+            read_files(self.path, max_record_bytes),
+            in_driver=in_driver,
+        )
 
     def parts_of(self, offset: Any) -> Sequence[Part]:
         """See `Source`."""

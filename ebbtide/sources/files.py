@@ -1,8 +1,8 @@
 """Files as a stream: JSON lines, plain or gzip, in the order of their names whatever their times.
 
-A Python data source for Spark. It streams the names of files, which workers then read (`read_files`): lines do not
-cross into the JVM and back. The driver lists the folder once a run (`ebbtide.sources.listing`) and writes what is to be
-read to a file, `[[name, size], ...]`; the source takes `maxFiles` of them at a time. Its offset is `{"files": [[name,
+A Python data source for Spark, which gives each batch its files: tasks read them by themselves (`read_files`), so that no
+line crosses into the JVM and back. The driver lists the folder once a run (`ebbtide.sources.listing`) and writes what is to be
+read to a file, `[[name, size], ...]`; the source takes `maxFiles` of them at a time, or less by `maxBytes`. Its offset is `{"files": [[name,
 size], ...]}`, the files of the batch: a batch that was decided is read again from exactly those after a crash. Before
 sizes were noted it was `{"last": name, "files": [name, ...]}`, which is read as well.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, cast
 
 import numpy as np
@@ -28,11 +29,11 @@ from ebbtide.sources.listing import changed_while_read
 BATCH_BYTES = 8 * 2**20
 """Bytes of lines in one Arrow batch: enough to amortise its cost, little beside a worker's memory."""
 Offset = dict[str, Any]
-ReadBatches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 SizedFile = tuple[str, int | None]
 """A file's name and its size when it was listed, bytes; None in offsets from before sizes were noted."""
 NumberedFile = tuple[str, int | None, int]
 """The same, and the file's number within the step."""
+ReadFiles = Callable[[Sequence[NumberedFile]], Iterator[pa.RecordBatch]]
 
 
 def files_of(offset: Offset) -> list[SizedFile]:
@@ -50,6 +51,18 @@ def files_of(offset: Offset) -> list[SizedFile]:
             name, size = file
             files.append((name, size))
     return files
+
+
+def dealt_out(files: Sequence[SizedFile], n_tasks: int) -> list[list[NumberedFile]]:
+    """Deal a batch's files out to tasks, round robin: no task has more than one file above another.
+
+    Example:
+        >>> dealt_out([("a", 1), ("b", 2), ("c", 3)], 2)
+        [[('a', 1, 0), ('c', 3, 2)], [('b', 2, 1)]]
+    """
+    numbered = [(name, size, part) for part, (name, size) in enumerate(files)]
+    n_used = min(n_tasks, len(files))
+    return [numbered[task::n_tasks] for task in range(n_used)]
 
 
 def write_plan(location: str, files: Iterable[SizedFile]) -> None:
@@ -72,13 +85,13 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     Args:
         plan: Location of what `write_plan` wrote.
         max_files: Files in one step.
-        tasks: How many read them at once.
+        max_bytes: Bytes of them; a larger file is a step of its own.
     """
 
-    def __init__(self, plan: str, max_files: int, tasks: int) -> None:
+    def __init__(self, plan: str, max_files: int, max_bytes: int) -> None:
         self.plan = plan
         self.max_files = max_files
-        self.tasks = tasks
+        self.max_bytes = max_bytes
 
     @cached_property
     def planned(self) -> list[list[Any]]:
@@ -105,10 +118,16 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first = self._index_after(start["files"])
         files = self.planned[first:]
         if isinstance(limit, ReadMaxFiles):
-            files = files[: limit.max_files]
+            files = self._within_bytes(files[: limit.max_files])
         if not files:
             return start
         return {"files": files}
+
+    def _within_bytes(self, files: list[list[Any]]) -> list[list[Any]]:
+        """Return the first of some files, at least one, that have no more than the bytes of a step together."""
+        sizes = [size or 0 for _, size in files]
+        n_within = sum(total <= self.max_bytes for total in accumulate(sizes))
+        return files[: max(n_within, 1)]
 
     def _index_after(self, files: list[Any]) -> int:
         """Return the index in the plan of the file after these."""
@@ -119,16 +138,10 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return index + 1
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[FilePartition]:
-        """Deal the batch's files out to tasks."""
+        """Name the batch's files. Steps do not ask: they read the offset."""
         if start == end:
             return []
-        files: list[NumberedFile] = []
-        for part, file in enumerate(files_of(end)):
-            name, size = file
-            files.append((name, size, part))
-        # Round robin: no task has more than one file above another.
-        n_tasks = min(self.tasks, len(files))
-        return [FilePartition(files[task :: self.tasks]) for task in range(n_tasks)]
+        return [FilePartition(files) for files in dealt_out(files_of(end), n_tasks=1)]
 
     def read(self, partition: InputPartition) -> Iterator[NumberedFile]:
         """Name a partition's files."""
@@ -137,7 +150,7 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class FileDataSource(DataSource):
-    """`spark.readStream.format("ebbtide_files")` with options plan, maxFiles, tasks."""
+    """`spark.readStream.format("ebbtide_files")` with options plan, maxFiles, maxBytes."""
 
     @classmethod
     def name(cls) -> str:
@@ -153,23 +166,22 @@ class FileDataSource(DataSource):
         return FileStreamReader(
             plan=self.options["plan"],
             max_files=int(self.options["maxFiles"]),
-            tasks=int(self.options["tasks"]),
+            max_bytes=int(self.options["maxBytes"]),
         )
 
 
-def read_files(path: str, max_line_bytes: int = MAX_RECORD_BYTES) -> ReadBatches:
-    """Return the function that turns the stream's rows into `RECORDS`; arguments as `read_lines`."""
+def read_files(path: str, max_line_bytes: int = MAX_RECORD_BYTES) -> ReadFiles:
+    """Return the function that reads a task's files as `RECORDS`; arguments as `read_lines`."""
 
-    def read(names: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in names:
-            for row in batch.to_pylist():
-                yield from read_lines(
-                    path,
-                    row["file"],
-                    row["part"],
-                    max_line_bytes,
-                    size=row["size"],
-                )
+    def read(files: Sequence[NumberedFile]) -> Iterator[pa.RecordBatch]:
+        for name, size, part in files:
+            yield from read_lines(
+                path,
+                name,
+                part,
+                max_line_bytes,
+                size=size,
+            )
 
     return read
 

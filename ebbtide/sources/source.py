@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,8 +11,8 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Records = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""Turns rows of the stream into `ebbtide.formats.records.RECORDS`; runs in Spark's workers, so it must be picklable."""
+Work = Callable[[Iterable[pa.RecordBatch]], str | None]
+"""What a task does with its records, batches of `ebbtide.formats.records.RECORDS`; it returns text, or None for nothing."""
 Part = tuple[str, int | None]
 """A part of the source that is read as a whole, a file: its name and its size in bytes, None if that is not known."""
 
@@ -34,6 +34,17 @@ class Discovery:
     young: int = 0
     unmatched: int = 0
     nothing_matched: str | None = None
+
+
+class Records(Protocol):
+    """The records of a micro-batch, dealt out to tasks."""
+
+    def run(self, work: Work) -> list[str]:
+        """Do some work in each task; return what it returned, in no particular order.
+
+        Args:
+            work: Runs in Spark's workers, so it must be picklable.
+        """
 
 
 class Source(Protocol):
@@ -63,10 +74,12 @@ class Source(Protocol):
             location: A file of this source's own, to note what it needs.
         """
 
-    def reader(self, max_record_bytes: int) -> Records:
-        """Return what turns rows of the stream into records.
+    def records(self, frame: DataFrame, offset: Any, max_record_bytes: int) -> Records:
+        """Return the records of a micro-batch.
 
         Args:
+            frame: Spark's micro-batch; a source whose tasks read by themselves leaves it alone.
+            offset: Its end, as it stands in the checkpoint.
             max_record_bytes: Of a longer record one byte more than that is given, by which a decoder knows it.
         """
 

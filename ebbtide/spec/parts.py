@@ -71,8 +71,13 @@ class FileSource(SourcePart):
         validate_default=True,
         description="How long ago a file must have been written to be read; younger ones are left for a later run. For writers that do not put files in place whole: one read too early is refused by name once it has grown. Default: 0s.",
     )
+    max_bytes_per_step: int = Field(
+        default=256 * 2**20,
+        gt=0,
+        description="Bytes of files, as they are stored, that one step reads, above 0; a larger file is a step of its own. More make fewer, longer steps. Default: 268435456.",
+    )
     max_files_per_step: int = Field(
-        default=100, gt=0, description="Files read in one step, above 0; more make fewer, longer steps. Default: 100."
+        default=1000, gt=0, description="Files that one step reads, above 0. Default: 1000."
     )
 
     @field_validator("pattern", mode="before", json_schema_input_type=str | list[str])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -257,6 +257,14 @@ class Decided:
     metrics: Mapping[str, int] = field(default_factory=dict)
     n_entries: int = 0
 
+    @classmethod
+    def total(cls, parts: Iterable[Decided]) -> Decided:
+        """Return all parts together."""
+        total = cls()
+        for part in parts:
+            total = total.plus(part)
+        return total
+
     def plus(self, other: Decided) -> Decided:
         """Return both together."""
         metrics = Counter(self.metrics)
@@ -299,6 +307,29 @@ class Share:
         is_linked = np.isin(own, linked)
         is_mine = is_linked == self.has_linked
         return changes.filter(pa.array(is_mine))
+
+
+@dataclass(frozen=True)
+class Deciding:
+    """Decides about a share; runs in a worker.
+
+    Args:
+        work: Does it.
+        columns: Columns of a change.
+        key: Names of the key's columns.
+        read_before: Offsets that earlier steps read; None where the operator knows redelivered records by itself.
+    """
+
+    work: Work
+    columns: pa.Schema
+    key: tuple[str, ...]
+    read_before: OffsetRanges | None
+
+    def __call__(self, share: Share) -> Decided:
+        """Decide about a share."""
+        changes = share.changes(self.columns, self.key)
+        linked = share.linked if share.has_linked else None
+        return self.work.decide(changes, self.read_before, linked)
 
 
 def packed(operator: Operator) -> Callable[[], Operator]:

@@ -2,7 +2,6 @@ import gzip
 import itertools
 import json
 
-import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
@@ -12,6 +11,7 @@ from ebbtide.sources.files import FileDataSource, FileStreamReader, files_of, re
 
 NAMES = [f"{at:02}.jsonl" for at in range(5)]
 SIZED = [(name, 10 + at) for at, name in enumerate(NAMES)]
+MANY = 10**12
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_file_that_is_appended_to_while_it_is_read_is_refused(tmp_path, monkeypa
 
 
 def test_reader_steps_through_the_plan_by_its_limit(plan):
-    stream = FileStreamReader(plan, 2, 2)
+    stream = FileStreamReader(plan, 2, MANY)
     stream.prepareForTriggerAvailableNow()
     offsets = [stream.initialOffset()]
     while (after := stream.latestOffset(offsets[-1], stream.getDefaultReadLimit())) != offsets[-1]:
@@ -134,68 +134,70 @@ def test_reader_steps_through_the_plan_by_its_limit(plan):
 
 @pytest.mark.parametrize(("limit", "count"), [(ReadMaxFiles(1), 1), (ReadMaxFiles(9), 5), (ReadAllAvailable(), 5)])
 def test_reader_takes_the_limit_that_it_is_given(plan, limit, count):
-    stream = FileStreamReader(plan, 2, 2)
+    stream = FileStreamReader(plan, 2, MANY)
     assert files_of(stream.latestOffset(stream.initialOffset(), limit)) == SIZED[:count]
+
+
+@pytest.mark.parametrize(("max_bytes", "count"), [(1, 1), (10, 1), (20, 1), (21, 2), (33, 3), (60, 5)])
+def test_reader_takes_files_up_to_its_bytes_and_at_least_one(plan, max_bytes, count):
+    stream = FileStreamReader(plan, 9, max_bytes)
+    first = stream.latestOffset(stream.initialOffset(), stream.getDefaultReadLimit())
+    assert files_of(first) == SIZED[:count]
 
 
 @pytest.mark.parametrize(
     "start", [{"files": [["04.jsonl", 7]]}, {"last": "03.jsonl", "files": ["02.jsonl", "03.jsonl"]}]
 )
 def test_reader_begins_its_plan_after_the_offset_of_an_earlier_run(plan, start):
-    assert files_of(FileStreamReader(plan, 2, 2).latestOffset(start, ReadMaxFiles(2))) == SIZED[:2]
+    assert files_of(FileStreamReader(plan, 2, MANY).latestOffset(start, ReadMaxFiles(2))) == SIZED[:2]
 
 
 def test_reader_of_an_empty_plan_stays_where_it_is(tmp_path):
     write_plan(str(tmp_path / "plan.json"), [])
     start = {"files": [["a", 1]]}
-    assert FileStreamReader(str(tmp_path / "plan.json"), 2, 2).latestOffset(start, ReadMaxFiles(2)) == start
+    assert FileStreamReader(str(tmp_path / "plan.json"), 2, MANY).latestOffset(start, ReadMaxFiles(2)) == start
 
 
 def test_offset_names_the_files_of_its_step_only(tmp_path):
     location = str(tmp_path / "plan.json")
     write_plan(location, [(f"p=0/{at:09d}.jsonl.gz", 10**9) for at in range(17_000)])
-    stream = FileStreamReader(location, 100, 2)
+    stream = FileStreamReader(location, 100, 10**12)
     middle = stream.latestOffset({"files": stream.planned[8_000:8_100]}, stream.getDefaultReadLimit())
     assert middle == {"files": stream.planned[8_100:8_200]}
     assert len(json.dumps(middle)) < 5_000
 
 
 def test_partitions_go_by_the_offset_whatever_the_plan_holds_now(plan):
-    stream = FileStreamReader(plan, 2, 2)
+    stream = FileStreamReader(plan, 2, MANY)
     start, end = stream.initialOffset(), {"files": [["a", 1], ["b", 2], ["c", 3]]}
-    assert [p.files for p in stream.partitions(start, end)] == [[("a", 1, 0), ("c", 3, 2)], [("b", 2, 1)]]
+    assert [p.files for p in stream.partitions(start, end)] == [[("a", 1, 0), ("b", 2, 1), ("c", 3, 2)]]
     assert stream.partitions(end, end) == []
 
 
 def test_partitions_of_an_offset_without_sizes_are_its_files(plan):
     old = {"last": "b", "files": ["a", "b"]}
-    found = FileStreamReader(plan, 2, 1).partitions({"last": "", "files": []}, old)
+    found = FileStreamReader(plan, 2, MANY).partitions({"last": "", "files": []}, old)
     assert [p.files for p in found] == [[("a", None, 0), ("b", None, 1)]]
 
 
 def test_data_source_hands_its_options_to_the_reader():
-    source = FileDataSource({"plan": "here", "maxFiles": "3", "tasks": "4"})
+    source = FileDataSource({"plan": "here", "maxFiles": "3", "maxBytes": "4"})
     stream = source.streamReader(None)
-    assert (source.name(), stream.plan, stream.max_files, stream.tasks) == ("ebbtide_files", "here", 3, 4)
+    assert (source.name(), stream.plan, stream.max_files, stream.max_bytes) == ("ebbtide_files", "here", 3, 4)
     assert source.schema() == "file STRING, size BIGINT, part BIGINT"
 
 
-def test_read_files_reads_what_the_stream_names(folder):
+def test_read_files_reads_what_a_task_was_given(folder):
     sizes = [len(name) for name in NAMES]
-    names = [
-        pa.record_batch({"file": NAMES[:2], "size": sizes[:2], "part": [0, 1]}),
-        pa.record_batch({"file": NAMES[2:3], "size": pa.nulls(1, pa.int64()), "part": [2]}),
-    ]
-    assert rows(read_files(str(folder))(names)) == [(n, at, 0, n.encode()) for at, n in enumerate(NAMES[:3])]
+    named = [(NAMES[0], sizes[0], 0), (NAMES[1], sizes[1], 1), (NAMES[2], None, 2)]
+    assert rows(read_files(str(folder))(named)) == [(n, at, 0, n.encode()) for at, n in enumerate(NAMES[:3])]
 
 
 def test_read_files_cuts_lines_and_refuses_files_that_changed_as_read_lines_does(folder):
     add(folder, "long", content=b"a" * 100)
-    named = pa.record_batch({"file": ["long"], "size": [100], "part": [0]})
-    assert rows(read_files(str(folder), 10)([named])) == [("long", 0, 0, b"a" * 11)]
-    changed = pa.record_batch({"file": ["long"], "size": [99], "part": [0]})
+    assert rows(read_files(str(folder), 10)([("long", 100, 0)])) == [("long", 0, 0, b"a" * 11)]
     with pytest.raises(FileChangedError, match=r"Got: 100 bytes\. Allowed: the 99"):
-        list(read_files(str(folder))([changed]))
+        list(read_files(str(folder))([("long", 99, 0)]))
 
 
 def test_damaged_file_of_another_size_than_listed_has_changed(tmp_path):

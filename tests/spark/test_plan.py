@@ -17,6 +17,7 @@ from ebbtide.formats.records import RECORDS
 from ebbtide.model.entries import DELETE
 from ebbtide.runtime import plan as plans
 from ebbtide.runtime.plan import Plan
+from ebbtide.sources.records import RowRecords
 from ebbtide.sources.source import Discovery
 from ebbtide.spec.parts import SourcePart, SpecPart
 
@@ -60,13 +61,13 @@ class DeltaLines:
     def stream(self, spark, found, location):
         return spark.readStream.format("delta").load(self.path).select(F.col("value").cast("binary"))
 
-    def reader(self, max_record_bytes):
+    def records(self, frame, offset, max_record_bytes):
         def read(batches):
             for part, batch in enumerate(batches):
                 n = batch.num_rows
                 yield pa.record_batch([["table"] * n, [part] * n, range(n), batch.column(0)], schema=RECORDS)
 
-        return read
+        return RowRecords(frame, read)
 
     def parts_of(self, offset):
         return []

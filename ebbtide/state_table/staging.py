@@ -1,0 +1,59 @@
+"""What a task does with a batch's records: decode them, write them down, sum them up. Needs no Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ebbtide.formats import summary as summaries
+from ebbtide.formats.decoding import Decoding
+from ebbtide.model.step import BatchSummary
+from ebbtide.state_table.staged import StagedFile, Stager
+
+
+@dataclass(frozen=True)
+class Staging:
+    """Decodes a task's records into a file.
+
+    Args:
+        decoding: Turns records into staged rows.
+        stager: Writes these.
+        step: The step's number.
+        wall_ms: Wall time of the step, epoch ms.
+        tracks_offsets: Sum up the records' offsets too.
+    """
+
+    decoding: Decoding
+    stager: Stager
+    step: int
+    wall_ms: int
+    tracks_offsets: bool
+
+    def __call__(self, records: Iterable[pa.RecordBatch]) -> str | None:
+        """Return the file and the summary as JSON, for the way to the driver; None if there was no record.
+
+        Args:
+            records: Batches of `ebbtide.formats.records.RECORDS`.
+        """
+        parts: list[BatchSummary] = []
+        file = self.stager.stage(self._decoded(records, parts))
+        if not parts:
+            return None
+        summary = BatchSummary.total(parts)
+        return json.dumps({"file": file.as_dict(), "summary": summaries.to_json(summary)})
+
+    def _decoded(self, records: Iterable[pa.RecordBatch], parts: list[BatchSummary]) -> Iterator[pa.Table]:
+        for batch in self.decoding.decode(records, step=self.step, wall_ms=self.wall_ms):
+            rows = pa.Table.from_batches([batch])
+            part = summaries.summarize(rows, self.decoding, tracks_offsets=self.tracks_offsets)
+            parts.append(part)
+            yield rows
+
+
+def from_json(text: str) -> tuple[StagedFile, BatchSummary]:
+    """Read what a `Staging` returned."""
+    result = json.loads(text)
+    return StagedFile.of(result["file"]), summaries.from_json(result["summary"])
