@@ -18,7 +18,7 @@ ROOMS = {
     "tasks": {"pyspark"},
     "model": COLUMNS,
     "stores": COLUMNS,
-    "formats": COLUMNS | {"pydantic_core"},
+    "formats": COLUMNS | {"pydantic_core", "msgspec"},
     "sources": COLUMNS | SPARK,
     "operators": COLUMNS,
     "delta": COLUMNS | {"deltalake", "pyroaring"},

@@ -29,8 +29,11 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import UNSET
+
 from ebbtide.formats.connect import Fields, plain_row, row_fields, time_units
 from ebbtide.formats.format import BadRecordError, DecodedChange, Json, LogPosition, TimeUnits, shortened
+from ebbtide.formats.forms import RowForm, Taken, TypedForm, struct
 from ebbtide.model.changelog import TRUNCATE, RowKind
 from ebbtide.model.entries import LONG_MIN
 from ebbtide.model.sequences import LOG_POSITIONS
@@ -38,6 +41,19 @@ from ebbtide.model.sequences import LOG_POSITIONS
 OPERATIONS = ("c", "r", "u", "d", "t")
 MESSAGE = "message"
 """The kind of a change that is none: a logical decoding message."""
+_SOURCE: dict[str, Any] = {
+    "schema": str,
+    "db": str,
+    "table": str,
+    "ts_ms": int,
+    "lsn": int,
+    "file": str,
+    "pos": int,
+    "row": int,
+}
+"""What is needed of `source`, where it is as expected."""
+_LONG_MIN = -(2**63)
+_LONG_MAX = 2**63 - 1
 _FILLERS = (None, 0, "", False)
 _EPOCH = "1970-01-01T00:00:00"
 
@@ -106,6 +122,10 @@ class DebeziumDecoder:
             return []
         return self._changes_of(event)
 
+    def typed(self, row: RowForm) -> TypedForm:
+        """See `Format.typed`: envelopes without a schema, whose change leaves the key as it is."""
+        return _TypedEnvelopes(self, row)
+
     def _envelope(self, value: Json, key: str | None, fields: Fields) -> _Event | None:
         """Read an envelope; None if it is of another table."""
         source = value.get("source")
@@ -118,7 +138,7 @@ class DebeziumDecoder:
             )
         schema = source.get("schema") or source.get("db")
         table = source.get("table")
-        if not self._takes(schema, table):
+        if not self.takes(schema, table):
             return None
         op = value["op"]
         source_ms = source.get("ts_ms")
@@ -141,7 +161,7 @@ class DebeziumDecoder:
         """Read a flattened row; None if it is of another table."""
         schema = value.get("__schema") or value.get("__db")
         table = value.get("__table", self.table)
-        if not self._takes(schema, table):
+        if not self.takes(schema, table):
             return None
         cells = {name: cell for name, cell in value.items() if not name.startswith("__")}
         row = plain_row(cells, "row", fields)
@@ -167,7 +187,7 @@ class DebeziumDecoder:
             time_units(fields),
         )
 
-    def _takes(self, schema: Any, table: Any) -> bool:
+    def takes(self, schema: Any, table: Any) -> bool:
         """Return whether events of a source table are taken."""
         if not self.table:
             return True
@@ -317,6 +337,101 @@ class DebeziumDecoder:
             got=shortened(before),
             allowed=f"{allowed}. Next: {next_step}",
         )
+
+
+class _TypedEnvelopes:
+    """The `TypedForm` of envelopes without a schema.
+
+    Args:
+        decoder: The format.
+        row: How a row is read.
+    """
+
+    def __init__(self, decoder: DebeziumDecoder, row: RowForm) -> None:
+        row_struct = row.struct()
+        nullable_row = row_struct | None
+        source = struct("Source", [(name, name, type_ | None, None) for name, type_ in _SOURCE.items()])
+        self.value = struct(
+            "Envelope",
+            [
+                ("op", "op", str | None, None),
+                ("source", "source", source | None, None),
+                ("before", "before", nullable_row, None),
+                ("after", "after", nullable_row, None),
+            ],
+        )
+        self._decoder = decoder
+        self._positions = [name.removeprefix("_") for name in decoder.sequence if name in LOG_POSITIONS]
+        key = [name for name in decoder.key if name in row.attributes]
+        self._key = row.attributes_of(key)
+        self._others = row.attributes_of(name for name in row.names if name not in key)
+        self._deletes_by_content = any(name not in (*LOG_POSITIONS, *decoder.key) for name in decoder.sequence)
+
+    def take(self, value: Any, taken: Taken) -> int:
+        """See `TypedForm`."""
+        source = value.source
+        if source is None or not self._decoder.takes(source.schema or source.db, source.table):
+            return 0
+        event_ms = source.ts_ms
+        position = self._position(source)
+        is_place = position is not None and (event_ms is None or _LONG_MIN <= event_ms <= _LONG_MAX)
+        if position is None or not is_place:
+            return 0
+        op = value.op
+        if op in ("c", "r"):
+            return self._add([("+I", value.after)], op, position, event_ms, taken)
+        if op == "u":
+            return self._update(value, position, event_ms, taken)
+        if op == "d" and not self._deletes_by_content:
+            return self._add([("-D", value.before)], op, position, event_ms, taken)
+        return 0
+
+    def _update(self, value: Any, position: LogPosition, event_ms: int | None, taken: Taken) -> int:
+        if self._decoder.retract:
+            changes = [("-U", value.before), ("+U", value.after)]
+            return self._add(changes, "u", position, event_ms, taken)
+        if value.before is not None and value.after is not None:
+            for name in self._key:
+                if getattr(value.before, name) != getattr(value.after, name):
+                    return 0  # a key change, perhaps
+        return self._add([("+U", value.after)], "u", position, event_ms, taken)
+
+    def _add(
+        self,
+        changes: list[tuple[str, Any]],
+        op: str,
+        position: LogPosition,
+        event_ms: int | None,
+        taken: Taken,
+    ) -> int:
+        for kind, row in changes:
+            if row is None:
+                return 0
+            is_retraction = kind in ("-U", "-D") and self._decoder.retract
+            if is_retraction and not self._is_whole(row):
+                return 0
+        for kind, row in changes:
+            taken.add(row, kind, op, position, event_ms)
+        return len(changes)
+
+    def _is_whole(self, row: Any) -> bool:
+        """Return whether a row before the change has more than its key."""
+        return not self._others or any(getattr(row, name) is not UNSET for name in self._others)
+
+    def _position(self, source: Any) -> LogPosition | None:
+        """Return where a change stands in the database's log; None if that is to be looked at."""
+        position: list[int] = []
+        for name in self._positions:
+            place = getattr(source, name)
+            if name == "file":
+                try:
+                    place = _file_number(place, name)
+                except BadRecordError:
+                    return None
+            if place is None or not 0 <= place <= _LONG_MAX:
+                return None
+            position.append(place)
+        return tuple(position)
 
 
 def _without_schema(value: Json) -> tuple[Json, Fields]:

@@ -1,6 +1,6 @@
 """From raw records to typed changelog rows, a batch at a time; bad records become rows with a reason.
 
-A batch goes through four stages, each a module: its records are read into changes (`reading`), the changes' values are typed
+Most records look alike and are decoded quickly (`quick`). What is left goes through four stages, each a module: records are read into changes (`reading`), the changes' values are typed
 column by column (`typed`), what must hold of them is judged (`judging`), and all is put into one table of staged rows, whose
 columns `ebbtide.formats.settings` describes. A record is bad as a whole: if one of its changes is, none is taken.
 """
@@ -18,6 +18,7 @@ from ebbtide.formats.columns import InexactNumberError
 from ebbtide.formats.format import BadRecordError, DecodedChange
 from ebbtide.formats.judging import Judge
 from ebbtide.formats.parsing import Parse, is_text, parse, parse_exactly
+from ebbtide.formats.quick import QuickDecoder
 from ebbtide.formats.reading import Contents, Record, RecordReader
 from ebbtide.formats.settings import BAD, SKIPPED, TOMBSTONE, DecodingSettings
 from ebbtide.formats.typed import ColumnTyper
@@ -45,15 +46,27 @@ class Decoding(DecodingSettings):
             step: Number of the step, for `_order`.
             wall_ms: Wall time of the step, epoch ms, which `max_ahead_ms` counts from; None: it is not known, none is ahead.
         """
+        quick = QuickDecoder.of(self)
         for batch in records:
-            stager = _Stager(self, batch, step)
             with _without_cycle_collection():
-                try:
-                    staged = stager.stage(parse, wall_ms)
-                except InexactNumberError:
-                    # A decimal was written as a JSON float: the slower parser keeps its digits.
-                    staged = stager.stage(parse_exactly, wall_ms)
-            yield from staged.to_batches()
+                left = batch
+                if quick is not None:
+                    staged, left = quick.decode(batch, step, wall_ms)
+                    yield from staged.to_batches()
+                if left.num_rows:
+                    staged = self._decode_exactly(left, step, wall_ms)
+                    yield from staged.to_batches()
+                    if quick is not None:
+                        quick = quick.learning(staged)
+
+    def _decode_exactly(self, batch: pa.RecordBatch, step: int, wall_ms: int | None) -> pa.Table:
+        """Decode any records, and say what is wrong with those that are bad."""
+        stager = _Stager(self, batch, step)
+        try:
+            return stager.stage(parse, wall_ms)
+        except InexactNumberError:
+            # A decimal was written as a JSON float: the slower parser keeps its digits.
+            return stager.stage(parse_exactly, wall_ms)
 
 
 @contextmanager

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import pyarrow as pa
 
 from ebbtide.formats.columns import TimeUnit
+
+if TYPE_CHECKING:
+    from ebbtide.formats.forms import RowForm, TypedForm
 
 Json = dict[str, Any]
 LogPosition = tuple[int | None, ...]
@@ -119,6 +122,16 @@ class Format(Protocol):
 
         Raises:
             BadRecordError: The record cannot be understood.
+        """
+        ...
+
+    def typed(self, row: RowForm) -> TypedForm | None:
+        """Say how most records look, so that these are read quickly; None: all go through `changes`.
+
+        What it takes must be what `changes` returns.
+
+        Args:
+            row: How a row is read.
         """
         ...
 

@@ -53,7 +53,7 @@ class Judge:
 
     def _judge_keys(self, columns: Columns) -> None:
         for name in self._settings.key:
-            nulls = _null_indices(columns[name], but=self._truncates)
+            nulls = null_indices(columns[name], but=self._truncates)
             error = BadRecordError.of(
                 "null_key",
                 name,
@@ -70,7 +70,7 @@ class Judge:
             if column.nullable or name in self._settings.key:
                 continue
             refused = []
-            for i in _null_indices(columns[name], but=self._truncates):
+            for i in null_indices(columns[name], but=self._truncates):
                 change = self._changes[i]
                 is_delete = self._settings.sequence and change.kind in DELETING
                 unsent = unavailable[i].as_py() or []
@@ -87,7 +87,7 @@ class Judge:
     def _judge_sequence(self, columns: Columns) -> None:
         for index, name in enumerate(self._settings.sequence):
             component = columns["_sequence"].field(index)
-            nulls = _null_indices(component)
+            nulls = null_indices(component)
             error = BadRecordError.of(
                 "null_sequence",
                 name,
@@ -98,7 +98,7 @@ class Judge:
 
     def _judge_event_times(self, event_ms: pa.Array, wall_ms: int | None) -> None:
         if self._settings.needs_event_time:
-            nulls = _null_indices(event_ms)
+            nulls = null_indices(event_ms)
             error = BadRecordError.of(
                 "null_event_time",
                 "event time",
@@ -106,12 +106,8 @@ class Judge:
                 allowed="a time, as state expires by it",
             )
             self._refuse(nulls, error)
-        max_ahead_ms = self._settings.max_ahead_ms
-        if max_ahead_ms is None or wall_ms is None:
-            return
-        limit = wall_ms + max_ahead_ms
-        is_ahead = pc.greater(event_ms, limit).fill_null(False)
-        for i in _true_indices(is_ahead):
+        for i in ahead_of(self._settings, event_ms, wall_ms):
+            limit = _latest_ms(self._settings, wall_ms)
             error = BadRecordError.of(
                 "event_time_ahead",
                 "event time",
@@ -126,7 +122,29 @@ class Judge:
             record.refuse(error)
 
 
-def _null_indices(array: pa.Array, *, but: Collection[int] = ()) -> list[int]:
+def ahead_of(settings: DecodingSettings, event_ms: pa.Array, wall_ms: int | None) -> list[int]:
+    """Return the changes whose event time is further ahead than may be.
+
+    Args:
+        settings: The pipeline's.
+        event_ms: (n,) event times, epoch ms.
+        wall_ms: Wall time of the step, epoch ms; None: none is ahead of it.
+    """
+    latest_ms = _latest_ms(settings, wall_ms)
+    if latest_ms is None:
+        return []
+    is_ahead = pc.greater(event_ms, latest_ms).fill_null(False)
+    return _true_indices(is_ahead)
+
+
+def _latest_ms(settings: DecodingSettings, wall_ms: int | None) -> int | None:
+    if settings.max_ahead_ms is None or wall_ms is None:
+        return None
+    return wall_ms + settings.max_ahead_ms
+
+
+def null_indices(array: pa.Array, *, but: Collection[int] = ()) -> list[int]:
+    """Return where a column is null, some changes left out."""
     if not array.null_count:
         return []
     is_null = array.is_null()

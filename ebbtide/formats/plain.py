@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ebbtide.formats.format import BadRecordError, DecodedChange, Json, OriginOffset
+from ebbtide.formats.forms import Field, RowForm, Taken, TypedForm, is_readable, struct
 from ebbtide.formats.parsing import is_natural
 from ebbtide.model.changelog import RowKind
 
@@ -56,6 +57,14 @@ class PlainDecoder:
         )
         return [change]
 
+    def typed(self, row: RowForm) -> TypedForm | None:
+        """See `Format.typed`."""
+        beside = row.names if self.row is None else [self.row]
+        names = [self.kind, *self.position, *beside]
+        are_different = len(set(names)) == len(names)
+        can_be_read = are_different and all(map(is_readable, names))
+        return _TypedRows(self, row) if can_be_read else None
+
     def _row(self, value: Json) -> Any:
         if self.row:
             return value.get(self.row)
@@ -81,3 +90,39 @@ class PlainDecoder:
         partition = numbers[0] if has_partition else 0
         position = numbers[-1]
         return partition, position
+
+
+class _TypedRows:
+    """The `TypedForm` of plain rows.
+
+    Args:
+        decoder: The format.
+        row: How a row is read.
+    """
+
+    def __init__(self, decoder: PlainDecoder, row: RowForm) -> None:
+        places = [(name, f"place{number}", int | None, None) for number, name in enumerate(decoder.position)]
+        reserved: list[Field] = [(decoder.kind, "kind", str | None, None), *places]
+        self._is_nested = decoder.row is not None
+        if decoder.row is None:
+            self.value = row.struct(reserved)
+        else:
+            nested = (decoder.row, "row", row.struct() | None, None)
+            self.value = struct("Record", [*reserved, nested])
+        self._places = [attribute for _, attribute, _, _ in places]
+
+    def take(self, value: Any, taken: Taken) -> int:
+        """See `TypedForm`."""
+        kind = value.kind
+        row = value.row if self._is_nested else value
+        if kind not in KINDS or row is None:
+            return 0
+        offset = None
+        if self._places:
+            numbers = [getattr(value, name) for name in self._places]
+            if not all(number is not None and 0 <= number < 2**63 for number in numbers):
+                return 0
+            partition = numbers[0] if len(numbers) > 1 else 0
+            offset = partition, numbers[-1]
+        taken.add(row, kind, kind, offset=offset)
+        return 1

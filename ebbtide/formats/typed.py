@@ -74,18 +74,8 @@ class ColumnTyper:
 
     def event_ms(self, columns: Columns) -> pa.Array:
         """Return event times, epoch ms, from the source or from the user's column."""
-        column = self._settings.event_time
-        if column is None:
-            event_ms = [change.event_ms for change in self._changes]
-            return self._staged("_event_ms", event_ms)
-        times = columns[column]
-        if pa.types.is_date(times.type):
-            in_us = pa.timestamp("us")
-            times = times.cast(in_us)
-        if pa.types.is_timestamp(times.type):
-            in_ms = pa.timestamp("ms", times.type.tz)
-            times = times.cast(in_ms, safe=False)  # cuts off what is below a millisecond
-        return times.cast(pa.int64())
+        event_ms = [change.event_ms for change in self._changes]
+        return event_times(self._settings, columns, self._staged("_event_ms", event_ms))
 
     def key_changes(self, sequence: pa.StructArray) -> pa.Array:
         """Return `_moved_from`: of each good update that changed the key the old key, as a list of one."""
@@ -116,12 +106,7 @@ class ColumnTyper:
         settings = self._settings
         names = settings.columns.names
         empty_row: Json = dict.fromkeys(names)
-        needed_of_delete = {
-            *settings.key,
-            *settings.sequence,
-            settings.event_time,
-        }
-        takes_back_by_content = not is_log_position(settings.sequence)
+        needed_names = needed_of_delete(settings)
         rows = []
         for change in self._changes:
             row = change.row
@@ -129,9 +114,9 @@ class ColumnTyper:
                 rows.append(empty_row)
                 continue
             is_delete = settings.sequence and change.kind in DELETING
-            is_retraction = takes_back_by_content and change.op == RowKind.UPDATE_BEFORE
+            is_retraction = takes_back_by_content(settings) and change.op == RowKind.UPDATE_BEFORE
             if is_delete and not is_retraction:
-                needed = {name: cell for name, cell in row.items() if name in needed_of_delete}
+                needed = {name: cell for name, cell in row.items() if name in needed_names}
                 row = empty_row | needed
             rows.append(row)
         return rows
@@ -229,6 +214,36 @@ class ColumnTyper:
             typed_value = array[0]
             key[name] = typed_value.as_py()
         return key
+
+
+def needed_of_delete(settings: DecodingSettings) -> set[str | None]:
+    """Return the columns that are looked at of a delete by sequence."""
+    return {*settings.key, *settings.sequence, settings.event_time}
+
+
+def takes_back_by_content(settings: DecodingSettings) -> bool:
+    """Return whether a retraction takes a row back by what is in it: where the user's own columns order changes."""
+    return not is_log_position(settings.sequence)
+
+
+def event_times(settings: DecodingSettings, columns: Columns, of_source: pa.Array) -> pa.Array:
+    """Return event times, epoch ms.
+
+    Args:
+        settings: The pipeline's: they name the user's column, if it is one.
+        columns: The user's.
+        of_source: (n,) times that the source gives.
+    """
+    if settings.event_time is None:
+        return of_source
+    times = columns[settings.event_time]
+    if pa.types.is_date(times.type):
+        in_us = pa.timestamp("us")
+        times = times.cast(in_us)
+    if pa.types.is_timestamp(times.type):
+        in_ms = pa.timestamp("ms", times.type.tz)
+        times = times.cast(in_ms, safe=False)  # cuts off what is below a millisecond
+    return times.cast(pa.int64())
 
 
 def _indices(values: list[Any], wanted: Any) -> list[int]:

@@ -207,6 +207,7 @@ def test_record_s_own_unit_goes_before_the_spec_s_in_its_own_columns_alone():
     rows = staged(
         of, with_unit(0, 2, "ms"), with_unit(1, 3_000, "us"), with_unit(2, 4_000_000), with_unit(3, "x", "ms")
     )
+    rows.sort(key=lambda row: row["_order"]["position"])
     good, bad = [row for row in rows if not row["_reason"]], [row for row in rows if row["_reason"]]
     assert [round(row["at"].microsecond) for row in good] == [2_000, 3_000, 4_000]
     assert [row["to"].second * 1_000_000 + row["to"].microsecond for row in good][:2] == [2_000, 3_000_000]

@@ -1,0 +1,155 @@
+"""Typed forms: how most records of a format look, as structs that a JSON parser fills directly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol
+
+import msgspec
+import pyarrow as pa
+from msgspec import UNSET, UnsetType
+
+from ebbtide.formats.encodings import Encoding
+from ebbtide.formats.format import LogPosition, OriginOffset
+
+Struct = type[Any]
+"""A class of structs."""
+Field = tuple[str, str, Any, Any]
+"""Name in the JSON, attribute, type, default."""
+
+
+@dataclass
+class Taken:
+    """The changes taken from some records, column by column: cheaper than an object for each.
+
+    Args:
+        rows: The struct of each.
+        kinds: `RowKind` of each, as text.
+        ops: The source's own operation.
+        positions: Where each stands in the source's log.
+        event_ms: Event times, epoch ms.
+        offsets: Partition and offset, where the records name them.
+    """
+
+    rows: list[Any] = field(default_factory=list)
+    kinds: list[str] = field(default_factory=list)
+    ops: list[str] = field(default_factory=list)
+    positions: list[LogPosition] = field(default_factory=list)
+    event_ms: list[int | None] = field(default_factory=list)
+    offsets: list[OriginOffset | None] = field(default_factory=list)
+
+    def add(
+        self,
+        row: Any,
+        kind: str,
+        op: str,
+        position: LogPosition = (),
+        event_ms: int | None = None,
+        offset: OriginOffset | None = None,
+    ) -> None:
+        """Take a change."""
+        self.rows.append(row)
+        self.kinds.append(kind)
+        self.ops.append(op)
+        self.positions.append(position)
+        self.event_ms.append(event_ms)
+        self.offsets.append(offset)
+
+
+class TypedForm(Protocol):
+    """How most records of a format look."""
+
+    @property
+    def value(self) -> Struct:
+        """What a record's value is read as; what cannot be is left."""
+
+    def take(self, value: Any, taken: Taken) -> int:
+        """Take a record's changes.
+
+        Args:
+            value: The record's value, read.
+            taken: Takes them.
+
+        Returns:
+            How many; 0 if the record is left to `Format.changes`.
+        """
+
+
+@dataclass(frozen=True)
+class RowForm:
+    """A row, as it is read.
+
+    Args:
+        columns: Columns of the pipeline.
+        encodings: How integers are coded.
+        ignored: Other columns that rows have.
+    """
+
+    columns: pa.Schema
+    encodings: dict[str, Encoding]
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all columns."""
+        return [*self.columns.names, *self.ignored]
+
+    @cached_property
+    def attributes(self) -> dict[str, str]:
+        """Column to attribute of the struct: a column may have any name."""
+        return {name: f"f{number}" for number, name in enumerate(self.names)}
+
+    def attributes_of(self, names: Iterable[str]) -> list[str]:
+        """Return the attributes of some columns."""
+        return [self.attributes[name] for name in names]
+
+    def struct(self, others: Sequence[Field] = ()) -> Struct:
+        """Make the class of structs of a row.
+
+        Args:
+            others: What stands beside its columns.
+        """
+        fields: list[Field] = []
+        for name in self.names:
+            is_typed = name in self.columns.names and name not in self.encodings
+            json_type = _json_type(self.columns.field(name).type) if is_typed else Any
+            fields.append((name, self.attributes[name], json_type, UNSET))
+        return struct("Row", [*others, *fields], forbid_unknown_fields=True)
+
+
+def is_readable(name: str) -> bool:
+    """Return whether the attribute of a struct can be read from an object's field of this name."""
+    return name.isprintable() and not {"\\", '"'}.intersection(name)
+
+
+def struct(name: str, fields: Sequence[Field], *, forbid_unknown_fields: bool = False) -> Struct:
+    """Make a class of structs.
+
+    Args:
+        name: Its name.
+        fields: All fields; each has a default.
+        forbid_unknown_fields: Objects that have others are not read.
+    """
+    attributes = [(attribute, type_, default) for _, attribute, type_, default in fields]
+    return msgspec.defstruct(
+        name,
+        attributes,
+        rename={attribute: json_name for json_name, attribute, _, _ in fields},
+        forbid_unknown_fields=forbid_unknown_fields,
+        gc=False,  # rows hold no cycles: the collector need not look at them
+    )
+
+
+def _json_type(type_: pa.DataType) -> Any:
+    """Return what a column's values may be in JSON; what it must be besides is for `convert` to judge."""
+    if pa.types.is_string(type_):
+        return str | None | UnsetType
+    if pa.types.is_boolean(type_):
+        return bool | None | UnsetType
+    if pa.types.is_integer(type_):
+        return int | None | UnsetType
+    if pa.types.is_decimal(type_) or pa.types.is_temporal(type_):
+        return str | int | None | UnsetType
+    return Any

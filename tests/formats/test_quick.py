@@ -1,0 +1,195 @@
+"""What is decoded quickly is what the exact path decodes, whatever stands in a record."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from any_records import JSON, MODES, TEXTS, VALUES, line_of, neighbour, paths, replaced, spec_of
+from hypothesis import given
+from hypothesis import strategies as st
+from support import change, envelope, plain, record, spec
+
+from ebbtide.formats.quick import MOST_IGNORED, QuickDecoder
+from ebbtide.formats.records import RECORDS
+from ebbtide.runtime.plan import decoding_of
+
+SCHEMA = "id BIGINT NOT NULL, n INT, notes STRING"
+
+
+def batch(lines):
+    n = len(lines)
+    data = [line.encode() if isinstance(line, str) else line for line in lines]
+    return pa.record_batch([["f"] * n, [3] * n, range(10, 10 + n), data], schema=RECORDS)
+
+
+def both(decoding, lines, wall_ms=None):
+    """The staged rows of the quick path with the exact one behind it, and of the exact one alone."""
+    records = batch(lines)
+    mixed = pa.Table.from_batches(decoding.decode([records], step=7, wall_ms=wall_ms), decoding.schema)
+    exact = decoding._decode_exactly(records, 7, wall_ms)
+    return in_order(mixed), in_order(exact)
+
+
+def in_order(staged):
+    rows = staged.to_pylist(maps_as_pydicts="strict")
+    return sorted(map(repr, rows))
+
+
+def taken(decoding, lines, wall_ms=None):
+    """How many changes the quick path takes, and how many records it leaves."""
+    staged, left = QuickDecoder.of(decoding).decode(batch(lines), 7, wall_ms)
+    return len(staged), left.num_rows
+
+
+@pytest.mark.parametrize(("form", "mode"), MODES)
+@given(st.data())
+def test_any_record_is_staged_as_by_the_exact_path(form, mode, data):
+    lines = [neighbour(form, 1001)]
+    for _ in range(data.draw(st.integers(1, 3))):
+        value = VALUES[form]
+        for _ in range(data.draw(st.integers(0, 2))):
+            value = replaced(value, data.draw(st.sampled_from(paths(value))), data.draw(JSON))
+        lines.append(line_of(form, value, data.draw(st.none() | TEXTS)))
+    mixed, exact = both(decoding_of(spec_of(form, mode)), lines, wall_ms=10**12)
+    assert mixed == exact
+
+
+@given(st.lists(st.binary(max_size=6), min_size=1, max_size=3), st.integers(0, 200))
+def test_damaged_bytes_are_staged_as_by_the_exact_path(damage, at):
+    line = neighbour("update", 1)
+    lines = [line, *(line[:at] + each + line[at + len(each) :] for each in damage)]
+    mixed, exact = both(decoding_of(spec_of("update", "log")), lines)
+    assert mixed == exact
+
+
+ROWS = {"id": 1, "n": 2, "notes": "x"}
+PLAIN_RECORDS = {
+    "insert": envelope("c", 5, after=ROWS),
+    "snapshot": envelope("r", 5, after=ROWS),
+    "update": envelope("u", 5, before=None, after=ROWS),
+    "update with its old row": envelope("u", 5, before=ROWS | {"n": 1}, after=ROWS),
+    "delete": envelope("d", 5, before={"id": 1, "n": 0, "notes": ""}),
+    "unsent": envelope("u", 5, after=ROWS | {"notes": "__debezium_unavailable_value"}),
+}
+
+
+@pytest.mark.parametrize("name", PLAIN_RECORDS)
+def test_plain_records_are_taken_quickly(name):
+    assert taken(decoding_of(spec(SCHEMA)), [record(PLAIN_RECORDS[name], 1)]) == (1, 0)
+
+
+def of_orders(op, lsn, **rows):
+    return envelope(op, lsn, table="orders", **rows)
+
+
+LEFT = {
+    "key change": record(of_orders("u", 5, before=ROWS | {"id": 9}, after=ROWS), 1),
+    "truncate": record(of_orders("t", 5), 1),
+    "tombstone": json.dumps({"topic": "t", "partition": 0, "offset": 1, "key": None, "value": None}),
+    "delete by its key": record(of_orders("d", 5), 1, key='{"id": 1}'),
+    "unknown column": record(of_orders("c", 5, after=ROWS | {"more": 1}), 1),
+    "missing column": record(of_orders("c", 5, after={"id": 1, "n": 2}), 1),
+    "wrong type": record(of_orders("c", 5, after=ROWS | {"n": 2**40}), 1),
+    "null key": record(of_orders("c", 5, after=ROWS | {"id": None}), 1),
+    "no position": record(of_orders("c", None, after=ROWS), 1),
+    "flattened": record(ROWS | {"__op": "c", "__lsn": 5}, 1),
+    "blank": " ",
+    "too large": record(of_orders("c", 5, after=ROWS | {"notes": "x" * 2000}), 1),
+    "of another table": record(envelope("c", 5, after=ROWS, table="others"), 1),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_is_not_plain_is_left(name):
+    decoding = replace(decoding_of(spec(SCHEMA, source={"path": "in", "table": "orders"})), max_record_bytes=1000)
+    fine = record(of_orders("c", 5, after=ROWS), 1)
+    assert taken(decoding, [fine, LEFT[name], fine]) == (2, 1)
+    mixed, exact = both(decoding, [fine, LEFT[name], fine])
+    assert mixed == exact
+
+
+def test_records_of_another_topic_are_neither_taken_nor_left():
+    decoding = decoding_of(spec(SCHEMA, source={"path": "in", "topic": "others"}))
+    assert taken(decoding, [record(PLAIN_RECORDS["insert"], 1)]) == (0, 0)
+
+
+def test_retraction_takes_both_rows_of_an_update_and_leaves_one_that_is_only_a_key():
+    decoding = decoding_of(spec(SCHEMA, order="arrival"))
+    whole = record(PLAIN_RECORDS["update with its old row"], 1)
+    key_only = record(envelope("u", 5, before={"id": 1}, after=ROWS), 2)
+    assert taken(decoding, [whole, key_only]) == (2, 1)
+    mixed, exact = both(decoding, [whole, key_only])
+    assert mixed == exact
+
+
+def test_unknown_columns_are_learnt_from_the_records_that_have_them():
+    decoding = decoding_of(spec(SCHEMA))
+    lines = [record(envelope("c", 5, after=ROWS | {"more": 1, "with, comma": 2}), 1)]
+    lines += [record(envelope("c", 6, after=ROWS | {"id": 2, "more": 1}), 2)]
+    first = QuickDecoder.of(decoding)
+    learnt = first.learning(decoding._decode_exactly(batch(lines), 7, None))
+    staged, left = learnt.decode(batch(lines), 7, None)
+    assert (len(staged), left.num_rows) == (1, 1)  # a name with a comma is not told apart
+    assert staged["_ignored"].to_pylist() == ["more"]
+    assert learnt.learning(decoding._decode_exactly(batch(lines[1:]), 7, None)) is learnt
+    mixed, exact = both(decoding, lines * 2)
+    assert mixed == exact
+
+
+def test_not_so_many_unknown_columns_are_learnt_that_reading_them_costs_more():
+    decoding = decoding_of(spec(SCHEMA))
+    wide = ROWS | {f"c{number}": 1 for number in range(MOST_IGNORED + 1)}
+    first = QuickDecoder.of(decoding)
+    assert first.learning(decoding._decode_exactly(batch([record(envelope("c", 5, after=wide), 1)]), 7, None)) is first
+
+
+def test_decimals_written_as_floats_keep_their_digits():
+    decoding = decoding_of(spec("id BIGINT NOT NULL, price DECIMAL(20,17)"))
+    lines = [
+        record(envelope("c", 5, after={"id": 1, "price": 0}), 1).replace(
+            '\\"price\\": 0', '\\"price\\": 0.12345678901234567'
+        )
+    ]
+    [row] = pa.Table.from_batches(decoding.decode([batch(lines)], step=1, wall_ms=None)).to_pylist()
+    assert str(row["price"]) == "0.12345678901234567"
+
+
+@pytest.mark.parametrize("row", ["row", None])
+@pytest.mark.parametrize("position", [[], ["seq"], ["part", "seq"]])
+def test_plain_changes_are_taken_quickly_with_their_places(row, position):
+    of = plain(SCHEMA, format={"type": "plain", "row": row, "position": position})
+    values = {"part": 4, "seq": 5} if position else {}
+    own = ROWS if row is None else {"row": ROWS}
+    lines = [json.dumps({"kind": kind, **own, **values}) for kind in ("+I", "-U", "+U", "-D")]
+    lines = lines if len(position) != 1 else [line.replace('"part": 4, ', "") for line in lines]
+    decoding = decoding_of(of)
+    assert taken(decoding, lines) == (4, 0)
+    mixed, exact = both(decoding, lines)
+    assert mixed == exact
+
+
+def test_change_of_the_test_support_is_taken():
+    assert taken(decoding_of(plain(SCHEMA)), [change("+I", **ROWS)]) == (1, 0)
+
+
+@pytest.mark.parametrize("names", [{"kind": 'a"b'}, {"kind": "same", "row": "same"}, {"position": ["p", "p"]}])
+def test_names_that_cannot_be_read_quickly_are_read_exactly(names):
+    decoding = decoding_of(plain(SCHEMA, format={"type": "plain"} | names))
+    assert QuickDecoder.of(decoding) is None
+
+
+def test_column_whose_name_cannot_be_read_quickly_is_read_exactly():
+    decoding = decoding_of(spec('id BIGINT NOT NULL, `a"b` INT'))
+    assert QuickDecoder.of(decoding) is None
+    lines = [record(envelope("c", 5, after={"id": 1, 'a"b': 3}), 1)]
+    [row] = pa.Table.from_batches(decoding.decode([batch(lines)], step=1, wall_ms=None)).to_pylist()
+    assert row['a"b'] == 3
+
+
+def test_plain_row_beside_its_kind_may_have_columns_of_those_names():
+    decoding = decoding_of(plain("id BIGINT NOT NULL, kind STRING", format={"type": "plain", "row": None}))
+    mixed, exact = both(decoding, [json.dumps({"kind": "+I", "id": 1})])
+    assert mixed == exact
