@@ -34,6 +34,8 @@ CACHE_BYTES = "EBBTIDE_CACHE_BYTES"
 """Environment: about how many bytes they may take. Default: 10 GB."""
 DEFAULT_BYTES = 10 * 2**30
 EVICTED_TO = 0.8
+UNSEEN = 0.05
+"""Part of the most bytes that a process writes between two looks at all copies."""
 """Share of the bytes down to which old copies are deleted, so that this is rare."""
 HASH = "#hash"
 POSITION = "#position"
@@ -156,6 +158,7 @@ class IndexCache:
         # A copy is not flushed to disk: after a crash of the machine it may have holes, so that none outlives its boot.
         self._what = _digest(FORMAT, _boot(), table, *self.key, columns.to_string(), *(where or ()))
         self._open: dict[str, KeyIndex] = {}
+        self._unseen_bytes = self.max_bytes  # others may have written any number of copies
 
     def index_of(self, file: DataFile) -> KeyIndex:
         """Return the index of a data file, from its copy if there is one that is whole.
@@ -232,12 +235,19 @@ class IndexCache:
             with pa.OSFile(str(unfinished), "wb") as file, pa.ipc.new_file(file, stored.schema) as writer:
                 writer.write_table(stored.combine_chunks())
             unfinished.replace(path)
-            self._evict()
+            self._evict_in_time(path.stat().st_size)
         except OSError:
             with contextlib.suppress(OSError):
                 unfinished.unlink()
             return index
         return self._read(name) or index
+
+    def _evict_in_time(self, n_bytes: int) -> None:
+        """Evict once so much was written that it may matter: to look at all copies for each new one would cost more than it."""
+        self._unseen_bytes += n_bytes
+        if self._unseen_bytes >= self.max_bytes * UNSEEN:
+            self._unseen_bytes = 0
+            self._evict()
 
     def _evict(self) -> None:
         """Delete the copies that were not used for longest, if all take too much."""

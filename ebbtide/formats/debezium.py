@@ -26,6 +26,7 @@ FULL. With DEFAULT an update comes without `before`; a delete's has the key's co
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +34,7 @@ from msgspec import UNSET
 
 from ebbtide.formats.connect import Fields, plain_row, row_fields, time_units
 from ebbtide.formats.format import BadRecordError, DecodedChange, Json, LogPosition, TimeUnits, shortened
-from ebbtide.formats.forms import RowForm, Taken, TypedForm, struct
+from ebbtide.formats.forms import RowForm, TakenChange, TypedForm, struct
 from ebbtide.model.changelog import TRUNCATE, RowKind
 from ebbtide.model.entries import LONG_MIN
 from ebbtide.model.sequences import LOG_POSITIONS
@@ -367,52 +368,48 @@ class _TypedEnvelopes:
         self._others = row.attributes_of(name for name in row.names if name not in key)
         self._deletes_by_content = any(name not in (*LOG_POSITIONS, *decoder.key) for name in decoder.sequence)
 
-    def take(self, value: Any, taken: Taken) -> int:
+    def take(self, value: Any) -> Sequence[TakenChange]:
         """See `TypedForm`."""
         source = value.source
         if source is None or not self._decoder.takes(source.schema or source.db, source.table):
-            return 0
+            return ()
         event_ms = source.ts_ms
         position = self._position(source)
-        is_place = position is not None and (event_ms is None or _LONG_MIN <= event_ms <= _LONG_MAX)
-        if position is None or not is_place:
-            return 0
+        is_time = event_ms is None or _LONG_MIN <= event_ms <= _LONG_MAX
+        if position is None or not is_time:
+            return ()
+        return self._changes(value, position, event_ms)
+
+    def _changes(self, value: Any, position: LogPosition, event_ms: int | None) -> Sequence[TakenChange]:
         op = value.op
-        if op in ("c", "r"):
-            return self._add([("+I", value.after)], op, position, event_ms, taken)
-        if op == "u":
-            return self._update(value, position, event_ms, taken)
-        if op == "d" and not self._deletes_by_content:
-            return self._add([("-D", value.before)], op, position, event_ms, taken)
-        return 0
+        before = value.before
+        after = value.after
+        if op == "u" and self._can_update(before, after):
+            update = TakenChange(after, "+U", op, position, event_ms)
+            if not self._decoder.retract:
+                return (update,)
+            return TakenChange(before, "-U", op, position, event_ms), update
+        if op in ("c", "r") and after is not None:
+            return (TakenChange(after, "+I", op, position, event_ms),)
+        if op == "d" and self._can_delete(before):
+            return (TakenChange(before, "-D", op, position, event_ms),)
+        return ()
 
-    def _update(self, value: Any, position: LogPosition, event_ms: int | None, taken: Taken) -> int:
+    def _can_update(self, before: Any, after: Any) -> bool:
+        """Return whether an update is plain: what it takes back is whole, or its key stays."""
+        if after is None:
+            return False
         if self._decoder.retract:
-            changes = [("-U", value.before), ("+U", value.after)]
-            return self._add(changes, "u", position, event_ms, taken)
-        if value.before is not None and value.after is not None:
-            for name in self._key:
-                if getattr(value.before, name) != getattr(value.after, name):
-                    return 0  # a key change, perhaps
-        return self._add([("+U", value.after)], "u", position, event_ms, taken)
+            return before is not None and self._is_whole(before)
+        if before is None:
+            return True
+        return all(getattr(before, name) == getattr(after, name) for name in self._key)
 
-    def _add(
-        self,
-        changes: list[tuple[str, Any]],
-        op: str,
-        position: LogPosition,
-        event_ms: int | None,
-        taken: Taken,
-    ) -> int:
-        for kind, row in changes:
-            if row is None:
-                return 0
-            is_retraction = kind in ("-U", "-D") and self._decoder.retract
-            if is_retraction and not self._is_whole(row):
-                return 0
-        for kind, row in changes:
-            taken.add(row, kind, op, position, event_ms)
-        return len(changes)
+    def _can_delete(self, before: Any) -> bool:
+        """Return whether a delete says all that is needed."""
+        if before is None or self._deletes_by_content:
+            return False
+        return not self._decoder.retract or self._is_whole(before)
 
     def _is_whole(self, row: Any) -> bool:
         """Return whether a row before the change has more than its key."""

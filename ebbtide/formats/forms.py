@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -20,42 +20,24 @@ Field = tuple[str, str, Any, Any]
 """Name in the JSON, attribute, type, default."""
 
 
-@dataclass
-class Taken:
-    """The changes taken from some records, column by column: cheaper than an object for each.
+class TakenChange(NamedTuple):
+    """A change, its row still a struct.
 
     Args:
-        rows: The struct of each.
-        kinds: `RowKind` of each, as text.
-        ops: The source's own operation.
-        positions: Where each stands in the source's log.
-        event_ms: Event times, epoch ms.
-        offsets: Partition and offset, where the records name them.
+        row: The struct.
+        kind: `RowKind`, as text.
+        op: The source's own operation.
+        position: Where it stands in the source's log.
+        event_ms: Event time, epoch ms.
+        offset: Partition and offset, where the record names them.
     """
 
-    rows: list[Any] = field(default_factory=list)
-    kinds: list[str] = field(default_factory=list)
-    ops: list[str] = field(default_factory=list)
-    positions: list[LogPosition] = field(default_factory=list)
-    event_ms: list[int | None] = field(default_factory=list)
-    offsets: list[OriginOffset | None] = field(default_factory=list)
-
-    def add(
-        self,
-        row: Any,
-        kind: str,
-        op: str,
-        position: LogPosition = (),
-        event_ms: int | None = None,
-        offset: OriginOffset | None = None,
-    ) -> None:
-        """Take a change."""
-        self.rows.append(row)
-        self.kinds.append(kind)
-        self.ops.append(op)
-        self.positions.append(position)
-        self.event_ms.append(event_ms)
-        self.offsets.append(offset)
+    row: Any
+    kind: str
+    op: str
+    position: LogPosition = ()
+    event_ms: int | None = None
+    offset: OriginOffset | None = None
 
 
 class TypedForm(Protocol):
@@ -65,15 +47,11 @@ class TypedForm(Protocol):
     def value(self) -> Struct:
         """What a record's value is read as; what cannot be is left."""
 
-    def take(self, value: Any, taken: Taken) -> int:
-        """Take a record's changes.
+    def take(self, value: Any) -> Sequence[TakenChange]:
+        """Return a record's changes; none if it is left to `Format.changes`.
 
         Args:
             value: The record's value, read.
-            taken: Takes them.
-
-        Returns:
-            How many; 0 if the record is left to `Format.changes`.
         """
 
 

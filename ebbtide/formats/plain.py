@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ebbtide.formats.format import BadRecordError, DecodedChange, Json, OriginOffset
-from ebbtide.formats.forms import Field, RowForm, Taken, TypedForm, is_readable, struct
+from ebbtide.formats.forms import Field, RowForm, TakenChange, TypedForm, is_readable, struct
 from ebbtide.formats.parsing import is_natural
 from ebbtide.model.changelog import RowKind
 
@@ -111,18 +112,17 @@ class _TypedRows:
             self.value = struct("Record", [*reserved, nested])
         self._places = [attribute for _, attribute, _, _ in places]
 
-    def take(self, value: Any, taken: Taken) -> int:
+    def take(self, value: Any) -> Sequence[TakenChange]:
         """See `TypedForm`."""
         kind = value.kind
         row = value.row if self._is_nested else value
         if kind not in KINDS or row is None:
-            return 0
+            return ()
         offset = None
         if self._places:
             numbers = [getattr(value, name) for name in self._places]
             if not all(number is not None and 0 <= number < 2**63 for number in numbers):
-                return 0
+                return ()
             partition = numbers[0] if len(numbers) > 1 else 0
             offset = partition, numbers[-1]
-        taken.add(row, kind, kind, offset=offset)
-        return 1
+        return (TakenChange(row, kind, kind, offset=offset),)

@@ -18,8 +18,8 @@ from msgspec import UNSET
 
 from ebbtide.formats.columns import InexactNumberError, convert
 from ebbtide.formats.encodings import decode_integer
-from ebbtide.formats.format import unavailable_form
-from ebbtide.formats.forms import RowForm, Taken, TypedForm, is_readable
+from ebbtide.formats.format import OriginOffset, unavailable_form
+from ebbtide.formats.forms import RowForm, TakenChange, TypedForm, is_readable
 from ebbtide.formats.judging import ahead_of, null_indices
 from ebbtide.formats.settings import DELETING, DecodingSettings
 from ebbtide.formats.typed import event_times, needed_of_delete, takes_back_by_content
@@ -51,18 +51,16 @@ class _Read:
     """What of a batch was read.
 
     Args:
-        taken: The changes.
+        changes: The changes taken.
         rows: Index in the batch of each change's record.
         left: Indices of the records that are left.
-        topics, partitions, offsets: Of each change's record, of Kafka records.
+        envelopes: Of each change's record, of Kafka records.
     """
 
-    taken: Taken = field(default_factory=Taken)
+    changes: list[TakenChange] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
     left: set[int] = field(default_factory=set)
-    topics: list[str] = field(default_factory=list)
-    partitions: list[int] = field(default_factory=list)
-    offsets: list[int] = field(default_factory=list)
+    envelopes: list[_KafkaRecord] = field(default_factory=list)
 
 
 class QuickDecoder:
@@ -131,66 +129,62 @@ class QuickDecoder:
     def _read(self, batch: pa.RecordBatch) -> _Read:
         read = _Read()
         is_kafka = self._settings.kafka_records
+        topic = self._settings.topic
         limit = self._settings.max_record_bytes
         for row, raw in enumerate(batch.column("value").to_pylist()):
             try:
                 if len(raw) > limit:
-                    n_changes = 0
+                    changes: Sequence[TakenChange] = ()
                 elif is_kafka:
-                    n_changes = self._take_kafka(raw, read)
+                    record = self._read_envelope(raw)
+                    if topic and record.topic != topic:
+                        continue
+                    changes = self._of_kafka(record)
+                    read.envelopes += [record] * len(changes)
                 else:
-                    n_changes = self._form.take(self._read_value(raw), read.taken)
+                    changes = self._form.take(self._read_value(raw))
             except _NOT_READ:
-                n_changes = 0
-            if n_changes == 0:
+                changes = ()
+            if changes:
+                read.changes += changes
+                read.rows += [row] * len(changes)
+            else:
                 read.left.add(row)
-            elif n_changes > 0:
-                read.rows += [row] * n_changes
         return read
 
-    def _take_kafka(self, raw: bytes, read: _Read) -> int:
-        """Take the changes of a Kafka record; -1 if it is of another topic."""
-        record = self._read_envelope(raw)
-        topic = self._settings.topic
-        if topic and record.topic != topic:
-            return -1
+    def _of_kafka(self, record: _KafkaRecord) -> Sequence[TakenChange]:
         if record.value is None or not record.has_place:
-            return 0
+            return ()
         value = self._read_value(record.value)
-        n_changes = self._form.take(value, read.taken)
-        read.topics += [record.topic] * n_changes
-        read.partitions += [record.partition] * n_changes
-        read.offsets += [record.offset] * n_changes
-        return n_changes
+        return self._form.take(value)
 
     def _staged(self, read: _Read, batch: pa.RecordBatch, step: int, wall_ms: int | None) -> pa.Table:
         """Return the changes' rows; those of records that turn out to be left among them."""
         settings = self._settings
-        taken = read.taken
-        changes = _Changes(settings, self._row, taken)
+        changes = _Changes(settings, self._row, read.changes)
         columns: dict[str, Any] = changes.columns()
-        event_ms = event_times(settings, columns, pa.array(taken.event_ms, pa.int64()))
+        event_ms = event_times(settings, columns, pa.array(changes.event_ms, pa.int64()))
         if settings.sequence:
             columns["_sequence"] = changes.sequence(columns)
         if settings.needs_event_time:
             changes.leave(null_indices(event_ms))
         changes.leave(ahead_of(settings, event_ms, wall_ms))
         columns["_event_ms"] = event_ms
-        columns["_kind"] = taken.kinds
-        columns["_op"] = taken.ops
+        columns["_kind"] = changes.kinds
+        columns["_op"] = changes.ops
         columns["_ignored"] = changes.ignored()
         columns["_order"] = _orders(batch, read.rows, step)
-        columns["_origin"] = self._origins(batch, read)
+        columns["_origin"] = self._origins(batch, read, changes.offsets)
         read.left.update(read.rows[change] for change in changes.left)
         return entry_table(settings.schema, columns, n=len(read.rows))
 
-    def _origins(self, batch: pa.RecordBatch, read: _Read) -> pa.StructArray:
+    def _origins(self, batch: pa.RecordBatch, read: _Read, named: Sequence[OriginOffset | None]) -> pa.StructArray:
         if self._settings.kafka_records:
-            places: list[Any] = [read.topics, read.partitions, read.offsets]
+            place_of = attrgetter("topic", "partition", "offset")
+            places: list[Any] = _columns_of(map(place_of, read.envelopes), len(ORIGIN))
         else:
             rows = pa.array(read.rows, pa.int64())
             places = [batch.column("file").take(rows), [0] * len(rows), batch.column("line").take(rows)]
-        named = read.taken.offsets
         if any(named):
             # A record that names its own place stands there.
             sources, partitions, positions = (list(pa.array(place).to_pylist()) for place in places)
@@ -209,24 +203,26 @@ class _Changes:
     Args:
         settings: The pipeline's.
         row: How their rows were read.
-        taken: The changes.
+        changes: The changes.
     """
 
-    def __init__(self, settings: DecodingSettings, row: RowForm, taken: Taken) -> None:
+    def __init__(self, settings: DecodingSettings, row: RowForm, changes: Sequence[TakenChange]) -> None:
         self._settings = settings
-        self._taken = taken
+        self._n_changes = len(changes)
+        by_field = _columns_of(changes, len(TakenChange._fields))
+        rows, self.kinds, self.ops, self._positions, self.event_ms, self.offsets = by_field
         self.left: set[int] = set()
-        self.leave(change for change, kind in enumerate(taken.kinds) if kind not in settings.kinds)
+        self.leave(change for change, kind in enumerate(self.kinds) if kind not in settings.kinds)
         attributes = row.attributes_of(row.names)
         read = attrgetter(*attributes)
-        rows = map(read, taken.rows) if len(attributes) > 1 else ((read(each),) for each in taken.rows)
-        by_column = list(zip(*rows, strict=True)) or [()] * len(attributes)
+        values = map(read, rows) if len(attributes) > 1 else ((read(each),) for each in rows)
+        by_column = _columns_of(values, len(attributes))
         self._values: dict[str, tuple[Any, ...]] = dict(zip(row.names, by_column, strict=True))
         self._ignored = row.ignored
         self._unsent: dict[int, list[str]] = {}
         self._deletes: list[int] = []
         if settings.sequence:
-            self._deletes = [change for change, kind in enumerate(taken.kinds) if kind in DELETING]
+            self._deletes = [change for change, kind in enumerate(self.kinds) if kind in DELETING]
 
     def leave(self, changes: Iterable[int]) -> None:
         """Note that changes are left."""
@@ -243,7 +239,7 @@ class _Changes:
                 is_needed = column.name in needed and values[change] is not UNSET
                 values[change] = values[change] if is_needed else None
             columns[column.name] = self._column(column, values)
-        unsent = [self._unsent.get(change) for change in range(len(self._taken.rows))]
+        unsent = [self._unsent.get(change) for change in range(self._n_changes)]
         columns["_unavailable"] = pa.array(unsent, self._settings.schema.field("_unavailable").type)
         return columns
 
@@ -251,8 +247,7 @@ class _Changes:
         """Return the deletes of which no more is looked at than the key and the sequence."""
         if not takes_back_by_content(self._settings):
             return self._deletes
-        ops = self._taken.ops
-        return [change for change in self._deletes if ops[change] != RowKind.UPDATE_BEFORE]
+        return [change for change in self._deletes if self.ops[change] != RowKind.UPDATE_BEFORE]
 
     def _column(self, column: pa.Field, values: list[Any]) -> pa.Array:
         settings = self._settings
@@ -295,8 +290,8 @@ class _Changes:
         type_ = sequence_type(settings.columns, settings.sequence)
         n_positions = sum(component.name in LOG_POSITIONS for component in type_)
         nowhere = (None,) * n_positions
-        positions = [position or nowhere for position in self._taken.positions]
-        by_component = iter(list(zip(*positions, strict=True)) or [()] * n_positions)
+        positions = [position or nowhere for position in self._positions]
+        by_component = iter(_columns_of(positions, n_positions))
         components = []
         for component in type_:
             if component.name in LOG_POSITIONS:
@@ -316,6 +311,11 @@ class _Changes:
             names = [name for name, value in zip(self._ignored, values, strict=True) if value is not UNSET]
             texts.append(",".join(names) or None)
         return texts
+
+
+def _columns_of(rows: Iterable[tuple[Any, ...]], n: int) -> list[tuple[Any, ...]]:
+    """Return the n columns of some rows."""
+    return list(zip(*rows, strict=True)) or [()] * n
 
 
 def _orders(batch: pa.RecordBatch, rows: Sequence[int], step: int) -> pa.StructArray:
