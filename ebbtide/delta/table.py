@@ -183,9 +183,7 @@ def read_file(table: str, file: DataFile, columns: pa.Schema, *, live: bool = Tr
     typed = _typed(rows, columns)
     if not live or file.vector is None:
         return typed
-    gone = vectors.read(table, file.vector)
-    counts = np.ones(len(rows), dtype=bool)
-    counts[np.fromiter(gone, np.int64, len(gone))] = False
+    counts = vectors.counts(table, file.vector, np.arange(len(rows)))
     return typed.filter(pa.array(counts))
 
 

@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote
 
+import numpy as np
+from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from ebbtide.errors import DeltaLogError
@@ -81,6 +83,20 @@ def read(table: str, descriptor: Descriptor) -> BitMap64:
     if not is_whole:
         raise DeltaLogError.of(f"The deletion vector {where} is torn.", got="another length or checksum")
     return decode(data, where)
+
+
+def counts(table: str, descriptor: Descriptor | None, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Mark the rows of a data file that count.
+
+    Args:
+        table: The table's location.
+        descriptor: Of the file's vector; None: all count.
+        positions: Numbers of the rows asked for.
+    """
+    if descriptor is None:
+        return np.ones(len(positions), dtype=bool)
+    gone = read(table, descriptor)
+    return ~np.isin(positions, np.fromiter(gone, np.int64, len(gone)))
 
 
 def write(table: str, vectors: Sequence[BitMap64]) -> list[Descriptor]:

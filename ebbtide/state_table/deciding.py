@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ebbtide.delta import vectors
 from ebbtide.delta.key_index import IndexCache, KeyIndex
 from ebbtide.delta.snapshot import Action, DataFile
 from ebbtide.delta.table import add_file
@@ -66,6 +67,8 @@ class Stored:
         for file in self.files:
             index = copies.index_of(file)
             rows, _ = index.find(keys, hashes)
+            if len(rows):
+                rows = rows[vectors.counts(self.table, file.vector, index.positions[rows])]
             if len(rows):
                 found.append(FoundRows(index, rows))
         return found

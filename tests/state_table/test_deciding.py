@@ -74,6 +74,26 @@ def test_ticks_drop_the_same(tmp_path):
     both(of, tmp_path, first, 50, 100, [change("+I", id=1, n=9)], 500)
 
 
+@pytest.mark.parametrize("order", [(50, 60), (60, 50)])
+def test_rows_that_the_sink_no_longer_has_stand_in_for_no_entry(tmp_path, order):
+    of = spec("id BIGINT NOT NULL, notes STRING", ttl={"ttl": "100ms", "expire_live": True})
+
+    def line(op, key, lsn, notes):
+        side = {"before" if op == "d" else "after": {"id": key, "notes": notes}}
+        return record(envelope(op, lsn, **side), 10 * lsn + key)
+
+    steps = [[line("u", 1, lsn, f"at {lsn}"), line("c", 3, lsn, f"at {lsn}")] for lsn in order]
+    deleted = [line("c", 2, 50, "old"), line("c", 4, 50, "stays")], [line("d", 2, 60, None)]
+    late = [line("u", 1, 55, "late"), line("u", 2, 55, UNAVAILABLE), line("u", 4, 55, UNAVAILABLE)]
+    disk = both(of, tmp_path, *steps, *deleted, 500, late)
+    assert disk.rows() == [
+        {"id": 1, "notes": "at 60"},
+        {"id": 2, "notes": None},
+        {"id": 3, "notes": "at 60"},
+        {"id": 4, "notes": "stays"},
+    ]
+
+
 def test_copies_that_are_gone_or_torn_are_made_again(tmp_path):
     of = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]})
     disk = both(of, tmp_path, [change("+U", id=n, n=n, at=1) for n in range(9)])
