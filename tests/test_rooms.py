@@ -23,7 +23,7 @@ ROOMS = {
     "operators": COLUMNS,
     "delta": COLUMNS | {"deltalake", "pyroaring"},
     "ledger": COLUMNS | SPARK,
-    "state_table": COLUMNS | SPARK,
+    "state_table": COLUMNS | SPARK | {"pyroaring"},
     "sinks": COLUMNS | SPARK | {"pyroaring"},
     "spec": COLUMNS | {"yaml"},
     "runtime": COLUMNS | SPARK,

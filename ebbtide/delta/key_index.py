@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ebbtide.delta.snapshot import DataFile
+from ebbtide.delta.table import read_file
 from ebbtide.model.hashing import Hashes, key_hashes
-from ebbtide.paths import open_parquet
 
 Positions = NDArray[np.int64]
 
@@ -33,9 +33,9 @@ CACHE_FOLDER = "EBBTIDE_CACHE"
 CACHE_BYTES = "EBBTIDE_CACHE_BYTES"
 """Environment: about how many bytes they may take. Default: 10 GB."""
 DEFAULT_BYTES = 10 * 2**30
-EVICTED_TO = 0.8
 UNSEEN = 0.05
-"""Part of the most bytes that a process writes between two looks at all copies."""
+"""Share of the most bytes that a process writes between two looks at all copies."""
+EVICTED_TO = 0.8
 """Share of the bytes down to which old copies are deleted, so that this is rare."""
 HASH = "#hash"
 POSITION = "#position"
@@ -189,11 +189,10 @@ class IndexCache:
         self._open = {name: index for name, index in self._open.items() if name in live}
 
     def _made(self, file: DataFile) -> KeyIndex:
-        names = list(self.columns.names)
-        if self.where is not None and self.where[0] not in names:
-            names.append(self.where[0])
-        stored = open_parquet(file.location(self.table))
-        return self._index(stored.read(columns=names))
+        columns = self.columns
+        if self.where is not None and self.where[0] not in columns.names:
+            columns = columns.append(pa.field(self.where[0], pa.string()))
+        return self._index(read_file(self.table, file, columns, live=False))
 
     def _index(self, rows: pa.Table) -> KeyIndex:
         positions = None

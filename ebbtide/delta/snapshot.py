@@ -64,6 +64,16 @@ class DataFile:
         return stats
 
     @property
+    def size(self) -> int:
+        """Its bytes."""
+        return int(self.add["size"])
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """What its writer noted of it."""
+        return self.add.get("tags") or {}
+
+    @property
     def rows(self) -> int | None:
         """Rows in the file, those that no longer count included; None if that was not noted."""
         return self.stats.get("numRecords")
@@ -148,11 +158,12 @@ class Snapshot:
     transactions: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, table: str) -> Snapshot | None:
-        """Replay a table's log to its newest version.
+    def read(cls, table: str, until: int | None = None) -> Snapshot | None:
+        """Replay a table's log.
 
         Args:
             table: Its location.
+            until: The version to stop at. Default: the newest.
 
         Returns:
             None if there is no table.
@@ -162,6 +173,8 @@ class Snapshot:
             DeltaFeatureError: the table uses a feature that is not known.
         """
         names = list_files(join(table, LOG))
+        if until is not None:
+            names = [name for name in names if name[:20].isdigit() and int(name[:20]) <= until]
         commits = sorted(int(match[1]) for match in map(_COMMIT.fullmatch, names) if match)
         checkpoint, parts = _newest_checkpoint(names)
         if not commits and checkpoint < 0:

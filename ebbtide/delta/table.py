@@ -127,17 +127,30 @@ def emptied(snapshot: Snapshot, columns: pa.Schema, properties: Mapping[str, str
         columns: Its columns from then on.
         properties: Its properties from then on.
     """
+    return replacing(snapshot.files.values(), redefined(snapshot, columns, properties))
+
+
+def redefined(snapshot: Snapshot, columns: pa.Schema, properties: Mapping[str, str]) -> list[Action]:
+    """Return the actions that give a table these columns and properties; arguments as `emptied`."""
     metadata = snapshot.metadata
-    actions = definition(
+    return definition(
         columns,
         properties,
         table_id=str(metadata["id"]),
         name=str(metadata.get("name") or ""),
     )
+
+
+def replacing(files: Iterable[DataFile], actions: Iterable[Action]) -> list[Action]:
+    """Return actions, and those that remove some data files with their rows.
+
+    Args:
+        files: Those that go.
+        actions: What takes their place.
+    """
     at_ms = now_ms()
-    for file in snapshot.files.values():
-        actions.append(file.removed(at_ms, data_change=True))
-    return actions
+    removes = [file.removed(at_ms, data_change=True) for file in files]
+    return [*actions, *removes]
 
 
 def _has_local_time(type_: pa.DataType) -> bool:

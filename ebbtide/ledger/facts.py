@@ -71,6 +71,10 @@ class StepFacts(Frontier):
         default=None, description="Where the source is, as the spec says: a relative path belongs to its project."
     )
     code: str = Field(description="Version of Ebbtide.")
+    counts: dict[str, int] | None = Field(
+        default=None,
+        description="What was decided, by name; null of a step that decides nothing, and of an older one, whose state has a row for them.",
+    )
 
     @classmethod
     def of_older(cls, facts: dict[str, Any]) -> Self:

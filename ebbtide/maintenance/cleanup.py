@@ -6,29 +6,72 @@ clock is that of the last step, not the time of the job. Source: FLIP-25, "clean
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from dataclasses import dataclass
 
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from ebbtide.delta.table import replacing
+from ebbtide.ledger.facts import StepFacts
+from ebbtide.model.codes import Mask
+from ebbtide.model.entries import Step, flags
 from ebbtide.model.step import StepKind
+from ebbtide.operators.operator import Operator
 from ebbtide.runtime.step import Stepper
-from ebbtide.state_table.columns import columns
-from ebbtide.state_table.expiry import is_deletable
+from ebbtide.state_table.deciding import packed
+from ebbtide.state_table.rewriting import Deletion, Pick, StoredEntries, WithoutRows, merged
+from ebbtide.tasks import run_tasks
+
+
+@dataclass(frozen=True)
+class Gone:
+    """Picks the entries that have expired or were dropped.
+
+    Args:
+        at: By this clock.
+    """
+
+    at: Step
+
+    def __call__(self, entries: pa.Table, operator: Operator) -> Mask:
+        """See `Pick`."""
+        return flags(entries, "_removed") | operator.expiry.deletable(entries, self.at)
 
 
 def cleanup(spark: SparkSession, stepper: Stepper) -> bool:
     """Delete expired and dropped entries of a pipeline's state, with all their versions; return whether there were any."""
-    state = stepper.plan.state
     facts = stepper.maintenance_step(StepKind.CLEANUP)
-    operator = state.operator
-    entries = state.current(spark, stepper.version)
-    is_removed = F.col("_removed")
-    may_be_deleted = is_deletable(operator, facts.operator_step)
-    deleted = entries.where(is_removed | may_be_deleted)
-    entry_keys = deleted.select(*columns(operator.entry_key))
-    # Read twice. Reads are pinned to a version, so a lost partition is recomputed identically.
-    entry_keys = entry_keys.localCheckpoint()
-    if entry_keys.isEmpty():
+    return delete_entries(spark, stepper, facts, Gone(facts.operator_step))
+
+
+def delete_entries(spark: SparkSession, stepper: Stepper, facts: StepFacts, is_doomed: Pick) -> bool:
+    """Commit a step that deletes entries with all their versions; only files that hold one are rewritten.
+
+    Args:
+        spark: The session.
+        stepper: Makes the pipeline's steps.
+        facts: The step's.
+        is_doomed: Picks the entries.
+
+    Returns:
+        Whether there were any; if not, nothing is committed.
+    """
+    state = stepper.plan.state
+    files = list(stepper.newest().files.values())
+    stored = state.stored_in(files)
+    entries = StoredEntries(stored, packed(state.operator))
+    found = run_tasks(
+        spark,
+        Deletion(entries, is_doomed),
+        entries.parts(),
+        in_driver=entries.is_small,
+    )
+    losses = [(files[number], rows.serialize()) for number, rows in merged(found).items()]
+    if not losses:
         return False
-    version = state.purge(spark, entry_keys, facts, stepper.version)
-    stepper.advance_to(facts, version)
+    without = WithoutRows(stored, state.schema, state.bounded)
+    left = run_tasks(spark, without, losses, in_driver=entries.is_small)
+    adds = [add for each in left for add in each]
+    rewritten = [file for file, _ in losses]
+    stepper.commit(facts, replacing(rewritten, adds))
     return True

@@ -7,11 +7,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from delta import DeltaTable
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from ebbtide.delta import log
+from ebbtide.delta.snapshot import Snapshot
 from ebbtide.ledger.lease import Lease
 from ebbtide.maintenance.jobs import job_named
 from ebbtide.model.durations import to_ms
@@ -19,6 +18,10 @@ from ebbtide.runtime.driver import refuse_changed_spec
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
 from ebbtide.spec.pipeline import Pipeline
+from ebbtide.state_table.deciding import packed
+from ebbtide.state_table.layout import ROW
+from ebbtide.state_table.rewriting import Census, StoredEntries
+from ebbtide.tasks import run_tasks
 
 
 @dataclass(frozen=True)
@@ -108,36 +111,37 @@ def maintain(spark: SparkSession, spec: Pipeline, root: str, job: str) -> Mainte
             return MaintenanceReport(spec.name, job)
         refuse_changed_spec(plan, stepper)
         stepper.publish(spark)
-        rows_before = _count_rows(spark, stepper)
-        files_before, bytes_before = _files(spark, plan.state.path)
+        before = stepper.newest()
         is_done = step(spark, stepper)
-        rows_after = _count_rows(spark, stepper)
-        files_after, bytes_after = _files(spark, plan.state.path)
-        kept = plan.state.kept(spark, stepper.version)
-        totals = kept.agg(F.count("*"), F.min("_stamp_ms"))
-        entries, oldest_ms = totals.collect()[0]
+        after = stepper.newest()
+        entries, oldest_ms = _census(spark, plan, after)
         return MaintenanceReport(
             pipeline=spec.name,
             job=job,
             step=stepper.number if is_done else None,
             entries=entries,
-            rows_removed=rows_before - rows_after,
-            files_before=files_before,
-            files_after=files_after,
-            bytes_before=bytes_before,
-            bytes_after=bytes_after,
+            rows_removed=_rows(before) - _rows(after),
+            files_before=len(before.files),
+            files_after=len(after.files),
+            bytes_before=_bytes(before),
+            bytes_after=_bytes(after),
             oldest_ms=oldest_ms,
         )
 
 
-def _count_rows(spark: SparkSession, stepper: Stepper) -> int:
-    rows = stepper.plan.state.read(spark, stepper.version)
-    return rows.count()
+def _rows(state: Snapshot) -> int:
+    """Count the rows of the state's entries, in files by their statistics; what is noted beside them is not counted."""
+    files = [file for file in state.files.values() if file.greatest("_entry") in (ROW, None)]
+    return sum(file.live_rows or 0 for file in files)
 
 
-def _files(spark: SparkSession, table: str) -> tuple[int, int]:
-    """Return the number of a table's data files and their bytes."""
-    delta_table = DeltaTable.forPath(spark, table)
-    detail = delta_table.detail().select("numFiles", "sizeInBytes")
-    n_files, n_bytes = detail.collect()[0]
-    return n_files, n_bytes
+def _bytes(state: Snapshot) -> int:
+    return sum(file.size for file in state.files.values())
+
+
+def _census(spark: SparkSession, plan: Plan, state: Snapshot) -> tuple[int, int | None]:
+    """Return how many entries there are, and the stamp of the oldest."""
+    entries = StoredEntries(plan.state.stored(state), packed(plan.operator))
+    parts = run_tasks(spark, Census(entries), entries.parts(), in_driver=entries.is_small)
+    oldest = [oldest_ms for _, oldest_ms in parts if oldest_ms is not None]
+    return sum(n_entries for n_entries, _ in parts), min(oldest, default=None)

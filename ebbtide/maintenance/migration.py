@@ -15,31 +15,38 @@ Source: FLIP-25, "Migration Plan and Compatibility"; Flink 2.3 does this on rest
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import StructType
 
+from ebbtide.delta.snapshot import Action, Snapshot
+from ebbtide.delta.table import replacing
 from ebbtide.errors import MigrationError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.maintenance.job import stepping
+from ebbtide.model.codes import Ints, Mask
 from ebbtide.model.durations import format_duration, from_ms
-from ebbtide.model.entries import LONG_MIN, Step
+from ebbtide.model.entries import LONG_MIN, Step, equals, flags
 from ebbtide.model.state.timers import TIMERS
 from ebbtide.model.step import StepKind
 from ebbtide.model.ttl import StateTtlConfig
 from ebbtide.operators.expiry_rules import ExpiryRules
 from ebbtide.operators.operator import Operator
+from ebbtide.paths import exists
+from ebbtide.runtime.fold import rewritten
 from ebbtide.runtime.plan import Plan, operator_of
 from ebbtide.spec.pipeline import Pipeline
-from ebbtide.state_table.columns import spark_schema
-from ebbtide.state_table.expiry import has_expired, is_of_state
-from ebbtide.state_table.layout import FILE
+from ebbtide.state_table.deciding import packed
+from ebbtide.state_table.rewriting import Part, StoredEntries
+from ebbtide.tasks import run_tasks
 
 Ttls = dict[str, dict[str, Any]]
 """Name of a state, empty for the only one, to the fields of its time to live."""
@@ -102,8 +109,8 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> MigrationPlan:
     commit = tables.state.last()
     if commit is None:
         return MigrationPlan(spec.name)
-    version, last = commit
-    return _plan(spark, tables, version, last)
+    _, last = commit
+    return _plan(spark, tables, last)
 
 
 def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> MigrationPlan:
@@ -126,28 +133,16 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Migr
         stepper.publish(spark)
         if stepper.last is None:
             return MigrationPlan(spec.name)
-        planned = _plan(spark, tables, stepper.version, stepper.last)
+        planned = _plan(spark, tables, stepper.last)
         if not planned.changes:
             return planned
         clock = stepper.next_clock(clock_ms)
         facts = stepper.maintenance_step(StepKind.MIGRATION, clock)
-        entries = _migrated(
-            spark,
-            tables,
-            stepper.version,
-            stepper.last,
-            facts.operator_step,
-        )
-        files = tables.state.read(spark, stepper.version, FILE)
-        files_read = files.select("_entry", "_note", "_step").coalesce(1)
-        rows = entries.unionByName(files_read, allowMissingColumns=True)
-        version = tables.state.commit(
-            rows,
-            facts,
-            read_version=stepper.version,
-            mode="overwrite",
-        )
-        stepper.advance_to(facts, version)
+        snapshot = stepper.newest()
+        files = list(snapshot.files.values())
+        keep = _migrated(tables, stepper.last, facts.operator_step)
+        adds, _ = rewritten(spark, tables, files, keep, is_whole=True, step=facts.step)
+        stepper.commit(facts, replacing(files, [*tables.state.redefined(snapshot), *adds]))
         return replace(planned, step=stepper.number)
 
 
@@ -177,21 +172,35 @@ def undo(spark: SparkSession, spec: Pipeline, root: str) -> MigrationPlan:
             )
         facts = stepper.maintenance_step(StepKind.MIGRATION)
         facts = facts.model_copy(update={"spec": spec_before})
-        # The version that the migration read is the state before it, whole.
-        reader = spark.read.format("delta").option("versionAsOf", last.state_version)
-        rows = reader.load(tables.state.path)
-        version = tables.state.commit(
-            rows,
-            facts,
-            read_version=stepper.version,
-            mode="overwrite",
-        )
-        stepper.advance_to(facts, version)
+        stepper.commit(facts, _restoring(stepper.newest(), last.state_version))
         return MigrationPlan(
             spec.name,
             changes=["the state is as before the migration"],
             step=stepper.number,
         )
+
+
+def _restoring(now: Snapshot, version: int) -> list[Action]:
+    """Return the actions that bring the state back to an earlier version, whole.
+
+    Raises:
+        MigrationError: data files of that version are gone.
+    """
+    before = Snapshot.read(now.table, version)
+    files = {} if before is None else before.files
+    gone = [file.path for file in files.values() if not exists(file.location(now.table))]
+    if before is None or gone:
+        raise MigrationError.of(
+            f"The state at '{now.table}' cannot be brought back to version {version}.",
+            got=f"{len(gone)} of its data files deleted, as by VACUUM",
+            allowed="all of them",
+            next_step="Change the spec back and migrate again: stamps that are gone start again at the time of that.",
+        )
+    adds: list[Action] = [
+        {"add": {**file.add, "dataChange": True}} for id_, file in files.items() if id_ not in now.files
+    ]
+    goes = [file for id_, file in now.files.items() if id_ not in files]
+    return replacing(goes, [{"protocol": now.protocol}, {"metaData": before.metadata}, *adds])
 
 
 def _spec_before_migration(tables: Plan, last: StepFacts | None) -> dict[str, Any] | None:
@@ -205,7 +214,7 @@ def _spec_before_migration(tables: Plan, last: StepFacts | None) -> dict[str, An
     return None
 
 
-def _plan(spark: SparkSession, tables: Plan, version: int, last: StepFacts) -> MigrationPlan:
+def _plan(spark: SparkSession, tables: Plan, last: StepFacts) -> MigrationPlan:
     spec = tables.spec
     changed = spec.misfits(last.spec)
     if not changed:
@@ -220,14 +229,12 @@ def _plan(spark: SparkSession, tables: Plan, version: int, last: StepFacts) -> M
             allowed=f"a change of {', '.join(migrates)}",
             next_step="Run 'ebbtide refresh' to rebuild the sink from the source.",
         )
-    stored = tables.state.read(spark, version)
-    state_changes, removed = _state_changes(spec, last, stored)
+    state_changes, removed = _state_changes(spec, last, _stored_types(tables))
     ttl_changes = _ttl_changes(
         before=_ttls(last.spec),
         after=_ttls(spec.identity),
     )
-    entries = tables.state.kept(spark, version)
-    stamped, unstamped, revived, dropped = _counts(tables, entries, last, removed)
+    stamped, unstamped, revived, dropped = _counts(spark, tables, last, removed)
     return MigrationPlan(
         pipeline=spec.name,
         changes=state_changes + ttl_changes,
@@ -251,34 +258,61 @@ def _ttl_changes(before: Ttls, after: Ttls) -> list[str]:
     return words
 
 
+@dataclass(frozen=True)
+class Affected:
+    """Counts the entries that a migration changes; runs in workers.
+
+    Args:
+        entries: What there is.
+        states: Each state, "" for the only one, whose entries get a stamp, lose theirs, and are dropped.
+        rules: When entries expired before, and when they will.
+        at: The last step.
+    """
+
+    entries: StoredEntries
+    states: tuple[Sequence[str], Sequence[str], Sequence[str]]
+    rules: tuple[ExpiryRules, ExpiryRules]
+    at: Step
+
+    def __call__(self, part: Part) -> Ints:
+        """Return how many entries of a part get a stamp, lose theirs, live again, and are dropped."""
+        newest = self.entries.newest(part)
+        live = newest.filter(pa.array(~flags(newest, "_removed")))
+        is_stamped, is_unstamped, is_dropped = (self._is_of(live, states) for states in self.states)
+        had_expired, expires = (rules.expired(live, self.at) for rules in self.rules)
+        is_revived = had_expired & ~expires & ~is_dropped
+        return np.array([mask.sum() for mask in (is_stamped, is_unstamped, is_revived, is_dropped)])
+
+    def _is_of(self, entries: pa.Table, states: Sequence[str]) -> Mask:
+        if "_state" in entries.column_names:
+            return _is_in(entries, states)
+        return np.full(len(entries), "" in states)
+
+
 def _counts(
+    spark: SparkSession,
     tables: Plan,
-    entries: DataFrame,
     last: StepFacts,
     removed: list[str],
-) -> tuple[int, ...]:
+) -> list[int]:
     """Count the entries that get a stamp, lose theirs, live again, and are dropped."""
     operator = tables.operator
     before = _ttls(last.spec)
     after = _ttls(tables.spec.identity)
-    at = Step(last.step, last.now_ms, last.watermark_ms)
-    had_expired = has_expired(operator, at, _rules(operator, before))
-    expires = has_expired(operator, at, _rules(operator, after))
-    state = F.col("_state") if operator.has_named_states else F.lit("")
-    is_stamped = state.isin(_names_only_in(after, before))
-    is_unstamped = state.isin(_names_only_in(before, after))
-    is_removed = state.isin(removed)
-    is_revived = had_expired & ~expires & ~is_removed
-    counts = entries.agg(
-        F.count_if(is_stamped),
-        F.count_if(is_unstamped),
-        F.count_if(is_revived),
-        F.count_if(is_removed),
+    stored = tables.state.stored(tables.state.snapshot())
+    entries = StoredEntries(stored, packed(operator))
+    affected = Affected(
+        entries,
+        (_names_only_in(after, before), _names_only_in(before, after), removed),
+        (_rules(operator, before), _rules(operator, after)),
+        Step(last.step, last.now_ms, last.watermark_ms),
     )
-    return tuple(counts.collect()[0])
+    parts = run_tasks(spark, affected, entries.parts(), in_driver=entries.is_small)
+    counts: list[int] = sum(parts, np.zeros(4, np.int64)).tolist()
+    return counts
 
 
-def _state_changes(spec: Pipeline, last: StepFacts, stored: DataFrame) -> tuple[list[str], list[str]]:
+def _state_changes(spec: Pipeline, last: StepFacts, stored: StructType) -> tuple[list[str], list[str]]:
     """Put added, removed and widened states into words; name the removed.
 
     Raises:
@@ -294,7 +328,7 @@ def _state_changes(spec: Pipeline, last: StepFacts, stored: DataFrame) -> tuple[
     return words, removed
 
 
-def _retyped(spec: Pipeline, before: Mapping[str, Any], stored: DataFrame) -> list[str]:
+def _retyped(spec: Pipeline, before: Mapping[str, Any], stored: StructType) -> list[str]:
     """Put the states whose type has changed into words; errors as `_state_changes`."""
     entry_schema = operator_of(spec).schema
     words = []
@@ -306,7 +340,7 @@ def _retyped(spec: Pipeline, before: Mapping[str, Any], stored: DataFrame) -> li
         is_same_kind = kind == new_kind and key_type == new_key_type
         # The types of the values as they are stored decide, not their names in the two specs.
         column = f"_value_{name}"
-        stored_type = to_arrow_type(stored.schema[column].dataType)
+        stored_type = to_arrow_type(stored[column].dataType)
         needed_type = entry_schema.field(column).type
         can_migrate = is_same_kind and widens(stored_type, needed_type)
         if not can_migrate:
@@ -318,6 +352,12 @@ def _retyped(spec: Pipeline, before: Mapping[str, Any], stored: DataFrame) -> li
             )
         words.append(f"state {name}: {type_} -> {new_type}")
     return words
+
+
+def _stored_types(tables: Plan) -> StructType:
+    """Return the columns that the state table has."""
+    schema = json.loads(tables.state.snapshot().metadata["schemaString"])
+    return StructType.fromJson(schema)
 
 
 def widens(old: pa.DataType, new: pa.DataType) -> bool:
@@ -362,61 +402,65 @@ def _has_wider_fields(old: pa.StructType, new: pa.StructType) -> bool:
     return True
 
 
-def _migrated(
-    spark: SparkSession,
-    tables: Plan,
-    version: int,
-    last: StepFacts,
-    at: Step,
-) -> DataFrame:
-    """Return the live entries as the spec needs them: without those of removed states, stamped for the new TTLs, cast."""
-    entries = tables.state.kept(spark, version)
-    if tables.operator.has_named_states:
-        known_states = [*tables.spec.identity["states"], TIMERS]
-        is_known = F.col("_state").isin(known_states)
-        entries = entries.where(is_known)
-    entries = _restamped(entries, tables, last, at)
-    schema = tables.state.schema
-    fit = partial(_fit, schema)
-    return entries.mapInArrow(fit, spark_schema(schema, nullable=True))
+@dataclass(frozen=True)
+class Migrated:
+    """Keeps the live entries as the spec needs them: without those of removed states, stamped for the new TTLs.
+
+    Args:
+        states: The states that there are; None: the operator's entries are of none.
+        clocks_ms: State whose TTL was switched on, None for all without one of their own, to the stamp of its entries.
+        switched_off: Named states whose TTL was switched off: their stamps go.
+    """
+
+    states: tuple[str, ...] | None
+    clocks_ms: Mapping[str | None, int]
+    switched_off: tuple[str, ...]
+
+    def __call__(self, entries: pa.Table, operator: Operator) -> pa.Table:
+        """See `ebbtide.runtime.fold.Keep`."""
+        stays = ~flags(entries, "_removed")
+        if self.states is not None:
+            stays &= _is_in(entries, self.states)
+        entries = entries.filter(pa.array(stays))
+        stamps = entries["_stamp_ms"]
+        for state, clock_ms in self.clocks_ms.items():
+            is_own = pa.array(operator.expiry.is_of_state(entries, state))
+            stamps = pc.if_else(is_own, clock_ms, stamps)
+        if self.states is not None:
+            has_no_ttl = pa.array(_is_in(entries, self.switched_off))
+            no_time = pa.scalar(None, pa.int64())
+            stamps = pc.if_else(has_no_ttl, no_time, stamps)
+            own_ttl_ms = pc.if_else(has_no_ttl, no_time, entries["_ttl_ms"])
+            entries = _with_column(entries, "_ttl_ms", own_ttl_ms)
+        return _with_column(entries, "_stamp_ms", stamps)
 
 
-def _restamped(entries: DataFrame, tables: Plan, last: StepFacts, at: Step) -> DataFrame:
-    """Stamp the entries whose TTL was switched on as if written now; of named states, clear those whose TTL was switched off."""
+def _is_in(entries: pa.Table, states: Sequence[str]) -> Mask:
+    """Mark the entries that are of one of some states."""
+    is_in = np.zeros(len(entries), dtype=bool)
+    for state in states:
+        is_in |= equals(entries, "_state", state)
+    return is_in
+
+
+def _with_column(entries: pa.Table, name: str, values: pa.ChunkedArray) -> pa.Table:
+    index = entries.schema.get_field_index(name)
+    return entries.set_column(index, entries.schema.field(index), values)
+
+
+def _migrated(tables: Plan, last: StepFacts, at: Step) -> Migrated:
+    """Return what makes a step's entries fit the spec: those whose TTL was switched on are stamped as if written now."""
     operator = tables.operator
     before = _ttls(last.spec)
     after = _ttls(tables.spec.identity)
-    stamp_ms = F.col("_stamp_ms")
+    clocks_ms: dict[str | None, int] = {}
     for name in _names_only_in(after, before):
         state = name or None
         clock_ms = at.clock_ms(operator.expiry.ttls[state])
-        if clock_ms == LONG_MIN:  # there is no watermark yet
-            clock_ms = at.now_ms
-        is_own = is_of_state(operator.expiry, state)
-        stamp_ms = F.when(is_own, F.lit(clock_ms)).otherwise(stamp_ms)
-    if operator.has_named_states:
-        switched_off = _names_only_in(before, after)
-        keeps_ttl = ~F.col("_state").isin(switched_off)
-        own_ttl_ms = F.when(keeps_ttl, F.col("_ttl_ms"))
-        stamp_ms = F.when(keeps_ttl, stamp_ms)
-        entries = entries.withColumn("_ttl_ms", own_ttl_ms)
-    return entries.withColumn("_stamp_ms", stamp_ms)
-
-
-def _fit(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Cast the columns of entries to those of a schema; what they do not have is null."""
-    nullable_fields = [column.with_nullable(True) for column in schema]
-    nullable = pa.schema(nullable_fields)
-    for batch in batches:
-        arrays = [_values(batch, column) for column in schema]
-        yield pa.RecordBatch.from_arrays(arrays, schema=nullable)
-
-
-def _values(batch: pa.RecordBatch, column: pa.Field) -> pa.Array:
-    if column.name not in batch.schema.names:
-        return pa.nulls(len(batch), column.type)
-    values = batch.column(column.name)
-    return values.cast(column.type)
+        has_watermark = clock_ms != LONG_MIN
+        clocks_ms[state] = clock_ms if has_watermark else at.now_ms
+    states = (*tables.spec.identity["states"], TIMERS) if operator.has_named_states else None
+    return Migrated(states, clocks_ms, tuple(_names_only_in(before, after)))
 
 
 def _names_only_in(these: Mapping[str, Any], others: Mapping[str, Any]) -> list[str]:

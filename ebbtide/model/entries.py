@@ -104,13 +104,16 @@ def live_entries(state: pa.Table, schema: pa.Schema, entry_key: Sequence[str]) -
         schema: Of an entry.
         entry_key: Columns that distinguish one entry from another.
     """
-    versions = state.select(schema.names)
-    codes = row_codes(versions, entry_key)
-    steps = ints(versions, "_step")
-    latest_rows = newest(codes, steps)
-    latest = versions.take(latest_rows)
+    latest = newest_versions(state.select(schema.names), entry_key)
     is_live = ~flags(latest, "_removed")
     return latest.filter(pa.array(is_live))
+
+
+def newest_versions(versions: pa.Table, entry_key: Sequence[str]) -> pa.Table:
+    """Return the newest version of each entry; arguments as `live_entries`."""
+    codes = row_codes(versions, entry_key)
+    steps = ints(versions, "_step")
+    return versions.take(newest(codes, steps))
 
 
 def last_of_group(sorted_codes: Codes) -> Mask:

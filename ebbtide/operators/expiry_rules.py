@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.model.codes import Mask
-from ebbtide.model.entries import LONG_MIN, Step, equals, ints
+from ebbtide.model.entries import LONG_MIN, Step, equals, flags, ints
 from ebbtide.model.state.timers import TIMERS
 from ebbtide.model.ttl import LONG_MAX, StateTtlConfig, TimeCharacteristic
 
@@ -64,6 +64,29 @@ class ExpiryRules:
         if self.any_set:
             is_set = [_is_set(entries[name]) for name in self.any_set]
             marked &= np.logical_or.reduce(is_set)
+        return marked
+
+    def deletable(self, entries: pa.Table, step: Step) -> Mask:
+        """Mark the entries that may be deleted: they have expired, and no tick has to act on that.
+
+        Args:
+            entries: With all columns of an entry.
+            step: The clocks.
+        """
+        marked = self.expired(entries, step)
+        for name, value in self.acted_on:
+            has_value = equals(entries, name, value) if isinstance(value, str) else flags(entries, name) == value
+            marked &= ~has_value
+        return marked
+
+    def is_of_state(self, entries: pa.Table, state: str | None) -> Mask:
+        """Mark the entries that have the TTL of a state; for None: those whose state has none of its own."""
+        if state is not None:
+            return equals(entries, self.state_column, state)
+        marked = np.ones(len(entries), dtype=bool)
+        for name in self.ttls:
+            if name is not None:
+                marked &= ~equals(entries, self.state_column, name)
         return marked
 
 

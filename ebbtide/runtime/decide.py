@@ -23,6 +23,8 @@ from ebbtide.state_table.due import due_keys
 from ebbtide.state_table.staged import SLICES
 from ebbtide.tasks import run_tasks
 
+Decision = tuple[Snapshot, StepFacts]
+"""A version of the state, and the facts committed with it."""
 ROWS_PER_TASK = 50_000
 """Changes that one task takes; more make more tasks, each with less memory."""
 ROWS_IN_DRIVER = 20_000
@@ -38,7 +40,7 @@ def decide(
     *,
     snapshot: Snapshot,
     parts: list[Part],
-) -> Snapshot:
+) -> Decision:
     """Decide a batch.
 
     Args:
@@ -51,7 +53,7 @@ def decide(
         parts: Parts of the source that the batch read, to be remembered.
 
     Returns:
-        The version of the state that holds the decision.
+        The version of the state that holds the decision, and the facts as committed: with the counts.
 
     Raises:
         LeaseLostError: another run committed this step first.
@@ -79,7 +81,7 @@ def expire(
     *,
     snapshot: Snapshot,
     must_commit: bool,
-) -> Snapshot | None:
+) -> Decision | None:
     """Decide a tick: drop what has expired, fire timers.
 
     Args:
@@ -91,7 +93,7 @@ def expire(
         must_commit: Commit though nothing is due: the facts tell something new.
 
     Returns:
-        The version of the state that holds the decision; None if nothing is due.
+        As `decide`; None if nothing is due.
 
     Raises:
         LeaseLostError: another run committed this step first.
@@ -147,9 +149,13 @@ def _shares(spark: SparkSession, staged: Staged, linked: pa.Table | None) -> lis
     return shares
 
 
-def _commit(plan: Plan, decided: Decided, facts: StepFacts, snapshot: Snapshot, parts: list[Part]) -> Snapshot:
-    notes = plan.state.note_file(parts, decided.metrics, facts.step)
-    return plan.state.commit_files([*decided.adds, notes], facts, snapshot)
+def _commit(plan: Plan, decided: Decided, facts: StepFacts, snapshot: Snapshot, parts: list[Part]) -> Decision:
+    counts = {name: count for name, count in decided.metrics.items() if count}
+    facts = facts.model_copy(update={"counts": counts})
+    adds = list(decided.adds)
+    if parts:
+        adds.append(plan.state.note_file(parts, facts.step))
+    return plan.state.commit_files(adds, facts, snapshot), facts
 
 
 def _read_before(plan: Plan, head: Head) -> OffsetRanges | None:

@@ -100,7 +100,7 @@ def _is_finished(spec: Pipeline, home: str, version: int, facts: StepFacts) -> b
         return False
     if facts.kind is not StepKind.TICK:
         return True  # Spark commits a batch after its step; maintenance finishes the step before it
-    metrics = counts(join(home, "state"), version)
+    metrics = counts(join(home, "state"), version, facts.counts)
     changes_sink = any(metrics[name] for name in WRITES)
     is_in_sink = not changes_sink or log.last_step(sink) >= facts.step
     is_in_changelog = not metrics["emitted"] or log.last_step(changelog) >= facts.step

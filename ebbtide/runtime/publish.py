@@ -36,10 +36,11 @@ def publish(spark: SparkSession, plan: Plan, head: Head, sink_size: TableSize) -
         _empty(spark, plan, facts)
     if not facts.kind.is_published:
         return Counter()
-    counts = plan.state.metrics(head.version)
+    counts = plan.state.counts(head.version, facts)
     _publish_changes(spark, plan, head.version, facts, counts, sink_size)
     emits_truncate = plan.spec.emits_every and facts.floor_raised
-    if counts["emitted"] or emits_truncate:
+    emits = counts["emitted"] > 0 or emits_truncate
+    if emits and plan.changelog.last_step() < facts.step:
         changes = StepChanges(plan.state.path, head.version, plan.operator)
         plan.changelog.append(changes.emitted(plan.changelog.schema), facts)
     return counts

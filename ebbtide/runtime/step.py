@@ -6,7 +6,7 @@ A crash before the state's commit leaves nothing; after it the step is finished 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.delta import log
-from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.snapshot import Action, Snapshot
 from ebbtide.errors import CheckpointMismatchError, QuarantineThresholdError
 from ebbtide.ledger.checkpoint import BatchOffsets
 from ebbtide.ledger.facts import Head, StepFacts
@@ -23,6 +23,7 @@ from ebbtide.model.clock import Reading
 from ebbtide.model.step import BatchSummary, StepKind, clock_after, next_frontier
 from ebbtide.paths import delete, join
 from ebbtide.runtime.decide import decide, expire
+from ebbtide.runtime.fold import fold_state
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import StepProgress
 from ebbtide.runtime.publish import publish
@@ -61,13 +62,10 @@ class Stepper:
         self._on_phase = on_phase
         self.parts_read = 0
         last = plan.state.last(older=fresh)
-        pending = False if fresh else plan.state.pending_key_changes()
-        if last is None:
-            version = log.versions(plan.state.path)[-1]
-            self.head = Head(version, None, pending)
-        else:
+        self.head = Head(log.versions(plan.state.path)[-1], None)
+        if last is not None:
             version, facts = last
-            self.head = Head(version, facts, pending)
+            self.head = Head(version, facts, self._pends(version, facts))
         self.source_path = self.last.source_path if self.last else None
         """Location of the source, for the next step's facts: that of the last step, until a run sets another."""
         self._sink_size = TableSize(plan.sink.path)
@@ -119,13 +117,13 @@ class Stepper:
                 offsets_hash=offsets.hash,
             )
             self.lease.check()
-            self._snapshot = decide(
+            self._snapshot, facts = decide(
                 spark,
                 self.plan,
                 self.head,
                 staged,
                 facts,
-                snapshot=self._newest(),
+                snapshot=self.newest(),
                 parts=parts,
             )
             self.advance_to(facts, self._snapshot.version)
@@ -138,6 +136,7 @@ class Stepper:
         if facts.quarantined:
             self.plan.quarantine.append(bad, facts)
         delete(self.plan.at("staged"))
+        self.fold(spark)
         self.parts_read += len(parts)
         return self._progress(
             facts,
@@ -165,24 +164,26 @@ class Stepper:
         self._on_phase("expiring", self.number + 1)
         clock = self.next_clock(clock_ms)
         facts = self._facts(StepKind.TICK, clock)
-        snapshot = expire(
+        decision = expire(
             spark,
             self.plan,
             self.head,
             facts,
-            snapshot=self._newest(),
+            snapshot=self.newest(),
             must_commit=has_moved or self.spec.downtime_over is not None,
         )
-        if snapshot is None:
+        if decision is None:
             return None
-        self._snapshot = snapshot
-        self.advance_to(facts, snapshot.version)
+        self._snapshot, facts = decision
+        self.advance_to(facts, self._snapshot.version)
+        metrics = self.publish(spark)
+        self.fold(spark)
         return self._progress(
             facts,
             kind="tick",
             batch_id=None,
             records=0,
-            metrics=self.publish(spark),
+            metrics=metrics,
             started=started,
         )
 
@@ -191,7 +192,7 @@ class Stepper:
         clock = self.next_clock(clock_ms)
         facts = self._facts(StepKind.RESET, clock, incarnation=incarnation)
         self.lease.check()
-        self._snapshot = self.plan.state.reset(facts, self._newest())
+        self._snapshot = self.plan.state.reset(facts, self.newest())
         self.advance_to(facts, self._snapshot.version)
         self.publish(spark)
 
@@ -207,24 +208,48 @@ class Stepper:
             clock = last_clock
         return self._facts(kind, clock)
 
+    def commit(self, facts: StepFacts, actions: Sequence[Action]) -> None:
+        """Commit a maintenance job's step.
+
+        Args:
+            facts: The step's.
+            actions: What it changes in the newest version of the state.
+
+        Raises:
+            LeaseLostError: another run committed this step first.
+        """
+        self.lease.check()
+        self._snapshot = self.plan.state.commit_files(actions, facts, self._snapshot)
+        self.advance_to(facts, self._snapshot.version)
+
+    def fold(self, spark: SparkSession) -> None:
+        """Join small files of the tables, now that the last step is published."""
+        if self.last is None:
+            return
+        self.lease.check()
+        self._snapshot = fold_state(spark, self.plan, self.last, self.newest())
+        self.plan.sink.fold()
+
     def files_read(self) -> FileSizes:
         """Return the source files that were read, with their bytes."""
-        return self.plan.state.files(self._newest())
+        return self.plan.state.files(self.newest().files.values())
 
-    def _newest(self) -> Snapshot:
+    def newest(self) -> Snapshot:
         """Return the newest version of the state."""
         self._snapshot = self._snapshot.advanced()
         return self._snapshot
 
     def advance_to(self, facts: StepFacts, version: int) -> None:
         """Go on from a step that was committed as `version` of the state."""
-        pending = self.head.pending_key_changes
+        self.head = Head(version, facts, self._pends(version, facts))
+
+    def _pends(self, version: int, facts: StepFacts) -> bool:
+        """Return whether after a step some row waits for a value from under another key."""
         if facts.kind is StepKind.RESET:
-            pending = False
-        elif facts.kind is StepKind.BATCH:
-            n_pending = self.plan.state.metrics(version)["pending_key_changes"]
-            pending = n_pending > 0
-        self.head = Head(version, facts, pending)
+            return False
+        if facts.kind is StepKind.BATCH:
+            return self.plan.state.counts(version, facts)["pending_key_changes"] > 0
+        return facts.pending_key_changes
 
     def publish(self, spark: SparkSession) -> dict[str, int]:
         """Bring the sink to the last decision; return the step's counts."""

@@ -15,17 +15,19 @@ Source: FLIP-544; Flink's `SinkUpsertMaterializer` emits so.
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from ebbtide.delta import log
-from ebbtide.delta.table import add_file, create_if_absent, emptied
+from ebbtide.delta.table import create_if_absent, emptied
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.model.changelog import ORDER, TRUNCATE
-from ebbtide.sinks.stage import commit_stage
+from ebbtide.sinks.stage import append_stage, commit_stage
+
+BOUNDED = ("_kind",)
+"""Columns that statistics are kept of."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +72,8 @@ class ChangelogTable:
         rows = emitted
         if facts.floor_raised and facts.floor:
             rows = pa.concat_tables([rows, self._truncate(facts.floor)])
-        name = f"part-{uuid.uuid4()}.parquet"
         self.create()
-        commit_stage(self.path, lambda _: [add_file(self.path, name, rows, bounded=("_kind",))], facts, "changelog")
+        append_stage(self.path, self.schema, lambda: rows, BOUNDED, facts, "changelog")
 
     def _truncate(self, floor: list[int]) -> pa.Table:
         """Make the row of a TRUNCATE; its order is the floor that it raised."""

@@ -151,6 +151,18 @@ class SinkTable:
         info = {"userMetadata": facts.to_json()}
         self._upserter.apply(upsert, facts.transaction("sink"), facts.step, info)
 
+    def fold(self) -> None:
+        """Join small files, if there is something to gain, where Spark does not write the table."""
+        if self.how != "merge":
+            self._upserter.fold()
+
+    def join_files(self, spark: SparkSession) -> None:
+        """Join all small files."""
+        if self.how == "merge":
+            DeltaTable.forPath(spark, self.path).optimize().executeCompaction()
+        else:
+            self._upserter.fold(everything=True)
+
     @cached_property
     def _upserter(self) -> Upserter:
         by_vectors = self.how == "vectors"

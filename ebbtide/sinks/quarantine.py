@@ -11,20 +11,19 @@
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import add_file, create_if_absent, emptied, read_rows
+from ebbtide.delta.table import create_if_absent, emptied, read_rows
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.model.changelog import ORDER, ORIGIN
 from ebbtide.model.codes import row_codes
 from ebbtide.model.entries import entry_table
-from ebbtide.sinks.stage import commit_stage
+from ebbtide.sinks.stage import append_stage, commit_stage
 
 COLUMNS = pa.schema(
     [
@@ -37,6 +36,8 @@ COLUMNS = pa.schema(
         ("at", pa.timestamp("us", "UTC")),
     ]
 )
+BOUNDED = ("step",)
+"""Columns that statistics are kept of."""
 
 
 @dataclass(frozen=True)
@@ -85,13 +86,7 @@ class QuarantineTable:
             facts: The step's.
         """
         create_if_absent(puts_of(self.path), self.path, COLUMNS, {}, name="quarantine")
-        name = f"part-{uuid.uuid4()}.parquet"
-        commit_stage(
-            self.path,
-            lambda _: [add_file(self.path, name, self._rows(bad, facts), bounded=("step",))],
-            facts,
-            "quarantine",
-        )
+        append_stage(self.path, COLUMNS, lambda: self._rows(bad, facts), BOUNDED, facts, "quarantine")
 
     def _rows(self, bad: pa.Table, facts: StepFacts) -> pa.Table:
         new = self.new(bad)

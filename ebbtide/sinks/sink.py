@@ -73,6 +73,12 @@ class Sink(Protocol):
             bounds: Of the changes; None: not known.
         """
 
+    def fold(self) -> None:
+        """Join small files, if there is something to gain; called after each step. Changes no row."""
+
+    def join_files(self, spark: SparkSession) -> None:
+        """Join all small files; called by the compaction job. Changes no row."""
+
     def empty(self, spark: SparkSession, facts: StepFacts) -> None:
         """Replace the table by an empty one with the spec's columns, as a step; its history stays."""
 

@@ -1,11 +1,15 @@
-"""Commits of a step to tables whose changes do not depend on what is in them: changelog, quarantine, an emptied sink."""
+"""Commits to tables whose changes do not depend on what is in them: changelog, quarantine, an emptied sink."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Sequence
 
+import pyarrow as pa
+
+from ebbtide.delta.joining import commit_joined, live_rows, small_files, write_files
 from ebbtide.delta.snapshot import Action, Snapshot
-from ebbtide.delta.table import commit_on
+from ebbtide.delta.table import add_file, commit_on
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
 
@@ -16,7 +20,7 @@ def commit_stage(
     facts: StepFacts,
     stage: str,
     operation: str = "WRITE",
-) -> None:
+) -> Snapshot | None:
     """Commit a stage of a step, once; nothing happens if it was committed, or there is no table.
 
     Args:
@@ -25,8 +29,43 @@ def commit_stage(
         facts: The step's.
         stage: `sink`, `changelog` or `quarantine`.
         operation: What the commit calls itself.
+
+    Returns:
+        The version that it made; None if nothing happened.
     """
     snapshot = Snapshot.read(table)
-    if snapshot is not None:
-        info = {"operation": operation, "userMetadata": facts.to_json()}
-        commit_on(puts_of(table), snapshot, actions_of, facts.transaction(stage), facts.step, info)
+    if snapshot is None:
+        return None
+    info = {"operation": operation, "userMetadata": facts.to_json()}
+    return commit_on(puts_of(table), snapshot, actions_of, facts.transaction(stage), facts.step, info)
+
+
+def append_stage(
+    table: str,
+    columns: pa.Schema,
+    rows_of: Callable[[], pa.Table],
+    bounded: Sequence[str],
+    facts: StepFacts,
+    stage: str,
+) -> None:
+    """Append a stage of a step to a table, once, and join small files if there is something to gain.
+
+    Args:
+        table: Location of the table.
+        columns: Its columns.
+        rows_of: Returns what to append; not asked where it was appended.
+        bounded: Columns to keep statistics of.
+        facts: The step's.
+        stage: As in `commit_stage`.
+    """
+    name = f"part-{uuid.uuid4()}.parquet"
+
+    def actions_of(_: Snapshot) -> list[Action]:
+        return [add_file(table, name, rows_of(), bounded=bounded)]
+
+    made = commit_stage(table, actions_of, facts, stage)
+    files = [] if made is None else small_files(made.files.values())
+    if made is not None and files:
+        rows = live_rows(made, files, columns)
+        adds = write_files(table, rows, bounded, rows_per_file=max(len(rows), 1), data_change=False)
+        commit_joined(puts_of(table), made, files, adds, {})

@@ -20,6 +20,15 @@ from pyroaring import BitMap64
 from ebbtide.delta import vectors
 from ebbtide.delta.commit import Puts, now_ms
 from ebbtide.delta.features import refuse_unwritable, with_feature
+from ebbtide.delta.joining import (
+    SMALL_BYTES,
+    commit_joined,
+    emptied_files,
+    in_batches,
+    live_rows,
+    small_files,
+    write_files,
+)
 from ebbtide.delta.key_index import IndexCache
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot
 from ebbtide.delta.table import add_file, commit_on, read_file, read_positions
@@ -132,6 +141,27 @@ class Upserter:
         made = commit_on(self._puts, snapshot, actions_of, app_id, number, {"operation": "MERGE", **info})
         self._snapshot = made or self._snapshot
 
+    def fold(self, *, everything: bool = False) -> None:
+        """Join small files, and write large ones again of which half the rows are gone; no row changes.
+
+        Args:
+            everything: Join all small files. Else only where that is to be done anyway before long.
+
+        Raises:
+            DeltaFeatureError: the table has a feature that is not written here.
+        """
+        snapshot = self._newest()
+        files = list(snapshot.files.values())
+        small = [file for file in files if file.size < SMALL_BYTES] if everything else small_files(files)
+        is_one_whole = len(small) == 1 and small[0].vector is None
+        group = emptied_files(files) + ([] if is_one_whole else small)
+        for some in in_batches(group):
+            refuse_unwritable(self._table, snapshot.protocol, snapshot.metadata)
+            rows = live_rows(snapshot, some, self._columns)
+            adds = self._written(rows, data_change=False)
+            snapshot = commit_joined(self._puts, snapshot, some, adds, {})
+        self._snapshot = snapshot
+
     def _newest(self) -> Snapshot:
         known = self._snapshot
         newest = Snapshot.read(self._table) if known is None else known.advanced()
@@ -141,17 +171,17 @@ class Upserter:
         self._cache.only(newest.files.values())
         return newest
 
-    def _written(self, rows: pa.Table) -> list[Action]:
-        """Write the new rows, in the order of their keys, and their indices; return the actions that add them."""
+    def _written(self, rows: pa.Table, *, data_change: bool = True) -> list[Action]:
+        """Write rows, in the order of their keys, and their indices; return the actions that add them."""
         in_order = rows.sort_by([(name, "ascending") for name in self._key]) if len(rows) else rows
-        bounded = self._columns.names[:STATISTICS_COLUMNS]
-        actions = []
-        for start in range(0, len(in_order), ROWS_PER_FILE):
-            part = in_order.slice(start, ROWS_PER_FILE).combine_chunks()
-            action = add_file(self._table, f"part-{uuid.uuid4()}.parquet", part, bounded=bounded)
-            self._cache.keep(DataFile(action["add"]), part)
-            actions.append(action)
-        return actions
+        return write_files(
+            self._table,
+            in_order,
+            self._columns.names[:STATISTICS_COLUMNS],
+            rows_per_file=ROWS_PER_FILE,
+            data_change=data_change,
+            on_written=self._cache.keep,
+        )
 
     def _dying(self, snapshot: Snapshot, upsert: Upsert) -> Iterator[Dying]:
         """Yield the files of a version that lose rows."""

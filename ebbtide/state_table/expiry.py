@@ -1,4 +1,4 @@
-"""Conditions over a state table's rows, in SQL: what has expired, what may be deleted."""
+"""Conditions over a state table's rows, in SQL: what has expired."""
 
 from __future__ import annotations
 
@@ -55,15 +55,6 @@ def has_expired(
     """Return whether an entry has expired at a step; arguments as `overdue_ms`."""
     is_overdue = overdue_ms(operator, at, rules) >= 0
     return _false_if_null(is_overdue)
-
-
-def is_deletable(operator: Operator, at: Step) -> Column:
-    """Return whether an entry may be deleted: it has expired, and no tick has to act on that."""
-    deletable = has_expired(operator, at)
-    for name, value in operator.expiry.acted_on:
-        has_value = F.col(name) == F.lit(value)
-        deletable &= ~_false_if_null(has_value)
-    return deletable
 
 
 def is_of_state(rules: ExpiryRules, state: str | None) -> Column:

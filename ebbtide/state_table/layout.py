@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +15,7 @@ from ebbtide.paths import read_parquet
 ROW = "row"
 """Value of `_entry`: an entry of the operator."""
 METRICS = "metrics"
-"""Value of `_entry`: counts of a step."""
+"""Value of `_entry`: counts of a step, where its facts do not hold them."""
 FILE = "file"
 """Value of `_entry`: a source file that was read."""
 EMITTED = "emitted"
@@ -25,8 +25,16 @@ FileSizes = dict[str, int | None]
 """Name of a source file to its bytes; None where only the name was noted."""
 
 
-def counts(table: str, version: int) -> Counter[str]:
-    """Return the counts of the step committed as `version`, read from that commit's files alone."""
+def counts(table: str, version: int, noted: Mapping[str, int] | None) -> Counter[str]:
+    """Return the counts of a step.
+
+    Args:
+        table: Location of the state table.
+        version: The step's.
+        noted: Those in its facts; None of a step that has a row for them, read from that commit's files alone.
+    """
+    if noted is not None:
+        return Counter(noted)
     found: Counter[str] = Counter()
     for location in log.added(table, version):
         rows = read_parquet(location, columns=["_entry", "_note"])

@@ -2,7 +2,7 @@
 
 | column | meaning |
 |---|---|
-| `_entry` | `row`: an entry of the operator; `metrics`: counts of a step, as JSON in `_note`; `file`: a source file read, `{"name", "size"}` in `_note`, the bare name in older steps; `emitted`: a record emitted, its kind in `_note`, its place in `_changed_by` and `_position` |
+| `_entry` | `row`: an entry of the operator; `metrics`: counts of a step, as JSON in `_note`, in older steps, whose facts do not hold them; `file`: a source file read, `{"name", "size"}` in `_note`, the bare name in older steps; `emitted`: a record emitted, its kind in `_note`, its place in `_changed_by` and `_position` |
 | `_note` | see `_entry` |
 | the operator's columns | see `ebbtide.operators.sequence`, `.arrival` and `ebbtide.operators.state_rows`; null but in `row`, and the user's in `emitted` |
 
@@ -15,27 +15,25 @@ from __future__ import annotations
 import json
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from delta import DeltaTable
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ebbtide.delta import log
-from ebbtide.delta.snapshot import Action, Snapshot
-from ebbtide.delta.table import add_file, commit_on, create_if_absent, emptied, read_file
+from ebbtide.delta.snapshot import Action, DataFile, Snapshot
+from ebbtide.delta.table import add_file, commit_on, create_if_absent, emptied, read_file, redefined
 from ebbtide.errors import DeltaLogError, LeaseLostError, StoredFormatError
 from ebbtide.ledger.facts import STATE_FORMAT, StepFacts
 from ebbtide.ledger.puts import puts_of
-from ebbtide.ledger.transaction import transaction, write
 from ebbtide.model.entries import entry_table, equals
 from ebbtide.model.step import StepKind
 from ebbtide.operators.operator import Operator
-from ebbtide.state_table.columns import column, columns, quoted, spark_schema
+from ebbtide.state_table.columns import columns, quoted, spark_schema
 from ebbtide.state_table.deciding import Stored
-from ebbtide.state_table.layout import FILE, METRICS, ROW, FileSizes, counts, noted_files
+from ebbtide.state_table.layout import FILE, ROW, FileSizes, counts, noted_files
 
 
 @dataclass(frozen=True)
@@ -86,8 +84,11 @@ class StateTable:
 
     def stored(self, snapshot: Snapshot) -> Stored:
         """Return the stored entries as of a version."""
-        files = tuple(snapshot.files.values())
-        return Stored(self.path, files, self.operator.schema, where=("_entry", ROW))
+        return self.stored_in(snapshot.files.values())
+
+    def stored_in(self, files: Iterable[DataFile]) -> Stored:
+        """Return the stored entries in some data files."""
+        return Stored(self.path, tuple(files), self.operator.schema, where=("_entry", ROW))
 
     def commit_files(self, actions: Sequence[Action], facts: StepFacts, snapshot: Snapshot) -> Snapshot:
         """Commit a step: the decision.
@@ -132,6 +133,10 @@ class StateTable:
             LeaseLostError: another run committed a step meanwhile.
         """
         return self.commit_files(emptied(snapshot, self.schema, self._properties), facts, snapshot)
+
+    def redefined(self, snapshot: Snapshot) -> list[Action]:
+        """Return the actions that give a version this spec's columns."""
+        return redefined(snapshot, self.schema, self._properties)
 
     def last(self, *, older: bool = False) -> tuple[int, StepFacts] | None:
         """Return (version, facts) of the newest step; None before the first.
@@ -206,83 +211,6 @@ class StateTable:
         entries = self.current(spark, version)
         return entries.where(is_live)
 
-    def commit(
-        self,
-        frame: DataFrame,
-        facts: StepFacts,
-        read_version: int,
-        mode: str = "append",
-    ) -> int:
-        """Commit a step: the decision.
-
-        Args:
-            frame: Rows of this table, evaluated once, here.
-            facts: What the commit must say of itself.
-            read_version: The version that the step read.
-            mode: `append`, or `overwrite` for a table folded or emptied.
-
-        Returns:
-            The commit's version.
-
-        Raises:
-            LeaseLostError: another run committed this step first.
-        """
-        write(
-            frame,
-            self.path,
-            facts,
-            stage="state",
-            mode=mode,
-        )
-        return self._committed(facts, read_version)
-
-    def purge(
-        self,
-        spark: SparkSession,
-        entry_keys: DataFrame,
-        facts: StepFacts,
-        read_version: int,
-    ) -> int:
-        """Commit a step that deletes entries with all their versions; only files that hold one are rewritten.
-
-        Args:
-            spark: The session to write in.
-            entry_keys: The entries' keys, once each.
-            facts: What the commit must say of itself.
-            read_version: The version that the step read.
-
-        Returns:
-            The commit's version.
-
-        Raises:
-            LeaseLostError: another run committed this step first.
-        """
-        is_same_entry = F.col("t._entry") == ROW
-        for name in self.operator.entry_key:
-            stored = column(name, "t")
-            deleted = column(name, "s")
-            is_same_entry &= stored == deleted
-        table = DeltaTable.forPath(spark, self.path).alias("t")
-        source = entry_keys.alias("s")
-        merge = table.merge(source, is_same_entry)
-        merge = merge.whenMatchedDelete()
-        with transaction(spark, facts, "state"):
-            merge.execute()
-        return self._committed(facts, read_version)
-
-    def _committed(self, facts: StepFacts, read_version: int) -> int:
-        """Return the version under which a step stands in the log; refuse if it is another's."""
-        # Delta retries a commit that lost a race, and skips one of a step that is there. Only the log says whose step it is:
-        # its facts are equal to ours only if we wrote them.
-        own = json.loads(facts.to_json())
-        for version, stored in log.own_commits(self.path):
-            is_earlier = version <= read_version or stored["step"] < facts.step
-            if is_earlier:
-                break
-            if stored == own:
-                return version
-        raise self._lost(facts)
-
     def _lost(self, facts: StepFacts) -> LeaseLostError:
         return LeaseLostError.of(
             f"Step {facts.step} of '{facts.pipeline}' was committed by another run.",
@@ -315,20 +243,9 @@ class StateTable:
             return changes.select("_step", "_change", "_out.*", "_changed_by")
         return changes
 
-    def metrics(self, version: int) -> Counter[str]:
-        """Return the counts of the step committed as `version`, read from that commit's files alone."""
-        return counts(self.path, version)
-
-    def pending_key_changes(self) -> bool:
-        """Return whether, after the last step, some row waits for a value from under another key."""
-        newest = next(log.own_commits(self.path), None)
-        if newest is None:
-            return False
-        version, facts = newest
-        if facts["kind"] == StepKind.BATCH:
-            n_pending = self.metrics(version)["pending_key_changes"]
-            return n_pending > 0
-        return bool(facts.get("pending_key_changes"))
+    def counts(self, version: int, facts: StepFacts) -> Counter[str]:
+        """Return the counts of the step committed as `version`."""
+        return counts(self.path, version, facts.counts)
 
     def batch(self, batch_id: int) -> StepFacts:
         """Return the facts of the step that decided one of the last batches."""
@@ -338,11 +255,11 @@ class StateTable:
                 return facts
         raise LookupError(f"no step has decided batch {batch_id}")
 
-    def files(self, snapshot: Snapshot) -> FileSizes:
-        """Return the names of all source files read, and the bytes of each; None where only its name was noted."""
+    def files(self, files: Iterable[DataFile]) -> FileSizes:
+        """Return the source files that some data files note, and the bytes of each; None where only its name was noted."""
         schema = pa.schema([("_entry", pa.string()), ("_note", pa.string())])
         tables = [schema.empty_table()]
-        for file in snapshot.files.values():
+        for file in files:
             least = file.least("_entry")
             greatest = file.greatest("_entry")
             may_have = least is None or greatest is None or least <= FILE <= greatest
@@ -351,19 +268,16 @@ class StateTable:
                 tables.append(rows.filter(pa.array(equals(rows, "_entry", FILE))))
         return noted_files(pa.concat_tables(tables))
 
-    def note_file(self, files: Sequence[tuple[str, int | None]], metrics: Mapping[str, int], step: int) -> Action:
-        """Write what a step notes beside its entries: its counts, and the source files that it read.
+    def note_file(self, files: Iterable[tuple[str, int | None]], step: int) -> Action:
+        """Write down the source files that a step read.
 
         Args:
             files: Name and bytes of each.
-            metrics: Counts by name.
             step: The step's number.
         """
-        counted = {name: count for name, count in metrics.items() if count}
-        notes = [json.dumps(counted)]
-        notes += [json.dumps({"name": name, "size": size}, ensure_ascii=False) for name, size in files]
+        notes = [json.dumps({"name": name, "size": size}, ensure_ascii=False) for name, size in files]
         columns: dict[str, object] = {
-            "_entry": [METRICS, *[FILE] * len(files)],
+            "_entry": [FILE] * len(notes),
             "_note": notes,
             "_step": [step] * len(notes),
         }

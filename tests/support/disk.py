@@ -59,7 +59,7 @@ class DiskPipeline:
         staged = Stager(self.plan.at("staged"), operator.changes, operator.key).stage(tables)
         summary = BatchSummary.total(summaries)
         facts = self._facts(StepKind.BATCH, now_ms, summary)
-        self.snapshot = deciding.decide(
+        self.snapshot, facts = deciding.decide(
             self, self.plan, self.head, Staged((staged,), summary), facts, snapshot=self.snapshot, parts=[]
         )
         self._advance(facts)
@@ -67,9 +67,9 @@ class DiskPipeline:
     def tick(self, *, now_ms: int) -> None:
         """Expire what is due."""
         facts = self._facts(StepKind.TICK, now_ms)
-        snapshot = deciding.expire(self, self.plan, self.head, facts, snapshot=self.snapshot, must_commit=False)
-        if snapshot is not None:
-            self.snapshot = snapshot
+        decision = deciding.expire(self, self.plan, self.head, facts, snapshot=self.snapshot, must_commit=False)
+        if decision is not None:
+            self.snapshot, facts = decision
             self._advance(facts)
 
     def rows(self) -> list[Row]:
@@ -114,7 +114,7 @@ class DiskPipeline:
 
     def _advance(self, facts: StepFacts) -> None:
         version = self.snapshot.version
-        counts = self.plan.state.metrics(version)
+        counts = self.plan.state.counts(version, facts)
         self.metrics.update(counts)
         pending = counts["pending_key_changes"] > 0 if facts.kind is StepKind.BATCH else self.head.pending_key_changes
         self.head = Head(version, facts, pending)

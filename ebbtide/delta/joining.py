@@ -1,0 +1,157 @@
+"""Which small data files of a table to join, and joining them: a commit that changes no row.
+
+Every step adds files, so that a table of many small steps would be all files. They are joined by size class: once eight of a
+class have come together they become one of the next, which is eight times as large. So a row is written again once per class,
+and a table has at most a few dozen small files, however many steps wrote it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ebbtide.delta.checkpoints import checkpoint_if_due
+from ebbtide.delta.commit import Puts, commit, now_ms
+from ebbtide.delta.snapshot import Action, DataFile, Snapshot
+from ebbtide.delta.table import add_file, read_file
+from ebbtide.errors import VersionTakenError
+
+WIDTH = 8
+"""Files of a class that become one of the next, and how many times as large that is."""
+LEAST_BYTES = 64 * 2**10
+"""Files of the first class are smaller than this."""
+SMALL_BYTES = 16 * 2**20
+"""A file of this size or more is joined to no other."""
+MOST_BYTES = 128 * 2**20
+"""Bytes of files that are joined together: their rows are held in memory."""
+JOINED = {"operation": "OPTIMIZE"}
+"""What a commit says of itself that joins files."""
+
+OnWritten = Callable[[DataFile, pa.Table], None]
+"""Called with each new data file and its rows."""
+
+
+def small_files(files: Iterable[DataFile]) -> list[DataFile]:
+    """Return the files to join now, none if there is nothing to gain.
+
+    Args:
+        files: Data files of a table.
+    """
+    classes: dict[int, list[DataFile]] = {}
+    for file in files:
+        if file.size < SMALL_BYTES:
+            classes.setdefault(_class_of(file), []).append(file)
+    joined: list[DataFile] = []
+    lower: list[DataFile] = []
+    for number in sorted(classes):
+        own = classes[number]
+        n_files = len(own) + bool(joined)  # what lower classes become is a file of this one
+        lower += own
+        if n_files >= WIDTH:
+            joined = list(lower)
+    return joined
+
+
+def _class_of(file: DataFile) -> int:
+    number = 0
+    limit = LEAST_BYTES
+    while file.size >= limit:
+        number += 1
+        limit *= WIDTH
+    return number
+
+
+def emptied_files(files: Iterable[DataFile]) -> list[DataFile]:
+    """Return the files of which half the rows or more no longer count, and that are too large to be joined before long."""
+    large = [file for file in files if file.size >= SMALL_BYTES]
+    return [file for file in large if file.live_rows is not None and 2 * file.live_rows <= (file.rows or 0)]
+
+
+def in_batches(files: Iterable[DataFile]) -> Iterator[list[DataFile]]:
+    """Yield files in groups that are joined together: as many as memory takes."""
+    group: list[DataFile] = []
+    for file in sorted(files, key=lambda file: file.size):
+        if group and sum(each.size for each in group) + file.size > MOST_BYTES:
+            yield group
+            group = []
+        group.append(file)
+    if group:
+        yield group
+
+
+def live_rows(snapshot: Snapshot, files: Iterable[DataFile], columns: pa.Schema) -> pa.Table:
+    """Read the rows that count of some data files."""
+    tables = [read_file(snapshot.table, file, columns) for file in files]
+    return pa.concat_tables([columns.empty_table(), *tables])
+
+
+def write_files(
+    table: str,
+    rows: pa.Table,
+    bounded: Sequence[str],
+    *,
+    rows_per_file: int,
+    data_change: bool,
+    on_written: OnWritten = lambda file, rows: None,
+    tags: Mapping[str, str] | None = None,
+) -> list[Action]:
+    """Write rows as data files of a table, in their order; return the actions that add them.
+
+    Args:
+        table: Its location.
+        rows: All columns.
+        bounded: Columns to keep statistics of.
+        rows_per_file: The most of them in one file.
+        data_change: The rows are new to the table.
+        on_written: See `OnWritten`.
+        tags: What the log is to say of the files.
+    """
+    actions = []
+    for start in range(0, len(rows), rows_per_file):
+        part = rows.slice(start, rows_per_file).combine_chunks()
+        name = f"part-{uuid.uuid4()}.parquet"
+        action = add_file(table, name, part, bounded=bounded, data_change=data_change)
+        if tags:
+            action["add"]["tags"] = dict(tags)
+        on_written(DataFile(action["add"]), part)
+        actions.append(action)
+    return actions
+
+
+def commit_joined(
+    puts: Puts,
+    snapshot: Snapshot,
+    files: Sequence[DataFile],
+    adds: Sequence[Action],
+    info: Mapping[str, Any],
+    *,
+    data_change: bool = False,
+) -> Snapshot:
+    """Commit files that take the place of others, unless somebody has changed one of those meanwhile.
+
+    Args:
+        puts: The table's store.
+        snapshot: The version that was read.
+        files: Its data files that go.
+        adds: The actions that add those in their place.
+        info: What the commit says of itself.
+        data_change: Rows go with the files, such as entries that newer ones replace.
+
+    Returns:
+        The version that it made; else the newest one, in which the files added have no part.
+    """
+    at_ms = now_ms()
+    actions = [*adds, *(file.removed(at_ms, data_change=data_change) for file in files)]
+    while all(file.id in snapshot.files for file in files):
+        try:
+            commit(puts, snapshot.table, snapshot.version + 1, actions, {**JOINED, **info})
+        except VersionTakenError:
+            snapshot = snapshot.advanced()
+            continue
+        made = snapshot.after(actions)
+        checkpoint_if_due(made.table, made.version)
+        return made
+    return snapshot

@@ -1,0 +1,125 @@
+"""Folds: small files of the tables are joined between steps, so that their number, and what a step reads, stays bounded.
+
+A fold changes no entry and no row of the sink, and is no step: whoever reads the tables sees the same before and after it, and
+one that is lost is done after a later step. It comes after a step is published, when nothing has to be found in that step's own
+files any more. The state's files are folded as a whole once what was added is as large as what the last such fold left, since
+only then the old versions of all entries go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from ebbtide.delta.joining import commit_joined, small_files
+from ebbtide.delta.snapshot import Action, DataFile, Snapshot
+from ebbtide.ledger.facts import StepFacts
+from ebbtide.ledger.puts import puts_of
+from ebbtide.model.entries import Step, flags, is_set
+from ebbtide.operators.operator import Operator
+from ebbtide.runtime.plan import Plan
+from ebbtide.state_table.deciding import packed
+from ebbtide.state_table.rewriting import BASE, Rewrite, StoredEntries
+from ebbtide.tasks import run_tasks
+
+WHOLE_BYTES = 64 * 2**20
+"""Bytes added from which on the state is folded as a whole."""
+
+Keep = Callable[[pa.Table, Operator], pa.Table]
+"""Given the newest version of each entry, dropped ones too, returns those that stay."""
+
+
+@dataclass(frozen=True)
+class KeepEntries:
+    """Keeps the newest versions of entries.
+
+    Args:
+        is_whole: There is no older version elsewhere, so that dropped entries go.
+        at: What has expired by then goes too, where no tick has to act on it; None: nothing does.
+    """
+
+    is_whole: bool
+    at: Step | None = None
+
+    def __call__(self, entries: pa.Table, operator: Operator) -> pa.Table:
+        """See `Keep`."""
+        if not self.is_whole:
+            return entries
+        stays = ~flags(entries, "_removed")
+        if operator.has_named_states:
+            stays &= is_set(entries, "_state")  # the others are rows for the sink
+        if self.at is not None:
+            stays &= ~operator.expiry.deletable(entries, self.at)
+        return entries.filter(pa.array(stays))
+
+
+def fold_state(spark: SparkSession, plan: Plan, facts: StepFacts, snapshot: Snapshot) -> Snapshot:
+    """Join small files of the state, if there is something to gain.
+
+    Args:
+        spark: The session.
+        plan: The pipeline.
+        facts: Of the last step, which is published.
+        snapshot: The newest version of the state.
+
+    Returns:
+        The newest version then.
+    """
+    files = list(snapshot.files.values())
+    group = files if _grew(files) else small_files(files)
+    if not group:
+        return snapshot
+    is_whole = len(group) == len(files)
+    adds, _ = rewritten(spark, plan, group, KeepEntries(is_whole), is_whole=is_whole, step=facts.step)
+    return commit_joined(
+        puts_of(plan.state.path),
+        snapshot,
+        group,
+        adds,
+        {},
+        data_change=True,
+    )
+
+
+def _grew(files: Sequence[DataFile]) -> bool:
+    """Return whether so much was added to what the last fold of the whole state left that it is to be folded again."""
+    base_bytes = sum(file.size for file in files if file.tags == BASE)
+    added_bytes = sum(file.size for file in files) - base_bytes
+    return added_bytes >= max(base_bytes, WHOLE_BYTES)
+
+
+def rewritten(
+    spark: SparkSession,
+    plan: Plan,
+    files: Sequence[DataFile],
+    keep: Keep,
+    *,
+    is_whole: bool,
+    step: int,
+) -> tuple[list[Action], int]:
+    """Write what stays of some data files of the state.
+
+    Args:
+        spark: The session.
+        plan: The pipeline.
+        files: The data files.
+        keep: Which entries stay.
+        is_whole: They are all files of the state.
+        step: Number of the step, for the notes.
+
+    Returns:
+        The actions that add the new files, and how many entries are in them.
+    """
+    state = plan.state
+    entries = StoredEntries(state.stored_in(files), packed(plan.operator))
+    rewrite = Rewrite(entries, state.schema, state.bounded, keep, is_whole)
+    parts = run_tasks(spark, rewrite, entries.parts(), in_driver=entries.is_small)
+    adds = [add for part in parts for add in part.adds]
+    files_read = state.files(files)
+    if files_read:
+        adds.append(state.note_file(files_read.items(), step))
+    n_entries = sum(part.n_entries for part in parts)
+    return adds, n_entries
