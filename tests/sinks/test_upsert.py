@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from ebbtide.delta import key_index
+from ebbtide.delta import joining, key_index
 from ebbtide.delta import table as tables
 from ebbtide.delta.commit import LocalPuts, commit
 from ebbtide.delta.snapshot import Snapshot
@@ -55,9 +55,11 @@ def change(values, deleted=(), **more):
     return Upsert(keys, rows_of(values), **more)
 
 
+@pytest.mark.parametrize("folded", [1, 4, 100])
 @pytest.mark.parametrize("by_vectors", [True, False])
 @pytest.mark.parametrize("seed", range(3))
-def test_every_key_has_its_last_row(tmp_path, by_vectors, seed):
+def test_every_key_has_its_last_row(tmp_path, monkeypatch, by_vectors, seed, folded):
+    monkeypatch.setattr(joining, "WIDTH", 2)
     chance, want = random.Random(seed), {}
     path = made(tmp_path)
     for number in range(1, 12):
@@ -66,10 +68,12 @@ def test_every_key_has_its_last_row(tmp_path, by_vectors, seed):
         deleted, values = set(keys[:3]), {key: number * 100 + at for at, key in enumerate(keys[3:])}
         deleted -= values.keys()
         upserter.apply(change(values, deleted), "app", number, {})
+        if number % folded == 0:
+            upserter.fold(everything=number % 3 == 0)
         want = {key: value for key, value in want.items() if key not in deleted} | values
         assert ours(path) == theirs(path) == want
     has_vectors = any(file.vector for file in Snapshot.read(path).files.values())
-    assert has_vectors is by_vectors
+    assert has_vectors is (by_vectors and folded > 1)
 
 
 def test_step_is_applied_once(tmp_path):

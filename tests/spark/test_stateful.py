@@ -10,6 +10,7 @@ from spark_support import forget_last_commit, sink, table, write
 from store_support import line, stateful
 
 from ebbtide import StatefulPipeline
+from ebbtide.delta import joining
 from ebbtide.errors import SpecChangedError, StatefulFunctionError
 from ebbtide.maintenance.job import maintain
 from ebbtide.quality.checks import CHECKS
@@ -26,7 +27,8 @@ def at(ms):
     return lambda: ms
 
 
-def test_states_of_every_type_live_in_a_table_and_the_sink_is_that_of_memory(spark, tmp_path):
+def test_states_of_every_type_live_in_a_table_and_the_sink_is_that_of_memory(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr(joining, "WIDTH", 1000)  # superseded versions are left for the compaction
     parts = [
         [line(i % 5, v="abc"[(i + n) % 3], seq=i, day=f"2026-01-0{1 + i % 3}") for i in range(20)] for n in range(3)
     ]

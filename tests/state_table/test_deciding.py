@@ -8,18 +8,22 @@ from disk import DiskPipeline
 from spark_support import cut, shop_lines, shop_spec
 from support import change, envelope, plain, record, spec
 
-from ebbtide.delta import key_index
+from ebbtide.delta import joining, key_index
 from ebbtide.formats.format import UNAVAILABLE
 from ebbtide.runtime import decide
+from ebbtide.state_table import rewriting
 from ebbtide.state_table.deciding import balanced
 from ebbtide.state_table.staged import SLICES, StagedFile, Stager
 from ebbtide.testing import MemoryPipeline
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch, tmp_path):
-    """Deal out small steps too; local copies of this test alone."""
+@pytest.fixture(autouse=True, params=["folded at once", "folded late"])
+def small(request, monkeypatch, tmp_path):
+    """Deal out small steps too; fold after every one; local copies of this test alone."""
     monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 1)
+    monkeypatch.setattr(rewriting, "PART_BYTES", 50_000)
+    if request.param == "folded at once":
+        monkeypatch.setattr(joining, "WIDTH", 2)
     monkeypatch.setenv(key_index.CACHE_FOLDER, str(tmp_path / "cache"))
 
 

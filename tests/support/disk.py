@@ -17,6 +17,7 @@ from ebbtide.ledger.facts import Head, StepFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.model.step import BatchSummary, StepKind, clock_after, next_frontier
 from ebbtide.runtime import decide as deciding
+from ebbtide.runtime.fold import fold_state
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Staged
 from ebbtide.spec.pipeline import Pipeline
@@ -120,3 +121,5 @@ class DiskPipeline:
         self.head = Head(version, facts, pending)
         changes = StepChanges(self.plan.state.path, version, self.plan.operator)
         self.plan.sink.apply(None, changes, facts, only_inserts=False, bounds=None)
+        self.snapshot = fold_state(self, self.plan, facts, self.snapshot)
+        self.plan.sink.fold()

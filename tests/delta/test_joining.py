@@ -1,0 +1,147 @@
+"""Joining small files: few are left whatever the steps write, a row is written again a few times, and no row changes."""
+
+import random
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+
+from ebbtide.delta import joining
+from ebbtide.delta.commit import LocalPuts, commit
+from ebbtide.delta.joining import (
+    LEAST_BYTES,
+    MOST_BYTES,
+    SMALL_BYTES,
+    WIDTH,
+    commit_joined,
+    emptied_files,
+    in_batches,
+    live_rows,
+    small_files,
+    write_files,
+)
+from ebbtide.delta.snapshot import DataFile, Snapshot
+from ebbtide.delta.table import create
+
+COLUMNS = pa.schema([("n", pa.int64())])
+PUTS = LocalPuts()
+
+
+def file_of(size, rows=None, gone=0):
+    stats = {} if rows is None else {"stats": f'{{"numRecords": {rows}}}'}
+    vector = {"deletionVector": {"cardinality": gone, "storageType": "u", "pathOrInlineDv": "x"}} if gone else {}
+    return DataFile({"path": f"f{size}-{random.random()}", "size": size, **stats, **vector})
+
+
+def sizes(files):
+    return sorted(file.size for file in files)
+
+
+@pytest.mark.parametrize(
+    ("stored", "joined"),
+    [
+        ([], []),
+        ([10] * (WIDTH - 1), []),
+        ([10] * WIDTH, [10] * WIDTH),
+        ([10] * WIDTH + [LEAST_BYTES] * (WIDTH - 2), [10] * WIDTH),
+        ([10] * WIDTH + [LEAST_BYTES] * (WIDTH - 1), [10] * WIDTH + [LEAST_BYTES] * (WIDTH - 1)),
+        ([10] + [LEAST_BYTES] * WIDTH, [10] + [LEAST_BYTES] * WIDTH),
+        ([SMALL_BYTES] * 50, []),
+        ([SMALL_BYTES - 1] * WIDTH + [SMALL_BYTES], [SMALL_BYTES - 1] * WIDTH),
+    ],
+    ids=["none", "too few", "enough", "no cascade", "cascade", "lower ones go along", "large", "up to large"],
+)
+def test_files_are_joined_once_enough_of_a_class_have_come_together(stored, joined):
+    assert sizes(small_files(map(file_of, stored))) == sorted(joined)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_thousands_of_steps_leave_few_files_and_write_each_byte_a_few_times(seed):
+    chance = random.Random(seed)
+    files, new_bytes, joined_bytes, most = [], 0, 0, 0
+    for _ in range(3000):
+        size = int(10 ** chance.uniform(2, 5.5))
+        new_bytes += size
+        files.append(file_of(size))
+        group = small_files(files)
+        if group:
+            joined_bytes += sum(sizes(group))
+            files = [file for file in files if file not in group] + [file_of(sum(sizes(group)))]
+        most = max(most, sum(file.size < SMALL_BYTES for file in files))
+    assert most <= 4 * WIDTH
+    assert joined_bytes <= 4 * new_bytes
+
+
+def test_large_files_of_which_half_is_gone_are_written_again():
+    files = [
+        file_of(SMALL_BYTES, 10, 5),
+        file_of(SMALL_BYTES, 10, 4),
+        file_of(SMALL_BYTES),
+        file_of(SMALL_BYTES - 1, 10, 9),
+    ]
+    assert emptied_files(files) == files[:1]
+
+
+def test_files_are_joined_in_groups_that_memory_takes():
+    files = [file_of(MOST_BYTES // 3 - 1) for _ in range(7)] + [file_of(2 * MOST_BYTES)]
+    groups = list(in_batches(files))
+    assert [len(group) for group in groups] == [3, 3, 1, 1]
+    assert sizes(file for group in groups for file in group) == sizes(files)
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = str(tmp_path / "t")
+    create(PUTS, path, COLUMNS, {}, name="t", info={})
+    for start in range(0, 12, 3):
+        rows = pa.table({"n": range(start, start + 3)}, COLUMNS)
+        commit(PUTS, path, Snapshot.read(path).version + 1, written(path, rows), {"operation": "WRITE"})
+    return path
+
+
+def written(path, rows, **more):
+    return write_files(path, rows, ["n"], rows_per_file=100, data_change=True, **more)
+
+
+def numbers(path):
+    found = QueryBuilder().register("t", DeltaTable(path)).execute("SELECT n FROM t").read_all()
+    return sorted(pa.table(found)["n"].to_pylist())
+
+
+def join_all(snapshot, files):
+    rows = live_rows(snapshot, files, COLUMNS)
+    adds = write_files(snapshot.table, rows, ["n"], rows_per_file=5, data_change=False, tags={"made": "here"})
+    return commit_joined(PUTS, snapshot, files, adds, {"userMetadata": "x"})
+
+
+def test_joined_files_hold_the_same_rows_for_any_reader(table):
+    snapshot = Snapshot.read(table)
+    made = join_all(snapshot, list(snapshot.files.values()))
+    assert numbers(table) == list(range(12))
+    assert sorted(file.rows for file in made.files.values()) == [2, 5, 5]
+    assert {file.tags["made"] for file in Snapshot.read(table).files.values()} == {"here"}
+    assert not pa.table(DeltaTable(table).load_cdf(starting_version=made.version, allow_out_of_range=True).read_all())
+
+
+def test_files_that_somebody_else_has_taken_away_meanwhile_are_left_alone(table):
+    snapshot = Snapshot.read(table)
+    DeltaTable(table).optimize.compact()
+    newest = join_all(snapshot, list(snapshot.files.values()))
+    assert newest.version == Snapshot.read(table).version == snapshot.version + 1
+    assert numbers(table) == list(range(12))
+
+
+def test_files_that_somebody_else_has_added_meanwhile_stay(table):
+    snapshot = Snapshot.read(table)
+    rows = pa.table({"n": [100]}, COLUMNS)
+    commit(PUTS, table, snapshot.version + 1, written(table, rows), {"operation": "WRITE"})
+    made = join_all(snapshot, list(snapshot.files.values()))
+    assert made.version == snapshot.version + 2
+    assert numbers(table) == [*range(12), 100]
+
+
+def test_joining_writes_the_checkpoint_that_is_due(table, monkeypatch):
+    due = []
+    monkeypatch.setattr(joining, "checkpoint_if_due", lambda table, version: due.append(version))
+    made = join_all(Snapshot.read(table), list(Snapshot.read(table).files.values()))
+    assert due == [made.version]
