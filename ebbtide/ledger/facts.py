@@ -71,6 +71,10 @@ class StepFacts(Frontier):
         default=None, description="Where the source is, as the spec says: a relative path belongs to its project."
     )
     code: str = Field(description="Version of Ebbtide.")
+    bad_rows: list[dict[str, Any]] | None = Field(
+        default=None,
+        description="The actions that add the step's bad records to the quarantine, where it lies ready; null of an older step, and where there are none.",
+    )
     counts: dict[str, int] | None = Field(
         default=None,
         description="What was decided, by name; null of a step that decides nothing, and of an older one, whose state has a row for them.",

@@ -118,6 +118,7 @@ def delta_sink(spec: Pipeline, location: str) -> Sink:
         key=tuple(spec.sink_key),
         sequence=spec.sequence,
         how=spec.sink.write,
+        with_images=spec.sink.change_feed == "images",
         properties=spec.sink.table_properties,
     )
 

@@ -1,4 +1,4 @@
-"""Publish: bring sink and changelog to what the last step decided. As often as needed: done already, it does nothing."""
+"""Publish: bring sink, changelog and quarantine to what the last step decided. As often as needed: done already, it does nothing."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ def publish(spark: SparkSession, plan: Plan, head: Head, sink_size: TableSize) -
     if emits and plan.changelog.last_step() < facts.step:
         changes = StepChanges(plan.state.path, head.version, plan.operator)
         plan.changelog.append(changes.emitted(plan.changelog.schema), facts)
+    plan.quarantine.append(facts)
     return counts
 
 

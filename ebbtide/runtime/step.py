@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.delta import log
@@ -29,6 +28,7 @@ from ebbtide.runtime.progress import StepProgress
 from ebbtide.runtime.publish import publish
 from ebbtide.runtime.session import code_version
 from ebbtide.runtime.stage import Staged, stage
+from ebbtide.sources.source import Part
 from ebbtide.state_table.layout import FileSizes
 from ebbtide.state_table.size import TableSize
 from ebbtide.state_table.staged import Stager
@@ -92,49 +92,23 @@ class Stepper:
         self.lease.check()
         offsets = self.plan.checkpoint.offsets(batch_id)
         decided = self._decided(batch_id, offsets)
-        number = decided.step if decided else self.number + 1
-        clock = decided.clock if decided else self.next_clock(offsets.timestamp_ms)
         parts = list(self.plan.source.parts_of(offsets.source))
         spark = frame.sparkSession
-
-        self._on_phase("reading", number)
-        staged = self._stage(frame, offsets, number, clock.wall_ms)
-        bad = staged.bad()
-        summary = staged.summary
         n_known_bad = 0
-        if decided is not None:
-            facts = decided
-        else:
-            n_known_bad = self._known_bad(bad, summary)
-            summary = replace(summary, bad=summary.bad - n_known_bad)
-            self._refuse_too_many_bad(summary)
-            self._on_phase("deciding", number)
-            facts = self._facts(
-                StepKind.BATCH,
-                clock,
-                summary,
-                batch_id=batch_id,
-                offsets_hash=offsets.hash,
-            )
-            self.lease.check()
-            self._snapshot, facts = decide(
-                spark,
-                self.plan,
-                self.head,
-                staged,
-                facts,
-                snapshot=self.newest(),
-                parts=parts,
-            )
-            self.advance_to(facts, self._snapshot.version)
-
-        self._on_phase("merging", number)
+        facts = decided
+        if facts is None:
+            try:
+                facts, n_known_bad = self._decide(frame, batch_id, offsets, parts)
+            except QuarantineThresholdError:
+                raise  # what was staged shows the reasons
+            except BaseException:
+                delete(self.plan.at("staged"))
+                raise
+        self._on_phase("merging", facts.step)
         # Where another kind of step followed a replayed batch, the batch was published before that step.
         metrics = self.publish(spark) if facts == self.last else {}
         if n_known_bad:
             metrics["redelivered"] = metrics.get("redelivered", 0) + n_known_bad
-        if facts.quarantined:
-            self.plan.quarantine.append(bad, facts)
         delete(self.plan.at("staged"))
         self.fold(spark)
         self.parts_read += len(parts)
@@ -142,10 +116,49 @@ class Stepper:
             facts,
             kind="replay" if decided else "batch",
             batch_id=batch_id,
-            records=summary.records,
+            records=facts.records,
             metrics=metrics,
             started=started,
         )
+
+    def _decide(
+        self,
+        frame: DataFrame,
+        batch_id: int,
+        offsets: BatchOffsets,
+        parts: list[Part],
+    ) -> tuple[StepFacts, int]:
+        """Stage a batch and commit the decision; return its facts, and how many bad records were known already."""
+        number = self.number + 1
+        clock = self.next_clock(offsets.timestamp_ms)
+        self._on_phase("reading", number)
+        staged = self._stage(frame, offsets, number, clock.wall_ms)
+        bad = staged.bad()
+        new_bad = self.plan.quarantine.new(bad)
+        n_known_bad = len(bad) - len(new_bad)
+        summary = replace(staged.summary, bad=len(new_bad))
+        self._refuse_too_many_bad(summary)
+        self._on_phase("deciding", number)
+        facts = self._facts(
+            StepKind.BATCH,
+            clock,
+            summary,
+            batch_id=batch_id,
+            offsets_hash=offsets.hash,
+        )
+        facts = facts.model_copy(update={"bad_rows": self.plan.quarantine.write(new_bad, facts)})
+        self.lease.check()
+        self._snapshot, facts = decide(
+            frame.sparkSession,
+            self.plan,
+            self.head,
+            staged,
+            facts,
+            snapshot=self.newest(),
+            parts=parts,
+        )
+        self.advance_to(facts, self._snapshot.version)
+        return facts, n_known_bad
 
     def tick(self, spark: SparkSession, clock_ms: int) -> StepProgress | None:
         """Expire what is due; None if nothing is and nothing else must be written down.
@@ -324,12 +337,6 @@ class Stepper:
         )
         records = self.plan.source.records(frame, offsets.source, decoding.max_record_bytes)
         return stage(records, staging)
-
-    def _known_bad(self, bad: pa.Table, summary: BatchSummary) -> int:
-        """Count the bad records that are delivered again: each is quarantined once."""
-        if not (summary.bad and self.spec.has_positions):
-            return 0
-        return summary.bad - len(self.plan.quarantine.new(bad))
 
     def _refuse_too_many_bad(self, summary: BatchSummary) -> None:
         limit = self.spec.quarantine.max_rows_per_step

@@ -15,12 +15,13 @@ Source: FLIP-544; Flink's `SinkUpsertMaterializer` emits so.
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from ebbtide.delta import log
-from ebbtide.delta.table import create_if_absent, emptied
+from ebbtide.delta.table import add_file, create_if_absent, emptied
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.model.changelog import ORDER, TRUNCATE
@@ -73,7 +74,15 @@ class ChangelogTable:
         if facts.floor_raised and facts.floor:
             rows = pa.concat_tables([rows, self._truncate(facts.floor)])
         self.create()
-        append_stage(self.path, self.schema, lambda: rows, BOUNDED, facts, "changelog")
+        name = f"part-{uuid.uuid4()}.parquet"
+        append_stage(
+            self.path,
+            self.schema,
+            lambda: [add_file(self.path, name, rows, bounded=BOUNDED)],
+            BOUNDED,
+            facts,
+            "changelog",
+        )
 
     def _truncate(self, floor: list[int]) -> pa.Table:
         """Make the row of a TRUNCATE; its order is the floor that it raised."""

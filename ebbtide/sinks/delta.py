@@ -55,6 +55,7 @@ class SinkTable:
         key: Names of the key's columns.
         sequence: What orders changes: rows carry `_sequence`. Empty in arrival mode.
         how: How old rows leave.
+        with_images: The change feed shows each row before and after its change, from files of its own.
         properties: Delta table properties, set when the table is made.
     """
 
@@ -63,6 +64,7 @@ class SinkTable:
     key: tuple[str, ...]
     sequence: tuple[str, ...]
     how: Write = "vectors"
+    with_images: bool = True
     properties: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -165,8 +167,14 @@ class SinkTable:
 
     @cached_property
     def _upserter(self) -> Upserter:
-        by_vectors = self.how == "vectors"
-        return Upserter(self.path, self.schema, self.key, puts_of(self.path), by_vectors=by_vectors)
+        return Upserter(
+            self.path,
+            self.schema,
+            self.key,
+            puts_of(self.path),
+            by_vectors=self.how == "vectors",
+            with_images=self.with_images,
+        )
 
     @property
     def _rank(self) -> str:

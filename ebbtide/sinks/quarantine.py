@@ -11,13 +11,16 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import create_if_absent, emptied, read_rows
+from ebbtide.delta import log
+from ebbtide.delta.snapshot import Action, Snapshot
+from ebbtide.delta.table import add_file, create_if_absent, emptied, read_rows
+from ebbtide.errors import StoredFormatError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.model.changelog import ORDER, ORIGIN
@@ -78,31 +81,56 @@ class QuarantineTable:
         rows = columns.empty_table() if snapshot is None else read_rows(snapshot, columns)
         return rows.rename_columns(list(names.values()))
 
-    def append(self, bad: pa.Table, facts: StepFacts) -> None:
+    def write(self, new: pa.Table, facts: StepFacts) -> list[Action]:
+        """Write a step's bad records as a data file; nothing is appended yet.
+
+        Args:
+            new: Those that are not in the table, as from `new`.
+            facts: The step's.
+
+        Returns:
+            The actions that add it: part of the decision, so that whoever redoes it reads no source.
+        """
+        if not len(new):
+            return []
+        name = f"part-{uuid.uuid4()}.parquet"
+        return [add_file(self.path, name, _rows(new, facts), bounded=BOUNDED)]
+
+    def append(self, facts: StepFacts) -> None:
         """Append a step's bad records; a step that was appended is skipped.
 
         Args:
-            bad: As in `new`.
             facts: The step's.
-        """
-        create_if_absent(puts_of(self.path), self.path, COLUMNS, {}, name="quarantine")
-        append_stage(self.path, COLUMNS, lambda: self._rows(bad, facts), BOUNDED, facts, "quarantine")
 
-    def _rows(self, bad: pa.Table, facts: StepFacts) -> pa.Table:
-        new = self.new(bad)
-        n_rows = len(new)
-        at_us = facts.now_ms * 1000
-        columns: dict[str, object] = {
-            "step": [facts.step] * n_rows,
-            "reason": new["_reason"],
-            "detail": new["_detail"],
-            "origin": new["_origin"],
-            "order": new["_order"],
-            "raw": new["_raw"],
-            "at": pa.array([at_us] * n_rows, pa.int64()),
-        }
-        return entry_table(COLUMNS, columns, n_rows)
+        Raises:
+            StoredFormatError: an older version of Ebbtide decided the step, and did not write them down.
+        """
+        if facts.bad_rows:
+            create_if_absent(puts_of(self.path), self.path, COLUMNS, {}, name="quarantine")
+            adds = facts.bad_rows
+            append_stage(self.path, COLUMNS, lambda: adds, BOUNDED, facts, "quarantine")
+        elif facts.bad_rows is None and facts.quarantined and log.last_step(self.path) < facts.step:
+            raise StoredFormatError.of(
+                f"The {facts.quarantined} bad records of step {facts.step} of '{facts.pipeline}' are not in its quarantine.",
+                got="a step decided by an older Ebbtide and not finished",
+                next_step="Run 'ebbtide refresh' to rebuild the sink from the source.",
+            )
 
     def empty(self, facts: StepFacts) -> None:
         """Delete all rows, if the table is there; its history stays."""
         commit_stage(self.path, lambda found: emptied(found, COLUMNS, found.configuration), facts, "quarantine")
+
+
+def _rows(new: pa.Table, facts: StepFacts) -> pa.Table:
+    n_rows = len(new)
+    at_us = facts.now_ms * 1000
+    columns: dict[str, object] = {
+        "step": [facts.step] * n_rows,
+        "reason": new["_reason"],
+        "detail": new["_detail"],
+        "origin": new["_origin"],
+        "order": new["_order"],
+        "raw": new["_raw"],
+        "at": pa.array([at_us] * n_rows, pa.int64()),
+    }
+    return entry_table(COLUMNS, columns, n_rows)

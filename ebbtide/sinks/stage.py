@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
 from ebbtide.delta.joining import commit_joined, live_rows, small_files, write_files
 from ebbtide.delta.snapshot import Action, Snapshot
-from ebbtide.delta.table import add_file, commit_on
+from ebbtide.delta.table import commit_on
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
 
@@ -43,7 +42,7 @@ def commit_stage(
 def append_stage(
     table: str,
     columns: pa.Schema,
-    rows_of: Callable[[], pa.Table],
+    adds_of: Callable[[], Sequence[Action]],
     bounded: Sequence[str],
     facts: StepFacts,
     stage: str,
@@ -53,17 +52,12 @@ def append_stage(
     Args:
         table: Location of the table.
         columns: Its columns.
-        rows_of: Returns what to append; not asked where it was appended.
+        adds_of: Returns the actions that add it; not asked where it was appended.
         bounded: Columns to keep statistics of.
         facts: The step's.
         stage: As in `commit_stage`.
     """
-    name = f"part-{uuid.uuid4()}.parquet"
-
-    def actions_of(_: Snapshot) -> list[Action]:
-        return [add_file(table, name, rows_of(), bounded=bounded)]
-
-    made = commit_stage(table, actions_of, facts, stage)
+    made = commit_stage(table, lambda _: adds_of(), facts, stage)
     files = [] if made is None else small_files(made.files.values())
     if made is not None and files:
         rows = live_rows(made, files, columns)

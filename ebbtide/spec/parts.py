@@ -170,10 +170,23 @@ class DeltaSink(SpecPart):
         description="How old rows leave. vectors: by deletion vectors; rewrite: their files are written again, for readers "
         "that know no vectors; merge: by Spark's MERGE, for tables with features that Ebbtide does not write. Default: vectors.",
     )
+    change_feed: Literal["images", "net"] = Field(
+        default="images",
+        description="What the sink's change feed shows of an update. images: the row before and after it, from a file that each "
+        "commit writes beside; net: a delete and an insert, which readers derive from the data files: less is written. "
+        "With write: merge it is Spark that decides. Default: images.",
+    )
     table_properties: dict[str, str] = Field(
         default_factory=dict,
         description="Delta table properties, set when the sink is created or refreshed. Default: none; the change feed is always on.",
     )
+
+    @model_validator(mode="after")
+    def _refuse_net_of_rewritten_files(self) -> Self:
+        is_derived = self.change_feed == "net" and self.write == "rewrite"
+        # From files written again readers would derive a change of every row in them.
+        refuse("sink.change_feed", ["'net'"] if is_derived else [], "images with write: rewrite")
+        return self
 
 
 class ExpectationConfig(SpecPart):
