@@ -6,14 +6,13 @@ import pyarrow as pa
 import pytest
 from delta import DeltaTable as SparkTable
 from deltalake import DeltaTable, QueryBuilder
-from pyroaring import BitMap64
 
-from ebbtide.delta import vectors
 from ebbtide.delta.commit import LocalPuts, commit
 from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import add_file, create, read_file, read_rows
+from ebbtide.delta.table import add_file, create, read_rows
 from ebbtide.errors import VersionTakenError
 from ebbtide.ledger.puts import LogStorePuts
+from ebbtide.sinks.upsert import Upsert, Upserter
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string()), ("at", pa.timestamp("us", "UTC"))])
 PUTS = LocalPuts()
@@ -27,6 +26,14 @@ class Both:
         self.rows, self.next_id, self.commits = {}, 0, 0
         properties = {"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "true"}
         create(PUTS, path, COLUMNS, properties, name="both", info={})
+        self.upserter = Upserter(path, COLUMNS, ["id"], PUTS)
+        self.kept = {}
+        self.keep()
+
+    def keep(self):
+        """Remember what the newest version holds."""
+        version = Snapshot.read(self.path).version
+        self.kept[version] = {key: dict(row) for key, row in self.rows.items()}
 
     def new_rows(self, n):
         ids = list(range(self.next_id, self.next_id + n))
@@ -43,36 +50,18 @@ class Both:
 
     # What we write.
     def upsert(self):
-        """Add rows; replace and delete some by vectors."""
-        snapshot = Snapshot.read(self.path)
+        """Add rows, replace some, delete some."""
         replaced, deleted = self.some(20), self.some(5)
         rows = pa.concat_tables([self.new_rows(30), self.valued(sorted(set(replaced) - set(deleted)))])
-        actions = [add_file(self.path, f"ours-{self.commits}.parquet", rows, bounded=COLUMNS.names)]
-        gone = {*replaced, *deleted}
-        changed = []
-        for file in snapshot.files.values():
-            ids = read_file(self.path, file, COLUMNS, live=False)["id"].to_pylist()
-            known = BitMap64() if file.vector is None else vectors.read(self.path, file.vector)
-            found = BitMap64(i for i, each in enumerate(ids) if each in gone) - known
-            if found:
-                changed.append((file, known | found, len(ids)))
-        kept = [(file, rows) for file, rows, size in changed if len(rows) < size]
-        descriptors = vectors.write(self.path, [rows for _, rows in kept])
-        actions += [file.removed(0, data_change=True) for file, _, _ in changed]
-        actions += [file.with_vector(each, data_change=True) for (file, _), each in zip(kept, descriptors, strict=True)]
-        commit(PUTS, self.path, snapshot.version + 1, actions, {"operation": "MERGE"})
-        for each in gone:
+        keys = pa.table({"id": sorted({*rows["id"].to_pylist(), *deleted, -1})})
+        self.upserter.apply(Upsert(keys, rows), "app", self.commits, {})
+        for each in deleted:
             self.rows.pop(each, None)
         self.rows |= {row["id"]: row for row in rows.to_pylist()}
 
     def fold(self):
-        """Join all files into one."""
-        snapshot = Snapshot.read(self.path)
-        rows = read_rows(snapshot, COLUMNS)
-        self.commits += 1
-        add = add_file(self.path, f"fold-{self.commits}.parquet", rows, bounded=COLUMNS.names, data_change=False)
-        removes = [file.removed(0, data_change=False) for file in snapshot.files.values()]
-        commit(PUTS, self.path, snapshot.version + 1, [add, *removes], {"operation": "OPTIMIZE"})
+        """Join all small files."""
+        self.upserter.fold(everything=True)
 
     # What others write.
     def sql(self, text):
@@ -101,8 +90,22 @@ class Both:
     def purge(self):
         self.sql("REORG TABLE {t} APPLY (PURGE)")
 
+    def merge(self):
+        rows = pa.concat_tables([self.new_rows(3), self.valued(self.some(4))])
+        self.spark.createDataFrame(rows).createOrReplaceTempView("merged")
+        self.sql(
+            "MERGE INTO {t} t USING merged s ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
+        self.rows |= {row["id"]: row for row in rows.to_pylist()}
+
+    def restore(self):
+        version = self.random.choice(sorted(self.kept))
+        self.sql(f"RESTORE TABLE {{t}} TO VERSION AS OF {version}")
+        self.rows = {key: dict(row) for key, row in self.kept[version].items()}
+
     def vacuum(self):
         self.sql("VACUUM {t} RETAIN 0 HOURS")
+        self.kept.clear()  # the files of older versions are gone
 
     def checkpoint(self):
         DeltaTable(self.path).create_checkpoint()
@@ -116,6 +119,27 @@ class Both:
             theirs = QueryBuilder().register("t", DeltaTable(self.path)).execute("SELECT id, v FROM t").read_all()
             found = {row["id"]: row["v"] for row in pa.table(theirs).to_pylist()}
             assert found == {row["id"]: row["v"] for row in want}
+        self.keep()
+        self.check_feed()
+
+    def check_feed(self):
+        """The change feed leads from each version that is kept to the newest one."""
+        first = min(self.kept)
+        rows = {key: row["v"] for key, row in self.kept[first].items()}
+        newest = max(self.kept)
+        if first == newest:
+            return
+        feed = self.spark.read.format("delta").option("readChangeFeed", "true")
+        feed = feed.option("startingVersion", first + 1).option("endingVersion", newest).load(self.path)
+        changes = feed.select("id", "v", "_change_type", "_commit_version").collect()
+        is_new = {"insert": 1, "update_postimage": 1, "delete": 0, "update_preimage": 0}
+        for change in sorted(changes, key=lambda each: (each["_commit_version"], is_new[each["_change_type"]])):
+            if is_new[change["_change_type"]]:
+                assert change["id"] not in rows
+                rows[change["id"]] = change["v"]
+            else:
+                assert rows.pop(change["id"]) == change["v"]
+        assert rows == {key: row["v"] for key, row in self.rows.items()}
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.grid) for seed in range(2, 8))])
@@ -125,8 +149,10 @@ def test_tables_that_two_write_hold_for_every_reader_what_they_must(spark, tmp_p
         "spark.sql.sources.parallelPartitionDiscovery.parallelism", "2"
     )  # 10,000 tasks for a VACUUM by default
     both = Both(spark, str(tmp_path / "t"), seed)
-    theirs = [both.delete, both.update, both.insert, both.optimize, both.purge, both.vacuum, both.checkpoint]
+    theirs = [both.delete, both.update, both.insert, both.merge, both.optimize]
+    theirs += [both.purge, both.vacuum, both.checkpoint, both.restore]
     both.upsert()
+    both.keep()
     for _ in range(6):
         write = both.random.choice([both.upsert, both.upsert, both.fold])
         write()
