@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from naive_merge import tree_cpu_s
+from harness import tree_cpu_s
 from pyspark.sql import functions as F
 
 from ebbtide import UpsertPipeline

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from delta import DeltaTable
+from harness import tree_cpu_s
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
@@ -176,25 +177,6 @@ def errors(spark: SparkSession, sink: str, copies: int) -> dict[str, int]:
         F.count_if(F.col("g.order_id").isNotNull() & F.col("w.order_id").isNotNull() & differs).alias("wrong"),
     )
     return found.collect()[0].asDict()
-
-
-def tree_cpu_s() -> float:
-    """Return the CPU seconds of this process and all below it, ended ones included."""
-    parents: dict[int, int] = {}
-    used: dict[int, int] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rsplit(")", 1)[1].split()
-        except OSError:
-            continue
-        pid = int(stat.parent.name)
-        parents[pid], used[pid] = int(fields[1]), sum(map(int, fields[11:15]))
-    mine, grown = {os.getpid()}, True
-    while grown:
-        more = {pid for pid, parent in parents.items() if parent in mine} - mine
-        grown = bool(more)
-        mine |= more
-    return sum(used[pid] for pid in mine if pid in used) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

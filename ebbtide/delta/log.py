@@ -28,8 +28,6 @@ COMMIT = ".json"
 """What the name of a commit's file ends with, after the version."""
 CHECKPOINT = ".checkpoint.parquet"
 """The same of a checkpoint's."""
-STATS_TEXT = 32
-"""Characters after which Delta may cut a text in a file's statistics."""
 FACTS = "ebbtide"
 """The key of our facts in a commit's userMetadata; its value is the format's version."""
 
@@ -194,48 +192,6 @@ def _statistics(add: Action) -> dict[str, Any]:
     return statistics
 
 
-def files_more(table: str, version: int) -> int:
-    """Return how many more data files a table has by a commit; negative: fewer."""
-    n_more = 0
-    for action in actions(table, version):
-        if "add" in action:
-            n_more += 1
-        elif "remove" in action:
-            n_more -= 1
-    return n_more
-
-
-def bounds(table: str, version: int, column: str) -> tuple[Any, Any] | None:
-    """Return the least and the greatest value of a column in the files that a commit added, by their statistics.
-
-    None where that is not known: no statistics, a type whose statistics are not exact, or a text that they may cut off.
-    """
-    ends: list[Any] = []
-    for add in _adds(table, version):
-        stats = _statistics(add)
-        null_counts = stats.get("nullCount", {})
-        n_nulls = null_counts.get(column)
-        n_rows = stats.get("numRecords", -1)
-        if n_nulls == n_rows:
-            continue  # no value at all
-        for side in ("minValues", "maxValues"):
-            file_bounds = stats.get(side, {})
-            bound = file_bounds.get(column)
-            if not _is_exact(bound):
-                return None
-            ends.append(bound)
-    if not ends:
-        return None
-    return min(ends), max(ends)
-
-
-def _is_exact(value: Any) -> bool:
-    """Return whether a statistic is the value itself: Delta cuts texts after 32 characters."""
-    if isinstance(value, str):
-        return len(value) < STATS_TEXT
-    return type(value) is int
-
-
 def last_step(table: str) -> int:
     """Return the last step that changed a table, 0 before the first."""
     newest = next(own_commits(table), None)
@@ -243,6 +199,30 @@ def last_step(table: str) -> int:
         return 0
     _, own = newest
     return int(own["step"])
+
+
+class LastStep:
+    """The last step that changed a table, found again by reading the commits since alone.
+
+    Args:
+        table: The table's location.
+    """
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+        self._version = -1
+        self._step = 0
+
+    def find(self) -> int:
+        """Return it, 0 before the first."""
+        if self._version < 0:
+            self._version = max(versions(self._table), default=-1)
+            self._step = last_step(self._table)
+        while actions(self._table, self._version + 1):
+            self._version += 1
+            own = facts(self._table, self._version)
+            self._step = int(own["step"]) if own else self._step
+        return self._step
 
 
 def own_commits(table: str) -> Iterator[tuple[int, Facts]]:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from ebbtide.delta import log, vectors
 from ebbtide.delta.checkpoints import checkpoint_if_due
@@ -198,30 +197,6 @@ def read_file(table: str, file: DataFile, columns: pa.Schema, *, live: bool = Tr
         return typed
     counts = vectors.counts(table, file.vector, np.arange(len(rows)))
     return typed.filter(pa.array(counts))
-
-
-def read_positions(table: str, file: DataFile, columns: pa.Schema, positions: NDArray[np.int64]) -> pa.Table:
-    """Read some rows of a data file; of row groups without any of them nothing is read.
-
-    Args:
-        table: The table's location.
-        file: One of its data files.
-        columns: What to read, in these types; a column that the file has not is null.
-        positions: Numbers of the rows, ascending.
-    """
-    stored = open_parquet(file.location(table))
-    names = _stored_names(stored, columns)
-    tables = [columns.empty_table()]
-    start = 0
-    for group in range(stored.num_row_groups):
-        end = start + stored.metadata.row_group(group).num_rows
-        first, last = np.searchsorted(positions, [start, end])
-        if last > first:
-            rows = stored.read_row_group(group, columns=names)
-            wanted = positions[first:last] - start
-            tables.append(_typed(rows.take(pa.array(wanted)), columns))
-        start = end
-    return pa.concat_tables(tables)
 
 
 def _stored_names(stored: pq.ParquetFile, columns: pa.Schema) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -55,7 +54,6 @@ def summarize(rows: pa.Table, decoding: DecodingSettings, *, tracks_offsets: boo
         key_changes=key_changes,
         max_event_ms=max_event_ms.as_py(),
         truncate=max(floors, default=None),
-        bounds=_bounds(good, decoding.key[0]),
         ignored=_ignored(rows),
         offsets=offsets,
         truncates=truncates_by_offset,
@@ -78,9 +76,8 @@ def to_json(summary: BatchSummary) -> str:
 def from_json(text: str) -> BatchSummary:
     """Read what `to_json` wrote."""
     fields = json.loads(text)
-    for name in ("truncate", "bounds"):
-        if fields[name] is not None:
-            fields[name] = tuple(fields[name])
+    if fields["truncate"] is not None:
+        fields["truncate"] = tuple(fields["truncate"])
     offsets: dict[str, Intervals] = {}
     for name, ranges in fields["offsets"].items():
         offsets[name] = [(first, last) for first, last in ranges]
@@ -114,17 +111,6 @@ def _by_offset(truncates: pa.Table, floors: list[Floor]) -> dict[PartitionOffset
         known = lowest.get(partition_offset, floor)
         lowest[partition_offset] = min(floor, known)
     return lowest
-
-
-def _bounds(good: pa.Table, column: str) -> tuple[Any, Any] | None:
-    values = good[column]
-    is_integer = pa.types.is_integer(values.type)
-    is_string = pa.types.is_string(values.type)
-    is_bounded = is_integer or is_string
-    if not len(good) or not is_bounded:
-        return None
-    ends = pc.min_max(values).as_py()
-    return ends["min"], ends["max"]
 
 
 def _ignored(rows: pa.Table) -> frozenset[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Self
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -83,7 +83,6 @@ class BatchSummary:
         key_changes: Changes of a key that left values out, which must be looked for under another key.
         max_event_ms: Greatest event time, epoch ms.
         truncate: The newest TRUNCATE: its sequence; in arrival mode its order (step, part, position).
-        bounds: Least and greatest value of the first key column, where it is an integer or a string.
         ignored: Columns of the records that the schema has not.
         offsets: Offsets of all records, those that change nothing too, as intervals by `source/partition`. Only in
             arrival mode, where a redelivered record is known by its offset.
@@ -96,7 +95,6 @@ class BatchSummary:
     key_changes: int = 0
     max_event_ms: int | None = None
     truncate: tuple[int, ...] | None = None
-    bounds: tuple[Any, Any] | None = None
     ignored: frozenset[str] = frozenset()
     offsets: Mapping[str, Intervals] = field(default_factory=dict)
     truncates: Mapping[RecordOffset, Order] = field(default_factory=dict)
@@ -114,21 +112,10 @@ class BatchSummary:
             key_changes=sum(part.key_changes for part in parts),
             max_event_ms=max(event_times, default=None),
             truncate=max(truncates, default=None),
-            bounds=_total_bounds(parts),
             ignored=frozenset().union(*ignored),
             offsets=_total_offsets(parts),
             truncates=_first_truncates(parts),
         )
-
-
-def _total_bounds(parts: Sequence[BatchSummary]) -> tuple[Any, Any] | None:
-    ends: list[Any] = []
-    for part in parts:
-        if part.bounds is not None:
-            ends.extend(part.bounds)
-    if not ends:
-        return None
-    return min(ends), max(ends)
 
 
 def _total_offsets(parts: Sequence[BatchSummary]) -> dict[str, Intervals]:

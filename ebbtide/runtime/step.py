@@ -30,7 +30,6 @@ from ebbtide.runtime.session import code_version
 from ebbtide.runtime.stage import Staged, stage
 from ebbtide.sources.source import Part
 from ebbtide.state_table.layout import FileSizes
-from ebbtide.state_table.size import TableSize
 from ebbtide.state_table.staged import Stager
 from ebbtide.state_table.staging import Staging
 
@@ -68,7 +67,6 @@ class Stepper:
             self.head = Head(version, facts, self._pends(version, facts))
         self.source_path = self.last.source_path if self.last else None
         """Location of the source, for the next step's facts: that of the last step, until a run sets another."""
-        self._sink_size = TableSize(plan.sink.path)
         self._snapshot = plan.state.snapshot()
 
     @property
@@ -266,7 +264,7 @@ class Stepper:
 
     def publish(self, spark: SparkSession) -> dict[str, int]:
         """Bring the sink to the last decision; return the step's counts."""
-        counts = publish(spark, self.plan, self.head, self._sink_size)
+        counts = publish(spark, self.plan, self.head)
         return dict(counts)
 
     def next_clock(self, wall_ms: int) -> Reading:

@@ -32,7 +32,7 @@ from ebbtide.ledger.transaction import transaction, write
 from ebbtide.model.changelog import ORDER
 from ebbtide.model.entries import DELETE
 from ebbtide.model.sequences import stored_sequence_type
-from ebbtide.sinks.sink import Bounds, ChangeSet
+from ebbtide.sinks.sink import ChangeSet
 from ebbtide.sinks.stage import commit_stage
 from ebbtide.sinks.upsert import Upsert, Upserter
 from ebbtide.state_table.columns import column, columns, quoted, spark_schema
@@ -114,7 +114,11 @@ class SinkTable:
 
     def last_step(self) -> int:
         """Return the last step that changed the sink, 0 before the first."""
-        return log.last_step(self.path)
+        return self._last_step.find()
+
+    @cached_property
+    def _last_step(self) -> log.LastStep:
+        return log.LastStep(self.path)
 
     def version(self) -> int:
         """Return the newest version."""
@@ -132,7 +136,6 @@ class SinkTable:
         facts: StepFacts,
         *,
         only_inserts: bool,
-        bounds: Bounds | None,
     ) -> None:
         """Apply a step's change set; see `Sink`.
 
@@ -141,10 +144,9 @@ class SinkTable:
             changes: The change set.
             facts: The step's.
             only_inserts: No key is in the sink yet: append instead of merge.
-            bounds: Of the changes, to prune the target by; None: do not.
         """
         if self.how == "merge":
-            self._merge(spark, changes.frame(spark), facts, only_inserts=only_inserts, bounds=bounds)
+            self._merge(spark, changes.frame(spark), facts, only_inserts=only_inserts)
             return
         decided = changes.rows(self.schema)
         is_deleted = pc.equal(decided["_change"], DELETE)
@@ -208,7 +210,6 @@ class SinkTable:
         facts: StepFacts,
         *,
         only_inserts: bool,
-        bounds: Bounds | None,
     ) -> None:
         """Apply a change set by MERGE, which knows every feature of Delta; only inserts are appended."""
         names = self.schema.names
@@ -219,7 +220,8 @@ class SinkTable:
         table = DeltaTable.forPath(spark, self.path).alias("t")
         source = changes.select("_change", *columns(names)).alias("s")
         values: dict[str, str | Column] = {quoted(name): column(name, "s") for name in names}
-        is_same_row = self._is_same_row(facts, bounds)
+        has_same_values = [column(name, "t") == column(name, "s") for name in self.key]
+        is_same_row = reduce(Column.__and__, has_same_values)
         is_deleted = F.col("s._change") == DELETE
         is_newer = F.lit(True)
         if self.sequence:
@@ -235,19 +237,6 @@ class SinkTable:
             merge = merge.whenNotMatchedBySourceDelete(is_below_floor)
         with transaction(spark, facts, "sink"):
             merge.execute()
-
-    def _is_same_row(self, facts: StepFacts, bounds: Bounds | None) -> Column:
-        """Return whether a row of the sink has the key of a change, within the bounds of all changes."""
-        has_same_values = [column(name, "t") == column(name, "s") for name in self.key]
-        is_same_row = reduce(Column.__and__, has_same_values)
-        # A TRUNCATE deletes rows whatever their key is: then all must be looked at.
-        if bounds is None or facts.floor_raised:
-            return is_same_row
-        name, least, greatest = bounds
-        pruned_by = column(name, "t")
-        is_from_least = pruned_by >= F.lit(least)
-        is_to_greatest = pruned_by <= F.lit(greatest)
-        return is_same_row & is_from_least & is_to_greatest
 
     def empty(self, spark: SparkSession, facts: StepFacts) -> None:
         """Replace the table by an empty one with the spec's columns and properties; its history stays."""

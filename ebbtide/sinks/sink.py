@@ -9,9 +9,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 
 from ebbtide.ledger.facts import StepFacts
 
-Bounds = tuple[str, object, object]
-"""A column of the key, its least and its greatest value among the changes of a step."""
-
 
 class ChangeSet(Protocol):
     """What a step decided for the sink: at most one row per key, `_change` (I, U, D) and the columns of the sink."""
@@ -61,7 +58,6 @@ class Sink(Protocol):
         facts: StepFacts,
         *,
         only_inserts: bool,
-        bounds: Bounds | None,
     ) -> None:
         """Apply a step's change set, in one transaction with the step's number.
 
@@ -70,7 +66,6 @@ class Sink(Protocol):
             changes: What the step decided.
             facts: The step's. With `floor_raised` all rows below its floor go too.
             only_inserts: No key is in the sink yet.
-            bounds: Of the changes; None: not known.
         """
 
     def fold(self) -> None:

@@ -31,7 +31,7 @@ from ebbtide.delta.joining import (
 )
 from ebbtide.delta.key_index import IndexCache
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot
-from ebbtide.delta.table import add_file, commit_on, read_file, read_positions
+from ebbtide.delta.table import add_file, commit_on, read_file
 from ebbtide.errors import LeaseLostError
 from ebbtide.model.codes import row_codes
 from ebbtide.model.hashing import key_hashes
@@ -64,12 +64,12 @@ class Dying:
 
     Args:
         file: The file.
-        rows: Numbers of the rows that it loses.
+        rows: Which rows of its index it loses.
         dead: Numbers of all rows that do not count afterwards.
     """
 
     file: DataFile
-    rows: BitMap64
+    rows: NDArray[np.int64]
     dead: BitMap64
 
     @property
@@ -108,8 +108,9 @@ class Upserter:
         self._columns = columns
         self._key = list(key)
         self._puts = puts
-        key_columns = pa.schema([columns.field(name) for name in key])
-        self._cache = IndexCache(table, key, key_columns)
+        # Old rows are shown by the feed: then they are at hand with their keys, and no data file is read for them.
+        copied = columns if with_images else pa.schema([columns.field(name) for name in key])
+        self._cache = IndexCache(table, key, copied)
         self._snapshot: Snapshot | None = None
 
     def apply(self, upsert: Upsert, app_id: str, number: int, info: Mapping[str, object]) -> None:
@@ -189,19 +190,19 @@ class Upserter:
         order = np.argsort(hashes, kind="stable")
         in_order = upsert.keys.select(self._key).take(pa.array(order)).combine_chunks()
         for file in snapshot.files.values():
-            found = BitMap64()
+            found = np.zeros(0, np.int64)
             if _may_hold(file, in_order, self._key[0]):
-                index = self._cache.index_of(file)
-                rows, _ = index.find(in_order, hashes[order])
-                found = BitMap64(index.positions[rows].tolist())
+                found, _ = self._cache.index_of(file).find(in_order, hashes[order])
             if upsert.is_below is not None:
-                found |= self._below(file, upsert)
-            if not found:
+                found = np.union1d(found, self._below(file, upsert))
+            if not len(found):
                 continue
+            positions = self._cache.index_of(file).positions[found]
             known = BitMap64() if file.vector is None else vectors.read(self._table, file.vector)
-            new = found - known
-            if new:
-                yield Dying(file, new, known | new)
+            is_new = ~np.isin(positions, _numbers(known))
+            if is_new.any():
+                dead = known | BitMap64(positions[is_new].tolist())
+                yield Dying(file, found[is_new], dead)
 
     def _removals(self, dying: Sequence[Dying]) -> list[Action]:
         """Return the actions that take rows out of their files."""
@@ -251,19 +252,17 @@ class Upserter:
         return {"cdc": cdc}
 
     def _old_rows(self, dying: Dying) -> pa.Table:
-        return read_positions(
-            self._table,
-            dying.file,
-            self._columns,
-            positions=_numbers(dying.rows),
-        )
+        index = self._cache.index_of(dying.file)
+        return index.rows.take(pa.array(dying.rows)).cast(self._columns)
 
-    def _below(self, file: DataFile, upsert: Upsert) -> BitMap64:
+    def _below(self, file: DataFile, upsert: Upsert) -> NDArray[np.int64]:
+        """Return which rows of a file's index a TRUNCATE deletes."""
         if upsert.is_below is None:
-            return BitMap64()
+            return np.zeros(0, np.int64)
         columns = pa.schema([self._columns.field(name) for name in upsert.floor_columns])
         rows = read_file(self._table, file, columns, live=False)
-        return BitMap64(np.flatnonzero(upsert.is_below(rows)).tolist())
+        is_below = upsert.is_below(rows)
+        return np.flatnonzero(is_below[self._cache.index_of(file).positions])
 
 
 def with_vectors(snapshot: Snapshot) -> list[Action]:

@@ -102,7 +102,6 @@ def test_summary_of_parts_is_the_same_in_any_order(given_parts, random):
             bad=n // 2,
             max_event_ms=ms,
             truncate=sequence(low),
-            bounds=(n, n + 1),
             ignored=frozenset("ab"[:n]),
         )
         for n, ms, low in given_parts
@@ -114,7 +113,7 @@ def test_summary_of_parts_is_the_same_in_any_order(given_parts, random):
 
 
 def test_summary_of_parts_sums_them_up():
-    """The greatest times and sequences, the ends of all bounds, all columns ignored; of a TRUNCATE delivered twice the first."""
+    """The greatest times and sequences, all columns ignored; of a TRUNCATE delivered twice the first."""
     parts = [
         BatchSummary(
             records=9,
@@ -123,7 +122,6 @@ def test_summary_of_parts_sums_them_up():
             key_changes=1,
             max_event_ms=70,
             truncate=(3, 1),
-            bounds=("b", "k"),
             ignored=frozenset("x"),
             offsets={"t/0": [(0, 4)]},
             truncates={("t/0", 4): (1, 0, 4)},
@@ -136,7 +134,6 @@ def test_summary_of_parts_sums_them_up():
             key_changes=4,
             max_event_ms=80,
             truncate=(2, 9),
-            bounds=("a", "c"),
             ignored=frozenset("xy"),
             offsets={"t/0": [(3, 5)], "t/1": [(0, 0)]},
             truncates={("t/0", 4): (1, 1, 0), ("t/0", 5): (1, 1, 1)},
@@ -149,7 +146,6 @@ def test_summary_of_parts_sums_them_up():
         key_changes=5,
         max_event_ms=80,
         truncate=(3, 1),
-        bounds=("a", "k"),
         ignored=frozenset("xy"),
         offsets={"t/0": [(0, 4), (3, 5)], "t/1": [(0, 0)]},
         truncates={("t/0", 4): (1, 0, 4), ("t/0", 5): (1, 1, 1)},

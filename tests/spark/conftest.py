@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import pytest
 
 from ebbtide.runtime import decide
-from ebbtide.state_table import size
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -15,9 +14,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def large() -> Iterator[None]:
-    """Prune by the range of keys, and do not ask for the touched keys to be broadcast, however small tables are."""
+    """Deal out steps of a few changes to tasks."""
     patch = pytest.MonkeyPatch()
-    patch.setattr(size, "LARGE_FILES", 0)
     patch.setattr(decide, "ROWS_IN_DRIVER", 2)
     yield
     patch.undo()

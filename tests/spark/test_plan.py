@@ -96,7 +96,7 @@ class JsonTable:
     def last_step(self):
         return self.stored["step"]
 
-    def apply(self, spark, changes, facts, *, only_inserts, bounds):
+    def apply(self, spark, changes, facts, *, only_inserts):
         rows = self.stored["rows"]
         for row in changes.rows(self.columns).to_pylist():
             key = json.dumps([row[name] for name in self.key])

@@ -120,6 +120,6 @@ class DiskPipeline:
         pending = counts["pending_key_changes"] > 0 if facts.kind is StepKind.BATCH else self.head.pending_key_changes
         self.head = Head(version, facts, pending)
         changes = StepChanges(self.plan.state.path, version, self.plan.operator)
-        self.plan.sink.apply(None, changes, facts, only_inserts=False, bounds=None)
+        self.plan.sink.apply(None, changes, facts, only_inserts=False)
         self.snapshot = fold_state(self, self.plan, facts, self.snapshot)
         self.plan.sink.fold()
