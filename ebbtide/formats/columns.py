@@ -140,8 +140,7 @@ def _floats(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
             number = float(value)
         numbers.append(number)
     doubles = pa.array(numbers, pa.float64())
-    with np.errstate(over="ignore"):
-        floats = doubles.cast(type_, safe=False)
+    floats = doubles.cast(type_)
     # More infinities than were written: a finite number is beyond the range of the narrower type.
     is_infinite = pc.is_inf(floats)
     n_infinite = pc.sum(is_infinite).as_py() or 0

@@ -30,7 +30,7 @@ def summarize(rows: pa.Table, decoding: DecodingSettings, *, tracks_offsets: boo
     """
     kinds = rows["_kind"]
     is_change = pc.is_in(kinds, pa.array(KINDS))
-    is_truncate = pc.equal(kinds, TRUNCATE).fill_null(False)
+    is_truncate = pc.equal(kinds, TRUNCATE)
     is_skipped = pc.equal(kinds, SKIPPED)
     good = rows.filter(is_change)
     truncates = rows.filter(is_truncate)

@@ -69,8 +69,7 @@ class ColumnTyper:
 
     def _log_positions(self, index: int) -> list[int | None]:
         """Return one component of the changes' positions in the source's log."""
-        positions = [change.position for change in self._changes]
-        return [position[index] if position else None for position in positions]
+        return [change.position[index] for change in self._changes]
 
     def event_ms(self, columns: Columns) -> pa.Array:
         """Return event times, epoch ms, from the source or from the user's column."""

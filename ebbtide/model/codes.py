@@ -96,10 +96,8 @@ def _equal_texts_by(column: pa.Array, codes: Codes) -> bool:
     """Return whether texts of one code are equal, comparing their bytes in Arrow's own buffers."""
     _, offset_buffer, data_buffer = column.buffers()
     offsets = np.frombuffer(offset_buffer, np.int32)
-    # A slice of a column shares its buffers: its own offsets are those of its rows, and the end of the last one.
-    start = column.offset
-    end = start + len(column) + 1
-    own_offsets = offsets[start:end]
+    # A slice of a column shares its buffers: its own offsets begin at its first row.
+    own_offsets = offsets[column.offset :]
     raw = np.frombuffer(data_buffer or b"", np.uint8)
     loop = compiled.compiled(_equal_texts)
     is_equal = loop(
@@ -163,8 +161,7 @@ def _equal_texts(ends: Any, raw: Any, words: Any, first: Any, codes: Any) -> boo
 def _column_codes(column: pa.Array) -> Codes:
     """Number the values of a column: equal ones alike, null as a value of its own."""
     type_ = column.type
-    is_long = pa.types.is_integer(type_) and not pa.types.is_uint64(type_)
-    if is_long and not column.null_count:
+    if pa.types.is_integer(type_) and not column.null_count:
         values = column.to_numpy()
         return _dense(values.astype(np.int64))
     if pa.types.is_nested(type_):

@@ -217,7 +217,7 @@ SAYS = {
     "null_event_time": r"event time: got null; allowed: a time.*",
     "null_key": r"id: got null; allowed: a value in every key column",
     "null_sequence": r"(_lsn|n): got null; allowed: a value in every column of the sequence",
-    "null_value": r"name: got null; allowed: a value, .+",
+    "null_value": r"name: got null; allowed: a value, as the schema says NOT NULL",
     "schema_mismatch": r"after: .+; allowed: values in the form .+",
     "too_deep": r"nested too deep; allowed: .+",
     "too_large": r"got more than 20000 bytes; allowed: up to 20000",

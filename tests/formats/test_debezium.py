@@ -355,10 +355,12 @@ def test_flattened_row_without_an_operation_is_a_delete_if_it_says_so(deleted, k
         (envelope("c", 5, after=NEW, ts_ms="x"), "bad_event_time", "source.ts_ms: got 'x'; allowed: an integer"),
         (envelope("x", 5, after=NEW), "unknown_operation", "op: got 'x'; allowed: c, r, u, d, t"),
         (envelope("c", 5), "missing_after", "after: got null; allowed: the row, which op 'c' needs"),
+        (envelope("u", 5, before=NEW), "missing_after", "after: got null; allowed: the row, which op 'u' needs"),
         (envelope("d", 5), "missing_before", "before: got null; allowed: the row, which op 'd' needs"),
         ({"schema": {"type": 7}, "payload": {}}, "bad_schema", "schema: got {'type': 7}; allowed: a Kafka Connect"),
         ({"schema": {"fields": []}, "payload": [7]}, "not_a_change", "payload: got [7]; allowed: an object"),
         ({"b": 1, "a": 2}, "not_a_change", "got fields ['a', 'b']; allowed: a Debezium envelope"),
+        (dict.fromkeys("ihgfedcba"), "not_a_change", "got fields ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h']; allowed:"),
         (envelope("c", 5, after=[7]), "not_a_row", "after: got [7]; allowed: an object or null"),
     ],
 )

@@ -192,7 +192,7 @@ def test_columns_that_are_absent_are_told_from_those_of_other_records():
 
 def with_unit(offset, at, unit=None):
     names = {"ms": "io.debezium.time.Timestamp", "us": "io.debezium.time.MicroTimestamp"}
-    value = envelope("c", offset + 1, after={"id": offset, "at": at, "to": at})
+    value = envelope("c", offset + 1, after={"id": offset, "at": at, "to": 0 if at == "x" else at})
     if unit is None:
         return record(value, offset)
     fields = [{"field": "id"}, {"field": "at", "name": names[unit]}, {"field": "to"}]
@@ -205,13 +205,28 @@ def test_record_s_own_unit_goes_before_the_spec_s_in_its_own_columns_alone():
         format={"type": "debezium", "time_units": {"at": "ns", "to": "ms"}},
     )
     rows = staged(
-        of, with_unit(0, 2, "ms"), with_unit(1, 3_000, "us"), with_unit(2, 4_000_000), with_unit(3, "x", "ms")
+        of,
+        with_unit(0, 2, "ms"),
+        with_unit(1, 3_000, "us"),
+        with_unit(2, 4_000_000),
+        with_unit(3, "x", "ms"),
+        with_unit(4, "x", "us"),
     )
     rows.sort(key=lambda row: row["_order"]["position"])
     good, bad = [row for row in rows if not row["_reason"]], [row for row in rows if row["_reason"]]
     assert [round(row["at"].microsecond) for row in good] == [2_000, 3_000, 4_000]
     assert [row["to"].second * 1_000_000 + row["to"].microsecond for row in good][:2] == [2_000, 3_000_000]
-    assert [row["_origin"]["position"] for row in bad] == [3]
+    assert [(row["_origin"]["position"], row["_detail"][:11]) for row in bad] == [
+        (3, "at: got 'x'"),
+        (4, "at: got 'x'"),
+    ]
+
+
+@pytest.mark.parametrize("more", [{}, {"more": 1}])
+def test_each_column_of_a_place_in_the_log_is_staged(more):
+    value = envelope("u", None, after={"id": 1, "n": 1} | more, file="bin.000012", pos=4, row=5)
+    [row] = staged(spec(order={"sequence": ["_file", "_pos", "_row"]}), record(value))
+    assert row["_sequence"] == {"_file": 12, "_pos": 4, "_row": 5}
 
 
 @pytest.mark.parametrize("was_on", [True, False])

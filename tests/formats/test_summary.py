@@ -7,6 +7,7 @@ import pytest
 from store_support import stateful
 from support import change, envelope, evenly, plain, record, spec
 
+from ebbtide.formats.format import UNAVAILABLE
 from ebbtide.formats.records import RECORDS
 from ebbtide.formats.summary import from_json, summarize, to_json
 from ebbtide.model.offsets import OffsetRanges
@@ -62,17 +63,65 @@ def test_places_of_all_records_read_are_one_interval_a_partition():
     assert (in_memory.rows(), len(in_memory.quarantine)) == ([], 3000)
 
 
+def summary_of(pipeline, *lines, tracks_offsets=False):
+    """The summary of a few lines, as it comes to the driver."""
+    values = [line.encode() for line in lines]
+    n = len(values)
+    records = pa.record_batch([["f"] * n, [0] * n, range(n), values], RECORDS)
+    decoding = decoding_of(pipeline)
+    rows = pa.Table.from_batches(decoding.decode([records], step=1, wall_ms=0), decoding.schema)
+    summary = summarize(rows, decoding, tracks_offsets=tracks_offsets)
+    assert from_json(to_json(summary)) == summary
+    return summary
+
+
 def test_truncate_is_told_by_its_place_and_of_one_delivered_twice_the_first():
-    pipeline = spec(**BY_ARRIVAL)
     places = [(0, 3), (0, 5), (1, 3), (0, 3)]
     truncate = envelope("t", 1, table="orders")
-    records = [record(truncate, offset, partition=partition).encode() for partition, offset in places]
-    batch = pa.record_batch([["f"] * 4, [0] * 4, range(4), records], RECORDS)
-    decoding = decoding_of(pipeline)
-    rows = pa.Table.from_batches(decoding.decode([batch], step=1, wall_ms=0))
-    summary = summarize(rows, decoding, tracks_offsets=True)
+    records = [record(truncate, offset, partition=partition) for partition, offset in places]
+    summary = summary_of(spec(**BY_ARRIVAL), *records, tracks_offsets=True)
     assert summary.truncates == {("t/0", 3): (1, 0, 0), ("t/0", 5): (1, 0, 1), ("t/1", 3): (1, 0, 2)}
-    assert from_json(to_json(summary)) == summary
+    assert summary.truncate == (1, 0, 3)
+
+
+ROWS = [{"id": 3, "notes": "x"}, {"id": 1, "notes": "x"}, {"id": 2, "notes": UNAVAILABLE}]
+
+
+@pytest.mark.parametrize(
+    ("order", "newest", "key_changes"), [({"sequence": ["_lsn"]}, (8,), 1), ("arrival", (1, 0, 4), 0)]
+)
+def test_summary_says_what_stands_in_a_batch(order, newest, key_changes):
+    """Of the three updates one changes the key and leaves a value out, one does only the first, one only the second."""
+    whole, other, unsent = ROWS
+    values = [
+        envelope("c", 5, after=whole | {"more": 1, "also": 1}, ts_ms=9),
+        envelope("u", 6, before=other, after=unsent, ts_ms=20),
+        envelope("u", 6, before=whole, after=other, ts_ms=7),
+        envelope("t", 7),
+        envelope("t", 8),
+        envelope("u", 6, before=unsent | {"notes": "y"}, after=unsent),
+    ]
+    of = spec("id BIGINT NOT NULL, notes STRING", order=order)
+    summary = summary_of(of, *map(record, values, range(6)), "{")
+    assert (summary.bad, summary.key_changes, summary.max_event_ms) == (1, key_changes, 20)
+    assert (summary.truncate, summary.bounds, summary.ignored) == (newest, (1, 3), {"also", "more"})
+    assert (summary.offsets, summary.truncates) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    ("type_", "keys", "bounds"),
+    [
+        ("BIGINT", [2, 1, 3], (1, 3)),
+        ("STRING", ["b", "a"], ("a", "b")),
+        ("DATE", [1, 2], None),
+        ("BOOLEAN", [True], None),
+        ("BIGINT", [], None),
+        ("BIGINT", [None], None),
+    ],
+)
+def test_ends_of_the_first_key_column_are_told_of_integers_and_texts(type_, keys, bounds):
+    of = plain(f"n INT, id {type_}", ["id", "n"])
+    assert summary_of(of, *(change("+I", id=key, n=7) for key in keys)).bounds == bounds
 
 
 def test_records_that_name_no_place_leave_none():

@@ -52,6 +52,13 @@ def test_row_codes_of_several_columns_tell_rows_apart():
     assert as_they_come(row_codes(table, ["a"])) == [0, 0, 1, 1, 0]
 
 
+def test_rows_are_told_apart_where_pairs_of_codes_pass_32_bits(monkeypatch):
+    monkeypatch.setattr(compiled, "worth_compiling", lambda rows: False)
+    numbers = range(2**16 + 1)
+    table = pa.table({"a": list(map(str, numbers)), "b": [str(number % 2**16) for number in numbers]})
+    assert len(set(row_codes(table, ["a", "b"]).tolist())) == len(numbers)
+
+
 def as_they_come(codes):
     seen = {}
     return [seen.setdefault(code, len(seen)) for code in codes.tolist()]
@@ -126,6 +133,7 @@ def test_texts_are_told_by_codes_exactly_if_those_of_a_code_are_equal(as_python,
         (pa.array([1, 2, 1, 2], pa.timestamp("us")), True),
         (pa.array([1.0, 2.0, 1.0, 2.0]), False),
         (pa.array(["a", "b", "a", None]), False),
+        (pa.array([bytes(8), b"b", bytes(7) + b"\x80", b"b"]), False),  # equal as floats
     ],
     ids=str,
 )
