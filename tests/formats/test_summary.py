@@ -104,24 +104,8 @@ def test_summary_says_what_stands_in_a_batch(order, newest, key_changes):
     of = spec("id BIGINT NOT NULL, notes STRING", order=order)
     summary = summary_of(of, *map(record, values, range(6)), "{")
     assert (summary.bad, summary.key_changes, summary.max_event_ms) == (1, key_changes, 20)
-    assert (summary.truncate, summary.bounds, summary.ignored) == (newest, (1, 3), {"also", "more"})
+    assert (summary.truncate, summary.ignored) == (newest, {"also", "more"})
     assert (summary.offsets, summary.truncates) == ({}, {})
-
-
-@pytest.mark.parametrize(
-    ("type_", "keys", "bounds"),
-    [
-        ("BIGINT", [2, 1, 3], (1, 3)),
-        ("STRING", ["b", "a"], ("a", "b")),
-        ("DATE", [1, 2], None),
-        ("BOOLEAN", [True], None),
-        ("BIGINT", [], None),
-        ("BIGINT", [None], None),
-    ],
-)
-def test_ends_of_the_first_key_column_are_told_of_integers_and_texts(type_, keys, bounds):
-    of = plain(f"n INT, id {type_}", ["id", "n"])
-    assert summary_of(of, *(change("+I", id=key, n=7) for key in keys)).bounds == bounds
 
 
 def test_records_that_name_no_place_leave_none():
