@@ -10,6 +10,7 @@ from ebbtide.model.changelog import ORDER
 from ebbtide.model.entries import (
     Step,
     entry_table,
+    equals,
     flags,
     has_expired,
     ints,
@@ -100,6 +101,10 @@ def test_ints_and_flags_replace_nulls():
         np.int64,
         bool,
     )
+
+
+def test_null_equals_no_text():
+    assert equals(pa.table({"op": ["c", None, "d", ""]}), "op", "c").tolist() == [True, False, False, False]
 
 
 def test_order_struct_has_step_part_and_position_side_by_side():
