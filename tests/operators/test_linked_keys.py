@@ -151,6 +151,12 @@ def test_row_takes_what_a_stored_snapshot_row_of_its_new_key_has():
     assert notes(pipeline) == {2: "read"}
 
 
+@pytest.mark.parametrize(("turn", "found"), [(1, "read"), (-1, None)])
+def test_row_takes_what_a_snapshot_row_of_its_old_key_has_only_if_that_was_read_before_it_left(turn, found):
+    pipeline = run([event("r", None, 1, "read"), moved(5, 1, 2)][::turn])
+    assert notes(pipeline) == {2: found}
+
+
 def test_tombstone_waits_for_no_value():
     """A late delete under a key that a row left since, whose own tombstone has expired."""
     pipeline = MemoryPipeline(spec("id BIGINT NOT NULL, notes STRING", ttl="100ms"))
