@@ -122,3 +122,8 @@ def test_entry_table_casts_what_is_given_and_has_null_for_the_rest():
     assert table.schema == schema
     assert table.to_pylist() == [{"a": 1, "b": None, "c": True, "d": 1}, {"a": 2, "b": None, "c": None, "d": 2}]
     assert entry_table(schema, {}, 3).num_rows == 3
+
+
+def test_values_in_a_list_are_of_their_column_s_type():
+    schema = pa.schema([("m", pa.map_(pa.string(), pa.int64()))])
+    assert entry_table(schema, {"m": [[("k", 1)], None]}, 2).to_pylist() == [{"m": [("k", 1)]}, {"m": None}]
