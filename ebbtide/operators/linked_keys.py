@@ -274,8 +274,7 @@ class LinkedKeys:
         if base != UNKNOWN:
             yield Event(base, events.delete_rank, code, is_delete=True)
         if events.is_delete[entry]:
-            yield Event(sequence, events.delete_rank, code, is_delete=True)
-            return
+            return  # it is that delete
         # An entry is several events of the log in one: it holds values from different sequences.
         columns_at: dict[int, list[str]] = {sequence: []}
         known_since = events.known_since.get(entry, {})
@@ -309,7 +308,6 @@ class LinkedKeys:
                     sequence,
                     events.delete_rank,
                     code,
-                    arrival=arrival,
                     is_delete=True,
                 )
                 continue

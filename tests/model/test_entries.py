@@ -10,6 +10,7 @@ from ebbtide.model.changelog import ORDER
 from ebbtide.model.entries import (
     Step,
     entry_table,
+    equals,
     flags,
     has_expired,
     ints,
@@ -102,6 +103,10 @@ def test_ints_and_flags_replace_nulls():
     )
 
 
+def test_null_equals_no_text():
+    assert equals(pa.table({"op": ["c", None, "d", ""]}), "op", "c").tolist() == [True, False, False, False]
+
+
 def test_order_struct_has_step_part_and_position_side_by_side():
     order = [{"step": 1, "part": 2, "position": 3}, {"step": 4, "part": 5, "position": 6}]
     table = pa.table({"_order": pa.array(order, ORDER), "_changed_by": pa.array(order[::-1], ORDER)})
@@ -117,3 +122,8 @@ def test_entry_table_casts_what_is_given_and_has_null_for_the_rest():
     assert table.schema == schema
     assert table.to_pylist() == [{"a": 1, "b": None, "c": True, "d": 1}, {"a": 2, "b": None, "c": None, "d": 2}]
     assert entry_table(schema, {}, 3).num_rows == 3
+
+
+def test_values_in_a_list_are_of_their_column_s_type():
+    schema = pa.schema([("m", pa.map_(pa.string(), pa.int64()))])
+    assert entry_table(schema, {"m": [[("k", 1)], None]}, 2).to_pylist() == [{"m": [("k", 1)]}, {"m": None}]

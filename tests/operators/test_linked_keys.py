@@ -6,6 +6,7 @@ import pytest
 from support import envelope, record, spec
 
 from ebbtide.formats.format import UNAVAILABLE as KEPT
+from ebbtide.formats.format import UNAVAILABLE_BYTES
 from ebbtide.testing import MemoryPipeline
 
 SPEC = spec("id BIGINT NOT NULL, notes STRING")
@@ -114,3 +115,52 @@ def test_deleted_row_leaves_nothing_to_those_that_get_its_key():
             assert notes(pipeline) == {1: None}, (cut, turn)
             pipeline.step([event("c", 1, 9, "nine")])
             assert notes(pipeline) == {1: "nine"}
+
+
+def test_row_kept_from_before_a_delete_is_remembered_in_every_entry_that_follows():
+    pipeline = run([event("c", 1, 1, "first")], [event("c", 10, 1, "second")], [event("d", 15, 1)])
+    for later in (event("c", 20, 1, "third"), event("u", 21, 1, "fourth")):
+        pipeline.step([later])
+    [entry] = written(pipeline, 5).values()
+    assert (entry["_kept"]["sequence"]["_lsn"], entry["_kept"]["until"]["_lsn"]) == (1, 10)
+    pipeline.step([moved(5, 1, 101)])
+    assert notes(pipeline) == {1: "fourth", 101: "first"}
+
+
+def test_kept_row_has_each_of_its_values_as_it_was():
+    of = spec("id BIGINT NOT NULL, z STRING, b BINARY, a ARRAY<MAP<STRING, INT>>")
+    first = {"id": 1, "z": "text", "b": "AAE=", "a": [{"k": 1}]}
+    lacks = {"id": 2, "z": KEPT, "b": UNAVAILABLE_BYTES, "a": [KEPT]}
+    changes = [
+        envelope("c", 1, after=first),
+        envelope("c", 9, after=first),
+        envelope("u", 5, before={"id": 1}, after=lacks),
+    ]
+    pipeline = run(*([record(change)] for change in changes), of=of)
+    assert pipeline.rows()[1] == {"id": 2, "z": "text", "b": b"\x00\x01", "a": [[("k", 1)]]}
+
+
+def test_row_does_not_take_what_a_delete_ended_before_the_one_that_it_came_from():
+    """The delete is known from an entry that was written since."""
+    pipeline = run([event("d", 15, 1)], [event("c", 20, 1, "new")], [event("u", 8, 1, "dead"), moved(17, 1, 2)])
+    assert notes(pipeline) == {1: "new", 2: None}
+
+
+def test_row_takes_what_a_stored_snapshot_row_of_its_new_key_has():
+    pipeline = run([event("r", None, 2, "read")], [moved(5, 1, 2)])
+    assert notes(pipeline) == {2: "read"}
+
+
+@pytest.mark.parametrize(("turn", "found"), [(1, "read"), (-1, None)])
+def test_row_takes_what_a_snapshot_row_of_its_old_key_has_only_if_that_was_read_before_it_left(turn, found):
+    pipeline = run([event("r", None, 1, "read"), moved(5, 1, 2)][::turn])
+    assert notes(pipeline) == {2: found}
+
+
+def test_tombstone_waits_for_no_value():
+    """A late delete under a key that a row left since, whose own tombstone has expired."""
+    pipeline = MemoryPipeline(spec("id BIGINT NOT NULL, notes STRING", ttl="100ms"))
+    pipeline.step([moved(5, 1, 2), moved(6, 2, 3)], now_ms=0)
+    pipeline.step([event("u", 7, 3, KEPT)], now_ms=80)
+    pipeline.step([event("d", 4, 2)], now_ms=120)
+    assert written(pipeline, 3)[2]["_moved_from"] is None

@@ -222,3 +222,9 @@ def test_entry_is_created_at_the_time_of_its_clock(clock, stamp):
     pipeline = MemoryPipeline(spec("id BIGINT NOT NULL, notes STRING", ttl=ttl))
     pipeline.step([event("d", 9, ts_ms=50)], now_ms=7)
     assert [entry["_stamp_ms"] for entry in pipeline.state.to_pylist()] == [stamp]
+
+
+def test_value_as_new_as_its_row_is_not_listed_beside_those_that_are_not():
+    pipeline = run([event("u", 9, 1, KEPT), event("c", 4, 2, "x"), event("u", 5, 2, KEPT), event("c", 5, 3, "y")])
+    listed = {key: entry["_columns"] for key, entry in written(pipeline, 1).items()}
+    assert (listed[1], [name for name, _ in listed[2]], listed[3]) == ([("notes", None)], ["notes"], None)

@@ -74,6 +74,11 @@ def test_retraction_takes_back_the_row_with_its_content(values, weights, count):
     assert ties.conflicting.tolist() == (list(range(len(values))) if count else [])
 
 
+def test_change_delivered_twice_is_not_taken_back_beside_one_that_is():
+    ties = compare(np.arange(4), np.array([0, 0, 1, 1]), contents(["x", "x", "y", "y"], retractions=(2,)))
+    assert ties.weight.tolist() == [LIVE, LIVE, RETRACTION, RETRACTED]
+
+
 def test_stored_retraction_of_another_content_does_not_take_back_an_equal_looking_row():
     """Of what was taken back the digest alone is stored: its row looks like one of nulls."""
     [digest] = digests(contents(["x"]).rows).tolist()

@@ -177,7 +177,7 @@ def _loop(
                     # The oldest stays visible; the row is linked behind the newest and emits nothing.
                     link[tail[k]] = t
                 else:
-                    link[t] = -1 if first else visible_row[k]
+                    link[t] = visible_row[k]
                     visible_row[k] = t
                     outcome[t] = INSERT if size[k] == 0 else UPDATE
                     emitted = t

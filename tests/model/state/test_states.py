@@ -60,3 +60,15 @@ def test_expired_entry_of_a_map_is_shown_once_and_is_removed_already():
     assert next(entries) == ("p", 1)
     assert no_entry_to_remove(entries)
     assert state.is_empty()
+
+
+def test_every_expired_entry_that_is_read_and_every_late_write_is_counted():
+    state, at = make(MapState, time_characteristic="EVENT_TIME")
+    at.event_ms, at.watermark_ms = 0, 0
+    for key in "pqr":
+        state.put(key, 1)
+    at.watermark_ms = 10
+    for key in "pq":
+        assert state.get(key) is None
+        state.put(key, 2)
+    assert (at.counts["expired"], at.counts["late"]) == (2, 2)
