@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -48,7 +49,7 @@ def summarize(rows: pa.Table, decoding: DecodingSettings, *, tracks_offsets: boo
     reasons = rows["_reason"]
     max_event_ms = pc.max(good["_event_ms"])
     return BatchSummary(
-        records=len(rows) - _count(is_skipped),
+        records=_records(rows.filter(pc.invert(is_skipped.fill_null(False)))),
         bad=len(rows) - reasons.null_count,
         changes=len(good),
         key_changes=key_changes,
@@ -58,6 +59,15 @@ def summarize(rows: pa.Table, decoding: DecodingSettings, *, tracks_offsets: boo
         offsets=offsets,
         truncates=truncates_by_offset,
     )
+
+
+def _records(rows: pa.Table) -> int:
+    """Count records: the changes of one, such as both rows of an update, stand side by side and have one order."""
+    if not len(rows):
+        return 0
+    orders = order_struct(rows)
+    is_next_record = np.any(orders[1:] != orders[:-1], axis=1)
+    return 1 + int(is_next_record.sum())
 
 
 def to_json(summary: BatchSummary) -> str:

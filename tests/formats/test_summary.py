@@ -141,3 +141,12 @@ def test_bad_line_without_a_place_is_known_by_its_file_and_line():
     pipeline = MemoryPipeline(plain())
     pipeline.step(["{", change("+I", id=1, n=1), "{"])
     assert [entry["_origin"]["position"] for entry in pipeline.quarantine] == [0, 2]
+
+
+def test_update_by_arrival_is_one_record_of_two_changes():
+    row = {"id": 1, "n": 2}
+    update = envelope("u", 5, before=row, after=row | {"n": 3})
+    lines = [record(update, 1), record(envelope("c", 6, after=row), 2), record(update, 3), "{", record(None, 4)]
+    summary = summary_of(spec(order="arrival"), *lines)
+    assert (summary.records, summary.changes, summary.bad) == (5, 5, 1)
+    assert summary_of(spec(order="arrival")).records == 0
