@@ -127,8 +127,6 @@ def commit_joined(
     files: Sequence[DataFile],
     adds: Sequence[Action],
     info: Mapping[str, Any],
-    *,
-    data_change: bool = False,
 ) -> Snapshot:
     """Commit files that take the place of others, unless somebody has changed one of those meanwhile.
 
@@ -138,13 +136,12 @@ def commit_joined(
         files: Its data files that go.
         adds: The actions that add those in their place.
         info: What the commit says of itself.
-        data_change: Rows go with the files, such as entries that newer ones replace.
 
     Returns:
         The version that it made; else the newest one, in which the files added have no part.
     """
     at_ms = now_ms()
-    actions = [*adds, *(file.removed(at_ms, data_change=data_change) for file in files)]
+    actions = [*adds, *(file.removed(at_ms, data_change=False) for file in files)]
     while all(file.id in snapshot.files for file in files):
         try:
             commit(puts, snapshot.table, snapshot.version + 1, actions, {**JOINED, **info})

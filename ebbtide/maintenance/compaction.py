@@ -24,6 +24,6 @@ def compaction(spark: SparkSession, stepper: Stepper) -> bool:
         return False  # nothing was appended since
     files = list(stepper.newest().files.values())
     keep = KeepEntries(is_whole=True, at=facts.operator_step)
-    adds, _ = rewritten(spark, plan, files, keep, is_whole=True, step=facts.step)
+    adds, _ = rewritten(spark, plan, files, keep, is_whole=True, data_change=True, step=facts.step)
     stepper.commit(facts, replacing(files, adds))
     return True

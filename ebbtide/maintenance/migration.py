@@ -141,7 +141,7 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Migr
         snapshot = stepper.newest()
         files = list(snapshot.files.values())
         keep = _migrated(tables, stepper.last, facts.operator_step)
-        adds, _ = rewritten(spark, tables, files, keep, is_whole=True, step=facts.step)
+        adds, _ = rewritten(spark, tables, files, keep, is_whole=True, data_change=True, step=facts.step)
         stepper.commit(facts, replacing(files, [*tables.state.redefined(snapshot), *adds]))
         return replace(planned, step=stepper.number)
 

@@ -73,15 +73,16 @@ def fold_state(spark: SparkSession, plan: Plan, facts: StepFacts, snapshot: Snap
     if not group:
         return snapshot
     is_whole = len(group) == len(files)
-    adds, _ = rewritten(spark, plan, group, KeepEntries(is_whole), is_whole=is_whole, step=facts.step)
-    return commit_joined(
-        puts_of(plan.state.path),
-        snapshot,
+    adds, _ = rewritten(
+        spark,
+        plan,
         group,
-        adds,
-        {},
-        data_change=True,
+        KeepEntries(is_whole),
+        is_whole=is_whole,
+        data_change=False,
+        step=facts.step,
     )
+    return commit_joined(puts_of(plan.state.path), snapshot, group, adds, {})
 
 
 def _grew(files: Sequence[DataFile]) -> bool:
@@ -98,6 +99,7 @@ def rewritten(
     keep: Keep,
     *,
     is_whole: bool,
+    data_change: bool,
     step: int,
 ) -> tuple[list[Action], int]:
     """Write what stays of some data files of the state.
@@ -108,6 +110,7 @@ def rewritten(
         files: The data files.
         keep: Which entries stay.
         is_whole: They are all files of the state.
+        data_change: Entries go, or change; else only versions of them that do not count.
         step: Number of the step, for the notes.
 
     Returns:
@@ -115,11 +118,11 @@ def rewritten(
     """
     state = plan.state
     entries = StoredEntries(state.stored_in(files), packed(plan.operator))
-    rewrite = Rewrite(entries, state.schema, state.bounded, keep, is_whole)
+    rewrite = Rewrite(entries, state.schema, state.bounded, keep, is_whole, data_change)
     parts = run_tasks(spark, rewrite, entries.parts(), in_driver=entries.is_small)
     adds = [add for part in parts for add in part.adds]
     files_read = state.files(files)
     if files_read:
-        adds.append(state.note_file(files_read.items(), step))
+        adds.append(state.note_file(files_read.items(), step, data_change=data_change))
     n_entries = sum(part.n_entries for part in parts)
     return adds, n_entries

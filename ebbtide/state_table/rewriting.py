@@ -161,6 +161,7 @@ class Rewrite:
         bounded: Columns to keep statistics of.
         keep: Which entries stay, and as what.
         is_whole: All data files of the state are gone over.
+        data_change: Entries go, or change; else only versions of them that do not count.
     """
 
     entries: StoredEntries
@@ -168,6 +169,7 @@ class Rewrite:
     bounded: tuple[str, ...]
     keep: Callable[[pa.Table, Operator], pa.Table]
     is_whole: bool
+    data_change: bool
 
     def __call__(self, part: Part) -> Rewritten:
         """Rewrite a part."""
@@ -181,7 +183,7 @@ class Rewrite:
             rows,
             self.bounded,
             rows_per_file=ROWS_PER_FILE,
-            data_change=True,
+            data_change=self.data_change,
             on_written=state.copies(operator.key).keep,
             tags=BASE if self.is_whole else None,
         )

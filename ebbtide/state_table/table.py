@@ -268,12 +268,19 @@ class StateTable:
                 tables.append(rows.filter(pa.array(equals(rows, "_entry", FILE))))
         return noted_files(pa.concat_tables(tables))
 
-    def note_file(self, files: Iterable[tuple[str, int | None]], step: int) -> Action:
+    def note_file(
+        self,
+        files: Iterable[tuple[str, int | None]],
+        step: int,
+        *,
+        data_change: bool = True,
+    ) -> Action:
         """Write down the source files that a step read.
 
         Args:
             files: Name and bytes of each.
             step: The step's number.
+            data_change: They are noted for the first time.
         """
         notes = [json.dumps({"name": name, "size": size}, ensure_ascii=False) for name, size in files]
         columns: dict[str, object] = {
@@ -282,4 +289,10 @@ class StateTable:
             "_step": [step] * len(notes),
         }
         rows = entry_table(self.schema, columns, len(notes))
-        return add_file(self.path, f"notes-{uuid.uuid4()}.parquet", rows, bounded=self.bounded)
+        return add_file(
+            self.path,
+            f"notes-{uuid.uuid4()}.parquet",
+            rows,
+            bounded=self.bounded,
+            data_change=data_change,
+        )

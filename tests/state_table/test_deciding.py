@@ -8,7 +8,7 @@ from disk import DiskPipeline
 from spark_support import cut, shop_lines, shop_spec
 from support import change, envelope, plain, record, spec
 
-from ebbtide.delta import joining, key_index
+from ebbtide.delta import joining, key_index, log
 from ebbtide.formats.format import UNAVAILABLE
 from ebbtide.runtime import decide
 from ebbtide.state_table import rewriting
@@ -96,6 +96,20 @@ def test_rows_that_the_sink_no_longer_has_stand_in_for_no_entry(tmp_path, order)
         {"id": 3, "notes": "at 60"},
         {"id": 4, "notes": "stays"},
     ]
+
+
+def test_folds_say_that_they_change_no_data(tmp_path, monkeypatch):
+    monkeypatch.setattr(joining, "WIDTH", 2)
+    of = plain("id BIGINT NOT NULL, n INT, at INT", order={"sequence": ["at"]})
+    disk = both(of, tmp_path, *([change("+U", id=n % 3, n=n, at=n)] for n in range(9)))
+    folds = []
+    for table in (disk.plan.state.path, disk.plan.sink.path):
+        for version in log.versions(table):
+            actions = log.actions(table, version)
+            if actions[0]["commitInfo"]["operation"] == "OPTIMIZE":
+                folds += [each for action in actions for each in action.values() if "dataChange" in each]
+    assert folds
+    assert not any(each["dataChange"] for each in folds)
 
 
 def test_copies_that_are_gone_or_torn_are_made_again(tmp_path):
