@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.delta import log
+from ebbtide.model.entries import entry_table
 from ebbtide.paths import read_parquet
 
 ROW = "row"
@@ -69,6 +70,24 @@ def rows_of(files: Iterable[log.DataFile], entry: str, columns: Sequence[str]) -
         return None
     rows = pa.concat_tables(tables, promote_options="permissive")
     return _of_kind(rows, entry)
+
+
+def with_kind(entries: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return entries as rows of the state table.
+
+    Args:
+        entries: All columns of an entry.
+        schema: The table's.
+    """
+    n_rows = len(entries)
+    columns = columns_by_name(entries)
+    columns["_entry"] = pa.repeat(ROW, n_rows)
+    return entry_table(schema, columns, n_rows)
+
+
+def columns_by_name(rows: pa.Table) -> dict[str, object]:
+    """Return the columns of some rows, to be put under other names or beside other columns."""
+    return {name: rows[name] for name in rows.column_names}
 
 
 def noted_files(rows: pa.Table) -> FileSizes:
