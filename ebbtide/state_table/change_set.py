@@ -85,5 +85,8 @@ class StepChanges:
 
 def _typed(values: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
     """Return some columns, in these types."""
-    arrays = [values[column.name].cast(column.type) for column in schema]
+    arrays = []
+    for column in schema:
+        array = values[column.name]
+        arrays.append(array.cast(column.type))
     return pa.Table.from_arrays(arrays, schema=schema)

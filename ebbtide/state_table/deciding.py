@@ -50,7 +50,12 @@ class Stored:
 
     def copies(self, key: Sequence[str]) -> IndexCache:
         """Return this process's view of the local copies of the files."""
-        return _copies(self.table, tuple(key), self.columns, self.where)
+        return _copies(
+            self.table,
+            tuple(key),
+            self.columns,
+            self.where,
+        )
 
     def find(self, keys: pa.Table, hashes: Hashes) -> list[FoundRows]:
         """Find the rows of some keys.
@@ -93,7 +98,8 @@ class FoundRows:
     def n_bytes(self) -> int:
         """About how many bytes they have."""
         rows = self.index.rows
-        n_bytes = rows.nbytes * len(self.numbers) // len(rows)
+        n_own = len(self.numbers)
+        n_bytes = rows.nbytes * n_own // len(rows)
         return int(n_bytes)
 
     def read(self) -> pa.Table:
@@ -173,7 +179,8 @@ class Work:
         else:
             found = self._find(linked, operator)
             entries = self._entries(found, operator)
-            groups = iter([(changes, entries)])
+            all_in_one = (changes, entries)
+            groups = iter([all_in_one])
         for group, entries in groups:
             result = operator.apply(group, entries, self.step)
             written = self._write(result, operator)
@@ -204,7 +211,8 @@ class Work:
         found = self._find(rows, operator)
         n_groups = self._n_groups(rows, found)
         if n_groups <= 1:
-            yield rows, self._entries(found, operator)
+            entries = self._entries(found, operator)
+            yield rows, entries
             return
         hashes = key_hashes(rows, operator.key)
         number_of = hashes % np.uint64(n_groups)
@@ -213,14 +221,16 @@ class Work:
             group = rows.filter(pa.array(is_in_group))
             if len(group):
                 found = self._find(group, operator)
-                yield group, self._entries(found, operator)
+                entries = self._entries(found, operator)
+                yield group, entries
 
     def _n_groups(self, rows: pa.Table, found: Found) -> int:
         """Return how many groups some rows and what is stored under their keys make."""
         if self.group_bytes is None:
             return 1
-        stored_bytes = sum(each.n_bytes for each in found.state)
-        n_bytes = int(rows.nbytes) + stored_bytes
+        n_bytes = int(rows.nbytes)
+        for each in found.state:
+            n_bytes += each.n_bytes
         return -(-n_bytes // self.group_bytes)  # rounded up
 
     def _find(self, rows: pa.Table, operator: Operator) -> Found:
@@ -258,7 +268,12 @@ class Work:
         adds = []
         if len(rows):
             name = f"part-{uuid.uuid4()}.parquet"
-            action = add_file(self.state.table, name, rows, bounded=self.bounded)
+            action = add_file(
+                self.state.table,
+                name,
+                rows,
+                bounded=self.bounded,
+            )
             file = DataFile(action["add"])
             copies = self.state.copies(operator.key)
             copies.keep(file, rows)
@@ -340,11 +355,11 @@ class Share:
         if self.linked is None:
             return changes
         # By hash: a key that has the hash of a linked one is decided on with it, which does no harm.
-        own = key_hashes(changes, key)
-        linked = key_hashes(self.linked, key)
-        is_linked = np.isin(own, linked)
-        is_mine = is_linked == self.has_linked
-        return changes.filter(pa.array(is_mine))
+        hashes = key_hashes(changes, key)
+        linked_hashes = key_hashes(self.linked, key)
+        is_linked = np.isin(hashes, linked_hashes)
+        is_own = is_linked == self.has_linked
+        return changes.filter(pa.array(is_own))
 
 
 @dataclass(frozen=True)
@@ -367,7 +382,11 @@ class Deciding:
         """Decide about a share."""
         changes = share.changes(self.columns, self.key)
         linked = share.linked if share.has_linked else None
-        return self.work.decide(changes, self.read_before, linked)
+        return self.work.decide(
+            changes,
+            self.read_before,
+            linked,
+        )
 
 
 def packed(operator: Operator) -> Callable[[], Operator]:
@@ -382,10 +401,12 @@ def packed(operator: Operator) -> Callable[[], Operator]:
 
 def distinct_keys(rows: pa.Table, key: Sequence[str]) -> tuple[pa.Table, Hashes]:
     """Return the different keys of some rows, in the order of their hashes, and these."""
-    keys = rows.select(list(key))
+    names = list(key)
+    keys = rows.select(names)
     codes = row_codes(keys, key)
     _, first_of_code = np.unique(codes, return_index=True)
-    distinct = keys.take(pa.array(first_of_code))
+    first = pa.array(first_of_code)
+    distinct = keys.take(first)
     hashes = key_hashes(distinct, key)
     order = np.argsort(hashes, kind="stable")
     in_order = distinct.take(pa.array(order))
@@ -399,11 +420,7 @@ def balanced(staged: Sequence[StagedFile], n_shares: int) -> list[tuple[int, ...
         staged: What was staged.
         n_shares: How many.
     """
-    rows_of_slice: Counter[int] = Counter()
-    for file in staged:
-        batches = zip(file.slices, file.rows, strict=True)
-        for slice_, n_rows in batches:
-            rows_of_slice[slice_] += n_rows
+    rows_of_slice = _rows_of_slices(staged)
     shares: list[list[int]] = [[] for _ in range(n_shares)]
     sizes = [0] * n_shares
     # The largest first, each to the share that has least.
@@ -412,7 +429,18 @@ def balanced(staged: Sequence[StagedFile], n_shares: int) -> list[tuple[int, ...
         smallest = sizes.index(least)
         shares[smallest].append(slice_)
         sizes[smallest] += n_rows
-    return [tuple(sorted(share)) for share in shares if share]
+    with_rows = [share for share in shares if share]
+    return [tuple(sorted(share)) for share in with_rows]
+
+
+def _rows_of_slices(staged: Iterable[StagedFile]) -> Counter[int]:
+    """Count the rows of each slice that has some."""
+    rows_of_slice: Counter[int] = Counter()
+    for file in staged:
+        batches = zip(file.slices, file.rows, strict=True)
+        for slice_, n_rows in batches:
+            rows_of_slice[slice_] += n_rows
+    return rows_of_slice
 
 
 def _as_entries(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -39,8 +39,9 @@ def counts(table: str, version: int, noted: Mapping[str, int] | None) -> Counter
     found: Counter[str] = Counter()
     for location in log.added(table, version):
         rows = read_parquet(location, columns=["_entry", "_note"])
-        notes = _of_kind(rows, METRICS)["_note"]
-        for note in notes.to_pylist():
+        of_metrics = _of_kind(rows, METRICS)
+        notes = of_metrics["_note"].to_pylist()
+        for note in notes:
             metrics = json.loads(note)
             found.update(metrics)
     return found
@@ -63,7 +64,8 @@ def rows_of(files: Iterable[log.DataFile], entry: str, columns: Sequence[str]) -
         # A file without statistics may hold rows of any kind.
         least = file.least.get("_entry", entry)
         greatest = file.greatest.get("_entry", entry)
-        if least <= entry <= greatest:
+        may_hold = least <= entry <= greatest
+        if may_hold:
             table = read_parquet(file.location, columns=names)
             tables.append(table)
     if not tables:
@@ -93,7 +95,8 @@ def columns_by_name(rows: pa.Table) -> dict[str, object]:
 def noted_files(rows: pa.Table) -> FileSizes:
     """Return the source files that rows of the kind `FILE` note."""
     sizes: FileSizes = {}
-    for note in rows["_note"].to_pylist():
+    notes = rows["_note"].to_pylist()
+    for note in notes:
         name, size = _noted_file(note)
         sizes[name] = size
     return sizes

@@ -51,15 +51,17 @@ class Part(NamedTuple):
 
     def rows_of(self, index: KeyIndex) -> slice:
         """Return which rows of an index are in it."""
-        hashes = index.hashes
-        least = self.number * 2**64 // self.of
-        first = np.searchsorted(hashes, np.uint64(least))
-        next_number = self.number + 1
-        if next_number == self.of:  # no hash is above the last range: its end takes 65 bits
-            return slice(int(first), len(hashes))
-        next_least = next_number * 2**64 // self.of
-        end = np.searchsorted(hashes, np.uint64(next_least))
-        return slice(int(first), int(end))
+        first = self._first_of(self.number, index)
+        end = self._first_of(self.number + 1, index)
+        return slice(first, end)
+
+    def _first_of(self, number: int, index: KeyIndex) -> int:
+        """Return the first row of an index that is in a part, or in a later one."""
+        if number == self.of:  # there is no such part: the hash where it would begin takes 65 bits
+            return len(index.hashes)
+        least = number * 2**64 // self.of
+        row = np.searchsorted(index.hashes, np.uint64(least))
+        return int(row)
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,8 @@ class StoredEntries:
 
     def parts(self) -> list[Part]:
         """Deal them out."""
-        n_full = -(-self.n_bytes // PART_BYTES)  # rounded up
-        n_parts = max(1, n_full)
+        n_parts = -(-self.n_bytes // PART_BYTES)  # rounded up
+        n_parts = max(n_parts, 1)
         return [Part(number, n_parts) for number in range(n_parts)]
 
     def newest(self, part: Part) -> pa.Table:
@@ -134,7 +136,11 @@ class StoredEntries:
             positions = index.positions[own]
             rows = index.rows.slice(own.start, n_own)
             if file.vector is not None:
-                counts = vectors.counts(self.state.table, file.vector, positions)
+                counts = vectors.counts(
+                    self.state.table,
+                    file.vector,
+                    positions,
+                )
                 positions = positions[counts]
                 rows = rows.filter(pa.array(counts))
             entries = rows.cast(operator.schema)
@@ -157,7 +163,8 @@ def _goes(versions: pa.Table, is_doomed: Pick, operator: Operator) -> Mask:
     entries = versions.take(pa.array(latest))
     is_picked = is_doomed(entries, operator)
     doomed = latest[np.flatnonzero(is_picked)]
-    return np.isin(codes, codes[doomed])
+    doomed_codes = codes[doomed]
+    return np.isin(codes, doomed_codes)
 
 
 class Pick(Protocol):
@@ -216,7 +223,8 @@ class Rewrite:
             tags=BASE if self.is_whole else None,
         )
         is_live = ~flags(kept, "_removed")
-        return Rewritten(adds, n_entries=int(is_live.sum()))
+        n_live = int(is_live.sum())
+        return Rewritten(adds, n_live)
 
 
 @dataclass(frozen=True)
@@ -258,16 +266,17 @@ class WithoutRows:
             loss: The file, and the numbers of the rows that go, as a bitmap.
         """
         file, serialized = loss
+        table = self.state.table
         goes = BitMap64.deserialize(serialized)
         if file.vector is not None:
-            goes |= vectors.read(self.state.table, file.vector)
-        rows = read_file(self.state.table, file, self.schema, live=False)
+            goes |= vectors.read(table, file.vector)
+        rows = read_file(table, file, self.schema, live=False)
         gone = np.fromiter(goes, np.int64, len(goes))
         stays = np.ones(len(rows), dtype=bool)
         stays[gone] = False
         left = rows.filter(pa.array(stays))
         return write_files(
-            self.state.table,
+            table,
             left,
             self.bounded,
             rows_per_file=max(len(rows), 1),
@@ -285,8 +294,8 @@ class Census:
     def __call__(self, part: Part) -> tuple[int, int | None]:
         """Return how many entries of a part are not dropped, and the least stamp among these."""
         newest = self.entries.newest(part)
-        is_live = ~flags(newest, "_removed")
-        live = newest.filter(pa.array(is_live))
+        is_removed = flags(newest, "_removed")
+        live = newest.filter(pa.array(~is_removed))
         is_stamped = live["_stamp_ms"].is_valid()
         stamped = live.filter(is_stamped)
         stamps_ms = ints(stamped, "_stamp_ms")
@@ -300,6 +309,6 @@ def merged(parts: Sequence[Sequence[tuple[int, bytes]]]) -> dict[int, BitMap64]:
     for part in parts:
         for number, serialized in part:
             rows = BitMap64.deserialize(serialized)
-            known = losses.get(number, BitMap64())
-            losses[number] = known | rows
+            others = losses.get(number, BitMap64())
+            losses[number] = others | rows
     return losses

@@ -332,4 +332,6 @@ def _may_note(file: DataFile) -> bool:
     least = file.least("_entry")
     greatest = file.greatest("_entry")
     is_unknown = least is None or greatest is None
-    return bool(is_unknown or least <= FILE <= greatest)
+    if is_unknown:
+        return True
+    return bool(least <= FILE <= greatest)
