@@ -15,7 +15,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from ebbtide.delta.snapshot import Action, commit_file
+from ebbtide.delta.log import commit_file
+from ebbtide.delta.snapshot import Action
 from ebbtide.errors import VersionTakenError
 
 
@@ -57,7 +58,13 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def commit(puts: Puts, table: str, version: int, actions: Iterable[Action], info: Mapping[str, Any]) -> None:
+def commit(
+    puts: Puts,
+    table: str,
+    version: int,
+    actions: Iterable[Action],
+    info: Mapping[str, Any],
+) -> None:
     """Commit a version.
 
     Args:
@@ -70,22 +77,34 @@ def commit(puts: Puts, table: str, version: int, actions: Iterable[Action], info
     Raises:
         VersionTakenError: somebody else has committed it.
     """
-    said = {"timestamp": now_ms(), **info}
+    said = {
+        "timestamp": now_ms(),
+        **info,
+    }
     lines = [_line({"commitInfo": said})]
-    lines += [_line(action) for action in actions]
+    for action in actions:
+        line = _line(action)
+        lines.append(line)
     content = "".join(lines)
     location = commit_file(table, version)
-    if not puts.put_if_absent(location, content.encode()):
+    is_written = puts.put_if_absent(location, content.encode())
+    if not is_written:
         raise VersionTakenError.of(f"Version {version} of the Delta table '{table}' was committed by somebody else.")
 
 
 def _line(action: Action) -> str:
-    return json.dumps(action, separators=(",", ":")) + "\n"
+    text = json.dumps(action, separators=(",", ":"))
+    return text + "\n"
 
 
 def transaction_mark(app_id: str, version: int) -> Action:
     """Return the action that marks a transaction of an application as done."""
-    return {"txn": {"appId": app_id, "version": version, "lastUpdated": now_ms()}}
+    mark = {
+        "appId": app_id,
+        "version": version,
+        "lastUpdated": now_ms(),
+    }
+    return {"txn": mark}
 
 
 def now_ms() -> int:

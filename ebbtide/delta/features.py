@@ -7,7 +7,7 @@ feature's name. Source: Delta transaction log protocol, "Table Features", "Requi
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ebbtide.errors import DeltaFeatureError
@@ -44,7 +44,11 @@ _FIELD_RULES = {
 }
 
 
-def refuse_unreadable(table: str, protocol: Mapping[str, Any], configuration: Mapping[str, str]) -> None:
+def refuse_unreadable(
+    table: str,
+    protocol: Mapping[str, Any],
+    configuration: Mapping[str, str],
+) -> None:
     """Refuse a table whose rows cannot be read here.
 
     Args:
@@ -58,15 +62,30 @@ def refuse_unreadable(table: str, protocol: Mapping[str, Any], configuration: Ma
     version = int(protocol["minReaderVersion"])
     by_list = _BY_LIST[0]
     if version > by_list:
-        raise _error(table, "read", f"reader version {version}", f"up to {by_list}")
-    unknown = set(protocol.get("readerFeatures") or ()) - READ - {"columnMapping"}
-    if configuration.get("delta.columnMapping.mode", "none") != "none":
+        raise _error(
+            table,
+            "read",
+            got=f"reader version {version}",
+            allowed=f"up to {by_list}",
+        )
+    features = _listed(protocol, "readerFeatures")
+    unknown = features - READ - {"columnMapping"}
+    if _maps_columns(configuration):
         unknown.add("columnMapping")
     if unknown:
-        raise _error(table, "read", ", ".join(sorted(unknown)), ", ".join(sorted(READ)))
+        raise _error(
+            table,
+            "read",
+            got=_in_order(unknown),
+            allowed=_in_order(READ),
+        )
 
 
-def refuse_unwritable(table: str, protocol: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
+def refuse_unwritable(
+    table: str,
+    protocol: Mapping[str, Any],
+    metadata: Mapping[str, Any],
+) -> None:
     """Refuse a table that cannot be written here.
 
     Args:
@@ -80,11 +99,36 @@ def refuse_unwritable(table: str, protocol: Mapping[str, Any], metadata: Mapping
     version = int(protocol["minWriterVersion"])
     by_list = _BY_LIST[1]
     if version > by_list:
-        raise _error(table, "written", f"writer version {version}", f"up to {by_list}")
-    unknown = set(protocol.get("writerFeatures") or ()) - WRITTEN
-    used = unknown | set(_used(metadata))
+        raise _error(
+            table,
+            "written",
+            got=f"writer version {version}",
+            allowed=f"up to {by_list}",
+        )
+    features = _listed(protocol, "writerFeatures")
+    unknown = features - WRITTEN
+    used = unknown.union(_used(metadata))
     if used:
-        raise _error(table, "written", ", ".join(sorted(used)), "none of these")
+        raise _error(
+            table,
+            "written",
+            got=_in_order(used),
+            allowed="none of these",
+        )
+
+
+def _listed(protocol: Mapping[str, Any], field: str) -> set[str]:
+    """Return the features that a protocol lists, of readers or of writers; none where there is no list."""
+    return set(protocol.get(field) or ())
+
+
+def _maps_columns(configuration: Mapping[str, str]) -> bool:
+    mode = configuration.get("delta.columnMapping.mode", "none")
+    return mode != "none"
+
+
+def _in_order(features: Iterable[str]) -> str:
+    return ", ".join(sorted(features))
 
 
 _LEGACY_FEATURES = {
@@ -104,13 +148,15 @@ def with_feature(protocol: Mapping[str, Any], feature: str) -> dict[str, Any]:
         protocol: The log's `protocol`.
         feature: Its name.
     """
-    readers = set(protocol.get("readerFeatures") or ())
-    writers = set(protocol.get("writerFeatures") or ())
+    reader_version = int(protocol["minReaderVersion"])
     writer_version = int(protocol["minWriterVersion"])
+    readers = _listed(protocol, "readerFeatures")
+    writers = _listed(protocol, "writerFeatures")
     if writer_version < _BY_LIST[1]:
         for version, features in _LEGACY_FEATURES.items():
-            writers.update(features if version <= writer_version else ())
-    if int(protocol["minReaderVersion"]) == 2:
+            if version <= writer_version:
+                writers.update(features)
+    if reader_version == 2:
         readers.add("columnMapping")
     return {
         "minReaderVersion": _BY_LIST[0],
@@ -125,13 +171,16 @@ def _used(metadata: Mapping[str, Any]) -> Iterator[str]:
     if metadata.get("partitionColumns"):
         yield "partition columns"
     configuration = metadata.get("configuration") or {}
-    if configuration.get("delta.appendOnly", "false").lower() == "true":
+    append_only = configuration.get("delta.appendOnly", "false")
+    if append_only.lower() == "true":
         yield "appendOnly"
-    if configuration.get("delta.columnMapping.mode", "none") != "none":
+    if _maps_columns(configuration):
         yield "columnMapping"
-    if any(name.startswith("delta.constraints.") for name in configuration):
+    has_constraints = any(name.startswith("delta.constraints.") for name in configuration)
+    if has_constraints:
         yield "checkConstraints"
-    for column in json.loads(metadata["schemaString"])["fields"]:
+    schema = json.loads(metadata["schemaString"])
+    for column in schema["fields"]:
         for rule, feature in _FIELD_RULES.items():
             if rule in column["metadata"]:
                 yield feature

@@ -67,25 +67,41 @@ def _class_of(file: DataFile) -> int:
 def emptied_files(files: Iterable[DataFile]) -> list[DataFile]:
     """Return the files of which half the rows or more no longer count, and that are too large to be joined before long."""
     large = [file for file in files if file.size >= SMALL_BYTES]
-    return [file for file in large if file.live_rows is not None and 2 * file.live_rows <= (file.rows or 0)]
+    return [file for file in large if _is_half_empty(file)]
+
+
+def _is_half_empty(file: DataFile) -> bool:
+    n_rows = file.rows
+    n_live = file.live_rows
+    if n_rows is None or n_live is None:
+        return False
+    return 2 * n_live <= n_rows
 
 
 def in_batches(files: Iterable[DataFile]) -> Iterator[list[DataFile]]:
     """Yield files in groups that are joined together: as many as memory takes."""
     group: list[DataFile] = []
-    for file in sorted(files, key=lambda file: file.size):
-        if group and sum(each.size for each in group) + file.size > MOST_BYTES:
+    n_bytes = 0
+    smallest_first = sorted(files, key=lambda file: file.size)
+    for file in smallest_first:
+        is_full = n_bytes + file.size > MOST_BYTES
+        if group and is_full:
             yield group
             group = []
+            n_bytes = 0
         group.append(file)
+        n_bytes += file.size
     if group:
         yield group
 
 
 def live_rows(snapshot: Snapshot, files: Iterable[DataFile], columns: pa.Schema) -> pa.Table:
     """Read the rows that count of some data files."""
-    tables = [read_file(snapshot.table, file, columns) for file in files]
-    return pa.concat_tables([columns.empty_table(), *tables])
+    tables = [columns.empty_table()]
+    for file in files:
+        rows = read_file(snapshot.table, file, columns)
+        tables.append(rows)
+    return pa.concat_tables(tables)
 
 
 def write_files(
@@ -114,9 +130,11 @@ def write_files(
         part = rows.slice(start, rows_per_file).combine_chunks()
         name = f"part-{uuid.uuid4()}.parquet"
         action = add_file(table, name, part, bounded=bounded, data_change=data_change)
+        add = action["add"]
         if tags:
-            action["add"]["tags"] = dict(tags)
-        on_written(DataFile(action["add"]), part)
+            add["tags"] = dict(tags)
+        file = DataFile(add)
+        on_written(file, part)
         actions.append(action)
     return actions
 
@@ -141,10 +159,12 @@ def commit_joined(
         The version that it made; else the newest one, in which the files added have no part.
     """
     at_ms = now_ms()
-    actions = [*adds, *(file.removed(at_ms, data_change=False) for file in files)]
+    removes = [file.removed(at_ms, data_change=False) for file in files]
+    actions = [*adds, *removes]
+    said = {**JOINED, **info}
     while all(file.id in snapshot.files for file in files):
         try:
-            commit(puts, snapshot.table, snapshot.version + 1, actions, {**JOINED, **info})
+            commit(puts, snapshot.table, snapshot.version + 1, actions, said)
         except VersionTakenError:
             snapshot = snapshot.advanced()
             continue

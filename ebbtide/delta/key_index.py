@@ -96,12 +96,21 @@ class KeyIndex:
         # Two keys may have one hash: the keys decide.
         is_same = np.ones(len(rows), dtype=bool)
         for name in wanted.column_names:
-            stored = self.rows[name].take(pa.array(rows))
-            asked = wanted[name].cast(stored.type).take(pa.array(which))
-            equal = pc.equal(stored, asked).fill_null(False)
-            both_null = pc.and_(stored.is_null(), asked.is_null())
-            is_same &= pc.or_(equal, both_null).to_numpy()
+            own = self.rows[name]
+            asked = wanted[name].cast(own.type)
+            is_same &= _same_values(
+                own.take(pa.array(rows)),
+                asked.take(pa.array(which)),
+            )
         return rows[is_same], which[is_same]
+
+
+def _same_values(left: pa.ChunkedArray, right: pa.ChunkedArray) -> NDArray[np.bool_]:
+    """Mark where two columns have the same value; null is the same as null."""
+    is_equal = pc.equal(left, right).fill_null(False)
+    both_null = pc.and_(left.is_null(), right.is_null())
+    is_same = pc.or_(is_equal, both_null)
+    return np.asarray(is_same.to_numpy(), dtype=bool)
 
 
 def _matches(stored: Hashes, wanted: Hashes) -> tuple[Positions, Positions]:
@@ -109,7 +118,8 @@ def _matches(stored: Hashes, wanted: Hashes) -> tuple[Positions, Positions]:
 
     A few keys are looked up one by one; for many it is quicker to look up the rows among them.
     """
-    if len(wanted) * SPARSE < len(stored):
+    is_sparse = len(wanted) * SPARSE < len(stored)
+    if is_sparse:
         which, rows = _pairs(wanted, stored)
     else:
         rows, which = _pairs(stored, wanted)
@@ -119,12 +129,15 @@ def _matches(stored: Hashes, wanted: Hashes) -> tuple[Positions, Positions]:
 def _pairs(values: Hashes, ascending: Hashes) -> tuple[Positions, Positions]:
     """Return where each value stands among ascending ones, as pairs of indices; O(values * log(ascending))."""
     first = np.searchsorted(ascending, values, side="left")
-    last = np.searchsorted(ascending, values, side="right")
-    counts = last - first
-    numbers = np.repeat(np.arange(len(values)), counts)
-    begins = np.cumsum(counts) - counts
-    nth = np.arange(len(numbers)) - begins[numbers]
-    return numbers, first[numbers] + nth
+    end = np.searchsorted(ascending, values, side="right")
+    n_equal = end - first
+    # A value makes as many pairs in a row as it has equals: the nth of them is with the nth of its equals.
+    value_of_pair = np.repeat(np.arange(len(values)), n_equal)
+    first_pair = np.cumsum(n_equal) - n_equal
+    pair = np.arange(len(value_of_pair))
+    nth = pair - first_pair[value_of_pair]
+    equal_of_pair = first[value_of_pair] + nth
+    return value_of_pair, equal_of_pair
 
 
 class IndexCache:
@@ -154,9 +167,16 @@ class IndexCache:
         self.columns = columns
         self.where = where
         self.folder = default_folder() if folder is None else folder
-        self.max_bytes = int(os.environ.get(CACHE_BYTES, DEFAULT_BYTES)) if max_bytes is None else max_bytes
+        self.max_bytes = _max_bytes() if max_bytes is None else max_bytes
         # A copy is not flushed to disk: after a crash of the machine it may have holes, so that none outlives its boot.
-        self._what = _digest(FORMAT, _boot(), table, *self.key, columns.to_string(), *(where or ()))
+        self._what = _digest(
+            FORMAT,
+            _boot(),
+            table,
+            *self.key,
+            columns.to_string(),
+            *(where or ()),
+        )
         self._open: dict[str, KeyIndex] = {}
         self._unseen_bytes = self.max_bytes  # others may have written any number of copies
 
@@ -169,7 +189,8 @@ class IndexCache:
         name = self._name(file)
         index = self._open.get(name) or self._read(name)
         if index is None:
-            index = self._keep(name, self._made(file))
+            made = self._made(file)
+            index = self._keep(name, made)
         self._open[name] = index
         return index
 
@@ -181,7 +202,8 @@ class IndexCache:
             rows: All that is in it.
         """
         name = self._name(file)
-        self._open[name] = self._keep(name, self._index(rows))
+        index = self._index(rows)
+        self._open[name] = self._keep(name, index)
 
     def only(self, files: Iterable[DataFile]) -> None:
         """Close the indices of files that no longer count."""
@@ -190,51 +212,66 @@ class IndexCache:
 
     def _made(self, file: DataFile) -> KeyIndex:
         columns = self.columns
-        if self.where is not None and self.where[0] not in columns.names:
-            columns = columns.append(pa.field(self.where[0], pa.string()))
-        return self._index(read_file(self.table, file, columns, live=False))
+        if self.where is not None:
+            name, _ = self.where
+            if name not in columns.names:
+                column = pa.field(name, pa.string())
+                columns = columns.append(column)
+        rows = read_file(self.table, file, columns, live=False)
+        return self._index(rows)
 
     def _index(self, rows: pa.Table) -> KeyIndex:
+        """Return the index of a data file's rows, as far as they are kept."""
         positions = None
         if self.where is not None:
-            column, value = self.where
-            is_kept = pc.equal(rows[column], pa.scalar(value)).fill_null(False)
+            name, value = self.where
+            has_value = pc.equal(rows[name], pa.scalar(value))
+            is_kept = has_value.fill_null(False)
             positions = np.flatnonzero(is_kept.to_numpy())
             rows = rows.filter(is_kept)
-        return KeyIndex.of(rows.select(self.columns.names).cast(self.columns), self.key, positions)
+        kept = rows.select(self.columns.names)
+        typed = kept.cast(self.columns)
+        return KeyIndex.of(typed, self.key, positions)
 
     def _name(self, file: DataFile) -> str:
         size = file.add.get("size")
-        return f"{self._what}-{_digest(file.path, str(size))}.arrow"
+        which = _digest(file.path, str(size))
+        return f"{self._what}-{which}.arrow"
 
     def _read(self, name: str) -> KeyIndex | None:
         """Map a copy into memory; None if there is none, or one that cannot be read."""
         path = self.folder / name
         try:
-            if self.folder.stat().st_uid != os.getuid():
+            owner = self.folder.stat().st_uid
+            if owner != os.getuid():
                 return None  # whoever owns it may have put anything there
             with pa.memory_map(str(path)) as mapped:
                 stored = pa.ipc.open_file(mapped).read_all()
             os.utime(path)  # the copies that are not used go first
-            hashes = stored[HASH].combine_chunks().to_numpy()
-            positions = stored[POSITION].combine_chunks().to_numpy()
-            return KeyIndex(hashes, positions, stored.select(self.columns.names))
+            hashes = stored[HASH].combine_chunks()
+            positions = stored[POSITION].combine_chunks()
+            return KeyIndex(
+                hashes.to_numpy(),
+                positions.to_numpy(),
+                stored.select(self.columns.names),
+            )
         except (OSError, pa.ArrowException, KeyError):
             return None
 
     def _keep(self, name: str, index: KeyIndex) -> KeyIndex:
         """Write a copy and return it as mapped; the index itself if it cannot be written, as on a full disk."""
-        stored = index.rows.append_column(HASH, pa.array(index.hashes)).append_column(
-            POSITION, pa.array(index.positions)
-        )
+        stored = index.rows
+        stored = stored.append_column(HASH, pa.array(index.hashes))
+        stored = stored.append_column(POSITION, pa.array(index.positions))
         path = self.folder / name
-        unfinished = path.with_name(f"{name}.{uuid.uuid4().hex}.tmp")
+        suffix = uuid.uuid4().hex
+        unfinished = path.with_name(f"{name}.{suffix}.tmp")
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with pa.OSFile(str(unfinished), "wb") as file, pa.ipc.new_file(file, stored.schema) as writer:
-                writer.write_table(stored.combine_chunks())
+            _write_arrow(unfinished, stored)
             unfinished.replace(path)
-            self._evict_in_time(path.stat().st_size)
+            n_bytes = path.stat().st_size
+            self._evict_in_time(n_bytes)
         except OSError:
             with contextlib.suppress(OSError):
                 unfinished.unlink()
@@ -244,7 +281,8 @@ class IndexCache:
     def _evict_in_time(self, n_bytes: int) -> None:
         """Evict once so much was written that it may matter: to look at all copies for each new one would cost more than it."""
         self._unseen_bytes += n_bytes
-        if self._unseen_bytes >= self.max_bytes * UNSEEN:
+        may_matter = self._unseen_bytes >= self.max_bytes * UNSEEN
+        if may_matter:
             self._unseen_bytes = 0
             self._evict()
 
@@ -254,31 +292,51 @@ class IndexCache:
         for path in self.folder.glob("*.arrow"):
             with contextlib.suppress(OSError):
                 status = path.stat()
-                copies.append((status.st_mtime_ns, status.st_size, path))
-        total = sum(size for _, size, _ in copies)
-        if total <= self.max_bytes:
+                copy = (status.st_mtime_ns, status.st_size, path)
+                copies.append(copy)
+        total_bytes = sum(n_bytes for _, n_bytes, _ in copies)
+        if total_bytes <= self.max_bytes:
             return
-        for _, size, path in sorted(copies):
+        enough_bytes = self.max_bytes * EVICTED_TO
+        for _, n_bytes, path in sorted(copies):
             with contextlib.suppress(OSError):
                 path.unlink()
-            total -= size
-            if total <= self.max_bytes * EVICTED_TO:
+            total_bytes -= n_bytes
+            if total_bytes <= enough_bytes:
                 return
+
+
+def _write_arrow(path: Path, rows: pa.Table) -> None:
+    in_one = rows.combine_chunks()
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
+        writer.write_table(in_one)
 
 
 def default_folder() -> Path:
     """Return the folder of local copies."""
     given = os.environ.get(CACHE_FOLDER)
-    return Path(given) if given else Path(tempfile.gettempdir()) / f"ebbtide-cache-{os.getuid()}"
+    if given:
+        return Path(given)
+    folder = Path(tempfile.gettempdir())
+    return folder / f"ebbtide-cache-{os.getuid()}"
+
+
+def _max_bytes() -> int:
+    """Return about how much the local copies may take."""
+    given = os.environ.get(CACHE_BYTES, DEFAULT_BYTES)
+    return int(given)
 
 
 @cache
 def _boot() -> str:
     """Return what distinguishes this boot of the machine from others; empty where the system does not say."""
     with contextlib.suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        boot_id = Path("/proc/sys/kernel/random/boot_id")
+        return boot_id.read_text(encoding="ascii").strip()
     return ""
 
 
 def _digest(*parts: str) -> str:
-    return hashlib.blake2b("\0".join(parts).encode(), digest_size=10).hexdigest()
+    text = "\0".join(parts)
+    digest = hashlib.blake2b(text.encode(), digest_size=10)
+    return digest.hexdigest()

@@ -42,6 +42,11 @@ def _log_file(table: str, version: int, suffix: str) -> str:
     return join(table, LOG, name)
 
 
+def commit_file(table: str, version: int) -> str:
+    """Return where a version's commit is."""
+    return _log_file(table, version, COMMIT)
+
+
 def _numbers(table: str, suffix: str) -> list[int]:
     """Return the versions of the log's files with a suffix: it stands after exactly 20 digits."""
     numbers = []
@@ -57,13 +62,20 @@ def _numbers(table: str, suffix: str) -> list[int]:
 
 
 def actions(table: str, version: int) -> list[Action]:
-    """Return a commit's actions."""
-    location = _log_file(table, version, COMMIT)
-    raw = read_bytes(location)
-    if raw is None:
-        return []
-    lines = raw.splitlines()
-    return [json.loads(line) for line in lines if line.strip()]
+    """Return a commit's actions; none if it is not there."""
+    location = commit_file(table, version)
+    return read_actions(location)
+
+
+def read_actions(location: str) -> list[Action]:
+    """Return the actions in a file of the log, one a line; none if it is not there."""
+    raw = read_bytes(location) or b""
+    actions: list[Action] = []
+    for line in raw.splitlines():
+        if line.strip():
+            action = json.loads(line)
+            actions.append(action)
+    return actions
 
 
 def facts(table: str, version: int) -> Facts | None:
@@ -215,13 +227,15 @@ class LastStep:
 
     def find(self) -> int:
         """Return it, 0 before the first."""
+        table = self._table
         if self._version < 0:
-            self._version = max(versions(self._table), default=-1)
-            self._step = last_step(self._table)
-        while actions(self._table, self._version + 1):
+            self._version = max(versions(table), default=-1)
+            self._step = last_step(table)
+        while actions(table, self._version + 1):
             self._version += 1
-            own = facts(self._table, self._version)
-            self._step = int(own["step"]) if own else self._step
+            own = facts(table, self._version)
+            if own:
+                self._step = int(own["step"])
         return self._step
 
 

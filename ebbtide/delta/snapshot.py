@@ -10,20 +10,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 from urllib.parse import quote, unquote
 
-from ebbtide.delta import vectors
+from ebbtide.delta import log, vectors
 from ebbtide.delta.features import refuse_unreadable
+from ebbtide.delta.log import LOG
+from ebbtide.delta.log import actions as read_commit
 from ebbtide.errors import DeltaLogError
-from ebbtide.paths import join, list_files, read_bytes, read_parquet
+from ebbtide.paths import join, list_files, read_parquet
 
-Action = dict[str, Any]
+Action = log.Action
 """A line of a commit by its kind, or what stands under the kind."""
-LOG = "_delta_log"
+FileId = tuple[str, str]
+"""What the log adds and removes: a data file's path, and what distinguishes its vector."""
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(
     r"(\d{20})\.checkpoint(?:\.(?P<part>\d{10})\.(?P<parts>\d{10})|\.(?P<uuid>[0-9a-f-]{36}))?\.(?P<kind>parquet|json)"
@@ -48,9 +51,9 @@ class DataFile:
         return str(self.add["path"])
 
     @property
-    def id(self) -> tuple[str, str]:
+    def id(self) -> FileId:
         """What the log adds and removes: the file, with its vector."""
-        return self.path, vectors.unique_id(self.vector)
+        return _file_id(self.add)
 
     @property
     def vector(self) -> vectors.Descriptor | None:
@@ -60,7 +63,8 @@ class DataFile:
     @cached_property
     def stats(self) -> dict[str, Any]:
         """Its statistics; empty if there are none."""
-        stats: dict[str, Any] = json.loads(self.add.get("stats") or "{}")
+        text = self.add.get("stats") or "{}"
+        stats: dict[str, Any] = json.loads(text)
         return stats
 
     @property
@@ -81,17 +85,20 @@ class DataFile:
     @property
     def live_rows(self) -> int | None:
         """Rows that count; None if that was not noted."""
-        if self.rows is None:
-            return None
-        return self.rows - (self.vector["cardinality"] if self.vector else 0)
+        if self.rows is None or not self.vector:
+            return self.rows
+        n_gone: int = self.vector["cardinality"]
+        return self.rows - n_gone
 
     def least(self, column: str) -> Any:
         """Return the least value of a column, or one below it; None if it is not known."""
-        return self.stats.get("minValues", {}).get(column)
+        least = self.stats.get("minValues", {})
+        return least.get(column)
 
     def greatest(self, column: str) -> Any:
         """Return the greatest value of a column, or one above it; None if it is not known."""
-        return self.stats.get("maxValues", {}).get(column)
+        greatest = self.stats.get("maxValues", {})
+        return greatest.get(column)
 
     def location(self, table: str) -> str:
         """Return where it is.
@@ -104,7 +111,9 @@ class DataFile:
             return path
         if path.startswith("file:"):
             return path.removeprefix("file:")
-        return path if path.startswith("/") else join(table, path)
+        if path.startswith("/"):
+            return path
+        return join(table, path)
 
     def removed(self, at_ms: int, *, data_change: bool) -> Action:
         """Return the action that removes it.
@@ -132,9 +141,23 @@ class DataFile:
             vector: Its descriptor.
             data_change: Rows go by that.
         """
-        stats = {**self.stats, "tightBounds": False}
-        add = {**self.add, "deletionVector": vector, "stats": json.dumps(stats), "dataChange": data_change}
+        stats = {
+            **self.stats,
+            "tightBounds": False,
+        }
+        add = {
+            **self.add,
+            "deletionVector": vector,
+            "stats": json.dumps(stats),
+            "dataChange": data_change,
+        }
         return {"add": add}
+
+
+def _file_id(action: Action) -> FileId:
+    """Return the `DataFile.id` that an `add` or a `remove` names."""
+    vector = action.get("deletionVector")
+    return str(action["path"]), vectors.unique_id(vector)
 
 
 @dataclass(frozen=True)
@@ -154,7 +177,7 @@ class Snapshot:
     version: int
     protocol: Action
     metadata: Action
-    files: Mapping[tuple[str, str], DataFile] = field(default_factory=dict)
+    files: Mapping[FileId, DataFile] = field(default_factory=dict)
     transactions: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -172,26 +195,21 @@ class Snapshot:
             DeltaLogError: the log is not whole.
             DeltaFeatureError: the table uses a feature that is not known.
         """
-        names = list_files(join(table, LOG))
-        if until is not None:
-            names = [name for name in names if name[:20].isdigit() and int(name[:20]) <= until]
-        commits = sorted(int(match[1]) for match in map(_COMMIT.fullmatch, names) if match)
+        names = _log_names(table, until)
+        commits = _commits(names)
         checkpoint, parts = _newest_checkpoint(names)
         if not commits and checkpoint < 0:
             return None
         state = _Replay()
         for part in parts:
-            state.apply(_checkpoint_actions(table, part))
+            counting = _checkpoint_actions(table, part)
+            state.apply(counting)
         since = [version for version in commits if version > checkpoint]
-        newest = since[-1] if since else checkpoint
-        if since != list(range(checkpoint + 1, newest + 1)):
-            raise DeltaLogError.of(
-                f"The log of the Delta table '{table}' is not whole.",
-                got=f"commits {since[0]} to {newest} after the checkpoint {checkpoint if checkpoint >= 0 else 'none'}, {newest - checkpoint - len(since)} missing",
-                next_step="Restore the missing files of _delta_log.",
-            )
+        _refuse_gaps(table, checkpoint, since)
         for version in since:
-            state.apply(read_commit(table, version))
+            commit = read_commit(table, version)
+            state.apply(commit)
+        newest = since[-1] if since else checkpoint
         return state.snapshot(table, newest)
 
     def advanced(self) -> Snapshot:
@@ -209,7 +227,12 @@ class Snapshot:
         Args:
             actions: The commit's.
         """
-        state = _Replay(dict(self.files), dict(self.transactions), self.protocol, self.metadata)
+        state = _Replay(
+            files=dict(self.files),
+            transactions=dict(self.transactions),
+            protocol=self.protocol,
+            metadata=self.metadata,
+        )
         state.apply(actions)
         return state.snapshot(self.table, self.version + 1)
 
@@ -223,7 +246,7 @@ class Snapshot:
 class _Replay:
     """What counts, as far as actions were applied."""
 
-    files: dict[tuple[str, str], DataFile] = field(default_factory=dict)
+    files: dict[FileId, DataFile] = field(default_factory=dict)
     transactions: dict[str, int] = field(default_factory=dict)
     protocol: Action | None = None
     metadata: Action | None = None
@@ -232,14 +255,16 @@ class _Replay:
         """Apply the actions of one commit, or of a checkpoint. Within one, their order says nothing: removes go first."""
         for action in actions:
             if "remove" in action:
-                remove = action["remove"]
-                self.files.pop((remove["path"], vectors.unique_id(remove.get("deletionVector"))), None)
+                removed = _file_id(action["remove"])
+                self.files.pop(removed, None)
         for action in actions:
             if "add" in action:
                 file = DataFile(action["add"])
                 self.files[file.id] = file
             elif "txn" in action:
-                self.transactions[action["txn"]["appId"]] = int(action["txn"]["version"])
+                mark = action["txn"]
+                app_id = mark["appId"]
+                self.transactions[app_id] = int(mark["version"])
             elif "protocol" in action:
                 self.protocol = action["protocol"]
             elif "metaData" in action:
@@ -248,61 +273,111 @@ class _Replay:
     def snapshot(self, table: str, version: int) -> Snapshot:
         if self.protocol is None or self.metadata is None:
             raise DeltaLogError.of(
-                f"The log of the Delta table '{table}' is not whole.", got="no protocol or no metaData"
+                f"The log of the Delta table '{table}' is not whole.",
+                got="no protocol or no metaData",
             )
-        refuse_unreadable(table, self.protocol, self.metadata.get("configuration") or {})
-        return Snapshot(table, version, self.protocol, self.metadata, self.files, self.transactions)
+        snapshot = Snapshot(
+            table,
+            version,
+            protocol=self.protocol,
+            metadata=self.metadata,
+            files=self.files,
+            transactions=self.transactions,
+        )
+        refuse_unreadable(table, snapshot.protocol, snapshot.configuration)
+        return snapshot
 
 
-def commit_file(table: str, version: int) -> str:
-    """Return where a version's commit is."""
-    return join(table, LOG, f"{version:020d}.json")
+def _log_names(table: str, until: int | None) -> list[str]:
+    """Return the names of the log's files, those of later versions left out."""
+    names = list_files(join(table, LOG))
+    if until is None:
+        return names
+    early = []
+    for name in names:
+        version = name[:20]
+        if version.isdigit() and int(version) <= until:
+            early.append(name)
+    return early
 
 
-def read_commit(table: str, version: int) -> list[Action]:
-    """Return a commit's actions; none if it is not there."""
-    raw = read_bytes(commit_file(table, version)) or b""
-    return [json.loads(line) for line in raw.splitlines() if line.strip()]
+def _commits(names: Iterable[str]) -> list[int]:
+    """Return the versions of the commits among the log's files, ascending."""
+    commits = []
+    for name in names:
+        match = _COMMIT.fullmatch(name)
+        if match is not None:
+            commits.append(int(match[1]))
+    return sorted(commits)
+
+
+def _refuse_gaps(table: str, checkpoint: int, since: list[int]) -> None:
+    """Refuse a log that misses a commit after its checkpoint, or after the beginning."""
+    if not since:
+        return
+    newest = since[-1]
+    n_missing = newest - checkpoint - len(since)
+    if n_missing == 0:
+        return
+    after = checkpoint if checkpoint >= 0 else "none"
+    raise DeltaLogError.of(
+        f"The log of the Delta table '{table}' is not whole.",
+        got=f"commits {since[0]} to {newest} after the checkpoint {after}, {n_missing} missing",
+        next_step="Restore the missing files of _delta_log.",
+    )
 
 
 def _newest_checkpoint(names: list[str]) -> tuple[int, list[str]]:
     """Return the version and the files of the newest checkpoint that is whole; -1 and none if there is none."""
+    # A checkpoint is one of a version by one writer: several may have written it, each in so many parts.
     found: dict[tuple[int, str], list[str]] = {}
-    wanted: dict[tuple[int, str], int] = {}
+    n_wanted: dict[tuple[int, str], int] = {}
     for name in names:
         match = _CHECKPOINT.fullmatch(name)
         if match is None:
             continue
-        parts = int(match["parts"] or 1)
-        writer = match["uuid"] or f"of {parts}"
-        checkpoint = (int(match[1]), writer)
+        version = int(match[1])
+        n_parts = int(match["parts"] or 1)
+        writer = match["uuid"] or f"of {n_parts}"
+        checkpoint = (version, writer)
         found.setdefault(checkpoint, []).append(name)
-        wanted[checkpoint] = parts
-    whole = [checkpoint for checkpoint, files in found.items() if len(files) == wanted[checkpoint]]
+        n_wanted[checkpoint] = n_parts
+    whole = []
+    for checkpoint, files in found.items():
+        is_whole = len(files) == n_wanted[checkpoint]
+        if is_whole:
+            whole.append(checkpoint)
     if not whole:
         return -1, []
     newest = max(whole)
-    return newest[0], sorted(found[newest])
+    newest_version, _ = newest
+    return newest_version, sorted(found[newest])
 
 
 def _checkpoint_actions(table: str, name: str) -> list[Action]:
     """Return the actions of a checkpoint's file, and of the sidecars that it names."""
     location = join(table, LOG, name)
-    if name.endswith(".json"):
-        raw = read_bytes(location) or b""
-        actions = [json.loads(line) for line in raw.splitlines() if line.strip()]
-    else:
-        actions = list(_parquet_actions(location))
-    for sidecar in [action["sidecar"] for action in actions if "sidecar" in action]:
-        actions += _parquet_actions(join(table, LOG, "_sidecars", sidecar["path"]))
+    is_json = name.endswith(".json")
+    actions = log.read_actions(location) if is_json else list(_parquet_actions(location))
+    sidecars = [action["sidecar"] for action in actions if "sidecar" in action]
+    for sidecar in sidecars:
+        sidecar_location = join(table, LOG, "_sidecars", sidecar["path"])
+        actions += _parquet_actions(sidecar_location)
     return actions
 
 
 def _parquet_actions(location: str) -> Iterator[Action]:
-    for row in read_parquet(location, columns=list(_KINDS)).to_pylist(maps_as_pydicts="strict"):
+    """Yield the actions of a file that has a column for each kind: of a row one is not null."""
+    table = read_parquet(location, columns=list(_KINDS))
+    rows = table.to_pylist(maps_as_pydicts="strict")
+    for row in rows:
         for kind, action in row.items():
             if action is not None:
-                yield {kind: {name: value for name, value in action.items() if value is not None}}
+                yield {kind: _without_nulls(action)}
+
+
+def _without_nulls(action: Action) -> Action:
+    return {name: value for name, value in action.items() if value is not None}
 
 
 def encoded(path: str) -> str:

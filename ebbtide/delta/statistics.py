@@ -33,7 +33,8 @@ def statistics(rows: pa.Table, columns: Iterable[str]) -> str:
         if pa.types.is_nested(column.type):
             continue
         nulls[name] = column.null_count
-        if column.null_count == len(column) or not _has_bounds(column.type):
+        is_all_null = column.null_count == len(column)
+        if is_all_null or not _has_bounds(column.type):
             continue
         ends = pc.min_max(column).as_py()
         least[name] = _lower(ends["min"])
@@ -52,8 +53,13 @@ def statistics(rows: pa.Table, columns: Iterable[str]) -> str:
 
 
 def _has_bounds(type_: pa.DataType) -> bool:
-    is_time = pa.types.is_date32(type_) or pa.types.is_timestamp(type_)
-    return bool(pa.types.is_integer(type_) or pa.types.is_string(type_) or is_time)
+    has_bounds = (
+        pa.types.is_integer(type_)
+        or pa.types.is_string(type_)
+        or pa.types.is_date32(type_)
+        or pa.types.is_timestamp(type_)
+    )
+    return bool(has_bounds)
 
 
 def _lower(value: Any) -> Any:
@@ -61,26 +67,39 @@ def _lower(value: Any) -> Any:
         return value[:TEXT_LENGTH]
     if isinstance(value, datetime):
         return _milliseconds(value)
-    return value.isoformat() if isinstance(value, date) else value
+    if isinstance(value, date):
+        return value.isoformat()
+    return value
 
 
 def _upper(value: Any) -> Any:
     """Return a value that is not below the greatest; None if there is none that is short."""
     if isinstance(value, str):
-        return value if len(value) <= TEXT_LENGTH else None
+        is_short = len(value) <= TEXT_LENGTH
+        return value if is_short else None
     if isinstance(value, datetime):
-        rounded = value.replace(microsecond=value.microsecond // 1000 * 1000)
-        is_exact = rounded == value
-        if is_exact:
-            return _milliseconds(value)
-        is_last = rounded > datetime.max.replace(tzinfo=rounded.tzinfo) - timedelta(milliseconds=1)
-        return None if is_last else _milliseconds(rounded + timedelta(milliseconds=1))
-    return value.isoformat() if isinstance(value, date) else value
+        return _milliseconds_up(value)
+    return _lower(value)  # written in full, so that it is both
+
+
+def _milliseconds_up(value: datetime) -> str | None:
+    """Write a time to the millisecond above; None if there is none."""
+    milliseconds = value.microsecond // 1000
+    below = value.replace(microsecond=milliseconds * 1000)
+    is_exact = below == value
+    if is_exact:
+        return _milliseconds(value)
+    step = timedelta(milliseconds=1)
+    last = datetime.max.replace(tzinfo=value.tzinfo)
+    if below > last - step:
+        return None
+    return _milliseconds(below + step)
 
 
 def _milliseconds(value: datetime) -> str:
     """Write a time to the millisecond below, in UTC if it has a zone."""
     if value.tzinfo is None:
         return value.isoformat(timespec="milliseconds")
-    utc = value.astimezone(UTC).replace(tzinfo=None)
-    return utc.isoformat(timespec="milliseconds") + "Z"
+    in_utc = value.astimezone(UTC)
+    bare = in_utc.replace(tzinfo=None)
+    return bare.isoformat(timespec="milliseconds") + "Z"

@@ -25,7 +25,13 @@ ROW_GROUP = 1 << 17
 
 
 def create(
-    puts: Puts, table: str, columns: pa.Schema, properties: Mapping[str, str], *, name: str, info: Mapping[str, object]
+    puts: Puts,
+    table: str,
+    columns: pa.Schema,
+    properties: Mapping[str, str],
+    *,
+    name: str,
+    info: Mapping[str, object],
 ) -> None:
     """Make a table: commit version 0, without rows.
 
@@ -40,16 +46,35 @@ def create(
     Raises:
         VersionTakenError: there is a table.
     """
-    actions = definition(columns, properties, table_id=str(uuid.uuid4()), name=name)
-    commit(puts, table, 0, actions, {"operation": "CREATE TABLE", **info})
+    table_id = str(uuid.uuid4())
+    actions = definition(columns, properties, table_id=table_id, name=name)
+    info = {
+        "operation": "CREATE TABLE",
+        **info,
+    }
+    commit(puts, table, 0, actions, info)
 
 
-def create_if_absent(puts: Puts, table: str, columns: pa.Schema, properties: Mapping[str, str], *, name: str) -> None:
+def create_if_absent(
+    puts: Puts,
+    table: str,
+    columns: pa.Schema,
+    properties: Mapping[str, str],
+    *,
+    name: str,
+) -> None:
     """Make a table if there is none; arguments as `create`."""
     if log.versions(table):
         return
     with contextlib.suppress(VersionTakenError):  # somebody else has made it
-        create(puts, table, columns, properties, name=name, info={})
+        create(
+            puts,
+            table,
+            columns,
+            properties,
+            name=name,
+            info={},
+        )
 
 
 def commit_on(
@@ -74,7 +99,8 @@ def commit_on(
         The version that it made; None if the transaction, or a later one, was committed before.
     """
     while snapshot.transactions.get(app_id, -1) < number:
-        actions = [*actions_of(snapshot), transaction_mark(app_id, number)]
+        mark = transaction_mark(app_id, number)
+        actions = [*actions_of(snapshot), mark]
         try:
             commit(puts, snapshot.table, snapshot.version + 1, actions, info)
         except VersionTakenError:
@@ -86,7 +112,13 @@ def commit_on(
     return None
 
 
-def definition(columns: pa.Schema, properties: Mapping[str, str], *, table_id: str, name: str) -> list[Action]:
+def definition(
+    columns: pa.Schema,
+    properties: Mapping[str, str],
+    *,
+    table_id: str,
+    name: str,
+) -> list[Action]:
     """Return the actions that say what a table is.
 
     Args:
@@ -98,7 +130,8 @@ def definition(columns: pa.Schema, properties: Mapping[str, str], *, table_id: s
     from deltalake import Schema
 
     features = [*FEATURES]
-    if any(_has_local_time(column.type) for column in columns):
+    has_local_time = any(_has_local_time(column.type) for column in columns)
+    if has_local_time:
         features.append("timestampNtz")
     protocol = {
         "minReaderVersion": 3,
@@ -126,7 +159,8 @@ def emptied(snapshot: Snapshot, columns: pa.Schema, properties: Mapping[str, str
         columns: Its columns from then on.
         properties: Its properties from then on.
     """
-    return replacing(snapshot.files.values(), redefined(snapshot, columns, properties))
+    actions = redefined(snapshot, columns, properties)
+    return replacing(snapshot.files.values(), actions)
 
 
 def redefined(snapshot: Snapshot, columns: pa.Schema, properties: Mapping[str, str]) -> list[Action]:
@@ -153,12 +187,21 @@ def replacing(files: Iterable[DataFile], actions: Iterable[Action]) -> list[Acti
 
 
 def _has_local_time(type_: pa.DataType) -> bool:
+    """Return whether times without a zone are in a type."""
     if pa.types.is_timestamp(type_):
         return type_.tz is None
-    return any(_has_local_time(type_.field(i).type) for i in range(type_.num_fields))
+    inner_fields = [type_.field(i) for i in range(type_.num_fields)]
+    return any(_has_local_time(inner.type) for inner in inner_fields)
 
 
-def add_file(table: str, name: str, rows: pa.Table, *, bounded: Iterable[str], data_change: bool = True) -> Action:
+def add_file(
+    table: str,
+    name: str,
+    rows: pa.Table,
+    *,
+    bounded: Iterable[str],
+    data_change: bool = True,
+) -> Action:
     """Write a data file; return the action that adds it.
 
     Args:
@@ -190,12 +233,15 @@ def read_file(table: str, file: DataFile, columns: pa.Schema, *, live: bool = Tr
         columns: What to read, in these types; a column that the file has not is null.
         live: Leave out rows that no longer count.
     """
-    stored = open_parquet(file.location(table))
-    rows = stored.read(columns=_stored_names(stored, columns))
+    location = file.location(table)
+    stored = open_parquet(location)
+    names = _stored_names(stored, columns)
+    rows = stored.read(columns=names)
     typed = _typed(rows, columns)
     if not live or file.vector is None:
         return typed
-    counts = vectors.counts(table, file.vector, np.arange(len(rows)))
+    positions = np.arange(len(rows))
+    counts = vectors.counts(table, file.vector, positions)
     return typed.filter(pa.array(counts))
 
 
@@ -207,8 +253,11 @@ def _stored_names(stored: pq.ParquetFile, columns: pa.Schema) -> list[str]:
 
 def read_rows(snapshot: Snapshot, columns: pa.Schema) -> pa.Table:
     """Read all rows of a table; see `read_file`."""
-    tables = [read_file(snapshot.table, file, columns) for file in snapshot.files.values()]
-    return pa.concat_tables([columns.empty_table(), *tables])
+    tables = [columns.empty_table()]
+    for file in snapshot.files.values():
+        rows = read_file(snapshot.table, file, columns)
+        tables.append(rows)
+    return pa.concat_tables(tables)
 
 
 def _typed(rows: pa.Table, columns: pa.Schema) -> pa.Table:

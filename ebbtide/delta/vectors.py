@@ -40,6 +40,10 @@ def encode(rows: BitMap64) -> bytes:
     return MAGIC + rows.serialize()
 
 
+def _unreadable(where: str, got: str) -> DeltaLogError:
+    return DeltaLogError.of(f"The deletion vector {where} cannot be read.", got=got)
+
+
 def decode(data: bytes, where: str) -> BitMap64:
     """Read a bitmap in the format of vectors.
 
@@ -50,12 +54,21 @@ def decode(data: bytes, where: str) -> BitMap64:
     Raises:
         DeltaLogError: they are in another format, or torn.
     """
-    if data[:4] != MAGIC:
-        raise DeltaLogError.of(f"The deletion vector {where} cannot be read.", got=f"it begins with {data[:4]!r}")
+    magic = data[:4]
+    bitmap = data[4:]
+    if magic != MAGIC:
+        raise _unreadable(where, f"it begins with {magic!r}")
     try:
-        return BitMap64.deserialize(data[4:])
+        return BitMap64.deserialize(bitmap)
     except ValueError as error:
-        raise DeltaLogError.of(f"The deletion vector {where} cannot be read.", got=str(error)) from error
+        raise _unreadable(where, str(error)) from error
+
+
+def _framed(data: bytes) -> bytes:
+    """Return a bitmap as it stands in a file."""
+    length = struct.pack(">i", len(data))
+    checksum = struct.pack(">I", zlib.crc32(data))
+    return length + data + checksum
 
 
 def read(table: str, descriptor: Descriptor) -> BitMap64:
@@ -70,22 +83,30 @@ def read(table: str, descriptor: Descriptor) -> BitMap64:
     """
     size = int(descriptor["sizeInBytes"])
     if descriptor["storageType"] == "i":
-        data = from_z85(descriptor["pathOrInlineDv"])[:size]
-        return decode(data, "in the log")
+        padded = from_z85(descriptor["pathOrInlineDv"])
+        return decode(padded[:size], "in the log")
     location = _location(table, descriptor)
     offset = int(descriptor.get("offset") or 1)
-    stored = read_range(location, offset, 4 + size + 4)
     where = f"at byte {offset} of '{location}'"
-    if stored is None or len(stored) != size + 8:
+    framed_size = 4 + size + 4
+    stored = read_range(location, offset, framed_size)
+    if stored is None or len(stored) != framed_size:
         raise DeltaLogError.of(f"The deletion vector {where} is not there.")
     data = stored[4:-4]
-    is_whole = stored[:4] == struct.pack(">i", size) and stored[-4:] == struct.pack(">I", zlib.crc32(data))
+    is_whole = stored == _framed(data)
     if not is_whole:
-        raise DeltaLogError.of(f"The deletion vector {where} is torn.", got="another length or checksum")
+        raise DeltaLogError.of(
+            f"The deletion vector {where} is torn.",
+            got="another length or checksum",
+        )
     return decode(data, where)
 
 
-def counts(table: str, descriptor: Descriptor | None, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
+def counts(
+    table: str,
+    descriptor: Descriptor | None,
+    positions: NDArray[np.int64],
+) -> NDArray[np.bool_]:
     """Mark the rows of a data file that count.
 
     Args:
@@ -95,8 +116,10 @@ def counts(table: str, descriptor: Descriptor | None, positions: NDArray[np.int6
     """
     if descriptor is None:
         return np.ones(len(positions), dtype=bool)
-    gone = read(table, descriptor)
-    return ~np.isin(positions, np.fromiter(gone, np.int64, len(gone)))
+    rows = read(table, descriptor)
+    gone = np.fromiter(rows, np.int64, len(rows))
+    is_gone = np.isin(positions, gone)
+    return ~is_gone
 
 
 def write(table: str, vectors: Sequence[BitMap64]) -> list[Descriptor]:
@@ -114,18 +137,18 @@ def write(table: str, vectors: Sequence[BitMap64]) -> list[Descriptor]:
     descriptors: list[Descriptor] = []
     for rows in vectors:
         data = encode(rows)
-        descriptors.append(
-            {
-                "storageType": "u",
-                "pathOrInlineDv": to_z85(name.bytes),
-                "offset": len(content),
-                "sizeInBytes": len(data),
-                "cardinality": len(rows),
-            }
-        )
-        content += struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
+        descriptor = {
+            "storageType": "u",
+            "pathOrInlineDv": to_z85(name.bytes),
+            "offset": len(content),
+            "sizeInBytes": len(data),
+            "cardinality": len(rows),
+        }
+        descriptors.append(descriptor)
+        content += _framed(data)
     if descriptors:
-        write_bytes(join(table, _file_name(name)), bytes(content))
+        location = join(table, _file_name(name))
+        write_bytes(location, bytes(content))
     return descriptors
 
 
@@ -136,18 +159,26 @@ def unique_id(descriptor: Descriptor | None) -> str:
     """
     if descriptor is None:
         return ""
-    stored = f"{descriptor['storageType']}{descriptor['pathOrInlineDv']}"
+    storage_type = descriptor["storageType"]
+    path = descriptor["pathOrInlineDv"]
     offset = descriptor.get("offset")
-    return stored if offset is None else f"{stored}@{offset}"
+    if offset is None:
+        return f"{storage_type}{path}"
+    return f"{storage_type}{path}@{offset}"
 
 
 def _location(table: str, descriptor: Descriptor) -> str:
     path = descriptor["pathOrInlineDv"]
     if descriptor["storageType"] == "p":
-        return unquote(path).removeprefix("file://").removeprefix("file:")
+        location = unquote(path)
+        return location.removeprefix("file://").removeprefix("file:")
     prefix = path[:-_UUID_TEXT]
-    name = _file_name(uuid.UUID(bytes=from_z85(path[-_UUID_TEXT:])))
-    return join(table, prefix, name) if prefix else join(table, name)
+    uuid_text = path[-_UUID_TEXT:]
+    name = uuid.UUID(bytes=from_z85(uuid_text))
+    file = _file_name(name)
+    if prefix:
+        return join(table, prefix, file)
+    return join(table, file)
 
 
 def _file_name(name: uuid.UUID) -> str:
@@ -156,6 +187,7 @@ def _file_name(name: uuid.UUID) -> str:
 
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _Z85_DIGITS = {character: digit for digit, character in enumerate(_Z85)}
+_POWERS = (85**4, 85**3, 85**2, 85, 1)
 
 
 def to_z85(data: bytes) -> str:
@@ -167,8 +199,9 @@ def to_z85(data: bytes) -> str:
     """
     characters: list[str] = []
     for (number,) in struct.iter_unpack(">I", data):
-        digits = (number // power % 85 for power in (85**4, 85**3, 85**2, 85, 1))
-        characters.extend(_Z85[digit] for digit in digits)
+        for power in _POWERS:
+            digit = number // power % 85
+            characters.append(_Z85[digit])
     return "".join(characters)
 
 
@@ -177,7 +210,9 @@ def from_z85(text: str) -> bytes:
     data = bytearray()
     for start in range(0, len(text), 5):
         number = 0
-        for character in text[start : start + 5]:
-            number = number * 85 + _Z85_DIGITS[character]
+        group = text[start : start + 5]
+        for character in group:
+            digit = _Z85_DIGITS[character]
+            number = number * 85 + digit
         data += number.to_bytes(4, "big")
     return bytes(data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +13,7 @@ from ebbtide.delta import log
 from ebbtide.model.entries import equals
 from ebbtide.operators.operator import Operator
 from ebbtide.paths import open_parquet
-from ebbtide.state_table.layout import EMITTED
+from ebbtide.state_table.layout import EMITTED, columns_by_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +37,8 @@ class StepChanges:
         """Read it in Spark, with `_step`."""
         from ebbtide.state_table.table import StateTable
 
-        return StateTable(self.table, self.operator).change_set(spark, self.version)
+        state = StateTable(self.table, self.operator)
+        return state.change_set(spark, self.version)
 
     def rows(self, columns: pa.Schema) -> pa.Table:
         """Read it here: `_change` and some columns of the sink, in these types."""
@@ -55,9 +56,9 @@ class StepChanges:
         stored = open_parquet(location).read(columns=names)
         is_change = pc.is_valid(stored["_change"])
         changes = stored.filter(is_change)
-        values = {name: changes[name] for name in changes.column_names}
+        values = columns_by_name(changes)
         if has_out:
-            out = values["_out"].combine_chunks()
+            out = changes["_out"].combine_chunks()
             for name in out.type.names:
                 values[name] = pc.struct_field(out, name)
         return _typed(values, schema)
@@ -71,16 +72,21 @@ class StepChanges:
         tables = [columns.empty_table()]
         for location in log.added(self.table, self.version):
             rows = open_parquet(location).read()
-            emitted = rows.filter(pa.array(equals(rows, "_entry", EMITTED)))
-            values = {name: emitted[name] for name in emitted.column_names}
+            is_emitted = equals(rows, "_entry", EMITTED)
+            emitted = rows.filter(pa.array(is_emitted))
+            values = columns_by_name(emitted)
             values["_kind"] = emitted["_note"]
             values["_order"] = emitted["_changed_by"]
             values["_number"] = emitted["_position"]
-            tables.append(_typed(values, columns))
+            typed = _typed(values, columns)
+            tables.append(typed)
         return pa.concat_tables(tables)
 
 
-def _typed(values: Mapping[str, pa.Array], schema: pa.Schema) -> pa.Table:
+def _typed(values: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
     """Return some columns, in these types."""
-    arrays = [values[column.name].cast(column.type) for column in schema]
+    arrays = []
+    for column in schema:
+        array = values[column.name]
+        arrays.append(array.cast(column.type))
     return pa.Table.from_arrays(arrays, schema=schema)

@@ -25,7 +25,7 @@ from ebbtide.model.entries import SINK_STEP, Reconciled, Step, entry_table
 from ebbtide.model.hashing import Hashes, key_hashes
 from ebbtide.model.offsets import OffsetRanges
 from ebbtide.operators.operator import Operator
-from ebbtide.state_table.layout import EMITTED, ROW
+from ebbtide.state_table.layout import EMITTED, columns_by_name, with_kind
 from ebbtide.state_table.shipping import ship
 from ebbtide.state_table.staged import StagedFile
 
@@ -50,7 +50,12 @@ class Stored:
 
     def copies(self, key: Sequence[str]) -> IndexCache:
         """Return this process's view of the local copies of the files."""
-        return _copies(self.table, tuple(key), self.columns, self.where)
+        return _copies(
+            self.table,
+            tuple(key),
+            self.columns,
+            self.where,
+        )
 
     def find(self, keys: pa.Table, hashes: Hashes) -> list[FoundRows]:
         """Find the rows of some keys.
@@ -67,10 +72,13 @@ class Stored:
         for file in self.files:
             index = copies.index_of(file)
             rows, _ = index.find(keys, hashes)
-            if len(rows):
-                rows = rows[vectors.counts(self.table, file.vector, index.positions[rows])]
-            if len(rows):
-                found.append(FoundRows(index, rows))
+            if not len(rows):
+                continue
+            positions = index.positions[rows]
+            counts = vectors.counts(self.table, file.vector, positions)
+            live = rows[counts]
+            if len(live):
+                found.append(FoundRows(index, live))
         return found
 
 
@@ -90,11 +98,14 @@ class FoundRows:
     def n_bytes(self) -> int:
         """About how many bytes they have."""
         rows = self.index.rows
-        return int(rows.nbytes * len(self.numbers) // len(rows))
+        n_own = len(self.numbers)
+        n_bytes = rows.nbytes * n_own // len(rows)
+        return int(n_bytes)
 
     def read(self) -> pa.Table:
         """Copy them."""
-        return self.index.rows.take(pa.array(self.numbers))
+        numbers = pa.array(self.numbers)
+        return self.index.rows.take(numbers)
 
 
 @dataclass(frozen=True)
@@ -111,7 +122,12 @@ class Found:
 
 
 @cache
-def _copies(table: str, key: tuple[str, ...], columns: pa.Schema, where: tuple[str, str] | None) -> IndexCache:
+def _copies(
+    table: str,
+    key: tuple[str, ...],
+    columns: pa.Schema,
+    where: tuple[str, str] | None,
+) -> IndexCache:
     """Return this process's view of the local copies of a table's files."""
     return IndexCache(table, key, columns, where=where)
 
@@ -138,7 +154,12 @@ class Work:
     group_bytes: int | None = None
     bounded: tuple[str, ...] = ()
 
-    def decide(self, changes: pa.Table, read_before: OffsetRanges | None, linked: pa.Table | None = None) -> Decided:
+    def decide(
+        self,
+        changes: pa.Table,
+        read_before: OffsetRanges | None,
+        linked: pa.Table | None = None,
+    ) -> Decided:
         """Decide about changes, all of a key's.
 
         Args:
@@ -149,16 +170,21 @@ class Work:
         operator = self.operator()
         n_delivered = len(changes)
         if read_before is not None:
-            changes = changes.filter(pa.array(~read_before.repeats(changes)))
-        decided = Decided(metrics={"redelivered": n_delivered - len(changes)})
+            is_repeat = read_before.repeats(changes)
+            changes = changes.filter(pa.array(~is_repeat))
+        n_redelivered = n_delivered - len(changes)
+        decided = Decided(metrics={"redelivered": n_redelivered})
         if linked is None:
             groups = self._groups(changes, operator)
         else:
             found = self._find(linked, operator)
-            groups = iter([(changes, self._entries(found, operator))])
+            entries = self._entries(found, operator)
+            all_in_one = (changes, entries)
+            groups = iter([all_in_one])
         for group, entries in groups:
             result = operator.apply(group, entries, self.step)
-            decided = decided.plus(self._write(result, operator))
+            written = self._write(result, operator)
+            decided = decided.plus(written)
         return decided
 
     def expire(self, keys: pa.Table) -> Decided:
@@ -171,7 +197,8 @@ class Work:
         decided = Decided()
         for _, entries in self._groups(keys, operator):
             result = operator.expire(entries, self.step)
-            decided = decided.plus(self._write(result, operator))
+            written = self._write(result, operator)
+            decided = decided.plus(written)
         return decided
 
     def _groups(self, rows: pa.Table, operator: Operator) -> Iterator[tuple[pa.Table, pa.Table]]:
@@ -182,33 +209,49 @@ class Work:
         if not len(rows):
             return
         found = self._find(rows, operator)
-        n_groups = 1
-        if self.group_bytes is not None:
-            n_bytes = rows.nbytes + sum(each.n_bytes for each in found.state)
-            n_groups = -(-n_bytes // self.group_bytes)  # rounded up
+        n_groups = self._n_groups(rows, found)
         if n_groups <= 1:
-            yield rows, self._entries(found, operator)
+            entries = self._entries(found, operator)
+            yield rows, entries
             return
-        number_of = key_hashes(rows, operator.key) % np.uint64(n_groups)
+        hashes = key_hashes(rows, operator.key)
+        number_of = hashes % np.uint64(n_groups)
         for number in range(n_groups):
-            group = rows.filter(pa.array(number_of == number))
+            is_in_group = number_of == number
+            group = rows.filter(pa.array(is_in_group))
             if len(group):
                 found = self._find(group, operator)
-                yield group, self._entries(found, operator)
+                entries = self._entries(found, operator)
+                yield group, entries
+
+    def _n_groups(self, rows: pa.Table, found: Found) -> int:
+        """Return how many groups some rows and what is stored under their keys make."""
+        if self.group_bytes is None:
+            return 1
+        n_bytes = int(rows.nbytes)
+        for each in found.state:
+            n_bytes += each.n_bytes
+        return -(-n_bytes // self.group_bytes)  # rounded up
 
     def _find(self, rows: pa.Table, operator: Operator) -> Found:
         """Find what is stored under the keys of some rows."""
         keys, hashes = distinct_keys(rows, operator.key)
-        state = self.state.find(keys, hashes)
-        sink = [] if self.sink is None else self.sink.find(keys, hashes)
-        return Found(state, sink)
+        in_state = self.state.find(keys, hashes)
+        if self.sink is None:
+            return Found(in_state, [])
+        in_sink = self.sink.find(keys, hashes)
+        return Found(in_state, in_sink)
 
     def _entries(self, found: Found, operator: Operator) -> pa.Table:
         """Read what was found."""
         schema = operator.schema
         tables = [schema.empty_table()]
-        tables += [each.read().cast(schema) for each in found.state]
-        tables += [_as_entries(each.read(), schema) for each in found.sink]
+        for each in found.state:
+            entries = each.read().cast(schema)
+            tables.append(entries)
+        for each in found.sink:
+            entries = _as_entries(each.read(), schema)
+            tables.append(entries)
         return pa.concat_tables(tables)
 
     def _write(self, result: Reconciled, operator: Operator) -> Decided:
@@ -217,27 +260,30 @@ class Work:
         tables = []
         if result.emitted is not None:
             metrics["emitted"] = len(result.emitted)
-            tables.append(self._emitted_rows(result.emitted))
-        tables.append(self._entry_rows(result.entries))
+            emitted = self._emitted_rows(result.emitted)
+            tables.append(emitted)
+        entries = with_kind(result.entries, self.schema)
+        tables.append(entries)
         rows = pa.concat_tables(tables).combine_chunks()
         adds = []
         if len(rows):
             name = f"part-{uuid.uuid4()}.parquet"
-            action = add_file(self.state.table, name, rows, bounded=self.bounded)
+            action = add_file(
+                self.state.table,
+                name,
+                rows,
+                bounded=self.bounded,
+            )
             file = DataFile(action["add"])
-            self.state.copies(operator.key).keep(file, rows)
+            copies = self.state.copies(operator.key)
+            copies.keep(file, rows)
             adds.append(action)
-        return Decided(adds, metrics, n_entries=len(result.entries))
-
-    def _entry_rows(self, entries: pa.Table) -> pa.Table:
-        n_rows = len(entries)
-        columns = _columns_by_name(entries)
-        columns["_entry"] = [ROW] * n_rows
-        return entry_table(self.schema, columns, n_rows)
+        n_entries = len(result.entries)
+        return Decided(adds, metrics, n_entries)
 
     def _emitted_rows(self, emitted: pa.Table) -> pa.Table:
         n_rows = len(emitted)
-        columns = _columns_by_name(emitted)
+        columns = columns_by_name(emitted)
         columns["_entry"] = [EMITTED] * n_rows
         columns["_note"] = columns.pop("_kind")
         columns["_changed_by"] = columns.pop("_order")
@@ -272,7 +318,11 @@ class Decided:
         """Return both together."""
         metrics = Counter(self.metrics)
         metrics.update(other.metrics)
-        return Decided([*self.adds, *other.adds], metrics, self.n_entries + other.n_entries)
+        return Decided(
+            adds=[*self.adds, *other.adds],
+            metrics=metrics,
+            n_entries=self.n_entries + other.n_entries,
+        )
 
 
 @dataclass(frozen=True)
@@ -305,11 +355,11 @@ class Share:
         if self.linked is None:
             return changes
         # By hash: a key that has the hash of a linked one is decided on with it, which does no harm.
-        own = key_hashes(changes, key)
-        linked = key_hashes(self.linked, key)
-        is_linked = np.isin(own, linked)
-        is_mine = is_linked == self.has_linked
-        return changes.filter(pa.array(is_mine))
+        hashes = key_hashes(changes, key)
+        linked_hashes = key_hashes(self.linked, key)
+        is_linked = np.isin(hashes, linked_hashes)
+        is_own = is_linked == self.has_linked
+        return changes.filter(pa.array(is_own))
 
 
 @dataclass(frozen=True)
@@ -332,7 +382,11 @@ class Deciding:
         """Decide about a share."""
         changes = share.changes(self.columns, self.key)
         linked = share.linked if share.has_linked else None
-        return self.work.decide(changes, self.read_before, linked)
+        return self.work.decide(
+            changes,
+            self.read_before,
+            linked,
+        )
 
 
 def packed(operator: Operator) -> Callable[[], Operator]:
@@ -340,15 +394,19 @@ def packed(operator: Operator) -> Callable[[], Operator]:
     function = getattr(operator, "function", None)
     if function is None:
         return lambda: operator
-    return ship(operator, function.func.__module__).unpack
+    module = function.func.__module__
+    shipped = ship(operator, module)
+    return shipped.unpack
 
 
 def distinct_keys(rows: pa.Table, key: Sequence[str]) -> tuple[pa.Table, Hashes]:
     """Return the different keys of some rows, in the order of their hashes, and these."""
-    keys = rows.select(list(key))
+    names = list(key)
+    keys = rows.select(names)
     codes = row_codes(keys, key)
     _, first_of_code = np.unique(codes, return_index=True)
-    distinct = keys.take(pa.array(first_of_code))
+    first = pa.array(first_of_code)
+    distinct = keys.take(first)
     hashes = key_hashes(distinct, key)
     order = np.argsort(hashes, kind="stable")
     in_order = distinct.take(pa.array(order))
@@ -362,27 +420,33 @@ def balanced(staged: Sequence[StagedFile], n_shares: int) -> list[tuple[int, ...
         staged: What was staged.
         n_shares: How many.
     """
-    n_rows: Counter[int] = Counter()
-    for file in staged:
-        for slice_, rows in zip(file.slices, file.rows, strict=True):
-            n_rows[slice_] += rows
+    rows_of_slice = _rows_of_slices(staged)
     shares: list[list[int]] = [[] for _ in range(n_shares)]
     sizes = [0] * n_shares
     # The largest first, each to the share that has least.
-    for slice_, rows in n_rows.most_common():
-        least = sizes.index(min(sizes))
-        shares[least].append(slice_)
-        sizes[least] += rows
-    return [tuple(sorted(share)) for share in shares if share]
+    for slice_, n_rows in rows_of_slice.most_common():
+        least = min(sizes)
+        smallest = sizes.index(least)
+        shares[smallest].append(slice_)
+        sizes[smallest] += n_rows
+    with_rows = [share for share in shares if share]
+    return [tuple(sorted(share)) for share in with_rows]
+
+
+def _rows_of_slices(staged: Iterable[StagedFile]) -> Counter[int]:
+    """Count the rows of each slice that has some."""
+    rows_of_slice: Counter[int] = Counter()
+    for file in staged:
+        batches = zip(file.slices, file.rows, strict=True)
+        for slice_, n_rows in batches:
+            rows_of_slice[slice_] += n_rows
+    return rows_of_slice
 
 
 def _as_entries(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the sink's rows as entries, older than any: of a row that has expired the state may have none."""
-    columns = _columns_by_name(rows)
-    columns["_step"] = [SINK_STEP] * len(rows)
-    columns["_stamp_ms"] = [0] * len(rows)
-    return entry_table(schema, columns, len(rows))
-
-
-def _columns_by_name(table: pa.Table) -> dict[str, object]:
-    return {name: table[name] for name in table.column_names}
+    n_rows = len(rows)
+    columns = columns_by_name(rows)
+    columns["_step"] = [SINK_STEP] * n_rows
+    columns["_stamp_ms"] = [0] * n_rows
+    return entry_table(schema, columns, n_rows)

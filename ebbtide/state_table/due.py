@@ -35,19 +35,31 @@ def due_keys(state: Stored, operator: Operator, step: Step) -> pa.Table:
 
 
 def _due(state: Stored, operator: Operator, step: Step) -> Iterator[pa.Table]:
-    names = {*operator.key, *operator.expiry.columns, "_removed", "_sub", "_position"}
+    """Yield the due keys of each file that may hold one."""
+    names = {
+        *operator.key,
+        *operator.expiry.columns,
+        "_removed",
+        "_sub",
+        "_position",
+    }
     columns = [column for column in operator.schema if column.name in names]
-    schema = pa.schema([pa.field("_entry", pa.string()), *columns])
+    kind = pa.field("_entry", pa.string())
+    schema = pa.schema([kind, *columns])
     for file in state.files:
-        if not (operator.has_named_states or may_hold_expired(file, operator, step)):
+        may_be_due = operator.has_named_states or may_hold_expired(file, operator, step)
+        if not may_be_due:
             continue
         rows = read_file(state.table, file, schema)
-        entries = rows.filter(equals(rows, "_entry", ROW))
+        is_entry = equals(rows, "_entry", ROW)
+        entries = rows.filter(is_entry)
         is_due = operator.expiry.expired(entries, step)
         if operator.has_named_states:
             is_due |= due_timers(entries, step)
-        is_due &= ~flags(entries, "_removed")
-        yield entries.select(list(operator.key)).filter(pa.array(is_due))
+        is_live = ~flags(entries, "_removed")
+        is_due &= is_live
+        keys = entries.select(list(operator.key))
+        yield keys.filter(pa.array(is_due))
 
 
 def may_hold_expired(file: DataFile, operator: Operator, step: Step) -> bool:
@@ -55,4 +67,8 @@ def may_hold_expired(file: DataFile, operator: Operator, step: Step) -> bool:
     oldest_ms = file.least("_stamp_ms")
     if oldest_ms is None:
         return file.rows is None  # without statistics
-    return any(oldest_ms + ttl.ttl_ms <= step.clock_ms(ttl) for ttl in operator.expiry.ttls.values())
+    for ttl in operator.expiry.ttls.values():
+        expires_ms = oldest_ms + ttl.ttl_ms
+        if expires_ms <= step.clock_ms(ttl):
+            return True
+    return False

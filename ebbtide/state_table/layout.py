@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.delta import log
+from ebbtide.model.entries import entry_table
 from ebbtide.paths import read_parquet
 
 ROW = "row"
@@ -38,8 +39,9 @@ def counts(table: str, version: int, noted: Mapping[str, int] | None) -> Counter
     found: Counter[str] = Counter()
     for location in log.added(table, version):
         rows = read_parquet(location, columns=["_entry", "_note"])
-        notes = _of_kind(rows, METRICS)["_note"]
-        for note in notes.to_pylist():
+        of_metrics = _of_kind(rows, METRICS)
+        notes = of_metrics["_note"].to_pylist()
+        for note in notes:
             metrics = json.loads(note)
             found.update(metrics)
     return found
@@ -62,7 +64,8 @@ def rows_of(files: Iterable[log.DataFile], entry: str, columns: Sequence[str]) -
         # A file without statistics may hold rows of any kind.
         least = file.least.get("_entry", entry)
         greatest = file.greatest.get("_entry", entry)
-        if least <= entry <= greatest:
+        may_hold = least <= entry <= greatest
+        if may_hold:
             table = read_parquet(file.location, columns=names)
             tables.append(table)
     if not tables:
@@ -71,10 +74,29 @@ def rows_of(files: Iterable[log.DataFile], entry: str, columns: Sequence[str]) -
     return _of_kind(rows, entry)
 
 
+def with_kind(entries: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return entries as rows of the state table.
+
+    Args:
+        entries: All columns of an entry.
+        schema: The table's.
+    """
+    n_rows = len(entries)
+    columns = columns_by_name(entries)
+    columns["_entry"] = pa.repeat(ROW, n_rows)
+    return entry_table(schema, columns, n_rows)
+
+
+def columns_by_name(rows: pa.Table) -> dict[str, object]:
+    """Return the columns of some rows, to be put under other names or beside other columns."""
+    return {name: rows[name] for name in rows.column_names}
+
+
 def noted_files(rows: pa.Table) -> FileSizes:
     """Return the source files that rows of the kind `FILE` note."""
     sizes: FileSizes = {}
-    for note in rows["_note"].to_pylist():
+    notes = rows["_note"].to_pylist()
+    for note in notes:
         name, size = _noted_file(note)
         sizes[name] = size
     return sizes

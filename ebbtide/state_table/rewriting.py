@@ -7,7 +7,7 @@ through the JVM.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -25,8 +25,10 @@ from ebbtide.model.codes import Mask, row_codes
 from ebbtide.model.entries import flags, ints, newest, newest_versions
 from ebbtide.operators.operator import Operator
 from ebbtide.state_table.deciding import Stored
-from ebbtide.state_table.layout import ROW
+from ebbtide.state_table.layout import with_kind
 
+FileRows = tuple[int, NDArray[np.int64], pa.Table]
+"""The number of a data file, the numbers of some of its rows, and these."""
 PART_BYTES = 64 * 2**20
 """Bytes of data files that one task goes over."""
 BYTES_IN_DRIVER = 8 * 2**20
@@ -49,10 +51,17 @@ class Part(NamedTuple):
 
     def rows_of(self, index: KeyIndex) -> slice:
         """Return which rows of an index are in it."""
-        ends = [number * 2**64 // self.of for number in (self.number, self.number + 1)]
-        first = np.searchsorted(index.hashes, np.uint64(ends[0]))
-        last = len(index.hashes) if self.number + 1 == self.of else np.searchsorted(index.hashes, np.uint64(ends[1]))
-        return slice(int(first), int(last))
+        first = self._first_of(self.number, index)
+        end = self._first_of(self.number + 1, index)
+        return slice(first, end)
+
+    def _first_of(self, number: int, index: KeyIndex) -> int:
+        """Return the first row of an index that is in a part, or in a later one."""
+        if number == self.of:  # there is no such part: the hash where it would begin takes 65 bits
+            return len(index.hashes)
+        least = number * 2**64 // self.of
+        row = np.searchsorted(index.hashes, np.uint64(least))
+        return int(row)
 
 
 @dataclass(frozen=True)
@@ -79,14 +88,15 @@ class StoredEntries:
 
     def parts(self) -> list[Part]:
         """Deal them out."""
-        n_parts = max(1, -(-self.n_bytes // PART_BYTES))  # rounded up
+        n_parts = -(-self.n_bytes // PART_BYTES)  # rounded up
+        n_parts = max(n_parts, 1)
         return [Part(number, n_parts) for number in range(n_parts)]
 
     def newest(self, part: Part) -> pa.Table:
         """Read the newest version of each entry of a part; those dropped are among them."""
         operator = self.operator()
-        tables = [rows for _, _, rows in self._versions(part, operator)]
-        versions = pa.concat_tables([operator.schema.empty_table(), *tables])
+        found = self._versions(part, operator)
+        versions = _all_rows(found, operator)
         return newest_versions(versions, operator.entry_key)
 
     def positions(self, part: Part, is_doomed: Pick) -> list[tuple[int, BitMap64]]:
@@ -100,36 +110,61 @@ class StoredEntries:
             The number of each data file that holds some, and the numbers of its rows.
         """
         operator = self.operator()
-        found = list(self._versions(part, operator))
-        versions = pa.concat_tables([operator.schema.empty_table(), *(rows for _, _, rows in found)])
-        codes = row_codes(versions, operator.entry_key)
-        latest = newest(codes, ints(versions, "_step"))
-        doomed = np.flatnonzero(is_doomed(versions.take(pa.array(latest)), operator))
-        goes = np.isin(codes, codes[latest[doomed]])
-        positions = []
+        found = self._versions(part, operator)
+        versions = _all_rows(found, operator)
+        goes = _goes(versions, is_doomed, operator)
+        lost = []
         start = 0
-        for number, rows_at, rows in found:
-            own = rows_at[goes[start : start + len(rows)]]
-            start += len(rows)
+        for number, positions, rows in found:
+            end = start + len(rows)
+            own_goes = goes[start:end]
+            own = positions[own_goes]
+            start = end
             if len(own):
-                positions.append((number, BitMap64(own.tolist())))
-        return positions
+                bitmap = BitMap64(own.tolist())
+                lost.append((number, bitmap))
+        return lost
 
-    def _versions(self, part: Part, operator: Operator) -> list[tuple[int, NDArray[np.int64], pa.Table]]:
-        """Return the number of each data file, the numbers of its rows that are of a part, and these."""
+    def _versions(self, part: Part, operator: Operator) -> list[FileRows]:
+        """Return the rows of a part, by data file."""
         copies = self.state.copies(operator.key)
         found = []
         for number, file in enumerate(self.state.files):
             index = copies.index_of(file)
             own = part.rows_of(index)
+            n_own = own.stop - own.start
             positions = index.positions[own]
-            rows = index.rows.slice(own.start, own.stop - own.start)
+            rows = index.rows.slice(own.start, n_own)
             if file.vector is not None:
-                counts = vectors.counts(self.state.table, file.vector, positions)
+                counts = vectors.counts(
+                    self.state.table,
+                    file.vector,
+                    positions,
+                )
                 positions = positions[counts]
                 rows = rows.filter(pa.array(counts))
-            found.append((number, positions, rows.cast(operator.schema)))
+            entries = rows.cast(operator.schema)
+            found.append((number, positions, entries))
         return found
+
+
+def _all_rows(found: Iterable[FileRows], operator: Operator) -> pa.Table:
+    tables = [operator.schema.empty_table()]
+    for _, _, rows in found:
+        tables.append(rows)
+    return pa.concat_tables(tables)
+
+
+def _goes(versions: pa.Table, is_doomed: Pick, operator: Operator) -> Mask:
+    """Mark all versions of the entries whose newest version is picked."""
+    codes = row_codes(versions, operator.entry_key)
+    steps = ints(versions, "_step")
+    latest = newest(codes, steps)
+    entries = versions.take(pa.array(latest))
+    is_picked = is_doomed(entries, operator)
+    doomed = latest[np.flatnonzero(is_picked)]
+    doomed_codes = codes[doomed]
+    return np.isin(codes, doomed_codes)
 
 
 class Pick(Protocol):
@@ -174,39 +209,24 @@ class Rewrite:
     def __call__(self, part: Part) -> Rewritten:
         """Rewrite a part."""
         operator = self.entries.operator()
-        kept = self.keep(self.entries.newest(part), operator)
-        in_order = KeyIndex.of(kept, operator.key).rows  # as lookups go over them
-        rows = with_kind(in_order, self.schema)
+        entries = self.entries.newest(part)
+        kept = self.keep(entries, operator)
+        index = KeyIndex.of(kept, operator.key)
+        rows = with_kind(index.rows, self.schema)  # in the order in which lookups go over them
         state = self.entries.state
+        copies = state.copies(operator.key)
         adds = write_files(
             state.table,
             rows,
             self.bounded,
             rows_per_file=ROWS_PER_FILE,
             data_change=self.data_change,
-            on_written=state.copies(operator.key).keep,
+            on_written=copies.keep,
             tags=BASE if self.is_whole else None,
         )
-        n_entries = int((~flags(kept, "_removed")).sum())
-        return Rewritten(adds, n_entries)
-
-
-def with_kind(entries: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return entries as rows of the state table.
-
-    Args:
-        entries: All columns of an entry.
-        schema: The table's.
-    """
-    arrays = []
-    for column in schema:
-        if column.name == "_entry":
-            arrays.append(pa.repeat(ROW, len(entries)))
-        elif column.name in entries.column_names:
-            arrays.append(entries[column.name].cast(column.type))
-        else:
-            arrays.append(pa.nulls(len(entries), column.type))
-    return pa.Table.from_arrays(arrays, schema=schema)
+        is_live = ~flags(kept, "_removed")
+        n_live = int(is_live.sum())
+        return Rewritten(adds, n_live)
 
 
 @dataclass(frozen=True)
@@ -223,8 +243,8 @@ class Deletion:
 
     def __call__(self, part: Part) -> list[tuple[int, bytes]]:
         """Return the number of each data file that loses rows of a part, and which, as a bitmap."""
-        found = self.entries.positions(part, self.is_doomed)
-        return [(number, rows.serialize()) for number, rows in found]
+        lost = self.entries.positions(part, self.is_doomed)
+        return [(number, rows.serialize()) for number, rows in lost]
 
 
 @dataclass(frozen=True)
@@ -248,15 +268,18 @@ class WithoutRows:
             loss: The file, and the numbers of the rows that go, as a bitmap.
         """
         file, serialized = loss
+        table = self.state.table
         goes = BitMap64.deserialize(serialized)
         if file.vector is not None:
-            goes |= vectors.read(self.state.table, file.vector)
-        rows = read_file(self.state.table, file, self.schema, live=False)
+            goes |= vectors.read(table, file.vector)
+        rows = read_file(table, file, self.schema, live=False)
+        gone = np.fromiter(goes, np.int64, len(goes))
         stays = np.ones(len(rows), dtype=bool)
-        stays[np.fromiter(goes, np.int64, len(goes))] = False
+        stays[gone] = False
+        left = rows.filter(pa.array(stays))
         return write_files(
-            self.state.table,
-            rows.filter(pa.array(stays)),
+            table,
+            left,
             self.bounded,
             rows_per_file=max(len(rows), 1),
             data_change=True,
@@ -273,10 +296,13 @@ class Census:
     def __call__(self, part: Part) -> tuple[int, int | None]:
         """Return how many entries of a part are not dropped, and the least stamp among these."""
         newest = self.entries.newest(part)
-        live = newest.filter(pa.array(~flags(newest, "_removed")))
-        stamps = live["_stamp_ms"].drop_null()
-        oldest_ms = min(ints(live.filter(live["_stamp_ms"].is_valid()), "_stamp_ms").tolist(), default=None)
-        return len(live), oldest_ms if len(stamps) else None
+        is_removed = flags(newest, "_removed")
+        live = newest.filter(pa.array(~is_removed))
+        is_stamped = live["_stamp_ms"].is_valid()
+        stamped = live.filter(is_stamped)
+        stamps_ms = ints(stamped, "_stamp_ms")
+        oldest_ms = min(stamps_ms.tolist(), default=None)
+        return len(live), oldest_ms
 
 
 def merged(parts: Sequence[Sequence[tuple[int, bytes]]]) -> dict[int, BitMap64]:
@@ -284,5 +310,7 @@ def merged(parts: Sequence[Sequence[tuple[int, bytes]]]) -> dict[int, BitMap64]:
     losses: dict[int, BitMap64] = {}
     for part in parts:
         for number, serialized in part:
-            losses[number] = losses.get(number, BitMap64()) | BitMap64.deserialize(serialized)
+            rows = BitMap64.deserialize(serialized)
+            others = losses.get(number, BitMap64())
+            losses[number] = others | rows
     return losses

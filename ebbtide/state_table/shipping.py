@@ -173,10 +173,17 @@ class _Shelf(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Take sources in; modules made of other text, by an earlier application of this worker, are forgotten."""
         if self not in sys.meta_path:
             sys.meta_path.append(self)
-        has_changed = any(self.sources.get(name, source) != source for name, source in sources.items())
-        if has_changed:
+        if self._has_other_text(sources):
             self._forget()
         self.sources.update(sources)
+
+    def _has_other_text(self, sources: Mapping[str, Source]) -> bool:
+        """Return whether one of some modules is here with other text."""
+        for name, source in sources.items():
+            known = self.sources.get(name, source)
+            if known != source:
+                return True
+        return False
 
     def _forget(self) -> None:
         """Drop all sources, and the modules made of them: any may have imported one that has changed."""

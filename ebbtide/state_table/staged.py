@@ -56,12 +56,22 @@ class StagedFile:
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
-        return {"changes": self.changes, "slices": list(self.slices), "rows": list(self.rows), "bad": self.bad}
+        return {
+            "changes": self.changes,
+            "slices": list(self.slices),
+            "rows": list(self.rows),
+            "bad": self.bad,
+        }
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> StagedFile:
         """Read what `as_dict` wrote."""
-        return cls(values["changes"], tuple(values["slices"]), tuple(values["rows"]), values["bad"])
+        return cls(
+            changes=values["changes"],
+            slices=tuple(values["slices"]),
+            rows=tuple(values["rows"]),
+            bad=values["bad"],
+        )
 
     def read(self, slices: Sequence[int]) -> Iterator[pa.RecordBatch]:
         """Yield the changes of some slices."""
@@ -76,7 +86,8 @@ class StagedFile:
 
 def slices_of(hashes: Hashes) -> NDArray[np.int64]:
     """Return the slices of some hashes."""
-    return (hashes >> np.uint64(64 - SLICE_BITS)).astype(np.int64)
+    first_bits = hashes >> np.uint64(64 - SLICE_BITS)
+    return first_bits.astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -100,44 +111,65 @@ class Stager:
             decoded: Staged rows, see `ebbtide.formats.settings`.
         """
         stem = join(self.folder, uuid.uuid4().hex)
+        location = f"{stem}.arrow"
         bad_location = f"{stem}.bad.parquet"
         n_bad = 0
         waiting: list[pa.Table] = []
-        with write_arrow(f"{stem}.arrow", self.columns) as changes, ParquetFile(bad_location, BAD_ROWS) as bad:
+        with write_arrow(location, self.columns) as changes, ParquetFile(bad_location, BAD_ROWS) as bad:
             slices: list[int] = []
             rows: list[int] = []
             for table in decoded:
-                bad_rows = table.filter(pc.is_valid(table["_reason"]))
+                bad_rows = _bad_rows(table)
                 n_bad += len(bad_rows)
-                for batch in bad_rows.select(BAD_ROWS.names).to_batches():
+                for batch in bad_rows.to_batches():
                     bad.write(batch)
-                is_change = pc.is_in(table["_kind"], pa.array(KINDS))
-                waiting.append(table.filter(is_change).select(self.columns.names))
-                if sum(each.nbytes for each in waiting) >= FLUSH_BYTES:
+                waiting.append(self._changes(table))
+                waiting_bytes = sum(each.nbytes for each in waiting)
+                if waiting_bytes >= FLUSH_BYTES:
                     self._deal(waiting, changes, slices, rows)
                     waiting = []
             self._deal(waiting, changes, slices, rows)
         return StagedFile(
-            changes=f"{stem}.arrow" if slices else None,
+            changes=location if slices else None,
             slices=tuple(slices),
             rows=tuple(rows),
             bad=bad_location if n_bad else None,
         )
 
-    def _deal(self, tables: list[pa.Table], writer: Any, slices: list[int], rows: list[int]) -> None:
-        """Write rows, in order of their slices and else as they came."""
+    def _changes(self, table: pa.Table) -> pa.Table:
+        is_change = pc.is_in(table["_kind"], pa.array(KINDS))
+        changes = table.filter(is_change)
+        return changes.select(self.columns.names)
+
+    def _deal(
+        self,
+        tables: list[pa.Table],
+        writer: Any,
+        slices: list[int],
+        rows: list[int],
+    ) -> None:
+        """Write rows, in order of their slices and else as they came; note the slice of each batch, and its rows."""
         if not tables:
             return
         table = pa.concat_tables(tables).cast(self.columns)
-        slice_of = slices_of(key_hashes(table, self.key))
+        hashes = key_hashes(table, self.key)
+        slice_of = slices_of(hashes)
         order = np.argsort(slice_of, kind="stable")
         in_order = table.take(pa.array(order)).combine_chunks()
         ends = np.searchsorted(slice_of[order], np.arange(SLICES), side="right")
         start = 0
         for number, end in enumerate(ends.tolist()):
-            if end > start:
-                [batch] = in_order.slice(start, end - start).combine_chunks().to_batches()
+            n_rows = end - start
+            if n_rows:
+                own = in_order.slice(start, n_rows).combine_chunks()
+                [batch] = own.to_batches()
                 writer.write_batch(batch)
                 slices.append(number)
-                rows.append(end - start)
+                rows.append(n_rows)
             start = end
+
+
+def _bad_rows(table: pa.Table) -> pa.Table:
+    is_bad = pc.is_valid(table["_reason"])
+    bad = table.filter(is_bad)
+    return bad.select(BAD_ROWS.names)

@@ -43,10 +43,20 @@ class Staging:
         if not parts:
             return None
         summary = BatchSummary.total(parts)
-        return json.dumps({"file": file.as_dict(), "summary": summaries.to_json(summary)})
+        result = {
+            "file": file.as_dict(),
+            "summary": summaries.to_json(summary),
+        }
+        return json.dumps(result)
 
-    def _decoded(self, records: Iterable[pa.RecordBatch], parts: list[BatchSummary]) -> Iterator[pa.Table]:
-        for batch in self.decoding.decode(records, step=self.step, wall_ms=self.wall_ms):
+    def _decoded(
+        self,
+        records: Iterable[pa.RecordBatch],
+        parts: list[BatchSummary],
+    ) -> Iterator[pa.Table]:
+        """Yield staged rows; add the summary of each batch of them to `parts`."""
+        batches = self.decoding.decode(records, step=self.step, wall_ms=self.wall_ms)
+        for batch in batches:
             rows = pa.Table.from_batches([batch])
             part = summaries.summarize(rows, self.decoding, tracks_offsets=self.tracks_offsets)
             parts.append(part)
@@ -56,4 +66,6 @@ class Staging:
 def from_json(text: str) -> tuple[StagedFile, BatchSummary]:
     """Read what a `Staging` returned."""
     result = json.loads(text)
-    return StagedFile.of(result["file"]), summaries.from_json(result["summary"])
+    file = StagedFile.of(result["file"])
+    summary = summaries.from_json(result["summary"])
+    return file, summary

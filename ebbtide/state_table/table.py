@@ -65,11 +65,18 @@ class StateTable:
 
     def create(self) -> None:
         """Create the table if it is not there."""
-        create_if_absent(puts_of(self.path), self.path, self.schema, self._properties, name="state")
+        create_if_absent(
+            puts_of(self.path),
+            self.path,
+            self.schema,
+            self._properties,
+            name="state",
+        )
 
     @property
     def _properties(self) -> dict[str, str]:
-        return {"delta.dataSkippingStatsColumns": ",".join(map(quoted, self.bounded))}
+        with_statistics = [quoted(name) for name in self.bounded]
+        return {"delta.dataSkippingStatsColumns": ",".join(with_statistics)}
 
     def snapshot(self) -> Snapshot:
         """Return its newest version.
@@ -88,9 +95,19 @@ class StateTable:
 
     def stored_in(self, files: Iterable[DataFile]) -> Stored:
         """Return the stored entries in some data files."""
-        return Stored(self.path, tuple(files), self.operator.schema, where=("_entry", ROW))
+        return Stored(
+            self.path,
+            tuple(files),
+            self.operator.schema,
+            where=("_entry", ROW),
+        )
 
-    def commit_files(self, actions: Sequence[Action], facts: StepFacts, snapshot: Snapshot) -> Snapshot:
+    def commit_files(
+        self,
+        actions: Sequence[Action],
+        facts: StepFacts,
+        snapshot: Snapshot,
+    ) -> Snapshot:
         """Commit a step: the decision.
 
         Args:
@@ -108,13 +125,23 @@ class StateTable:
         def actions_on(found: Snapshot) -> Sequence[Action]:
             # A commit of others, such as OPTIMIZE, changes no entry; one of a step is another run's.
             newer = range(snapshot.version + 1, found.version + 1)
-            if any(log.facts(self.path, version) for version in newer):
-                raise self._lost(facts)
+            for version in newer:
+                if log.facts(self.path, version):
+                    raise self._lost(facts)
             return actions
 
-        info = {"operation": "WRITE", "userMetadata": facts.to_json()}
-        app_id = facts.transaction("state")
-        made = commit_on(puts_of(self.path), snapshot, actions_on, app_id, facts.step, info)
+        info = {
+            "operation": "WRITE",
+            "userMetadata": facts.to_json(),
+        }
+        made = commit_on(
+            puts_of(self.path),
+            snapshot,
+            actions_on,
+            app_id=facts.transaction("state"),
+            number=facts.step,
+            info=info,
+        )
         if made is None:
             raise self._lost(facts)
         return made
@@ -132,7 +159,8 @@ class StateTable:
         Raises:
             LeaseLostError: another run committed a step meanwhile.
         """
-        return self.commit_files(emptied(snapshot, self.schema, self._properties), facts, snapshot)
+        actions = emptied(snapshot, self.schema, self._properties)
+        return self.commit_files(actions, facts, snapshot)
 
     def redefined(self, snapshot: Snapshot) -> list[Action]:
         """Return the actions that give a version this spec's columns."""
@@ -154,7 +182,8 @@ class StateTable:
         stored_format = facts[log.FACTS]
         if stored_format == STATE_FORMAT:
             return version, StepFacts.model_validate(facts)
-        if stored_format < STATE_FORMAT and older:
+        is_older = stored_format < STATE_FORMAT
+        if is_older and older:
             return version, StepFacts.of_older(facts)
         raise self._format_error(stored_format)
 
@@ -179,8 +208,9 @@ class StateTable:
 
     def read(self, spark: SparkSession, version: int, entry: str = ROW) -> DataFrame:
         """Read one kind of rows as of a version."""
-        reader = spark.read.format("delta").option("versionAsOf", version)
-        rows = reader.load(self.path)
+        reader = spark.read.format("delta")
+        at_version = reader.option("versionAsOf", version)
+        rows = at_version.load(self.path)
         is_of_kind = F.col("_entry") == entry
         return rows.where(is_of_kind)
 
@@ -257,16 +287,22 @@ class StateTable:
 
     def files(self, files: Iterable[DataFile]) -> FileSizes:
         """Return the source files that some data files note, and the bytes of each; None where only its name was noted."""
-        schema = pa.schema([("_entry", pa.string()), ("_note", pa.string())])
+        schema = pa.schema(
+            [
+                ("_entry", pa.string()),
+                ("_note", pa.string()),
+            ]
+        )
         tables = [schema.empty_table()]
         for file in files:
-            least = file.least("_entry")
-            greatest = file.greatest("_entry")
-            may_have = least is None or greatest is None or least <= FILE <= greatest
-            if may_have:
-                rows = read_file(self.path, file, schema)
-                tables.append(rows.filter(pa.array(equals(rows, "_entry", FILE))))
-        return noted_files(pa.concat_tables(tables))
+            if not _may_note(file):
+                continue
+            rows = read_file(self.path, file, schema)
+            is_note = equals(rows, "_entry", FILE)
+            notes = rows.filter(pa.array(is_note))
+            tables.append(notes)
+        all_notes = pa.concat_tables(tables)
+        return noted_files(all_notes)
 
     def note_file(
         self,
@@ -282,17 +318,33 @@ class StateTable:
             step: The step's number.
             data_change: They are noted for the first time.
         """
-        notes = [json.dumps({"name": name, "size": size}, ensure_ascii=False) for name, size in files]
+        notes = []
+        for name, size in files:
+            noted = {"name": name, "size": size}
+            note = json.dumps(noted, ensure_ascii=False)
+            notes.append(note)
+        n_notes = len(notes)
         columns: dict[str, object] = {
-            "_entry": [FILE] * len(notes),
+            "_entry": [FILE] * n_notes,
             "_note": notes,
-            "_step": [step] * len(notes),
+            "_step": [step] * n_notes,
         }
-        rows = entry_table(self.schema, columns, len(notes))
+        rows = entry_table(self.schema, columns, n_notes)
+        file_name = f"notes-{uuid.uuid4()}.parquet"
         return add_file(
             self.path,
-            f"notes-{uuid.uuid4()}.parquet",
+            file_name,
             rows,
             bounded=self.bounded,
             data_change=data_change,
         )
+
+
+def _may_note(file: DataFile) -> bool:
+    """Return whether a data file may note source files, by its statistics."""
+    least = file.least("_entry")
+    greatest = file.greatest("_entry")
+    is_unknown = least is None or greatest is None
+    if is_unknown:
+        return True
+    return bool(least <= FILE <= greatest)
