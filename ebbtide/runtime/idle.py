@@ -9,17 +9,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.delta import log
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.errors import EbbtideError
 from ebbtide.ledger.checkpoint import Checkpoint
 from ebbtide.ledger.facts import FREE, STATE_FORMAT, LedgerFacts, StepFacts
 from ebbtide.model.entries import Step, live_entries
 from ebbtide.model.step import StepKind, clock_after, next_frontier
-from ebbtide.operators.expiry_rules import ExpiryRules, due_timers
+from ebbtide.operators.expiry_rules import due_timers
 from ebbtide.operators.operator import Operator
 from ebbtide.paths import join
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import RunSummary
 from ebbtide.spec.pipeline import Pipeline
-from ebbtide.state_table.layout import FILE, ROW, FileSizes, counts, noted_files, rows_of
+from ebbtide.state_table.layout import ROW, counts, files_noted, may_hold_expired, rows_of
 
 MOST_FILES = 1_000
 """Data files that are opened; for more Spark is no dearer."""
@@ -49,8 +51,8 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
     home = plan.root
     state = plan.at("state")
     last = next(log.own_commits(state), None)
-    files = log.data_files(state)
-    if last is None or files is None or len(files) > MOST_FILES:
+    snapshot = _snapshot(state)
+    if last is None or snapshot is None:
         return None
     version, stored = last
     if stored[log.FACTS] != STATE_FORMAT:
@@ -61,14 +63,26 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
         and spec.source_path == facts.source_path
         and _is_free(home)
         and _is_finished(spec, home, version, facts)
-        and not _may_be_due(plan, files, facts, clock_ms)
+        and not _may_be_due(plan, snapshot, facts, clock_ms)
     )
     if not is_idle:
         return None
-    listed = plan.source.discover(_files_read(files), clock_ms)
+    files_read = files_noted(state, snapshot.files.values())
+    listed = plan.source.discover(files_read, clock_ms)
     if listed.streams or listed.nothing_matched:
         return None
     return RunSummary(spec.name, home, files_unmatched=listed.unmatched, files_young=listed.young)
+
+
+def _snapshot(state: str) -> Snapshot | None:
+    """Return the newest version of the state; None if there is none, or it is nothing to look through without Spark."""
+    try:
+        snapshot = Snapshot.read(state)
+    except EbbtideError:
+        return None
+    if snapshot is None or len(snapshot.files) > MOST_FILES:
+        return None
+    return snapshot
 
 
 def _is_free(home: str) -> bool:
@@ -107,14 +121,7 @@ def _is_finished(spec: Pipeline, home: str, version: int, facts: StepFacts) -> b
     return is_in_sink and is_in_changelog
 
 
-def _files_read(files: list[log.DataFile]) -> FileSizes:
-    rows = rows_of(files, FILE, ["_note"])
-    if rows is None:
-        return {}
-    return noted_files(rows)
-
-
-def _may_be_due(plan: Plan, files: list[log.DataFile], facts: StepFacts, clock_ms: int) -> bool:
+def _may_be_due(plan: Plan, state: Snapshot, facts: StepFacts, clock_ms: int) -> bool:
     """Return whether a tick might expire an entry or fire a timer."""
     operator = plan.operator
     rules = operator.expiry
@@ -123,6 +130,7 @@ def _may_be_due(plan: Plan, files: list[log.DataFile], facts: StepFacts, clock_m
         return False
     if plan.spec.downtime_over is not None:
         return True  # the run writes down when it ended
+    files = list(state.files.values())
     n_rows = 0
     for file in files:
         if file.rows is None:
@@ -130,15 +138,12 @@ def _may_be_due(plan: Plan, files: list[log.DataFile], facts: StepFacts, clock_m
         n_rows += file.rows
     # The files' statistics first. Entries are read only where those leave it open, and only of a small state.
     at = _next_tick(plan, facts, clock_ms)
-    may_expire = any(_may_hold_expired(file, rules, at) for file in files)
+    may_expire = any(may_hold_expired(file, rules, at) for file in files)
     if not has_timers and not may_expire:
         return False
     if n_rows > MOST_ROWS:
         return True
-    names = _columns_asked(operator).names
-    rows = rows_of(files, ROW, names)
-    if rows is None:
-        return False
+    rows = rows_of(state.table, files, ROW, _columns_asked(operator))
     return _any_due(operator, rows, at)
 
 
@@ -155,18 +160,6 @@ def _columns_asked(operator: Operator) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _may_hold_expired(file: log.DataFile, rules: ExpiryRules, at: Step) -> bool:
-    """Return whether a file's least stamp has expired by one of the states' TTLs; an entry's own TTL is not looked at."""
-    oldest_ms = file.least.get("_stamp_ms")
-    if oldest_ms is None:
-        return False
-    for ttl in rules.ttls.values():
-        expires_ms = oldest_ms + ttl.ttl_ms
-        if expires_ms <= at.clock_ms(ttl):
-            return True
-    return False
-
-
 def _next_tick(plan: Plan, facts: StepFacts, clock_ms: int) -> Step:
     """Return the number and the clocks of the tick of a run that reads nothing."""
     rules = plan.rules
@@ -178,14 +171,10 @@ def _next_tick(plan: Plan, facts: StepFacts, clock_ms: int) -> Step:
 def _any_due(operator: Operator, rows: pa.Table, at: Step) -> bool:
     """Return whether an entry has expired, or a timer is due, among all stored versions of entries."""
     schema = _columns_asked(operator)
-    has_all_columns = set(schema.names) <= set(rows.column_names)
-    if not has_all_columns:
-        return True  # written before a column was added
     if operator.has_named_states:
         is_of_state = pc.is_valid(rows["_state"])  # the others are rows for the sink
         rows = rows.filter(is_of_state)
-    versions = rows.select(schema.names)
-    entries = live_entries(versions.cast(schema), schema, operator.entry_key)
+    entries = live_entries(rows, schema, operator.entry_key)
     is_due = operator.expiry.expired(entries, at)
     if operator.has_named_states:
         is_due |= due_timers(entries, at)

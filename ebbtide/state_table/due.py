@@ -6,13 +6,12 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from ebbtide.delta.snapshot import DataFile
 from ebbtide.delta.table import read_file
 from ebbtide.model.entries import Step, equals, flags
 from ebbtide.operators.expiry_rules import due_timers
 from ebbtide.operators.operator import Operator
 from ebbtide.state_table.deciding import Stored, distinct_keys
-from ebbtide.state_table.layout import ROW
+from ebbtide.state_table.layout import ROW, may_hold_expired
 
 
 def due_keys(state: Stored, operator: Operator, step: Step) -> pa.Table:
@@ -47,7 +46,7 @@ def _due(state: Stored, operator: Operator, step: Step) -> Iterator[pa.Table]:
     kind = pa.field("_entry", pa.string())
     schema = pa.schema([kind, *columns])
     for file in state.files:
-        may_be_due = operator.has_named_states or may_hold_expired(file, operator, step)
+        may_be_due = operator.has_named_states or may_hold_expired(file, operator.expiry, step)
         if not may_be_due:
             continue
         rows = read_file(state.table, file, schema)
@@ -60,15 +59,3 @@ def _due(state: Stored, operator: Operator, step: Step) -> Iterator[pa.Table]:
         is_due &= is_live
         keys = entries.select(list(operator.key))
         yield keys.filter(pa.array(is_due))
-
-
-def may_hold_expired(file: DataFile, operator: Operator, step: Step) -> bool:
-    """Return whether a file's least stamp has expired by a time to live that is no entry's own."""
-    oldest_ms = file.least("_stamp_ms")
-    if oldest_ms is None:
-        return file.rows is None  # without statistics
-    for ttl in operator.expiry.ttls.values():
-        expires_ms = oldest_ms + ttl.ttl_ms
-        if expires_ms <= step.clock_ms(ttl):
-            return True
-    return False

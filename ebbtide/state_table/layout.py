@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.delta import log
-from ebbtide.model.entries import entry_table
+from ebbtide.delta.snapshot import DataFile
+from ebbtide.delta.table import read_file
+from ebbtide.model.entries import Step, entry_table
+from ebbtide.operators.expiry_rules import ExpiryRules
 from ebbtide.paths import read_parquet
 
 ROW = "row"
@@ -47,31 +50,66 @@ def counts(table: str, version: int, noted: Mapping[str, int] | None) -> Counter
     return found
 
 
-def rows_of(files: Iterable[log.DataFile], entry: str, columns: Sequence[str]) -> pa.Table | None:
+def rows_of(
+    table: str,
+    files: Iterable[DataFile],
+    entry: str,
+    columns: pa.Schema,
+) -> pa.Table:
     """Read one kind of rows.
 
     Args:
-        files: Data files of a state table.
+        table: Location of the state table.
+        files: Some of its data files.
         entry: The kind.
         columns: What to read beside it.
-
-    Returns:
-        The rows; None if no file can have one.
     """
-    names = ["_entry", *columns]
-    tables = []
+    kind = pa.field("_entry", pa.string())
+    schema = pa.schema([kind, *columns])
+    tables = [schema.empty_table()]
     for file in files:
-        # A file without statistics may hold rows of any kind.
-        least = file.least.get("_entry", entry)
-        greatest = file.greatest.get("_entry", entry)
-        may_hold = least <= entry <= greatest
-        if may_hold:
-            table = read_parquet(file.location, columns=names)
-            tables.append(table)
-    if not tables:
-        return None
-    rows = pa.concat_tables(tables, promote_options="permissive")
-    return _of_kind(rows, entry)
+        if _may_hold(file, entry):
+            rows = read_file(table, file, schema)
+            tables.append(_of_kind(rows, entry))
+    return pa.concat_tables(tables)
+
+
+def _may_hold(file: DataFile, entry: str) -> bool:
+    """Return whether a data file may hold rows of a kind, by its statistics; without them it may."""
+    least = file.least("_entry")
+    greatest = file.greatest("_entry")
+    is_unknown = least is None or greatest is None
+    if is_unknown:
+        return True
+    return bool(least <= entry <= greatest)
+
+
+def may_hold_expired(file: DataFile, rules: ExpiryRules, step: Step) -> bool:
+    """Return whether a file's least stamp has expired by a time to live that is no entry's own."""
+    oldest_ms = file.least("_stamp_ms")
+    if oldest_ms is None:
+        return file.rows is None  # without statistics
+    for ttl in rules.ttls.values():
+        expires_ms = oldest_ms + ttl.ttl_ms
+        if expires_ms <= step.clock_ms(ttl):
+            return True
+    return False
+
+
+def files_noted(table: str, files: Iterable[DataFile]) -> FileSizes:
+    """Return the source files that some data files note, and the bytes of each; None where only its name was noted.
+
+    Args:
+        table: Location of the state table.
+        files: Some of its data files.
+    """
+    note = pa.schema([("_note", pa.string())])
+    rows = rows_of(table, files, FILE, note)
+    sizes: FileSizes = {}
+    for text in rows["_note"].to_pylist():
+        name, size = _noted_file(text)
+        sizes[name] = size
+    return sizes
 
 
 def with_kind(entries: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -90,16 +128,6 @@ def with_kind(entries: pa.Table, schema: pa.Schema) -> pa.Table:
 def columns_by_name(rows: pa.Table) -> dict[str, object]:
     """Return the columns of some rows, to be put under other names or beside other columns."""
     return {name: rows[name] for name in rows.column_names}
-
-
-def noted_files(rows: pa.Table) -> FileSizes:
-    """Return the source files that rows of the kind `FILE` note."""
-    sizes: FileSizes = {}
-    notes = rows["_note"].to_pylist()
-    for note in notes:
-        name, size = _noted_file(note)
-        sizes[name] = size
-    return sizes
 
 
 def _noted_file(note: str) -> tuple[str, int | None]:

@@ -24,16 +24,16 @@ from pyspark.sql import functions as F
 
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot
-from ebbtide.delta.table import add_file, commit_on, create_if_absent, emptied, read_file, redefined
+from ebbtide.delta.table import add_file, commit_on, create_if_absent, emptied, redefined
 from ebbtide.errors import DeltaLogError, LeaseLostError, StoredFormatError
 from ebbtide.ledger.facts import STATE_FORMAT, StepFacts
 from ebbtide.ledger.puts import puts_of
-from ebbtide.model.entries import entry_table, equals
+from ebbtide.model.entries import entry_table
 from ebbtide.model.step import StepKind
 from ebbtide.operators.operator import Operator
 from ebbtide.state_table.columns import columns, quoted, spark_schema
 from ebbtide.state_table.deciding import Stored
-from ebbtide.state_table.layout import FILE, ROW, FileSizes, counts, noted_files
+from ebbtide.state_table.layout import FILE, ROW, FileSizes, counts, files_noted
 
 
 @dataclass(frozen=True)
@@ -286,23 +286,8 @@ class StateTable:
         raise LookupError(f"no step has decided batch {batch_id}")
 
     def files(self, files: Iterable[DataFile]) -> FileSizes:
-        """Return the source files that some data files note, and the bytes of each; None where only its name was noted."""
-        schema = pa.schema(
-            [
-                ("_entry", pa.string()),
-                ("_note", pa.string()),
-            ]
-        )
-        tables = [schema.empty_table()]
-        for file in files:
-            if not _may_note(file):
-                continue
-            rows = read_file(self.path, file, schema)
-            is_note = equals(rows, "_entry", FILE)
-            notes = rows.filter(pa.array(is_note))
-            tables.append(notes)
-        all_notes = pa.concat_tables(tables)
-        return noted_files(all_notes)
+        """Return the source files that some data files note; see `files_noted`."""
+        return files_noted(self.path, files)
 
     def note_file(
         self,
@@ -338,13 +323,3 @@ class StateTable:
             bounded=self.bounded,
             data_change=data_change,
         )
-
-
-def _may_note(file: DataFile) -> bool:
-    """Return whether a data file may note source files, by its statistics."""
-    least = file.least("_entry")
-    greatest = file.greatest("_entry")
-    is_unknown = least is None or greatest is None
-    if is_unknown:
-        return True
-    return bool(least <= FILE <= greatest)

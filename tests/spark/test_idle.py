@@ -3,8 +3,8 @@
 import pytest
 from spark_support import change, forget_last_commit, plain_spec, write
 
-from ebbtide.delta import log
-from ebbtide.errors import LateFileError, SourceReadError
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.errors import DeltaLogError, LateFileError, SourceReadError
 from ebbtide.ledger.lease import Lease
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.idle import idle_run
@@ -82,12 +82,13 @@ def test_data_files_are_those_that_spark_reads(spark, tmp_path):
         mode = "overwrite" if n == 5 else "append"
         spark.range(n, n + 3).coalesce(1).write.format("delta").mode(mode).save(table)
     assert any(path.name.endswith(".checkpoint.parquet") for path in (tmp_path / "t" / "_delta_log").iterdir())
-    files = log.data_files(table)
+    files = Snapshot.read(table).files.values()
     read = {path.removeprefix("file:") for path in spark.read.format("delta").load(table).inputFiles()}
-    assert {file.location for file in files} == read
-    assert {(file.rows, file.least["id"], file.greatest["id"]) for file in files} == {
+    assert {file.location(table) for file in files} == read
+    assert {(file.rows, file.least("id"), file.greatest("id")) for file in files} == {
         (3, n, n + 2) for n in range(5, 12)
     }
     commits = tmp_path / "t" / "_delta_log"
     (commits / f"{11:020d}.json").rename(commits / f"{12:020d}.json")
-    assert log.data_files(table) is None, "a commit is missing"
+    with pytest.raises(DeltaLogError, match="1 missing"):
+        Snapshot.read(table)
