@@ -11,18 +11,17 @@ import gc
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-import numpy as np
 import pyarrow as pa
 
 from ebbtide.formats.columns import InexactNumberError
 from ebbtide.formats.format import BadRecordError, DecodedChange
 from ebbtide.formats.judging import Judge
 from ebbtide.formats.parsing import Parse, is_text, parse, parse_exactly
-from ebbtide.formats.quick import QuickDecoder
+from ebbtide.formats.quick import QuickDecoder, orders_of
 from ebbtide.formats.reading import Contents, Record, RecordReader
 from ebbtide.formats.settings import BAD, SKIPPED, TOMBSTONE, DecodingSettings
 from ebbtide.formats.typed import ColumnTyper
-from ebbtide.model.changelog import ORDER, ORIGIN
+from ebbtide.model.changelog import ORIGIN
 from ebbtide.model.entries import entry_table
 
 StagedColumns = dict[str, object]
@@ -168,18 +167,7 @@ class _Stager:
 
     def _order(self, records: list[Record]) -> pa.StructArray:
         rows = [record.row for record in records]
-        indices = pa.array(rows, pa.int64())
-        steps = np.full(len(records), self._step)
-        parts = self._batch.column("part")
-        lines = self._batch.column("line")
-        return pa.StructArray.from_arrays(
-            [
-                pa.array(steps),
-                parts.take(indices),
-                lines.take(indices),
-            ],
-            fields=list(ORDER),
-        )
+        return orders_of(self._batch, rows, self._step)
 
 
 def _origin(records: list[Record]) -> pa.StructArray:

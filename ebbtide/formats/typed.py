@@ -129,7 +129,7 @@ class ColumnTyper:
         allowed = "a value, or a DEFAULT in the schema for records from before it was added"
         detail = f"{name}: the record has no such column; allowed: {allowed}"
         error = BadRecordError("missing_column", detail)
-        for i in _indices(values, _ABSENT):
+        for i in indices_of(values, _ABSENT):
             record = self._records[i]
             record.refuse(error)
             values[i] = None
@@ -140,7 +140,7 @@ class ColumnTyper:
         stand_in = unavailable_form(column.type)
         if stand_in is None or stand_in not in values:
             return []
-        unsent = _indices(values, stand_in)
+        unsent = indices_of(values, stand_in)
         for i in unsent:
             values[i] = None
         return unsent
@@ -245,6 +245,6 @@ def event_times(settings: DecodingSettings, columns: Columns, of_source: pa.Arra
     return times.cast(pa.int64())
 
 
-def _indices(values: list[Any], wanted: Any) -> list[int]:
+def indices_of(values: list[Any], wanted: Any) -> list[int]:
     """Return where a value stands."""
     return [i for i, value in enumerate(values) if value == wanted]
