@@ -58,7 +58,12 @@ class Decoding(DecodingSettings):
                     if quick is not None:
                         quick = quick.learning(staged)
 
-    def _decode_exactly(self, batch: pa.RecordBatch, step: int, wall_ms: int | None) -> pa.Table:
+    def _decode_exactly(
+        self,
+        batch: pa.RecordBatch,
+        step: int,
+        wall_ms: int | None,
+    ) -> pa.Table:
         """Decode any records, and say what is wrong with those that are bad."""
         stager = _Stager(self, batch, step)
         try:
@@ -140,13 +145,14 @@ class _Stager:
                 by_row[row] = record
                 errors[row] = record.bad
         records = list(by_row.values())
-        rows = pa.array(list(by_row), pa.int64())
+        rows = list(by_row)
+        indices = pa.array(rows, pa.int64())
         raw = self._batch.column("value")
         columns: StagedColumns = {
             "_kind": [BAD if record.has_own_offset else None for record in records],
             "_reason": [error.reason for error in errors.values()],
             "_detail": [error.detail for error in errors.values()],
-            "_raw": raw.take(rows),
+            "_raw": raw.take(indices),
         }
         return self._table(columns, records)
 

@@ -18,11 +18,17 @@ from msgspec import UNSET
 
 from ebbtide.formats.columns import InexactNumberError, convert
 from ebbtide.formats.encodings import decode_integer
-from ebbtide.formats.format import OriginOffset, unavailable_form
+from ebbtide.formats.format import OriginOffset
 from ebbtide.formats.forms import RowForm, TakenChange, TypedForm, is_readable
 from ebbtide.formats.judging import ahead_of, null_indices
 from ebbtide.formats.settings import DELETING, DecodingSettings
-from ebbtide.formats.typed import event_times, indices_of, needed_of_delete, takes_back_by_content
+from ebbtide.formats.typed import (
+    event_times,
+    indices_of,
+    needed_of_delete,
+    take_out_unsent,
+    takes_back_by_content,
+)
 from ebbtide.model.changelog import ORDER, ORIGIN, RowKind
 from ebbtide.model.entries import entry_table
 from ebbtide.model.sequences import LOG_POSITIONS, sequence_type
@@ -43,7 +49,8 @@ class _KafkaRecord(msgspec.Struct, gc=False):
     @property
     def has_place(self) -> bool:
         """Whether it stands where a record of Kafka can."""
-        return 0 <= self.partition < 2**31 and 0 <= self.offset < 2**63
+        has_partition = 0 <= self.partition < 2**31
+        return has_partition and 0 <= self.offset < 2**63
 
 
 @dataclass
@@ -80,7 +87,11 @@ class QuickDecoder:
         self._read_value = msgspec.json.Decoder(form.value).decode
 
     @classmethod
-    def of(cls, settings: DecodingSettings, ignored: Iterable[str] = ()) -> QuickDecoder | None:
+    def of(
+        cls,
+        settings: DecodingSettings,
+        ignored: Iterable[str] = (),
+    ) -> QuickDecoder | None:
         """Make the decoder of a pipeline; None if its format does not say how most records look.
 
         Args:
@@ -311,7 +322,9 @@ class _Changes:
         name = column.name
         if UNSET in values:
             values = self._with_default(name, values)
-        self._take_out_unsent(column, values)
+        for change in take_out_unsent(column, values):
+            unsent = self._unsent.setdefault(change, [])
+            unsent.append(name)
         encoding = settings.encodings.get(name)
         if encoding is not None:
             values = [decode_integer(value, encoding) for value in values]
@@ -333,15 +346,6 @@ class _Changes:
             self.leave(absent)
         default = defaults.get(name)
         return [default if value is UNSET else value for value in values]
-
-    def _take_out_unsent(self, column: pa.Field, values: list[Any]) -> None:
-        stand_in = unavailable_form(column.type)
-        if stand_in is None or stand_in not in values:
-            return
-        for change in indices_of(values, stand_in):
-            values[change] = None
-            unsent = self._unsent.setdefault(change, [])
-            unsent.append(column.name)
 
     def _leave_nulls(self, name: str, array: pa.Array) -> None:
         """Leave the changes whose value may not be null; a delete needs none, and a value may be unsent."""
@@ -409,8 +413,7 @@ def _values_of(row: RowForm, structs: Iterable[Any]) -> dict[str, tuple[Any, ...
 
 def _with_named(places: list[Any], named: Sequence[OriginOffset | None]) -> list[Any]:
     """Return the places of records; one that names its own stands there."""
-    lists = [list(pa.array(place).to_pylist()) for place in places]
-    sources, partitions, positions = lists
+    sources, partitions, positions = (pa.array(place).to_pylist() for place in places)
     for change, offset in enumerate(named):
         if offset is not None:
             partition, position = offset
