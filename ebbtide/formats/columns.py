@@ -97,7 +97,7 @@ def _fitting_column(values: Values, type_: pa.DataType, unit: TimeUnit) -> Conve
 
 def _column(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
     """Convert values that all fit, or raise one of `_REFUSALS`."""
-    for is_of_type, build in _BUILDERS:
+    for is_of_type, build in _BUILDERS.items():
         if is_of_type(type_):
             return build(values, type_, unit)
     raise TypeError(f"no JSON form for {type_}")
@@ -109,8 +109,8 @@ def _require(values: Values, *allowed: type) -> None:
     null_class = type(None)
     unexpected = classes.difference(allowed, [null_class])
     if unexpected:
-        names = sorted(class_.__name__ for class_ in unexpected)
-        listed = ", ".join(names)
+        names = [class_.__name__ for class_ in unexpected]
+        listed = ", ".join(sorted(names))
         raise TypeError(f"unexpected {listed}")
 
 
@@ -135,7 +135,7 @@ def _floats(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
             if value not in SPECIAL_FLOATS:
                 raise ValueError("text that is not a number")
             number = SPECIAL_FLOATS[value]
-            n_written_infinite += value != "NaN"
+            n_written_infinite += math.isinf(number)
         elif value is not None:
             number = float(value)
         numbers.append(number)
@@ -167,7 +167,10 @@ def _decimals(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
     is_safe = pc.match_substring_regex(texts, safe)
     are_all_safe = pc.all(is_safe).as_py()
     if are_all_safe is False:  # None: no value at all
-        rewritten = [None if text is None else _fixed_point(text, type_) for text in written]
+        rewritten = []
+        for text in written:
+            fixed_point = None if text is None else _fixed_point(text, type_)
+            rewritten.append(fixed_point)
         texts = pa.array(rewritten, pa.string())
     return texts.cast(type_)
 
@@ -185,7 +188,8 @@ def _fixed_point(text: str, type_: pa.Decimal128Type) -> str:
     """
     if not _DECIMAL.fullmatch(text):
         raise ValueError("text that is not a number")
-    mantissa, _, exponent = text.lower().partition("e")
+    lower = text.lower()
+    mantissa, _, exponent = lower.partition("e")
     whole, _, fraction = mantissa.partition(".")
     is_negative = whole.startswith("-")
     sign = "-" if is_negative else ""
@@ -224,7 +228,7 @@ def _binary(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
 
 def _dates(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
     _require(values, int, str)
-    integers = _integers(values)
+    integers = _of_class(int, values)
     epoch_days = pa.array(integers, pa.int32())
     dates = epoch_days.cast(type_)
     dates = _with_text(dates, values, type_)
@@ -233,7 +237,7 @@ def _dates(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
 
 def _timestamps(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
     _require(values, int, str)
-    integers = _integers(values)
+    integers = _of_class(int, values)
     ticks = pa.array(integers, pa.int64())
     type_in_unit = pa.timestamp(unit, type_.tz)
     in_unit = ticks.cast(type_in_unit)
@@ -242,13 +246,14 @@ def _timestamps(values: Values, type_: pa.DataType, unit: TimeUnit) -> pa.Array:
     return _within(times, _FIRST_US, _LAST_US)
 
 
-def _integers(values: Values) -> list[int | None]:
-    return [value if isinstance(value, int) else None for value in values]
+def _of_class(class_: type, values: Values) -> list[Any]:
+    """Return the values of one class, the others as null."""
+    return [value if isinstance(value, class_) else None for value in values]
 
 
 def _with_text(array: pa.Array, values: Values, type_: pa.DataType) -> pa.Array:
     """Fill in what was written as text, by Arrow's reading of ISO 8601."""
-    texts = [value if isinstance(value, str) else None for value in values]
+    texts = _of_class(str, values)
     written = pa.array(texts, pa.string())
     has_text = written.null_count < len(written)
     if not has_text:
@@ -290,10 +295,11 @@ def _structs(values: Values, type_: pa.StructType, unit: TimeUnit) -> pa.Array:
     unknown = sorted(found - known)
     if unknown:
         raise ValueError(f"unknown fields {unknown}")
+    rows = [value or {} for value in values]
     columns = []
     for field in type_:
         name = field.name
-        cells = [value.get(name) if value else None for value in values]
+        cells = [row.get(name) for row in rows]
         column = _column(cells, field.type, unit)
         columns.append(column)
     return pa.StructArray.from_arrays(
@@ -305,7 +311,8 @@ def _structs(values: Values, type_: pa.StructType, unit: TimeUnit) -> pa.Array:
 
 def _maps(values: Values, type_: pa.MapType, unit: TimeUnit) -> pa.Array:
     _require(values, dict)
-    contents = [value.values() if value else () for value in values]
+    objects = [value or {} for value in values]
+    contents = [each.values() for each in objects]
     all_keys = _flat(values)
     all_items = _flat(contents)
     keys = _column(all_keys, type_.key_type, unit)
@@ -329,7 +336,7 @@ def _flat(values: Iterable[Iterable[Any] | None]) -> list[Any]:
 
 def _offsets(values: Values) -> np.ndarray:
     """Return where each collection begins among the elements of all, and where the last one ends: (n + 1,)."""
-    lengths = [len(value) if value else 0 for value in values]
+    lengths = [len(value or ()) for value in values]
     return np.cumsum([0, *lengths])
 
 
@@ -338,16 +345,17 @@ def _nulls(values: Values) -> pa.Array:
     return pa.array(is_null, pa.bool_())
 
 
-_BUILDERS: list[tuple[Callable[[pa.DataType], bool], Builder]] = [
-    (pa.types.is_string, _direct(str)),
-    (pa.types.is_integer, _direct(int)),
-    (pa.types.is_decimal, _decimals),
-    (pa.types.is_timestamp, _timestamps),
-    (pa.types.is_boolean, _direct(bool)),
-    (pa.types.is_date, _dates),
-    (pa.types.is_floating, _floats),
-    (pa.types.is_binary, _binary),
-    (pa.types.is_list, _lists),
-    (pa.types.is_struct, _structs),
-    (pa.types.is_map, _maps),
-]
+_BUILDERS: dict[Callable[[pa.DataType], bool], Builder] = {
+    pa.types.is_string: _direct(str),
+    pa.types.is_integer: _direct(int),
+    pa.types.is_decimal: _decimals,
+    pa.types.is_timestamp: _timestamps,
+    pa.types.is_boolean: _direct(bool),
+    pa.types.is_date: _dates,
+    pa.types.is_floating: _floats,
+    pa.types.is_binary: _binary,
+    pa.types.is_list: _lists,
+    pa.types.is_struct: _structs,
+    pa.types.is_map: _maps,
+}
+"""What a type must be, to what builds a column of it; the first that holds counts."""

@@ -41,8 +41,9 @@ def row_fields(schema: Any) -> Fields:
         if "after" in fields:
             after = fields["after"]
             fields = _by_name(after)
-        logical_types = tuple(field.get("name") for field in fields.values())
-        hash(logical_types)  # looked up later: a list there is refused here
+        for field in fields.values():
+            logical_type = field.get("name")
+            hash(logical_type)  # looked up later: a list there is refused here
     except (KeyError, TypeError, AttributeError) as error:
         raise BadRecordError.of(
             "bad_schema",

@@ -34,7 +34,7 @@ from msgspec import UNSET
 
 from ebbtide.formats.connect import Fields, plain_row, row_fields, time_units
 from ebbtide.formats.format import BadRecordError, DecodedChange, Json, LogPosition, TimeUnits, shortened
-from ebbtide.formats.forms import RowForm, TakenChange, TypedForm, struct
+from ebbtide.formats.forms import Field, RowForm, TakenChange, TypedForm, struct
 from ebbtide.model.changelog import TRUNCATE, RowKind
 from ebbtide.model.entries import LONG_MIN
 from ebbtide.model.sequences import LOG_POSITIONS
@@ -53,7 +53,6 @@ _SOURCE: dict[str, Any] = {
     "row": int,
 }
 """What is needed of `source`, where it is as expected."""
-_LONG_MIN = -(2**63)
 _LONG_MAX = 2**63 - 1
 _FILLERS = (None, 0, "", False)
 _EPOCH = "1970-01-01T00:00:00"
@@ -70,7 +69,12 @@ class _Event:
     event_ms: int | None
     units: TimeUnits | None
 
-    def change(self, kind: str, row: Json | None, old_row: Json | None = None) -> DecodedChange:
+    def change(
+        self,
+        kind: str,
+        row: Json | None,
+        old_row: Json | None = None,
+    ) -> DecodedChange:
         # By position, here and for events: keywords are slower, and this runs for every change.
         return DecodedChange(
             kind,
@@ -127,7 +131,12 @@ class DebeziumDecoder:
         """See `Format.typed`: envelopes without a schema, whose change leaves the key as it is."""
         return _TypedEnvelopes(self, row)
 
-    def _envelope(self, value: Json, key: str | None, fields: Fields) -> _Event | None:
+    def _envelope(
+        self,
+        value: Json,
+        key: str | None,
+        fields: Fields,
+    ) -> _Event | None:
         """Read an envelope; None if it is of another table."""
         source = value.get("source")
         if not isinstance(source, dict):
@@ -164,7 +173,11 @@ class DebeziumDecoder:
         table = value.get("__table", self.table)
         if not self.takes(schema, table):
             return None
-        cells = {name: cell for name, cell in value.items() if not name.startswith("__")}
+        cells: Json = {}
+        for name, cell in value.items():
+            is_of_event = name.startswith("__")
+            if not is_of_event:
+                cells[name] = cell
         row = plain_row(cells, "row", fields)
         is_deleted = value.get("__deleted") == "true"
         default_op = "d" if is_deleted else None
@@ -261,9 +274,9 @@ class DebeziumDecoder:
         if self.retract:
             return self._whole(event.before, event.op)
         row = _present(event.before, "before", event.op)
-        if self._own_sequence and self._is_key_only(row):
+        if self.own_sequence and self._is_key_only(row):
             # What fills the row up is no sequence.
-            return {name: value for name, value in row.items() if name in self.key}
+            return {name: row[name] for name in row if name in self.key}
         return row
 
     def _update(self, event: _Event) -> list[DecodedChange]:
@@ -302,7 +315,7 @@ class DebeziumDecoder:
         """
         if not self._is_key_only(old):
             return old
-        sequence = {name: new[name] for name in self._own_sequence if name in new}
+        sequence = {name: new[name] for name in self.own_sequence if name in new}
         return old | sequence
 
     def _is_key_only(self, row: Json) -> bool:
@@ -319,13 +332,14 @@ class DebeziumDecoder:
         return True
 
     @property
-    def _own_sequence(self) -> list[str]:
+    def own_sequence(self) -> list[str]:
         """The user's columns of the sequence that are not of the key."""
-        return [name for name in self.sequence if name not in LOG_POSITIONS and name not in self.key]
+        others = {*LOG_POSITIONS, *self.key}
+        return [name for name in self.sequence if name not in others]
 
     def _whole(self, before: Json | None, op: str) -> Json:
         """Refuse a row before the change that is not there, or is surely no more than its key."""
-        others = set(self.columns) - set(self.key)
+        others = set(self.columns).difference(self.key)
         if before is not None:
             is_key_only = bool(others) and others.isdisjoint(before)
             if not is_key_only:
@@ -350,37 +364,44 @@ class _TypedEnvelopes:
 
     def __init__(self, decoder: DebeziumDecoder, row: RowForm) -> None:
         row_struct = row.struct()
-        nullable_row = row_struct | None
-        source = struct("Source", [(name, name, type_ | None, None) for name, type_ in _SOURCE.items()])
-        self.value = struct(
-            "Envelope",
-            [
-                ("op", "op", str | None, None),
-                ("source", "source", source | None, None),
-                ("before", "before", nullable_row, None),
-                ("after", "after", nullable_row, None),
-            ],
-        )
+        source = struct("Source", _nullable(_SOURCE))
+        envelope = {
+            "op": str,
+            "source": source,
+            "before": row_struct,
+            "after": row_struct,
+        }
+        self.value = struct("Envelope", _nullable(envelope))
         self._decoder = decoder
-        self._positions = [name.removeprefix("_") for name in decoder.sequence if name in LOG_POSITIONS]
+        log_positions = [name for name in decoder.sequence if name in LOG_POSITIONS]
+        self._positions = [name.removeprefix("_") for name in log_positions]
         key = [name for name in decoder.key if name in row.attributes]
+        others = [name for name in row.names if name not in key]
         self._key = row.attributes_of(key)
-        self._others = row.attributes_of(name for name in row.names if name not in key)
-        self._deletes_by_content = any(name not in (*LOG_POSITIONS, *decoder.key) for name in decoder.sequence)
+        self._others = row.attributes_of(others)
+        self._deletes_by_content = bool(decoder.own_sequence)
 
     def take(self, value: Any) -> Sequence[TakenChange]:
         """See `TypedForm`."""
         source = value.source
-        if source is None or not self._decoder.takes(source.schema or source.db, source.table):
+        if source is None:
+            return ()
+        schema = source.schema or source.db
+        if not self._decoder.takes(schema, source.table):
             return ()
         event_ms = source.ts_ms
         position = self._position(source)
-        is_time = event_ms is None or _LONG_MIN <= event_ms <= _LONG_MAX
+        is_time = event_ms is None or LONG_MIN <= event_ms <= _LONG_MAX
         if position is None or not is_time:
             return ()
         return self._changes(value, position, event_ms)
 
-    def _changes(self, value: Any, position: LogPosition, event_ms: int | None) -> Sequence[TakenChange]:
+    def _changes(
+        self,
+        value: Any,
+        position: LogPosition,
+        event_ms: int | None,
+    ) -> Sequence[TakenChange]:
         op = value.op
         before = value.before
         after = value.after
@@ -388,11 +409,14 @@ class _TypedEnvelopes:
             update = TakenChange(after, "+U", op, position, event_ms)
             if not self._decoder.retract:
                 return (update,)
-            return TakenChange(before, "-U", op, position, event_ms), update
+            retraction = TakenChange(before, "-U", op, position, event_ms)
+            return retraction, update
         if op in ("c", "r") and after is not None:
-            return (TakenChange(after, "+I", op, position, event_ms),)
+            insert = TakenChange(after, "+I", op, position, event_ms)
+            return (insert,)
         if op == "d" and self._can_delete(before):
-            return (TakenChange(before, "-D", op, position, event_ms),)
+            delete = TakenChange(before, "-D", op, position, event_ms)
+            return (delete,)
         return ()
 
     def _can_update(self, before: Any, after: Any) -> bool:
@@ -403,7 +427,12 @@ class _TypedEnvelopes:
             return before is not None and self._is_whole(before)
         if before is None:
             return True
-        return all(getattr(before, name) == getattr(after, name) for name in self._key)
+        for name in self._key:
+            old = getattr(before, name)
+            new = getattr(after, name)
+            if old != new:
+                return False
+        return True
 
     def _can_delete(self, before: Any) -> bool:
         """Return whether a delete says all that is needed."""
@@ -413,7 +442,11 @@ class _TypedEnvelopes:
 
     def _is_whole(self, row: Any) -> bool:
         """Return whether a row before the change has more than its key."""
-        return not self._others or any(getattr(row, name) is not UNSET for name in self._others)
+        for name in self._others:
+            value = getattr(row, name)
+            if value is not UNSET:
+                return True
+        return not self._others
 
     def _position(self, source: Any) -> LogPosition | None:
         """Return where a change stands in the database's log; None if that is to be looked at."""
@@ -429,6 +462,11 @@ class _TypedEnvelopes:
                 return None
             position.append(place)
         return tuple(position)
+
+
+def _nullable(types: dict[str, Any]) -> list[Field]:
+    """Return the fields of a struct, by their types; each may be absent or null."""
+    return [(name, name, type_ | None, None) for name, type_ in types.items()]
 
 
 def _without_schema(value: Json) -> tuple[Json, Fields]:
@@ -498,7 +536,7 @@ def _file_number(name: Any, field: str) -> int | None:
 def _integer(value: Any, name: str, reason: str) -> int | None:
     if value is None:
         return None
-    if type(value) is int and -(2**63) <= value < 2**63:
+    if type(value) is int and LONG_MIN <= value <= _LONG_MAX:
         return value
     raise BadRecordError.of(
         reason,

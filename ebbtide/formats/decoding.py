@@ -11,18 +11,17 @@ import gc
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-import numpy as np
 import pyarrow as pa
 
 from ebbtide.formats.columns import InexactNumberError
 from ebbtide.formats.format import BadRecordError, DecodedChange
 from ebbtide.formats.judging import Judge
 from ebbtide.formats.parsing import Parse, is_text, parse, parse_exactly
-from ebbtide.formats.quick import QuickDecoder
+from ebbtide.formats.quick import QuickDecoder, orders_of
 from ebbtide.formats.reading import Contents, Record, RecordReader
 from ebbtide.formats.settings import BAD, SKIPPED, TOMBSTONE, DecodingSettings
 from ebbtide.formats.typed import ColumnTyper
-from ebbtide.model.changelog import ORDER, ORIGIN
+from ebbtide.model.changelog import ORIGIN
 from ebbtide.model.entries import entry_table
 
 StagedColumns = dict[str, object]
@@ -59,7 +58,12 @@ class Decoding(DecodingSettings):
                     if quick is not None:
                         quick = quick.learning(staged)
 
-    def _decode_exactly(self, batch: pa.RecordBatch, step: int, wall_ms: int | None) -> pa.Table:
+    def _decode_exactly(
+        self,
+        batch: pa.RecordBatch,
+        step: int,
+        wall_ms: int | None,
+    ) -> pa.Table:
         """Decode any records, and say what is wrong with those that are bad."""
         stager = _Stager(self, batch, step)
         try:
@@ -141,13 +145,14 @@ class _Stager:
                 by_row[row] = record
                 errors[row] = record.bad
         records = list(by_row.values())
-        rows = pa.array(list(by_row), pa.int64())
+        rows = list(by_row)
+        indices = pa.array(rows, pa.int64())
         raw = self._batch.column("value")
         columns: StagedColumns = {
             "_kind": [BAD if record.has_own_offset else None for record in records],
             "_reason": [error.reason for error in errors.values()],
             "_detail": [error.detail for error in errors.values()],
-            "_raw": raw.take(rows),
+            "_raw": raw.take(indices),
         }
         return self._table(columns, records)
 
@@ -168,18 +173,7 @@ class _Stager:
 
     def _order(self, records: list[Record]) -> pa.StructArray:
         rows = [record.row for record in records]
-        indices = pa.array(rows, pa.int64())
-        steps = np.full(len(records), self._step)
-        parts = self._batch.column("part")
-        lines = self._batch.column("line")
-        return pa.StructArray.from_arrays(
-            [
-                pa.array(steps),
-                parts.take(indices),
-                lines.take(indices),
-            ],
-            fields=list(ORDER),
-        )
+        return orders_of(self._batch, rows, self._step)
 
 
 def _origin(records: list[Record]) -> pa.StructArray:

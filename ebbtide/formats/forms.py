@@ -91,18 +91,37 @@ class RowForm:
         """
         fields: list[Field] = []
         for name in self.names:
-            is_typed = name in self.columns.names and name not in self.encodings
-            json_type = _json_type(self.columns.field(name).type) if is_typed else Any
-            fields.append((name, self.attributes[name], json_type, UNSET))
-        return struct("Row", [*others, *fields], forbid_unknown_fields=True)
+            attribute = self.attributes[name]
+            json_type = self._json_type_of(name)
+            field: Field = name, attribute, json_type, UNSET
+            fields.append(field)
+        return struct(
+            "Row",
+            [*others, *fields],
+            forbid_unknown_fields=True,
+        )
+
+    def _json_type_of(self, name: str) -> Any:
+        is_known = name in self.columns.names
+        is_encoded = name in self.encodings
+        if is_encoded or not is_known:
+            return Any
+        column = self.columns.field(name)
+        return _json_type(column.type)
 
 
 def is_readable(name: str) -> bool:
     """Return whether the attribute of a struct can be read from an object's field of this name."""
-    return name.isprintable() and not {"\\", '"'}.intersection(name)
+    has_escapes = "\\" in name or '"' in name
+    return bool(name) and name.isprintable() and not has_escapes
 
 
-def struct(name: str, fields: Sequence[Field], *, forbid_unknown_fields: bool = False) -> Struct:
+def struct(
+    name: str,
+    fields: Sequence[Field],
+    *,
+    forbid_unknown_fields: bool = False,
+) -> Struct:
     """Make a class of structs.
 
     Args:
@@ -110,11 +129,15 @@ def struct(name: str, fields: Sequence[Field], *, forbid_unknown_fields: bool = 
         fields: All fields; each has a default.
         forbid_unknown_fields: Objects that have others are not read.
     """
-    attributes = [(attribute, type_, default) for _, attribute, type_, default in fields]
+    attributes = []
+    json_names = {}
+    for json_name, attribute, type_, default in fields:
+        attributes.append((attribute, type_, default))
+        json_names[attribute] = json_name
     return msgspec.defstruct(
         name,
         attributes,
-        rename={attribute: json_name for json_name, attribute, _, _ in fields},
+        rename=json_names,
         forbid_unknown_fields=forbid_unknown_fields,
         gc=False,  # rows hold no cycles: the collector need not look at them
     )

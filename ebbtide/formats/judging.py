@@ -28,7 +28,10 @@ class Judge:
         self._settings = settings
         self._changes = contents.changes
         self._records = contents.records
-        self._truncates = {i for i, change in enumerate(self._changes) if change.kind == TRUNCATE}
+        self._truncates: set[int] = set()
+        for i, change in enumerate(self._changes):
+            if change.kind == TRUNCATE:
+                self._truncates.add(i)
 
     def judge(self, columns: Columns, event_ms: pa.Array, wall_ms: int | None) -> None:
         """Mark the records that break a rule.
@@ -153,5 +156,6 @@ def null_indices(array: pa.Array, *, but: Collection[int] = ()) -> list[int]:
 
 def _true_indices(array: pa.BooleanArray) -> list[int]:
     mask = array.to_numpy(zero_copy_only=False)
-    indices: list[int] = np.flatnonzero(mask).tolist()
+    found = np.flatnonzero(mask)
+    indices: list[int] = found.tolist()
     return indices

@@ -62,15 +62,17 @@ class PlainDecoder:
         """See `Format.typed`."""
         beside = row.names if self.row is None else [self.row]
         names = [self.kind, *self.position, *beside]
-        are_different = len(set(names)) == len(names)
-        can_be_read = are_different and all(map(is_readable, names))
-        return _TypedRows(self, row) if can_be_read else None
+        distinct = set(names)
+        are_readable = map(is_readable, names)
+        if len(distinct) < len(names) or not all(are_readable):
+            return None
+        return _TypedRows(self, row)
 
     def _row(self, value: Json) -> Any:
         if self.row:
             return value.get(self.row)
         reserved = (self.kind, *self.position)
-        return {name: cell for name, cell in value.items() if name not in reserved}
+        return {name: value[name] for name in value if name not in reserved}
 
     def _origin_offset(self, value: Json) -> OriginOffset | None:
         """Return the record's partition and position; a position alone is in partition 0."""
@@ -102,15 +104,21 @@ class _TypedRows:
     """
 
     def __init__(self, decoder: PlainDecoder, row: RowForm) -> None:
-        places = [(name, f"place{number}", int | None, None) for number, name in enumerate(decoder.position)]
-        reserved: list[Field] = [(decoder.kind, "kind", str | None, None), *places]
+        self._places: list[str] = []
+        kind: Field = decoder.kind, "kind", str | None, None
+        reserved = [kind]
+        for number, name in enumerate(decoder.position):
+            attribute = f"place{number}"
+            place: Field = name, attribute, int | None, None
+            reserved.append(place)
+            self._places.append(attribute)
         self._is_nested = decoder.row is not None
         if decoder.row is None:
             self.value = row.struct(reserved)
         else:
-            nested = (decoder.row, "row", row.struct() | None, None)
+            row_struct = row.struct()
+            nested: Field = decoder.row, "row", row_struct | None, None
             self.value = struct("Record", [*reserved, nested])
-        self._places = [attribute for _, attribute, _, _ in places]
 
     def take(self, value: Any) -> Sequence[TakenChange]:
         """See `TypedForm`."""
@@ -121,8 +129,12 @@ class _TypedRows:
         offset = None
         if self._places:
             numbers = [getattr(value, name) for name in self._places]
-            if not all(number is not None and 0 <= number < 2**63 for number in numbers):
-                return ()
-            partition = numbers[0] if len(numbers) > 1 else 0
+            for number in numbers:
+                is_place = number is not None and 0 <= number < 2**63
+                if not is_place:
+                    return ()
+            has_partition = len(numbers) > 1
+            partition = numbers[0] if has_partition else 0
             offset = partition, numbers[-1]
-        return (TakenChange(row, kind, kind, offset=offset),)
+        change = TakenChange(row, kind, kind, offset=offset)
+        return (change,)

@@ -18,11 +18,17 @@ from msgspec import UNSET
 
 from ebbtide.formats.columns import InexactNumberError, convert
 from ebbtide.formats.encodings import decode_integer
-from ebbtide.formats.format import OriginOffset, unavailable_form
+from ebbtide.formats.format import OriginOffset
 from ebbtide.formats.forms import RowForm, TakenChange, TypedForm, is_readable
 from ebbtide.formats.judging import ahead_of, null_indices
 from ebbtide.formats.settings import DELETING, DecodingSettings
-from ebbtide.formats.typed import event_times, needed_of_delete, takes_back_by_content
+from ebbtide.formats.typed import (
+    event_times,
+    indices_of,
+    needed_of_delete,
+    take_out_unsent,
+    takes_back_by_content,
+)
 from ebbtide.model.changelog import ORDER, ORIGIN, RowKind
 from ebbtide.model.entries import entry_table
 from ebbtide.model.sequences import LOG_POSITIONS, sequence_type
@@ -43,7 +49,8 @@ class _KafkaRecord(msgspec.Struct, gc=False):
     @property
     def has_place(self) -> bool:
         """Whether it stands where a record of Kafka can."""
-        return 0 <= self.partition < 2**31 and 0 <= self.offset < 2**63
+        has_partition = 0 <= self.partition < 2**31
+        return has_partition and 0 <= self.offset < 2**63
 
 
 @dataclass
@@ -80,18 +87,29 @@ class QuickDecoder:
         self._read_value = msgspec.json.Decoder(form.value).decode
 
     @classmethod
-    def of(cls, settings: DecodingSettings, ignored: Iterable[str] = ()) -> QuickDecoder | None:
+    def of(
+        cls,
+        settings: DecodingSettings,
+        ignored: Iterable[str] = (),
+    ) -> QuickDecoder | None:
         """Make the decoder of a pipeline; None if its format does not say how most records look.
 
         Args:
             settings: The pipeline's.
             ignored: Columns that records have and the schema has not.
         """
-        row = RowForm(settings.columns, dict(settings.encodings), tuple(sorted(ignored)))
-        if not all(map(is_readable, row.names)):
+        row = RowForm(
+            settings.columns,
+            dict(settings.encodings),
+            tuple(sorted(ignored)),
+        )
+        are_readable = map(is_readable, row.names)
+        if not all(are_readable):
             return None
         form = settings.format.typed(row)
-        return None if form is None else cls(settings, row, form)
+        if form is None:
+            return None
+        return cls(settings, row, form)
 
     def learning(self, staged: pa.Table) -> QuickDecoder:
         """Return a decoder that also reads the records that have the unknown columns of some staged rows.
@@ -99,14 +117,26 @@ class QuickDecoder:
         Args:
             staged: Rows that the exact path staged.
         """
-        texts = staged["_ignored"].unique().drop_null().to_pylist()
-        met = {name for text in texts for name in text.split(",") if is_readable(name)}
-        ignored = met.union(self._row.ignored)
-        if len(ignored) == len(self._row.ignored) or len(ignored) > MOST_IGNORED:
+        known = self._row.ignored
+        ignored = set(known)
+        distinct = staged["_ignored"].unique()
+        for text in distinct.drop_null().to_pylist():
+            names = text.split(",")
+            readable = filter(is_readable, names)
+            ignored.update(readable)
+        is_nothing_new = len(ignored) == len(known)
+        is_too_much = len(ignored) > MOST_IGNORED
+        if is_nothing_new or is_too_much:
             return self
-        return QuickDecoder.of(self._settings, ignored) or self
+        decoder = QuickDecoder.of(self._settings, ignored)
+        return decoder or self
 
-    def decode(self, batch: pa.RecordBatch, step: int, wall_ms: int | None) -> tuple[pa.Table, pa.RecordBatch]:
+    def decode(
+        self,
+        batch: pa.RecordBatch,
+        step: int,
+        wall_ms: int | None,
+    ) -> tuple[pa.Table, pa.RecordBatch]:
         """Decode a batch of `RECORDS`.
 
         Args:
@@ -121,17 +151,21 @@ class QuickDecoder:
         try:
             staged = self._staged(read, batch, step, wall_ms)
         except InexactNumberError:
-            return self._settings.schema.empty_table(), batch
-        is_taken = ~np.isin(read.rows, list(read.left))
-        left = pa.array(sorted(read.left), pa.int64())
-        return staged.filter(pa.array(is_taken)), batch.take(left)
+            nothing = self._settings.schema.empty_table()
+            return nothing, batch
+        left = sorted(read.left)
+        is_left = np.isin(read.rows, left)
+        is_taken = pa.array(~is_left)
+        left_indices = pa.array(left, pa.int64())
+        return staged.filter(is_taken), batch.take(left_indices)
 
     def _read(self, batch: pa.RecordBatch) -> _Read:
         read = _Read()
         is_kafka = self._settings.kafka_records
         topic = self._settings.topic
         limit = self._settings.max_record_bytes
-        for row, raw in enumerate(batch.column("value").to_pylist()):
+        values = batch.column("value").to_pylist()
+        for row, raw in enumerate(values):
             try:
                 if len(raw) > limit:
                     changes: Sequence[TakenChange] = ()
@@ -158,43 +192,69 @@ class QuickDecoder:
         value = self._read_value(record.value)
         return self._form.take(value)
 
-    def _staged(self, read: _Read, batch: pa.RecordBatch, step: int, wall_ms: int | None) -> pa.Table:
+    def _staged(
+        self,
+        read: _Read,
+        batch: pa.RecordBatch,
+        step: int,
+        wall_ms: int | None,
+    ) -> pa.Table:
         """Return the changes' rows; those of records that turn out to be left among them."""
         settings = self._settings
         changes = _Changes(settings, self._row, read.changes)
         columns: dict[str, Any] = changes.columns()
-        event_ms = event_times(settings, columns, pa.array(changes.event_ms, pa.int64()))
+        event_ms_of_source = pa.array(changes.event_ms, pa.int64())
+        event_ms = event_times(settings, columns, event_ms_of_source)
         if settings.sequence:
             columns["_sequence"] = changes.sequence(columns)
         if settings.needs_event_time:
-            changes.leave(null_indices(event_ms))
-        changes.leave(ahead_of(settings, event_ms, wall_ms))
+            without_time = null_indices(event_ms)
+            changes.leave(without_time)
+        too_far_ahead = ahead_of(settings, event_ms, wall_ms)
+        changes.leave(too_far_ahead)
         columns["_event_ms"] = event_ms
         columns["_kind"] = changes.kinds
         columns["_op"] = changes.ops
         columns["_ignored"] = changes.ignored()
-        columns["_order"] = _orders(batch, read.rows, step)
+        columns["_order"] = orders_of(batch, read.rows, step)
         columns["_origin"] = self._origins(batch, read, changes.offsets)
-        read.left.update(read.rows[change] for change in changes.left)
-        return entry_table(settings.schema, columns, n=len(read.rows))
+        left_rows = [read.rows[change] for change in changes.left]
+        read.left.update(left_rows)
+        return entry_table(
+            settings.schema,
+            columns,
+            n=len(read.rows),
+        )
 
-    def _origins(self, batch: pa.RecordBatch, read: _Read, named: Sequence[OriginOffset | None]) -> pa.StructArray:
+    def _origins(
+        self,
+        batch: pa.RecordBatch,
+        read: _Read,
+        named: Sequence[OriginOffset | None],
+    ) -> pa.StructArray:
+        places = self._places(batch, read)
+        if any(named):
+            places = _with_named(places, named)
+        arrays = []
+        for place, component in zip(places, ORIGIN, strict=True):
+            array = pa.array(place, component.type)
+            arrays.append(array)
+        return pa.StructArray.from_arrays(arrays, fields=list(ORIGIN))
+
+    def _places(self, batch: pa.RecordBatch, read: _Read) -> list[Any]:
+        """Return the columns of where the changes' records stand: Kafka's places, or files and lines."""
         if self._settings.kafka_records:
             place_of = attrgetter("topic", "partition", "offset")
-            places: list[Any] = _columns_of(map(place_of, read.envelopes), len(ORIGIN))
-        else:
-            rows = pa.array(read.rows, pa.int64())
-            places = [batch.column("file").take(rows), [0] * len(rows), batch.column("line").take(rows)]
-        if any(named):
-            # A record that names its own place stands there.
-            sources, partitions, positions = (list(pa.array(place).to_pylist()) for place in places)
-            for change, offset in enumerate(named):
-                if offset is not None:
-                    sources[change] = ""
-                    partitions[change], positions[change] = offset
-            places = [sources, partitions, positions]
-        arrays = [pa.array(place, component.type) for place, component in zip(places, ORIGIN, strict=True)]
-        return pa.StructArray.from_arrays(arrays, fields=list(ORIGIN))
+            places = map(place_of, read.envelopes)
+            return _columns_of(places, len(ORIGIN))
+        indices = pa.array(read.rows, pa.int64())
+        files = batch.column("file")
+        lines = batch.column("line")
+        return [
+            files.take(indices),
+            [0] * len(indices),
+            lines.take(indices),
+        ]
 
 
 class _Changes:
@@ -206,23 +266,26 @@ class _Changes:
         changes: The changes.
     """
 
-    def __init__(self, settings: DecodingSettings, row: RowForm, changes: Sequence[TakenChange]) -> None:
+    def __init__(
+        self,
+        settings: DecodingSettings,
+        row: RowForm,
+        changes: Sequence[TakenChange],
+    ) -> None:
         self._settings = settings
         self._n_changes = len(changes)
         by_field = _columns_of(changes, len(TakenChange._fields))
         rows, self.kinds, self.ops, self._positions, self.event_ms, self.offsets = by_field
-        self.left: set[int] = set()
-        self.leave(change for change, kind in enumerate(self.kinds) if kind not in settings.kinds)
-        attributes = row.attributes_of(row.names)
-        read = attrgetter(*attributes)
-        values = map(read, rows) if len(attributes) > 1 else ((read(each),) for each in rows)
-        by_column = _columns_of(values, len(attributes))
-        self._values: dict[str, tuple[Any, ...]] = dict(zip(row.names, by_column, strict=True))
+        self._values = _values_of(row, rows)
         self._ignored = row.ignored
         self._unsent: dict[int, list[str]] = {}
         self._deletes: list[int] = []
-        if settings.sequence:
-            self._deletes = [change for change, kind in enumerate(self.kinds) if kind in DELETING]
+        self.left: set[int] = set()
+        for change, kind in enumerate(self.kinds):
+            if kind not in settings.kinds:
+                self.left.add(change)
+            if settings.sequence and kind in DELETING:
+                self._deletes.append(change)
 
     def leave(self, changes: Iterable[int]) -> None:
         """Note that changes are left."""
@@ -234,31 +297,34 @@ class _Changes:
         key_only = self._key_only()
         columns = {}
         for column in self._settings.columns:
-            values = list(self._values[column.name])
+            name = column.name
+            is_needed = name in needed
+            values = list(self._values[name])
             for change in key_only:
-                is_needed = column.name in needed and values[change] is not UNSET
-                values[change] = values[change] if is_needed else None
-            columns[column.name] = self._column(column, values)
-        unsent = [self._unsent.get(change) for change in range(self._n_changes)]
-        columns["_unavailable"] = pa.array(unsent, self._settings.schema.field("_unavailable").type)
+                if not is_needed or values[change] is UNSET:
+                    values[change] = None
+            columns[name] = self._column(column, values)
+        unavailable = self._settings.schema.field("_unavailable")
+        changes = range(self._n_changes)
+        unsent = [self._unsent.get(change) for change in changes]
+        columns["_unavailable"] = pa.array(unsent, unavailable.type)
         return columns
 
     def _key_only(self) -> list[int]:
         """Return the deletes of which no more is looked at than the key and the sequence."""
         if not takes_back_by_content(self._settings):
             return self._deletes
-        return [change for change in self._deletes if self.ops[change] != RowKind.UPDATE_BEFORE]
+        retraction = RowKind.UPDATE_BEFORE
+        return [change for change in self._deletes if self.ops[change] != retraction]
 
     def _column(self, column: pa.Field, values: list[Any]) -> pa.Array:
         settings = self._settings
         name = column.name
         if UNSET in values:
-            has_default = name in settings.defaults
-            if not has_default:
-                self.leave(_indices(values, UNSET))
-            default = settings.defaults.get(name)
-            values = [default if value is UNSET else value for value in values]
-        self._take_out_unsent(column, values)
+            values = self._with_default(name, values)
+        for change in take_out_unsent(column, values):
+            unsent = self._unsent.setdefault(change, [])
+            unsent.append(name)
         encoding = settings.encodings.get(name)
         if encoding is not None:
             values = [decode_integer(value, encoding) for value in values]
@@ -266,39 +332,49 @@ class _Changes:
         array, misfits = convert(values, column.type, unit)
         self.leave(misfits)
         if name in settings.key:
-            self.leave(null_indices(array))
+            nulls = null_indices(array)
+            self.leave(nulls)
         elif not column.nullable:
             self._leave_nulls(name, array)
         return array
 
-    def _take_out_unsent(self, column: pa.Field, values: list[Any]) -> None:
-        stand_in = unavailable_form(column.type)
-        if stand_in is None or stand_in not in values:
-            return
-        for change in _indices(values, stand_in):
-            values[change] = None
-            self._unsent.setdefault(change, []).append(column.name)
+    def _with_default(self, name: str, values: list[Any]) -> list[Any]:
+        """Return a column's values with its default where a record has none; without a default it is left."""
+        defaults = self._settings.defaults
+        if name not in defaults:
+            absent = indices_of(values, UNSET)
+            self.leave(absent)
+        default = defaults.get(name)
+        return [default if value is UNSET else value for value in values]
 
     def _leave_nulls(self, name: str, array: pa.Array) -> None:
         """Leave the changes whose value may not be null; a delete needs none, and a value may be unsent."""
-        nulls = null_indices(array, but=set(self._deletes))
-        self.leave(change for change in nulls if name not in self._unsent.get(change, ()))
+        deletes = set(self._deletes)
+        for change in null_indices(array, but=deletes):
+            unsent = self._unsent.get(change, ())
+            if name not in unsent:
+                self.left.add(change)
 
     def sequence(self, columns: dict[str, pa.Array]) -> pa.StructArray:
         """Return `_sequence`: the source's positions and the user's columns."""
         settings = self._settings
         type_ = sequence_type(settings.columns, settings.sequence)
-        n_positions = sum(component.name in LOG_POSITIONS for component in type_)
+        of_log = [component for component in type_ if component.name in LOG_POSITIONS]
+        n_positions = len(of_log)
         nowhere = (None,) * n_positions
         positions = [position or nowhere for position in self._positions]
-        by_component = iter(_columns_of(positions, n_positions))
+        by_component = _columns_of(positions, n_positions)
+        remaining = iter(by_component)
         components = []
         for component in type_:
-            if component.name in LOG_POSITIONS:
-                array = pa.array(next(by_component), component.type)
+            name = component.name
+            if name in LOG_POSITIONS:
+                values = next(remaining)
+                array = pa.array(values, component.type)
             else:
-                array = columns[component.name]
-            self.leave(null_indices(array))
+                array = columns[name]
+            nulls = null_indices(array)
+            self.leave(nulls)
             components.append(array)
         return pa.StructArray.from_arrays(components, fields=list(type_))
 
@@ -307,25 +383,57 @@ class _Changes:
         if not self._ignored:
             return None
         texts: list[str | None] = []
-        for values in zip(*(self._values[name] for name in self._ignored), strict=True):
-            names = [name for name, value in zip(self._ignored, values, strict=True) if value is not UNSET]
-            texts.append(",".join(names) or None)
+        columns = [self._values[name] for name in self._ignored]
+        for values in zip(*columns, strict=True):
+            cells = zip(self._ignored, values, strict=True)
+            names = [name for name, value in cells if value is not UNSET]
+            text = ",".join(names)
+            texts.append(text or None)
         return texts
 
 
 def _columns_of(rows: Iterable[tuple[Any, ...]], n: int) -> list[tuple[Any, ...]]:
     """Return the n columns of some rows."""
-    return list(zip(*rows, strict=True)) or [()] * n
+    columns = list(zip(*rows, strict=True))
+    return columns or [()] * n
 
 
-def _orders(batch: pa.RecordBatch, rows: Sequence[int], step: int) -> pa.StructArray:
+def _values_of(row: RowForm, structs: Iterable[Any]) -> dict[str, tuple[Any, ...]]:
+    """Return the values of each column of some rows."""
+    names = row.names
+    attributes = row.attributes_of(names)
+    read = attrgetter(*attributes)
+    cells: Iterable[Any] = map(read, structs)
+    is_bare = len(attributes) == 1  # what is read is then no tuple
+    if is_bare:
+        cells = ((cell,) for cell in cells)
+    by_column = _columns_of(cells, len(names))
+    return dict(zip(names, by_column, strict=True))
+
+
+def _with_named(places: list[Any], named: Sequence[OriginOffset | None]) -> list[Any]:
+    """Return the places of records; one that names its own stands there."""
+    sources, partitions, positions = (pa.array(place).to_pylist() for place in places)
+    for change, offset in enumerate(named):
+        if offset is not None:
+            partition, position = offset
+            sources[change] = ""
+            partitions[change] = partition
+            positions[change] = position
+    return [sources, partitions, positions]
+
+
+def orders_of(batch: pa.RecordBatch, rows: Sequence[int], step: int) -> pa.StructArray:
+    """Return `_order` of some records of a batch, given their indices in it."""
     indices = pa.array(rows, pa.int64())
     steps = np.full(len(rows), step)
-    parts = batch.column("part").take(indices)
-    lines = batch.column("line").take(indices)
-    return pa.StructArray.from_arrays([pa.array(steps), parts, lines], fields=list(ORDER))
-
-
-def _indices(values: list[Any], wanted: Any) -> list[int]:
-    """Return where a value stands."""
-    return [index for index, value in enumerate(values) if value == wanted]
+    parts = batch.column("part")
+    lines = batch.column("line")
+    return pa.StructArray.from_arrays(
+        [
+            pa.array(steps),
+            parts.take(indices),
+            lines.take(indices),
+        ],
+        fields=list(ORDER),
+    )

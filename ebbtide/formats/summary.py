@@ -30,7 +30,8 @@ def summarize(rows: pa.Table, decoding: DecodingSettings, *, tracks_offsets: boo
         tracks_offsets: Tell the records' offsets, by which redelivered ones are known.
     """
     kinds = rows["_kind"]
-    is_change = pc.is_in(kinds, pa.array(KINDS))
+    changing = pa.array(KINDS)
+    is_change = pc.is_in(kinds, changing)
     is_truncate = pc.equal(kinds, TRUNCATE)
     is_skipped = pc.equal(kinds, SKIPPED)
     good = rows.filter(is_change)
@@ -90,7 +91,7 @@ def from_json(text: str) -> BatchSummary:
         fields["truncate"] = tuple(fields["truncate"])
     offsets: dict[str, Intervals] = {}
     for name, ranges in fields["offsets"].items():
-        offsets[name] = [(first, last) for first, last in ranges]
+        offsets[name] = list(map(tuple, ranges))
     truncates: dict[PartitionOffset, Floor] = {}
     for name, offset, order in fields["truncates"]:
         truncates[name, offset] = tuple(order)

@@ -43,7 +43,8 @@ class ColumnTyper:
         for column in self._settings.columns:
             name = column.name
             values = self._values(name, rows)
-            for i in self._take_out_unsent(column, values):
+            own_unsent = take_out_unsent(column, values)
+            for i in own_unsent:
                 others = unsent[i] or []
                 unsent[i] = [*others, name]
             columns[name] = self._typed(column, values)
@@ -74,7 +75,8 @@ class ColumnTyper:
     def event_ms(self, columns: Columns) -> pa.Array:
         """Return event times, epoch ms, from the source or from the user's column."""
         event_ms = [change.event_ms for change in self._changes]
-        return event_times(self._settings, columns, self._staged("_event_ms", event_ms))
+        of_source = self._staged("_event_ms", event_ms)
+        return event_times(self._settings, columns, of_source)
 
     def key_changes(self, sequence: pa.StructArray) -> pa.Array:
         """Return `_moved_from`: of each good update that changed the key the old key, as a list of one."""
@@ -84,8 +86,9 @@ class ColumnTyper:
             record = self._records[i]
             if change.old_row is None or record.bad is not None:
                 continue
+            own_sequence = sequence[i]
             key_change = {
-                "sequence": sequence[i].as_py(),
+                "sequence": own_sequence.as_py(),
                 "key": self._old_key(change),
             }
             key_changes[i] = [key_change]
@@ -106,6 +109,7 @@ class ColumnTyper:
         names = settings.columns.names
         empty_row: Json = dict.fromkeys(names)
         needed_names = needed_of_delete(settings)
+        keeps_content = takes_back_by_content(settings)
         rows = []
         for change in self._changes:
             row = change.row
@@ -113,9 +117,10 @@ class ColumnTyper:
                 rows.append(empty_row)
                 continue
             is_delete = settings.sequence and change.kind in DELETING
-            is_retraction = takes_back_by_content(settings) and change.op == RowKind.UPDATE_BEFORE
-            if is_delete and not is_retraction:
-                needed = {name: cell for name, cell in row.items() if name in needed_names}
+            is_retraction = change.op == RowKind.UPDATE_BEFORE
+            has_content = keeps_content and is_retraction
+            if is_delete and not has_content:
+                needed = {name: row[name] for name in row if name in needed_names}
                 row = empty_row | needed
             rows.append(row)
         return rows
@@ -129,21 +134,11 @@ class ColumnTyper:
         allowed = "a value, or a DEFAULT in the schema for records from before it was added"
         detail = f"{name}: the record has no such column; allowed: {allowed}"
         error = BadRecordError("missing_column", detail)
-        for i in _indices(values, _ABSENT):
+        for i in indices_of(values, _ABSENT):
             record = self._records[i]
             record.refuse(error)
             values[i] = None
         return values
-
-    def _take_out_unsent(self, column: pa.Field, values: list[Any]) -> list[int]:
-        """Set the values that were not sent to null, and return their indices."""
-        stand_in = unavailable_form(column.type)
-        if stand_in is None or stand_in not in values:
-            return []
-        unsent = _indices(values, stand_in)
-        for i in unsent:
-            values[i] = None
-        return unsent
 
     def _typed(self, column: pa.Field, values: list[Any]) -> pa.Array:
         values = self._without_encoding(column.name, values)
@@ -175,16 +170,18 @@ class ColumnTyper:
         default = self._default_unit(column.name)
         if not self._has_own_units:
             return convert(values, column.type, default)
-        units = [self._unit(change, column.name) for change in self._changes]
+        name = column.name
+        type_ = column.type
+        units = [self._unit(change, name) for change in self._changes]
         distinct = set(units)
         if len(distinct) == 1:
-            return convert(values, column.type, units[0])
-        array = pa.nulls(len(values), column.type)
+            return convert(values, type_, units[0])
+        array = pa.nulls(len(values), type_)
         misfits: list[int] = []
         for unit in distinct:
             with_units = zip(values, units, strict=True)
-            values_in_unit = [value if own == unit else None for value, own in with_units]
-            part, part_misfits = convert(values_in_unit, column.type, unit)
+            in_unit = [value if own == unit else None for value, own in with_units]
+            part, part_misfits = convert(in_unit, type_, unit)
             array = pc.coalesce(array, part)
             misfits += part_misfits
         return array, misfits
@@ -225,7 +222,11 @@ def takes_back_by_content(settings: DecodingSettings) -> bool:
     return not is_log_position(settings.sequence)
 
 
-def event_times(settings: DecodingSettings, columns: Columns, of_source: pa.Array) -> pa.Array:
+def event_times(
+    settings: DecodingSettings,
+    columns: Columns,
+    of_source: pa.Array,
+) -> pa.Array:
     """Return event times, epoch ms.
 
     Args:
@@ -245,6 +246,17 @@ def event_times(settings: DecodingSettings, columns: Columns, of_source: pa.Arra
     return times.cast(pa.int64())
 
 
-def _indices(values: list[Any], wanted: Any) -> list[int]:
+def take_out_unsent(column: pa.Field, values: list[Any]) -> list[int]:
+    """Set the values that were not sent to null, and return their indices."""
+    stand_in = unavailable_form(column.type)
+    if stand_in is None or stand_in not in values:
+        return []
+    unsent = indices_of(values, stand_in)
+    for i in unsent:
+        values[i] = None
+    return unsent
+
+
+def indices_of(values: list[Any], wanted: Any) -> list[int]:
     """Return where a value stands."""
     return [i for i, value in enumerate(values) if value == wanted]

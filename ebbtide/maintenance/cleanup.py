@@ -57,7 +57,8 @@ def delete_entries(spark: SparkSession, stepper: Stepper, facts: StepFacts, is_d
         Whether there were any; if not, nothing is committed.
     """
     state = stepper.plan.state
-    files = list(stepper.newest().files.values())
+    newest = stepper.newest()
+    files = list(newest.files.values())
     stored = state.stored_in(files)
     entries = StoredEntries(stored, packed(state.operator))
     found = run_tasks(
@@ -66,11 +67,19 @@ def delete_entries(spark: SparkSession, stepper: Stepper, facts: StepFacts, is_d
         entries.parts(),
         in_driver=entries.is_small,
     )
-    losses = [(files[number], rows.serialize()) for number, rows in merged(found).items()]
+    losses = []
+    for number, rows in merged(found).items():
+        loss = files[number], rows.serialize()
+        losses.append(loss)
     if not losses:
         return False
     without = WithoutRows(stored, state.schema, state.bounded)
-    left = run_tasks(spark, without, losses, in_driver=entries.is_small)
+    left = run_tasks(
+        spark,
+        without,
+        losses,
+        in_driver=entries.is_small,
+    )
     adds = [add for each in left for add in each]
     rewritten = [file for file, _ in losses]
     stepper.commit(facts, replacing(rewritten, adds))

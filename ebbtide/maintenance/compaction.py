@@ -22,8 +22,17 @@ def compaction(spark: SparkSession, stepper: Stepper) -> bool:
     last = stepper.last
     if last is not None and last.kind is StepKind.COMPACTION:
         return False  # nothing was appended since
-    files = list(stepper.newest().files.values())
+    state = stepper.newest()
+    files = list(state.files.values())
     keep = KeepEntries(is_whole=True, at=facts.operator_step)
-    adds, _ = rewritten(spark, plan, files, keep, is_whole=True, data_change=True, step=facts.step)
+    adds, _ = rewritten(
+        spark,
+        plan,
+        files,
+        keep,
+        is_whole=True,
+        data_change=True,
+        step=facts.step,
+    )
     stepper.commit(facts, replacing(files, adds))
     return True

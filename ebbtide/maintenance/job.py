@@ -66,7 +66,8 @@ class MaintenanceReport:
             f"files {self.files_before} -> {self.files_after}",
             f"bytes {self.bytes_before} -> {self.bytes_after}",
         ]
-        return f"{self.pipeline}: {self.job}, step {self.step}: {', '.join(parts)}."
+        counts = ", ".join(parts)
+        return f"{self.pipeline}: {self.job}, step {self.step}: {counts}."
 
 
 @contextmanager
@@ -114,12 +115,12 @@ def maintain(spark: SparkSession, spec: Pipeline, root: str, job: str) -> Mainte
         before = stepper.newest()
         is_done = step(spark, stepper)
         after = stepper.newest()
-        entries, oldest_ms = _census(spark, plan, after)
+        n_entries, oldest_ms = _census(spark, plan, after)
         return MaintenanceReport(
             pipeline=spec.name,
             job=job,
             step=stepper.number if is_done else None,
-            entries=entries,
+            entries=n_entries,
             rows_removed=_rows(before) - _rows(after),
             files_before=len(before.files),
             files_after=len(after.files),
@@ -131,8 +132,12 @@ def maintain(spark: SparkSession, spec: Pipeline, root: str, job: str) -> Mainte
 
 def _rows(state: Snapshot) -> int:
     """Count the rows of the state's entries, in files by their statistics; what is noted beside them is not counted."""
-    files = [file for file in state.files.values() if file.greatest("_entry") in (ROW, None)]
-    return sum(file.live_rows or 0 for file in files)
+    n_rows = 0
+    for file in state.files.values():
+        has_entries = file.greatest("_entry") in (ROW, None)
+        if has_entries:
+            n_rows += file.live_rows or 0
+    return n_rows
 
 
 def _bytes(state: Snapshot) -> int:
@@ -141,7 +146,18 @@ def _bytes(state: Snapshot) -> int:
 
 def _census(spark: SparkSession, plan: Plan, state: Snapshot) -> tuple[int, int | None]:
     """Return how many entries there are, and the stamp of the oldest."""
-    entries = StoredEntries(plan.state.stored(state), packed(plan.operator))
-    parts = run_tasks(spark, Census(entries), entries.parts(), in_driver=entries.is_small)
-    oldest = [oldest_ms for _, oldest_ms in parts if oldest_ms is not None]
-    return sum(n_entries for n_entries, _ in parts), min(oldest, default=None)
+    stored = plan.state.stored(state)
+    entries = StoredEntries(stored, packed(plan.operator))
+    counted = run_tasks(
+        spark,
+        Census(entries),
+        entries.parts(),
+        in_driver=entries.is_small,
+    )
+    n_entries = 0
+    stamps_ms = []
+    for n_in_part, oldest_ms in counted:
+        n_entries += n_in_part
+        if oldest_ms is not None:
+            stamps_ms.append(oldest_ms)
+    return n_entries, min(stamps_ms, default=None)

@@ -22,7 +22,7 @@ class Step(Protocol):
     """What a job does, the lease held and the last step finished."""
 
     def __call__(self, spark: SparkSession, stepper: Stepper) -> bool:
-        """Make one step (`Stepper.maintenance_step`, then `advance_to`); return whether there was something to do."""
+        """Make one step (`Stepper.maintenance_step`, then `Stepper.commit`); return whether there was something to do."""
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,8 @@ from ebbtide.tasks import run_tasks
 
 Ttls = dict[str, dict[str, Any]]
 """Name of a state, empty for the only one, to the fields of its time to live."""
+_CHANGE_BACK = "Change the spec back and migrate again: stamps that are gone start again at the time of that."
+"""What to do where a migration cannot be undone."""
 
 
 @dataclass(frozen=True)
@@ -82,17 +84,18 @@ class MigrationPlan:
         """Write it for a terminal."""
         if not self.changes:
             return f"{self.pipeline}: the stored state fits the spec; nothing to migrate."
-        counts = [
+        parts = [
             f"{self.stamped} entries stamped",
             f"{self.unstamped} unstamped",
             f"{self.revived} expired ones brought back",
             f"{self.dropped} dropped",
         ]
+        counts = ", ".join(parts)
         next_step = "To do it: 'ebbtide migrate --apply'."
         if self.step is not None:
             next_step = f"Done in step {self.step}. To undo it before the next run: 'ebbtide migrate --undo'."
         lines = [
-            f"{self.pipeline}: {', '.join(counts)}.",
+            f"{self.pipeline}: {counts}.",
             *self.changes,
             next_step,
         ]
@@ -113,7 +116,12 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> MigrationPlan:
     return _plan(spark, tables, last)
 
 
-def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> MigrationPlan:
+def apply(
+    spark: SparkSession,
+    spec: Pipeline,
+    root: str,
+    clock_ms: int,
+) -> MigrationPlan:
     """Migrate the stored state to a spec, in one step.
 
     Args:
@@ -141,8 +149,17 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Migr
         snapshot = stepper.newest()
         files = list(snapshot.files.values())
         keep = _migrated(tables, stepper.last, facts.operator_step)
-        adds, _ = rewritten(spark, tables, files, keep, is_whole=True, data_change=True, step=facts.step)
-        stepper.commit(facts, replacing(files, [*tables.state.redefined(snapshot), *adds]))
+        adds, _ = rewritten(
+            spark,
+            tables,
+            files,
+            keep,
+            is_whole=True,
+            data_change=True,
+            step=facts.step,
+        )
+        actions = [*tables.state.redefined(snapshot), *adds]
+        stepper.commit(facts, replacing(files, actions))
         return replace(planned, step=stepper.number)
 
 
@@ -168,11 +185,13 @@ def undo(spark: SparkSession, spec: Pipeline, root: str) -> MigrationPlan:
                 f"There is no migration of '{spec.name}' to undo.",
                 got=f"step {stepper.number}, {last_kind}",
                 allowed="a migration as the last step",
-                next_step="Change the spec back and migrate again: stamps that are gone start again at the time of that.",
+                next_step=_CHANGE_BACK,
             )
         facts = stepper.maintenance_step(StepKind.MIGRATION)
         facts = facts.model_copy(update={"spec": spec_before})
-        stepper.commit(facts, _restoring(stepper.newest(), last.state_version))
+        newest = stepper.newest()
+        restoring = _restoring(newest, last.state_version)
+        stepper.commit(facts, restoring)
         return MigrationPlan(
             spec.name,
             changes=["the state is as before the migration"],
@@ -188,19 +207,28 @@ def _restoring(now: Snapshot, version: int) -> list[Action]:
     """
     before = Snapshot.read(now.table, version)
     files = {} if before is None else before.files
-    gone = [file.path for file in files.values() if not exists(file.location(now.table))]
-    if before is None or gone:
+    n_gone = 0
+    for file in files.values():
+        location = file.location(now.table)
+        if not exists(location):
+            n_gone += 1
+    if before is None or n_gone:
         raise MigrationError.of(
             f"The state at '{now.table}' cannot be brought back to version {version}.",
-            got=f"{len(gone)} of its data files deleted, as by VACUUM",
+            got=f"{n_gone} of its data files deleted, as by VACUUM",
             allowed="all of them",
-            next_step="Change the spec back and migrate again: stamps that are gone start again at the time of that.",
+            next_step=_CHANGE_BACK,
         )
-    adds: list[Action] = [
-        {"add": {**file.add, "dataChange": True}} for id_, file in files.items() if id_ not in now.files
+    actions: list[Action] = [
+        {"protocol": now.protocol},
+        {"metaData": before.metadata},
     ]
+    for id_, file in files.items():
+        if id_ not in now.files:
+            add = {**file.add, "dataChange": True}
+            actions.append({"add": add})
     goes = [file for id_, file in now.files.items() if id_ not in files]
-    return replacing(goes, [{"protocol": now.protocol}, {"metaData": before.metadata}, *adds])
+    return replacing(goes, actions)
 
 
 def _spec_before_migration(tables: Plan, last: StepFacts | None) -> dict[str, Any] | None:
@@ -221,7 +249,11 @@ def _plan(spark: SparkSession, tables: Plan, last: StepFacts) -> MigrationPlan:
         return MigrationPlan(spec.name)
     can_migrate = set(changed) <= spec.migrates
     if not can_migrate:
-        differences = [f"{name}: {last.spec.get(name)} -> {spec.identity[name]}" for name in changed]
+        differences = []
+        for name in changed:
+            before = last.spec.get(name)
+            after = spec.identity[name]
+            differences.append(f"{name}: {before} -> {after}")
         migrates = sorted(spec.migrates)
         raise MigrationError.of(
             f"The stored state of '{spec.name}' cannot be migrated to the spec.",
@@ -229,7 +261,8 @@ def _plan(spark: SparkSession, tables: Plan, last: StepFacts) -> MigrationPlan:
             allowed=f"a change of {', '.join(migrates)}",
             next_step="Run 'ebbtide refresh' to rebuild the sink from the source.",
         )
-    state_changes, removed = _state_changes(spec, last, _stored_types(tables))
+    stored_types = _stored_types(tables)
+    state_changes, removed = _state_changes(spec, last, stored_types)
     ttl_changes = _ttl_changes(
         before=_ttls(last.spec),
         after=_ttls(spec.identity),
@@ -277,11 +310,21 @@ class Affected:
     def __call__(self, part: Part) -> Ints:
         """Return how many entries of a part get a stamp, lose theirs, live again, and are dropped."""
         newest = self.entries.newest(part)
-        live = newest.filter(pa.array(~flags(newest, "_removed")))
-        is_stamped, is_unstamped, is_dropped = (self._is_of(live, states) for states in self.states)
-        had_expired, expires = (rules.expired(live, self.at) for rules in self.rules)
-        is_revived = had_expired & ~expires & ~is_dropped
-        return np.array([mask.sum() for mask in (is_stamped, is_unstamped, is_revived, is_dropped)])
+        is_live = ~flags(newest, "_removed")
+        live = newest.filter(pa.array(is_live))
+        stamped, unstamped, dropped = self.states
+        rules_before, rules_after = self.rules
+        is_dropped = self._is_of(live, dropped)
+        had_expired = rules_before.expired(live, self.at)
+        expires = rules_after.expired(live, self.at)
+        masks = (
+            self._is_of(live, stamped),
+            self._is_of(live, unstamped),
+            had_expired & ~expires & ~is_dropped,
+            is_dropped,
+        )
+        counts = [mask.sum() for mask in masks]
+        return np.array(counts)
 
     def _is_of(self, entries: pa.Table, states: Sequence[str]) -> Mask:
         if "_state" in entries.column_names:
@@ -299,20 +342,33 @@ def _counts(
     operator = tables.operator
     before = _ttls(last.spec)
     after = _ttls(tables.spec.identity)
-    stored = tables.state.stored(tables.state.snapshot())
+    snapshot = tables.state.snapshot()
+    stored = tables.state.stored(snapshot)
     entries = StoredEntries(stored, packed(operator))
+    stamped = _names_only_in(after, before)
+    unstamped = _names_only_in(before, after)
     affected = Affected(
         entries,
-        (_names_only_in(after, before), _names_only_in(before, after), removed),
-        (_rules(operator, before), _rules(operator, after)),
-        Step(last.step, last.now_ms, last.watermark_ms),
+        states=(stamped, unstamped, removed),
+        rules=(_rules(operator, before), _rules(operator, after)),
+        at=Step(last.step, last.now_ms, last.watermark_ms),
     )
-    parts = run_tasks(spark, affected, entries.parts(), in_driver=entries.is_small)
-    counts: list[int] = sum(parts, np.zeros(4, np.int64)).tolist()
+    parts = run_tasks(
+        spark,
+        affected,
+        entries.parts(),
+        in_driver=entries.is_small,
+    )
+    none = np.zeros(4, np.int64)
+    counts: list[int] = sum(parts, none).tolist()
     return counts
 
 
-def _state_changes(spec: Pipeline, last: StepFacts, stored: StructType) -> tuple[list[str], list[str]]:
+def _state_changes(
+    spec: Pipeline,
+    last: StepFacts,
+    stored: StructType,
+) -> tuple[list[str], list[str]]:
     """Put added, removed and widened states into words; name the removed.
 
     Raises:
@@ -322,17 +378,20 @@ def _state_changes(spec: Pipeline, last: StepFacts, stored: StructType) -> tuple
     after = spec.identity.get("states", {})
     added = _names_only_in(after, before)
     removed = _names_only_in(before, after)
-    words = [f"state {name}: added" for name in added]
-    words += [f"state {name}: removed" for name in removed]
-    words += _retyped(spec, before, stored)
+    words = [
+        *(f"state {name}: added" for name in added),
+        *(f"state {name}: removed" for name in removed),
+        *_retyped(spec, before, stored),
+    ]
     return words, removed
 
 
 def _retyped(spec: Pipeline, before: Mapping[str, Any], stored: StructType) -> list[str]:
     """Put the states whose type has changed into words; errors as `_state_changes`."""
     entry_schema = operator_of(spec).schema
+    states = spec.identity.get("states", {})
     words = []
-    for name, declared in spec.identity.get("states", {}).items():
+    for name, declared in states.items():
         if name not in before or before[name] == declared:
             continue
         kind, type_, key_type = before[name]
@@ -356,7 +415,9 @@ def _retyped(spec: Pipeline, before: Mapping[str, Any], stored: StructType) -> l
 
 def _stored_types(tables: Plan) -> StructType:
     """Return the columns that the state table has."""
-    schema = json.loads(tables.state.snapshot().metadata["schemaString"])
+    snapshot = tables.state.snapshot()
+    text = snapshot.metadata["schemaString"]
+    schema = json.loads(text)
     return StructType.fromJson(schema)
 
 
@@ -424,10 +485,11 @@ class Migrated:
         entries = entries.filter(pa.array(stays))
         stamps = entries["_stamp_ms"]
         for state, clock_ms in self.clocks_ms.items():
-            is_own = pa.array(operator.expiry.is_of_state(entries, state))
-            stamps = pc.if_else(is_own, clock_ms, stamps)
+            is_own = operator.expiry.is_of_state(entries, state)
+            stamps = pc.if_else(pa.array(is_own), clock_ms, stamps)
         if self.states is not None:
-            has_no_ttl = pa.array(_is_in(entries, self.switched_off))
+            is_off = _is_in(entries, self.switched_off)
+            has_no_ttl = pa.array(is_off)
             no_time = pa.scalar(None, pa.int64())
             stamps = pc.if_else(has_no_ttl, no_time, stamps)
             own_ttl_ms = pc.if_else(has_no_ttl, no_time, entries["_ttl_ms"])
@@ -445,7 +507,8 @@ def _is_in(entries: pa.Table, states: Sequence[str]) -> Mask:
 
 def _with_column(entries: pa.Table, name: str, values: pa.ChunkedArray) -> pa.Table:
     index = entries.schema.get_field_index(name)
-    return entries.set_column(index, entries.schema.field(index), values)
+    column = entries.schema.field(index)
+    return entries.set_column(index, column, values)
 
 
 def _migrated(tables: Plan, last: StepFacts, at: Step) -> Migrated:
@@ -456,11 +519,16 @@ def _migrated(tables: Plan, last: StepFacts, at: Step) -> Migrated:
     clocks_ms: dict[str | None, int] = {}
     for name in _names_only_in(after, before):
         state = name or None
-        clock_ms = at.clock_ms(operator.expiry.ttls[state])
+        ttl = operator.expiry.ttls[state]
+        clock_ms = at.clock_ms(ttl)
         has_watermark = clock_ms != LONG_MIN
         clocks_ms[state] = clock_ms if has_watermark else at.now_ms
-    states = (*tables.spec.identity["states"], TIMERS) if operator.has_named_states else None
-    return Migrated(states, clocks_ms, tuple(_names_only_in(before, after)))
+    states = None
+    if operator.has_named_states:
+        declared = tables.spec.identity["states"]
+        states = (*declared, TIMERS)
+    switched_off = _names_only_in(before, after)
+    return Migrated(states, clocks_ms, tuple(switched_off))
 
 
 def _names_only_in(these: Mapping[str, Any], others: Mapping[str, Any]) -> list[str]:
@@ -485,7 +553,11 @@ def _rules(operator: Operator, ttls: Ttls) -> ExpiryRules:
 def _shown(ttl: dict[str, Any] | None) -> str:
     if ttl is None:
         return "none"
-    duration = format_duration(from_ms(ttl["ttl_ms"]))
-    names = ("update_type", "time_characteristic")
-    settings = [str(ttl[name]) for name in names if name in ttl]
-    return f"{duration} ({', '.join(settings)})"
+    duration = from_ms(ttl["ttl_ms"])
+    settings = []
+    for name in ("update_type", "time_characteristic"):
+        if name in ttl:
+            setting = str(ttl[name])
+            settings.append(setting)
+    listed = ", ".join(settings)
+    return f"{format_duration(duration)} ({listed})"

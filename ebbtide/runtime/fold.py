@@ -87,9 +87,15 @@ def fold_state(spark: SparkSession, plan: Plan, facts: StepFacts, snapshot: Snap
 
 def _grew(files: Sequence[DataFile]) -> bool:
     """Return whether so much was added to what the last fold of the whole state left that it is to be folded again."""
-    base_bytes = sum(file.size for file in files if file.tags == BASE)
-    added_bytes = sum(file.size for file in files) - base_bytes
-    return added_bytes >= max(base_bytes, WHOLE_BYTES)
+    base_bytes = 0
+    added_bytes = 0
+    for file in files:
+        if file.tags == BASE:
+            base_bytes += file.size
+        else:
+            added_bytes += file.size
+    needed_bytes = max(base_bytes, WHOLE_BYTES)
+    return added_bytes >= needed_bytes
 
 
 def rewritten(

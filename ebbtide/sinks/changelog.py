@@ -57,7 +57,13 @@ class ChangelogTable:
 
     def create(self) -> None:
         """Create the table if it is not there."""
-        create_if_absent(puts_of(self.path), self.path, self.schema, {}, name="changelog")
+        create_if_absent(
+            puts_of(self.path),
+            self.path,
+            self.schema,
+            {},
+            name="changelog",
+        )
 
     def last_step(self) -> int:
         """Return the last step that appended, 0 before the first."""
@@ -72,7 +78,8 @@ class ChangelogTable:
         """
         rows = emitted
         if facts.floor_raised and facts.floor:
-            rows = pa.concat_tables([rows, self._truncate(facts.floor)])
+            truncate = self._truncate(facts.floor)
+            rows = pa.concat_tables([rows, truncate])
         self.create()
         name = f"part-{uuid.uuid4()}.parquet"
         append_stage(

@@ -80,9 +80,16 @@ class SinkTable:
     def create(self, spark: SparkSession) -> None:
         """Create the table if it is not there."""
         if not self._is_spark_s:
-            create_if_absent(puts_of(self.path), self.path, self._stored_schema, self._stored_properties, name="sink")
+            create_if_absent(
+                puts_of(self.path),
+                self.path,
+                self._stored_schema,
+                self._stored_properties,
+                name="sink",
+            )
         elif not log.versions(self.path):
-            self._define(DeltaTable.createIfNotExists(spark))
+            builder = DeltaTable.createIfNotExists(spark)
+            self._define(builder)
 
     @property
     def _is_spark_s(self) -> bool:
@@ -151,7 +158,12 @@ class SinkTable:
         decided = changes.rows(self.schema)
         is_deleted = pc.equal(decided["_change"], DELETE)
         rows = decided.filter(pc.invert(is_deleted)).drop_columns("_change")
-        upsert = Upsert(decided.select(list(self.key)), rows, self._below(facts), (self._rank,))
+        upsert = Upsert(
+            keys=decided.select(list(self.key)),
+            rows=rows,
+            is_below=self._below(facts),
+            floor_columns=(self._rank,),
+        )
         info = {"userMetadata": facts.to_json()}
         self._upserter.apply(upsert, facts.transaction("sink"), facts.step, info)
 
@@ -196,8 +208,11 @@ class SinkTable:
             is_equal = np.ones(len(rows), dtype=bool)
             # The first component that differs decides.
             for name, limit in floor.items():
-                values = pc.struct_field(ranks, name).cast(pa.int64()).to_numpy(zero_copy_only=False)
-                below |= is_equal & (values < limit)
+                component = pc.struct_field(ranks, name)
+                integers = component.cast(pa.int64())
+                values = integers.to_numpy(zero_copy_only=False)
+                is_less = values < limit
+                below |= is_equal & is_less
                 is_equal &= values == limit
             return below
 
@@ -255,12 +270,11 @@ class SinkTable:
     def below(self, floor: list[int], side: str = "") -> Column:
         """Return whether a row stands below a TRUNCATE."""
         names = self.sequence or ORDER.names
-        rank = "_sequence" if self.sequence else "_changed_by"
         # Structs compare field by field, which is the order of the changes.
         own = []
         limits = []
         for name, limit in zip(names, floor, strict=True):
-            value = F.col(f"{side}{rank}.{name}")
+            value = F.col(f"{side}{self._rank}.{name}")
             bound = F.lit(limit).cast("bigint")
             own.append(value.alias(name))
             limits.append(bound.alias(name))

@@ -69,17 +69,25 @@ class QuarantineTable:
         both = pa.concat_tables([known, bad.select(record_key)])
         codes = row_codes(both, record_key)
         _, first = np.unique(codes, return_index=True)
-        is_new = np.zeros(len(both), dtype=bool)
-        is_new[first] = True
-        return bad.filter(pa.array(is_new[len(known) :]))
+        is_first = np.zeros(len(both), dtype=bool)
+        is_first[first] = True
+        n_known = len(known)
+        is_new = is_first[n_known:]
+        return bad.filter(pa.array(is_new))
 
     def _known(self) -> pa.Table:
         """Read the origins and bytes of the records in the table."""
-        names = {"origin": "_origin", "raw": "_raw"}
-        columns = pa.schema([COLUMNS.field(name) for name in names])
+        columns = pa.schema(
+            [
+                COLUMNS.field("origin"),
+                COLUMNS.field("raw"),
+            ]
+        )
         snapshot = Snapshot.read(self.path)
-        rows = columns.empty_table() if snapshot is None else read_rows(snapshot, columns)
-        return rows.rename_columns(list(names.values()))
+        rows = columns.empty_table()
+        if snapshot is not None:
+            rows = read_rows(snapshot, columns)
+        return rows.rename_columns(["_origin", "_raw"])
 
     def write(self, new: pa.Table, facts: StepFacts) -> list[Action]:
         """Write a step's bad records as a data file; nothing is appended yet.
@@ -94,7 +102,9 @@ class QuarantineTable:
         if not len(new):
             return []
         name = f"part-{uuid.uuid4()}.parquet"
-        return [add_file(self.path, name, _rows(new, facts), bounded=BOUNDED)]
+        rows = _rows(new, facts)
+        add = add_file(self.path, name, rows, bounded=BOUNDED)
+        return [add]
 
     def append(self, facts: StepFacts) -> None:
         """Append a step's bad records; a step that was appended is skipped.
@@ -106,9 +116,22 @@ class QuarantineTable:
             StoredFormatError: an older version of Ebbtide decided the step, and did not write them down.
         """
         if facts.bad_rows:
-            create_if_absent(puts_of(self.path), self.path, COLUMNS, {}, name="quarantine")
+            create_if_absent(
+                puts_of(self.path),
+                self.path,
+                COLUMNS,
+                {},
+                name="quarantine",
+            )
             adds = facts.bad_rows
-            append_stage(self.path, COLUMNS, lambda: adds, BOUNDED, facts, "quarantine")
+            append_stage(
+                self.path,
+                COLUMNS,
+                lambda: adds,
+                BOUNDED,
+                facts,
+                "quarantine",
+            )
         elif facts.bad_rows is None and facts.quarantined and log.last_step(self.path) < facts.step:
             raise StoredFormatError.of(
                 f"The {facts.quarantined} bad records of step {facts.step} of '{facts.pipeline}' are not in its quarantine.",

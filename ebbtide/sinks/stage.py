@@ -36,7 +36,14 @@ def commit_stage(
     if snapshot is None:
         return None
     info = {"operation": operation, "userMetadata": facts.to_json()}
-    return commit_on(puts_of(table), snapshot, actions_of, facts.transaction(stage), facts.step, info)
+    return commit_on(
+        puts_of(table),
+        snapshot,
+        actions_of,
+        facts.transaction(stage),
+        facts.step,
+        info,
+    )
 
 
 def append_stage(
@@ -58,8 +65,17 @@ def append_stage(
         stage: As in `commit_stage`.
     """
     made = commit_stage(table, lambda _: adds_of(), facts, stage)
-    files = [] if made is None else small_files(made.files.values())
-    if made is not None and files:
-        rows = live_rows(made, files, columns)
-        adds = write_files(table, rows, bounded, rows_per_file=max(len(rows), 1), data_change=False)
-        commit_joined(puts_of(table), made, files, adds, {})
+    if made is None:
+        return
+    files = small_files(made.files.values())
+    if not files:
+        return
+    rows = live_rows(made, files, columns)
+    adds = write_files(
+        table,
+        rows,
+        bounded,
+        rows_per_file=max(len(rows), 1),
+        data_change=False,
+    )
+    commit_joined(puts_of(table), made, files, adds, {})

@@ -109,11 +109,20 @@ class Upserter:
         self._key = list(key)
         self._puts = puts
         # Old rows are shown by the feed: then they are at hand with their keys, and no data file is read for them.
-        copied = columns if with_images else pa.schema([columns.field(name) for name in key])
+        copied = columns
+        if not with_images:
+            key_columns = [columns.field(name) for name in key]
+            copied = pa.schema(key_columns)
         self._cache = IndexCache(table, key, copied)
         self._snapshot: Snapshot | None = None
 
-    def apply(self, upsert: Upsert, app_id: str, number: int, info: Mapping[str, object]) -> None:
+    def apply(
+        self,
+        upsert: Upsert,
+        app_id: str,
+        number: int,
+        info: Mapping[str, object],
+    ) -> None:
         """Commit a step's changes once; if it was committed, nothing happens.
 
         Args:
@@ -136,10 +145,18 @@ class Upserter:
             if dying and self._by_vectors:
                 actions += with_vectors(found)
             if dying and self._with_images:
-                actions.append(self._images(dying, upsert.rows))
+                images = self._images(dying, upsert.rows)
+                actions.append(images)
             return actions
 
-        made = commit_on(self._puts, snapshot, actions_of, app_id, number, {"operation": "MERGE", **info})
+        made = commit_on(
+            self._puts,
+            snapshot,
+            actions_of,
+            app_id,
+            number,
+            {"operation": "MERGE", **info},
+        )
         self._snapshot = made or self._snapshot
 
     def fold(self, *, everything: bool = False) -> None:
@@ -153,9 +170,13 @@ class Upserter:
         """
         snapshot = self._newest()
         files = list(snapshot.files.values())
-        small = [file for file in files if file.size < SMALL_BYTES] if everything else small_files(files)
+        group = emptied_files(files)
+        small = small_files(files)
+        if everything:
+            small = [file for file in files if file.size < SMALL_BYTES]
         is_one_whole = len(small) == 1 and small[0].vector is None
-        group = emptied_files(files) + ([] if is_one_whole else small)
+        if not is_one_whole:
+            group += small
         for some in in_batches(group):
             refuse_unwritable(self._table, snapshot.protocol, snapshot.metadata)
             rows = live_rows(snapshot, some, self._columns)
@@ -174,7 +195,10 @@ class Upserter:
 
     def _written(self, rows: pa.Table, *, data_change: bool = True) -> list[Action]:
         """Write rows, in the order of their keys, and their indices; return the actions that add them."""
-        in_order = rows.sort_by([(name, "ascending") for name in self._key]) if len(rows) else rows
+        in_order = rows
+        if len(rows):
+            by_key = [(name, "ascending") for name in self._key]
+            in_order = rows.sort_by(by_key)
         return write_files(
             self._table,
             in_order,
@@ -188,21 +212,33 @@ class Upserter:
         """Yield the files of a version that lose rows."""
         hashes = key_hashes(upsert.keys, self._key)
         order = np.argsort(hashes, kind="stable")
-        in_order = upsert.keys.select(self._key).take(pa.array(order)).combine_chunks()
+        keys = upsert.keys.select(self._key)
+        keys_in_order = keys.take(pa.array(order)).combine_chunks()
+        hashes_in_order = hashes[order]
+        first_column = self._key[0]
         for file in snapshot.files.values():
             found = np.zeros(0, np.int64)
-            if _may_hold(file, in_order, self._key[0]):
-                found, _ = self._cache.index_of(file).find(in_order, hashes[order])
+            if _may_hold(file, keys_in_order, first_column):
+                index = self._cache.index_of(file)
+                found, _ = index.find(keys_in_order, hashes_in_order)
             if upsert.is_below is not None:
-                found = np.union1d(found, self._below(file, upsert))
-            if not len(found):
-                continue
-            positions = self._cache.index_of(file).positions[found]
-            known = BitMap64() if file.vector is None else vectors.read(self._table, file.vector)
-            is_new = ~np.isin(positions, _numbers(known))
-            if is_new.any():
-                dead = known | BitMap64(positions[is_new].tolist())
-                yield Dying(file, found[is_new], dead)
+                below = self._below(file, upsert)
+                found = np.union1d(found, below)
+            if len(found):
+                yield from self._losing(file, found)
+
+    def _losing(self, file: DataFile, found: NDArray[np.int64]) -> Iterator[Dying]:
+        """Yield what a file loses of some rows of its index; nothing if all of them are gone already."""
+        index = self._cache.index_of(file)
+        positions = index.positions[found]
+        known = BitMap64()
+        if file.vector is not None:
+            known = vectors.read(self._table, file.vector)
+        is_new = ~np.isin(positions, _numbers(known))
+        if is_new.any():
+            new = positions[is_new].tolist()
+            dead = known | BitMap64(new)
+            yield Dying(file, found[is_new], dead)
 
     def _removals(self, dying: Sequence[Dying]) -> list[Action]:
         """Return the actions that take rows out of their files."""
@@ -211,28 +247,44 @@ class Upserter:
         partly = [each for each in dying if not each.is_whole]
         if not self._by_vectors:
             return actions + self._rewritten(partly)
-        descriptors = vectors.write(self._table, [each.dead for each in partly])
+        dead = [each.dead for each in partly]
+        descriptors = vectors.write(self._table, dead)
         for each, descriptor in zip(partly, descriptors, strict=True):
-            actions.append(each.file.with_vector(descriptor, data_change=True))
+            add = each.file.with_vector(descriptor, data_change=True)
+            actions.append(add)
         return actions
 
     def _rewritten(self, partly: Sequence[Dying]) -> list[Action]:
         """Write what is left of some files again."""
         left = []
         for each in partly:
-            rows = read_file(self._table, each.file, self._columns, live=False)
-            counts = np.ones(len(rows), dtype=bool)
-            counts[_numbers(each.dead)] = False
-            left.append(rows.filter(pa.array(counts)))
-        return self._written(pa.concat_tables(left)) if left else []
+            rows = read_file(
+                self._table,
+                each.file,
+                self._columns,
+                live=False,
+            )
+            stays = np.ones(len(rows), dtype=bool)
+            dead = _numbers(each.dead)
+            stays[dead] = False
+            rows_left = rows.filter(pa.array(stays))
+            left.append(rows_left)
+        if not left:
+            return []
+        rows = pa.concat_tables(left)
+        return self._written(rows)
 
     def _images(self, dying: Sequence[Dying], rows: pa.Table) -> Action:
         """Write the commit's change feed: each row before and after."""
-        old = pa.concat_tables([self._old_rows(each) for each in dying])
-        keys = pa.concat_tables([old.select(self._key), rows.select(self._key)])
+        old_parts = [self._old_rows(each) for each in dying]
+        old = pa.concat_tables(old_parts)
+        n_old = len(old)
+        old_keys = old.select(self._key)
+        new_keys = rows.select(self._key)
+        keys = pa.concat_tables([old_keys, new_keys])
         codes = row_codes(keys, self._key)
-        of_old = codes[: len(old)]
-        of_new = codes[len(old) :]
+        of_old = codes[:n_old]
+        of_new = codes[n_old:]
         is_replaced = np.isin(of_old, of_new)
         replaces = np.isin(of_new, of_old)
         kinds = [
@@ -253,28 +305,42 @@ class Upserter:
 
     def _old_rows(self, dying: Dying) -> pa.Table:
         index = self._cache.index_of(dying.file)
-        return index.rows.take(pa.array(dying.rows)).cast(self._columns)
+        indices = pa.array(dying.rows)
+        rows = index.rows.take(indices)
+        return rows.cast(self._columns)
 
     def _below(self, file: DataFile, upsert: Upsert) -> NDArray[np.int64]:
         """Return which rows of a file's index a TRUNCATE deletes."""
         if upsert.is_below is None:
             return np.zeros(0, np.int64)
-        columns = pa.schema([self._columns.field(name) for name in upsert.floor_columns])
-        rows = read_file(self._table, file, columns, live=False)
+        columns = [self._columns.field(name) for name in upsert.floor_columns]
+        rows = read_file(
+            self._table,
+            file,
+            pa.schema(columns),
+            live=False,
+        )
         is_below = upsert.is_below(rows)
-        return np.flatnonzero(is_below[self._cache.index_of(file).positions])
+        index = self._cache.index_of(file)
+        return np.flatnonzero(is_below[index.positions])
 
 
 def with_vectors(snapshot: Snapshot) -> list[Action]:
     """Return the actions that let a table have deletion vectors; none if it may have them."""
     property_ = "delta.enableDeletionVectors"
+    feature = "deletionVectors"
     features = snapshot.protocol.get("writerFeatures") or ()
-    is_on = snapshot.configuration.get(property_, "false").lower() == "true"
-    if is_on and "deletionVectors" in features:
+    setting = snapshot.configuration.get(property_, "false")
+    is_on = setting.lower() == "true"
+    if is_on and feature in features:
         return []
     configuration = {**snapshot.configuration, property_: "true"}
     metadata = {**snapshot.metadata, "configuration": configuration}
-    return [{"protocol": with_feature(snapshot.protocol, "deletionVectors")}, {"metaData": metadata}]
+    protocol = with_feature(snapshot.protocol, feature)
+    return [
+        {"protocol": protocol},
+        {"metaData": metadata},
+    ]
 
 
 def _may_hold(file: DataFile, wanted: pa.Table, column: str) -> bool:
@@ -284,11 +350,14 @@ def _may_hold(file: DataFile, wanted: pa.Table, column: str) -> bool:
     least = file.least(column)
     greatest = file.greatest(column)
     values = wanted[column]
-    is_known = type(least) is int and type(greatest) is int and pa.types.is_integer(values.type)
-    if not is_known:
+    if not pa.types.is_integer(values.type):
+        return True
+    if type(least) is not int or type(greatest) is not int:
         return True
     ends = pc.min_max(values).as_py()
-    return bool(ends["min"] <= greatest and least <= ends["max"])
+    begins_before_end = ends["min"] <= greatest
+    ends_after_begin = least <= ends["max"]
+    return bool(begins_before_end and ends_after_begin)
 
 
 def _numbers(rows: BitMap64) -> NDArray[np.int64]:

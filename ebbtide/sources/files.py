@@ -60,9 +60,16 @@ def dealt_out(files: Sequence[SizedFile], n_tasks: int) -> list[list[NumberedFil
         >>> dealt_out([("a", 1), ("b", 2), ("c", 3)], 2)
         [[('a', 1, 0), ('c', 3, 2)], [('b', 2, 1)]]
     """
-    numbered = [(name, size, part) for part, (name, size) in enumerate(files)]
+    numbered: list[NumberedFile] = []
+    for part, (name, size) in enumerate(files):
+        file = name, size, part
+        numbered.append(file)
+    dealt = []
     n_used = min(n_tasks, len(files))
-    return [numbered[task::n_tasks] for task in range(n_used)]
+    for task in range(n_used):
+        own = numbered[task::n_tasks]
+        dealt.append(own)
+    return dealt
 
 
 def write_plan(location: str, files: Iterable[SizedFile]) -> None:
@@ -126,8 +133,12 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _within_bytes(self, files: list[list[Any]]) -> list[list[Any]]:
         """Return the first of some files, at least one, that have no more than the bytes of a step together."""
         sizes = [size or 0 for _, size in files]
-        n_within = sum(total <= self.max_bytes for total in accumulate(sizes))
-        return files[: max(n_within, 1)]
+        n_within = 0
+        for total in accumulate(sizes):
+            is_within = total <= self.max_bytes
+            n_within += is_within
+        n_taken = max(n_within, 1)
+        return files[:n_taken]
 
     def _index_after(self, files: list[Any]) -> int:
         """Return the index in the plan of the file after these."""

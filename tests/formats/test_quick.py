@@ -127,7 +127,7 @@ def test_retraction_takes_both_rows_of_an_update_and_leaves_one_that_is_only_a_k
 
 def test_unknown_columns_are_learnt_from_the_records_that_have_them():
     decoding = decoding_of(spec(SCHEMA))
-    lines = [record(envelope("c", 5, after=ROWS | {"more": 1, "with, comma": 2}), 1)]
+    lines = [record(envelope("c", 5, after=ROWS | {"more": 1, "with, comma": 2, "": 3}), 1)]
     lines += [record(envelope("c", 6, after=ROWS | {"id": 2, "more": 1}), 2)]
     first = QuickDecoder.of(decoding)
     learnt = first.learning(decoding._decode_exactly(batch(lines), 7, None))
