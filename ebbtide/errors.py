@@ -15,7 +15,14 @@ class EbbtideError(Exception):
     """Base of all Ebbtide errors."""
 
     @classmethod
-    def of(cls, what: str, *, got: object = None, allowed: object = None, next_step: str | None = None) -> Self:
+    def of(
+        cls,
+        what: str,
+        *,
+        got: object = None,
+        allowed: object = None,
+        next_step: str | None = None,
+    ) -> Self:
         """Compose the message in the one order that all errors share.
 
         Example:
@@ -23,10 +30,14 @@ class EbbtideError(Exception):
             The ttl is not positive. Got: -1s. Allowed: a duration above 0.
         """
         parts = [what]
-        parts += [f"Got: {got}."] if got is not None else []
-        parts += [f"Allowed: {allowed}."] if allowed is not None else []
-        parts += [next_step] if next_step else []
-        return cls(" ".join(parts))
+        if got is not None:
+            parts.append(f"Got: {got}.")
+        if allowed is not None:
+            parts.append(f"Allowed: {allowed}.")
+        if next_step:
+            parts.append(next_step)
+        message = " ".join(parts)
+        return cls(message)
 
     @classmethod
     def within(cls, error: BaseException) -> EbbtideError | None:

@@ -96,7 +96,11 @@ def newest(codes: Codes, steps: Ints) -> Codes:
     return by_code[is_newest]
 
 
-def live_entries(state: pa.Table, schema: pa.Schema, entry_key: Sequence[str]) -> pa.Table:
+def live_entries(
+    state: pa.Table,
+    schema: pa.Schema,
+    entry_key: Sequence[str],
+) -> pa.Table:
     """Return the newest version of each entry, those dropped left out.
 
     Args:
@@ -104,7 +108,8 @@ def live_entries(state: pa.Table, schema: pa.Schema, entry_key: Sequence[str]) -
         schema: Of an entry.
         entry_key: Columns that distinguish one entry from another.
     """
-    latest = newest_versions(state.select(schema.names), entry_key)
+    versions = state.select(schema.names)
+    latest = newest_versions(versions, entry_key)
     is_live = ~flags(latest, "_removed")
     return latest.filter(pa.array(is_live))
 

@@ -75,8 +75,10 @@ class StatefulOperator:
     @cached_property
     def schema(self) -> pa.Schema:
         """Columns of a state entry."""
-        key_columns = [self.columns.field(name) for name in self.key]
-        fields = [column.with_nullable(True) for column in key_columns]
+        fields = []
+        for name in self.key:
+            column = self.columns.field(name)
+            fields.append(column.with_nullable(True))
         own_types = ENTRY_COLUMNS | state_columns(self.states, self.output)
         fields.extend(pa.schema(own_types))
         return pa.schema(fields)

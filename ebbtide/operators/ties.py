@@ -253,9 +253,12 @@ def _taken_back(
 
 def digests(rows: pa.Table) -> Codes:
     """Return a number from 1 for each row's content, the same in every process."""
-    columns = [column.to_pylist(maps_as_pydicts="strict") for column in rows.columns]
+    columns = []
+    for column in rows.columns:
+        values = column.to_pylist(maps_as_pydicts="strict")
+        columns.append(values)
     contents = zip(*columns, strict=True)
-    made = [_digest(values) for values in contents]
+    made = [_digest(content) for content in contents]
     return np.array(made, dtype=np.int64)
 
 
