@@ -36,11 +36,14 @@ def last_seen() -> StatefulPipeline:
     return found.model_copy(update={"source": found.source.model_copy(update={"path": str(HOME / "in" / "last_seen")})})
 
 
+AT_MOST_100 = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "seq", "max_value": 100}}
+
 SPECS: dict[str, Pipeline] = {
     name: spec(name, **more)
     for name, more in {
         "sales": {},
         "long": {},
+        "priced": {"checks": {"expectations": [AT_MOST_100]}},
         "ticking": {"schedules": {"stream": None, "cleanup": "* * * * *", "compaction": None}},
     }.items()
 } | {"last_seen": last_seen()}
@@ -48,6 +51,11 @@ SPECS: dict[str, Pipeline] = {
 
 @dg.asset(deps=["sales"])
 def report_on_sales() -> None:
+    """Read the sink, were it right."""
+
+
+@dg.asset(deps=["priced"])
+def report_on_priced() -> None:
     """Read the sink, were it right."""
 
 
@@ -59,8 +67,16 @@ def defs() -> dg.Definitions:
         "storage": StorageResource(root=str(HOME / "root"), data_docs=str(HOME / "docs")),
         "clock": ClockResource(),
     }
-    job = dg.define_asset_job("sales_and_report", dg.AssetSelection.assets("sales_state", "sales", "report_on_sales"))
+    jobs = [
+        dg.define_asset_job(f"{name}_and_report", dg.AssetSelection.assets(f"{name}_state", name, f"report_on_{name}"))
+        for name in ("sales", "priced")
+    ]
     return dg.Definitions.merge(
         *map(pipeline_definitions, SPECS.values()),
-        dg.Definitions(assets=[report_on_sales], jobs=[job], resources=resources, executor=dg.in_process_executor),
+        dg.Definitions(
+            assets=[report_on_sales, report_on_priced],
+            jobs=jobs,
+            resources=resources,
+            executor=dg.in_process_executor,
+        ),
     )

@@ -8,7 +8,8 @@ from ebbtide.errors import LeaseHeldError
 from ebbtide.quality.checks import CHECKS
 from ebbtide.runtime.driver import run as run_pipeline
 
-FILES = 6
+FILES = 120
+"""A file a step: so many that a run is still under way when it is to be ended."""
 
 
 def rows(spark, home, name):

@@ -1,6 +1,7 @@
 """Plan that somebody broke: which checks turn red, and what then waits. Runs after the tests that want them whole."""
 
 from pyspark.sql import functions as F
+from spark_support import change, write
 
 
 def test_planted_disorder_and_overdue_entry_turn_checks_red_and_block_downstream(spark, dagster_dev, home, sales_run):
@@ -32,3 +33,14 @@ def test_planted_disorder_and_overdue_entry_turn_checks_red_and_block_downstream
     assert '"id": "2"' in disordered
     started = [e["stepKey"] for e in dagster_dev.events(run) if e["__typename"] == "ExecutionStepStartEvent"]
     assert started == ["sales_reconcile", "sales_checks"], "the report waits for `ordering`"
+
+
+def test_critical_rule_of_the_project_holds_back_what_reads_the_sink(dagster_dev, home):
+    write(home / "in" / "priced", [change("+I", 1, "dear", 101), change("+I", 2, "cheap", 7)])
+    run = dagster_dev.launch("priced_and_report")
+    assert dagster_dev.end_of(run) == "FAILURE"
+    checks = dagster_dev.checks(run)
+    red = {name: check["severity"] for name, check in checks.items() if not check["success"]}
+    assert red == {"expectations": "ERROR"}
+    started = [e["stepKey"] for e in dagster_dev.events(run) if e["__typename"] == "ExecutionStepStartEvent"]
+    assert started == ["priced_reconcile", "priced_checks"], "the report waits for the rule"
