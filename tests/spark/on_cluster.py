@@ -15,16 +15,21 @@ def say(what):
     sys.stdout.flush()
 
 
-master, source, root = sys.argv[1:]
-decide.ROWS_IN_DRIVER = 1  # so that the workers do all
-file_source.BYTES_IN_DRIVER = 0
-spark = build_session(
-    "cluster", {"spark.master": master, "spark.executor.memory": "512m", "spark.sql.shuffle.partitions": "4"}
-)
-run(
-    spark,
-    shop_spec("orders", source, files=2),
-    root,
-    on_progress=lambda step: say(f"step {step.step}"),
-)
-say("done")
+def main():
+    master, source, root = sys.argv[1:]
+    decide.ROWS_IN_DRIVER = 1  # so that the workers do all
+    file_source.BYTES_IN_DRIVER = 0
+    spark = build_session(
+        "cluster", {"spark.master": master, "spark.executor.memory": "512m", "spark.sql.shuffle.partitions": "4"}
+    )
+    run(
+        spark,
+        shop_spec("orders", source, files=2),
+        root,
+        on_progress=lambda step: say(f"step {step.step}"),
+    )
+    say("done")
+
+
+if __name__ == "__main__":
+    main()

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from spark_support import cut, shop_lines, shop_spec, write
-from test_shop import same_as_truth
+from spark_support import cut, same_as_truth, shop_lines, shop_spec, write
 
 HERE = Path(__file__).parent
 SPARK = Path(pyspark.__file__).parent

@@ -1,24 +1,15 @@
 """The shop's pipelines on Spark and Delta: the sinks equal the source database."""
 
-import json
 import random
 import shutil
 
 import pytest
-from reference import canonical_rows, differences
-from spark_support import cut, forget_last_commit, shop_lines, shop_spec, sink, write
-from support import SHOP, lines_of
+from spark_support import cut, forget_last_commit, same_as_truth, shop_lines, shop_spec, write
 
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.plan import Plan
 
 NAMES = ("customers", "order_balances", "order_items", "orders", "price_list")
-
-
-def same_as_truth(spark, root, spec):
-    truth = [json.loads(line) for line in lines_of(SHOP / "truth" / f"{spec.name}.jsonl.gz")]
-    want = canonical_rows(truth, spec.table.columns)
-    return differences(canonical_rows(sink(spark, root, spec), spec.table.columns), want) == []
 
 
 @pytest.mark.parametrize(("name", "steps"), [("orders", 8), ("order_balances", 1)])

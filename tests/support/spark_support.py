@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
+from reference import canonical_rows, differences
+from support import SHOP, lines_of
 
 from ebbtide import Pipeline, UpsertPipeline
 
@@ -82,3 +84,10 @@ def forget_last_commit(root, spec):
     last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
     for name in (str(last), f".{last}.crc"):
         (commits / name).unlink(missing_ok=True)
+
+
+def same_as_truth(spark: SparkSession, root: Path, spec: Pipeline) -> bool:
+    """Whether a shop pipeline's sink equals the source database."""
+    truth = [json.loads(line) for line in lines_of(SHOP / "truth" / f"{spec.name}.jsonl.gz")]
+    want = canonical_rows(truth, spec.table.columns)
+    return differences(canonical_rows(sink(spark, root, spec), spec.table.columns), want) == []
