@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-
-import yaml
 
 from ebbtide.errors import ConfigError
 from ebbtide.spec.pipeline import Pipeline, read_document
@@ -64,19 +62,6 @@ def _spec_locations(location: str) -> list[str]:
         return [location]
     files = sorted(path.glob("*/defs.yaml"))
     return [str(file.parent) for file in files] or [location]
-
-
-def names_in(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield name and location of each pipeline in a project's folders, usable or not."""
-    for path in sorted(folder.rglob("defs.yaml")):
-        text = path.read_text(encoding="utf-8")
-        for document in yaml.safe_load_all(text):
-            is_pipeline = isinstance(document, dict) and str(document.get("type")) in KINDS
-            if not is_pipeline:
-                continue
-            attributes = document.get("attributes")
-            if isinstance(attributes, dict) and "name" in attributes:
-                yield str(attributes["name"]), str(path.parent)
 
 
 def refuse_shared_names(named: Iterable[tuple[str, str]]) -> None:

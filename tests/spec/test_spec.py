@@ -13,7 +13,7 @@ from ebbtide.errors import ConfigError
 from ebbtide.operators.arrival import ArrivalOperator
 from ebbtide.operators.sequence import SequenceOperator
 from ebbtide.runtime.plan import decoding_of, operator_of
-from ebbtide.spec.load import names_in, refuse_shared_names
+from ebbtide.spec.load import refuse_shared_names
 
 SHIPPED = sorted((ROOT / "pipelines" / "defs" / "shop").glob("*/defs.yaml"))
 EVENT_TTL = {"ttl": "1d", "time_characteristic": "EVENT_TIME"}
@@ -288,11 +288,7 @@ def test_owner_is_taken_exactly_if_dagster_takes_it(owner):
     assert is_taken(lambda: spec(owners=[owner])) == is_taken(lambda: dg.AssetSpec("a", owners=[owner]))
 
 
-def test_pipelines_of_one_name_in_a_project_are_refused_with_both_places(tmp_path):
-    for name in ("a", "b/c"):
-        (tmp_path / name).mkdir(parents=True)
-        (tmp_path / name / "defs.yaml").write_text(
-            "type: ebbtide.dagster.UpsertPipeline\nattributes: {name: orders}\n---\ntype: other\n"
-        )
-    with pytest.raises(ConfigError, match=r"Two specs have one name: '.*/a' and '.*/b/c'. Got: orders"):
-        refuse_shared_names(names_in(tmp_path))
+def test_pipelines_of_one_name_are_refused_with_both_places():
+    refuse_shared_names([("orders", "x/a"), ("items", "x/b")])
+    with pytest.raises(ConfigError, match=r"Two specs have one name: 'x/a' and 'x/b/c'. Got: orders"):
+        refuse_shared_names([("orders", "x/a"), ("orders", "x/b/c")])
