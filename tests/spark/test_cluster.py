@@ -73,22 +73,19 @@ def test_worker_that_is_killed_in_a_step_takes_nothing_along(spark, tmp_path):
     with cluster(tmp_path) as (address, workers):
         command = [sys.executable, str(HERE / "on_cluster.py"), address, str(source), str(tmp_path)]
         path = os.pathsep.join([str(HERE.parent / "support"), str(HERE)])
-        run = subprocess.Popen(
-            command,
-            env=os.environ | {"PYTHONPATH": path, "EBBTIDE_CACHE": str(tmp_path / "driver")},
-            stdout=subprocess.PIPE,
-            stderr=(tmp_path / "run.log").open("ab"),
-            text=True,
-            start_new_session=True,
-        )
-        said = []
-        for line in run.stdout:
-            said.append(line.strip())
-            if line.strip() == "step 3":
-                assert copies(tmp_path, "one"), "each worker has copies of its own"
-                assert copies(tmp_path, "two")
-                time.sleep(0.3)  # the next step is under way
-                kill(workers[0])
-        assert run.wait() == 0, (tmp_path / "run.log").read_text()[-3000:]
+        env = os.environ | {"PYTHONPATH": path, "EBBTIDE_CACHE": str(tmp_path / "driver")}
+        with (
+            (tmp_path / "run.log").open("ab") as log,
+            subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=log, text=True) as run,
+        ):
+            said = []
+            for line in run.stdout:
+                said.append(line.strip())
+                if line.strip() == "step 3":
+                    assert copies(tmp_path, "one"), "each worker has copies of its own"
+                    assert copies(tmp_path, "two")
+                    time.sleep(0.3)  # the next step is under way
+                    kill(workers[0])
+        assert run.returncode == 0, (tmp_path / "run.log").read_text()[-3000:]
         assert said[-1] == "done"
     assert same_as_truth(spark, tmp_path, shop_spec("orders", source))
