@@ -13,11 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from ebbtide.delta.checkpoints import checkpoint_if_due
-from ebbtide.delta.commit import Puts, commit, now_ms
+from ebbtide.delta.commit import Puts, now_ms
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot
-from ebbtide.delta.table import add_file, read_file
-from ebbtide.errors import VersionTakenError
+from ebbtide.delta.table import add_file, commit_after
 
 WIDTH = 8
 """Files of a class that become one of the next, and how many times as large that is."""
@@ -95,15 +93,6 @@ def in_batches(files: Iterable[DataFile]) -> Iterator[list[DataFile]]:
         yield group
 
 
-def live_rows(snapshot: Snapshot, files: Iterable[DataFile], columns: pa.Schema) -> pa.Table:
-    """Read the rows that count of some data files."""
-    tables = [columns.empty_table()]
-    for file in files:
-        rows = read_file(snapshot.table, file, columns)
-        tables.append(rows)
-    return pa.concat_tables(tables)
-
-
 def write_files(
     table: str,
     rows: pa.Table,
@@ -163,12 +152,8 @@ def commit_joined(
     actions = [*adds, *removes]
     said = {**JOINED, **info}
     while all(file.id in snapshot.files for file in files):
-        try:
-            commit(puts, snapshot.table, snapshot.version + 1, actions, said)
-        except VersionTakenError:
-            snapshot = snapshot.advanced()
-            continue
-        made = snapshot.after(actions)
-        checkpoint_if_due(made.table, made.version)
-        return made
+        made = commit_after(puts, snapshot, actions, said)
+        if made is not None:
+            return made
+        snapshot = snapshot.advanced()
     return snapshot

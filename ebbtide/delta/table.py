@@ -101,15 +101,37 @@ def commit_on(
     while snapshot.transactions.get(app_id, -1) < number:
         mark = transaction_mark(app_id, number)
         actions = [*actions_of(snapshot), mark]
-        try:
-            commit(puts, snapshot.table, snapshot.version + 1, actions, info)
-        except VersionTakenError:
-            snapshot = snapshot.advanced()
-            continue
-        made = snapshot.after(actions)
-        checkpoint_if_due(made.table, made.version)
-        return made
+        made = commit_after(puts, snapshot, actions, info)
+        if made is not None:
+            return made
+        snapshot = snapshot.advanced()
     return None
+
+
+def commit_after(
+    puts: Puts,
+    snapshot: Snapshot,
+    actions: Sequence[Action],
+    info: Mapping[str, object],
+) -> Snapshot | None:
+    """Commit the version that follows one, and the checkpoint that is due with it.
+
+    Args:
+        puts: The table's store.
+        snapshot: A version of the table.
+        actions: What to change in it.
+        info: What the commit says of itself.
+
+    Returns:
+        The version that it made; None if somebody else has made that one.
+    """
+    try:
+        commit(puts, snapshot.table, snapshot.version + 1, actions, info)
+    except VersionTakenError:
+        return None
+    made = snapshot.after(list(actions))
+    checkpoint_if_due(made.table, made.version)
+    return made
 
 
 def definition(
@@ -253,9 +275,14 @@ def _stored_names(stored: pq.ParquetFile, columns: pa.Schema) -> list[str]:
 
 def read_rows(snapshot: Snapshot, columns: pa.Schema) -> pa.Table:
     """Read all rows of a table; see `read_file`."""
+    return read_files(snapshot.table, snapshot.files.values(), columns)
+
+
+def read_files(table: str, files: Iterable[DataFile], columns: pa.Schema) -> pa.Table:
+    """Read the rows that count of some data files; see `read_file`."""
     tables = [columns.empty_table()]
-    for file in snapshot.files.values():
-        rows = read_file(snapshot.table, file, columns)
+    for file in files:
+        rows = read_file(table, file, columns)
         tables.append(rows)
     return pa.concat_tables(tables)
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from ebbtide.delta.joining import commit_joined, live_rows, small_files, write_files
+from ebbtide.delta.joining import commit_joined, small_files, write_files
 from ebbtide.delta.snapshot import Action, Snapshot
-from ebbtide.delta.table import commit_on
+from ebbtide.delta.table import commit_on, read_files
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
 
@@ -70,7 +70,7 @@ def append_stage(
     files = small_files(made.files.values())
     if not files:
         return
-    rows = live_rows(made, files, columns)
+    rows = read_files(table, files, columns)
     adds = write_files(
         table,
         rows,

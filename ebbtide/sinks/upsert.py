@@ -25,13 +25,12 @@ from ebbtide.delta.joining import (
     commit_joined,
     emptied_files,
     in_batches,
-    live_rows,
     small_files,
     write_files,
 )
 from ebbtide.delta.key_index import IndexCache
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot
-from ebbtide.delta.table import add_file, commit_on, read_file
+from ebbtide.delta.table import add_file, commit_on, read_file, read_files
 from ebbtide.errors import LeaseLostError
 from ebbtide.model.codes import row_codes
 from ebbtide.model.hashing import key_hashes
@@ -179,7 +178,7 @@ class Upserter:
             group += small
         for some in in_batches(group):
             refuse_unwritable(self._table, snapshot.protocol, snapshot.metadata)
-            rows = live_rows(snapshot, some, self._columns)
+            rows = read_files(self._table, some, self._columns)
             adds = self._written(rows, data_change=False)
             snapshot = commit_joined(self._puts, snapshot, some, adds, {})
         self._snapshot = snapshot

@@ -17,17 +17,14 @@ from ebbtide.operators.operator import Operator
 def overdue_ms(
     operator: Operator,
     at: Step,
-    rules: ExpiryRules | None = None,
 ) -> Column:
     """Return for how long an entry has expired at a step, ms: negative while it lives, null if it never expires.
 
     Args:
         operator: The operator whose entries these are.
         at: The step.
-        rules: Rules to go by. Default: the operator's.
     """
-    if rules is None:
-        rules = operator.expiry
+    rules = operator.expiry
     overdue = F.lit(None).cast("bigint")
     # One CASE over the states. None is the first of them, if it is there: the default, for states without a TTL of their own.
     for state, ttl in rules.ttls.items():
@@ -45,16 +42,6 @@ def overdue_ms(
     are_set = [_is_set(operator.schema, name) for name in rules.any_set]
     may_expire = reduce(Column.__or__, are_set)
     return F.when(may_expire, overdue)
-
-
-def has_expired(
-    operator: Operator,
-    at: Step,
-    rules: ExpiryRules | None = None,
-) -> Column:
-    """Return whether an entry has expired at a step; arguments as `overdue_ms`."""
-    is_overdue = overdue_ms(operator, at, rules) >= 0
-    return _false_if_null(is_overdue)
 
 
 def is_of_state(rules: ExpiryRules, state: str | None) -> Column:

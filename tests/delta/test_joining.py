@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from ebbtide.delta import joining
+from ebbtide.delta import table as tables
 from ebbtide.delta.commit import LocalPuts, commit
 from ebbtide.delta.joining import (
     LEAST_BYTES,
@@ -16,12 +16,11 @@ from ebbtide.delta.joining import (
     commit_joined,
     emptied_files,
     in_batches,
-    live_rows,
     small_files,
     write_files,
 )
 from ebbtide.delta.snapshot import DataFile, Snapshot
-from ebbtide.delta.table import create
+from ebbtide.delta.table import create, read_files
 
 COLUMNS = pa.schema([("n", pa.int64())])
 PUTS = LocalPuts()
@@ -109,7 +108,7 @@ def numbers(path):
 
 
 def join_all(snapshot, files):
-    rows = live_rows(snapshot, files, COLUMNS)
+    rows = read_files(snapshot.table, files, COLUMNS)
     adds = write_files(snapshot.table, rows, ["n"], rows_per_file=5, data_change=False, tags={"made": "here"})
     return commit_joined(PUTS, snapshot, files, adds, {"userMetadata": "x"})
 
@@ -142,6 +141,6 @@ def test_files_that_somebody_else_has_added_meanwhile_stay(table):
 
 def test_joining_writes_the_checkpoint_that_is_due(table, monkeypatch):
     due = []
-    monkeypatch.setattr(joining, "checkpoint_if_due", lambda table, version: due.append(version))
+    monkeypatch.setattr(tables, "checkpoint_if_due", lambda table, version: due.append(version))
     made = join_all(Snapshot.read(table), list(Snapshot.read(table).files.values()))
     assert due == [made.version]
