@@ -1,6 +1,7 @@
 """What a step costs as more is stored: 100,000 changes to random keys of tables of one, ten, a hundred million rows.
 
-The stored rows are read in first, as a pipeline reads them; then steps of changes, a tenth of them to new keys, are measured:
+Up to a million rows are read in first, as a pipeline reads them; where more are to be stored, Spark copies what state and sink
+then hold under other keys. Then steps of changes, a tenth of them to new keys, are measured:
 one to warm up, three that count. CPU is that of the whole process tree. The peer, asked for with `--peer`, is Delta's MERGE of the same
 changes into a copy of the same sink.
 
@@ -35,6 +36,8 @@ from ebbtide.runtime.driver import run
 from ebbtide.runtime.session import build_session
 
 ROWS_PER_FILE = 250_000
+READ = 1_000_000
+"""Rows that the pipeline itself reads in."""
 MEASURED = 3
 
 
@@ -97,24 +100,23 @@ def step_cost(work: Path, stored: int, n_changes: int, *, peer: bool) -> dict[st
     spark = build_session("bench-scale")
     spec = pipeline(work)
     begin = time.monotonic()
-    for number, start in enumerate(range(0, stored, ROWS_PER_FILE)):
-        write_changes(work / "in" / f"{number:06d}.jsonl", rows_of(start, min(ROWS_PER_FILE, stored - start)))
-        if number % 8 == 7 or start + ROWS_PER_FILE >= stored:  # so that the input takes little room
-            run(spark, spec, str(work))
-            for file in (work / "in").iterdir():
-                file.write_bytes(b"")
-                file.unlink()
+    load(spark, work, min(stored, READ))
+    if stored > READ:
+        multiply(spark, work, stored // READ)
     loaded_s = round(time.monotonic() - begin, 1)
     if peer:
         shutil.copytree(work / "scale" / "sink", work / "peer")
     chance = random.Random(5)
     own, theirs, next_key = [], [], stored
+    known = sizes(work / "scale")
+    n_changed = 0
     for number in range(1 + MEASURED):
         n_new = n_changes // 10
         keys = [chance.randrange(stored) for _ in range(n_changes - n_new)] + list(range(next_key, next_key + n_new))
         next_key += n_new
         chance.shuffle(keys)
         changes = [row(key, at=number + 1) for key in dict.fromkeys(keys)]
+        n_changed += len(changes)
         for part in range(4):
             write_changes(work / "in" / f"9{number:03d}-{part}.jsonl", changes[part::4])
         costs: list[tuple[float, float]] = []
@@ -123,17 +125,50 @@ def step_cost(work: Path, stored: int, n_changes: int, *, peer: bool) -> dict[st
         own.append([costs[0][at] - started[at] for at in range(2)])
         if peer:
             theirs.append(merge_cost(spark, work, number))
+    written = sum(size for path, size in sizes(work / "scale").items() if path not in known)
     found = {
         "loaded_s": loaded_s,
         "wall_s": round(statistics.median(wall for wall, _ in own[1:]), 2),
         "cpu_s": round(statistics.median(cpu for _, cpu in own[1:]), 2),
         "first_step_cpu_s": round(own[0][1], 2),
+        "bytes_written_per_change": round(written / n_changed),
         **{f"{name}_files": files_of(work / "scale" / name)["files"] for name in ("state", "sink")},
     }
     if peer:
         found["merge_cpu_s"] = round(statistics.median(cpu for _, cpu in theirs[1:]), 2)
         found["merge_wall_s"] = round(statistics.median(wall for wall, _ in theirs[1:]), 2)
         found["differs"] = differs(spark, work)
+    return found
+
+
+def load(spark: SparkSession, work: Path, n_rows: int) -> None:
+    """Read rows in through the pipeline."""
+    for number, start in enumerate(range(0, n_rows, ROWS_PER_FILE)):
+        write_changes(work / "in" / f"{number:06d}.jsonl", rows_of(start, min(ROWS_PER_FILE, n_rows - start)))
+    run(spark, pipeline(work), str(work))
+    for file in (work / "in").iterdir():
+        file.unlink()
+
+
+def multiply(spark: SparkSession, work: Path, times: int) -> None:
+    """Store what is stored so many times over, under other keys: no step, so that nothing but the size changes."""
+    for name in ("state", "sink"):
+        path = str(work / "scale" / name)
+        rows = spark.read.format("delta").load(path)
+        if name == "state":
+            rows = rows.where("_entry = 'row'")
+        copies = spark.range(1, times, 1, times - 1).withColumnRenamed("id", "_copy")
+        more = copies.crossJoin(F.broadcast(rows)).withColumn("id", F.col("id") + F.col("_copy") * READ).drop("_copy")
+        more.write.format("delta").mode("append").save(path)
+
+
+def sizes(folder: Path) -> dict[str, int]:
+    """Return the bytes of all files of state and sink: data, vectors, change feed, log."""
+    found = {}
+    for table in ("state", "sink"):
+        for path in (folder / table).rglob("*"):
+            if path.is_file() and not path.name.endswith(".crc"):
+                found[str(path)] = path.stat().st_size
     return found
 
 

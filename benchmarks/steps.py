@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import statistics
 import sys
 import tempfile
@@ -34,6 +35,7 @@ from ebbtide.runtime.session import build_session
 KEYS = 100_000
 LARGEST = 2_000
 PARTS = 10
+READS = 10
 
 
 def main() -> int:
@@ -127,29 +129,28 @@ def parted(marks: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def reads(spark: SparkSession, work: Path, truth: dict[int, int]) -> dict[str, Any]:
     """Compare the sink with the truth, and time reading it before and after a compaction."""
-    path = str(work / "steps" / "sink")
-    rows = {row["id"]: row["at"] for row in spark.read.format("delta").load(path).select("id", "at").collect()}
-    before = read_s(spark, path)
+    as_left, compacted = work / "as-left", work / "steps" / "sink"
+    shutil.copytree(compacted, as_left)
     maintain(spark, pipeline(work), str(work), "compaction")
-    after = read_s(spark, path)
+    # In turn, so that both are read by a JVM that is as warm.
+    times = [(read_s(spark, as_left), read_s(spark, compacted)) for _ in range(READS)][1:]
+    before, after = (statistics.median(each) for each in zip(*times, strict=True))
+    rows = {row["id"]: row["at"] for row in spark.read.format("delta").load(str(as_left)).select("id", "at").collect()}
     wrong = sum(truth.get(key) != at for key, at in rows.items()) + len(truth.keys() - rows.keys())
     return {
         "rows": len(rows),
         "wrong": wrong,
-        "read_s": before,
-        "read_compacted_s": after,
+        "read_s": round(before, 3),
+        "read_compacted_s": round(after, 3),
         "ratio": round(before / after, 2),
     }
 
 
-def read_s(spark: SparkSession, path: str) -> float:
-    """Return how long Spark takes to read all columns of all rows, s: the median of five, after one to warm up."""
-    times = []
-    for _ in range(6):
-        start = time.monotonic()
-        spark.read.format("delta").load(path).agg(F.bit_xor(F.xxhash64("*"))).collect()
-        times.append(time.monotonic() - start)
-    return round(statistics.median(times[1:]), 3)
+def read_s(spark: SparkSession, table: Path) -> float:
+    """Return how long Spark takes to read all columns of all rows, s."""
+    start = time.monotonic()
+    spark.read.format("delta").load(str(table)).agg(F.bit_xor(F.xxhash64("*"))).collect()
+    return time.monotonic() - start
 
 
 def plot(marks: list[dict[str, Any]], path: Path) -> None:

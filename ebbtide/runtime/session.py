@@ -25,6 +25,7 @@ from pyspark.sql import SparkSession
 
 from ebbtide import java
 from ebbtide.errors import JavaMissingError
+from ebbtide.runtime.jars import JARS, PACKAGES, note_jars, with_known_jars
 from ebbtide.sources.files import FileDataSource
 
 DELTA_JAR = "io.delta:delta-spark_4.2_2.13:4.4.0"
@@ -69,7 +70,8 @@ def build_session(
         "spark.sql.shuffle.partitions": str(cores),
         "spark.driver.memory": os.environ.get("EBBTIDE_DRIVER_MEMORY", "4g"),
     }
-    effective = defaults | SETTINGS | dict(settings or {})
+    asked = defaults | SETTINGS | dict(settings or {})
+    effective = with_known_jars(asked)
     has_jvm = SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
     if not has_jvm:
         _start_jvm(effective, log_file)
@@ -80,6 +82,8 @@ def build_session(
     level = os.environ.get("EBBTIDE_LOG_LEVEL", "FATAL")
     session.sparkContext.setLogLevel(level)
     logging.getLogger("py4j").setLevel(level)
+    if not has_jvm and PACKAGES in effective:
+        note_jars(effective[PACKAGES], session.conf.get(JARS) or "")
     prepare(session)
     return session
 

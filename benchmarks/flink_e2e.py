@@ -1,0 +1,179 @@
+"""A changelog from files into a table, ours beside Flink's own SQL job, in one run.
+
+A retraction changelog in order of arrival: updates whose retraction overtakes the new row, or comes late, rows of 200 bytes, 100,000
+text keys. Flink reads it with its filesystem source, materializes it on its heap (ADAPTIVE) and writes an upsert sink, in one warm
+JVM; ours is a pipeline on Spark, its two Spark jobs a step, its commits and its fold included, a session that is warm. Both tables are
+compared with a fold in plain Python.
+
+    python benchmarks/flink_e2e.py --flink PATH/run [--records 2000000] [--rounds 1]
+
+`--flink` names the command that starts the peer: it takes `e2e --in FILE --backend heap --strategy ADAPTIVE --sink table --out FILE
+--iterations N`, and prints a JSON line for each iteration. The aim: 1.2 times Flink's records per CPU second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from harness import tree_cpu_s
+
+from ebbtide import UpsertPipeline
+from ebbtide.runtime.driver import run
+from ebbtide.runtime.session import build_session
+
+KEYS = 100_000
+WARM_RECORDS = 200_000
+FILES = 8
+"""Files that a step reads at once: what Spark's tasks share."""
+Record = dict[str, str]
+
+
+def main() -> int:
+    """Make the changelog, run both sides in turn, print the ratios."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--flink", type=Path)
+    options.add_argument("--records", type=int, default=2_000_000)
+    options.add_argument("--rounds", type=int, default=1)
+    options.add_argument("--work", type=Path)
+    asked = options.parse_args()
+    if asked.work:
+        print(json.dumps(ours(asked.work)))
+        return 0
+    print(f"{asked.records} records, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        make_input(work, asked.records)
+        for _ in range(asked.rounds):
+            own = json.loads(last_line([sys.executable, __file__, "--work", folder]))
+            print(f"ebbtide {json.dumps(own)}", flush=True)
+            if not asked.flink:
+                continue
+            theirs = flink(asked.flink, work)
+            print(f"flink {json.dumps(theirs)}", flush=True)
+            print(f"ebbtide / flink = {own['records_per_cpu_s'] / theirs['records_per_cpu_s']:.2f}", flush=True)
+    return 0
+
+
+def make_input(work: Path, n_records: int) -> None:
+    """Write the changelog: in one file for Flink; in files for ours, those of the warm-up apart."""
+    with (work / "all.jsonl").open("w") as whole:
+        for record in itertools.islice(changelog(), n_records):
+            whole.write(json.dumps(record) + "\n")
+    for name, seed, n in (("warm", 2, WARM_RECORDS), ("in", 1, n_records)):
+        (work / name).mkdir()
+        records = itertools.islice(changelog(seed), n)
+        for number in range(FILES):
+            with (work / name / f"{number:04d}.jsonl").open("w") as part:
+                for record in itertools.islice(records, -(-n // FILES)):
+                    part.write(json.dumps(record) + "\n")
+
+
+def changelog(seed: int = 1) -> Iterator[Record]:
+    """Yield records without end: a tenth of the rows is deleted, the others are replaced, early or late."""
+    chance = random.Random(seed)
+    live: dict[int, list[tuple[str, str]]] = {}
+    late: list[tuple[int, Record]] = []
+    at = 0
+    for serial in itertools.count():
+        key = chance.randrange(KEYS)
+        rows = live.setdefault(key, [])
+        row = (str(serial), f"{serial:010d}" + "x" * 190)
+        changes = [("+U" if rows else "+I", row, 0)]
+        if rows and chance.random() < 0.9:
+            old = rows.pop(chance.randrange(len(rows)))
+            is_deleted = chance.random() < 0.1
+            changes = [("-D" if is_deleted else "-U", old, chance.choice([0, 0, 3, 20])), *changes]
+        rows.append(row)
+        for kind, (upsert_key, text), delay in changes:
+            record = {"op": kind, "key": f"key-{key}", "uk": upsert_key, "row": text}
+            if delay:
+                late.append((at + delay, record))
+                continue
+            at += 1
+            yield record
+        if len(late) > 30:
+            due = [record for when, record in late if when <= at]
+            late = [(when, record) for when, record in late if when > at]
+            at += len(due)
+            yield from due
+
+
+def pipeline(source: Path, name: str) -> UpsertPipeline:
+    """Return our pipeline."""
+    return UpsertPipeline(
+        name=name,
+        schema="key STRING NOT NULL, uk STRING, row STRING",
+        key=["key"],
+        source={"path": str(source), "records": "value"},
+        format={"type": "plain", "row": None, "kind": "op"},
+        order="arrival",
+        ttl=None,
+    )
+
+
+def ours(work: Path) -> dict[str, Any]:
+    """Run ours; return what it cost once warm, and how many rows are wrong."""
+    spark = build_session("bench-e2e")
+    root = tempfile.mkdtemp(dir=work)
+    run(spark, pipeline(work / "warm", "warm"), root)
+    steps = []
+    start = tree_cpu_s()
+    run(spark, pipeline(work / "in", "e2e"), root, on_progress=steps.append)
+    cpu_s = tree_cpu_s() - start
+    n_records = sum(step.records for step in steps)
+    rows = spark.read.format("delta").load(f"{root}/e2e/sink").select("key", "uk", "row").toArrow().to_pylist()
+    found = {row["key"]: (row["uk"], row["row"]) for row in rows}
+    return {
+        "records": n_records,
+        "steps": len(steps),
+        "cpu_s": round(cpu_s, 2),
+        "records_per_cpu_s": round(n_records / cpu_s),
+        "wrong": differences(found, folded(work)),
+    }
+
+
+def flink(command: Path, work: Path) -> dict[str, Any]:
+    """Run the peer twice in one JVM; return the second, warm iteration, and how many rows are wrong."""
+    out = work / "final.csv"
+    asked = ["e2e", "--in", str(work / "all.jsonl"), "--backend", "heap", "--strategy", "ADAPTIVE"]
+    asked += ["--sink", "table", "--out", str(out), "--iterations", "2"]
+    return dict(json.loads(last_line([str(command), *asked])))
+
+
+def last_line(command: list[str]) -> str:
+    """Run a command; return the last line that it prints."""
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return done.stdout.splitlines()[-1]
+
+
+def folded(work: Path) -> dict[str, tuple[str, str]]:
+    """Return the row of each key by a plain fold in order of arrival."""
+    live: dict[str, list[tuple[str, str]]] = {}
+    with (work / "all.jsonl").open() as lines:
+        for record in map(json.loads, lines):
+            rows = live.setdefault(record["key"], [])
+            row = (record["uk"], record["row"])
+            if record["op"] in ("+I", "+U"):
+                rows.append(row)
+            elif row in rows:
+                rows.remove(row)
+    return {key: rows[-1] for key, rows in live.items() if rows}
+
+
+def differences(found: dict[str, Any], wanted: dict[str, Any]) -> int:
+    """Count the keys of which two tables differ."""
+    return sum(found.get(key) != wanted.get(key) for key in found.keys() | wanted.keys())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""The jars of Spark packages, found again without Ivy: it costs a CPU second or two at each start, and may ask the network.
+
+Ivy resolves packages once. What it found is noted, in a folder of the user's own, and handed to Spark from then on as long as all
+of it is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+import pyspark
+
+PACKAGES = "spark.jars.packages"
+JARS = "spark.jars"
+
+
+def with_known_jars(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return Spark settings that name the jars of their packages, where these are known; else the settings as they are."""
+    known = _noted(settings.get(PACKAGES, ""))
+    if not known:
+        return dict(settings)
+    others = {name: value for name, value in settings.items() if name != PACKAGES}
+    given = others.get(JARS)
+    others[JARS] = ",".join([*known, given] if given else known)
+    return others
+
+
+def note_jars(packages: str, jars: str) -> None:
+    """Note what Ivy found.
+
+    Args:
+        packages: Of the setting `spark.jars.packages`.
+        jars: The setting `spark.jars` of the session that started with them: URIs, separated by commas.
+    """
+    paths = [unquote(urlparse(jar).path) for jar in jars.split(",") if jar]
+    shipped = _shipped_artifacts()
+    needed = [path for path in paths if _artifact(path) not in shipped]
+    if not needed:
+        return
+    note = _note_of(packages)
+    note.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    unnamed = note.with_suffix(f".{os.getpid()}")
+    unnamed.write_text(json.dumps(needed), encoding="utf-8")
+    unnamed.replace(note)
+
+
+def _noted(packages: str) -> list[str]:
+    """Return the jars noted of packages; none if one of them is gone."""
+    try:
+        text = _note_of(packages).read_text(encoding="utf-8")
+    except OSError:
+        return []
+    jars: list[str] = json.loads(text)
+    are_there = all(Path(jar).is_file() for jar in jars)
+    return jars if are_there else []
+
+
+def _note_of(packages: str) -> Path:
+    """Return where the jars of packages are noted: for each version of Spark apart."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    asked = f"{pyspark.__version__} {packages}"
+    digest = hashlib.sha256(asked.encode()).hexdigest()[:16]
+    return cache / "ebbtide" / f"jars-{digest}.json"
+
+
+def _shipped_artifacts() -> set[str]:
+    """Return the artifacts that Spark brings itself: its own are loaded first, so that another version of them does nothing."""
+    folder = Path(pyspark.__file__).parent / "jars"
+    return {_artifact(jar.name) for jar in folder.glob("*.jar")}
+
+
+def _artifact(jar: str) -> str:
+    """Return an artifact's name, given its jar: `group_artifact-1.2.jar` as Ivy names it, or `artifact-1.2.jar`.
+
+    Example:
+        >>> _artifact("/jars/io.delta_delta-spark_4.2_2.13-4.4.0.jar"), _artifact("delta-storage-4.4.0.jar")
+        ('delta-spark_4.2_2.13', 'delta-storage')
+    """
+    name = Path(jar).name
+    group, separator, rest = name.partition("_")
+    has_group = bool(separator) and "." in group and not re.search(r"-\d", group)
+    artifact = rest if has_group else name
+    return re.sub(r"-\d[^-]*(-[^-]*)?\.jar$", "", artifact)

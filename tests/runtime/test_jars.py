@@ -1,0 +1,41 @@
+"""Jars of Spark packages, found again without Ivy."""
+
+from pathlib import Path
+
+import pytest
+
+from ebbtide.runtime.jars import JARS, PACKAGES, note_jars, with_known_jars
+
+ASKED = {PACKAGES: "io.delta:delta:4.4.0", "spark.app.name": "x"}
+
+
+@pytest.fixture
+def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Two jars that Spark does not bring, noted for the packages asked for."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    paths = [tmp_path / "io.delta_delta-4.4.0.jar", tmp_path / "with space-1.jar"]
+    for path in paths:
+        path.touch()
+    shipped = tmp_path / "org.slf4j_slf4j-api-2.0.13.jar"
+    shipped.touch()
+    note_jars(ASKED[PACKAGES], ",".join(path.as_uri() for path in [*paths, shipped]))
+    return paths
+
+
+def test_packages_are_named_by_their_jars(jars: list[Path]) -> None:
+    assert with_known_jars(ASKED) == {"spark.app.name": "x", JARS: ",".join(map(str, jars))}
+
+
+def test_jars_that_are_given_stay(jars: list[Path]) -> None:
+    found = with_known_jars(ASKED | {JARS: "/mine.jar"})
+    assert found[JARS] == ",".join([*map(str, jars), "/mine.jar"])
+
+
+def test_ivy_is_asked_where_a_jar_is_gone(jars: list[Path]) -> None:
+    jars[1].unlink()
+    assert with_known_jars(ASKED) == ASKED
+
+
+def test_ivy_is_asked_for_other_packages(jars: list[Path]) -> None:
+    others = ASKED | {PACKAGES: "io.delta:delta:4.5.0"}
+    assert with_known_jars(others) == others
