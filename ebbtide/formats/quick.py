@@ -154,6 +154,8 @@ class QuickDecoder:
             nothing = self._settings.schema.empty_table()
             return nothing, batch
         left = sorted(read.left)
+        if not left:
+            return staged, batch.slice(0, 0)
         is_left = np.isin(read.rows, left)
         is_taken = pa.array(~is_left)
         left_indices = pa.array(left, pa.int64())

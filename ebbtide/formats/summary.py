@@ -15,6 +15,18 @@ from ebbtide.model.offsets import Intervals, origin_offsets
 from ebbtide.model.step import BatchSummary
 
 KINDS = [str(kind) for kind in RowKind]
+ASKED = (
+    "_kind",
+    "_reason",
+    "_ignored",
+    "_event_ms",
+    "_order",
+    "_origin",
+    "_sequence",
+    "_moved_from",
+    "_unavailable",
+)
+"""Columns that are summed up."""
 Floor = tuple[int, ...]
 """What a TRUNCATE stands at: everything below it is deleted."""
 PartitionOffset = tuple[str, int]
@@ -34,6 +46,9 @@ def summarize(rows: pa.Table, decoding: DecodingSettings, *, tracks_offsets: boo
     is_change = pc.is_in(kinds, changing)
     is_truncate = pc.equal(kinds, TRUNCATE)
     is_skipped = pc.equal(kinds, SKIPPED)
+    # A filter copies what it keeps: the user's columns are what takes room, and are not looked at.
+    asked = [name for name in ASKED if name in rows.column_names]
+    rows = rows.select(asked)
     good = rows.filter(is_change)
     truncates = rows.filter(is_truncate)
     floors = _floors(truncates, decoding)
@@ -50,7 +65,7 @@ def summarize(rows: pa.Table, decoding: DecodingSettings, *, tracks_offsets: boo
     reasons = rows["_reason"]
     max_event_ms = pc.max(good["_event_ms"])
     return BatchSummary(
-        records=_records(rows.filter(pc.invert(is_skipped.fill_null(False)))),
+        records=_records(rows.select(["_order"]).filter(pc.invert(is_skipped.fill_null(False)))),
         bad=len(rows) - reasons.null_count,
         changes=len(good),
         key_changes=key_changes,

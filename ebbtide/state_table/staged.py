@@ -138,8 +138,8 @@ class Stager:
 
     def _changes(self, table: pa.Table) -> pa.Table:
         is_change = pc.is_in(table["_kind"], pa.array(KINDS))
-        changes = table.filter(is_change)
-        return changes.select(self.columns.names)
+        changes = table.select(self.columns.names)
+        return changes.filter(is_change)
 
     def _deal(
         self,
@@ -171,5 +171,5 @@ class Stager:
 
 def _bad_rows(table: pa.Table) -> pa.Table:
     is_bad = pc.is_valid(table["_reason"])
-    bad = table.filter(is_bad)
-    return bad.select(BAD_ROWS.names)
+    bad = table.select(BAD_ROWS.names)
+    return bad.filter(is_bad)
