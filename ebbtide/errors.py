@@ -95,6 +95,14 @@ class StoredFormatError(Terminal):
     """Raised when a stored table was written in a format that this version does not read."""
 
 
+class TableMismatchError(Terminal):
+    """Raised when a pipeline's tables do not belong together: one was deleted, replaced, put back to an older state or changed by others."""
+
+
+class FilesMovedError(Transient):
+    """Raised when others took away a data file that was just being replaced; nothing was changed."""
+
+
 class LateFileError(Terminal):
     """Raised, by order of arrival, when a file appears under a name that sorts below one already read from its folder."""
 

@@ -141,12 +141,13 @@ _LEGACY_FEATURES = {
 """Features that a writer version from before there was a list implies, beside those of the versions below it."""
 
 
-def with_feature(protocol: Mapping[str, Any], feature: str) -> dict[str, Any]:
-    """Return a protocol with one more feature, of readers and writers; by list, as features must be from then on.
+def with_feature(protocol: Mapping[str, Any], feature: str, *, of_readers: bool = True) -> dict[str, Any]:
+    """Return a protocol with one more feature; by list, as features must be from then on.
 
     Args:
         protocol: The log's `protocol`.
         feature: Its name.
+        of_readers: Readers have to know it too.
     """
     reader_version = int(protocol["minReaderVersion"])
     writer_version = int(protocol["minWriterVersion"])
@@ -161,7 +162,7 @@ def with_feature(protocol: Mapping[str, Any], feature: str) -> dict[str, Any]:
     return {
         "minReaderVersion": _BY_LIST[0],
         "minWriterVersion": _BY_LIST[1],
-        "readerFeatures": sorted({*readers, feature}),
+        "readerFeatures": sorted({*readers, feature} if of_readers else readers),
         "writerFeatures": sorted({*writers, feature}),
     }
 

@@ -7,7 +7,7 @@ counts as of a version is `ebbtide.delta.snapshot`'s. Source: Delta transaction 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import unquote
 
@@ -64,7 +64,12 @@ def read_actions(location: str) -> list[Action]:
 
 def facts(table: str, version: int) -> Facts | None:
     """Return what Ebbtide wrote into a commit; None if the commit is not ours."""
-    for action in actions(table, version):
+    return facts_in(actions(table, version))
+
+
+def facts_in(actions: Iterable[Action]) -> Facts | None:
+    """Return what Ebbtide wrote into a commit, given its actions; None if the commit is not ours."""
+    for action in actions:
         info = action.get("commitInfo", {})
         text = info.get("userMetadata", "null")
         try:
@@ -100,32 +105,6 @@ def last_step(table: str) -> int:
         return 0
     _, own = newest
     return int(own["step"])
-
-
-class LastStep:
-    """The last step that changed a table, found again by reading the commits since alone.
-
-    Args:
-        table: The table's location.
-    """
-
-    def __init__(self, table: str) -> None:
-        self._table = table
-        self._version = -1
-        self._step = 0
-
-    def find(self) -> int:
-        """Return it, 0 before the first."""
-        table = self._table
-        if self._version < 0:
-            self._version = max(versions(table), default=-1)
-            self._step = last_step(table)
-        while actions(table, self._version + 1):
-            self._version += 1
-            own = facts(table, self._version)
-            if own:
-                self._step = int(own["step"])
-        return self._step
 
 
 def own_commits(table: str) -> Iterator[tuple[int, Facts]]:

@@ -31,7 +31,7 @@ _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(
     r"(\d{20})\.checkpoint(?:\.(?P<part>\d{10})\.(?P<parts>\d{10})|\.(?P<uuid>[0-9a-f-]{36}))?\.(?P<kind>parquet|json)"
 )
-_KINDS = ("add", "remove", "metaData", "protocol", "txn", "sidecar")
+_KINDS = ("add", "remove", "metaData", "protocol", "txn", "domainMetadata", "sidecar")
 """What of a checkpoint is read."""
 
 
@@ -53,7 +53,7 @@ class DataFile:
     @property
     def id(self) -> FileId:
         """What the log adds and removes: the file, with its vector."""
-        return _file_id(self.add)
+        return file_id(self.add)
 
     @property
     def vector(self) -> vectors.Descriptor | None:
@@ -154,7 +154,7 @@ class DataFile:
         return {"add": add}
 
 
-def _file_id(action: Action) -> FileId:
+def file_id(action: Action) -> FileId:
     """Return the `DataFile.id` that an `add` or a `remove` names."""
     vector = action.get("deletionVector")
     return str(action["path"]), vectors.unique_id(vector)
@@ -171,6 +171,7 @@ class Snapshot:
         metadata: The log's newest `metaData`.
         files: Its data files by `DataFile.id`.
         transactions: Application id to the version that it committed last.
+        domains: What stands in `domainMetadata`, by domain: it outlives the commits that wrote it.
     """
 
     table: str
@@ -179,6 +180,7 @@ class Snapshot:
     metadata: Action
     files: Mapping[FileId, DataFile] = field(default_factory=dict)
     transactions: Mapping[str, int] = field(default_factory=dict)
+    domains: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, table: str, until: int | None = None) -> Snapshot | None:
@@ -230,11 +232,17 @@ class Snapshot:
         state = _Replay(
             files=dict(self.files),
             transactions=dict(self.transactions),
+            domains=dict(self.domains),
             protocol=self.protocol,
             metadata=self.metadata,
         )
         state.apply(actions)
         return state.snapshot(self.table, self.version + 1)
+
+    @property
+    def id(self) -> str:
+        """What distinguishes the table from any other, one made later in its place too."""
+        return str(self.metadata["id"])
 
     @property
     def configuration(self) -> Mapping[str, str]:
@@ -248,6 +256,7 @@ class _Replay:
 
     files: dict[FileId, DataFile] = field(default_factory=dict)
     transactions: dict[str, int] = field(default_factory=dict)
+    domains: dict[str, str] = field(default_factory=dict)
     protocol: Action | None = None
     metadata: Action | None = None
 
@@ -255,7 +264,7 @@ class _Replay:
         """Apply the actions of one commit, or of a checkpoint. Within one, their order says nothing: removes go first."""
         for action in actions:
             if "remove" in action:
-                removed = _file_id(action["remove"])
+                removed = file_id(action["remove"])
                 self.files.pop(removed, None)
         for action in actions:
             if "add" in action:
@@ -265,6 +274,11 @@ class _Replay:
                 mark = action["txn"]
                 app_id = mark["appId"]
                 self.transactions[app_id] = int(mark["version"])
+            elif "domainMetadata" in action:
+                domain = action["domainMetadata"]
+                self.domains[domain["domain"]] = domain.get("configuration", "")
+                if domain.get("removed"):
+                    del self.domains[domain["domain"]]
             elif "protocol" in action:
                 self.protocol = action["protocol"]
             elif "metaData" in action:
@@ -283,6 +297,7 @@ class _Replay:
             metadata=self.metadata,
             files=self.files,
             transactions=self.transactions,
+            domains=self.domains,
         )
         refuse_unreadable(table, snapshot.protocol, snapshot.configuration)
         return snapshot

@@ -15,7 +15,7 @@ from ebbtide.delta.checkpoints import checkpoint_if_due
 from ebbtide.delta.commit import Puts, commit, now_ms, transaction_mark
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot, encoded
 from ebbtide.delta.statistics import statistics
-from ebbtide.errors import VersionTakenError
+from ebbtide.errors import LeaseLostError, VersionTakenError
 from ebbtide.paths import join, open_parquet, size_of, write_parquet
 
 FEATURES = ("deletionVectors",)
@@ -96,15 +96,24 @@ def commit_on(
         info: What the commit says of itself.
 
     Returns:
-        The version that it made; None if the transaction, or a later one, was committed before.
+        The version that it made; None if the transaction was committed before.
+
+    Raises:
+        LeaseLostError: a later one of this application was.
     """
-    while snapshot.transactions.get(app_id, -1) < number:
+    while (last := snapshot.transactions.get(app_id, -1)) < number:
         mark = transaction_mark(app_id, number)
         actions = [*actions_of(snapshot), mark]
         made = commit_after(puts, snapshot, actions, info)
         if made is not None:
             return made
         snapshot = snapshot.advanced()
+    if last > number:
+        raise LeaseLostError.of(
+            f"Another run has written the Delta table '{snapshot.table}' meanwhile.",
+            got=f"step {number}, after step {last}",
+            next_step="Nothing was written twice; start the run again.",
+        )
     return None
 
 

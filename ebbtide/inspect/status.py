@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ebbtide.delta import log
+from ebbtide.ledger.tables import OwnTable
 from ebbtide.model.step import StepKind
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.pipeline import Pipeline
@@ -96,7 +97,7 @@ def status(spec: Pipeline, root: str) -> Status:
         root=tables.root,
         step=last.step,
         kind=last.kind,
-        sink_step=log.last_step(sink_path),
+        sink_step=OwnTable(sink_path, "sink").last_step(),
         now=_time(last.now_ms),
         watermark=_time(last.watermark_ms),
         records=records,

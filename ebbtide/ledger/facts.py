@@ -47,6 +47,15 @@ class LedgerFacts(BaseModel):
     heartbeat: int = Field(description="Count of the holder's signs of life in this epoch.")
 
 
+class TableFacts(BaseModel):
+    """What is known of one of a pipeline's tables."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str = Field(description="Its id in Delta's metadata: another table in its place has another one.")
+    step: int = Field(description="The last step that wrote it.")
+
+
 class StepFacts(Frontier):
     """The facts of a step, known before it is committed: where the pipeline then stands, and what made it."""
 
@@ -71,6 +80,10 @@ class StepFacts(Frontier):
         default=None, description="Where the source is, as the spec says: a relative path belongs to its project."
     )
     code: str = Field(description="Version of Ebbtide.")
+    tables: dict[str, TableFacts] = Field(
+        default_factory=dict,
+        description="The tables that belong to the state, by name, as they were before the step; of a step of an older version empty.",
+    )
     bad_rows: list[dict[str, Any]] | None = Field(
         default=None,
         description="The actions that add the step's bad records to the quarantine, where it lies ready; null of an older step, and where there are none.",
@@ -91,8 +104,8 @@ class StepFacts(Frontier):
         return self.model_dump_json(by_alias=True)
 
     def transaction(self, stage: str) -> str:
-        """Return Delta's application id for a stage of this step."""
-        return f"{self.pipeline}/{self.incarnation}/{stage}"
+        """Return Delta's application id for a stage: with the step's number, which rises over all incarnations, it is the fence."""
+        return f"{self.pipeline}/{stage}"
 
 
 @dataclass(frozen=True)

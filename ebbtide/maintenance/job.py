@@ -14,6 +14,7 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.ledger.lease import Lease
 from ebbtide.maintenance.jobs import job_named
 from ebbtide.model.durations import to_ms
+from ebbtide.runtime.belonging import refuse_lost_state
 from ebbtide.runtime.driver import refuse_changed_spec
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
@@ -86,7 +87,9 @@ def stepping(spark: SparkSession, plan: Plan, started_ms: int = 0) -> Iterator[S
     ledger = plan.at("ledger")
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
     with Lease(ledger, spec.name, lease_ttl_s) as lease:
-        yield Stepper(plan, lease, started_ms)
+        stepper = Stepper(plan, lease, started_ms)
+        stepper.refuse_misfits()
+        yield stepper
 
 
 def maintain(spark: SparkSession, spec: Pipeline, root: str, job: str) -> MaintenanceReport:
@@ -106,6 +109,7 @@ def maintain(spark: SparkSession, spec: Pipeline, root: str, job: str) -> Mainte
     step = job_named(job).load()
     plan = Plan.under(root, spec)
     if not log.versions(plan.state.path):
+        refuse_lost_state(plan)
         return MaintenanceReport(spec.name, job)
     with stepping(spark, plan) as stepper:
         if stepper.last is None:

@@ -9,9 +9,11 @@ from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
+from ebbtide.delta import log
 from ebbtide.errors import CheckpointMismatchError, EbbtideError, SourceStartError, SpecChangedError
 from ebbtide.ledger.lease import Lease
 from ebbtide.model.durations import to_ms
+from ebbtide.runtime.belonging import refuse_lost_state, refuse_others_sink
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import OnPhase, OnProgress, Phase, RunSummary, StepProgress
@@ -130,14 +132,19 @@ def _under_lease(
     ledger = plan.at("ledger")
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
     with Lease(ledger, spec.name, lease_ttl_s) as lease:
+        if not fresh and not log.versions(plan.state.path):
+            refuse_lost_state(plan)  # before an empty one is made in its place
         plan.state.create()
+        stepper = Stepper(plan, lease, clock(), fresh=fresh, on_phase=begin)
+        if fresh:
+            refuse_others_sink(plan)
+        else:
+            stepper.refuse_misfits()
+            refuse_changed_spec(plan, stepper)
+            _refuse_other_path(stepper, accepts=accepts)
         plan.sink.create(spark)
         if spec.emits_every:
             plan.changelog.create()
-        stepper = Stepper(plan, lease, clock(), fresh=fresh, on_phase=begin)
-        if not fresh:
-            refuse_changed_spec(plan, stepper)
-            _refuse_other_path(stepper, accepts=accepts)
         stepper.source_path = spec.source_path
         if fresh:
             incarnation = lease.renew_incarnation()

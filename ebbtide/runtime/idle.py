@@ -12,16 +12,18 @@ from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import EbbtideError
 from ebbtide.ledger.checkpoint import Checkpoint
-from ebbtide.ledger.facts import FREE, STATE_FORMAT, LedgerFacts, StepFacts
+from ebbtide.ledger.facts import FREE, STATE_FORMAT, Head, LedgerFacts, StepFacts
+from ebbtide.ledger.tables import OwnTable
 from ebbtide.model.entries import Step, live_entries
 from ebbtide.model.step import StepKind, clock_after, next_frontier
 from ebbtide.operators.expiry_rules import due_timers
 from ebbtide.operators.operator import Operator
 from ebbtide.paths import join
+from ebbtide.runtime.belonging import refuse_misfits
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import RunSummary
 from ebbtide.spec.pipeline import Pipeline
-from ebbtide.state_table.layout import ROW, counts, files_noted, may_hold_expired, rows_of
+from ebbtide.state_table.layout import ROW, counts, files_noted, may_hold_expired, newest_facts, rows_of
 
 MOST_FILES = 1_000
 """Data files that are opened; for more Spark is no dearer."""
@@ -44,13 +46,14 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
 
     Raises:
         SourceReadError: the source folder is not there.
+        TableMismatchError: see `ebbtide.runtime.belonging`.
         FileChangedError, LateFileError: see `ebbtide.sources.listing.discover`.
     """
     plan = Plan.under(root, spec)
     plan.source.refuse_absent()
     home = plan.root
     state = plan.at("state")
-    last = next(log.own_commits(state), None)
+    last = newest_facts(state)
     snapshot = _snapshot(state)
     if last is None or snapshot is None:
         return None
@@ -58,6 +61,7 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
     if stored[log.FACTS] != STATE_FORMAT:
         return None
     facts = StepFacts.model_validate(stored)
+    refuse_misfits(plan, Head(version, facts), snapshot)
     is_idle = (
         not spec.misfits(facts.spec)
         and spec.source_path == facts.source_path
@@ -116,8 +120,8 @@ def _is_finished(spec: Pipeline, home: str, version: int, facts: StepFacts) -> b
         return True  # Spark commits a batch after its step; maintenance finishes the step before it
     metrics = counts(join(home, "state"), version, facts.counts)
     changes_sink = any(metrics[name] for name in WRITES)
-    is_in_sink = not changes_sink or log.last_step(sink) >= facts.step
-    is_in_changelog = not metrics["emitted"] or log.last_step(changelog) >= facts.step
+    is_in_sink = not changes_sink or OwnTable(sink, "sink").last_step() >= facts.step
+    is_in_changelog = not metrics["emitted"] or OwnTable(changelog, "changelog").last_step() >= facts.step
     return is_in_sink and is_in_changelog
 
 

@@ -21,6 +21,7 @@ from ebbtide.ledger.lease import Lease
 from ebbtide.model.clock import Reading
 from ebbtide.model.step import BatchSummary, StepKind, clock_after, next_frontier
 from ebbtide.paths import delete, join
+from ebbtide.runtime.belonging import OwnTables, refuse_misfits
 from ebbtide.runtime.decide import decide, expire
 from ebbtide.runtime.fold import fold_state
 from ebbtide.runtime.plan import Plan
@@ -68,6 +69,15 @@ class Stepper:
         self.source_path = self.last.source_path if self.last else None
         """Location of the source, for the next step's facts: that of the last step, until a run sets another."""
         self._snapshot = plan.state.snapshot()
+        self._tables = OwnTables(plan)
+
+    def refuse_misfits(self) -> None:
+        """Refuse tables that do not belong to the stored state.
+
+        Raises:
+            TableMismatchError: one was deleted, replaced, put back or changed by others.
+        """
+        refuse_misfits(self.plan, self.head, self.newest())
 
     @property
     def last(self) -> StepFacts | None:
@@ -201,7 +211,8 @@ class Stepper:
     def reset(self, spark: SparkSession, incarnation: str, clock_ms: int) -> None:
         """Start over: a commit that empties the state is the decision; the sink, the quarantine and the checkpoint follow."""
         clock = self.next_clock(clock_ms)
-        facts = self._facts(StepKind.RESET, clock, incarnation=incarnation)
+        number = 1 + max(self.number, self._tables.last_step())  # over all incarnations: a state may have been lost
+        facts = self._facts(StepKind.RESET, clock, incarnation=incarnation, step=number)
         self.lease.check()
         self._snapshot = self.plan.state.reset(facts, self.newest())
         self.advance_to(facts, self._snapshot.version)
@@ -290,6 +301,7 @@ class Stepper:
             "epoch": self.lease.facts.epoch,
             "query_id": self.plan.checkpoint.query_id,
             "state_version": self.version,
+            "tables": self._tables.facts(),
             "spec": self.spec.identity,
             "source_path": self.source_path,
             "code": code_version(),

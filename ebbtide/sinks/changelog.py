@@ -20,10 +20,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ebbtide.delta import log
 from ebbtide.delta.table import add_file, create_if_absent, emptied
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
+from ebbtide.ledger.tables import OwnTable
 from ebbtide.model.changelog import ORDER, TRUNCATE
 from ebbtide.sinks.stage import append_stage, commit_stage
 
@@ -67,7 +67,7 @@ class ChangelogTable:
 
     def last_step(self) -> int:
         """Return the last step that appended, 0 before the first."""
-        return log.last_step(self.path)
+        return OwnTable(self.path, "changelog").last_step()
 
     def append(self, emitted: pa.Table, facts: StepFacts) -> None:
         """Append what a step emitted, and its TRUNCATE; a step that was appended is skipped.

@@ -28,6 +28,7 @@ from ebbtide.delta import log
 from ebbtide.delta.table import create_if_absent, emptied
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
+from ebbtide.ledger.tables import OwnTable
 from ebbtide.ledger.transaction import transaction, write
 from ebbtide.model.changelog import ORDER
 from ebbtide.model.entries import DELETE
@@ -121,11 +122,11 @@ class SinkTable:
 
     def last_step(self) -> int:
         """Return the last step that changed the sink, 0 before the first."""
-        return self._last_step.find()
+        return self._own.last_step()
 
     @cached_property
-    def _last_step(self) -> log.LastStep:
-        return log.LastStep(self.path)
+    def _own(self) -> OwnTable:
+        return OwnTable(self.path, "sink")
 
     def version(self) -> int:
         """Return the newest version."""

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ebbtide.delta import log
 from ebbtide.delta.snapshot import Action, Snapshot
 from ebbtide.delta.table import add_file, create_if_absent, emptied, read_rows
 from ebbtide.errors import StoredFormatError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
+from ebbtide.ledger.tables import OwnTable
 from ebbtide.model.changelog import ORDER, ORIGIN
 from ebbtide.model.codes import row_codes
 from ebbtide.model.entries import entry_table
@@ -132,12 +132,15 @@ class QuarantineTable:
                 facts,
                 "quarantine",
             )
-        elif facts.bad_rows is None and facts.quarantined and log.last_step(self.path) < facts.step:
+        elif facts.bad_rows is None and facts.quarantined and self._last_step() < facts.step:
             raise StoredFormatError.of(
                 f"The {facts.quarantined} bad records of step {facts.step} of '{facts.pipeline}' are not in its quarantine.",
                 got="a step decided by an older Ebbtide and not finished",
                 next_step="Run 'ebbtide refresh' to rebuild the sink from the source.",
             )
+
+    def _last_step(self) -> int:
+        return OwnTable(self.path, "quarantine").last_step()
 
     def empty(self, facts: StepFacts) -> None:
         """Delete all rows, if the table is there; its history stays."""

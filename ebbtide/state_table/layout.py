@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.delta import log
-from ebbtide.delta.snapshot import DataFile
+from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import read_file
 from ebbtide.model.entries import Step, entry_table
 from ebbtide.operators.expiry_rules import ExpiryRules
@@ -25,8 +25,29 @@ FILE = "file"
 EMITTED = "emitted"
 """Value of `_entry`: a record emitted."""
 
+DOMAIN = "ebbtide"
+"""Delta's `domainMetadata` that holds the facts of the newest step: they outlive the log's cleanup."""
+
 FileSizes = dict[str, int | None]
 """Name of a source file to its bytes; None where only the name was noted."""
+
+
+def newest_facts(table: str) -> tuple[int, log.Facts] | None:
+    """Return (version, facts) of the newest step; None before the first.
+
+    Args:
+        table: Location of the state table.
+    """
+    newest = next(log.own_commits(table), None)
+    if newest is not None:
+        return newest
+    # The log was cleaned up since: after a long quiet time, by others' checkpoints.
+    snapshot = Snapshot.read(table)
+    text = None if snapshot is None else snapshot.domains.get(DOMAIN)
+    if text is None:
+        return None
+    kept = json.loads(text)
+    return kept["version"], kept["facts"]
 
 
 def counts(table: str, version: int, noted: Mapping[str, int] | None) -> Counter[str]:

@@ -23,9 +23,10 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ebbtide.delta import log
-from ebbtide.delta.snapshot import Action, DataFile, Snapshot
+from ebbtide.delta.features import with_feature
+from ebbtide.delta.snapshot import Action, DataFile, Snapshot, file_id
 from ebbtide.delta.table import add_file, commit_on, create_if_absent, emptied, redefined
-from ebbtide.errors import DeltaLogError, LeaseLostError, StoredFormatError
+from ebbtide.errors import DeltaLogError, FilesMovedError, LeaseLostError, StoredFormatError
 from ebbtide.ledger.facts import STATE_FORMAT, StepFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.model.entries import entry_table
@@ -33,7 +34,9 @@ from ebbtide.model.step import StepKind
 from ebbtide.operators.operator import Operator
 from ebbtide.state_table.columns import columns, quoted, spark_schema
 from ebbtide.state_table.deciding import Stored
-from ebbtide.state_table.layout import FILE, ROW, FileSizes, counts, files_noted
+from ebbtide.state_table.layout import DOMAIN, FILE, ROW, FileSizes, counts, files_noted, newest_facts
+
+FEATURE = "domainMetadata"
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,7 @@ class StateTable:
 
         Raises:
             LeaseLostError: another run committed a step meanwhile.
+            FilesMovedError: somebody else has taken away a file that the step replaces.
         """
 
         def actions_on(found: Snapshot) -> Sequence[Action]:
@@ -128,7 +132,8 @@ class StateTable:
             for version in newer:
                 if log.facts(self.path, version):
                     raise self._lost(facts)
-            return actions
+            _refuse_moved(found, actions)
+            return _with_kept_facts(found, actions, facts)
 
         info = {
             "operation": "WRITE",
@@ -175,7 +180,7 @@ class StateTable:
         Raises:
             StoredFormatError: another version of Ebbtide wrote it, in a format that is not read.
         """
-        newest = next(log.own_commits(self.path), None)
+        newest = newest_facts(self.path)
         if newest is None:
             return None
         version, facts = newest
@@ -323,3 +328,46 @@ class StateTable:
             bounded=self.bounded,
             data_change=data_change,
         )
+
+
+def _with_kept_facts(found: Snapshot, actions: Sequence[Action], facts: StepFacts) -> list[Action]:
+    """Return a step's actions, with its facts where no cleanup of the log removes them.
+
+    Args:
+        found: The version that the step follows.
+        actions: What the step changes.
+        facts: The step's.
+    """
+    protocol = found.protocol
+    others = []
+    for action in actions:
+        if "protocol" in action:
+            protocol = action["protocol"]
+        else:
+            others.append(action)
+    if FEATURE not in (protocol.get("writerFeatures") or ()):
+        protocol = with_feature(protocol, FEATURE, of_readers=False)
+    if protocol != found.protocol:
+        others.append({"protocol": protocol})
+    kept = {
+        "version": found.version + 1,
+        "facts": facts.model_dump(mode="json", by_alias=True),
+    }
+    domain = {
+        "domain": DOMAIN,
+        "configuration": json.dumps(kept, separators=(",", ":")),
+        "removed": False,
+    }
+    return [*others, {"domainMetadata": domain}]
+
+
+def _refuse_moved(found: Snapshot, actions: Sequence[Action]) -> None:
+    """Refuse to replace files that others have taken away: their rows would be there twice."""
+    for action in actions:
+        removed = action.get("remove")
+        if removed is not None and file_id(removed) not in found.files:
+            raise FilesMovedError.of(
+                f"A data file of '{found.table}' was taken away by somebody else while it was being replaced.",
+                got=str(removed["path"]),
+                next_step="Nothing was changed; run it again.",
+            )

@@ -5,7 +5,6 @@ import json
 import pytest
 from support import plain
 
-from ebbtide.delta import log
 from ebbtide.delta.commit import LocalPuts, commit
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file
@@ -50,21 +49,3 @@ def test_source_files_are_found_wherever_they_were_noted(state):
     commit(PUTS, state.path, snapshot.version + 1, [state.note_file([("b", 3)], 5)], {"operation": "WRITE"})
     files = Snapshot.read(state.path).files.values()
     assert state.files(files) == {"old.jsonl": None, "ü.jsonl": 7, "b": 3}
-
-
-def test_last_step_is_found_again_from_the_commits_since(state):
-    seen = log.LastStep(state.path)
-    assert seen.find() == 0
-
-    def step(number):
-        facts = {"operation": "WRITE", "userMetadata": json.dumps({log.FACTS: 2, "step": number})} if number else {}
-        commit(PUTS, state.path, Snapshot.read(state.path).version + 1, [], facts)
-
-    step(4)
-    assert (seen.find(), log.LastStep(state.path).find()) == (4, 4)
-    step(None)  # another writer's
-    assert seen.find() == 4
-    step(5)
-    step(6)
-    assert seen.find() == 6
-    assert log.LastStep(state.path + "-absent").find() == 0

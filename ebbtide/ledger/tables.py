@@ -1,0 +1,69 @@
+"""Which tables a pipeline has, and the last step that wrote each: what its facts know of them, and what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ebbtide.delta import log
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.ledger.facts import TableFacts
+
+BESIDE_STATE = ("sink", "changelog", "quarantine")
+"""Tables that a step writes after the state, each in a commit of its own."""
+
+
+class OwnTable:
+    """One of these tables; found again by reading the commits since alone.
+
+    Args:
+        location: The table's.
+        stage: What writes it: one of `BESIDE_STATE`.
+    """
+
+    def __init__(self, location: str, stage: str) -> None:
+        self.location = location
+        self._of_stage = f"/{stage}"
+        self._version = -1
+        self._id = ""
+        self._step = 0
+
+    def find(self) -> TableFacts | None:
+        """Return its id and the last step that wrote it, 0 before the first; None if there is no table."""
+        if self._version < 0 and not self._read():
+            return None
+        while actions := log.actions(self.location, self._version + 1):
+            self._version += 1
+            self._take(actions)
+        return TableFacts(id=self._id, step=self._step)
+
+    def last_step(self) -> int:
+        """Return the last step that wrote it; 0 before the first, or if there is no table."""
+        found = self.find()
+        return found.step if found else 0
+
+    def _read(self) -> bool:
+        snapshot = Snapshot.read(self.location)
+        if snapshot is None:
+            return False
+        self._version = snapshot.version
+        self._id = snapshot.id
+        # The marks outlive the commits; not all that Spark writes has one.
+        self._step = max(self._marked(snapshot.transactions), log.last_step(self.location))
+        return True
+
+    def _take(self, actions: Iterable[log.Action]) -> None:
+        marks = {}
+        for action in actions:
+            if "txn" in action:
+                mark = action["txn"]
+                marks[mark["appId"]] = int(mark["version"])
+            elif "metaData" in action:
+                self._id = str(action["metaData"]["id"])
+        own: Mapping[str, Any] = log.facts_in(actions) or {}
+        self._step = max(self._step, self._marked(marks), int(own.get("step", 0)))
+
+    def _marked(self, marks: Mapping[str, int]) -> int:
+        """Return the greatest number among the transaction marks of the stage."""
+        own = [number for app_id, number in marks.items() if app_id.endswith(self._of_stage)]
+        return max(own, default=0)

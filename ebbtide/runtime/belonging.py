@@ -1,0 +1,180 @@
+"""Whether the tables of a pipeline belong together: what does not is refused, never made again in silence.
+
+A step's facts hold the id of each table beside the state and the last step that wrote it. So a table that was deleted, replaced
+by another, or put back to an older version is known, and so is a state that was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ebbtide.delta import log
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.errors import TableMismatchError
+from ebbtide.ledger.facts import Head, TableFacts
+from ebbtide.ledger.tables import BESIDE_STATE, OwnTable
+from ebbtide.runtime.plan import Plan
+
+REPAIR = "Run 'ebbtide repair' to bring it to what the state shows, or 'ebbtide refresh' to rebuild it from the source."
+REFRESH = "Restore the state table, or run 'ebbtide refresh' to rebuild all tables from the source."
+
+
+class OwnTables:
+    """The tables beside a pipeline's state.
+
+    Args:
+        plan: The pipeline.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._tables = {name: OwnTable(plan.at(name), name) for name in BESIDE_STATE}
+
+    def facts(self) -> dict[str, TableFacts]:
+        """Return what is known of those that are there, by name."""
+        found = {}
+        for name, table in self._tables.items():
+            facts = table.find()
+            if facts is not None:
+                found[name] = facts
+        return found
+
+    def last_step(self) -> int:
+        """Return the last step that wrote any of them; 0 before the first."""
+        steps = [facts.step for facts in self.facts().values()]
+        return max(steps, default=0)
+
+
+def refuse_misfits(plan: Plan, head: Head, state: Snapshot) -> None:
+    """Refuse tables that do not belong to the stored state.
+
+    Args:
+        plan: The pipeline.
+        head: Its last step.
+        state: The newest version of the state.
+
+    Raises:
+        TableMismatchError: see there.
+    """
+    if head.facts is None:
+        refuse_lost_state(plan)
+        return
+    found = OwnTables(plan).facts()
+    for name, known in head.facts.tables.items():
+        _refuse_other(plan.at(name), known, found.get(name))
+    if "sink" not in found:
+        raise _gone(plan.at("sink"))
+    for name, table in found.items():
+        if table.step > head.facts.step:
+            raise TableMismatchError.of(
+                f"The state at '{plan.state.path}' is older than '{plan.at(name)}'.",
+                got=f"step {head.facts.step} in the state, {table.step} in the other",
+                allowed="the state of the last step",
+                next_step=REFRESH,
+            )
+    _refuse_changed(plan, head.version, state)
+
+
+def refuse_others_sink(plan: Plan) -> None:
+    """Refuse a table with rows in the sink's place that no pipeline has written.
+
+    Raises:
+        TableMismatchError: there is one.
+    """
+    snapshot = Snapshot.read(plan.at("sink"))
+    if snapshot is None or not snapshot.files:
+        return
+    if OwnTable(plan.at("sink"), "sink").last_step() == 0:
+        raise TableMismatchError.of(
+            f"There is a table at '{plan.at('sink')}' that '{plan.spec.name}' has not written.",
+            got=f"{len(snapshot.files)} data files, and no step",
+            allowed="no table, or an empty one",
+            next_step="Give the pipeline another name or root, or move the table away.",
+        )
+
+
+def refuse_lost_state(plan: Plan) -> None:
+    """Refuse to begin where other tables have steps that the state lacks.
+
+    Args:
+        plan: The pipeline; its state has no step.
+
+    Raises:
+        TableMismatchError: its state was lost.
+    """
+    for name, table in OwnTables(plan).facts().items():
+        if table.step:
+            raise TableMismatchError.of(
+                f"The state at '{plan.state.path}' has no steps, but '{plan.at(name)}' has.",
+                got=f"step {table.step}",
+                allowed="the state that wrote it",
+                next_step=REFRESH,
+            )
+    refuse_others_sink(plan)
+
+
+def _refuse_other(location: str, known: TableFacts, found: TableFacts | None) -> None:
+    """Refuse a table that is not the one that the state knows, or that lacks a step."""
+    if found is None:
+        raise _gone(location)
+    if found.id != known.id:
+        raise TableMismatchError.of(
+            f"The table at '{location}' is another one than the pipeline's.",
+            got=f"id {found.id}",
+            allowed=f"id {known.id}",
+            next_step=REPAIR,
+        )
+    if found.step < known.step:
+        raise TableMismatchError.of(
+            f"The table at '{location}' is older than the state: it was put back to an earlier version.",
+            got=f"step {found.step}",
+            allowed=f"step {known.step} or the one after it",
+            next_step=REPAIR,
+        )
+
+
+def _gone(location: str) -> TableMismatchError:
+    return TableMismatchError.of(
+        f"The table at '{location}' is gone.",
+        allowed="the table that the pipeline has written",
+        next_step=REPAIR,
+    )
+
+
+def _refuse_changed(plan: Plan, version: int, state: Snapshot) -> None:
+    """Refuse a state whose rows others have changed since the last step; who changes them back is let through."""
+    decided = Snapshot.read(state.table, version)
+    if decided is None or decided.files.keys() == state.files.keys():
+        return
+    at = decided
+    same_rows = [decided.files.keys()]  # the files of all versions that have the rows of the last step
+    changed_by = ""
+    while at.version < state.version:
+        actions = log.actions(state.table, at.version + 1)
+        at = at.after(actions)
+        if at.files.keys() in same_rows:
+            changed_by = ""
+        elif _changes_rows(actions):
+            changed_by = f"version {at.version}, {_operation(actions)}"
+        elif not changed_by:
+            same_rows.append(at.files.keys())
+    if changed_by:
+        raise TableMismatchError.of(
+            f"The state at '{plan.state.path}' was changed by somebody else.",
+            got=changed_by,
+            allowed=f"what version {version} holds",
+            next_step=f"Bring it back (RESTORE TABLE delta.`{plan.state.path}` TO VERSION AS OF {version}), or run 'ebbtide refresh' to rebuild all tables from the source.",
+        )
+
+
+def _changes_rows(actions: Iterable[log.Action]) -> bool:
+    for action in actions:
+        file = action.get("add") or action.get("remove")
+        if file and file.get("dataChange", True):
+            return True
+    return False
+
+
+def _operation(actions: Iterable[log.Action]) -> str:
+    """Return what a commit calls itself."""
+    infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
+    return str(infos[0].get("operation")) if infos else "unknown"

@@ -1,0 +1,58 @@
+"""The last step that wrote a table, found again by reading the commits since alone."""
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from ebbtide.delta import log
+from ebbtide.delta.commit import LocalPuts, commit, transaction_mark
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import create
+from ebbtide.ledger.tables import OwnTable
+
+PUTS = LocalPuts()
+
+
+@pytest.fixture
+def table(tmp_path):
+    create(PUTS, str(tmp_path), pa.schema([("a", pa.int64())]), {}, name="t", info={})
+    return str(tmp_path)
+
+
+def step(table, number, *actions):
+    """Commit as a step does; None: as another writer does."""
+    facts = {"userMetadata": json.dumps({log.FACTS: 2, "step": number})} if number else {}
+    commit(PUTS, table, Snapshot.read(table).version + 1, actions, {"operation": "WRITE", **facts})
+
+
+def test_last_step_is_found_again_from_the_commits_since(table):
+    seen = OwnTable(table, "sink")
+    assert seen.last_step() == 0
+    step(table, 4)
+    assert (seen.last_step(), OwnTable(table, "sink").last_step()) == (4, 4)
+    step(table, None)
+    assert seen.last_step() == 4
+    step(table, 5)
+    step(table, 6)
+    assert seen.find() == OwnTable(table, "sink").find()
+    assert (seen.find().step, seen.find().id) == (6, Snapshot.read(table).id)
+
+
+def test_there_is_no_step_where_there_is_no_table(tmp_path):
+    absent = OwnTable(str(tmp_path / "absent"), "sink")
+    assert (absent.find(), absent.last_step()) == (None, 0)
+
+
+def test_marks_tell_the_step_once_its_commit_is_gone(table, tmp_path):
+    from deltalake import DeltaTable
+
+    step(table, 7, transaction_mark("p/sink", 7), transaction_mark("p/other", 9), transaction_mark("mysink", 11))
+    seen = OwnTable(table, "sink")
+    assert seen.last_step() == 7
+    DeltaTable(table).create_checkpoint()
+    for file in (tmp_path / "_delta_log").glob("0*.json"):
+        file.unlink()
+    assert OwnTable(table, "sink").last_step() == 7
+    step(table, None, transaction_mark("p/sink", 8))
+    assert (seen.last_step(), OwnTable(table, "sink").last_step()) == (8, 8)
