@@ -43,7 +43,9 @@ class LedgerFacts(BaseModel):
     pipeline: str = Field(description="Name of the pipeline.")
     incarnation: str = Field(description="Minted with the checkpoint; part of every transaction's identity.")
     epoch: int = Field(description="Grows with each taking of the lease.")
-    holder: str = Field(description="host:pid:start of the process; empty when free.")
+    holder: str = Field(
+        description="The process, see `ebbtide.ledger.process`, and what distinguishes its runs; empty when free."
+    )
     heartbeat: int = Field(description="Count of the holder's signs of life in this epoch.")
 
 

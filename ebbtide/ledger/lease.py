@@ -8,13 +8,11 @@ it is absent, so that of two takers one is let through.
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
+import logging
 import threading
 import time
 import uuid
 from itertools import islice
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -25,6 +23,7 @@ from ebbtide.delta.commit import commit
 from ebbtide.delta.table import create_if_absent
 from ebbtide.errors import LeaseHeldError, LeaseLostError, VersionTakenError
 from ebbtide.ledger.facts import FREE, LedgerFacts
+from ebbtide.ledger.process import host_and_pid, is_gone, is_here, this_process
 from ebbtide.ledger.puts import puts_of
 
 COLUMNS = pa.schema([("pipeline", pa.string())])
@@ -33,38 +32,7 @@ TRIES = 5
 """Times that a heartbeat is committed again where somebody else took its version."""
 NEWEST = 10
 """Commits looked at: after a take-over the loser may have added a heartbeat of its older epoch, once."""
-
-
-def this_process() -> str:
-    """Name this process so that a later process with the same number has another name."""
-    pid = os.getpid()
-    return f"{socket.gethostname()}:{pid}:{_started(pid)}"
-
-
-def is_gone(holder: str) -> bool:
-    """Return whether a holder was a process of this host that has ended."""
-    host, pid_text, started = holder.rsplit(":", 2)
-    if host != socket.gethostname():
-        return False
-    pid = int(pid_text)
-    try:
-        os.kill(pid, 0)  # signals nothing, only looks for the process
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        pass
-    return _started(pid) != started
-
-
-def _started(pid: int) -> str:
-    """Return when a process started, in clock ticks since boot; empty where the system does not say."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-        # The second field, the program's name in parentheses, may itself hold blanks and parentheses; the start is the twentieth after it.
-        after_name = stat.rsplit(")", 1)[1]
-        return after_name.split()[19]
-    except (OSError, IndexError):
-        return ""
+_log = logging.getLogger(__name__)
 
 
 class Lease:
@@ -211,16 +179,15 @@ class Lease:
     def _wait_until_free(self, seen: LedgerFacts) -> None:
         """Refuse to take the lease from a live holder.
 
-        A process of this host is looked up. One of another host counts as dead once its heartbeat has stood still for
-        `ttl_s` on our own clock.
+        A process of this machine is looked up. One of another counts as dead once its heartbeat has stood still for `ttl_s`
+        on our own clock.
         """
         if seen.holder == FREE:
             return
         holder = _process(seen.holder)
         if is_gone(holder):
             return
-        host, _, _ = holder.rsplit(":", 2)
-        if host == socket.gethostname():
+        if is_here(holder):
             raise self._held(seen)
         pause_s = min(1.0, self.ttl_s / 10)
         end = time.monotonic() + self.ttl_s
@@ -235,7 +202,7 @@ class Lease:
             host = "another host"
             pid = "that has ended"
         else:
-            host, pid, _ = _process(facts.holder).rsplit(":", 2)
+            host, pid = host_and_pid(_process(facts.holder))
         return LeaseHeldError.of(
             f"Pipeline '{self.pipeline}' is being run by process {pid} on '{host}'.",
             allowed="one run at a time",
@@ -243,14 +210,20 @@ class Lease:
         )
 
     def _keep(self) -> None:
-        """Count up while the run lives, so that others can see it."""
-        while not self._done.wait(self.ttl_s / 3):
+        """Count up while the run lives, so that others can see it. What fails is said, and tried again sooner."""
+        beat_s = self.ttl_s / 3
+        pause_s = beat_s
+        while not self._done.wait(pause_s):
             try:
                 self._renew()
+                pause_s = beat_s
             except LeaseLostError:
                 return
-            except (OSError, VersionTakenError):
-                continue  # the store did not answer, or somebody else wrote just then; the next beat tries again
+            except Exception as error:  # noqa: BLE001 - whatever the store says: that a beat failed is no news of the lease
+                pause_s = beat_s / 4
+                _log.warning(
+                    "A heartbeat of '%s' failed, the next follows in %.1f s: %s", self.pipeline, pause_s, error
+                )
 
 
 def _process(holder: str) -> str:

@@ -1,7 +1,12 @@
 """The lease: one holder at a time, whoever dies, is silent or comes at the same moment."""
 
+import os
+import subprocess
+import sys
 import threading
 import time
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -93,3 +98,59 @@ def test_new_incarnation_is_stored(path):
     assert before != after
     [newest, *_] = [facts["incarnation"] for _, facts in log.own_commits(path)]
     assert newest == after
+
+
+@contextmanager
+def holder_in(path, ttl_s, *namespaces, host=None):
+    """A process in namespaces of its own that holds the lease; killed at the end, without a word to the ledger."""
+    hold = [sys.executable, str(Path(__file__).with_name("elsewhere.py")), path, str(ttl_s)]
+    rename = ["sh", "-c", f'hostname {host}; exec "$@"', "sh"] if host else []
+    as_root = [] if os.getuid() == 0 else ["--user", "--map-root-user"]
+    command = ["unshare", *as_root, "--fork", "--kill-child", *namespaces, *rename, *hold]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+CONTAINER = ("--pid", "--mount-proc")
+HOST = ("--uts", "--net", "--pid", "--mount-proc")
+
+
+@pytest.mark.parametrize(("namespaces", "host"), [(CONTAINER, None), (HOST, "elsewhere")])
+def test_a_live_holder_in_another_namespace_is_not_taken_for_gone(path, namespaces, host):
+    """Its process number, 1 in there, is no process of its own here: it ended, or never was."""
+    named = pytest.raises(LeaseHeldError, match=f"on '{host or os.uname().nodename}'")
+    with holder_in(path, 3, *namespaces, host=host), named, Lease(path, "p", 5):
+        pass
+
+
+def test_a_holder_on_another_host_that_was_killed_is_waited_for_and_followed(path):
+    with holder_in(path, 60, *HOST, host="elsewhere"):
+        pass
+    begin = time.monotonic()
+    with Lease(path, "p", 2) as lease:
+        waited_s = time.monotonic() - begin
+        assert lease.facts.epoch == 2
+    assert waited_s >= 2
+
+
+def test_a_heartbeat_that_fails_is_said_and_tried_again(path, caplog, monkeypatch):
+    with Lease(path, "p", 0.6) as lease:
+        renew, fails = lease._renew, iter([OSError("disk"), ValueError("store")])
+
+        def flaky(**changes):
+            error = next(fails, None)
+            if error:
+                raise error
+            renew(**changes)
+
+        monkeypatch.setattr(lease, "_renew", flaky)
+        end = time.monotonic() + 10
+        while lease.facts.heartbeat < 1 and time.monotonic() < end:
+            time.sleep(0.05)
+        assert lease.facts.heartbeat >= 1
+        lease.check()
+    assert [record.args[2].args[0] for record in caplog.records] == ["disk", "store"]

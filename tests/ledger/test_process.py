@@ -1,0 +1,44 @@
+"""Whether the process that a name stands for has ended: known here, unknown of any other place."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from ebbtide.ledger import process
+
+
+def test_this_process_is_here_and_lives():
+    name = process.this_process()
+    assert process.is_here(name)
+    assert not process.is_gone(name)
+    assert process.host_and_pid(name) == (os.uname().nodename, str(os.getpid()))
+
+
+def test_a_process_that_ended_is_gone():
+    code = "from ebbtide.ledger.process import this_process; print(this_process())"
+    ended = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+    assert process.is_here(ended)
+    assert process.is_gone(ended)
+
+
+def test_a_number_that_another_process_has_since_is_gone():
+    place, pid, started = process.this_process().rsplit(":", 2)
+    assert process.is_gone(f"{place}:{pid}:{int(started) - 1}")
+
+
+@pytest.mark.parametrize("change", ["another host", "another boot", "another namespace", "an older name"])
+def test_a_process_of_another_place_is_not_known_to_have_ended(change):
+    place, _, started = process.this_process().rsplit(":", 2)
+    host, _, rest = place.partition("@")
+    boot, _, namespace = rest.partition("-")
+    places = {
+        "another host": f"x{host}@{boot}-{namespace}",
+        "another boot": f"{host}@0{boot}-{namespace}",
+        "another namespace": f"{host}@{boot}-{namespace}0",
+        "an older name": host,
+    }
+    absent_pid = 2**22 + 1
+    assert process.is_gone(f"{place}:{absent_pid}:{started}")
+    assert not process.is_gone(f"{places[change]}:{absent_pid}:{started}")
