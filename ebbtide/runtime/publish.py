@@ -7,6 +7,7 @@ from collections import Counter
 from pyspark.sql import SparkSession
 
 from ebbtide.delta import log
+from ebbtide.errors import LeaseLostError
 from ebbtide.ledger.facts import Head, StepFacts
 from ebbtide.model.step import StepKind
 from ebbtide.paths import delete
@@ -36,7 +37,7 @@ def publish(spark: SparkSession, plan: Plan, head: Head) -> Counter[str]:
     _publish_changes(spark, plan, head.version, facts, counts)
     emits_truncate = plan.spec.emits_every and facts.floor_raised
     emits = counts["emitted"] > 0 or emits_truncate
-    if emits and plan.changelog.last_step() < facts.step:
+    if emits and _lacks(plan.changelog.last_step(), facts):
         changes = StepChanges(plan.state.path, head.version, plan.operator)
         plan.changelog.append(changes.emitted(plan.changelog.schema), facts)
     plan.quarantine.append(facts)
@@ -54,15 +55,34 @@ def _publish_changes(
     n_overwritten = counts["updated"] + counts["deleted"] + counts["filled"]
     overwrites = n_overwritten > 0 or facts.floor_raised
     changes_sink = overwrites or counts["inserted"] > 0
-    if not changes_sink or sink.last_step() >= facts.step:
+    if not (changes_sink and _lacks(sink.last_step(), facts)):
         return
     changes = StepChanges(plan.state.path, version, plan.operator)
     sink.apply(spark, changes, facts, only_inserts=not overwrites)
 
 
+def _lacks(last_step: int, facts: StepFacts) -> bool:
+    """Return whether a table lacks a step.
+
+    Args:
+        last_step: The last step that wrote the table.
+        facts: The step's.
+
+    Raises:
+        LeaseLostError: a later step wrote it: another run has gone on.
+    """
+    if last_step > facts.step:
+        raise LeaseLostError.of(
+            f"Another run has gone on with '{facts.pipeline}'.",
+            got=f"step {facts.step}, after step {last_step}",
+            next_step="Nothing was written twice; start the run again.",
+        )
+    return last_step < facts.step
+
+
 def _empty(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
     """Finish a reset: nothing is left of what the tables showed."""
-    if plan.sink.last_step() < facts.step:
+    if _lacks(plan.sink.last_step(), facts):
         plan.sink.empty(spark, facts)
     if log.versions(plan.changelog.path):
         plan.changelog.empty(facts)

@@ -10,9 +10,10 @@ from pyroaring import BitMap64
 
 from ebbtide.delta import vectors
 from ebbtide.delta.commit import LocalPuts, commit, transaction_mark
+from ebbtide.delta.features import with_feature
 from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import add_file, create, read_rows
-from ebbtide.errors import DeltaFeatureError, DeltaLogError, VersionTakenError
+from ebbtide.delta.table import add_file, commit_on, create, read_rows
+from ebbtide.errors import DeltaFeatureError, DeltaLogError, LeaseLostError, VersionTakenError
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string()), ("at", pa.timestamp("us"))])
 PUTS = LocalPuts()
@@ -167,3 +168,34 @@ def test_table_with_a_feature_that_is_not_known_is_not_read(tmp_path, change, sa
     log.write_text("\n".join(map(json.dumps, lines)))
     with pytest.raises(DeltaFeatureError, match=said):
         Snapshot.read(table)
+
+
+def test_a_transaction_is_committed_once_and_never_after_a_later_one(tmp_path):
+    table = made(tmp_path)
+
+    def commit_step(number):
+        return commit_on(PUTS, Snapshot.read(table), lambda _: [], "p/sink", number, {"operation": "WRITE"})
+
+    assert commit_step(5).version == 1
+    assert commit_step(5) is None
+    with pytest.raises(LeaseLostError, match=r"Got: step 4, after step 5"):
+        commit_step(4)
+    assert Snapshot.read(table).version == 1
+
+
+def test_domain_metadata_counts_until_it_is_removed_and_outlives_commits(tmp_path):
+    table = made(tmp_path)
+    protocol = with_feature(Snapshot.read(table).protocol, "domainMetadata", of_readers=False)
+    assert "domainMetadata" not in protocol["readerFeatures"]
+
+    def domain(name, text, removed=False):
+        return {"domainMetadata": {"domain": name, "configuration": text, "removed": removed}}
+
+    commit(PUTS, table, 1, [{"protocol": protocol}, domain("a", "1"), domain("b", "1")], {"operation": "WRITE"})
+    commit(PUTS, table, 2, [domain("a", "2"), domain("b", "", True)], {"operation": "WRITE"})
+    assert Snapshot.read(table).domains == {"a": "2"}
+    assert Snapshot.read(table, 1).advanced().domains == {"a": "2"}
+    DeltaTable(table).create_checkpoint()
+    for version in range(2):
+        (tmp_path / "t" / "_delta_log" / f"{version:020d}.json").unlink()
+    assert Snapshot.read(table).domains == {"a": "2"}

@@ -1,0 +1,99 @@
+"""A run that slept through a take-over, and a refresh by the one who took over, stops: it writes nothing any more."""
+
+import threading
+
+import pytest
+from spark_support import change, plain_spec, sink, table, write
+
+from ebbtide.errors import LeaseLostError
+from ebbtide.ledger import lease
+from ebbtide.ledger.lease import Lease
+from ebbtide.maintenance import compaction as compacting
+from ebbtide.maintenance.job import maintain
+from ebbtide.maintenance.job import stepping as held
+from ebbtide.model.step import StepKind
+from ebbtide.runtime import step as stepping
+from ebbtide.runtime.driver import refresh, run
+from ebbtide.runtime.plan import Plan
+
+FILES = [[change("+I", 1, "a", 1)], [change("+U", 1, "b", 2), change("+I", 2, "c", 3)]]
+
+
+class Sleeper:
+    """Runs something as on another host, without heartbeats, and puts it to sleep at a call; then wakes it up."""
+
+    def __init__(self, monkeypatch, owner, name):
+        self._asleep, self._woken = threading.Event(), threading.Event()
+        self._error = None
+        call = getattr(owner, name)
+
+        def sleepy(*args, **options):
+            if threading.current_thread() is self._thread:
+                self._asleep.set()
+                assert self._woken.wait(120)
+            return call(*args, **options)
+
+        monkeypatch.setattr(owner, name, sleepy)
+        here, keep = lease.this_process, Lease._keep
+        monkeypatch.setattr(lease, "this_process", lambda: "elsewhere@0-1:1:1" if self._is_it() else here())
+        monkeypatch.setattr(Lease, "_keep", lambda own: None if own._me.startswith("elsewhere") else keep(own))
+
+    def _is_it(self):
+        return threading.current_thread() is self._thread
+
+    def fall_asleep(self, work):
+        def go():
+            try:
+                work()
+            except Exception as error:
+                self._error = error
+
+        self._thread = threading.Thread(target=go)
+        self._thread.start()
+        assert self._asleep.wait(120)
+
+    def wake_up(self):
+        self._woken.set()
+        self._thread.join(120)
+        return self._error
+
+
+@pytest.fixture
+def spec(spark, tmp_path):
+    spec = plain_spec(write(tmp_path / "in", *FILES), order={"sequence": ["seq"]}, lease_ttl="1s")
+    run(spark, spec, str(tmp_path))
+    return spec
+
+
+def rows(spark, tmp_path, spec):
+    return [(row["id"], row["v"]) for row in sink(spark, tmp_path, spec)]
+
+
+def test_compaction_that_slept_through_a_refresh_changes_nothing(spark, tmp_path, spec, monkeypatch):
+    root = str(tmp_path)
+    sleeper = Sleeper(monkeypatch, compacting, "replacing")
+    sleeper.fall_asleep(lambda: maintain(spark, spec, root, "compaction"))
+    refresh(spark, spec, root)
+    refreshed = table(spark, tmp_path, spec, "state")
+    assert isinstance(sleeper.wake_up(), LeaseLostError)
+    assert table(spark, tmp_path, spec, "state") == refreshed
+    write(tmp_path / "in", [change("+I", 3, "d", 4)], first=2)
+    run(spark, spec, root)
+    assert rows(spark, tmp_path, spec) == [(1, "b"), (2, "c"), (3, "d")]
+
+
+def test_step_that_slept_between_decision_and_sink_does_not_reach_a_refreshed_sink(spark, tmp_path, spec, monkeypatch):
+    root = str(tmp_path)
+    sleeper = Sleeper(monkeypatch, stepping, "publish")
+    sleeper.fall_asleep(lambda: stepped(spark, spec, root))
+    refresh(spark, spec, root)
+    assert isinstance(sleeper.wake_up(), LeaseLostError)
+    assert rows(spark, tmp_path, spec) == [(1, "b"), (2, "c")]
+
+
+def stepped(spark, spec, root):
+    """Decide and publish a step on this thread: Spark's stream has one of its own."""
+    with held(spark, Plan.under(root, spec)) as stepper:
+        facts = stepper.maintenance_step(StepKind.TICK).model_copy(update={"counts": {"inserted": 1}})
+        stepper.commit(facts, [])
+        stepper.publish(spark)
