@@ -87,6 +87,10 @@ class MigrationError(Terminal):
     """Raised when stored state cannot be migrated as asked; nothing was changed."""
 
 
+class RepairError(Terminal):
+    """Raised when a sink cannot be repaired from its state; nothing was changed."""
+
+
 class CheckpointMismatchError(Terminal):
     """Raised when the checkpoint and the stored state do not belong together."""
 

@@ -10,7 +10,7 @@ import click
 from ebbtide.cli.inspection import state, status
 from ebbtide.cli.replaying import replay
 from ebbtide.cli.running import refresh, run
-from ebbtide.cli.upkeep import maintenance_command, migrate
+from ebbtide.cli.upkeep import acknowledge, maintenance_command, migrate, repair
 from ebbtide.maintenance.jobs import JOBS
 
 
@@ -26,5 +26,5 @@ def main() -> None:
 
 
 _maintenance = [maintenance_command(job) for job in JOBS]
-for _command in (run, refresh, status, state, *_maintenance, migrate, replay):
+for _command in (run, refresh, status, state, *_maintenance, repair, acknowledge, migrate, replay):
     main.add_command(_command)

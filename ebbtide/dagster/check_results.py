@@ -11,13 +11,19 @@ from ebbtide.quality.validate import Finding, Verdict
 from ebbtide.rules.version_range import VersionRange
 
 
-def to_check_result(key: dg.AssetCheckKey, verdict: Verdict, window: VersionRange) -> dg.AssetCheckResult:
+def to_check_result(
+    key: dg.AssetCheckKey,
+    verdict: Verdict,
+    window: VersionRange,
+    repair: str,
+) -> dg.AssetCheckResult:
     """Turn a check's verdict into Dagster's.
 
     Args:
         key: The check.
         verdict: What was found.
         window: What was judged.
+        repair: What makes the check pass again.
     """
     broken = [finding for finding in verdict.findings if finding.broken]
     counts = [f"{finding.rule}: {finding.broken} rows" for finding in broken]
@@ -30,6 +36,10 @@ def to_check_result(key: dg.AssetCheckKey, verdict: Verdict, window: VersionRang
         "state_versions": f"{window.state_since + 1} to {window.state_until}",
         **_tables(broken),
     }
+    if broken:
+        metadata["repair"] = repair
+    if window.unreadable:
+        metadata["not_judged"] = window.unreadable
     if verdict.docs:
         metadata["data_docs"] = dg.MetadataValue.path(str(verdict.docs))
     return dg.AssetCheckResult(

@@ -91,7 +91,7 @@ class _Judge:
         name = self.check.name
         docs = self.storage.docs_of(self.spec.name) / name
         verdict = validate(name, judge(judged), docs, self.storage.keep_data_docs)
-        return to_check_result(self.key, verdict, window)
+        return to_check_result(self.key, verdict, window, self.check.repair)
 
 
 def _last_good(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> dict[str, Any] | None:

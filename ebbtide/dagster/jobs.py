@@ -15,6 +15,8 @@ from ebbtide.maintenance.jobs import MaintenanceJob
 
 MIGRATION = "Make the stored state fit a spec whose TTL or state types have changed: plan, apply or undo."
 
+REPAIR = "Bring the sink to what the state shows, or accept it as it is: plan, apply or acknowledge."
+
 
 def stream_job(spec: Pipeline) -> Any:
     """Make the job that brings the sink up to date and judges it."""
@@ -101,6 +103,50 @@ def migration_job(spec: Pipeline) -> dg.JobDefinition:
     @dg.job(name=f"{spec.name}_migration", description=MIGRATION)
     def job() -> None:
         migrate()
+
+    return job
+
+
+class RepairConfig(dg.Config):
+    """What a repair is launched to do."""
+
+    action: Literal["plan", "apply", "acknowledge"] = Field(
+        default="plan",
+        description="plan: tell in what the sink differs; apply: bring it to what the state shows; acknowledge: leave it so.",
+    )
+    reason: str = Field(default="", description="Of acknowledge: why the sink shall stay as it is.")
+
+
+def repair_job(spec: Pipeline) -> dg.JobDefinition:
+    """Make the job that ends what is red: it repairs the sink from the state, or accepts it as it is."""
+
+    @dg.op(name=f"{spec.name}_repair_sink", pool=pool(spec), out=dg.Out(dg.Nothing), description=REPAIR)
+    def mend(
+        context: dg.OpExecutionContext,
+        config: RepairConfig,
+        spark: SparkResource,
+        storage: StorageResource,
+    ) -> None:
+        from ebbtide.maintenance import repair as repairing
+
+        def work(say: Any, stop: Any) -> repairing.RepairReport:
+            session, root = spark.session, storage.root
+            match config.action:
+                case "plan":
+                    return repairing.plan(session, spec, root)
+                case "apply":
+                    return repairing.repair(session, spec, root)
+                case "acknowledge":
+                    return repairing.acknowledge(session, spec, root, config.reason)
+
+        report = supervised(work)
+        context.log.info(report.text())
+        metadata: dict[str, Any] = {"job": f"repair: {config.action}", **_numbers(report.as_dict())}
+        context.log_event(dg.AssetObservation(dg.AssetKey(spec.name), metadata=metadata))
+
+    @dg.job(name=f"{spec.name}_repair", description=REPAIR)
+    def job() -> None:
+        mend()
 
     return job
 

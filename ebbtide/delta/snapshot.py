@@ -183,12 +183,19 @@ class Snapshot:
     domains: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, table: str, until: int | None = None) -> Snapshot | None:
+    def read(
+        cls,
+        table: str,
+        until: int | None = None,
+        *,
+        any_features: bool = False,
+    ) -> Snapshot | None:
         """Replay a table's log.
 
         Args:
             table: Its location.
             until: The version to stop at. Default: the newest.
+            any_features: No row of the table will be read: whatever features it uses are fine.
 
         Returns:
             None if there is no table.
@@ -212,7 +219,10 @@ class Snapshot:
             commit = read_commit(table, version)
             state.apply(commit)
         newest = since[-1] if since else checkpoint
-        return state.snapshot(table, newest)
+        snapshot = state.snapshot(table, newest)
+        if not any_features:
+            refuse_unreadable(table, snapshot.protocol, snapshot.configuration)
+        return snapshot
 
     def advanced(self) -> Snapshot:
         """Return the newest version, by the commits since."""
@@ -237,7 +247,10 @@ class Snapshot:
             metadata=self.metadata,
         )
         state.apply(actions)
-        return state.snapshot(self.table, self.version + 1)
+        after = state.snapshot(self.table, self.version + 1)
+        if (after.protocol, after.metadata) != (self.protocol, self.metadata):
+            refuse_unreadable(after.table, after.protocol, after.configuration)
+        return after
 
     @property
     def id(self) -> str:
@@ -290,7 +303,7 @@ class _Replay:
                 f"The log of the Delta table '{table}' is not whole.",
                 got="no protocol or no metaData",
             )
-        snapshot = Snapshot(
+        return Snapshot(
             table,
             version,
             protocol=self.protocol,
@@ -299,8 +312,6 @@ class _Replay:
             transactions=self.transactions,
             domains=self.domains,
         )
-        refuse_unreadable(table, snapshot.protocol, snapshot.configuration)
-        return snapshot
 
 
 def _log_names(table: str, until: int | None) -> list[str]:

@@ -86,6 +86,12 @@ class StepFacts(Frontier):
         default_factory=dict,
         description="The tables that belong to the state, by name, as they were before the step; of a step of an older version empty.",
     )
+    sink_version: int | None = Field(
+        default=None, description="Of ACKNOWLEDGE: the version of the sink that was accepted."
+    )
+    reason: str | None = Field(
+        default=None, description="Why what others changed was acknowledged, in the words of who did."
+    )
     bad_rows: list[dict[str, Any]] | None = Field(
         default=None,
         description="The actions that add the step's bad records to the quarantine, where it lies ready; null of an older step, and where there are none.",

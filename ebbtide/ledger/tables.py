@@ -43,7 +43,7 @@ class OwnTable:
         return found.step if found else 0
 
     def _read(self) -> bool:
-        snapshot = Snapshot.read(self.location)
+        snapshot = Snapshot.read(self.location, any_features=True)
         if snapshot is None:
             return False
         self._version = snapshot.version

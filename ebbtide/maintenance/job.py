@@ -72,13 +72,20 @@ class MaintenanceReport:
 
 
 @contextmanager
-def stepping(spark: SparkSession, plan: Plan, started_ms: int = 0) -> Iterator[Stepper]:
+def stepping(
+    spark: SparkSession,
+    plan: Plan,
+    started_ms: int = 0,
+    *,
+    mends: bool = False,
+) -> Iterator[Stepper]:
     """Hold a pipeline's lease, and yield what makes its steps.
 
     Args:
         spark: A session with Delta.
         plan: The pipeline's.
         started_ms: The time, epoch ms; needed where a step moves the pipeline's clock on.
+        mends: The tables beside the state need not fit it.
 
     Raises:
         LeaseHeldError: the pipeline is being run.
@@ -88,7 +95,10 @@ def stepping(spark: SparkSession, plan: Plan, started_ms: int = 0) -> Iterator[S
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
     with Lease(ledger, spec.name, lease_ttl_s) as lease:
         stepper = Stepper(plan, lease, started_ms)
-        stepper.refuse_misfits()
+        if mends:
+            stepper.refuse_other_state()
+        else:
+            stepper.refuse_misfits()
         yield stepper
 
 

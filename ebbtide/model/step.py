@@ -31,6 +31,8 @@ class StepKind(StrEnum):
         TICK: The end of a bounded run, which expires what is due.
         RESET: A refresh, which starts over.
         CLEANUP, COMPACTION, MIGRATION: The jobs that delete from, fold and convert the state.
+        REPAIR: The sink is brought to what the state shows.
+        ACKNOWLEDGE: What others changed in the sink, and what checks found so far, is accepted.
     """
 
     BATCH = "batch"
@@ -39,6 +41,8 @@ class StepKind(StrEnum):
     CLEANUP = "cleanup"
     COMPACTION = "compaction"
     MIGRATION = "migration"
+    REPAIR = "repair"
+    ACKNOWLEDGE = "acknowledge"
 
     @property
     def is_maintenance(self) -> bool:
@@ -47,7 +51,14 @@ class StepKind(StrEnum):
             StepKind.CLEANUP,
             StepKind.COMPACTION,
             StepKind.MIGRATION,
+            StepKind.REPAIR,
+            StepKind.ACKNOWLEDGE,
         )
+
+    @property
+    def ends_windows(self) -> bool:
+        """Whether checks look no further back than it."""
+        return self in (StepKind.RESET, StepKind.REPAIR, StepKind.ACKNOWLEDGE)
 
     @property
     def is_published(self) -> bool:

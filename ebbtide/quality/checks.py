@@ -24,12 +24,14 @@ class Check:
         name: Its name in Dagster.
         description: What it holds the tables to.
         judge: `module:function` that yields the batches that it judges (`Judged` in, `Batch` out), loaded when it runs.
+        repair: What makes it pass again once it has failed.
         blocking: Whether what reads the sink must wait until it passes.
     """
 
     name: str
     description: str
     judge: str
+    repair: str
     blocking: bool = False
 
     def load(self) -> Callable[[Judged], Iterator[Batch]]:
@@ -38,33 +40,49 @@ class Check:
         return judge
 
 
+REPAIR = (
+    "Run 'ebbtide repair' (or the job of that name) to bring the sink to what the state shows; "
+    "or 'ebbtide acknowledge', if it was meant."
+)
 CHECKS = (
     Check(
         "ordering",
         "Per key the order of the input that caused a change rises through the change feed, and the sink shows what the "
         "state decided; no key has two contents at one sequence; in a changelog each record can follow the one before.",
         judge="ebbtide.quality.suite:judge_ordering",
+        repair=REPAIR,
+        blocking=True,
+    ),
+    Check(
+        "complete",
+        "The sink has the rows that the state shows, and no others: compared whole, by key.",
+        judge="ebbtide.quality.suite:judge_complete",
+        repair=REPAIR,
         blocking=True,
     ),
     Check(
         "expiry",
         "No state entry lives past its time to live, and cleanup deletes what has expired.",
         judge="ebbtide.quality.suite:judge_expiry",
+        repair="Run the pipeline, which expires what is due, and then its cleanup job.",
     ),
     Check(
         "unique_key",
         "The sink has one row per key, and no key with a null.",
         judge="ebbtide.quality.suite:judge_unique_key",
+        repair=REPAIR,
     ),
     Check(
         "quarantine_rate",
         "The share of bad records stays below checks.max_quarantine_rate.",
         judge="ebbtide.quality.suite:judge_quarantine_rate",
+        repair="Repair the records or the spec; then, or if so many are to be expected: 'ebbtide acknowledge', or raise checks.max_quarantine_rate.",
     ),
     Check(
         "foreign_writes",
         "Nobody but the pipeline changes the sink or its state.",
         judge="ebbtide.quality.suite:judge_foreign_writes",
+        repair=REPAIR,
     ),
 )
 """The checks that every pipeline has."""
@@ -84,6 +102,7 @@ def checks_of(spec: Pipeline) -> tuple[Check, ...]:
         "expectations",
         f"The sink keeps to the project's own rules: {types}.",
         judge="ebbtide.quality.suite:judge_expectations",
+        repair="Repair the rows at their source, or change the rules in checks.expectations.",
         blocking=any(each.severity == "critical" for each in given),
     )
     return (*CHECKS, own_rules)

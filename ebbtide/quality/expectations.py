@@ -21,7 +21,7 @@ from great_expectations.render.renderer.renderer import renderer
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ebbtide.rules import changelog, expiry, keys, ordering, quarantine, writes
+from ebbtide.rules import changelog, completeness, expiry, keys, ordering, quarantine, writes
 
 SAMPLE_ROWS = 20
 
@@ -109,6 +109,13 @@ class ExpectSinkToShowDecisions(_ExpectNone):
 
     metric_dependencies, success_keys = _counts(ordering.unlike)
     template = "The sink must show, per key, what the state decided last."
+
+
+class ExpectSinkToBeComplete(_ExpectNone):
+    """Expect the sink to have the rows that the state shows, and no others (batch: `completeness.compared`)."""
+
+    metric_dependencies, success_keys = _counts(completeness.incomplete)
+    template = "The sink must have the rows that the state shows, and no others."
 
 
 class ExpectSequencesToDecide(_ExpectNone):

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ebbtide.model.durations import to_ms
 from ebbtide.quality import expectations
 from ebbtide.quality.spec_expectations import expectation_of
-from ebbtide.rules import changelog, expiry, keys, ordering, quarantine, writes
+from ebbtide.rules import changelog, completeness, expiry, keys, ordering, quarantine, writes
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.plan import Plan
 from ebbtide.state_table.columns import columns
@@ -81,6 +81,13 @@ def judge_ordering(judged: Judged) -> Iterator[Batch]:
             orphans=spec.leaves_orphans,
         )
         yield Batch(emitted, [follows])
+
+
+def judge_complete(judged: Judged) -> Iterator[Batch]:
+    """Judge the whole sink beside the whole state."""
+    differences = completeness.compared(judged.spark, judged.tables, judged.window)
+    if differences is not None:
+        yield Batch(differences, [expectations.ExpectSinkToBeComplete()])
 
 
 def judge_expiry(judged: Judged) -> Iterator[Batch]:

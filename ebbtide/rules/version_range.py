@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from ebbtide.delta import log
+from ebbtide.delta.snapshot import DataFile
 from ebbtide.model.step import StepKind
+from ebbtide.paths import exists, join
 from ebbtide.runtime.plan import Plan
 
 
@@ -21,6 +23,7 @@ class VersionRange:
         state_since: Version of the state.
         state_until: The same.
         incarnation: That of the tables; versions mean nothing in another.
+        unreadable: What could not be judged any more, in words; empty if all can.
     """
 
     sink_since: int
@@ -28,10 +31,11 @@ class VersionRange:
     state_since: int
     state_until: int
     incarnation: str
+    unreadable: str = ""
 
     @classmethod
     def after(cls, tables: Plan, judged: Mapping[str, Any] | None = None) -> Self:
-        """Return what came after the versions judged good, and after the last reset.
+        """Return what came after the versions judged good, after the last step that ends windows, and can still be read.
 
         Args:
             tables: The pipeline's; it has made a step.
@@ -42,19 +46,25 @@ class VersionRange:
         if commit is not None:
             _, facts = commit
             incarnation = facts.incarnation
-        sink_versions = log.versions(tables.sink.path)
-        state_versions = log.versions(tables.state.path)
-        sink_since = _last_reset(tables.sink.path)
-        state_since = _last_reset(tables.state.path)
+        known: Mapping[str, Any] = {}
         if judged is not None and judged["incarnation"] == incarnation:
-            sink_since = max(sink_since, judged.get("sink", 0))
-            state_since = max(state_since, judged.get("state", 0))
+            known = judged
+        sink_until = log.versions(tables.sink.path)[-1]
+        state_end = _last_end(tables.state.path, known.get("state", 0))
+        sink_end = _last_end(tables.sink.path, known.get("sink", 0))
+        accepted = (log.facts(tables.state.path, state_end) or {}).get("sink_version") or 0
+        asked_since = max(sink_end, accepted)
+        sink_since = _readable_since(tables.sink.path, asked_since, sink_until)
+        unreadable = ""
+        if sink_since > asked_since:
+            unreadable = f"changes of the sink in versions {asked_since + 1} to {sink_since}: their files are deleted, as by VACUUM"
         return cls(
             sink_since=sink_since,
-            sink_until=sink_versions[-1],
-            state_since=state_since,
-            state_until=state_versions[-1],
+            sink_until=sink_until,
+            state_since=state_end,
+            state_until=log.versions(tables.state.path)[-1],
             incarnation=incarnation,
+            unreadable=unreadable,
         )
 
     @property
@@ -75,9 +85,36 @@ class VersionRange:
         return 0
 
 
-def _last_reset(table: str) -> int:
-    newest_first = log.own_commits(table)
-    for version, facts in newest_first:
-        if facts["kind"] == StepKind.RESET:
+def _last_end(table: str, judged: int) -> int:
+    """Return the version of the last step that ends windows, or the one judged last if that is newer."""
+    for version, facts in log.own_commits(table):
+        if version <= judged:
+            break
+        if StepKind(facts["kind"]).ends_windows:
             return version
-    return 0
+    return judged
+
+
+def _readable_since(table: str, since: int, until: int) -> int:
+    """Return the version from which on the change feed can be read, `since` if all of it can.
+
+    VACUUM deletes the files of old changes, and a cleanup of the log the commits that name them.
+    """
+    for version in range(until, since, -1):
+        actions = log.actions(table, version)
+        if not actions or not all(map(exists, _feed_files(table, actions))):
+            return version
+    return since
+
+
+def _feed_files(table: str, actions: list[log.Action]) -> list[str]:
+    """Return the locations of the files that the change feed of a commit is read from."""
+    shown = [action["cdc"] for action in actions if "cdc" in action]
+    if shown:
+        return [join(table, each["path"]) for each in shown]
+    changed = []
+    for action in actions:
+        file = action.get("add") or action.get("remove")
+        if file and file.get("dataChange", True):
+            changed.append(DataFile(file).location(table))
+    return changed

@@ -55,15 +55,31 @@ def refuse_misfits(plan: Plan, head: Head, state: Snapshot) -> None:
     Raises:
         TableMismatchError: see there.
     """
+    refuse_other_state(plan, head, state)
     if head.facts is None:
-        refuse_lost_state(plan)
         return
     found = OwnTables(plan).facts()
     for name, known in head.facts.tables.items():
         _refuse_other(plan.at(name), known, found.get(name))
     if "sink" not in found:
         raise _gone(plan.at("sink"))
-    for name, table in found.items():
+
+
+def refuse_other_state(plan: Plan, head: Head, state: Snapshot) -> None:
+    """Refuse a state that is not the one that wrote the other tables last: nothing can be repaired from it.
+
+    Args:
+        plan: The pipeline.
+        head: Its last step.
+        state: The newest version of the state.
+
+    Raises:
+        TableMismatchError: it was lost, put back to an older version, or changed by others.
+    """
+    if head.facts is None:
+        refuse_lost_state(plan)
+        return
+    for name, table in OwnTables(plan).facts().items():
         if table.step > head.facts.step:
             raise TableMismatchError.of(
                 f"The state at '{plan.state.path}' is older than '{plan.at(name)}'.",
@@ -80,7 +96,7 @@ def refuse_others_sink(plan: Plan) -> None:
     Raises:
         TableMismatchError: there is one.
     """
-    snapshot = Snapshot.read(plan.at("sink"))
+    snapshot = Snapshot.read(plan.at("sink"), any_features=True)
     if snapshot is None or not snapshot.files:
         return
     if OwnTable(plan.at("sink"), "sink").last_step() == 0:

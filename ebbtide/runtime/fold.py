@@ -130,5 +130,8 @@ def rewritten(
     files_read = state.files(files)
     if files_read:
         adds.append(state.note_file(files_read.items(), step, data_change=data_change))
+    acknowledged = state.acknowledged_in(files)
+    if len(acknowledged):
+        adds.append(state.add_rows(acknowledged, data_change=data_change))
     n_entries = sum(part.n_entries for part in parts)
     return adds, n_entries

@@ -116,6 +116,8 @@ def _is_finished(spec: Pipeline, home: str, version: int, facts: StepFacts) -> b
         return False
     if spec.emits_every and not log.versions(changelog):
         return False
+    if facts.kind is StepKind.REPAIR:
+        return OwnTable(sink, "sink").last_step() >= facts.step
     if facts.kind is not StepKind.TICK:
         return True  # Spark commits a batch after its step; maintenance finishes the step before it
     metrics = counts(join(home, "state"), version, facts.counts)

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import Counter
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from ebbtide.delta import log
 from ebbtide.errors import LeaseLostError
 from ebbtide.ledger.facts import Head, StepFacts
 from ebbtide.model.step import StepKind
 from ebbtide.paths import delete
+from ebbtide.runtime.completeness import DECIDED, FOUND, decided_rows, differences
 from ebbtide.runtime.plan import Plan
 from ebbtide.state_table.change_set import StepChanges
+from ebbtide.state_table.columns import columns
 
 
 def publish(spark: SparkSession, plan: Plan, head: Head) -> Counter[str]:
@@ -31,6 +34,8 @@ def publish(spark: SparkSession, plan: Plan, head: Head) -> Counter[str]:
         return Counter()
     if facts.kind is StepKind.RESET:
         _empty(spark, plan, facts)
+    if facts.kind is StepKind.REPAIR:
+        _repair(spark, plan, facts)
     if not facts.kind.is_published:
         return Counter()
     counts = plan.state.counts(head.version, facts)
@@ -59,6 +64,26 @@ def _publish_changes(
         return
     changes = StepChanges(plan.state.path, version, plan.operator)
     sink.apply(spark, changes, facts, only_inserts=not overwrites)
+
+
+def _repair(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
+    """Bring the sink to what the state shows, whatever it has now."""
+    if not _lacks(plan.sink.last_step(), facts):
+        return
+    state_version = plan.state.snapshot().version
+    differing = differences(
+        spark,
+        plan,
+        facts,
+        state_version=state_version,
+        sink_version=plan.sink.version(),
+    )
+    key = columns(plan.sink.key)
+    decided = decided_rows(spark, plan, facts, state_version)
+    lacking = differing.where(F.col(DECIDED).isNotNull()).select(*key)
+    rows = decided.join(lacking, list(plan.sink.key), "left_semi")
+    present = differing.where(F.col(FOUND).isNotNull()).select(*key)
+    plan.sink.replace(spark, present, rows, facts)
 
 
 def _lacks(last_step: int, facts: StepFacts) -> bool:

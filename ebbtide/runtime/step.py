@@ -21,7 +21,7 @@ from ebbtide.ledger.lease import Lease
 from ebbtide.model.clock import Reading
 from ebbtide.model.step import BatchSummary, StepKind, clock_after, next_frontier
 from ebbtide.paths import delete, join
-from ebbtide.runtime.belonging import OwnTables, refuse_misfits
+from ebbtide.runtime.belonging import OwnTables, refuse_misfits, refuse_other_state
 from ebbtide.runtime.decide import decide, expire
 from ebbtide.runtime.fold import fold_state
 from ebbtide.runtime.plan import Plan
@@ -70,6 +70,14 @@ class Stepper:
         """Location of the source, for the next step's facts: that of the last step, until a run sets another."""
         self._snapshot = plan.state.snapshot()
         self._tables = OwnTables(plan)
+
+    def refuse_other_state(self) -> None:
+        """Refuse a state from which nothing can be repaired.
+
+        Raises:
+            TableMismatchError: it was lost, put back or changed by others.
+        """
+        refuse_other_state(self.plan, self.head, self.newest())
 
     def refuse_misfits(self) -> None:
         """Refuse tables that do not belong to the stored state.

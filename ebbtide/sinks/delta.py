@@ -10,7 +10,9 @@ The change feed is on from the first commit. Every commit carries the step's ide
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from typing import Literal
@@ -25,7 +27,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.delta import log
-from ebbtide.delta.table import create_if_absent, emptied
+from ebbtide.delta.table import add_file, create_if_absent, emptied
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.ledger.tables import OwnTable
@@ -35,7 +37,7 @@ from ebbtide.model.entries import DELETE
 from ebbtide.model.sequences import stored_sequence_type
 from ebbtide.sinks.sink import ChangeSet
 from ebbtide.sinks.stage import commit_stage
-from ebbtide.sinks.upsert import Upsert, Upserter
+from ebbtide.sinks.upsert import STATISTICS_COLUMNS, Upsert, Upserter
 from ebbtide.state_table.columns import column, columns, quoted, spark_schema
 
 RESERVED = ("_sequence", "_changed_by")
@@ -168,6 +170,26 @@ class SinkTable:
         info = {"userMetadata": facts.to_json()}
         self._upserter.apply(upsert, facts.transaction("sink"), facts.step, info)
 
+    def replace(self, spark: SparkSession, keys: DataFrame, rows: DataFrame, facts: StepFacts) -> None:
+        """Give some keys other rows; see `Sink`."""
+        in_order = rows.select(*columns(self.schema.names))
+        if self.how == "merge":
+            # Two commits: a run that ended between them finds the deleted rows missing, and appends them.
+            table = DeltaTable.forPath(spark, self.path).alias("t")
+            is_same_row = _has_same_values(self.key)
+            table.merge(keys.alias("s"), is_same_row).whenMatchedDelete().execute()
+            write(in_order, self.path, facts, "sink")
+            return
+        written = in_order.mapInArrow(RowFiles(self.path, self.schema), "action STRING").collect()
+        adds = [json.loads(row["action"]) for row in written]
+        found = keys.toArrow().cast(self._key_schema)
+        info = {"userMetadata": facts.to_json()}
+        self._upserter.replace(found, adds, facts.transaction("sink"), facts.step, info)
+
+    @property
+    def _key_schema(self) -> pa.Schema:
+        return pa.schema([self.columns.field(name) for name in self.key])
+
     def fold(self) -> None:
         """Join small files, if there is something to gain, where Spark does not write the table."""
         if self.how != "merge":
@@ -236,8 +258,7 @@ class SinkTable:
         table = DeltaTable.forPath(spark, self.path).alias("t")
         source = changes.select("_change", *columns(names)).alias("s")
         values: dict[str, str | Column] = {quoted(name): column(name, "s") for name in names}
-        has_same_values = [column(name, "t") == column(name, "s") for name in self.key]
-        is_same_row = reduce(Column.__and__, has_same_values)
+        is_same_row = _has_same_values(self.key)
         is_deleted = F.col("s._change") == DELETE
         is_newer = F.lit(True)
         if self.sequence:
@@ -280,3 +301,32 @@ class SinkTable:
             own.append(value.alias(name))
             limits.append(bound.alias(name))
         return F.struct(*own) < F.struct(*limits)
+
+
+def _has_same_values(key: tuple[str, ...]) -> Column:
+    """Return whether `t` and `s` have the same key; null is the same as null."""
+    are_same = [column(name, "t").eqNullSafe(column(name, "s")) for name in key]
+    return reduce(Column.__and__, are_same)
+
+
+@dataclass(frozen=True)
+class RowFiles:
+    """Writes the rows that a task is given as data files of a table; goes to the workers.
+
+    Args:
+        table: Its location.
+        columns: All its columns.
+    """
+
+    table: str
+    columns: pa.Schema
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the actions that add the files, as JSON."""
+        for batch in batches:
+            rows = pa.Table.from_batches([batch]).cast(self.columns)
+            if len(rows):
+                name = f"part-{uuid.uuid4()}.parquet"
+                bounded = self.columns.names[:STATISTICS_COLUMNS]
+                action = add_file(self.table, name, rows, bounded=bounded)
+                yield pa.record_batch({"action": [json.dumps(action)]})

@@ -68,6 +68,16 @@ class Sink(Protocol):
             only_inserts: No key is in the sink yet.
         """
 
+    def replace(self, spark: SparkSession, keys: DataFrame, rows: DataFrame, facts: StepFacts) -> None:
+        """Give some keys other rows, in one transaction with the step's number: whatever they have goes.
+
+        Args:
+            spark: The session to write in.
+            keys: The key's columns, each key once.
+            rows: All columns of the sink: the rows that these keys have afterwards.
+            facts: The step's.
+        """
+
     def fold(self) -> None:
         """Join small files, if there is something to gain; called after each step. Changes no row."""
 

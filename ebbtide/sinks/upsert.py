@@ -158,6 +158,39 @@ class Upserter:
         )
         self._snapshot = made or self._snapshot
 
+    def replace(
+        self,
+        keys: pa.Table,
+        adds: Sequence[Action],
+        app_id: str,
+        number: int,
+        info: Mapping[str, object],
+    ) -> None:
+        """Commit once that some keys have other rows: all that they have go, those of new files come.
+
+        Args:
+            keys: The keys, once each.
+            adds: The actions that add the new files.
+            app_id: Identity of the transaction.
+            number: The step's.
+            info: What the commit says of itself.
+
+        Raises:
+            DeltaFeatureError: the table has a feature that is not written here.
+        """
+        gone = Upsert(keys, self._columns.empty_table())
+
+        def actions_of(found: Snapshot) -> list[Action]:
+            refuse_unwritable(self._table, found.protocol, found.metadata)
+            dying = list(self._dying(found, gone))
+            actions = [*adds, *self._removals(dying)]
+            if dying and self._by_vectors:
+                actions += with_vectors(found)
+            return actions
+
+        made = commit_on(self._puts, self._newest(), actions_of, app_id, number, {"operation": "MERGE", **info})
+        self._snapshot = made or self._snapshot
+
     def fold(self, *, everything: bool = False) -> None:
         """Join small files, and write large ones again of which half the rows are gone; no row changes.
 

@@ -22,6 +22,8 @@ METRICS = "metrics"
 """Value of `_entry`: counts of a step, where its facts do not hold them."""
 FILE = "file"
 """Value of `_entry`: a source file that was read."""
+ACKNOWLEDGED = "acknowledged"
+"""Value of `_entry`: a key of which the sink may differ from what the state shows, until the key changes again."""
 EMITTED = "emitted"
 """Value of `_entry`: a record emitted."""
 

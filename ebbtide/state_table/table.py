@@ -2,7 +2,7 @@
 
 | column | meaning |
 |---|---|
-| `_entry` | `row`: an entry of the operator; `metrics`: counts of a step, as JSON in `_note`, in older steps, whose facts do not hold them; `file`: a source file read, `{"name", "size"}` in `_note`, the bare name in older steps; `emitted`: a record emitted, its kind in `_note`, its place in `_changed_by` and `_position` |
+| `_entry` | `row`: an entry of the operator; `acknowledged`: a key of which the sink may differ, by a step that accepted it; `metrics`: counts of a step, as JSON in `_note`, in older steps, whose facts do not hold them; `file`: a source file read, `{"name", "size"}` in `_note`, the bare name in older steps; `emitted`: a record emitted, its kind in `_note`, its place in `_changed_by` and `_position` |
 | `_note` | see `_entry` |
 | the operator's columns | see `ebbtide.operators.sequence`, `.arrival` and `ebbtide.operators.state_rows`; null but in `row`, and the user's in `emitted` |
 
@@ -34,7 +34,17 @@ from ebbtide.model.step import StepKind
 from ebbtide.operators.operator import Operator
 from ebbtide.state_table.columns import columns, quoted, spark_schema
 from ebbtide.state_table.deciding import Stored
-from ebbtide.state_table.layout import DOMAIN, FILE, ROW, FileSizes, counts, files_noted, newest_facts
+from ebbtide.state_table.layout import (
+    ACKNOWLEDGED,
+    DOMAIN,
+    FILE,
+    ROW,
+    FileSizes,
+    counts,
+    files_noted,
+    newest_facts,
+    rows_of,
+)
 
 FEATURE = "domainMetadata"
 
@@ -240,6 +250,19 @@ class StateTable:
         newest = numbered.where("_newest = 1")
         return newest.drop("_newest")
 
+    def shown(self, spark: SparkSession, version: int) -> DataFrame:
+        """Read the entries whose rows the sink must have, as of a version; not of an operator with named states, which keeps none."""
+        entries = self.kept(spark, version)
+        condition = "_shown" if "_shown" in self.operator.schema.names else "NOT _tombstone"
+        return entries.where(condition)
+
+    def acknowledged(self, spark: SparkSession, version: int) -> DataFrame:
+        """Read the keys of which the sink may differ until they change again: key columns and `_step`, as of a version."""
+        rows = self.read(spark, version, ACKNOWLEDGED)
+        by_key = rows.groupBy(*columns(self.operator.key))
+        last_step = F.max("_step")
+        return by_key.agg(last_step.alias("_step"))
+
     def kept(self, spark: SparkSession, version: int) -> DataFrame:
         """Read the newest version of each entry that is not dropped."""
         is_live = ~F.col("_removed")
@@ -294,6 +317,41 @@ class StateTable:
         """Return the source files that some data files note; see `files_noted`."""
         return files_noted(self.path, files)
 
+    def acknowledged_in(self, files: Iterable[DataFile]) -> pa.Table:
+        """Read the acknowledged keys in some data files, as rows of the table."""
+        rows = rows_of(self.path, files, ACKNOWLEDGED, self.schema.remove(0))
+        return rows.select(self.schema.names)
+
+    def add_acknowledged(self, keys: pa.Table, step: int) -> Action:
+        """Write down keys of which the sink may differ until they change again.
+
+        Args:
+            keys: The key's columns.
+            step: The step's number.
+
+        Returns:
+            The action that adds them.
+        """
+        n_keys = len(keys)
+        values: dict[str, object] = {
+            "_entry": [ACKNOWLEDGED] * n_keys,
+            "_step": [step] * n_keys,
+        }
+        for name in self.operator.key:
+            values[name] = keys[name]
+        rows = entry_table(self.schema, values, n_keys)
+        return self.add_rows(rows, data_change=True)
+
+    def add_rows(self, rows: pa.Table, *, data_change: bool) -> Action:
+        """Write rows as a data file; return the action that adds it."""
+        return add_file(
+            self.path,
+            f"notes-{uuid.uuid4()}.parquet",
+            rows,
+            bounded=self.bounded,
+            data_change=data_change,
+        )
+
     def note_file(
         self,
         files: Iterable[tuple[str, int | None]],
@@ -320,14 +378,7 @@ class StateTable:
             "_step": [step] * n_notes,
         }
         rows = entry_table(self.schema, columns, n_notes)
-        file_name = f"notes-{uuid.uuid4()}.parquet"
-        return add_file(
-            self.path,
-            file_name,
-            rows,
-            bounded=self.bounded,
-            data_change=data_change,
-        )
+        return self.add_rows(rows, data_change=data_change)
 
 
 def _with_kept_facts(found: Snapshot, actions: Sequence[Action], facts: StepFacts) -> list[Action]:

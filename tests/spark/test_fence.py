@@ -45,7 +45,7 @@ class Sleeper:
         def go():
             try:
                 work()
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - it is looked at by who woke it
                 self._error = error
 
         self._thread = threading.Thread(target=go)

@@ -1,0 +1,210 @@
+"""Repair: the sink is brought to what the state shows. Acknowledge: it stays as it is, with a reason.
+
+Both end what is red. A repair follows a damage: rows that others changed, a sink that was dropped, replaced or put back to an older
+version. It is a step: the decision is that the sink shall show the state, the redo compares both and writes what differs. To
+acknowledge is for what was meant, such as rows deleted by hand: their keys are written down in the state, and checks leave them out
+until they change again. Checks then look no further back than either step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ebbtide.delta import log
+from ebbtide.errors import RepairError
+from ebbtide.maintenance.job import stepping
+from ebbtide.model.step import StepKind
+from ebbtide.runtime.completeness import DECIDED, FOUND, ROWS, differences, is_kept
+from ebbtide.runtime.driver import refuse_changed_spec
+from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.step import Stepper
+from ebbtide.spec.pipeline import Pipeline
+from ebbtide.state_table.columns import columns
+
+
+@dataclass(frozen=True)
+class RepairReport:
+    """In what a sink differs from what its state shows, and what was done about it.
+
+    Args:
+        pipeline: Its name.
+        missing: Keys that the sink lacks.
+        other: Keys of which it has another row.
+        extra: Keys that it should not have.
+        repeated: Keys of which it has several rows, counted among those above or not.
+        made: Tables that were gone and are made anew.
+        action: What was done: `repair`, `acknowledge`; empty: nothing, this is the plan.
+        step: The step that did it; None of a plan, and where nothing differed.
+    """
+
+    pipeline: str
+    missing: int = 0
+    other: int = 0
+    extra: int = 0
+    repeated: int = 0
+    made: tuple[str, ...] = ()
+    action: str = ""
+    step: int | None = None
+
+    @property
+    def differs(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.missing or self.other or self.extra or self.repeated or self.made)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return asdict(self)
+
+    def text(self) -> str:
+        """Write it for a terminal."""
+        if not self.differs and self.step is None:
+            return f"{self.pipeline}: the sink shows what the state says; nothing to repair."
+        counts = (
+            f"{self.missing} rows missing, {self.other} other, {self.extra} too many, {self.repeated} keys repeated"
+        )
+        lines = [f"{self.pipeline}: {counts}."]
+        if self.made:
+            lines.append(f"gone: {', '.join(self.made)}")
+        if self.step is None:
+            lines.append("To bring the sink to what the state shows: 'ebbtide repair --apply'.")
+            lines.append("To leave it as it is: 'ebbtide acknowledge --reason TEXT'.")
+        else:
+            lines.append(f"Done in step {self.step}: {self.action}.")
+        return "\n  ".join(lines)
+
+
+def plan(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
+    """Return in what the sink differs. Changes nothing.
+
+    Args:
+        spark: A session with Delta.
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+
+    Raises:
+        RepairError: the state does not keep what the sink must show.
+        TableMismatchError: it is not the state that wrote the sink.
+    """
+    tables = Plan.under(root, spec)
+    _refuse_unkept(tables)
+    with stepping(spark, tables, mends=True) as stepper:
+        if stepper.last is None:
+            return RepairReport(spec.name)
+        gone = _gone(tables)
+        if "sink" in gone:
+            return RepairReport(spec.name, made=gone)
+        return _compared(spark, stepper, gone)
+
+
+def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
+    """Bring the sink to what the state shows; arguments and errors as `plan`.
+
+    Raises:
+        LeaseHeldError: the pipeline is being run.
+        SpecChangedError: the spec no longer fits the stored state.
+    """
+    tables = Plan.under(root, spec)
+    _refuse_unkept(tables)
+    with stepping(spark, tables, mends=True) as stepper:
+        if stepper.last is None:
+            return RepairReport(spec.name)
+        refuse_changed_spec(tables, stepper)
+        gone = _gone(tables)
+        tables.sink.create(spark)
+        if spec.emits_every:
+            tables.changelog.create()
+        report = _compared(spark, stepper, gone)
+        stepper.publish(spark)
+        facts = stepper.maintenance_step(StepKind.REPAIR)
+        stepper.commit(facts, [])
+        stepper.publish(spark)
+        return RepairReport(**report.as_dict() | {"action": "repair", "step": facts.step})
+
+
+def acknowledge(spark: SparkSession, spec: Pipeline, root: str, reason: str) -> RepairReport:
+    """Leave the sink as it is, and let checks begin anew; arguments and errors as `repair`.
+
+    Args:
+        spark: See `plan`.
+        spec: The same.
+        root: The same.
+        reason: Kept with the step.
+    """
+    if not reason.strip():
+        raise RepairError.of("To acknowledge takes a reason.", got="none", allowed="a text, kept with the step")
+    tables = Plan.under(root, spec)
+    with stepping(spark, tables) as stepper:
+        if stepper.last is None:
+            return RepairReport(spec.name)
+        refuse_changed_spec(tables, stepper)
+        stepper.publish(spark)
+        facts = stepper.maintenance_step(StepKind.ACKNOWLEDGE)
+        facts = facts.model_copy(update={"reason": reason, "sink_version": tables.sink.version()})
+        report = RepairReport(spec.name)
+        actions = []
+        if is_kept(tables):
+            differing = _differing(spark, stepper).cache()
+            report = _counted(spec.name, differing, ())
+            keys = differing.select(*columns(tables.sink.key)).toArrow()
+            differing.unpersist()
+            if len(keys):
+                actions.append(tables.state.add_acknowledged(_typed(keys, tables), facts.step))
+        stepper.commit(facts, actions)
+        return RepairReport(**report.as_dict() | {"action": f"acknowledged: {reason}", "step": facts.step})
+
+
+def _refuse_unkept(tables: Plan) -> None:
+    if not is_kept(tables):
+        raise RepairError.of(
+            f"The state of '{tables.spec.name}' does not keep what its sink must show.",
+            got="a function of the user's, whose rows for the sink are forgotten once they are there",
+            allowed="an upsert pipeline",
+            next_step="Run 'ebbtide refresh' to rebuild the sink from the source.",
+        )
+
+
+def _gone(tables: Plan) -> tuple[str, ...]:
+    """Return the names of the tables that a run would have made and that are not there."""
+    wanted = ["sink"]
+    if tables.spec.emits_every:
+        wanted.append("changelog")
+    return tuple(name for name in wanted if not log.versions(tables.at(name)))
+
+
+def _differing(spark: SparkSession, stepper: Stepper) -> DataFrame:
+    if stepper.last is None:
+        raise LookupError("no step was made")
+    return differences(
+        spark,
+        stepper.plan,
+        stepper.last,
+        state_version=stepper.newest().version,
+        sink_version=stepper.plan.sink.version(),
+    )
+
+
+def _compared(spark: SparkSession, stepper: Stepper, gone: tuple[str, ...]) -> RepairReport:
+    return _counted(stepper.spec.name, _differing(spark, stepper), gone)
+
+
+def _counted(pipeline: str, differing: DataFrame, gone: tuple[str, ...]) -> RepairReport:
+    is_decided = F.col(DECIDED).isNotNull()
+    is_found = F.col(FOUND).isNotNull()
+    counts = differing.agg(
+        F.count_if(is_decided & ~is_found).alias("missing"),
+        F.count_if(is_decided & is_found & (F.col(DECIDED) != F.col(FOUND))).alias("other"),
+        F.count_if(~is_decided).alias("extra"),
+        F.count_if(F.col(ROWS) > 1).alias("repeated"),
+    )
+    [row] = counts.collect()
+    return RepairReport(pipeline, **row.asDict(), made=gone)
+
+
+def _typed(keys: pa.Table, tables: Plan) -> pa.Table:
+    fields = [tables.operator.schema.field(name) for name in tables.operator.key]
+    return keys.cast(pa.schema([field.with_nullable(True) for field in fields]))

@@ -1,0 +1,43 @@
+"""Completeness: the sink has the rows that the state shows, and no others."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ebbtide.rules.version_range import VersionRange
+from ebbtide.runtime import completeness
+from ebbtide.runtime.plan import Plan
+
+
+def compared(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFrame | None:
+    """Compare the newest versions, whole.
+
+    Args:
+        spark: A session with Delta.
+        tables: The pipeline's.
+        window: The versions; the newest are looked at.
+
+    Returns:
+        As `ebbtide.runtime.completeness.differences`; None where the state does not keep what the sink must show, or the
+        last step is not in the sink yet.
+    """
+    commit = tables.state.last()
+    if commit is None or not completeness.is_kept(tables):
+        return None
+    _, facts = commit
+    return completeness.differences(
+        spark,
+        tables,
+        facts,
+        state_version=window.state_until,
+        sink_version=window.sink_until,
+    )
+
+
+def incomplete(differences: DataFrame) -> DataFrame:
+    """Pick the keys of which sink and state differ: all of them.
+
+    Args:
+        differences: As from `compared`.
+    """
+    return differences

@@ -1,0 +1,80 @@
+"""Whether the sink shows what the state says it must, key by key: compared in Spark, at given versions of both."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ebbtide.ledger.facts import StepFacts
+from ebbtide.runtime.plan import Plan
+from ebbtide.state_table.columns import columns
+
+DECIDED = "_decided"
+"""The row that the state shows, as JSON; null: it shows none."""
+FOUND = "_found"
+"""A row that the sink has, as JSON; null: it has none."""
+ROWS = "_rows"
+"""How many rows the sink has for the key."""
+
+
+def is_kept(plan: Plan) -> bool:
+    """Return whether the state keeps what the sink must show: one with named states, of a function of the user's, does not."""
+    return not plan.operator.has_named_states
+
+
+def differences(
+    spark: SparkSession,
+    plan: Plan,
+    facts: StepFacts,
+    *,
+    state_version: int,
+    sink_version: int,
+) -> DataFrame:
+    """Compare the sink with the state.
+
+    Args:
+        spark: A session with Delta.
+        plan: The pipeline; see `is_kept`.
+        facts: Of its last step.
+        state_version: Version of the state to read.
+        sink_version: Version of the sink.
+
+    Returns:
+        One row for each key of which they differ: key columns, `_decided`, `_found`, `_rows`. Keys are left out that were
+        acknowledged and have not changed since, and, where the state forgets rows that stay in the sink, those it does not know.
+    """
+    key = list(plan.sink.key)
+    shown = decided_rows(spark, plan, facts, state_version)
+    row_text = F.to_json(F.struct(*columns(plan.sink.columns.names)), {"ignoreNullFields": "false"})
+    decided = shown.select(*columns(key), row_text.alias(DECIDED), "_step")
+    sink = plan.sink.read(spark, sink_version).select(*columns(key), row_text.alias(FOUND))
+    by_key = sink.groupBy(*columns(key))
+    found = by_key.agg(F.first(FOUND).alias(FOUND), F.count("*").alias(ROWS))
+    both = decided.join(found, key, "full")
+    is_same_row = F.col(DECIDED).eqNullSafe(F.col(FOUND))
+    is_one = F.coalesce(ROWS, F.lit(0)) <= 1
+    differing = both.where(~(is_same_row & is_one))
+    if facts.orphans or plan.spec.expires_live:
+        differing = differing.where(F.col(DECIDED).isNotNull())
+    acknowledged = plan.state.acknowledged(spark, state_version)
+    accepted = acknowledged.withColumnRenamed("_step", "_accepted")
+    beside = differing.join(accepted, key, "left")
+    changed_step = F.coalesce("_step", F.lit(0))
+    is_accepted = F.coalesce(F.col("_accepted") > changed_step, F.lit(False))
+    return beside.where(~is_accepted).select(*columns(key), DECIDED, FOUND, ROWS)
+
+
+def decided_rows(spark: SparkSession, plan: Plan, facts: StepFacts, state_version: int) -> DataFrame:
+    """Read the rows that the sink must have, with `_step`: those that no TRUNCATE left dead.
+
+    Args:
+        spark: A session with Delta.
+        plan: The pipeline; see `is_kept`.
+        facts: Of its last step.
+        state_version: Version of the state to read.
+    """
+    shown = plan.state.shown(spark, state_version)
+    if not facts.floor:
+        return shown
+    is_below = plan.sink.below(facts.floor)
+    return shown.where(~is_below)

@@ -1,0 +1,169 @@
+"""What others did to a sink is found, then repaired from the state or acknowledged; the checks are green again after it."""
+
+import shutil
+
+import pytest
+from deltalake import DeltaTable
+from judging import verdict_of
+from spark_support import change, plain_spec, sink, write
+from store_support import stateful
+
+from ebbtide.errors import RepairError, TableMismatchError
+from ebbtide.inspect.status import status
+from ebbtide.maintenance import repair as repairing
+from ebbtide.maintenance.job import maintain
+from ebbtide.quality.checks import CHECKS
+from ebbtide.rules.version_range import VersionRange
+from ebbtide.runtime import publish as publishing
+from ebbtide.runtime.driver import run
+from ebbtide.runtime.idle import idle_run
+from ebbtide.runtime.plan import Plan
+
+FILES = (
+    [change("+I", 1, "a", 1), change("+I", 2, "b", 2), change("+I", 3, "c", 3), "{"],
+    [change("+U", 1, "d", 4), change("-D", 2, "b", 2).replace('"n": 2', '"n": 5')],
+)
+MORE = [change("+U", 3, "e", 6), change("+I", 4, "f", 7)]
+ROWS = [(1, "d"), (3, "c")]
+BY_SEQUENCE = {"order": {"sequence": ["seq"]}}
+MODES = {"sequence": BY_SEQUENCE, "arrival": {}, "merge": BY_SEQUENCE | {"sink": {"write": "merge"}}}
+JUDGED = ("ordering", "complete", "unique_key", "foreign_writes")
+
+
+@pytest.fixture(
+    scope="module", params=["sequence", *(pytest.param(mode, marks=pytest.mark.grid) for mode in ("arrival", "merge"))]
+)
+def home(request, spark, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("home")
+    spec = plain_spec(write(folder / "in", *FILES), **MODES[request.param])
+    run(spark, spec, str(folder / "root"))
+    return folder, spec
+
+
+@pytest.fixture
+def here(home, tmp_path):
+    folder, spec = home
+    shutil.copytree(folder / "root", tmp_path / "root")
+    return tmp_path / "root", spec
+
+
+def rows(spark, root, spec):
+    return [(row["id"], row["v"]) for row in sink(spark, root, spec)]
+
+
+def red(spark, root, spec):
+    tables = Plan.under(str(root), spec)
+    return {name for name in JUDGED if not verdict_of(spark, tables, name).passed}
+
+
+CHANGES = {
+    "DELETE FROM {} WHERE id = 1": {"missing": 1},
+    "UPDATE {} SET v = 'x' WHERE id = 3": {"other": 1},
+    "INSERT INTO {} SELECT 9, v, seq, at, * EXCEPT (id, v, seq, at) FROM {} WHERE id = 1": {"extra": 1},
+    "INSERT INTO {} SELECT * FROM {} WHERE id = 1": {"repeated": 1},
+    "DELETE FROM {}": {"missing": 2},
+    "RESTORE TABLE {} TO VERSION AS OF 1": {"missing": 0, "other": 1, "extra": 1},
+}
+
+
+SOME, *OTHERS = CHANGES
+
+
+@pytest.mark.parametrize("sql", [SOME, *(pytest.param(sql, marks=pytest.mark.grid) for sql in OTHERS)])
+def test_foreign_change_is_found_and_repaired(spark, here, sql):
+    root, spec = here
+    name = f"delta.`{root / spec.name / 'sink'}`"
+    assert red(spark, root, spec) == set()
+    spark.sql(sql.format(name, name))
+    assert {"complete", "foreign_writes"} <= red(spark, root, spec)
+    planned = repairing.plan(spark, spec, str(root))
+    wanted = {"missing": 0, "other": 0, "extra": 0, "repeated": 0} | CHANGES[sql]
+    assert {field: getattr(planned, field) for field in wanted} == wanted
+    assert planned.step is None
+    done = repairing.repair(spark, spec, str(root))
+    assert done.step == status(spec, str(root)).step
+    assert rows(spark, root, spec) == ROWS
+    assert red(spark, root, spec) == set()
+    assert not repairing.plan(spark, spec, str(root)).differs
+
+
+def test_foreign_change_is_acknowledged_until_the_key_changes_again(spark, here):
+    root, spec = here
+    name = f"delta.`{root / spec.name / 'sink'}`"
+    spark.sql(f"DELETE FROM {name} WHERE id = 1")
+    spark.sql(f"UPDATE {name} SET v = 'x' WHERE id = 3")
+    with pytest.raises(RepairError, match="takes a reason"):
+        repairing.acknowledge(spark, spec, str(root), " ")
+    done = repairing.acknowledge(spark, spec, str(root), "asked to be forgotten")
+    assert (done.missing, done.other) == (1, 1)
+    _, facts = Plan.under(str(root), spec).state.last()
+    assert (facts.kind, facts.reason) == ("acknowledge", "asked to be forgotten")
+    assert red(spark, root, spec) == set()
+    assert not repairing.plan(spark, spec, str(root)).differs, "a repair leaves it alone"
+    maintain(spark, spec, str(root), "compaction")
+    assert red(spark, root, spec) == set(), "a compaction keeps what was acknowledged"
+    moved = spec.model_copy(update={"source": spec.source.model_copy(update={"path": str(root.parent / "in")})})
+    write(root.parent / "in", *FILES, MORE)
+    run(spark, moved, str(root), accept_source_path=True)
+    assert rows(spark, root, spec) == [(3, "e"), (4, "f")]
+    assert red(spark, root, moved) == set()
+    spark.sql(f"DELETE FROM {name} WHERE id = 3")
+    assert repairing.plan(spark, spec, str(root)).missing == 1, "it has changed since"
+
+
+def test_dropped_sink_is_made_again_by_a_repair_only(spark, here):
+    root, spec = here
+    shutil.rmtree(root / spec.name / "sink")
+    with pytest.raises(TableMismatchError, match="'ebbtide repair'"):
+        run(spark, spec, str(root))
+    assert repairing.plan(spark, spec, str(root)).made == ("sink",)
+    done = repairing.repair(spark, spec, str(root))
+    assert (done.made, done.missing) == (("sink",), 2)
+    assert rows(spark, root, spec) == ROWS
+    assert red(spark, root, spec) == set()
+    assert run(spark, spec, str(root)).steps == []
+
+
+def test_repair_that_died_after_its_decision_is_finished_by_the_next_run(spark, here, monkeypatch):
+    root, spec = here
+    spark.sql(f"DELETE FROM delta.`{root / spec.name / 'sink'}` WHERE id = 1")
+    with monkeypatch.context() as patch:
+        patch.setattr(publishing, "differences", killed)
+        with pytest.raises(InterruptedError):
+            repairing.repair(spark, spec, str(root))
+    assert idle_run(spec, str(root), 0) is None
+    run(spark, spec, str(root))
+    assert rows(spark, root, spec) == ROWS
+    assert red(spark, root, spec) == set()
+
+
+def killed(*_, **__):
+    raise InterruptedError
+
+
+def test_changes_whose_files_were_vacuumed_are_left_out_and_said(spark, here):
+    root, spec = here
+    name = f"delta.`{root / spec.name / 'sink'}`"
+    spark.sql(f"OPTIMIZE {name}")
+    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    spark.sql(f"VACUUM {name} RETAIN 0 HOURS")
+    tables = Plan.under(str(root), spec)
+    window = VersionRange.after(tables)
+    assert window.unreadable.startswith("changes of the sink in versions 1 to ")
+    assert red(spark, root, spec) == set()
+    DeltaTable(str(root / spec.name / "sink")).create_checkpoint()
+    *older, _ = sorted((root / spec.name / "sink" / "_delta_log").glob("0*.json"))
+    for file in older:
+        file.unlink()
+    assert red(spark, root, spec) == set()
+
+
+def test_state_of_a_function_keeps_no_rows_to_repair_from(spark, tmp_path):
+    spec = stateful("user_functions:Everything")
+    with pytest.raises(RepairError, match="does not keep what its sink must show"):
+        repairing.plan(spark, spec, str(tmp_path))
+
+
+def test_every_check_names_its_repair():
+    for check in CHECKS:
+        assert check.repair.endswith("."), check.name
