@@ -12,6 +12,7 @@ COLUMNS = {"pydantic", "pyarrow", "numpy"}
 SPARK = {"pyspark", "delta", "py4j"}
 
 ROOMS = {
+    "redaction": set(),
     "errors": set(),
     "paths": COLUMNS,
     "java": set(),
