@@ -105,6 +105,7 @@ def stateful_operator(spec: Pipeline) -> Operator:
         sink_key=tuple(spec.sink_key),
         function=partial(spec.function_class, **spec.options),
         states=spec.states,
+        shows_values=not spec.personal,
     )
 
 
@@ -254,6 +255,7 @@ def decoding_of(spec: Pipeline) -> Decoding:
         encodings=getattr(spec.format, "encodings", {}),
         max_record_bytes=spec.quarantine.max_record_bytes,
         max_ahead_ms=None if ahead is None else to_ms(ahead),
+        personal=spec.personal,
     )
 
 

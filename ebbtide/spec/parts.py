@@ -228,6 +228,11 @@ class DeltaSink(SpecPart):
         description="Delta table properties, set when the sink is created or refreshed. Whoever reads the table sees them: no credentials. Default: none; the change feed is always on.",
     )
 
+    @property
+    def is_spark_s(self) -> bool:
+        """Whether Spark makes the table: properties of the user's may switch features on that it alone knows."""
+        return self.write == "merge" or bool(self.table_properties)
+
     @field_validator("table_properties")
     @classmethod
     def _refuse_unfit_properties(cls, value: dict[str, str]) -> dict[str, str]:

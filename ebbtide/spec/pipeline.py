@@ -29,7 +29,7 @@ from ebbtide.operators.arrival import ARRIVAL_COLUMNS
 from ebbtide.operators.sequence import SEQUENCE_COLUMNS
 from ebbtide.paths import is_local, resolve
 from ebbtide.redaction import is_credential
-from ebbtide.spec.ddl import TableSchema, is_exact, parse_ddl
+from ebbtide.spec.ddl import DELTA_REFUSES, TableSchema, all_names, is_exact, parse_ddl
 from ebbtide.spec.parts import (
     ChecksConfig,
     ColumnConfig,
@@ -146,8 +146,12 @@ class Pipeline(SpecPart):
             if not self._fits(value, columns.field(n))
         ]
         refuse("schema", unfit, "defaults that fit their columns")
-        all_names = [*names, *self.sink_table.columns.names]
-        unknown = [n for n in self.columns if n not in all_names]
+        if self.sink.is_spark_s:
+            refused = [n for n in all_names(self.sink_table.columns) if not DELTA_REFUSES.isdisjoint(n)]
+            characters = "".join(sorted(DELTA_REFUSES))
+            refuse("schema", refused, f"names without any of '{characters}', as Spark makes the sink for its properties")
+        columns_there = [*names, *self.sink_table.columns.names]
+        unknown = [n for n in self.columns if n not in columns_there]
         refuse("columns", unknown, f"columns of the schema or of the sink: {', '.join(names)}")
         refuse("key", [k for k in self.key if k not in names], f"columns of the schema: {', '.join(names)}")
         refuse("key", [k for k in self.key if self.key.count(k) > 1], "each column once")
