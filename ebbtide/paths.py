@@ -22,6 +22,8 @@ from ebbtide.redaction import has_unseen
 LOCAL_SCHEME = "file"
 SCHEMES = (LOCAL_SCHEME, "s3", "s3a", "gs", "abfs", "abfss", "hdfs")
 """Of the URIs that a location may be."""
+MOST_BYTES_OF_NAME = 255
+"""Of a file or a folder: what file systems take."""
 PRIVATE = 0o700
 """Mode of the folders that others must not look into."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=[/\\])")
@@ -47,6 +49,9 @@ def refuse_unusable(field: str, location: str) -> None:
     what = f"{field} is not a location."
     if not location.strip() or has_unseen(location):
         raise ConfigError.of(what, got=repr(location), allowed="a path or a URI, without control characters")
+    longest = max(len(part.encode()) for part in location.split("/"))
+    if longest > MOST_BYTES_OF_NAME:
+        raise ConfigError.of(what, got=f"a name of {longest} bytes", allowed=f"names of {MOST_BYTES_OF_NAME} bytes")
     scheme = _SCHEME.match(location)
     if scheme is None:
         return

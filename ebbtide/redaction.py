@@ -15,9 +15,11 @@ LEAST_LENGTH = 4
 """Characters of the shortest value that is hidden: shorter ones stand in ordinary words."""
 _CREDENTIAL_NAME = r"(?:secret|passw(?:or)?d|token|access[-_.]?key|private[-_.]?key|credential|signature)"
 _NAMED_LIKE_ONE = re.compile(_CREDENTIAL_NAME, re.IGNORECASE)
-_OF_URI = re.compile(r"(?<=://)[^\s/:@'\"]*:[^\s@'\"]*(?=@)")
+# Of bounded length, each of them: else a long text would take the square of its length.
+_OF_URI = re.compile(r"(?<=://)[^\s/:@'\"]{0,255}:[^\s@'\"]{0,1000}(?=@)")
 _NAMED_VALUE = re.compile(
-    rf"""([\w.-]*{_CREDENTIAL_NAME}[\w.-]*['"]?\s*[=:]\s*)('[^']*'|"[^"]*"|[^\s'",;&}}]+)""", re.IGNORECASE
+    rf"""([\w.-]{{0,40}}{_CREDENTIAL_NAME}[\w.-]{{0,40}}['"]?\s*[=:]\s*)('[^']*'|"[^"]*"|[^\s'",;&}}]+)""",
+    re.IGNORECASE,
 )
 _UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, those that turn the direction of writing, line separators, lone surrogates."""

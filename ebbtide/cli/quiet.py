@@ -120,5 +120,5 @@ def _temporary_log(name: str) -> Path:
 
 def _touched(log: Path) -> Path:
     make_private(str(log.parent))
-    log.touch(mode=0o600, exist_ok=False)
+    log.touch(mode=0o600)
     return log

@@ -293,7 +293,9 @@ class _Call:
         except EbbtideError:
             raise
         except Exception as error:
-            raise self._failure(key, error) from (error if self.op.shows_values else None)
+            if not self.op.shows_values:
+                raise self._failure(key, error) from None
+            raise self._failure(key, error) from error
 
     def _failure(self, key: Key, error: Exception) -> StatefulFunctionError:
         error_name = type(error).__name__

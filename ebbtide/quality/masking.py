@@ -17,14 +17,24 @@ Result = dict[str, Any]
 """What Great Expectations reports of an expectation."""
 BOOKKEEPING = frozenset(
     {
-        *("_changed_by", "_change_type", "_commit_version", "_before", "_kind", "_order", "_number", "_truncates", "_new"),
+        *(
+            "_changed_by",
+            "_change_type",
+            "_commit_version",
+            "_before",
+            "_kind",
+            "_order",
+            "_number",
+            "_truncates",
+            "_new",
+        ),
         *("_step", "_stamp_ms", "_ttl_ms", "_overdue_ms", "_state", "_removed", "_tombstone", "_conflict", "_waits"),
-        *("rows", "table", "version", "at", "operation", "pipeline", "step", "records", "quarantined", "rate", "op"),
+        *("_rows", "table", "version", "at", "operation", "pipeline", "step", "records", "quarantined", "rate", "op"),
         *LOG_POSITIONS,
     }
 )
 """Columns of samples that hold no value of a user's column."""
-ROWS_AS_TEXT = ("decided", "shown")
+ROWS_AS_TEXT = ("_decided", "_shown")
 """Columns of samples that hold a row as JSON."""
 COLUMN_ARGUMENTS = ("column", "column_A", "column_B", "column_list", "column_set")
 """Arguments by which Great Expectations' own types name columns."""

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 
 from ebbtide.errors import FileChangedError, LateFileError, SourceReadError
 from ebbtide.paths import FoundFile, is_folder, is_linked, join, walk
+from ebbtide.redaction import printable
 from ebbtide.sources.source import Discovery
 
 PATTERNS = (
@@ -197,7 +198,7 @@ def _old_enough(new: Sequence[FoundFile], newest_ms: int, *, in_order: bool) -> 
 
 
 def _nothing_matched(path: str, patterns: Sequence[str], others: Sequence[str]) -> str:
-    content = f"what does not match: {_some(others)}" if others else "it has no files"
+    content = f"what does not match: {printable(_some(others))}" if others else "it has no files"
     allowed = ", ".join(patterns)
     return (
         f"No file in '{path}' or its folders matches source.pattern ({allowed}); {content}. "

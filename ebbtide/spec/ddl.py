@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -83,11 +83,6 @@ def parse_ddl(ddl: str) -> TableSchema:
                 got=column.sql(dialect="spark"),
                 allowed="a name and a type",
             )
-        if _as_compared(column.name) in {_as_compared(f.name) for f in fields}:
-            raise ConfigError.of(
-                "The schema names a column twice; Spark does not tell case apart, nor readers two forms of one letter.",
-                got=column.name,
-            )
         nullable = True
         for constraint in column.constraints:
             kind = constraint.kind
@@ -104,13 +99,7 @@ def parse_ddl(ddl: str) -> TableSchema:
                     allowed="NOT NULL, DEFAULT, COMMENT",
                 )
         fields.append(pa.field(column.name, _arrow_type(column.kind), nullable))
-    unusable = [name for name in all_names(fields) if not _is_usable(name)]
-    if unusable:
-        raise ConfigError.of(
-            "The schema has a column name that is not usable.",
-            got=", ".join(map(repr, unusable)),
-            allowed=f"1 to {MOST_CHARACTERS} characters, all of which can be seen, none a backtick, the first not '.' or '['",
-        )
+    _refuse_names(fields)
     return TableSchema(pa.schema(fields), defaults, comments)
 
 
@@ -124,6 +113,24 @@ def _definitions(ddl: str) -> list[exp.Expression]:
     if any(others):
         raise ValueError("more than columns")
     return list(statement.this.expressions)
+
+
+def _refuse_names(fields: Sequence[pa.Field]) -> None:
+    """Refuse columns that have one name, or a name that does not work to the end."""
+    compared = [_as_compared(field.name) for field in fields]
+    twice = [field.name for number, field in enumerate(fields) if compared[number] in compared[:number]]
+    if twice:
+        raise ConfigError.of(
+            "The schema names a column twice; Spark does not tell case apart, nor readers two forms of one letter.",
+            got=", ".join(twice),
+        )
+    unusable = [name for name in all_names(fields) if not _is_usable(name)]
+    if unusable:
+        raise ConfigError.of(
+            "The schema has a column name that is not usable.",
+            got=", ".join(map(repr, unusable)),
+            allowed=f"1 to {MOST_CHARACTERS} characters, all of which can be seen, none a backtick, the first not '.' or '['",
+        )
 
 
 def all_names(fields: Iterable[pa.Field]) -> Iterator[str]:

@@ -25,7 +25,7 @@ from ebbtide.formats.records import MAX_RECORD_BYTES
 from ebbtide.model.cron import CronExpression
 from ebbtide.model.durations import NaturalDuration, PositiveDuration, format_duration
 from ebbtide.paths import refuse_unusable
-from ebbtide.redaction import has_unseen, is_credential, redacted
+from ebbtide.redaction import has_unseen, is_credential, printable, redacted
 from ebbtide.sources.listing import PATTERNS
 
 EXPECTATION = r"^(expect_[a-z0-9_]+|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*)$"
@@ -345,4 +345,5 @@ def refuse(field: str, got: list[Any], allowed: str) -> None:
         ValueError: `got` is not empty.
     """
     if got:
-        raise ValueError(f"{field}: got {', '.join(map(str, got))}; allowed: {allowed}")
+        text = printable(", ".join(map(str, got)))
+        raise ValueError(f"{field}: got {text}; allowed: {allowed}")

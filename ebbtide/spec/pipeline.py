@@ -52,7 +52,9 @@ RESERVED_COLUMNS = frozenset(CHANGELOG_COLUMNS | ENTRY_COLUMNS | ARRIVAL_COLUMNS
     "_commit_version",
     "_commit_timestamp",
     "_change_type",
+    *("_n", "_rows", "_new", "_before", "_truncates", "_emptied", "_decided", "_waits", "_overdue_ms"),
 }
+"""What stands beside the user's columns: in the tables, in staged rows, in what checks compute."""
 MAX_EVENT_TIME_AHEAD = timedelta(days=1)
 """Where state expires by event time and the spec says nothing: clocks of sources are off by hours, not by days."""
 _WRITTEN = "_written_path"
@@ -149,7 +151,9 @@ class Pipeline(SpecPart):
         if self.sink.is_spark_s:
             refused = [n for n in all_names(self.sink_table.columns) if not DELTA_REFUSES.isdisjoint(n)]
             characters = "".join(sorted(DELTA_REFUSES))
-            refuse("schema", refused, f"names without any of '{characters}', as Spark makes the sink for its properties")
+            refuse(
+                "schema", refused, f"names without any of '{characters}', as Spark makes the sink for its properties"
+            )
         columns_there = [*names, *self.sink_table.columns.names]
         unknown = [n for n in self.columns if n not in columns_there]
         refuse("columns", unknown, f"columns of the schema or of the sink: {', '.join(names)}")
@@ -179,7 +183,7 @@ class Pipeline(SpecPart):
         dated = [n for n in names if pa.types.is_temporal(columns.field(n).type)]
         refuse(
             "event_time",
-            [n for n in [self.event_time] if n and n not in dated],
+            [n for n in [self.event_time] if n is not None and n not in dated],
             f"DATE or TIMESTAMP columns: {', '.join(dated) or 'none in the schema'}",
         )
         if self.needs_event_time and self.event_time is None and isinstance(self.format, PlainFormat):
@@ -329,7 +333,7 @@ class Pipeline(SpecPart):
         try:
             spec = cls.model_validate(attributes)
         except ValidationError as error:
-            raise ConfigError(f"The spec '{path}' is not usable. {_explain(error)}") from error
+            raise ConfigError.of(f"The spec '{path}' is not usable. {_explain(error)}") from error
         return spec.located(path)
 
     def located(self, path: Path) -> Self:
