@@ -17,7 +17,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from ebbtide.errors import ConfigError
-from ebbtide.redaction import has_unseen
+from ebbtide.redaction import has_unseen, redacted
 
 LOCAL_SCHEME = "file"
 SCHEMES = (LOCAL_SCHEME, "s3", "s3a", "gs", "abfs", "abfss", "hdfs")
@@ -63,8 +63,9 @@ def refuse_unusable(field: str, location: str) -> None:
     if name == LOCAL_SCHEME and not place.startswith("///"):
         raise ConfigError.of(what, got=location, allowed="file:/// and an absolute path")
     authority = place.removeprefix("//").partition("/")[0]
-    user, at, _ = authority.rpartition("@")
-    if at and ":" in user:
+    # A secret may have a slash in it. Only the authority of HDFS has a port: there a slash ends it.
+    looked_at = f"//{authority}" if name == "hdfs" else place
+    if redacted(f":{looked_at}") != f":{looked_at}":
         raise ConfigError.of(
             f"{field} has credentials in it.",
             got=location,

@@ -125,13 +125,13 @@ def _start_jvm(settings: Mapping[str, str], log_file: Path | None) -> None:
     # What the JVM is launched with stands in its command line, which every user of the machine can read.
     public = {name: value for name, value in settings.items() if not is_credential(name)}
     launch_conf = SparkConf().setAll(list(public.items()))
+    conf = SparkConf().setAll(list(settings.items()))
     if log_file is None:
         gateway = launch_gateway(launch_conf)  # type: ignore[no-untyped-call]
     else:
         with log_file.open("ab") as log:
             outputs = {"stdout": log, "stderr": log}
             gateway = launch_gateway(launch_conf, outputs)  # type: ignore[no-untyped-call]
-    conf = SparkConf(loadDefaults=False, _jvm=gateway.jvm).setAll(list(settings.items()))
     SparkContext(conf=conf, gateway=gateway)
 
 

@@ -105,6 +105,7 @@ def parse_ddl(ddl: str) -> TableSchema:
 
 def _definitions(ddl: str) -> list[exp.Expression]:
     """Parse columns as those of a table; what ends the list early would add parts to the statement."""
+    ddl.encode()  # lone surrogates can be stored nowhere
     text = f"CREATE TABLE t (\n{ddl}\n)"
     [statement] = sqlglot.parse(text, read="spark")
     if statement is None:
