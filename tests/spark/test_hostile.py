@@ -2,6 +2,9 @@
 
 import base64
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from delta import DeltaTable
@@ -52,10 +55,7 @@ def hostile_spec(home, order, sink):
     key = dict(zip(names, KEY_TYPES, strict=False))
     columns = [f"{quoted(name)} {key.get(name, 'STRING')}" for name in names]
     rule = {"type": "expect_column_values_to_match_regex", "kwargs": {"column": "email", "regex": "^never$"}}
-    query = {
-        "type": "unexpected_rows_expectation",
-        "kwargs": {"unexpected_rows_query": "SELECT email AS e FROM {batch}"},
-    }
+    query = {"type": "email_rule:ExpectNoEmail"}
     return UpsertPipeline(
         name="hostile",
         source={"path": str(home / "in"), "records": "value"},
@@ -107,8 +107,8 @@ def _refuse_shown(spark, plan, home):
     """Break every rule that shows rows, and look for what was planted wherever people look."""
     verdicts = [verdict_of(spark, plan, name) for name in ("ordering", "expectations", "quarantine_rate")]
     findings = [finding for verdict in verdicts for finding in verdict.findings if finding.broken]
-    assert [(f.expectation, f.broken) for f in findings if f.column or "unexpected" in f.expectation] == [
-        ("unexpected_rows_expectation", 2),
+    assert [(f.expectation, f.broken) for f in findings if "email" in f.rule] == [
+        ("expect_no_email", 2),
         ("expect_column_values_to_match_regex", 2),
     ]
     assert any(finding.expectation == "expect_sink_to_show_decisions" for finding in findings)
@@ -120,3 +120,28 @@ def _refuse_shown(spark, plan, home):
     [bad] = spark.read.format("delta").load(plan.quarantine.path).toArrow().to_pylist()
     assert PLANTED.encode() in bad["raw"], "it is kept to be repaired"
     assert bad["detail"] == "email: got ***; allowed: string"
+
+
+START = """
+import os, sys
+from pathlib import Path
+from ebbtide.errors import EbbtideError
+from ebbtide.runtime.session import build_session
+
+name = "spark.hadoop.fs.s3a.secret.key"
+session = build_session(settings={name: "${PLANTED}", "spark.driver.memory": "512m"})
+jvm = session.sparkContext._gateway.proc.pid
+lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if os.access(path, os.R_OK)]
+print(session.sparkContext.getConf().get(name) == os.environ["PLANTED"])
+print(any(os.environ["PLANTED"].encode() in line for line in lines), any(b"spark.driver.memory=512m" in line for line in lines))
+print(EbbtideError(os.environ["PLANTED"]))
+"""
+
+
+def test_credential_reaches_spark_and_no_command_line():
+    environment = os.environ | {"PLANTED": PLANTED}
+    started = subprocess.run(
+        [sys.executable, "-c", START], env=environment, capture_output=True, text=True, check=False
+    )
+    assert started.stdout.splitlines()[-3:] == ["True", "False True", "***"], started.stderr
+    assert PLANTED not in started.stdout + started.stderr
