@@ -118,7 +118,7 @@ def _definitions(ddl: str) -> list[exp.Expression]:
 
 def _refuse_names(fields: Sequence[pa.Field]) -> None:
     """Refuse columns that have one name, or a name that does not work to the end."""
-    compared = [_as_compared(field.name) for field in fields]
+    compared = [as_compared(field.name) for field in fields]
     twice = [field.name for number, field in enumerate(fields) if compared[number] in compared[:number]]
     if twice:
         raise ConfigError.of(
@@ -153,8 +153,22 @@ def _is_usable(name: str) -> bool:
     return is_short and not has_unseen(name) and "`" not in name and not name.startswith((".", "["))
 
 
-def _as_compared(name: str) -> str:
-    return unicodedata.normalize("NFC", name).lower()
+def as_compared(name: str) -> str:
+    """Return what two names have in common that Spark takes for one: it compares letter by letter, in upper, then in lower case.
+
+    Example:
+        >>> as_compared("Id") == as_compared("\u0130d") == as_compared("\u0131D")
+        True
+    """
+    letters = unicodedata.normalize("NFC", name)
+    return "".join(map(_without_case, letters))
+
+
+def _without_case(letter: str) -> str:
+    upper = letter.upper()
+    is_one = len(upper) == 1
+    lower = (upper if is_one else letter).lower()
+    return lower[0]
 
 
 def is_exact(type_: pa.DataType) -> bool:
@@ -176,7 +190,7 @@ def _arrow_type(kind: exp.DataType) -> pa.DataType:
     if name == "MAP" and len(inner) == 2:
         key, value = map(_arrow_type, inner)
         return pa.map_(key, value)
-    names = {_as_compared(part.name) for part in inner if isinstance(part, exp.ColumnDef)}
+    names = {as_compared(part.name) for part in inner if isinstance(part, exp.ColumnDef)}
     if name == "STRUCT" and inner and len(names) == len(inner):
         fields = [pa.field(part.name, _arrow_type(part.kind)) for part in inner]
         return pa.struct(fields)

@@ -119,7 +119,11 @@ class FileSource(SourcePart):
     @classmethod
     def _refuse_empty(cls, value: list[str]) -> list[str]:
         refuse("pattern", [repr(each) for each in value if not each.strip("/ ")], "patterns such as '*.json'")
-        leads_out = [each for each in value if not {".", ".."}.isdisjoint(each.split("/"))]
+        leads_out = []
+        for each in value:
+            parts = each.split("/")
+            if "." in parts or ".." in parts:
+                leads_out.append(each)
         refuse("pattern", leads_out, "names below the source's folder, without '.' and '..'")
         return value
 
@@ -236,9 +240,14 @@ class DeltaSink(SpecPart):
     @field_validator("table_properties")
     @classmethod
     def _refuse_unfit_properties(cls, value: dict[str, str]) -> dict[str, str]:
-        secret = [name for name, text in value.items() if is_credential(name) or redacted(text) != text]
+        secret = []
+        unseen = []
+        for name, text in value.items():
+            if is_credential(name) or redacted(text) != text:
+                secret.append(name)
+            if has_unseen(text):
+                unseen.append(name)
         refuse("sink.table_properties", secret, "no credentials: the table's log shows its properties to all readers")
-        unseen = [name for name, text in value.items() if has_unseen(text)]
         refuse("sink.table_properties", unseen, "values all of whose characters can be seen")
         return value
 

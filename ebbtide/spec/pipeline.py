@@ -29,7 +29,7 @@ from ebbtide.operators.arrival import ARRIVAL_COLUMNS
 from ebbtide.operators.sequence import SEQUENCE_COLUMNS
 from ebbtide.paths import is_local, resolve
 from ebbtide.redaction import is_credential
-from ebbtide.spec.ddl import DELTA_REFUSES, TableSchema, all_names, is_exact, parse_ddl
+from ebbtide.spec.ddl import DELTA_REFUSES, TableSchema, all_names, as_compared, is_exact, parse_ddl
 from ebbtide.spec.parts import (
     ChecksConfig,
     ColumnConfig,
@@ -141,7 +141,9 @@ class Pipeline(SpecPart):
         refuse("owners", strangers, "email addresses or team:NAME")
         columns = self.table.columns
         names = columns.names
-        refuse("schema", [n for n in names if n.lower() in RESERVED_COLUMNS], "names that Ebbtide does not reserve")
+        refuse(
+            "schema", [n for n in names if as_compared(n) in RESERVED_COLUMNS], "names that Ebbtide does not reserve"
+        )
         unfit = [
             f"{n} DEFAULT {'NULL' if value is None else value}"
             for n, value in self.table.defaults.items()

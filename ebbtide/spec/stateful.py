@@ -20,7 +20,7 @@ from ebbtide.model.changelog import RowKind
 from ebbtide.model.state.function import SOURCE_COLUMNS, MapStateDescriptor, StateDescriptor, StatefulFunction
 from ebbtide.model.ttl import StateTtlConfig, Ttl
 from ebbtide.operators.working_store import StateSpec
-from ebbtide.spec.ddl import TableSchema, is_exact, parse_ddl
+from ebbtide.spec.ddl import TableSchema, as_compared, is_exact, parse_ddl
 from ebbtide.spec.parts import refuse
 from ebbtide.spec.pipeline import RESERVED_COLUMNS, Pipeline, project_of
 
@@ -77,12 +77,12 @@ class StatefulPipeline(Pipeline):
         except TypeError as error:
             refuse("options", [f"{', '.join(self.options) or 'none'} ({error})"], f"arguments of {self.function}")
         output = self.sink_table.columns
-        taken = [n for n in output.names if n.lower() in RESERVED_COLUMNS]
+        taken = [n for n in output.names if as_compared(n) in RESERVED_COLUMNS]
         refuse("function", taken, f"an output of {self.function} without names that Ebbtide reserves")
-        lower = [n.lower() for n in output.names]
+        compared = [as_compared(n) for n in output.names]
         refuse(
             "function",
-            [n for n in output.names if lower.count(n.lower()) > 1],
+            [n for n in output.names if compared.count(as_compared(n)) > 1],
             f"an output of {self.function} that names no column twice; Spark does not tell case apart",
         )
         refuse(

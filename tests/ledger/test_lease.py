@@ -1,5 +1,6 @@
 """The lease: one holder at a time, whoever dies, is silent or comes at the same moment."""
 
+import stat
 import threading
 import time
 
@@ -93,3 +94,10 @@ def test_new_incarnation_is_stored(path):
     assert before != after
     [newest, *_] = [facts["incarnation"] for _, facts in log.own_commits(path)]
     assert newest == after
+
+
+def test_folder_of_a_pipeline_is_made_private(tmp_path):
+    home = tmp_path / "root" / "t"
+    with Lease(str(home / "ledger"), "t", 3600):
+        modes = [stat.S_IMODE(folder.stat().st_mode) for folder in (home, home.parent)]
+    assert modes == [0o700, 0o700]

@@ -19,7 +19,7 @@ from ebbtide.maintenance.job import maintain
 from ebbtide.quality.checks import CHECKS
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.plan import Plan
-from ebbtide.spec.ddl import DELTA_REFUSES, parse_ddl
+from ebbtide.spec.ddl import DELTA_REFUSES, as_compared, parse_ddl
 from ebbtide.spec.pipeline import RESERVED_COLUMNS
 
 PLANTED = "planted@example.org"
@@ -47,7 +47,7 @@ def is_taken(name):
 
 def taken(but=frozenset()):
     names = [name for name in TEXTS if is_taken(name) and but.isdisjoint(name)]
-    return list({name.lower(): name for name in names if name not in ("\u00e9", "v", "seq", "email")}.values())
+    return list({as_compared(name): name for name in names if name not in ("\u00e9", "v", "seq", "email")}.values())
 
 
 def hostile_spec(home, order, sink):
