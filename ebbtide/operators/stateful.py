@@ -367,10 +367,10 @@ class _Call:
                 step=self.step.number,
             )
         except UnfitValueError as error:
-            raise StatefulFunctionError.of(
-                f"{self.function_name} gave a value that does not fit '{error.column}': {error}.",
-                allowed=error.allowed,
-            ) from error
+            what_happened = f"{self.function_name} gave a value that does not fit '{error.column}'"
+            if not self.op.shows_values:
+                raise StatefulFunctionError.of(f"{what_happened}.", allowed=error.allowed) from None
+            raise StatefulFunctionError.of(f"{what_happened}: {error}.", allowed=error.allowed) from error
 
 
 def _changes_of(changes: pa.Table, names: Sequence[str]) -> Callable[[int], Change]:

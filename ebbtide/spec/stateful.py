@@ -15,11 +15,11 @@ import pyarrow as pa
 from pydantic import Field, field_validator, model_validator
 
 from ebbtide.errors import ConfigError
-from ebbtide.formats.format import shortened
 from ebbtide.model.changelog import RowKind
 from ebbtide.model.state.function import SOURCE_COLUMNS, MapStateDescriptor, StateDescriptor, StatefulFunction
 from ebbtide.model.ttl import StateTtlConfig, Ttl
 from ebbtide.operators.working_store import StateSpec
+from ebbtide.redaction import printable
 from ebbtide.spec.ddl import TableSchema, as_compared, is_exact, parse_ddl
 from ebbtide.spec.parts import refuse
 from ebbtide.spec.pipeline import RESERVED_COLUMNS, Pipeline, project_of
@@ -229,7 +229,7 @@ def _class_of(function: str) -> type[StatefulFunction]:
     try:
         found = getattr(import_module(module), name)
     except Exception as error:  # a module may raise anything
-        why = shortened(str(error))
+        why = printable(str(error))
         raise ValueError(f"function: got {function}, {why}; allowed: 'module:Class' that can be imported") from error
     if not (isinstance(found, type) and issubclass(found, StatefulFunction)):
         raise ValueError(f"function: got {function}; allowed: a subclass of ebbtide.StatefulFunction")  # noqa: TRY004 - as above

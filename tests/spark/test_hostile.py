@@ -13,10 +13,12 @@ from judging import verdict_of
 from spark_support import write
 
 from ebbtide import UpsertPipeline
+from ebbtide.cli.inspection import _those_where
 from ebbtide.errors import ConfigError
 from ebbtide.inspect.state import state
 from ebbtide.maintenance.job import maintain
 from ebbtide.quality.checks import CHECKS
+from ebbtide.redaction import has_unseen
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.ddl import DELTA_REFUSES, as_compared, parse_ddl
@@ -145,3 +147,22 @@ def test_credential_reaches_spark_and_no_command_line():
     )
     assert started.stdout.splitlines()[-3:] == ["True", "False True", "***"], started.stderr
     assert PLANTED not in started.stdout + started.stderr
+
+
+@pytest.mark.parametrize(
+    "where", ["1=1); DROP TABLE x", "id ==", "no_such = 1", "'", "`", "id = 1; SELECT 1", "\x00", "id", "id IN (SELECT", "\u202eid"]
+)  # fmt: skip
+def test_text_that_is_no_condition_is_refused_in_our_words(spark, where):
+    with pytest.raises(
+        ConfigError, match=r"not a condition on the state's columns. Got: .* Allowed: SQL on id\."
+    ) as caught:
+        _those_where(spark.range(1), where)
+    assert not has_unseen(str(caught.value))
+
+
+def test_properties_that_spark_does_not_take_are_refused_before_a_step_is_made(spark, tmp_path):
+    spec = hostile_spec(tmp_path, "arrival", {"table_properties": {"delta.noSuchProperty": "1"}})
+    write(tmp_path / "in", [change(spec, "+I", 0, 1)])
+    with pytest.raises(ConfigError, match=r"Spark does not make the sink .*delta.noSuchProperty"):
+        run(spark, spec, str(tmp_path / "root"))
+    assert Plan.under(str(tmp_path / "root"), spec).state.last() is None
