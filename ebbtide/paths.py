@@ -55,7 +55,7 @@ def refuse_unusable(field: str, location: str) -> None:
     scheme = _SCHEME.match(location)
     if scheme is None:
         return
-    name = scheme[1].lower()
+    name = scheme[1]
     place = location[scheme.end() :]
     if name not in SCHEMES or not place.startswith("//"):
         allowed = ", ".join(f"{each}://" for each in SCHEMES)
@@ -121,7 +121,7 @@ def refuse_links(root: str, name: str) -> None:
         ConfigError: there is one.
     """
     home = Path(root, name)
-    if not is_local(root) or not home.exists():
+    if not is_local(root) or not home.is_dir():
         return
     linked = [entry for entry in (home, *home.iterdir()) if entry.is_symlink()]
     if linked:

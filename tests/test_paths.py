@@ -110,6 +110,7 @@ def test_path_or_bare_uri_of_a_store_is_a_location(location):
         ("a\x00b", "without control characters"),
         ("http://host/in", "a local path, or a URI of file://, s3://, s3a://, gs://"),
         ("FTP://host/in", "a local path, or a URI of"),
+        ("S3://b/in", "a local path, or a URI of"),
         ("jdbc:/x", "a local path, or a URI of"),
         ("C:\\in", "a local path, or a URI of"),
         ("file:/in", "a local path, or a URI of"),

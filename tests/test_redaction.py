@@ -10,6 +10,7 @@ from support import plain, spec
 
 from ebbtide.cli import main
 from ebbtide.dagster import Resources
+from ebbtide.dagster.resources import StorageResource
 from ebbtide.dagster.supervise import supervised
 from ebbtide.errors import ConfigError, EbbtideError
 from ebbtide.redaction import LEAST_LENGTH, hide, is_credential, printable, redacted, shown
@@ -80,6 +81,16 @@ def test_credential_among_the_settings_of_spark_comes_from_the_environment_only(
     assert SECRET not in repr(definitions.resources["spark"])
     assert session._from_environment({name: "${PLANTED}"}) == {name: SECRET}
     assert str(EbbtideError(f"The store refused '{SECRET}'.")) == "The store refused '***'."
+
+
+@pytest.mark.parametrize("uri", URIS)
+def test_credential_in_the_root_of_resources_is_refused_before_dagster_shows_it(uri, monkeypatch):
+    with pytest.raises(ConfigError, match=r"^root ") as caught:
+        Resources(root=uri).build_defs(None)
+    monkeypatch.setenv("EBBTIDE_ROOT", uri)
+    with pytest.raises(ConfigError, match=r"^EBBTIDE_ROOT ") as from_environment:
+        StorageResource()
+    assert "Planted0" not in f"{caught.value} {from_environment.value}"
 
 
 def test_setting_that_names_no_variable_is_refused():

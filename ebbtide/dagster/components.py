@@ -16,6 +16,7 @@ from ebbtide.dagster.resources import (
     StorageResource,
     refuse_literal_credentials,
 )
+from ebbtide.paths import refuse_unusable
 from ebbtide.spec import stateful, upsert
 from ebbtide.spec.load import refuse_shared_names
 from ebbtide.spec.pipeline import Pipeline
@@ -139,6 +140,8 @@ class Resources(dg.Component, dg.Model, dg.Resolvable):
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Make the definitions: resources only."""
         refuse_literal_credentials(self.spark)
+        if self.root is not None:
+            refuse_unusable("root", self.root)
         given = self.model_dump(include={"root", "data_docs", "keep_data_docs"}, exclude_none=True)
         storage = StorageResource(**given)
         resources = {"spark": SparkResource(settings=self.spark), "storage": storage, "clock": ClockResource()}

@@ -13,6 +13,7 @@ import dagster as dg
 from pydantic import Field, PrivateAttr
 
 from ebbtide.errors import ConfigError
+from ebbtide.paths import refuse_unusable
 from ebbtide.redaction import is_credential
 
 if TYPE_CHECKING:
@@ -75,11 +76,18 @@ class SparkResource(dg.ConfigurableResource["SparkResource"]):
         gateway.proc.wait(timeout=60)
 
 
+def _root_from_environment() -> str:
+    """Return the root; one with credentials is refused before Dagster can show it."""
+    root = os.environ.get("EBBTIDE_ROOT") or DEFAULT_ROOT
+    refuse_unusable("EBBTIDE_ROOT", root)
+    return root
+
+
 class StorageResource(dg.ConfigurableResource["StorageResource"]):
     """The roots under which everything is stored."""
 
     root: str = Field(
-        default_factory=lambda: os.environ.get("EBBTIDE_ROOT", DEFAULT_ROOT),
+        default_factory=_root_from_environment,
         description="Folder of all pipelines' tables: a path or a URI. Default: EBBTIDE_ROOT, else .ebbtide.",
     )
     data_docs: str = Field(
