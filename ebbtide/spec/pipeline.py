@@ -150,7 +150,7 @@ class Pipeline(SpecPart):
             if not self._fits(value, columns.field(n))
         ]
         refuse("schema", unfit, "defaults that fit their columns")
-        if self.sink.is_spark_s:
+        if isinstance(self.sink, DeltaSink) and self.sink.is_spark_s:  # a project may have sinks of its own
             refused = [n for n in all_names(self.sink_table.columns) if not DELTA_REFUSES.isdisjoint(n)]
             characters = "".join(sorted(DELTA_REFUSES))
             refuse(
