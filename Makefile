@@ -1,7 +1,7 @@
 # Needs make, Python 3.11 or newer, and Java 17 or newer; the rest is fetched on first use.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint ui grid model mutants bench java
+.PHONY: help demo test lint audit ui grid model mutants bench java
 
 # uv from PATH if it runs, else one of our own in .tools, installed when first needed.
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .tools/bin/uv)
@@ -25,6 +25,9 @@ lint: $(UV_HERE) .venv ## Run linters and type checks only
 	$(RUN) ruff check
 	$(RUN) ruff format --check
 	$(RUN) mypy ebbtide pipelines assets resources expectations
+
+audit: $(UV_HERE) ## Look the locked packages up among known vulnerabilities
+	@$(PYTHON) .ci/audit $(UV)
 
 ui: java $(UV_HERE) .venv ## Start Dagster on http://127.0.0.1:3000 (another port: make ui PORT=3001)
 	@mkdir -p .dagster

@@ -10,9 +10,18 @@ from __future__ import annotations
 import re
 from typing import Self
 
+from ebbtide.redaction import printable, shown
+
 
 class EbbtideError(Exception):
-    """Base of all Ebbtide errors."""
+    """Base of all Ebbtide errors.
+
+    Args:
+        message: What happened, what was got, what is allowed, what to do next; credentials in it are masked.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(shown(message))
 
     @classmethod
     def of(
@@ -29,11 +38,13 @@ class EbbtideError(Exception):
             >>> print(ConfigError.of("The ttl is not positive.", got="-1s", allowed="a duration above 0"))
             The ttl is not positive. Got: -1s. Allowed: a duration above 0.
         """
-        parts = [what]
+        parts = [printable(what)]
         if got is not None:
-            parts.append(f"Got: {got}.")
+            text = printable(str(got))
+            parts.append(f"Got: {text}.")
         if allowed is not None:
-            parts.append(f"Allowed: {allowed}.")
+            text = printable(str(allowed))
+            parts.append(f"Allowed: {text}.")
         if next_step:
             parts.append(next_step)
         message = " ".join(parts)

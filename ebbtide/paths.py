@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import os
+import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
+
+from ebbtide.errors import ConfigError
+from ebbtide.redaction import has_unseen, redacted
+
+LOCAL_SCHEME = "file"
+SCHEMES = (LOCAL_SCHEME, "s3", "s3a", "gs", "abfs", "abfss", "hdfs")
+"""Of the URIs that a location may be."""
+MOST_BYTES_OF_NAME = 255
+"""Of a file or a folder: what file systems take."""
+PRIVATE = 0o700
+"""Mode of the folders that others must not look into."""
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=[/\\])")
+"""Of a URI, or the drive of a Windows path."""
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def _open(location: str) -> tuple[pafs.FileSystem, str]:
@@ -18,17 +36,117 @@ def _open(location: str) -> tuple[pafs.FileSystem, str]:
     return pafs.FileSystem.from_uri(location.replace("s3a://", "s3://", 1))  # type: ignore[no-any-return]
 
 
+def refuse_unusable(field: str, location: str) -> None:
+    """Refuse a location that is neither a local path nor the bare URI of a store.
+
+    Args:
+        field: Where it was given, `source.path` for instance.
+        location: A path or a URI.
+
+    Raises:
+        ConfigError: it is empty, of another scheme, or a URI with more than a place in a store.
+    """
+    what = f"{field} is not a location."
+    if not location.strip() or has_unseen(location):
+        raise ConfigError.of(what, got=repr(location), allowed="a path or a URI, without control characters")
+    longest = max(len(part.encode()) for part in location.split("/"))
+    if longest > MOST_BYTES_OF_NAME:
+        raise ConfigError.of(what, got=f"a name of {longest} bytes", allowed=f"names of {MOST_BYTES_OF_NAME} bytes")
+    scheme = _SCHEME.match(location)
+    if scheme is None:
+        return
+    name = scheme[1]
+    place = location[scheme.end() :]
+    if name not in SCHEMES or not place.startswith("//"):
+        allowed = ", ".join(f"{each}://" for each in SCHEMES)
+        raise ConfigError.of(what, got=location, allowed=f"a local path, or a URI of {allowed}")
+    if name == LOCAL_SCHEME and not place.startswith("///"):
+        raise ConfigError.of(what, got=location, allowed="file:/// and an absolute path")
+    authority = place.removeprefix("//").partition("/")[0]
+    # A secret may have a slash in it. Only the authority of HDFS has a port: there a slash ends it.
+    looked_at = f"//{authority}" if name == "hdfs" else place
+    if redacted(f":{looked_at}") != f":{looked_at}":
+        raise ConfigError.of(
+            f"{field} has credentials in it.",
+            got=location,
+            allowed="a bare URI",
+            next_step="Give them to Spark and to the environment instead (docs/security.md).",
+        )
+    decoded = unquote(place)
+    if "?" in place or "#" in place or ".." in decoded.split("/"):
+        raise ConfigError.of(what, got=location, allowed="a URI without '?', '#' and '..'")
+
+
 def resolve(location: str, base: Path | None = None) -> str:
-    """Make a local path absolute, against `base` if given; leave a URI as it is.
+    """Make a local path absolute, against `base` if given; leave a URI of a store as it is.
 
     Example:
-        >>> resolve("s3://bucket/shop"), resolve("shop", Path("/data"))
-        ('s3://bucket/shop', '/data/shop')
+        >>> resolve("s3://bucket/shop"), resolve("shop", Path("/data")), resolve("file:///a%20b")
+        ('s3://bucket/shop', '/data/shop', '/a b')
     """
-    if "://" in location:
+    is_local_uri = location.startswith(f"{LOCAL_SCHEME}:///")
+    if "://" in location and not is_local_uri:
         return location
-    absolute = (base or Path.cwd()) / location
-    return str(absolute.resolve())
+    path = unquote(location.removeprefix(f"{LOCAL_SCHEME}://")) if is_local_uri else location
+    absolute = (base or Path.cwd()) / path
+    return os.path.realpath(absolute)
+
+
+def is_local(location: str) -> bool:
+    """Return whether a location is a path on this machine."""
+    return "://" not in location
+
+
+def is_linked(folder: str, name: str) -> bool:
+    """Return whether a name below a folder is reached by a symbolic link.
+
+    Args:
+        folder: Its location; that it is a link itself says nothing.
+        name: Below it, `inner/name`.
+    """
+    if not is_local(folder):
+        return False
+    own = join(os.path.realpath(folder), name)
+    return os.path.realpath(own) != own
+
+
+def refuse_links(root: str, name: str) -> None:
+    """Refuse a folder of a root that is a symbolic link, or has one directly in it: what is written there would lie elsewhere.
+
+    Args:
+        root: Location of the root.
+        name: The folder's.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    home = Path(root, name)
+    if not is_local(root) or not home.is_dir():
+        return
+    linked = [entry for entry in (home, *home.iterdir()) if entry.is_symlink()]
+    if linked:
+        raise ConfigError.of(
+            f"'{linked[0]}' is a symbolic link, which may lead out of the root '{root}'.",
+            got=os.path.realpath(linked[0]),
+            allowed="folders of their own",
+            next_step="Move there what the link leads to, or mount it there.",
+        )
+
+
+def make_private(folder: str) -> None:
+    """Make a local folder that nobody else may look into, whatever the umask; one that is there stays as it is."""
+    if not is_local(folder):
+        return
+    path = Path(folder)
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    for each in reversed(missing):
+        each.mkdir(mode=PRIVATE, exist_ok=True)
+
+
+def is_ours(folder: Path) -> bool:
+    """Return whether a folder belongs to this user, and nobody else may write to it."""
+    status = folder.stat()
+    return status.st_uid == os.getuid() and not status.st_mode & _WRITABLE_BY_OTHERS
 
 
 def join(location: str, *names: str) -> str:

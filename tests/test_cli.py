@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -246,3 +247,14 @@ def test_no_more_logs_are_kept_than_said(tmp_path):
 def test_log_of_a_root_that_takes_none_is_a_temporary_file(root, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert new_log(root).is_relative_to(tmp_path)
+
+
+def test_log_and_its_folder_are_private_and_no_one_elses_folder_is_taken(tmp_path, monkeypatch):
+    log = new_log(str(tmp_path / "root"))
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (log, log.parent, log.parent.parent)]
+    assert modes == [0o600, 0o700, 0o700]
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    taken = new_log("s3://bucket/root").parent
+    taken.chmod(0o777)
+    other = new_log("s3://bucket/root").parent
+    assert (other == taken, stat.S_IMODE(other.stat().st_mode)) == (False, 0o700)

@@ -28,6 +28,7 @@ MODELS: tuple[type[BaseModel], ...] = (
     parts.FileSource,
     parts.DebeziumFormat,
     parts.PlainFormat,
+    parts.ColumnConfig,
     SequenceOrder,
     MaterializerConfig,
     StateTtlConfig,

@@ -1,3 +1,5 @@
+import os
+import stat
 from pathlib import Path
 
 import pyarrow as pa
@@ -5,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ebbtide import paths
+from ebbtide.errors import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -15,6 +18,7 @@ from ebbtide import paths
         ("../shop", Path("/data/x"), "/data/shop"),
         ("/shop", Path("/data"), "/shop"),
         (".", Path("/data"), "/data"),
+        ("file:///a%20b", Path("/data"), "/a b"),
     ],
 )
 def test_resolve_makes_a_local_path_absolute(location, base, want):
@@ -88,3 +92,65 @@ def test_size_is_that_of_a_file_and_folders_are_told_from_files(tmp_path):
     assert (paths.is_folder(folder), paths.is_folder(file), paths.is_folder(folder + "y")) == (True, False, False)
     paths.delete(file)
     assert list((tmp_path / "f").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "location",
+    ["in", "../in", "/in", "~", "a:b", "r o'o\"t/{a}[b]*%2e#?$x", "file:///in", "s3://b/in", "s3a://b//in", "gs://b", "hdfs://nn:8020/a@b", "abfss://c@a.dfs/in"],
+)  # fmt: skip
+def test_path_or_bare_uri_of_a_store_is_a_location(location):
+    paths.refuse_unusable("source.path", location)
+
+
+@pytest.mark.parametrize(
+    ("location", "allowed"),
+    [
+        ("", "a path or a URI"),
+        (" ", "a path or a URI"),
+        ("a\x00b", "without control characters"),
+        ("http://host/in", "a local path, or a URI of file://, s3://, s3a://, gs://"),
+        ("FTP://host/in", "a local path, or a URI of"),
+        ("S3://b/in", "a local path, or a URI of"),
+        ("jdbc:/x", "a local path, or a URI of"),
+        ("C:\\in", "a local path, or a URI of"),
+        ("file:/in", "a local path, or a URI of"),
+        ("file://host/in", "file:/// and an absolute path"),
+        ("s3://b/../in", "without '?', '#' and '..'"),
+        ("s3://b/%2e%2e/in", "without '?', '#' and '..'"),
+        ("s3://b/in?region=x", "without '?', '#' and '..'"),
+        ("x" * 256, "names of 255 bytes"),
+        ("s3://k:s@b/in", "a bare URI"),
+    ],
+)
+def test_what_is_no_location_is_refused_with_what_is(location, allowed):
+    with pytest.raises(ConfigError, match=r"source\.path (is not a location|has credentials in it)\. Got: ") as caught:
+        paths.refuse_unusable("source.path", location)
+    assert allowed in str(caught.value)
+
+
+def test_folder_that_is_made_is_private_whatever_the_umask_and_one_that_is_there_stays(tmp_path):
+    (tmp_path / "there").mkdir(mode=0o755)
+    before = os.umask(0)
+    try:
+        paths.make_private(str(tmp_path / "there" / "a" / "b"))
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("there", "there/a", "there/a/b")]
+    assert modes[0] & 0o055
+    assert modes[1:] == [0o700, 0o700]
+    (tmp_path / "there" / "a").chmod(0o770)
+    assert [paths.is_ours(tmp_path / name) for name in ("there/a", "there/a/b")] == [False, True]
+
+
+def test_link_in_a_pipelines_folder_is_refused_and_the_root_may_be_one(tmp_path):
+    elsewhere, root = tmp_path / "elsewhere", tmp_path / "root"
+    (elsewhere / "t").mkdir(parents=True)
+    root.symlink_to(elsewhere)
+    paths.refuse_links(str(root), "t")
+    paths.refuse_links(str(root), "absent")
+    (elsewhere / "t" / "staged").symlink_to(tmp_path)
+    with pytest.raises(ConfigError, match=r"staged' is a symbolic link, which may lead out of the root"):
+        paths.refuse_links(str(root), "t")
+    (elsewhere / "u").symlink_to(tmp_path)
+    with pytest.raises(ConfigError, match=r"/u' is a symbolic link"):
+        paths.refuse_links(str(root), "u")

@@ -12,6 +12,7 @@ COLUMNS = {"pydantic", "pyarrow", "numpy"}
 SPARK = {"pyspark", "delta", "py4j"}
 
 ROOMS = {
+    "redaction": set(),
     "errors": set(),
     "paths": COLUMNS,
     "java": set(),
@@ -133,6 +134,7 @@ def test_environment_is_read_by_what_belongs_to_the_machine_only():
 
     assert {str(path.relative_to(ROOT / "ebbtide")) for path in (ROOT / "ebbtide").rglob("*.py") if reads(path)} <= {
         "runtime/session.py",
+        "runtime/jars.py",
         "delta/key_index.py",
         "java.py",
         "dagster/resources.py",

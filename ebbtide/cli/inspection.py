@@ -13,10 +13,13 @@ import ebbtide
 from ebbtide.cli.options import json_option, of_pipelines, root_option
 from ebbtide.cli.quiet import quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, load_specs
+from ebbtide.errors import ConfigError
 from ebbtide.inspect.status import Status
+from ebbtide.redaction import printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
 
 @click.command()
@@ -56,11 +59,25 @@ def state(
     with quiet_spark(root) as spark, Reporter(root).errors(location, spark):
         rows = ebbtide.state(spark.session, pipeline, root, state=name, as_of_step=as_of_step, now_ms=now_ms)
         if where:
-            rows = rows.where(where)
+            rows = _those_where(rows, where)
         table = rows.limit(limit).toArrow()
         lines = _json_lines(table) if as_json else _text_lines(table)
         for line in lines:
             click.echo(line)
+
+
+def _those_where(rows: DataFrame, where: str) -> DataFrame:
+    """Return the rows that a condition holds for."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        return rows.where(where)
+    except AnalysisException as error:  # a ParseException is one
+        raise ConfigError.of(
+            "What --where gives is not a condition on the state's columns.",
+            got=where,
+            allowed=f"SQL on {', '.join(rows.columns)}",
+        ) from error
 
 
 def _only_spec(location: str) -> Located:
@@ -87,7 +104,7 @@ def _text_lines(table: pa.Table) -> Iterator[str]:
 
 
 def _cell(value: object) -> str:
-    return "" if value is None else str(value)
+    return "" if value is None else printable(str(value))
 
 
 def _padded(cells: Iterable[str]) -> list[str]:

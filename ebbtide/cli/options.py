@@ -8,6 +8,17 @@ from typing import Any
 import click
 
 from ebbtide.cli.reporting import ROOT
+from ebbtide.errors import ConfigError
+from ebbtide.paths import refuse_unusable
+
+
+def _usable_root(context: click.Context, option: click.Parameter, root: str) -> str:
+    try:
+        refuse_unusable("--root", root)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
+    return root
+
 
 specs_argument = click.argument("specs", metavar="SPEC...", nargs=-1, required=True)
 root_option = click.option(
@@ -15,6 +26,7 @@ root_option = click.option(
     default=ROOT,
     show_default=True,
     envvar="EBBTIDE_ROOT",
+    callback=_usable_root,
     help="Folder of all pipelines' tables: a path or a URI.",
 )
 json_option = click.option(

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ebbtide.cli.live import Live
+from ebbtide.paths import is_local, is_ours, make_private
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,7 +103,7 @@ def new_log(root: str) -> Path:
 
 def _log_under(root: str, name: str) -> Path | None:
     """Make a log file under the root; None where that is a URI or may not be written to."""
-    if "://" in root:
+    if not is_local(root):
         return None
     try:
         return _touched(Path(root) / ".logs" / name)
@@ -111,11 +112,13 @@ def _log_under(root: str, name: str) -> Path | None:
 
 
 def _temporary_log(name: str) -> Path:
-    folder = f"ebbtide-logs-{getpass.getuser()}"
-    return _touched(Path(tempfile.gettempdir()) / folder / name)
+    folder = Path(tempfile.gettempdir()) / f"ebbtide-logs-{getpass.getuser()}"
+    if folder.exists() and not is_ours(folder):  # somebody else would read what is logged
+        folder = Path(tempfile.mkdtemp(prefix="ebbtide-logs-"))
+    return _touched(folder / name)
 
 
 def _touched(log: Path) -> Path:
-    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    log.touch()
+    make_private(str(log.parent))
+    log.touch(mode=0o600)
     return log

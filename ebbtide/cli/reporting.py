@@ -13,6 +13,7 @@ import click
 from ebbtide.cli.quiet import QuietSpark
 from ebbtide.cli.typed import as_typed
 from ebbtide.errors import ConfigError, EbbtideError
+from ebbtide.redaction import shown
 from ebbtide.spec.load import load_all
 from ebbtide.spec.pipeline import Pipeline
 
@@ -51,7 +52,7 @@ class Reporter:
         if self.as_json:
             click.echo(json.dumps(result.as_dict(), default=str))
         else:
-            click.echo(self._typed(text(result), location))
+            click.echo(shown(self._typed(text(result), location)))
 
     @contextmanager
     def errors(self, location: str | None = None, spark: QuietSpark | None = None) -> Iterator[None]:
@@ -75,7 +76,7 @@ class Reporter:
             if is_from_spark:
                 self._print_error(_with_class(error), location, spark)
             if spark is not None and spark.tail():
-                click.echo(spark.tail(), err=True)
+                click.echo(shown(spark.tail()), err=True)
             if is_from_spark:
                 raise click.exceptions.Exit(FAILED) from error
             raise
@@ -83,7 +84,7 @@ class Reporter:
     def _print_error(self, message: str, location: str | None, spark: QuietSpark | None) -> None:
         if spark is not None:
             spark.live.show("")
-        click.echo(f"Error: {self._typed(message, location)}", err=True)
+        click.echo(shown(f"Error: {self._typed(message, location)}"), err=True)
 
     def _typed(self, message: str, location: str | None) -> str:
         """Complete the commands that a message names with spec and root."""

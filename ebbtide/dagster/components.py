@@ -10,7 +10,13 @@ import dagster as dg
 from pydantic import BaseModel, ConfigDict, Field
 
 from ebbtide.dagster.definitions import pipeline_definitions
-from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
+from ebbtide.dagster.resources import (
+    ClockResource,
+    SparkResource,
+    StorageResource,
+    refuse_literal_credentials,
+)
+from ebbtide.paths import refuse_unusable
 from ebbtide.spec import stateful, upsert
 from ebbtide.spec.load import refuse_shared_names
 from ebbtide.spec.pipeline import Pipeline
@@ -127,11 +133,15 @@ class Resources(dg.Component, dg.Model, dg.Resolvable):
     )
     keep_data_docs: int = Field(default=20, gt=0, description="Data Docs kept per pipeline and check. Default: 20.")
     spark: dict[str, str] = Field(
-        default_factory=dict, description="Spark settings that override Ebbtide's. Default: none."
+        default_factory=dict,
+        description="Spark settings that override Ebbtide's; a credential as ${NAME}, from the environment. Default: none.",
     )
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Make the definitions: resources only."""
+        refuse_literal_credentials(self.spark)
+        if self.root is not None:
+            refuse_unusable("root", self.root)
         given = self.model_dump(include={"root", "data_docs", "keep_data_docs"}, exclude_none=True)
         storage = StorageResource(**given)
         resources = {"spark": SparkResource(settings=self.spark), "storage": storage, "clock": ClockResource()}

@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from pydantic import Field, PrivateAttr
+
+from ebbtide.errors import ConfigError
+from ebbtide.paths import refuse_unusable
+from ebbtide.redaction import is_credential
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,11 +23,27 @@ DEFAULT_ROOT = ".ebbtide"
 """Folder of all tables where neither a resource nor `EBBTIDE_ROOT` names one; relative to the process's folder."""
 
 
+def refuse_literal_credentials(settings: Mapping[str, str]) -> None:
+    """Refuse Spark settings that hold a credential itself: Dagster shows the settings of resources.
+
+    Raises:
+        ConfigError: there are some.
+    """
+    literal = [name for name, value in settings.items() if is_credential(name) and not value.startswith("${")]
+    if literal:
+        raise ConfigError.of(
+            "Spark settings have credentials in them, which Dagster would show.",
+            got=", ".join(literal),
+            allowed="${NAME}, a variable of the environment",
+        )
+
+
 class SparkResource(dg.ConfigurableResource["SparkResource"]):
     """One lazy session for all steps of a run; a step that needs none starts no JVM."""
 
     settings: dict[str, str] = Field(
-        default_factory=dict, description="Spark settings that override Ebbtide's. Default: none."
+        default_factory=dict,
+        description="Spark settings that override Ebbtide's; ${NAME} is a variable of the environment. Default: none.",
     )
     _session: SparkSession | None = PrivateAttr(default=None)
     _starting: threading.Lock = PrivateAttr(default_factory=threading.Lock)
@@ -34,6 +55,7 @@ class SparkResource(dg.ConfigurableResource["SparkResource"]):
             if self._session is None:
                 from ebbtide.runtime.session import build_session, sigint_kept
 
+                refuse_literal_credentials(self.settings)
                 with sigint_kept():
                     self._session = build_session("ebbtide", self.settings)
             return self._session
@@ -54,11 +76,18 @@ class SparkResource(dg.ConfigurableResource["SparkResource"]):
         gateway.proc.wait(timeout=60)
 
 
+def _root_from_environment() -> str:
+    """Return the root; one with credentials is refused before Dagster can show it."""
+    root = os.environ.get("EBBTIDE_ROOT") or DEFAULT_ROOT
+    refuse_unusable("EBBTIDE_ROOT", root)
+    return root
+
+
 class StorageResource(dg.ConfigurableResource["StorageResource"]):
     """The roots under which everything is stored."""
 
     root: str = Field(
-        default_factory=lambda: os.environ.get("EBBTIDE_ROOT", DEFAULT_ROOT),
+        default_factory=_root_from_environment,
         description="Folder of all pipelines' tables: a path or a URI. Default: EBBTIDE_ROOT, else .ebbtide.",
     )
     data_docs: str = Field(

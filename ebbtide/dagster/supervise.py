@@ -10,6 +10,7 @@ from typing import TypeVar
 import dagster as dg
 
 from ebbtide.errors import EbbtideError, Transient
+from ebbtide.redaction import redacted
 
 Result = TypeVar("Result")
 Report = TypeVar("Report")
@@ -62,5 +63,8 @@ def supervised(
         if isinstance(error, EbbtideError):
             kind = type(error).__name__
             raise dg.Failure(f"{kind}: {error}", allow_retries=isinstance(error, Transient)) from error
+        message = str(error)
+        if redacted(message) != message:
+            raise dg.Failure(f"{type(error).__name__}: {redacted(message)}") from None
         raise error
     return outcome[0]

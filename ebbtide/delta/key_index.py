@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from ebbtide.delta.snapshot import DataFile
 from ebbtide.delta.table import read_file
 from ebbtide.model.hashing import Hashes, key_hashes
+from ebbtide.paths import is_ours, make_private
 
 Positions = NDArray[np.int64]
 
@@ -242,9 +243,8 @@ class IndexCache:
         """Map a copy into memory; None if there is none, or one that cannot be read."""
         path = self.folder / name
         try:
-            owner = self.folder.stat().st_uid
-            if owner != os.getuid():
-                return None  # whoever owns it may have put anything there
+            if not is_ours(self.folder):
+                return None  # others may have put anything there
             with pa.memory_map(str(path)) as mapped:
                 stored = pa.ipc.open_file(mapped).read_all()
             os.utime(path)  # the copies that are not used go first
@@ -267,7 +267,9 @@ class IndexCache:
         suffix = uuid.uuid4().hex
         unfinished = path.with_name(f"{name}.{suffix}.tmp")
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(str(self.folder))
+            if not is_ours(self.folder):
+                return index  # others would read the rows
             _write_arrow(unfinished, stored)
             unfinished.replace(path)
             n_bytes = path.stat().st_size

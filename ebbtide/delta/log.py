@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import unquote
 
+from ebbtide.errors import DeltaLogError
 from ebbtide.paths import join, list_files, read_bytes
 
 Action = dict[str, Any]
@@ -84,7 +85,7 @@ def facts_in(actions: Iterable[Action]) -> Facts | None:
 def added(table: str, version: int) -> list[str]:
     """Return the locations of the data files that a commit added."""
     adds = _adds(table, version)
-    return [_location(table, add["path"]) for add in adds]
+    return [file_location(table, add["path"]) for add in adds]
 
 
 def _adds(table: str, version: int) -> list[Action]:
@@ -92,10 +93,36 @@ def _adds(table: str, version: int) -> list[Action]:
     return [action["add"] for action in commit if "add" in action]
 
 
-def _location(table: str, path: str) -> str:
-    if "://" in path:
-        return path
-    return join(table, unquote(path))
+def file_location(table: str, path: str) -> str:
+    """Return where a file is that a log names.
+
+    The protocol lets a path lead anywhere, as those of a shallow clone do. None of Ebbtide's own tables has such a one: to
+    follow it would be to read what whoever wrote the log cannot read.
+
+    Args:
+        table: The table's location.
+        path: As the log has it: relative to the table or absolute, percent-encoded.
+
+    Raises:
+        DeltaLogError: it leads out of the table.
+    """
+    given = unquote(path)
+    folder = f"{table.rstrip('/')}/"
+    scheme, is_uri, rest = given.partition(":/")
+    is_local_uri = is_uri and scheme == "file"
+    location = f"/{rest.lstrip('/')}" if is_local_uri else given
+    is_absolute = bool(is_uri) or given.startswith("/")
+    if not is_absolute:
+        location = folder + given
+    leads_up = ".." in location.split("/")
+    if leads_up or not location.startswith(folder):
+        raise DeltaLogError.of(
+            f"The log of the Delta table '{table}' names a file that is not in the table's folder.",
+            got=path,
+            allowed=f"files below '{table}'",
+            next_step="If the table is a shallow clone, make a deep one; else restore the log.",
+        )
+    return location
 
 
 def last_step(table: str) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from ebbtide.delta import log, vectors
 from ebbtide.delta.features import refuse_unreadable
@@ -105,15 +105,11 @@ class DataFile:
 
         Args:
             table: The table's location.
+
+        Raises:
+            DeltaLogError: out of the table.
         """
-        path = unquote(self.path)
-        if "://" in path:
-            return path
-        if path.startswith("file:"):
-            return path.removeprefix("file:")
-        if path.startswith("/"):
-            return path
-        return join(table, path)
+        return log.file_location(table, self.path)
 
     def removed(self, at_ms: int, *, data_change: bool) -> Action:
         """Return the action that removes it.
@@ -387,7 +383,8 @@ def _checkpoint_actions(table: str, name: str) -> list[Action]:
     actions = log.read_actions(location) if is_json else list(_parquet_actions(location))
     sidecars = [action["sidecar"] for action in actions if "sidecar" in action]
     for sidecar in sidecars:
-        sidecar_location = join(table, LOG, "_sidecars", sidecar["path"])
+        folder = join(table, LOG, "_sidecars")
+        sidecar_location = log.file_location(folder, sidecar["path"])
         actions += _parquet_actions(sidecar_location)
     return actions
 

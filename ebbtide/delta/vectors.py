@@ -4,7 +4,7 @@
 |---|---|---|
 | inline | `i` | in the descriptor; another writer's: VACUUM of Delta 4.4 for Spark fails on a table that has one |
 | relative | `u` | in a file of the table, named by a UUID, which may hold several |
-| absolute | `p` | in a file anywhere; another writer's |
+| absolute | `p` | in a file by its whole path, which must be the table's; another writer's |
 
 A bitmap is a magic number, then Roaring's portable format for 64 bits. In a file each stands after its length and before
 its checksum, both big-endian. Source: Delta transaction log protocol, "Deletion Vectors", "Deletion Vector Format".
@@ -17,12 +17,12 @@ import uuid
 import zlib
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
+from ebbtide.delta.log import file_location
 from ebbtide.errors import DeltaLogError
 from ebbtide.paths import join, read_range, write_bytes
 
@@ -170,14 +170,13 @@ def unique_id(descriptor: Descriptor | None) -> str:
 def _location(table: str, descriptor: Descriptor) -> str:
     path = descriptor["pathOrInlineDv"]
     if descriptor["storageType"] == "p":
-        location = unquote(path)
-        return location.removeprefix("file://").removeprefix("file:")
+        return file_location(table, path)
     prefix = path[:-_UUID_TEXT]
     uuid_text = path[-_UUID_TEXT:]
     name = uuid.UUID(bytes=from_z85(uuid_text))
     file = _file_name(name)
     if prefix:
-        return join(table, prefix, file)
+        return file_location(table, f"{prefix}/{file}")
     return join(table, file)
 
 

@@ -122,7 +122,7 @@ class DebeziumDecoder:
             got = sorted(event_fields)[:8]
             allowed = "a Debezium envelope (op, before, after, source) or a flattened row (__op)"
             detail = f"got fields {got}; allowed: {allowed}"
-            raise BadRecordError("not_a_change", detail)
+            raise BadRecordError("not_a_change", detail, masked=detail)
         if event is None:
             return []
         return self._changes_of(event)

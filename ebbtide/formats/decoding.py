@@ -151,10 +151,18 @@ class _Stager:
         columns: StagedColumns = {
             "_kind": [BAD if record.has_own_offset else None for record in records],
             "_reason": [error.reason for error in errors.values()],
-            "_detail": [error.detail for error in errors.values()],
+            "_detail": [self._detail(error) for error in errors.values()],
             "_raw": raw.take(indices),
         }
         return self._table(columns, records)
+
+    def _detail(self, error: BadRecordError) -> str:
+        """Return what is wrong with a record; where there are personal columns, with values of the other ones only."""
+        settings = self._settings
+        may_show = set(settings.columns.names) - settings.personal
+        if not settings.personal or error.field in may_show:
+            return error.detail
+        return error.masked
 
     def _empty_rows(self, kind: str, records: list[Record]) -> pa.Table:
         kinds = [kind] * len(records)

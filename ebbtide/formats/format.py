@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import pyarrow as pa
 
 from ebbtide.formats.columns import TimeUnit
+from ebbtide.redaction import MASK
 
 if TYPE_CHECKING:
     from ebbtide.formats.forms import RowForm, TypedForm
@@ -74,6 +75,8 @@ class BadRecordError(Exception):
         reason: Short code, the same for all records that are bad in this way.
         detail: What was got and what is allowed.
         origin_offset: As in `DecodedChange`, where the record has one that can be read.
+        masked: The detail where no value may be shown. Default: nothing of it.
+        field: The one field that the detail is about.
     """
 
     def __init__(
@@ -81,11 +84,16 @@ class BadRecordError(Exception):
         reason: str,
         detail: str,
         origin_offset: OriginOffset | None = None,
+        *,
+        masked: str = MASK,
+        field: str | None = None,
     ) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail
         self.origin_offset = origin_offset
+        self.masked = masked
+        self.field = field
 
     @classmethod
     def of(
@@ -104,7 +112,8 @@ class BadRecordError(Exception):
             'lsn: got -1; allowed: 0 to 2^63 - 1'
         """
         detail = f"{field}: got {got}; allowed: {allowed}"
-        return cls(reason, detail, origin_offset)
+        masked = detail if got == "null" else f"{field}: got {MASK}; allowed: {allowed}"
+        return cls(reason, detail, origin_offset, masked=masked, field=field)
 
 
 class Format(Protocol):

@@ -51,7 +51,7 @@ class Judge:
         if self._settings.truncates:
             return
         detail = "got TRUNCATE; allowed: changes of rows, as only a reconciler knows what it empties"
-        error = BadRecordError("truncate", detail)
+        error = BadRecordError("truncate", detail, masked=detail)
         self._refuse(self._truncates, error)
 
     def _judge_keys(self, columns: Columns) -> None:

@@ -38,13 +38,13 @@ def parse_exactly(text: str | bytes) -> Json:
         value = _EXACT.decode(text)
     except UnicodeDecodeError as error:
         detail = f"{error.reason} at byte {error.start}; allowed: UTF-8"
-        raise BadRecordError("not_utf8", detail) from error
+        raise BadRecordError("not_utf8", detail, masked=detail) from error
     except RecursionError as error:
         detail = "nested too deep; allowed: a few hundred levels"
-        raise BadRecordError("too_deep", detail) from error
+        raise BadRecordError("too_deep", detail, masked=detail) from error
     except (ValueError, ArithmeticError) as error:
         detail = f"{error}; allowed: one JSON object"
-        raise BadRecordError("bad_json", detail) from error
+        raise BadRecordError("bad_json", detail, masked=detail) from error
     if not isinstance(value, dict):
         detail = f"got {shortened(value)}; allowed: one JSON object"
         raise BadRecordError("not_an_object", detail)

@@ -113,7 +113,7 @@ class RecordReader:
         limit = self._settings.max_record_bytes
         if len(raw) > limit:  # by how much is not known: a reader cuts a line there
             detail = f"got more than {limit} bytes; allowed: up to {limit}"
-            raise BadRecordError("too_large", detail)
+            raise BadRecordError("too_large", detail, masked=detail)
 
     def _is_of_other_topic(self, envelope: Json) -> bool:
         if not self._settings.topic:

@@ -63,6 +63,7 @@ class DecodingSettings:
         encodings: How integers are coded, where they are not numbers: see `DebeziumFormat`.
         max_record_bytes: Longer records are bad.
         max_ahead_ms: Records whose event time is further ahead of now are bad; None takes any.
+        personal: Columns whose values no `_detail` shows.
     """
 
     columns: pa.Schema
@@ -80,6 +81,7 @@ class DecodingSettings:
     encodings: Mapping[str, Encoding] = field(default_factory=dict)
     max_record_bytes: int = MAX_RECORD_BYTES
     max_ahead_ms: int | None = None
+    personal: frozenset[str] = frozenset()
 
     @cached_property
     def schema(self) -> pa.Schema:

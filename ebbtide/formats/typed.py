@@ -133,7 +133,7 @@ class ColumnTyper:
             return values
         allowed = "a value, or a DEFAULT in the schema for records from before it was added"
         detail = f"{name}: the record has no such column; allowed: {allowed}"
-        error = BadRecordError("missing_column", detail)
+        error = BadRecordError("missing_column", detail, masked=detail)
         for i in indices_of(values, _ABSENT):
             record = self._records[i]
             record.refuse(error)

@@ -25,6 +25,7 @@ from ebbtide.errors import LeaseHeldError, LeaseLostError, VersionTakenError
 from ebbtide.ledger.facts import FREE, LedgerFacts
 from ebbtide.ledger.process import host_and_pid, is_gone, is_here, this_process
 from ebbtide.ledger.puts import puts_of
+from ebbtide.paths import make_private
 
 COLUMNS = pa.schema([("pipeline", pa.string())])
 """Of the ledger, which has no rows."""
@@ -62,6 +63,8 @@ class Lease:
         )
 
     def __enter__(self) -> Self:
+        home, _, _ = self.path.rpartition("/")
+        make_private(home)  # whoever takes the lease makes the pipeline's folder: what is in it is nobody else's
         create_if_absent(puts_of(self.path), self.path, COLUMNS, {}, name=f"{self.pipeline} ledger")
         version, seen = self._read()
         if seen is None:

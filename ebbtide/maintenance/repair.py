@@ -19,7 +19,7 @@ from ebbtide.delta import log
 from ebbtide.errors import RepairError
 from ebbtide.maintenance.job import stepping
 from ebbtide.model.step import StepKind
-from ebbtide.runtime.completeness import DECIDED, FOUND, ROWS, differences, is_kept
+from ebbtide.runtime.completeness import DECIDED, ROWS, SHOWN, differences, is_kept
 from ebbtide.runtime.driver import refuse_changed_spec
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
@@ -194,10 +194,10 @@ def _compared(spark: SparkSession, stepper: Stepper, gone: tuple[str, ...]) -> R
 
 def _counted(pipeline: str, differing: DataFrame, gone: tuple[str, ...]) -> RepairReport:
     is_decided = F.col(DECIDED).isNotNull()
-    is_found = F.col(FOUND).isNotNull()
+    is_found = F.col(SHOWN).isNotNull()
     counts = differing.agg(
         F.count_if(is_decided & ~is_found).alias("missing"),
-        F.count_if(is_decided & is_found & (F.col(DECIDED) != F.col(FOUND))).alias("other"),
+        F.count_if(is_decided & is_found & (F.col(DECIDED) != F.col(SHOWN))).alias("other"),
         F.count_if(~is_decided).alias("extra"),
         F.count_if(F.col(ROWS) > 1).alias("repeated"),
     )

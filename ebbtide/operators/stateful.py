@@ -58,6 +58,7 @@ class StatefulOperator:
         sink_key: Names of the sink's key.
         function: Makes the function; called once for each group of keys.
         states: Its states by name.
+        shows_values: Errors may show keys, rows and what the function says of them.
     """
 
     columns: pa.Schema
@@ -66,6 +67,7 @@ class StatefulOperator:
     sink_key: tuple[str, ...]
     function: Callable[[], StatefulFunction]
     states: dict[str, StateSpec] = field(default_factory=dict)
+    shows_values: bool = True
 
     @cached_property
     def changes(self) -> pa.Schema:
@@ -291,12 +293,19 @@ class _Call:
         except EbbtideError:
             raise
         except Exception as error:
-            error_name = type(error).__name__
-            what_happened = f"{self.function_name} failed on key {key}: {error_name}: {error}."
-            raise StatefulFunctionError.of(
-                what_happened.replace("\n", " "),
-                next_step="Nothing of the step was committed. Repair the function, then run again.",
-            ) from error
+            if not self.op.shows_values:
+                raise self._failure(key, error) from None
+            raise self._failure(key, error) from error
+
+    def _failure(self, key: Key, error: Exception) -> StatefulFunctionError:
+        error_name = type(error).__name__
+        what_happened = f"{self.function_name} failed on key {key}: {error_name}: {error}."
+        if not self.op.shows_values:
+            what_happened = f"{self.function_name} failed: {error_name}. Its key and text may be personal."
+        return StatefulFunctionError.of(
+            what_happened.replace("\n", " "),
+            next_step="Nothing of the step was committed. Repair the function, then run again.",
+        )
 
     def _refuse_misfit(
         self,
@@ -323,7 +332,7 @@ class _Call:
         not_null = ", ".join(sink_key)
         raise StatefulFunctionError.of(
             f"{self.function_name} yielded a row that does not fit its output.",
-            got=dict(given),
+            got=dict(given) if self.op.shows_values else f"columns {', '.join(given)}",
             allowed=f"the columns {columns}; those of the key are added; none of {not_null} null",
         )
 
@@ -358,10 +367,10 @@ class _Call:
                 step=self.step.number,
             )
         except UnfitValueError as error:
-            raise StatefulFunctionError.of(
-                f"{self.function_name} gave a value that does not fit '{error.column}': {error}.",
-                allowed=error.allowed,
-            ) from error
+            what_happened = f"{self.function_name} gave a value that does not fit '{error.column}'"
+            if not self.op.shows_values:
+                raise StatefulFunctionError.of(f"{what_happened}.", allowed=error.allowed) from None
+            raise StatefulFunctionError.of(f"{what_happened}: {error}.", allowed=error.allowed) from error
 
 
 def _changes_of(changes: pa.Table, names: Sequence[str]) -> Callable[[int], Change]:

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.model.durations import to_ms
 from ebbtide.quality import expectations
+from ebbtide.quality.masking import BOOKKEEPING
 from ebbtide.quality.spec_expectations import expectation_of
 from ebbtide.rules import changelog, completeness, expiry, keys, ordering, quarantine, writes
 from ebbtide.rules.version_range import VersionRange
@@ -20,6 +21,7 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.state_table.columns import columns
 
 WARNING = FailureSeverity.WARNING
+ResultFormat = Literal["SUMMARY", "COMPLETE"]
 
 
 @dataclass(frozen=True)
@@ -31,11 +33,13 @@ class Batch:
         expectations: All judge the same rows.
         result_format: How much Great Expectations reports: SUMMARY, at most 20 values; COMPLETE, as many as the
             expectation gives.
+        shown: Columns whose values results may show; None: all of them.
     """
 
     rows: DataFrame
     expectations: Sequence[BatchExpectation]
-    result_format: Literal["SUMMARY", "COMPLETE"] = "SUMMARY"
+    result_format: ResultFormat = "SUMMARY"
+    shown: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,17 @@ class Judged:
         """The sink's key."""
         return list(self.tables.sink.key)
 
+    def batch(
+        self, rows: DataFrame, expectations: Sequence[BatchExpectation], result_format: ResultFormat = "SUMMARY"
+    ) -> Batch:
+        """Return a batch whose results show nothing personal; arguments as `Batch`."""
+        spec = self.tables.spec
+        shown = None
+        if spec.personal:
+            names = BOOKKEEPING.union(spec.table.columns.names, spec.sink_table.columns.names)
+            shown = names - spec.personal
+        return Batch(rows, expectations, result_format, shown)
+
 
 def judge_ordering(judged: Judged) -> Iterator[Batch]:
     """Judge what the sink was made to show, change by change and at the end."""
@@ -66,28 +81,28 @@ def judge_ordering(judged: Judged) -> Iterator[Batch]:
     spec = judged.tables.spec
     changes = ordering.sink_changes(*asked)
     rises = expectations.ExpectChangesToRisePerKey(key=judged.key)
-    yield Batch(changes, [rises])
+    yield judged.batch(changes, [rises])
     decisions = ordering.decisions(*asked)
-    yield Batch(decisions, [expectations.ExpectSinkToShowDecisions()])
+    yield judged.batch(decisions, [expectations.ExpectSinkToShowDecisions()])
     if spec.sequence:
         sequenced = ordering.sequenced(*asked)
         decides = expectations.ExpectSequencesToDecide()
         arrives = expectations.ExpectValuesToArrive(severity=WARNING)
-        yield Batch(sequenced, [decides, arrives])
+        yield judged.batch(sequenced, [decides, arrives])
     if spec.emits_every:
         emitted = changelog.emitted(*asked)
         follows = expectations.ExpectEmittedToFollow(
             key=judged.key,
             orphans=spec.leaves_orphans,
         )
-        yield Batch(emitted, [follows])
+        yield judged.batch(emitted, [follows])
 
 
 def judge_complete(judged: Judged) -> Iterator[Batch]:
     """Judge the whole sink beside the whole state."""
     differences = completeness.compared(judged.spark, judged.tables, judged.window)
     if differences is not None:
-        yield Batch(differences, [expectations.ExpectSinkToBeComplete()])
+        yield judged.batch(differences, [expectations.ExpectSinkToBeComplete()])
 
 
 def judge_expiry(judged: Judged) -> Iterator[Batch]:
@@ -98,7 +113,7 @@ def judge_expiry(judged: Judged) -> Iterator[Batch]:
     late = to_ms(allowed.expiry_grace)
     stored = to_ms(allowed.cleanup_within)
     entries = expiry.entries(judged.spark, judged.tables, judged.window, judged.clock_ms)
-    yield Batch(
+    yield judged.batch(
         entries,
         [
             expectations.ExpectEntriesToExpire(grace_ms=late),
@@ -112,7 +127,7 @@ def judge_unique_key(judged: Judged) -> Iterator[Batch]:
     """Judge the sink's keys."""
     rows = keys.sink_keys(judged.spark, judged.tables, judged.window)
     is_unique = expectations.ExpectKeysToBeUnique(key=judged.key)
-    yield Batch(rows, [is_unique])
+    yield judged.batch(rows, [is_unique])
 
 
 def judge_quarantine_rate(judged: Judged) -> Iterator[Batch]:
@@ -120,13 +135,13 @@ def judge_quarantine_rate(judged: Judged) -> Iterator[Batch]:
     steps = quarantine.steps(judged.spark, judged.tables, judged.window)
     max_rate = judged.tables.spec.checks.max_quarantine_rate
     stays_below = expectations.ExpectQuarantineRateToStayBelow(max_rate=max_rate)
-    yield Batch(steps, [stays_below])
+    yield judged.batch(steps, [stays_below])
 
 
 def judge_foreign_writes(judged: Judged) -> Iterator[Batch]:
     """Judge who wrote to the sink and the state."""
     commits = writes.commits(judged.spark, judged.tables, judged.window)
-    yield Batch(commits, [expectations.ExpectCommitsToBeOurs()])
+    yield judged.batch(commits, [expectations.ExpectCommitsToBeOurs()])
 
 
 def judge_expectations(judged: Judged) -> Iterator[Batch]:
@@ -140,6 +155,6 @@ def judge_expectations(judged: Judged) -> Iterator[Batch]:
     queries = [each for each in given if isinstance(each, UnexpectedRowsExpectation)]
     others = [each for each in given if not isinstance(each, UnexpectedRowsExpectation)]
     if queries:
-        yield Batch(rows, queries, "COMPLETE")
+        yield judged.batch(rows, queries, "COMPLETE")
     if others:
-        yield Batch(rows, others)
+        yield judged.batch(rows, others)

@@ -9,11 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import great_expectations as gx
-from great_expectations.core.expectation_validation_result import ExpectationValidationResult
+from great_expectations.core.expectation_validation_result import (
+    ExpectationSuiteValidationResult,
+    ExpectationValidationResult,
+)
 from great_expectations.expectations.metadata_types import FailureSeverity
 
+from ebbtide.paths import make_private
 from ebbtide.quality.expectations import SAMPLE_ROWS
+from ebbtide.quality.masking import masked_result
 from ebbtide.quality.suite import Batch
+from ebbtide.redaction import MASK
 
 
 class ExpectationRaisedError(Exception):
@@ -97,10 +103,30 @@ def validate(check: str, found: Iterable[Batch], docs: Path, keep: int) -> Verdi
             batch_parameters={"dataframe": batch.rows},
             result_format=batch.result_format,
         )
+        if batch.shown is not None:
+            _mask(outcome, batch.shown)
+            _store_again(context.validation_results_store, name, outcome)
         verdict.findings += [_finding(result) for result in outcome.results]
     if verdict.findings:
         verdict.docs = _write_docs(context, docs, keep)
     return verdict
+
+
+def _mask(outcome: ExpectationSuiteValidationResult, shown: frozenset[str]) -> None:
+    """Leave nothing personal in results; what an expectation raised may quote a value."""
+    for result in outcome.results:
+        config = result.expectation_config
+        if config is None:
+            continue
+        _refuse_raised(config.type, result.exception_info, shows_message=False)
+        result.result = masked_result(config.type, config.kwargs, result.result, shown)
+
+
+def _store_again(store: Any, suite: str, outcome: ExpectationSuiteValidationResult) -> None:
+    """Put masked results in the place of those that Great Expectations has stored: Data Docs are made of what is stored."""
+    for key in store.list_keys():
+        if key.expectation_suite_identifier.name == suite:
+            store.set(key, outcome)
 
 
 def _finding(result: ExpectationValidationResult) -> Finding:
@@ -138,19 +164,19 @@ def _sample(found: dict[str, Any], column: str) -> list[dict[str, Any]]:
     return [{"observed": found.get("observed_value")}]
 
 
-def _refuse_raised(expectation: str, info: dict[str, Any] | None) -> None:
+def _refuse_raised(expectation: str, info: dict[str, Any] | None, *, shows_message: bool = True) -> None:
     """Raise what an expectation raised; the information comes flat, or once per metric."""
     if not info:
         return
     is_flat = "raised_exception" in info
     for found in [info] if is_flat else info.values():
         if found.get("raised_exception"):
-            message = found.get("exception_message")
+            message = found.get("exception_message") if shows_message else MASK
             raise ExpectationRaisedError(f"{expectation} could not be evaluated: {message}")
 
 
 def _write_docs(context: Any, docs: Path, keep: int) -> Path:
-    docs.mkdir(parents=True, exist_ok=True)
+    make_private(str(docs))
     sites = sorted(docs.glob("[0-9]*"))
     n_too_many = len(sites) + 1 - keep
     for old in sites[: max(0, n_too_many)]:

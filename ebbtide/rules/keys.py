@@ -26,7 +26,7 @@ def sink_keys(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFr
 
 
 def repeated(rows: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Pick the keys with more than one row, with their count (`rows`), and those that have a null.
+    """Pick the keys with more than one row, with their count (`_rows`), and those that have a null.
 
     Args:
         rows: Rows with the key's columns.
@@ -37,7 +37,7 @@ def repeated(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     has_null = F.greatest(*are_null, F.lit(False))  # it takes two columns at least
     by_key = rows.groupBy(*key_columns)
     n_rows = F.count("*")
-    counted = by_key.agg(n_rows.alias("rows"))
-    is_repeated = counted["rows"] > 1
+    counted = by_key.agg(n_rows.alias("_rows"))
+    is_repeated = counted["_rows"] > 1
     is_broken = is_repeated | has_null
     return counted.where(is_broken)

@@ -86,7 +86,7 @@ def decisions(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFr
         window: The versions; keys count that either table changed.
 
     Returns:
-        One row per key: key columns, `decided` and `shown`: the row as JSON with its `_changed_by`, null if it must not
+        One row per key: key columns, `_decided` and `_shown`: the row as JSON with its `_changed_by`, null if it must not
         be, or is not, there. Keys that a TRUNCATE swept, or of which the state keeps no decision, are left out.
     """
     names = list(tables.sink.key)
@@ -104,11 +104,11 @@ def decisions(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFr
     decided_text = F.when(must_be_there, row_text)
     decided = last_decisions.select(
         *key,
-        decided_text.alias("decided"),
+        decided_text.alias("_decided"),
     )
     shown = present.select(
         *key,
-        row_text.alias("shown"),
+        row_text.alias("_shown"),
     )
     return decided.join(shown, names, "left")
 
@@ -201,6 +201,6 @@ def unlike(decided: DataFrame) -> DataFrame:
     Args:
         decided: As from `decisions`.
     """
-    shown_row = F.col("shown")
-    is_as_decided = F.col("decided").eqNullSafe(shown_row)
+    shown_row = F.col("_shown")
+    is_as_decided = F.col("_decided").eqNullSafe(shown_row)
     return decided.where(~is_as_decided)

@@ -11,7 +11,7 @@ from ebbtide.state_table.columns import columns
 
 DECIDED = "_decided"
 """The row that the state shows, as JSON; null: it shows none."""
-FOUND = "_found"
+SHOWN = "_shown"
 """A row that the sink has, as JSON; null: it has none."""
 ROWS = "_rows"
 """How many rows the sink has for the key."""
@@ -40,18 +40,18 @@ def differences(
         sink_version: Version of the sink.
 
     Returns:
-        One row for each key of which they differ: key columns, `_decided`, `_found`, `_rows`. Keys are left out that were
+        One row for each key of which they differ: key columns, `_decided`, `_shown`, `_rows`. Keys are left out that were
         acknowledged and have not changed since, and, where the state forgets rows that stay in the sink, those it does not know.
     """
     key = list(plan.sink.key)
     shown = decided_rows(spark, plan, facts, state_version)
     row_text = F.to_json(F.struct(*columns(plan.sink.columns.names)), {"ignoreNullFields": "false"})
     decided = shown.select(*columns(key), row_text.alias(DECIDED), "_step")
-    sink = plan.sink.read(spark, sink_version).select(*columns(key), row_text.alias(FOUND))
+    sink = plan.sink.read(spark, sink_version).select(*columns(key), row_text.alias(SHOWN))
     by_key = sink.groupBy(*columns(key))
-    found = by_key.agg(F.first(FOUND).alias(FOUND), F.count("*").alias(ROWS))
+    found = by_key.agg(F.first(SHOWN).alias(SHOWN), F.count("*").alias(ROWS))
     both = decided.join(found, key, "full")
-    is_same_row = F.col(DECIDED).eqNullSafe(F.col(FOUND))
+    is_same_row = F.col(DECIDED).eqNullSafe(F.col(SHOWN))
     is_one = F.coalesce(ROWS, F.lit(0)) <= 1
     differing = both.where(~(is_same_row & is_one))
     if facts.orphans or plan.spec.expires_live:
@@ -61,7 +61,7 @@ def differences(
     beside = differing.join(accepted, key, "left")
     changed_step = F.coalesce("_step", F.lit(0))
     is_accepted = F.coalesce(F.col("_accepted") > changed_step, F.lit(False))
-    return beside.where(~is_accepted).select(*columns(key), DECIDED, FOUND, ROWS)
+    return beside.where(~is_accepted).select(*columns(key), DECIDED, SHOWN, ROWS)
 
 
 def decided_rows(spark: SparkSession, plan: Plan, facts: StepFacts, state_version: int) -> DataFrame:

@@ -24,7 +24,7 @@ from ebbtide.operators.arrival import ArrivalOperator, Materialization
 from ebbtide.operators.operator import Operator
 from ebbtide.operators.sequence import SequenceOperator
 from ebbtide.operators.stateful import StatefulOperator
-from ebbtide.paths import join, resolve
+from ebbtide.paths import join, refuse_links, refuse_unusable, resolve
 from ebbtide.sources.file_source import FileSource
 from ebbtide.sources.source import Source
 from ebbtide.spec import parts
@@ -105,6 +105,7 @@ def stateful_operator(spec: Pipeline) -> Operator:
         sink_key=tuple(spec.sink_key),
         function=partial(spec.function_class, **spec.options),
         states=spec.states,
+        shows_values=not spec.personal,
     )
 
 
@@ -154,9 +155,15 @@ class Plan:
 
     @classmethod
     def under(cls, root: str, spec: Pipeline) -> Plan:
-        """Plan a pipeline under the root of all pipelines."""
-        own_root = join(resolve(root), spec.name)
-        return cls(own_root, spec)
+        """Plan a pipeline under the root of all pipelines.
+
+        Raises:
+            ConfigError: the root is no location, or the pipeline's folder would lead out of it.
+        """
+        refuse_unusable("The root", root)
+        location = resolve(root)
+        refuse_links(location, spec.name)
+        return cls(join(location, spec.name), spec)
 
     @cached_property
     def source(self) -> Source:
@@ -248,6 +255,7 @@ def decoding_of(spec: Pipeline) -> Decoding:
         encodings=getattr(spec.format, "encodings", {}),
         max_record_bytes=spec.quarantine.max_record_bytes,
         max_ahead_ms=None if ahead is None else to_ms(ahead),
+        personal=spec.personal,
     )
 
 

@@ -12,7 +12,7 @@ from ebbtide.errors import LeaseLostError
 from ebbtide.ledger.facts import Head, StepFacts
 from ebbtide.model.step import StepKind
 from ebbtide.paths import delete
-from ebbtide.runtime.completeness import DECIDED, FOUND, decided_rows, differences
+from ebbtide.runtime.completeness import DECIDED, SHOWN, decided_rows, differences
 from ebbtide.runtime.plan import Plan
 from ebbtide.state_table.change_set import StepChanges
 from ebbtide.state_table.columns import columns
@@ -82,7 +82,7 @@ def _repair(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
     decided = decided_rows(spark, plan, facts, state_version)
     lacking = differing.where(F.col(DECIDED).isNotNull()).select(*key)
     rows = decided.join(lacking, list(plan.sink.key), "left_semi")
-    present = differing.where(F.col(FOUND).isNotNull()).select(*key)
+    present = differing.where(F.col(SHOWN).isNotNull()).select(*key)
     plan.sink.replace(spark, present, rows, facts)
 
 

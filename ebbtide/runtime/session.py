@@ -4,7 +4,8 @@ Spark's JVM, and with it Ivy, log4j and Python workers (their prints and traceba
 or to a log file if one is given.
 
 Environment: `EBBTIDE_MASTER` (default `local[*]`), `EBBTIDE_DRIVER_MEMORY` (default `4g`), `EBBTIDE_LOG_LEVEL` (default
-`FATAL`: what fails is raised, and need not be logged as a stack too).
+`FATAL`: what fails is raised, and need not be logged as a stack too). A setting `${NAME}` is the environment's `NAME`: so
+credentials stand in no file and in no user interface, and they are given to Spark by no command line.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -24,7 +26,8 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from ebbtide import java
-from ebbtide.errors import JavaMissingError
+from ebbtide.errors import ConfigError, JavaMissingError
+from ebbtide.redaction import hide, is_credential
 from ebbtide.runtime.jars import JARS, PACKAGES, note_jars, with_known_jars
 from ebbtide.sources.files import FileDataSource
 
@@ -48,6 +51,9 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
 }
 
+REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+"""A setting's value that stands for a variable of the environment."""
+
 
 def build_session(
     app_name: str = "ebbtide", settings: Mapping[str, str] | None = None, log_file: Path | None = None
@@ -56,11 +62,12 @@ def build_session(
 
     Args:
         app_name: Name of the application.
-        settings: Spark settings that override ours.
+        settings: Spark settings that override ours; `${NAME}` is a variable of the environment.
         log_file: Takes what the JVM and Python workers write, if the JVM is started here. Default: this process's output.
 
     Raises:
         JavaMissingError: there is no Java to start, or it is too old.
+        ConfigError: a setting names a variable that is not set.
     """
     os.environ["PYSPARK_PYTHON"] = sys.executable  # else the workers take python3 from PATH
     cores = os.cpu_count() or 2
@@ -70,7 +77,7 @@ def build_session(
         "spark.sql.shuffle.partitions": str(cores),
         "spark.driver.memory": os.environ.get("EBBTIDE_DRIVER_MEMORY", "4g"),
     }
-    asked = defaults | SETTINGS | dict(settings or {})
+    asked = defaults | SETTINGS | _from_environment(settings or {})
     effective = with_known_jars(asked)
     has_jvm = SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
     if not has_jvm:
@@ -88,6 +95,26 @@ def build_session(
     return session
 
 
+def _from_environment(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return settings with their references followed; what comes from the environment, and credentials, are shown nowhere."""
+    resolved = {}
+    for name, value in settings.items():
+        reference = REFERENCE.fullmatch(value)
+        if reference is not None:
+            variable = reference[1]
+            if variable not in os.environ:
+                raise ConfigError.of(
+                    f"The Spark setting '{name}' names a variable that is not set.",
+                    got=value,
+                    next_step=f"Set {variable} in the environment of this process.",
+                )
+            value = os.environ[variable]  # noqa: PLW2901 - what the setting stands for
+        if reference is not None or is_credential(name):
+            hide(value)
+        resolved[name] = value
+    return resolved
+
+
 def _start_jvm(settings: Mapping[str, str], log_file: Path | None) -> None:
     """Start the JVM that the next session of this process will use."""
     problem = java.problem()
@@ -99,12 +126,16 @@ def _start_jvm(settings: Mapping[str, str], log_file: Path | None) -> None:
             allowed=java.ALLOWED,
             next_step=java.TO_GET_IT,
         )
-    if log_file is None:
-        return
+    # What the JVM is launched with stands in its command line, which every user of the machine can read.
+    public = {name: value for name, value in settings.items() if not is_credential(name)}
+    launch_conf = SparkConf().setAll(list(public.items()))
     conf = SparkConf().setAll(list(settings.items()))
-    with log_file.open("ab") as log:
-        outputs = {"stdout": log, "stderr": log}
-        gateway = launch_gateway(conf, outputs)  # type: ignore[no-untyped-call]
+    if log_file is None:
+        gateway = launch_gateway(launch_conf)  # type: ignore[no-untyped-call]
+    else:
+        with log_file.open("ab") as log:
+            outputs = {"stdout": log, "stderr": log}
+            gateway = launch_gateway(launch_conf, outputs)  # type: ignore[no-untyped-call]
     SparkContext(conf=conf, gateway=gateway)
 
 

@@ -23,11 +23,13 @@ import pyarrow.compute as pc
 from delta import DeltaTable
 from delta.tables import DeltaTableBuilder
 from numpy.typing import NDArray
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.delta import log
 from ebbtide.delta.table import add_file, create_if_absent, emptied
+from ebbtide.errors import ConfigError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.ledger.tables import OwnTable
@@ -120,7 +122,15 @@ class SinkTable:
         builder = builder.addColumns(spark_schema(self._stored_schema))
         for name, value in self._stored_properties.items():
             builder = builder.property(name, value)
-        builder.execute()
+        try:
+            builder.execute()
+        except PySparkException as error:
+            why = str(error).partition("\n")[0]
+            raise ConfigError.of(
+                f"Spark does not make the sink '{self.path}': {why}",
+                got=f"table properties {', '.join(self.properties) or 'none'}",
+                next_step="Correct the spec's sink.table_properties or its schema.",
+            ) from error
 
     def last_step(self) -> int:
         """Return the last step that changed the sink, 0 before the first."""

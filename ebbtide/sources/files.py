@@ -22,9 +22,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from ebbtide.errors import SourceReadError
 from ebbtide.formats.records import MAX_RECORD_BYTES, RECORDS
-from ebbtide.paths import is_compressed, join, open_stream, read_bytes, size_of, write_bytes
+from ebbtide.paths import is_compressed, is_linked, join, open_stream, read_bytes, size_of, write_bytes
 from ebbtide.sources.lines import ByteOrderError, split_lines
-from ebbtide.sources.listing import changed_while_read
+from ebbtide.sources.listing import changed_while_read, linked_error
 
 BATCH_BYTES = 8 * 2**20
 """Bytes of lines in one Arrow batch: enough to amortise its cost, little beside a worker's memory."""
@@ -216,8 +216,10 @@ def read_lines(
 
     Raises:
         FileChangedError: it has another size, before or after it was read.
-        SourceReadError: it is damaged, gone, or not UTF-8 by its byte order mark.
+        SourceReadError: it is damaged, gone, a link, or not UTF-8 by its byte order mark.
     """
+    if is_linked(path, name):
+        raise linked_error(path, [name])
     location = join(path, name)
     try:
         yield from _read_batches(location, name, part, max_line_bytes)

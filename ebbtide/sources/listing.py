@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from ebbtide.errors import FileChangedError, LateFileError, SourceReadError
-from ebbtide.paths import FoundFile, is_folder, join, walk
+from ebbtide.paths import FoundFile, is_folder, is_linked, join, walk
+from ebbtide.redaction import printable
 from ebbtide.sources.source import Discovery
 
 PATTERNS = (
@@ -59,7 +60,7 @@ def discover(
         now_ms: The time that ages count to, epoch ms.
 
     Raises:
-        SourceReadError: the folder cannot be listed.
+        SourceReadError: the folder cannot be listed, or a new file is reached by a symbolic link.
         FileChangedError: a file that was read has another size now.
         LateFileError: `in_order`, and there is such a file.
     """
@@ -72,6 +73,7 @@ def discover(
             others.append(file.name)
     _refuse_changed(path, matching, read)
     new = [file for file in matching if file.name not in read]
+    _refuse_linked(path, [file.name for file in new])
     if in_order:
         _refuse_late(path, new, read)
     files = new
@@ -140,6 +142,23 @@ def _refuse_changed(path: str, files: Sequence[FoundFile], read: Mapping[str, in
         )
 
 
+def _refuse_linked(path: str, names: Sequence[str]) -> None:
+    """Refuse links: who may put files into the folder could have others read, and bad records keep their bytes."""
+    linked = [name for name in names if is_linked(path, name)]
+    if linked:
+        raise linked_error(path, linked)
+
+
+def linked_error(path: str, linked: Sequence[str]) -> SourceReadError:
+    """Return the error for files that are reached by a symbolic link."""
+    return SourceReadError.of(
+        f"In '{path}' files are reached by symbolic links; nothing of them was read.",
+        got=_some(linked),
+        allowed="files of the folder itself",
+        next_step="Put the files there, or hard links to them, or let source.path name the folder that the links lead to.",
+    )
+
+
 def _refuse_late(path: str, new: Sequence[FoundFile], read: Mapping[str, int | None]) -> None:
     # In ascending order, the last name of a folder is its greatest.
     newest_read: dict[str, str] = {}
@@ -179,7 +198,7 @@ def _old_enough(new: Sequence[FoundFile], newest_ms: int, *, in_order: bool) -> 
 
 
 def _nothing_matched(path: str, patterns: Sequence[str], others: Sequence[str]) -> str:
-    content = f"what does not match: {_some(others)}" if others else "it has no files"
+    content = f"what does not match: {printable(_some(others))}" if others else "it has no files"
     allowed = ", ".join(patterns)
     return (
         f"No file in '{path}' or its folders matches source.pattern ({allowed}); {content}. "

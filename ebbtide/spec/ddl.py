@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -11,6 +13,7 @@ import sqlglot
 from sqlglot import exp
 
 from ebbtide.errors import ConfigError
+from ebbtide.redaction import has_unseen
 
 _SIMPLE: dict[str, pa.DataType] = {
     "BOOLEAN": pa.bool_(),
@@ -28,6 +31,13 @@ _SIMPLE: dict[str, pa.DataType] = {
     "TIMESTAMPNTZ": pa.timestamp("us"),
 }
 ALLOWED_TYPES = "BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL(p,s), STRING, BINARY, DATE, TIMESTAMP, TIMESTAMP_NTZ, ARRAY<>, MAP<,>, STRUCT<>"
+
+MOST_CHARACTERS = 255
+"""Of a column's name."""
+MOST_DIGITS = 40
+"""Of an integer that is read as one; no column holds more."""
+DELTA_REFUSES = frozenset(" ,;{}()=")
+"""Characters of column names that Delta for Spark refuses in a table that it defines itself."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +67,7 @@ def parse_ddl(ddl: str) -> TableSchema:
     """
     try:
         definitions = _definitions(ddl)
-    except (sqlglot.errors.SqlglotError, AttributeError, ValueError) as error:
+    except (sqlglot.errors.SqlglotError, AttributeError, ValueError, RecursionError) as error:
         raise ConfigError.of(
             "The schema is not column DDL.", got=ddl, allowed="columns such as: id BIGINT NOT NULL, total DECIMAL(12,2)"
         ) from error
@@ -73,8 +83,6 @@ def parse_ddl(ddl: str) -> TableSchema:
                 got=column.sql(dialect="spark"),
                 allowed="a name and a type",
             )
-        if column.name.lower() in {f.name.lower() for f in fields}:
-            raise ConfigError.of("The schema names a column twice; Spark does not tell case apart.", got=column.name)
         nullable = True
         for constraint in column.constraints:
             kind = constraint.kind
@@ -91,11 +99,13 @@ def parse_ddl(ddl: str) -> TableSchema:
                     allowed="NOT NULL, DEFAULT, COMMENT",
                 )
         fields.append(pa.field(column.name, _arrow_type(column.kind), nullable))
+    _refuse_names(fields)
     return TableSchema(pa.schema(fields), defaults, comments)
 
 
 def _definitions(ddl: str) -> list[exp.Expression]:
     """Parse columns as those of a table; what ends the list early would add parts to the statement."""
+    ddl.encode()  # lone surrogates can be stored nowhere
     text = f"CREATE TABLE t (\n{ddl}\n)"
     [statement] = sqlglot.parse(text, read="spark")
     if statement is None:
@@ -106,6 +116,61 @@ def _definitions(ddl: str) -> list[exp.Expression]:
     return list(statement.this.expressions)
 
 
+def _refuse_names(fields: Sequence[pa.Field]) -> None:
+    """Refuse columns that have one name, or a name that does not work to the end."""
+    compared = [as_compared(field.name) for field in fields]
+    twice = [field.name for number, field in enumerate(fields) if compared[number] in compared[:number]]
+    if twice:
+        raise ConfigError.of(
+            "The schema names a column twice; Spark does not tell case apart, nor readers two forms of one letter.",
+            got=", ".join(twice),
+        )
+    unusable = [name for name in all_names(fields) if not _is_usable(name)]
+    if unusable:
+        raise ConfigError.of(
+            "The schema has a column name that is not usable.",
+            got=", ".join(map(repr, unusable)),
+            allowed=f"1 to {MOST_CHARACTERS} characters, all of which can be seen, none a backtick, the first not '.' or '['",
+        )
+
+
+def all_names(fields: Iterable[pa.Field]) -> Iterator[str]:
+    """Yield the names of columns, and of all fields within them."""
+    for field in fields:
+        yield field.name
+        if pa.types.is_nested(field.type) and not pa.types.is_map(field.type):
+            yield from all_names(field.type.field(i) for i in range(field.type.num_fields))
+        elif pa.types.is_map(field.type):
+            yield from all_names([field.type.key_field, field.type.item_field])
+
+
+def _is_usable(name: str) -> bool:
+    """Return whether a column of this name works to the end.
+
+    Arrow takes a name that begins with '.' or '[' for a path; Delta's UPDATE and MERGE cannot quote a backtick.
+    """
+    is_short = 0 < len(name.strip()) <= len(name) <= MOST_CHARACTERS
+    return is_short and not has_unseen(name) and "`" not in name and not name.startswith((".", "["))
+
+
+def as_compared(name: str) -> str:
+    """Return what two names have in common that Spark takes for one: it compares letter by letter, in upper, then in lower case.
+
+    Example:
+        >>> as_compared("Id") == as_compared("\u0130d") == as_compared("\u0131D")
+        True
+    """
+    letters = unicodedata.normalize("NFC", name)
+    return "".join(map(_without_case, letters))
+
+
+def _without_case(letter: str) -> str:
+    upper = letter.upper()
+    is_one = len(upper) == 1
+    lower = (upper if is_one else letter).lower()
+    return lower[0]
+
+
 def is_exact(type_: pa.DataType) -> bool:
     """Return whether a type's values can be keys and be ordered: no FLOAT, DOUBLE, ARRAY, MAP, STRUCT."""
     return not (pa.types.is_floating(type_) or pa.types.is_nested(type_))
@@ -113,11 +178,11 @@ def is_exact(type_: pa.DataType) -> bool:
 
 def _arrow_type(kind: exp.DataType) -> pa.DataType:
     name, inner = kind.this.name, kind.expressions
-    if name in _SIMPLE:
+    if name in _SIMPLE and not inner:
         return _SIMPLE[name]
-    if name == "DECIMAL":
-        precision = int(inner[0].this.name) if inner else 10
-        scale = int(inner[1].this.name) if len(inner) == 2 else 0
+    if name == "DECIMAL" and len(inner) <= 2 and all(part.name.isdecimal() for part in inner):
+        precision = int(inner[0].name) if inner else 10
+        scale = int(inner[1].name) if len(inner) == 2 else 0
         if 1 <= precision <= 38 and 0 <= scale <= precision:
             return pa.decimal128(precision, scale)
     if name == "ARRAY" and len(inner) == 1:
@@ -125,7 +190,8 @@ def _arrow_type(kind: exp.DataType) -> pa.DataType:
     if name == "MAP" and len(inner) == 2:
         key, value = map(_arrow_type, inner)
         return pa.map_(key, value)
-    if name == "STRUCT":
+    names = {as_compared(part.name) for part in inner if isinstance(part, exp.ColumnDef)}
+    if name == "STRUCT" and inner and len(names) == len(inner):
         fields = [pa.field(part.name, _arrow_type(part.kind)) for part in inner]
         return pa.struct(fields)
     raise ConfigError.of(
@@ -152,4 +218,5 @@ def _literal(node: exp.Expression) -> Any:
     if literal.is_string:
         return literal.name
     text = ("-" if negative else "") + literal.name
-    return int(text) if text.lstrip("-").isdigit() else Decimal(text)
+    is_integer = text.lstrip("-").isdecimal() and len(text) <= MOST_DIGITS
+    return int(text) if is_integer else Decimal(text)

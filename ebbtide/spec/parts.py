@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     AliasChoices,
     BaseModel,
     ConfigDict,
@@ -16,21 +17,41 @@ from pydantic import (
     model_validator,
 )
 
+from ebbtide.errors import ConfigError
 from ebbtide.formats.columns import TimeUnit
 from ebbtide.formats.encodings import Encoding
+from ebbtide.formats.format import shortened
 from ebbtide.formats.records import MAX_RECORD_BYTES
 from ebbtide.model.cron import CronExpression
 from ebbtide.model.durations import NaturalDuration, PositiveDuration, format_duration
+from ebbtide.paths import refuse_unusable
+from ebbtide.redaction import has_unseen, is_credential, printable, redacted
 from ebbtide.sources.listing import PATTERNS
 
 EXPECTATION = r"^(expect_[a-z0-9_]+|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*)$"
 """What may name an expectation: a type of Great Expectations, or `module:Class`."""
 
+MOST_CHARACTERS = 255
+"""Of a name: what file systems and catalogs take."""
+PROPERTY = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$"
+"""What a table property may be called."""
+
+
+def _seen(text: str) -> str:
+    is_name = text.strip() and len(text) <= MOST_CHARACTERS and not has_unseen(text)
+    if not is_name:
+        raise ValueError(f"got {shortened(text)}; allowed: 1 to {MOST_CHARACTERS} characters, all of which can be seen")
+    return text
+
+
+Name = Annotated[str, AfterValidator(_seen)]
+"""A name that others have given: of a topic, a table, a field. Any text that can be seen."""
+
 
 class SpecPart(BaseModel):
-    """What all parts are: frozen, without unknown fields."""
+    """What all parts are: frozen, without unknown fields. Errors do not show what was given: it may be a credential."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True)
 
 
 class SourcePart(SpecPart):
@@ -42,11 +63,20 @@ class SourcePart(SpecPart):
         default="kafka",
         description="A line holds 'kafka': a Kafka record (topic, partition, offset, key, value as text), or 'value': the bare value. Default: kafka.",
     )
-    topic: str | None = Field(default=None, description="Take only records of this topic. Default: all.")
-    table: str | None = Field(
+    topic: Name | None = Field(default=None, description="Take only records of this topic. Default: all.")
+    table: Name | None = Field(
         default=None,
         description="Take only Debezium events of this source table, 'orders' or 'public.orders'. Default: all.",
     )
+
+    @field_validator("path")
+    @classmethod
+    def _is_location(cls, value: str) -> str:
+        try:
+            refuse_unusable("source.path", value)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        return value
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -61,7 +91,7 @@ class FileSource(SourcePart):
     path: str = Field(
         description="Folder of the files; relative to the project (the nearest folder above the spec with a pyproject.toml). Required."
     )
-    pattern: list[str] = Field(
+    pattern: list[Name] = Field(
         default=list(PATTERNS),
         min_length=1,
         description="Files to read, one pattern or several, with `*`, `?` and `[...]`: `*.json` in any folder, `/*.json` in the folder itself, `2026/*.json` in one below. Names that begin with `_` or `.`, of files or folders, are never read. Default: *.json, *.jsonl, *.ndjson, each plain or .gz.",
@@ -89,6 +119,12 @@ class FileSource(SourcePart):
     @classmethod
     def _refuse_empty(cls, value: list[str]) -> list[str]:
         refuse("pattern", [repr(each) for each in value if not each.strip("/ ")], "patterns such as '*.json'")
+        leads_out = []
+        for each in value:
+            parts = each.split("/")
+            if "." in parts or ".." in parts:
+                leads_out.append(each)
+        refuse("pattern", leads_out, "names below the source's folder, without '.' and '..'")
         return value
 
 
@@ -119,17 +155,26 @@ class PlainFormat(FormatPart):
     """Changelog rows: a kind (+I -U +U -D), a row, and optionally its place in the source."""
 
     type: Literal["plain"] = Field(description="'plain'.")
-    kind: str = Field(default="kind", description="Field with the row kind. Default: kind.")
-    row: str | None = Field(
+    kind: Name = Field(default="kind", description="Field with the row kind. Default: kind.")
+    row: Name | None = Field(
         default="row", description="Field with the row; null if the columns stand beside the kind. Default: row."
     )
-    position: list[str] = Field(
+    position: list[Name] = Field(
         default_factory=list,
         max_length=2,
         description="Fields with the record's partition and position, by which a redelivery is known. Default: none; file and line count.",
     )
     time_units: dict[str, TimeUnit] = Field(
         default_factory=dict, description="Column to what its integers mean: ms, us, ns. Default: us."
+    )
+
+
+class ColumnConfig(SpecPart):
+    """What is to be known of a column beside its type."""
+
+    personal: bool = Field(
+        default=False,
+        description="Its values are of persons: checks, Data Docs, Dagster, errors and the quarantine's `detail` show *** instead. The tables hold them as they are. Default: false.",
     )
 
 
@@ -161,6 +206,12 @@ class QuarantineConfig(SpecPart):
         return fields
 
 
+NOT_WRITTEN = {"delta.appendonly": "false", "delta.enablechangedatafeed": "true"}
+"""Properties, in lower case, that have one value only in a sink: it is updated, and its change feed is on."""
+WRITTEN_BY_MERGE = ("delta.columnmapping.mode", "delta.constraints.")
+"""What Ebbtide's own writers do not know."""
+
+
 class DeltaSink(SpecPart):
     """The Delta table that the pipeline keeps right, at ROOT/NAME/sink."""
 
@@ -176,10 +227,39 @@ class DeltaSink(SpecPart):
         "commit writes beside; net: a delete and an insert, which readers derive from the data files: less is written. "
         "With write: merge it is Spark that decides. Default: images.",
     )
-    table_properties: dict[str, str] = Field(
+    table_properties: dict[Annotated[str, Field(pattern=PROPERTY)], str] = Field(
         default_factory=dict,
-        description="Delta table properties, set when the sink is created or refreshed. Default: none; the change feed is always on.",
+        description="Delta table properties, set when the sink is created or refreshed. Whoever reads the table sees them: no credentials. Default: none; the change feed is always on.",
     )
+
+    @property
+    def is_spark_s(self) -> bool:
+        """Whether Spark makes the table: properties of the user's may switch features on that it alone knows."""
+        return self.write == "merge" or bool(self.table_properties)
+
+    @field_validator("table_properties")
+    @classmethod
+    def _refuse_unfit_properties(cls, value: dict[str, str]) -> dict[str, str]:
+        secret = []
+        unseen = []
+        for name, text in value.items():
+            if is_credential(name) or redacted(text) != text:
+                secret.append(name)
+            if has_unseen(text):
+                unseen.append(name)
+        refuse("sink.table_properties", secret, "no credentials: the table's log shows its properties to all readers")
+        refuse("sink.table_properties", unseen, "values all of whose characters can be seen")
+        return value
+
+    @model_validator(mode="after")
+    def _refuse_properties_that_stop_writes(self) -> Self:
+        given = {name.lower(): text.lower() for name, text in self.table_properties.items()}
+        stopping = [name for name, text in NOT_WRITTEN.items() if given.get(name, text) != text]
+        if self.write != "merge":
+            ours = WRITTEN_BY_MERGE
+            stopping += [name for name, text in given.items() if name.startswith(ours) and text != "none"]
+        refuse("sink.table_properties", stopping, "none that keep the pipeline from writing; some need write: merge")
+        return self
 
     @model_validator(mode="after")
     def _refuse_net_of_rewritten_files(self) -> Self:
@@ -274,4 +354,5 @@ def refuse(field: str, got: list[Any], allowed: str) -> None:
         ValueError: `got` is not empty.
     """
     if got:
-        raise ValueError(f"{field}: got {', '.join(map(str, got))}; allowed: {allowed}")
+        text = printable(", ".join(map(str, got)))
+        raise ValueError(f"{field}: got {text}; allowed: {allowed}")

@@ -27,10 +27,12 @@ from ebbtide.model.sequences import LOG_POSITIONS
 from ebbtide.model.ttl import StateTtlConfig
 from ebbtide.operators.arrival import ARRIVAL_COLUMNS
 from ebbtide.operators.sequence import SEQUENCE_COLUMNS
-from ebbtide.paths import resolve
-from ebbtide.spec.ddl import TableSchema, is_exact, parse_ddl
+from ebbtide.paths import is_local, resolve
+from ebbtide.redaction import is_credential
+from ebbtide.spec.ddl import DELTA_REFUSES, TableSchema, all_names, as_compared, is_exact, parse_ddl
 from ebbtide.spec.parts import (
     ChecksConfig,
+    ColumnConfig,
     DebeziumFormat,
     DeltaSink,
     FileSource,
@@ -50,7 +52,9 @@ RESERVED_COLUMNS = frozenset(CHANGELOG_COLUMNS | ENTRY_COLUMNS | ARRIVAL_COLUMNS
     "_commit_version",
     "_commit_timestamp",
     "_change_type",
+    *("_n", "_rows", "_new", "_before", "_truncates", "_emptied", "_decided", "_waits", "_overdue_ms"),
 }
+"""What stands beside the user's columns: in the tables, in staged rows, in what checks compute."""
 MAX_EVENT_TIME_AHEAD = timedelta(days=1)
 """Where state expires by event time and the spec says nothing: clocks of sources are off by hours, not by days."""
 _WRITTEN = "_written_path"
@@ -81,6 +85,10 @@ class Pipeline(SpecPart):
     )
     key: list[str] = Field(
         min_length=1, description="The sink's primary key: columns of the schema with an exact type. Required."
+    )
+    columns: dict[str, ColumnConfig] = Field(
+        default_factory=dict,
+        description="Column of the schema, or of the sink, to what is to be known of it beside its type: {email: {personal: true}}. Default: nothing.",
     )
     event_time: str | None = Field(
         default=None,
@@ -133,13 +141,24 @@ class Pipeline(SpecPart):
         refuse("owners", strangers, "email addresses or team:NAME")
         columns = self.table.columns
         names = columns.names
-        refuse("schema", [n for n in names if n.lower() in RESERVED_COLUMNS], "names that Ebbtide does not reserve")
+        refuse(
+            "schema", [n for n in names if as_compared(n) in RESERVED_COLUMNS], "names that Ebbtide does not reserve"
+        )
         unfit = [
             f"{n} DEFAULT {'NULL' if value is None else value}"
             for n, value in self.table.defaults.items()
             if not self._fits(value, columns.field(n))
         ]
         refuse("schema", unfit, "defaults that fit their columns")
+        if isinstance(self.sink, DeltaSink) and self.sink.is_spark_s:  # a project may have sinks of its own
+            refused = [n for n in all_names(self.sink_table.columns) if not DELTA_REFUSES.isdisjoint(n)]
+            characters = "".join(sorted(DELTA_REFUSES))
+            refuse(
+                "schema", refused, f"names without any of '{characters}', as Spark makes the sink for its properties"
+            )
+        columns_there = [*names, *self.sink_table.columns.names]
+        unknown = [n for n in self.columns if n not in columns_there]
+        refuse("columns", unknown, f"columns of the schema or of the sink: {', '.join(names)}")
         refuse("key", [k for k in self.key if k not in names], f"columns of the schema: {', '.join(names)}")
         refuse("key", [k for k in self.key if self.key.count(k) > 1], "each column once")
         inexact = [k for k in self.key if not is_exact(columns.field(k).type)]
@@ -166,7 +185,7 @@ class Pipeline(SpecPart):
         dated = [n for n in names if pa.types.is_temporal(columns.field(n).type)]
         refuse(
             "event_time",
-            [n for n in [self.event_time] if n and n not in dated],
+            [n for n in [self.event_time] if n is not None and n not in dated],
             f"DATE or TIMESTAMP columns: {', '.join(dated) or 'none in the schema'}",
         )
         if self.needs_event_time and self.event_time is None and isinstance(self.format, PlainFormat):
@@ -227,6 +246,11 @@ class Pipeline(SpecPart):
     def expires_live(self) -> bool:
         """Whether the sink's row stands in for an entry that has expired."""
         return False
+
+    @property
+    def personal(self) -> frozenset[str]:
+        """Columns whose values are shown nowhere but in the tables."""
+        return frozenset(name for name, column in self.columns.items() if column.personal)
 
     @property
     def sink_table(self) -> TableSchema:
@@ -311,7 +335,7 @@ class Pipeline(SpecPart):
         try:
             spec = cls.model_validate(attributes)
         except ValidationError as error:
-            raise ConfigError(f"The spec '{path}' is not usable. {_explain(error)}") from error
+            raise ConfigError.of(f"The spec '{path}' is not usable. {_explain(error)}") from error
         return spec.located(path)
 
     def located(self, path: Path) -> Self:
@@ -323,7 +347,7 @@ class Pipeline(SpecPart):
         written = self.source.path
         source = self.source.model_copy(update={"path": resolve(written, project_of(path))})
         located = self.model_copy(update={"source": source})
-        if "://" not in written:
+        if is_local(written):
             written = os.path.normpath(written)
         located.__dict__[_WRITTEN] = source.path, written
         return located
@@ -339,9 +363,10 @@ def read_document(location: str | Path) -> tuple[Path, dict[str, Any]]:
     path = path / "defs.yaml" if path.is_dir() else path
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        why = " ".join(str(error).split())
         raise ConfigError.of(
-            f"The spec '{path}' cannot be read: {error}.", allowed="a defs.yaml, or a folder with one"
+            f"The spec '{path}' cannot be read: {why}.", allowed="a defs.yaml, or a folder with one"
         ) from error
     return path, document if isinstance(document, dict) else {}
 
@@ -360,10 +385,12 @@ def _explain(error: ValidationError) -> str:
     """Return the field and the fault of each error, with the value that was got unless the message has it."""
     lines = []
     for details in error.errors(include_url=False):
-        field = ".".join(map(str, details["loc"]))
+        names = [str(part) for part in details["loc"]]
+        field = ".".join(names)
         message = details["msg"].removeprefix("Value error, ")
+        is_secret = any(map(is_credential, names))
         got = ""
-        if field and "got" not in message:
+        if field and not is_secret and "got" not in message.lower():
             got = f", got {details['input']!r}"
         lines.append(f"{field}: {message}{got[:120]}")
     return "; ".join(lines) + "."

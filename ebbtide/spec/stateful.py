@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,7 +19,8 @@ from ebbtide.model.changelog import RowKind
 from ebbtide.model.state.function import SOURCE_COLUMNS, MapStateDescriptor, StateDescriptor, StatefulFunction
 from ebbtide.model.ttl import StateTtlConfig, Ttl
 from ebbtide.operators.working_store import StateSpec
-from ebbtide.spec.ddl import TableSchema, is_exact, parse_ddl
+from ebbtide.redaction import printable
+from ebbtide.spec.ddl import TableSchema, as_compared, is_exact, parse_ddl
 from ebbtide.spec.parts import refuse
 from ebbtide.spec.pipeline import RESERVED_COLUMNS, Pipeline, project_of
 
@@ -36,7 +38,7 @@ class StatefulPipeline(Pipeline):
     """
 
     function: str = Field(
-        pattern=r"^[\w.]+:\w+$",
+        pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$",
         description="The function: 'module:Class', a subclass of ebbtide.StatefulFunction. Required.",
     )
     options: dict[str, Any] = Field(
@@ -70,13 +72,17 @@ class StatefulPipeline(Pipeline):
             [n for n in self.ttl if n not in declared],
             f"states of {self.function}: {', '.join(declared) or 'none'}",
         )
+        try:
+            signature(self.function_class).bind(**self.options)
+        except TypeError as error:
+            refuse("options", [f"{', '.join(self.options) or 'none'} ({error})"], f"arguments of {self.function}")
         output = self.sink_table.columns
-        taken = [n for n in output.names if n.lower() in RESERVED_COLUMNS]
+        taken = [n for n in output.names if as_compared(n) in RESERVED_COLUMNS]
         refuse("function", taken, f"an output of {self.function} without names that Ebbtide reserves")
-        lower = [n.lower() for n in output.names]
+        compared = [as_compared(n) for n in output.names]
         refuse(
             "function",
-            [n for n in output.names if lower.count(n.lower()) > 1],
+            [n for n in output.names if compared.count(as_compared(n)) > 1],
             f"an output of {self.function} that names no column twice; Spark does not tell case apart",
         )
         refuse(
@@ -222,8 +228,9 @@ def _class_of(function: str) -> type[StatefulFunction]:
     module, _, name = function.partition(":")
     try:
         found = getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"function: got {function}, {error}; allowed: 'module:Class' that can be imported") from error
+    except Exception as error:  # a module may raise anything
+        why = printable(str(error))
+        raise ValueError(f"function: got {function}, {why}; allowed: 'module:Class' that can be imported") from error
     if not (isinstance(found, type) and issubclass(found, StatefulFunction)):
         raise ValueError(f"function: got {function}; allowed: a subclass of ebbtide.StatefulFunction")  # noqa: TRY004 - as above
     return found

@@ -109,3 +109,22 @@ def test_rows_of_one_kind_alone_are_kept_with_their_numbers(tmp_path, written):
     where, file, _ = written
     cache = cache_of(where, tmp_path / "c", where=("b", "z"))
     assert ids(cache.index_of(file)) == [(1, 2)]
+
+
+def test_copies_are_kept_in_a_folder_of_ones_own_only(tmp_path):
+    rows = table([(1, "x")])
+    data_file = DataFile(add_file(str(tmp_path / "t"), "part.parquet", rows, bounded=())["add"])
+    for name, mode, kept in [
+        ("made", None, True),
+        ("ours", 0o755, True),
+        ("of_a_group", 0o770, False),
+        ("of_all", 0o777, False),
+    ]:
+        folder = tmp_path / name
+        if mode is not None:
+            folder.mkdir()
+            folder.chmod(mode)
+        cache = IndexCache(str(tmp_path / "t"), ["a", "b"], rows.schema, folder=folder)
+        assert len(cache.index_of(data_file).hashes) == 1
+        assert bool(list(folder.iterdir())) == kept, name
+    assert (tmp_path / "made").stat().st_mode & 0o777 == 0o700

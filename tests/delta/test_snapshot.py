@@ -11,6 +11,7 @@ from pyroaring import BitMap64
 from ebbtide.delta import vectors
 from ebbtide.delta.commit import LocalPuts, commit, transaction_mark
 from ebbtide.delta.features import with_feature
+from ebbtide.delta.log import file_location
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, commit_on, create, read_rows
 from ebbtide.errors import DeltaFeatureError, DeltaLogError, LeaseLostError, VersionTakenError
@@ -199,3 +200,26 @@ def test_domain_metadata_counts_until_it_is_removed_and_outlives_commits(tmp_pat
     for version in range(2):
         (tmp_path / "t" / "_delta_log" / f"{version:020d}.json").unlink()
     assert Snapshot.read(table).domains == {"a": "2"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/etc/passwd", "../other/x.parquet", "a/../../x", "%2e%2e/x", "file:/etc/passwd", "file:///etc/passwd", "http://host/x", "s3://b/x", "{table}x/part"],
+)  # fmt: skip
+def test_file_that_is_not_in_the_tables_folder_is_refused_as_data_vector_and_sidecar(tmp_path, path):
+    table = made(tmp_path, rows(1))
+    path = path.format(table=table)
+    with pytest.raises(DeltaLogError, match="names a file that is not in the table's folder"):
+        file_location(table, path)
+    with pytest.raises(DeltaLogError, match="not in the table's folder"):
+        vectors.read(table, {"storageType": "p", "pathOrInlineDv": path, "sizeInBytes": 1, "offset": 1})
+    commit(PUTS, table, 2, [{"add": {"path": path, "partitionValues": {}, "size": 1, "dataChange": True}}], {})
+    with pytest.raises(DeltaLogError, match="not in the table's folder"):
+        read_rows(Snapshot.read(table), COLUMNS)
+
+
+@pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}"])
+def test_file_of_the_table_by_its_whole_path_is_read(tmp_path, form):
+    table = made(tmp_path, rows(1))
+    whole = form.format(f"{table}/part-1.parquet")
+    assert file_location(table, whole) == file_location(table, "part-1.parquet") == f"{table}/part-1.parquet"

@@ -1,6 +1,7 @@
 """The lease: one holder at a time, whoever dies, is silent or comes at the same moment."""
 
 import os
+import stat
 import subprocess
 import sys
 import threading
@@ -154,3 +155,10 @@ def test_a_heartbeat_that_fails_is_said_and_tried_again(path, caplog, monkeypatc
         assert lease.facts.heartbeat >= 1
         lease.check()
     assert [record.args[2].args[0] for record in caplog.records] == ["disk", "store"]
+
+
+def test_folder_of_a_pipeline_is_made_private(tmp_path):
+    home = tmp_path / "root" / "t"
+    with Lease(str(home / "ledger"), "t", 3600):
+        modes = [stat.S_IMODE(folder.stat().st_mode) for folder in (home, home.parent)]
+    assert modes == [0o700, 0o700]

@@ -1,6 +1,7 @@
 """Stateful pipelines in memory: the decoder, the function and its states as rows."""
 
 import json
+import re
 from datetime import date
 from decimal import Decimal
 
@@ -176,6 +177,17 @@ def test_function_that_fails_is_named_with_what_it_did_and_what_is_allowed(how, 
     pipeline = MemoryPipeline(stateful("user_functions:Fails", output_key=["id", "n"], options={"how": how}))
     with pytest.raises(StatefulFunctionError, match=f"^{message}$"):
         pipeline.step([line(1)])
+
+
+@pytest.mark.parametrize("how", ["raise", "raise lines", "column", "key", "null", "type", "state", "map key"])
+def test_error_of_a_function_shows_no_value_where_a_column_is_personal(how):
+    fields = {"output_key": ["id", "n"], "options": {"how": how}, "columns": {"n": {"personal": True}}}
+    pipeline = MemoryPipeline(stateful("user_functions:Fails", **fields))
+    with pytest.raises(StatefulFunctionError, match=r"^Fails (failed|yielded|gave)") as caught:
+        pipeline.step([line(1)])
+    message = str(caught.value)
+    assert not re.search(r"gone|one two|many|99|1000|\(1,\)", message), message
+    assert caught.value.__cause__ is None
 
 
 REFUSED = {

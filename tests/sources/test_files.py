@@ -207,3 +207,11 @@ def test_damaged_file_of_another_size_than_listed_has_changed(tmp_path):
         list(read_lines(str(tmp_path), "cut.gz", 0, size=99))
     with pytest.raises(SourceReadError, match=r"cut\.gz' cannot be read"):
         list(read_lines(str(tmp_path), "cut.gz", 0, size=len(damaged)))
+
+
+def test_file_that_has_become_a_link_is_not_read(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "secret").write_text("{}\n")
+    (tmp_path / "in" / "a.json").symlink_to(tmp_path / "secret")
+    with pytest.raises(SourceReadError, match=r"symbolic links; nothing of them was read. Got: a\.json"):
+        list(read_lines(str(tmp_path / "in"), "a.json", 0))

@@ -191,3 +191,22 @@ def test_folder_that_cannot_be_listed_says_what_to_do(tmp_path):
     start, end = f"The source folder '{tmp_path}' cannot be listed: ", ". Make it readable and run again."
     said = str(refused.value)
     assert (said[: len(start)], said[-len(end) :]) == (start, end)
+
+
+def test_links_out_of_the_folder_are_refused_by_name_also_through_a_folder_of_them(tmp_path):
+    add(tmp_path, "in/a.json", "out/secret.json")
+    assert names(tmp_path / "in") == ["a.json"]
+    (tmp_path / "in" / "b.json").symlink_to(tmp_path / "out" / "secret.json")
+    (tmp_path / "in" / "c").symlink_to(tmp_path / "out")
+    with pytest.raises(SourceReadError, match=r"symbolic links; nothing of them was read. Got: b.json, c/secret.json"):
+        names(tmp_path / "in")
+    assert names(tmp_path / "in", patterns=["a.json"]) == ["a.json"]
+
+
+def test_folder_that_is_a_link_itself_is_read_and_one_that_holds_itself_is_refused(tmp_path):
+    add(tmp_path, "in/a.json")
+    (tmp_path / "link").symlink_to(tmp_path / "in")
+    assert names(tmp_path / "link") == ["a.json"]
+    (tmp_path / "in" / "loop").symlink_to(tmp_path / "in")
+    with pytest.raises(SourceReadError, match=r"loop/a\.json"):
+        names(tmp_path / "in")
