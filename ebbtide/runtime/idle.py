@@ -112,6 +112,8 @@ def _is_finished(spec: Pipeline, home: str, version: int, facts: StepFacts) -> b
         return False
     if spec.emits_every and not log.versions(changelog):
         return False
+    if facts.kind in (StepKind.QUARANTINE_REPLAY, StepKind.QUARANTINE_DROP):
+        return log.last_step(join(home, "quarantine")) >= facts.step  # it takes the step last
     if facts.kind is not StepKind.TICK:
         return True  # Spark commits a batch after its step; maintenance finishes the step before it
     metrics = counts(join(home, "state"), version, facts.counts)
