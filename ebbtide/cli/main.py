@@ -8,6 +8,7 @@ from __future__ import annotations
 import click
 
 from ebbtide.cli.inspection import state, status
+from ebbtide.cli.quarantine import quarantine
 from ebbtide.cli.replaying import replay
 from ebbtide.cli.running import refresh, run
 from ebbtide.cli.upkeep import maintenance_command, migrate
@@ -26,5 +27,5 @@ def main() -> None:
 
 
 _maintenance = [maintenance_command(job) for job in JOBS]
-for _command in (run, refresh, status, state, *_maintenance, migrate, replay):
+for _command in (run, refresh, status, state, *_maintenance, migrate, quarantine, replay):
     main.add_command(_command)
