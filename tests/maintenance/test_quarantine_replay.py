@@ -10,6 +10,7 @@ from quarantine_support import ALL, by_seq, commits, held, mended_as, raws, repl
 from reference import fold_log, read_event
 from support import change, envelope, plain, record, spec
 
+from ebbtide import StatefulPipeline
 from ebbtide.delta import log
 from ebbtide.delta.joining import commit_joined, write_files
 from ebbtide.delta.snapshot import Snapshot
@@ -103,6 +104,48 @@ def test_selection_says_which_records_are_meant(tmp_path):
     assert ids(disk) == [3]
     replay(disk, WITH_DEFAULT, selection=Selection(reasons=("missing_column",), limit=1))
     assert ids(disk) == [2, 3], "the oldest first"
+
+
+def test_records_of_one_file_leave_one_by_one(tmp_path):
+    disk = DiskPipeline(by_seq(), tmp_path)
+    disk.step([change("+I", id=number, seq=number) for number in (1, 2, 3)])
+    for number in (1, 2, 3):
+        replay(disk, WITH_DEFAULT, selection=Selection(limit=1))
+        assert (ids(disk), len(raws(disk))) == (list(range(1, number + 1)), 3 - number)
+    assert Snapshot.read(disk.plan.quarantine.path).files == {}, "a file without any left goes whole"
+
+
+def test_replay_emits_what_the_records_would_have(tmp_path):
+    of = plain("id BIGINT NOT NULL, n INT", materializer={"emission": "every"})
+    disk = DiskPipeline(of, tmp_path)
+    disk.step(["{", "["])
+    lines = change("+I", id=1, n=1), change("-D", id=1, n=1)
+    replay(disk, mended=mended_as(disk, *lines), accept_late=True)
+    changelog = disk.plan.changelog
+    emitted = read_rows(Snapshot.read(changelog.path), changelog.schema).to_pylist()
+    assert [(row["_kind"], row["id"]) for row in emitted] == [("+I", 1), ("-D", 1)]
+
+
+def test_function_takes_a_replayed_record_when_it_is_replayed(tmp_path):
+    def seen(id_, at):
+        return json.dumps({"kind": "+I", "row": {"id": id_, "at": at}})
+
+    of = StatefulPipeline(
+        name="t",
+        source={"path": "in", "records": "value"},
+        format={"type": "plain"},
+        schema="id BIGINT NOT NULL, at TIMESTAMP NOT NULL",
+        key=["id"],
+        event_time="at",
+        function="ebbtide.functions:LastSeen",
+    )
+    disk = DiskPipeline(of, tmp_path)
+    disk.step([seen(1, "1970-01-01T00:00:00Z"), seen(2, "yesterday")])
+    mended = mended_as(disk, seen(2, "1970-01-01T00:00:00Z"))
+    with pytest.raises(ConfigError, match="1 records are late"):
+        replay(disk, mended=mended)
+    replay(disk, mended=mended, accept_late=True)
+    assert (ids(disk), raws(disk)) == ([1, 2], [])
 
 
 def test_head_of_a_record_is_never_replayed_and_a_mended_one_is(tmp_path):
@@ -224,10 +267,9 @@ def test_replay_of_rows_that_wait_for_a_value_of_another_key_keeps_them_waiting(
     unsent = "__debezium_unavailable_value"
     moved = record(envelope("u", 30, before={"id": 1, "notes": None}, after={"id": 2, "notes": unsent}), 1)
     created = record(envelope("c", 10, after={"id": 1, "notes": "kept"}), 0)
-    disk.step(["{"])
+    disk.step(["{", "["])
     replay(disk, mended=mended_as(disk, moved))
-    assert disk.head.pending_key_changes
-    disk.step([created])
+    replay(disk, mended=mended_as(disk, created))
     memory.step([moved])
     memory.step([created])
     assert disk.rows() == memory.rows() == [{"id": 2, "notes": "kept"}]
@@ -375,10 +417,10 @@ def test_replayed_record_that_names_its_place_is_known_when_it_is_delivered_agai
 
 
 def test_place_of_a_mended_record_that_is_bad_is_not_taken_for_read(by_arrival):
-    by_arrival.step(["{"])
-    replay(by_arrival, mended=mended_as(by_arrival, kafka(7, 1, op="?")), accept_late=True)
+    by_arrival.step(["{", "["])
+    replay(by_arrival, mended=mended_as(by_arrival, kafka(7, 1, op="?"), kafka(8, 2)), accept_late=True)
     by_arrival.step([kafka(7, 1)])
-    assert (ids(by_arrival), len(raws(by_arrival))) == ([1], 1)
+    assert (ids(by_arrival), len(raws(by_arrival))) == ([1, 2], 1)
 
 
 def test_replayed_records_apply_in_the_order_in_which_they_came(tmp_path):
