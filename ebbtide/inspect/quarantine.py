@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
-
-import pyarrow as pa
 
 from ebbtide.runtime.plan import Plan
 from ebbtide.sinks.quarantine import Selection
@@ -39,9 +38,9 @@ class ReasonCount:
         steps = f"step {self.first_step}"
         if self.last_step != self.first_step:
             steps = f"steps {self.first_step} to {self.last_step}"
-        return (
-            f"{self.reason}: {self.records}, {steps}, {self.oldest:%Y-%m-%d %H:%M} to {self.newest:%Y-%m-%d %H:%M} UTC"
-        )
+        oldest = f"{self.oldest:%Y-%m-%d %H:%M}"
+        newest = f"{self.newest:%Y-%m-%d %H:%M}"
+        return f"{self.reason}: {self.records}, {steps}, {oldest} to {newest} UTC"
 
 
 @dataclass(frozen=True)
@@ -103,16 +102,18 @@ class QuarantinedRecord:
 
     def text(self) -> str:
         """Write it for a terminal, the beginning of its bytes only."""
-        place = f"{self.origin['source']}/{self.origin['partition']} at {self.origin['position']}"
-        shown = self.raw[:SHOWN_BYTES].decode(errors="backslashreplace")
-        if len(self.raw) > SHOWN_BYTES:
-            shown += f"... ({len(self.raw)} bytes)"
+        place = place_text(self.origin)
+        head = self.raw[:SHOWN_BYTES]
+        n_bytes = len(self.raw)
+        shown = head.decode(errors="backslashreplace")
+        if n_bytes > SHOWN_BYTES:
+            shown += f"... ({n_bytes} bytes)"
         lines = [
             f"{self.pipeline}: step {self.step}, {place}: {self.reason}",
             self.detail,
             shown,
         ]
-        return "\n  ".join(map(_printable, lines))
+        return "\n  ".join(map(printable, lines))
 
 
 SHOWN_BYTES = 500
@@ -128,10 +129,21 @@ def summary(spec: Pipeline, root: str) -> QuarantineSummary:
     """
     quarantine = Plan.under(root, spec).quarantine
     rows = quarantine.read("reason", "step", "at")
-    bounds = [(name, bound) for name in ("step", "at") for bound in ("min", "max")]
-    grouped = rows.group_by("reason").aggregate([("reason", "count"), *bounds]).sort_by("reason")
-    reasons = [_reason_count(group) for group in grouped.to_pylist()]
-    return QuarantineSummary(spec.name, len(rows), tuple(reasons))
+    aggregates = [
+        ("reason", "count"),
+        ("step", "min"),
+        ("step", "max"),
+        ("at", "min"),
+        ("at", "max"),
+    ]
+    by_reason = rows.group_by("reason")
+    groups = by_reason.aggregate(aggregates).sort_by("reason")
+    reasons = [_reason_count(group) for group in groups.to_pylist()]
+    return QuarantineSummary(
+        spec.name,
+        records=len(rows),
+        reasons=tuple(reasons),
+    )
 
 
 def _reason_count(group: dict[str, Any]) -> ReasonCount:
@@ -153,18 +165,31 @@ def records(spec: Pipeline, root: str, selection: Selection) -> list[Quarantined
         root: Folder of all pipelines' tables.
         selection: Which records.
     """
-    rows: pa.Table = Plan.under(root, spec).quarantine.records(selection)
+    quarantine = Plan.under(root, spec).quarantine
+    rows = quarantine.records(selection)
+    shown = rows.drop_columns(["order"])
     found = []
-    for row in rows.drop_columns(["order"]).to_pylist():
+    for row in shown.to_pylist():
         record = QuarantinedRecord(pipeline=spec.name, **row)
         found.append(record)
     return found
 
 
-def _printable(text: str) -> str:
-    """Return a text whose control characters a terminal does not obey."""
+def place_text(origin: Mapping[str, Any]) -> str:
+    """Write where a record stands in its source."""
+    source = origin["source"]
+    partition = origin["partition"]
+    position = origin["position"]
+    return f"{source}/{partition} at {position}"
+
+
+def printable(text: str) -> str:
+    """Return a text without control characters, which a terminal would obey: they are escaped."""
     characters = []
     for character in text:
-        is_safe = character.isprintable()
-        characters.append(character if is_safe else ascii(character)[1:-1])
+        shown = character
+        if not character.isprintable():
+            quoted = ascii(character)
+            shown = quoted[1:-1]
+        characters.append(shown)
     return "".join(characters)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -49,7 +50,8 @@ class DropReport:
         """Write it for a terminal."""
         if not self.dropped:
             return f"{self.pipeline}: no quarantined record fits."
-        by_reason = ", ".join(f"{count} {reason}" for reason, count in self.reasons.items())
+        counts = [f"{count} {reason}" for reason, count in self.reasons.items()]
+        by_reason = ", ".join(counts)
         if self.step is not None:
             return f"{self.pipeline}: {self.dropped} records dropped ({by_reason}) in step {self.step}."
         return (
@@ -115,20 +117,33 @@ def trim(spark: SparkSession, stepper: Stepper) -> bool:
     has_limits = limits.max_age is not None or limits.max_bytes is not None
     if not has_limits or stepper.last is None:
         return False
-    records = oldest_first(stepper.plan.quarantine.read("order", "at", "raw"))
-    is_too_old = np.zeros(len(records), dtype=bool)
+    held = stepper.plan.quarantine.read("order", "at", "raw")
+    records = oldest_first(held)
+    none = np.zeros(len(records), dtype=bool)
+    is_too_old = none
+    is_beyond = none
     if limits.max_age is not None:
-        oldest_us = (stepper.last.now_ms - to_ms(limits.max_age)) * 1000
-        is_too_old = np.asarray(records["at"].cast(pa.int64()).to_numpy()) <= oldest_us
-    is_beyond = np.zeros(len(records), dtype=bool)
+        oldest_ms = stepper.last.now_ms - to_ms(limits.max_age)
+        is_too_old = _not_after(records, oldest_ms)
     if limits.max_bytes is not None:
         is_beyond = _beyond(records, limits.max_bytes) & ~is_too_old
-    gone = records.filter(pa.array(is_too_old | is_beyond))
-    if not len(gone):
+    is_gone = is_too_old | is_beyond
+    if not is_gone.any():
         return False
-    counts = {MAX_AGE: int(is_too_old.sum()), MAX_BYTES: int(is_beyond.sum())}
+    counts = {
+        MAX_AGE: int(is_too_old.sum()),
+        MAX_BYTES: int(is_beyond.sum()),
+    }
+    gone = records.filter(pa.array(is_gone))
     drop(spark, stepper, gone, counts)
     return True
+
+
+def _not_after(records: pa.Table, time_ms: int) -> Mask:
+    """Mark the records that were met at a time or before it."""
+    met_us = records["at"].cast(pa.int64())
+    is_early = pc.less_equal(met_us, time_ms * 1000)
+    return np.asarray(is_early.to_numpy(), dtype=bool)
 
 
 def _beyond(records: pa.Table, max_bytes: int) -> Mask:
@@ -138,10 +153,12 @@ def _beyond(records: pa.Table, max_bytes: int) -> Mask:
         records: The oldest first.
         max_bytes: What fits.
     """
-    n_bytes = np.asarray(pc.binary_length(records["raw"]).to_numpy(), dtype=np.int64)
+    lengths = pc.binary_length(records["raw"])
+    n_bytes = np.asarray(lengths.to_numpy(), dtype=np.int64)
     newest_first = n_bytes[::-1]
-    with_newer = np.cumsum(newest_first)[::-1]
-    return np.asarray(with_newer > max_bytes)
+    with_newer = np.cumsum(newest_first)
+    is_beyond = with_newer > max_bytes
+    return np.asarray(is_beyond[::-1])
 
 
 def drop(
@@ -173,11 +190,10 @@ def drop(
 
 
 def _report(spec: Pipeline, records: pa.Table, step: int | None = None) -> DropReport:
-    counted = pc.value_counts(records["reason"].combine_chunks())
-    reasons = {str(each["values"]): int(each["counts"]) for each in counted.to_pylist()}
+    reasons = Counter(records["reason"].to_pylist())
     return DropReport(
         spec.name,
         dropped=len(records),
-        reasons=dict(sorted(reasons.items())),
+        reasons={reason: reasons[reason] for reason in sorted(reasons)},
         step=step,
     )

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from ebbtide.errors import ConfigError
+from ebbtide.inspect.quarantine import place_text, printable
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.redecoding import Mended, Redecoded, origin_of, redecoded, with_origins
@@ -73,7 +74,8 @@ class ReplayReport:
         else:
             verb = "replayed" if self.step else "to replay"
             lines = [f"{self.pipeline}: {self.replayed} records {verb}, {n_kept} stay."]
-        lines += [_kept_text(record) for record in self.kept[:SHOWN]]
+        shown = self.kept[:SHOWN]
+        lines += [printable(_kept_text(record)) for record in shown]
         if n_kept > SHOWN:
             lines.append(f"... and {n_kept - SHOWN} more (--json has them all)")
         if self.not_found:
@@ -85,7 +87,8 @@ class ReplayReport:
 
     def _outcome(self) -> str:
         if self.step is not None:
-            counts = [f"{self.counts[name]} {name}" for name in COUNTS if self.counts.get(name)]
+            changed = [name for name in COUNTS if self.counts.get(name)]
+            counts = [f"{self.counts[name]} {name}" for name in changed]
             changes = ", ".join(counts) or "the tables do not change"
             return f"Done in step {self.step}: {changes}."
         if not self.is_plan or not self.replayed:
@@ -103,9 +106,11 @@ def _late_text(n_late: int) -> str:
 
 
 def _kept_text(record: dict[str, Any]) -> str:
-    origin = record["origin"]
-    place = f"{origin['source']}/{origin['partition']} at {origin['position']}"
-    return f"stays: step {record['step']}, {place}: {record['reason']}: {record['detail']}"
+    step = record["step"]
+    place = place_text(record["origin"])
+    reason = record["reason"]
+    detail = record["detail"]
+    return f"stays: step {step}, {place}: {reason}: {detail}"
 
 
 def plan(spec: Pipeline, root: str, clock_ms: int, selection: Selection, mended: Mended | None = None) -> ReplayReport:
@@ -127,7 +132,8 @@ def plan(spec: Pipeline, root: str, clock_ms: int, selection: Selection, mended:
         return ReplayReport(spec.name)
     _, last = commit
     refuse_misfit(tables, last)
-    return _report(_attempt(tables, last, clock_ms, selection, mended), last, clock_ms, mended)
+    attempt = _attempt(tables, last, clock_ms, selection, mended)
+    return _report(attempt, last, clock_ms, mended)
 
 
 def apply(
@@ -166,7 +172,8 @@ def apply(
         refuse_changed_spec(tables, stepper)
         stepper.publish(spark)
         attempt = _attempt(tables, last, clock_ms, selection, mended)
-        report = replace(_report(attempt, last, clock_ms, mended), is_plan=False)
+        report = _report(attempt, last, clock_ms, mended)
+        report = replace(report, is_plan=False)
         if report.late and not accept_late:
             raise ConfigError.of(
                 _late_text(report.late),
@@ -235,7 +242,8 @@ def _report(attempt: Redecoded, last: StepFacts, clock_ms: int, mended: Mended |
     spec = attempt.plan.spec
     cut_off = [record | {"detail": CUT_OFF} for record in _rows(attempt.cut_off)]
     still_bad = _rows(attempt.still_bad)
-    origins = {origin_of(record["origin"]) for record in (*_rows(attempt.tried), *cut_off)}
+    selected = [*_rows(attempt.tried), *cut_off]
+    origins = {origin_of(record["origin"]) for record in selected}
     clock = clock_after(last, attempt.plan.rules, clock_ms, started_ms=clock_ms)
     return ReplayReport(
         pipeline=spec.name,
@@ -257,11 +265,13 @@ def _n_late(attempt: Redecoded, now_ms: int, floor: list[int] | None) -> int:
     if spec.sequence:
         return 0
     replayed = attempt.replayed
-    met_us = np.asarray(replayed["at"].cast(pa.int64()).to_numpy())
-    is_late = met_us + _grace_ms(spec) * 1000 <= now_ms * 1000
+    met_us = replayed["at"].cast(pa.int64())
+    met_ms = np.asarray(met_us.to_numpy()) // 1000
+    is_late = met_ms + _grace_ms(spec) <= now_ms
     if floor is not None:
         orders = order_struct(replayed, "order").tolist()
-        is_late |= np.array([order < floor for order in orders], dtype=bool)
+        is_below = [order < floor for order in orders]
+        is_late |= np.array(is_below, dtype=bool)
     return int(is_late.sum())
 
 

@@ -65,10 +65,10 @@ class Redecoded:
     @property
     def still_bad(self) -> pa.Table:
         """The records that are bad, with their reasons as of now."""
-        records = self.tried.take(pa.array(self._bad_indices))
+        indices = pa.array(self._bad_indices)
+        records = self.tried.take(indices)
         for name in ("reason", "detail"):
-            index = records.schema.get_field_index(name)
-            records = records.set_column(index, records.schema.field(index), self.bad[f"_{name}"])
+            records = _with_column(records, name, self.bad[f"_{name}"])
         return records
 
     @property
@@ -83,7 +83,9 @@ class Redecoded:
         # Reason and bytes belong together: those of a mended record are not stored, and `too_large` says that the bytes are a head.
         is_own = pa.array(~self.is_mended[indices])
         is_whole = pc.not_equal(now["reason"], TOO_LARGE)
-        return now.filter(pc.and_(is_changed, pc.and_(is_own, is_whole)))
+        can_be_stored = pc.and_(is_own, is_whole)
+        is_out_of_date = pc.and_(is_changed, can_be_stored)
+        return now.filter(is_out_of_date)
 
     @property
     def summary(self) -> BatchSummary:
@@ -130,10 +132,9 @@ def redecoded(
     is_mended = pc.not_equal(before, now)
     is_head = pc.equal(records["reason"], TOO_LARGE)
     is_cut_off = pc.and_(is_head, pc.invert(is_mended))
-    index = records.schema.get_field_index("raw")
-    tried = records.set_column(index, records.schema.field(index), now)
-    tried = tried.filter(pc.invert(is_cut_off))
-    was_mended = is_mended.filter(pc.invert(is_cut_off))
+    is_tried = pc.invert(is_cut_off)
+    tried = _with_column(records, "raw", now).filter(is_tried)
+    was_mended = is_mended.filter(is_tried)
     decoding = _decoding(plan)
     batches = decoding.decode(_batches(tried), step=step, wall_ms=wall_ms)
     rows = pa.Table.from_batches(batches, decoding.schema)
@@ -149,6 +150,12 @@ def redecoded(
     )
 
 
+def _with_column(records: pa.Table, name: str, values: pa.ChunkedArray) -> pa.Table:
+    index = records.schema.get_field_index(name)
+    column = records.schema.field(index)
+    return records.set_column(index, column, values)
+
+
 def _decoding(plan: Plan) -> Decoding:
     """Return the pipeline's decoding; by arrival a TRUNCATE stays bad, since it would empty what came after it."""
     decoding = plan.decoding
@@ -159,9 +166,11 @@ def _decoding(plan: Plan) -> Decoding:
 
 def _mended(records: pa.Table, mended: Mended) -> pa.ChunkedArray:
     """Return the records' bytes, of mended ones the new ones."""
-    raws = []
-    for origin, raw in zip(records["origin"].to_pylist(), records["raw"].to_pylist(), strict=True):
-        raws.append(mended.get(origin_of(origin), raw))
+    origins = records["origin"].to_pylist()
+    raws = records["raw"].to_pylist()
+    for index, origin in enumerate(origins):
+        own = raws[index]
+        raws[index] = mended.get(origin_of(origin), own)
     return pa.chunked_array([raws], pa.binary())
 
 
@@ -186,7 +195,8 @@ def origin_of(origin: Mapping[str, Any]) -> Origin:
 
 def with_origins(records: pa.Table, origins: Mended) -> pa.Table:
     """Pick the records that stand at some origins."""
-    is_meant = [origin_of(origin) in origins for origin in records["origin"].to_pylist()]
+    own = records["origin"].to_pylist()
+    is_meant = [origin_of(origin) in origins for origin in own]
     return records.filter(pa.array(is_meant, pa.bool_()))
 
 

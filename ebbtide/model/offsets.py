@@ -69,8 +69,9 @@ class OffsetRanges:
 
     def knows_origin(self, origin: Mapping[str, Any]) -> bool:
         """Return whether the record that stands at an `_origin` was read."""
-        name = f"{origin['source']}/{origin['partition']}"
-        return self.knows(name, origin["position"])
+        source = origin["source"]
+        partition = origin["partition"]
+        return self.knows(f"{source}/{partition}", origin["position"])
 
     def repeats(self, changes: pa.Table) -> Mask:
         """Mark the rows of records read before, in an earlier step or earlier in this very table.
@@ -173,7 +174,8 @@ def _without(ranges: Intervals, taken: Intervals) -> Intervals:
     for low, high in ranges:
         start = low
         for first, last in taken:
-            if last < start or first > high:
+            is_apart = last < start or first > high
+            if is_apart:
                 continue
             if start < first:
                 left.append((start, first - 1))

@@ -176,7 +176,9 @@ class QuarantineTable:
         snapshot = Snapshot.read(self.path)
         if snapshot is None:
             return []
-        return [*removal(snapshot, gone.select(ORDERS.names)), *self._added(rows)]
+        leaving = removal(snapshot, gone.select(ORDERS.names))
+        coming = self._added(rows)
+        return [*leaving, *coming]
 
     def append(self, facts: StepFacts) -> None:
         """Bring the table to what a step decided; a step that was committed is skipped.
@@ -218,16 +220,21 @@ class QuarantineTable:
 
 def oldest_first(rows: pa.Table) -> pa.Table:
     """Sort rows by their `order`."""
-    step, part, position = order_struct(rows, "order").T
+    orders = order_struct(rows, "order")
+    step, part, position = orders.T
     ascending = np.lexsort((position, part, step))
-    return rows.take(pa.array(ascending))
+    indices = pa.array(ascending)
+    return rows.take(indices)
 
 
 def _on(found: Snapshot, actions: list[Action]) -> list[Action]:
     """Return a step's actions as a version takes them."""
     fitted = rebased(actions, found)
-    has_vectors = any("deletionVector" in action.get("add", {}) for action in fitted)
-    return [*with_vectors(found), *fitted] if has_vectors else fitted
+    adds = [action["add"] for action in fitted if "add" in action]
+    has_vectors = any("deletionVector" in add for add in adds)
+    if not has_vectors:
+        return fitted
+    return [*with_vectors(found), *fitted]
 
 
 def _rows(new: pa.Table, facts: StepFacts) -> pa.Table:

@@ -66,10 +66,10 @@ def rebased(actions: Sequence[Action], found: Snapshot) -> list[Action]:
     if all(file.id in found.files for file in removed):
         return list(actions)
     old_paths = {file.path for file in removed}
-    own = [file for file in _files(actions, "add") if file.path not in old_paths]
+    added = _files(actions, "add")
+    own: list[Action] = [{"add": file.add} for file in added if file.path not in old_paths]
     gone = _gone(found.table, actions)
-    adds = [{"add": file.add} for file in own]
-    return [*adds, *removal(found, gone)]
+    return [*own, *removal(found, gone)]
 
 
 def _gone(table: str, actions: Sequence[Action]) -> pa.Table:
