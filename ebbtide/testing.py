@@ -72,7 +72,7 @@ class MemoryPipeline:
         summary = summarize(staged, self.decoding, tracks_offsets=self._tracks_offsets)
         frontier = self._advance(StepKind.BATCH, self.now_ms if now_ms is None else now_ms, summary)
         is_bad = pc.is_valid(staged["_reason"])
-        self._set_aside(staged.filter(is_bad))
+        self._set_aside(staged.filter(is_bad), read_before)
         good = self._not_yet_read(staged.filter(pc.invert(is_bad)), read_before)
         is_tombstone = pc.equal(good["_kind"], TOMBSTONE)
         self.metrics["tombstones"] += _count(is_tombstone)
@@ -127,11 +127,12 @@ class MemoryPipeline:
         for key in below:
             del self.sink[key]
 
-    def _set_aside(self, bad: pa.Table) -> None:
-        """Put bad records into the quarantine; where records have places, one that is there already is redelivered."""
+    def _set_aside(self, bad: pa.Table, read_before: OffsetRanges) -> None:
+        """Put bad records into the quarantine; where records have places, one that was read before is redelivered."""
         for row in bad.select(["_reason", "_detail", "_raw", "_origin"]).to_pylist():
             record = (*row["_origin"].values(), row["_raw"])
-            if self.spec.has_positions and record in self._quarantined:
+            is_known = record in self._quarantined or read_before.knows_origin(row["_origin"])
+            if self.spec.has_positions and is_known:
                 self.metrics["redelivered"] += 1
             else:
                 self.quarantine.append(row)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import click
 
 from ebbtide.cli.inspection import state, status
+from ebbtide.cli.quarantine import quarantine
 from ebbtide.cli.replaying import replay
 from ebbtide.cli.running import refresh, run
 from ebbtide.cli.upkeep import acknowledge, maintenance_command, migrate, repair
@@ -26,5 +27,6 @@ def main() -> None:
 
 
 _maintenance = [maintenance_command(job) for job in JOBS]
-for _command in (run, refresh, status, state, *_maintenance, repair, acknowledge, migrate, replay):
+_keeping = (*_maintenance, repair, acknowledge, migrate, quarantine)
+for _command in (run, refresh, status, state, *_keeping, replay):
     main.add_command(_command)

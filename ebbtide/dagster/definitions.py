@@ -7,6 +7,7 @@ import dagster as dg
 from ebbtide import Pipeline
 from ebbtide.dagster.checks import sink_checks
 from ebbtide.dagster.jobs import maintenance_job, migration_job, repair_job, schedules, stream_job
+from ebbtide.dagster.quarantine import quarantine_replay_job
 from ebbtide.dagster.stream import stream_assets
 from ebbtide.maintenance.jobs import JOBS
 
@@ -23,6 +24,6 @@ def pipeline_definitions(spec: Pipeline) -> dg.Definitions:
     return dg.Definitions(
         assets=[stream_assets(spec)],
         asset_checks=[sink_checks(spec)],
-        jobs=[*jobs.values(), migration_job(spec), repair_job(spec)],
+        jobs=[*jobs.values(), migration_job(spec), repair_job(spec), quarantine_replay_job(spec)],
         schedules=list(schedules(spec, jobs)),
     )

@@ -21,12 +21,13 @@ class Status:
         pipeline: Its name.
         root: Folder of its tables.
         step: Number of the last step; 0 before the first.
-        kind: What made it: batch, tick, reset; None before the first.
+        kind: What made it, a `StepKind`; None before the first.
         sink_step: The last step that changed the sink.
         now: Clock of the last step.
         watermark: Its watermark.
         records: Records read since the last refresh, as far as their logs reach back.
         quarantined: Bad ones among them.
+        in_quarantine: Records that the quarantine holds now.
         ignored_columns: Columns that records had and the schema has not.
         sink_version: Version of the sink table.
         state_version: Version of the state table.
@@ -41,6 +42,7 @@ class Status:
     watermark: datetime | None = None
     records: int = 0
     quarantined: int = 0
+    in_quarantine: int = 0
     ignored_columns: tuple[str, ...] = ()
     sink_version: int | None = None
     state_version: int | None = None
@@ -61,6 +63,8 @@ class Status:
             lines.append(f"  watermark {watermark}")
         sink = f"sink {self.root}/sink, version {self.sink_version}, changed last by step {self.sink_step}"
         lines.append(f"  {sink}; state version {self.state_version}")
+        if self.in_quarantine:
+            lines.append(f"  in quarantine: {self.in_quarantine}")
         if self.ignored_columns:
             names = ", ".join(self.ignored_columns)
             lines.append(f"  columns not in the schema: {names}")
@@ -102,6 +106,7 @@ def status(spec: Pipeline, root: str) -> Status:
         watermark=_time(last.watermark_ms),
         records=records,
         quarantined=quarantined,
+        in_quarantine=tables.quarantine.size(),
         ignored_columns=tuple(sorted(ignored)),
         sink_version=sink_versions[-1],
         state_version=state_versions[-1],

@@ -94,8 +94,13 @@ class StepFacts(Frontier):
     )
     bad_rows: list[dict[str, Any]] | None = Field(
         default=None,
-        description="The actions that add the step's bad records to the quarantine, where it lies ready; null of an older step, and where there are none.",
+        description="What the step changes in the quarantine, as actions of its log: bad records that come, where they lie ready, and those that leave; null of an older step, and of one that changes nothing there.",
     )
+    left_quarantine: dict[str, int] = Field(
+        default_factory=dict,
+        description="Records that left the quarantine, by why: replayed, dropped, max_age, max_bytes.",
+    )
+    note: str | None = Field(default=None, description="Why somebody dropped them, in their own words.")
     counts: dict[str, int] | None = Field(
         default=None,
         description="What was decided, by name; null of a step that decides nothing, and of an older one, whose state has a row for them.",

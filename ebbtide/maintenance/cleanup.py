@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from ebbtide.delta.table import replacing
 from ebbtide.ledger.facts import StepFacts
+from ebbtide.maintenance.quarantine_drop import trim
 from ebbtide.model.codes import Mask
 from ebbtide.model.entries import Step, flags
 from ebbtide.model.step import StepKind
@@ -39,9 +40,15 @@ class Gone:
 
 
 def cleanup(spark: SparkSession, stepper: Stepper) -> bool:
-    """Delete expired and dropped entries of a pipeline's state, with all their versions; return whether there were any."""
+    """Delete what is too old: expired and dropped entries of the state with all their versions, then records of the quarantine.
+
+    Returns:
+        Whether there was any; if there was both, two steps were made.
+    """
     facts = stepper.maintenance_step(StepKind.CLEANUP)
-    return delete_entries(spark, stepper, facts, Gone(facts.operator_step))
+    has_deleted = delete_entries(spark, stepper, facts, Gone(facts.operator_step))
+    has_trimmed = trim(spark, stepper)
+    return has_deleted or has_trimmed
 
 
 def delete_entries(spark: SparkSession, stepper: Stepper, facts: StepFacts, is_doomed: Pick) -> bool:

@@ -40,6 +40,8 @@ class MaintenanceReport:
         bytes_before: Their bytes.
         bytes_after: The same at the end.
         oldest_ms: Stamp of the oldest entry kept, epoch ms; None if none is.
+        quarantine_max_age: Records of the quarantine that went because they were older than that.
+        quarantine_max_bytes: Those that went because newer ones filled that.
     """
 
     pipeline: str
@@ -52,6 +54,8 @@ class MaintenanceReport:
     bytes_before: int = 0
     bytes_after: int = 0
     oldest_ms: int | None = None
+    quarantine_max_age: int = 0
+    quarantine_max_bytes: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
@@ -67,6 +71,10 @@ class MaintenanceReport:
             f"files {self.files_before} -> {self.files_after}",
             f"bytes {self.bytes_before} -> {self.bytes_after}",
         ]
+        if self.quarantine_max_age:
+            parts.append(f"{self.quarantine_max_age} quarantined records dropped by max_age")
+        if self.quarantine_max_bytes:
+            parts.append(f"{self.quarantine_max_bytes} quarantined records dropped by max_bytes")
         counts = ", ".join(parts)
         return f"{self.pipeline}: {self.job}, step {self.step}: {counts}."
 
@@ -130,6 +138,7 @@ def maintain(spark: SparkSession, spec: Pipeline, root: str, job: str) -> Mainte
         is_done = step(spark, stepper)
         after = stepper.newest()
         n_entries, oldest_ms = _census(spark, plan, after)
+        dropped = stepper.last.left_quarantine if is_done else {}
         return MaintenanceReport(
             pipeline=spec.name,
             job=job,
@@ -141,6 +150,8 @@ def maintain(spark: SparkSession, spec: Pipeline, root: str, job: str) -> Mainte
             bytes_before=_bytes(before),
             bytes_after=_bytes(after),
             oldest_ms=oldest_ms,
+            quarantine_max_age=dropped.get("max_age", 0),
+            quarantine_max_bytes=dropped.get("max_bytes", 0),
         )
 
 

@@ -51,7 +51,7 @@ JOBS = (
     MaintenanceJob(
         name="cleanup",
         command="cleanup",
-        description="Full snapshot: delete what has expired from the state.",
+        description="Full snapshot: delete what has expired from the state, and what the quarantine's limits no longer keep.",
         step="ebbtide.maintenance.cleanup:cleanup",
     ),
     MaintenanceJob(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +44,19 @@ class OffsetRanges:
             merged[name] = _merge([*before, *added])
         return OffsetRanges(merged)
 
+    def without_ranges(self, ranges: Mapping[str, Intervals]) -> OffsetRanges:
+        """Take ranges out, each source's ascending and apart.
+
+        Example:
+            >>> OffsetRanges({"orders/0": [(0, 6)]}).without_ranges({"orders/0": [(2, 3), (6, 9)]}).read
+            {'orders/0': [(0, 1), (4, 5)]}
+        """
+        left = {}
+        for name, own in self.read.items():
+            taken = ranges.get(name, [])
+            left[name] = _without(own, taken)
+        return OffsetRanges(left)
+
     def with_rows(self, changes: pa.Table) -> OffsetRanges:
         """Add the origins of changelog rows."""
         added = origin_offsets(changes)
@@ -52,6 +66,12 @@ class OffsetRanges:
         """Return whether an offset of `source/partition` was read."""
         ranges = self.read.get(name, [])
         return any(low <= offset <= high for low, high in ranges)
+
+    def knows_origin(self, origin: Mapping[str, Any]) -> bool:
+        """Return whether the record that stands at an `_origin` was read."""
+        source = origin["source"]
+        partition = origin["partition"]
+        return self.knows(f"{source}/{partition}", origin["position"])
 
     def repeats(self, changes: pa.Table) -> Mask:
         """Mark the rows of records read before, in an earlier step or earlier in this very table.
@@ -146,6 +166,23 @@ def _partitions(changes: pa.Table) -> tuple[list[str], Ints]:
     encoded = names.dictionary_encode()
     indices = encoded.indices.to_numpy(zero_copy_only=False)
     return encoded.dictionary.to_pylist(), indices
+
+
+def _without(ranges: Intervals, taken: Intervals) -> Intervals:
+    """Take ascending ranges out of others; O(n m)."""
+    left: Intervals = []
+    for low, high in ranges:
+        start = low
+        for first, last in taken:
+            is_apart = last < start or first > high
+            if is_apart:
+                continue
+            if start < first:
+                left.append((start, first - 1))
+            start = last + 1
+        if start <= high:
+            left.append((start, high))
+    return left
 
 
 def _merge(ranges: Intervals) -> Intervals:

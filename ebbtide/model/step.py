@@ -30,6 +30,8 @@ class StepKind(StrEnum):
         BATCH: Records of the source.
         TICK: The end of a bounded run, which expires what is due.
         RESET: A refresh, which starts over.
+        QUARANTINE_REPLAY: Bad records, decoded again.
+        QUARANTINE_DROP: Bad records are given up.
         CLEANUP, COMPACTION, MIGRATION: The jobs that delete from, fold and convert the state.
         REPAIR: The sink is brought to what the state shows.
         ACKNOWLEDGE: What others changed in the sink, and what checks found so far, is accepted.
@@ -38,6 +40,8 @@ class StepKind(StrEnum):
     BATCH = "batch"
     TICK = "tick"
     RESET = "reset"
+    QUARANTINE_REPLAY = "quarantine_replay"
+    QUARANTINE_DROP = "quarantine_drop"
     CLEANUP = "cleanup"
     COMPACTION = "compaction"
     MIGRATION = "migration"
@@ -62,8 +66,13 @@ class StepKind(StrEnum):
 
     @property
     def is_published(self) -> bool:
-        """Whether the sink has to take what it decided."""
-        return self in (StepKind.BATCH, StepKind.TICK)
+        """Whether sink, changelog or quarantine have to take what it decided."""
+        return self.reads_records or self in (StepKind.TICK, StepKind.QUARANTINE_DROP)
+
+    @property
+    def reads_records(self) -> bool:
+        """Whether it applies records, of the source or from the quarantine."""
+        return self in (StepKind.BATCH, StepKind.QUARANTINE_REPLAY)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ about a share of the keys, and write files; the driver commits these. A small st
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
@@ -39,7 +41,7 @@ def decide(
     facts: StepFacts,
     *,
     snapshot: Snapshot,
-    parts: list[Part],
+    parts: Sequence[Part],
 ) -> Decision:
     """Decide a batch.
 
@@ -65,7 +67,7 @@ def decide(
         work,
         plan.operator.changes,
         tuple(plan.operator.key),
-        _read_before(plan, head),
+        _repeats_of(plan, head, staged),
     )
     in_driver = staged.summary.changes <= ROWS_IN_DRIVER
     parts_decided = run_tasks(spark, deciding, shares, in_driver=in_driver)
@@ -149,7 +151,7 @@ def _shares(spark: SparkSession, staged: Staged, linked: pa.Table | None) -> lis
     return shares
 
 
-def _commit(plan: Plan, decided: Decided, facts: StepFacts, snapshot: Snapshot, parts: list[Part]) -> Decision:
+def _commit(plan: Plan, decided: Decided, facts: StepFacts, snapshot: Snapshot, parts: Sequence[Part]) -> Decision:
     counts = {name: count for name, count in decided.metrics.items() if count}
     facts = facts.model_copy(update={"counts": counts})
     adds = list(decided.adds)
@@ -158,7 +160,15 @@ def _commit(plan: Plan, decided: Decided, facts: StepFacts, snapshot: Snapshot, 
     return plan.state.commit_files(adds, facts, snapshot), facts
 
 
-def _read_before(plan: Plan, head: Head) -> OffsetRanges | None:
+def _repeats_of(plan: Plan, head: Head, staged: Staged) -> OffsetRanges | None:
+    """Return the offsets whose records repeat what was read; those that are replayed were read, but not applied."""
+    known = read_before(plan, head)
+    if known is None or not staged.replayed:
+        return known
+    return known.without_ranges(staged.replayed)
+
+
+def read_before(plan: Plan, head: Head) -> OffsetRanges | None:
     """Return the offsets that earlier steps read; None where the operator knows redelivered records by itself."""
     if not plan.tracks_offsets:
         return None

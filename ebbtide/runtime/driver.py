@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.delta import log
 from ebbtide.errors import CheckpointMismatchError, EbbtideError, SourceStartError, SpecChangedError
+from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.lease import Lease
 from ebbtide.model.durations import to_ms
 from ebbtide.runtime.belonging import refuse_lost_state, refuse_others_sink
@@ -208,8 +209,14 @@ def refuse_changed_spec(plan: Plan, stepper: Stepper) -> None:
     Raises:
         SpecChangedError: source, format, key, order, columns or ttl are not those of the last step.
     """
+    if stepper.last is not None:
+        refuse_misfit(plan, stepper.last)
+
+
+def refuse_misfit(plan: Plan, last: StepFacts) -> None:
+    """Refuse a spec that does not fit the last step; see `refuse_changed_spec`."""
     given = plan.spec.identity
-    stored = stepper.last.spec if stepper.last else given
+    stored = last.spec
     changed = plan.spec.misfits(stored)
     if not changed:
         return

@@ -118,6 +118,8 @@ def _is_finished(spec: Pipeline, home: str, version: int, facts: StepFacts) -> b
         return False
     if facts.kind is StepKind.REPAIR:
         return OwnTable(sink, "sink").last_step() >= facts.step
+    if facts.kind in (StepKind.QUARANTINE_REPLAY, StepKind.QUARANTINE_DROP):
+        return OwnTable(join(home, "quarantine"), "quarantine").last_step() >= facts.step  # it takes the step last
     if facts.kind is not StepKind.TICK:
         return True  # Spark commits a batch after its step; maintenance finishes the step before it
     metrics = counts(join(home, "state"), version, facts.counts)

@@ -6,10 +6,12 @@ read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from ebbtide.model.offsets import Intervals
 from ebbtide.model.step import BatchSummary
 from ebbtide.paths import read_parquet
 from ebbtide.sources.source import Records
@@ -24,10 +26,12 @@ class Staged:
     Args:
         files: Where they are.
         summary: What they are, in sum.
+        replayed: Offsets of those that an earlier step read and set aside, as ranges by `source/partition`.
     """
 
     files: tuple[StagedFile, ...]
     summary: BatchSummary
+    replayed: Mapping[str, Intervals] = field(default_factory=dict)
 
     def bad(self) -> pa.Table:
         """Read the bad rows."""

@@ -22,7 +22,7 @@ from ebbtide.model.clock import Reading
 from ebbtide.model.step import BatchSummary, StepKind, clock_after, next_frontier
 from ebbtide.paths import delete, join
 from ebbtide.runtime.belonging import OwnTables, refuse_misfits, refuse_other_state
-from ebbtide.runtime.decide import decide, expire
+from ebbtide.runtime.decide import decide, expire, read_before
 from ebbtide.runtime.fold import fold_state
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import StepProgress
@@ -150,7 +150,7 @@ class Stepper:
         self._on_phase("reading", number)
         staged = self._stage(frame, offsets, number, clock.wall_ms)
         bad = staged.bad()
-        new_bad = self.plan.quarantine.new(bad)
+        new_bad = self.plan.quarantine.new(bad, read_before(self.plan, self.head))
         n_known_bad = len(bad) - len(new_bad)
         summary = replace(staged.summary, bad=len(new_bad))
         self._refuse_too_many_bad(summary)
@@ -163,9 +163,33 @@ class Stepper:
             offsets_hash=offsets.hash,
         )
         facts = facts.model_copy(update={"bad_rows": self.plan.quarantine.write(new_bad, facts)})
+        facts = self.decide(frame.sparkSession, staged, facts, parts)
+        return facts, n_known_bad
+
+    def decide(
+        self,
+        spark: SparkSession,
+        staged: Staged,
+        facts: StepFacts,
+        parts: Sequence[Part] = (),
+    ) -> StepFacts:
+        """Commit the decision on staged records.
+
+        Args:
+            spark: The session.
+            staged: The records.
+            facts: The step's.
+            parts: Parts of the source that are read with it.
+
+        Returns:
+            The facts as committed.
+
+        Raises:
+            LeaseLostError: another run committed this step first.
+        """
         self.lease.check()
         self._snapshot, facts = decide(
-            frame.sparkSession,
+            spark,
             self.plan,
             self.head,
             staged,
@@ -174,7 +198,7 @@ class Stepper:
             parts=parts,
         )
         self.advance_to(facts, self._snapshot.version)
-        return facts, n_known_bad
+        return facts
 
     def tick(self, spark: SparkSession, clock_ms: int) -> StepProgress | None:
         """Expire what is due; None if nothing is and nothing else must be written down.
@@ -226,17 +250,25 @@ class Stepper:
         self.advance_to(facts, self._snapshot.version)
         self.publish(spark)
 
-    def maintenance_step(self, kind: StepKind, clock: Reading | None = None) -> StepFacts:
+    def maintenance_step(
+        self,
+        kind: StepKind,
+        clock: Reading | None = None,
+        batch: BatchSummary | None = None,
+        **given: Any,
+    ) -> StepFacts:
         """Make the facts of a maintenance job's step.
 
         Args:
             kind: The job's.
             clock: Of the step. Default: that of the last step, which then does not move on.
+            batch: The records that it applies. Default: none.
+            **given: Further facts.
         """
         last_clock = self.last.clock if self.last else Reading(0, 0)
         if clock is None:
             clock = last_clock
-        return self._facts(kind, clock)
+        return self._facts(kind, clock, batch, **given)
 
     def commit(self, facts: StepFacts, actions: Sequence[Action]) -> None:
         """Commit a maintenance job's step.
@@ -277,7 +309,7 @@ class Stepper:
         """Return whether after a step some row waits for a value from under another key."""
         if facts.kind is StepKind.RESET:
             return False
-        if facts.kind is StepKind.BATCH:
+        if facts.kind.reads_records:
             return self.plan.state.counts(version, facts)["pending_key_changes"] > 0
         return facts.pending_key_changes
 

@@ -25,7 +25,7 @@ from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.ledger.tables import OwnTable
 from ebbtide.model.changelog import ORDER, TRUNCATE
-from ebbtide.sinks.stage import append_stage, commit_stage
+from ebbtide.sinks.stage import commit_and_join, commit_stage
 
 BOUNDED = ("_kind",)
 """Columns that statistics are kept of."""
@@ -82,10 +82,10 @@ class ChangelogTable:
             rows = pa.concat_tables([rows, truncate])
         self.create()
         name = f"part-{uuid.uuid4()}.parquet"
-        append_stage(
+        commit_and_join(
             self.path,
             self.schema,
-            lambda: [add_file(self.path, name, rows, bounded=BOUNDED)],
+            lambda _: [add_file(self.path, name, rows, bounded=BOUNDED)],
             BOUNDED,
             facts,
             "changelog",

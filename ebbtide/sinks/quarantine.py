@@ -7,6 +7,8 @@
 | `origin`, `order` | where it stands in its source; in what order it was read |
 | `raw` | its bytes, of a record that is too long the first of them |
 | `at` | the step's clock |
+
+A record that was replayed and is still bad keeps all but `reason` and `detail`.
 """
 
 from __future__ import annotations
@@ -16,17 +18,21 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ebbtide.delta.snapshot import Action, Snapshot
-from ebbtide.delta.table import add_file, create_if_absent, emptied, read_rows
+from ebbtide.delta.table import add_file, create_if_absent, emptied, read_file, read_rows
 from ebbtide.errors import StoredFormatError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.ledger.tables import OwnTable
 from ebbtide.model.changelog import ORDER, ORIGIN
 from ebbtide.model.codes import row_codes
-from ebbtide.model.entries import entry_table
-from ebbtide.sinks.stage import append_stage, commit_stage
+from ebbtide.model.entries import entry_table, order_struct
+from ebbtide.model.offsets import OffsetRanges
+from ebbtide.sinks.removal import ORDERS, rebased, removal
+from ebbtide.sinks.stage import commit_and_join, commit_stage
+from ebbtide.sinks.upsert import with_vectors
 
 COLUMNS = pa.schema(
     [
@@ -44,6 +50,33 @@ BOUNDED = ("step",)
 
 
 @dataclass(frozen=True)
+class Selection:
+    """Which records are meant: those that fit in every way that is given.
+
+    Args:
+        reasons: Their reason is one of these; none: any.
+        steps: One of these steps met them; none: any.
+        limit: No more than so many, the oldest; None: all.
+    """
+
+    reasons: tuple[str, ...] = ()
+    steps: tuple[int, ...] = ()
+    limit: int | None = None
+
+    def fitting(self, rows: pa.Table) -> pa.Table:
+        """Pick the rows that fit, in any number.
+
+        Args:
+            rows: With `step` and `reason`.
+        """
+        for name, allowed in (("reason", self.reasons), ("step", self.steps)):
+            if allowed:
+                wanted = pa.array(allowed, COLUMNS.field(name).type)
+                rows = rows.filter(pc.is_in(rows[name], wanted))
+        return rows
+
+
+@dataclass(frozen=True)
 class QuarantineTable:
     """One pipeline's quarantine; made with its first bad record.
 
@@ -55,14 +88,18 @@ class QuarantineTable:
     path: str
     knows_offsets: bool
 
-    def new(self, bad: pa.Table) -> pa.Table:
-        """Pick the bad records that are not in the table yet.
+    def new(self, bad: pa.Table, read_before: OffsetRanges | None = None) -> pa.Table:
+        """Pick the bad records that are not in the table yet, nor were replayed or dropped.
 
         Args:
             bad: With the columns of `ebbtide.state_table.staged.BAD_ROWS`.
+            read_before: Offsets that earlier steps read; None where these are not kept.
         """
         if not self.knows_offsets or not len(bad):
             return bad
+        if read_before is not None:
+            was_read = [read_before.knows_origin(origin) for origin in bad["_origin"].to_pylist()]
+            bad = bad.filter(pc.invert(pa.array(was_read, pa.bool_())))
         # A redelivered record has the same origin and the same bytes.
         record_key = ["_origin", "_raw"]
         known = self._known()
@@ -77,17 +114,38 @@ class QuarantineTable:
 
     def _known(self) -> pa.Table:
         """Read the origins and bytes of the records in the table."""
-        columns = pa.schema(
-            [
-                COLUMNS.field("origin"),
-                COLUMNS.field("raw"),
-            ]
-        )
-        snapshot = Snapshot.read(self.path)
-        rows = columns.empty_table()
-        if snapshot is not None:
-            rows = read_rows(snapshot, columns)
+        rows = self.read("origin", "raw")
         return rows.rename_columns(["_origin", "_raw"])
+
+    def read(self, *names: str) -> pa.Table:
+        """Read some columns of all records, in no particular order."""
+        columns = pa.schema([COLUMNS.field(name) for name in names])
+        snapshot = Snapshot.read(self.path)
+        if snapshot is None:
+            return columns.empty_table()
+        return read_rows(snapshot, columns)
+
+    def records(self, selection: Selection) -> pa.Table:
+        """Read records whole, the oldest first.
+
+        Args:
+            selection: Which.
+        """
+        snapshot = Snapshot.read(self.path)
+        files = snapshot.files.values() if snapshot is not None else []
+        parts = [COLUMNS.empty_table()]
+        for file in files:
+            rows = read_file(self.path, file, COLUMNS)
+            parts.append(selection.fitting(rows))
+        rows = oldest_first(pa.concat_tables(parts))
+        return rows.slice(0, selection.limit)
+
+    def size(self) -> int:
+        """Count the records by the log alone."""
+        snapshot = Snapshot.read(self.path)
+        if snapshot is None:
+            return 0
+        return sum(file.live_rows or 0 for file in snapshot.files.values())
 
     def write(self, new: pa.Table, facts: StepFacts) -> list[Action]:
         """Write a step's bad records as a data file; nothing is appended yet.
@@ -99,15 +157,31 @@ class QuarantineTable:
         Returns:
             The actions that add it: part of the decision, so that whoever redoes it reads no source.
         """
-        if not len(new):
+        return self._added(_rows(new, facts))
+
+    def _added(self, rows: pa.Table) -> list[Action]:
+        if not len(rows):
             return []
         name = f"part-{uuid.uuid4()}.parquet"
-        rows = _rows(new, facts)
         add = add_file(self.path, name, rows, bounded=BOUNDED)
         return [add]
 
+    def replace(self, gone: pa.Table, rows: pa.Table) -> list[Action]:
+        """Return the actions that take records out and put others in; nothing is committed yet.
+
+        Args:
+            gone: Those that leave, with their `order`.
+            rows: Those that come, whole.
+        """
+        snapshot = Snapshot.read(self.path)
+        if snapshot is None:
+            return []
+        leaving = removal(snapshot, gone.select(ORDERS.names))
+        coming = self._added(rows)
+        return [*leaving, *coming]
+
     def append(self, facts: StepFacts) -> None:
-        """Append a step's bad records; a step that was appended is skipped.
+        """Bring the table to what a step decided; a step that was committed is skipped.
 
         Args:
             facts: The step's.
@@ -123,11 +197,11 @@ class QuarantineTable:
                 {},
                 name="quarantine",
             )
-            adds = facts.bad_rows
-            append_stage(
+            actions = facts.bad_rows
+            commit_and_join(
                 self.path,
                 COLUMNS,
-                lambda: adds,
+                lambda found: _on(found, actions),
                 BOUNDED,
                 facts,
                 "quarantine",
@@ -145,6 +219,25 @@ class QuarantineTable:
     def empty(self, facts: StepFacts) -> None:
         """Delete all rows, if the table is there; its history stays."""
         commit_stage(self.path, lambda found: emptied(found, COLUMNS, found.configuration), facts, "quarantine")
+
+
+def oldest_first(rows: pa.Table) -> pa.Table:
+    """Sort rows by their `order`."""
+    orders = order_struct(rows, "order")
+    step, part, position = orders.T
+    ascending = np.lexsort((position, part, step))
+    indices = pa.array(ascending)
+    return rows.take(indices)
+
+
+def _on(found: Snapshot, actions: list[Action]) -> list[Action]:
+    """Return a step's actions as a version takes them."""
+    fitted = rebased(actions, found)
+    adds = [action["add"] for action in fitted if "add" in action]
+    has_vectors = any("deletionVector" in add for add in adds)
+    if not has_vectors:
+        return fitted
+    return [*with_vectors(found), *fitted]
 
 
 def _rows(new: pa.Table, facts: StepFacts) -> pa.Table:

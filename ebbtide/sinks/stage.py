@@ -46,25 +46,25 @@ def commit_stage(
     )
 
 
-def append_stage(
+def commit_and_join(
     table: str,
     columns: pa.Schema,
-    adds_of: Callable[[], Sequence[Action]],
+    actions_of: Callable[[Snapshot], Sequence[Action]],
     bounded: Sequence[str],
     facts: StepFacts,
     stage: str,
 ) -> None:
-    """Append a stage of a step to a table, once, and join small files if there is something to gain.
+    """Commit a stage of a step to a table, once, and join small files if there is something to gain.
 
     Args:
         table: Location of the table.
         columns: Its columns.
-        adds_of: Returns the actions that add it; not asked where it was appended.
+        actions_of: Returns what to change in a version; not asked where it was committed.
         bounded: Columns to keep statistics of.
         facts: The step's.
         stage: As in `commit_stage`.
     """
-    made = commit_stage(table, lambda _: adds_of(), facts, stage)
+    made = commit_stage(table, actions_of, facts, stage)
     if made is None:
         return
     files = small_files(made.files.values())

@@ -179,7 +179,7 @@ class ColumnConfig(SpecPart):
 
 
 class QuarantineConfig(SpecPart):
-    """What makes a record bad beyond its form, and how many bad ones a step may have."""
+    """What makes a record bad beyond its form, how many bad ones a step may have, and how long they are kept."""
 
     max_rows_per_step: int = Field(
         default=1000,
@@ -195,6 +195,16 @@ class QuarantineConfig(SpecPart):
         default=None,
         validation_alias=AliasChoices("max_event_time_ahead", "max_ahead"),
         description="A record is bad if its event time is further ahead of the step's wall clock; null: none is. One such record would end every time to live that goes by event time. Default: 1d where a ttl goes by EVENT_TIME, else null.",
+    )
+
+    max_age: PositiveDuration | None = Field(
+        default=None,
+        description="How long the quarantine keeps a record, by the pipeline's clock; the job NAME_cleanup drops and counts older ones. Default: for ever.",
+    )
+    max_bytes: int | None = Field(
+        default=None,
+        gt=0,
+        description="Bytes of records that the quarantine keeps, above 0; the job NAME_cleanup drops and counts the oldest beyond them. Default: any number.",
     )
 
     @model_serializer(mode="wrap")

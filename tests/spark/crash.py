@@ -1,4 +1,4 @@
-"""Runs a pipeline in a process of its own and kills it with SIGKILL at a named place: `crash.py SPEC.json ROOT PLACE`."""
+"""Runs a pipeline in a process of its own and kills it with SIGKILL at a named place: `crash.py SPEC.json ROOT PLACE [replay]`."""
 
 import json
 import os
@@ -7,11 +7,12 @@ import sys
 from typing import Any
 
 from ebbtide import UpsertPipeline
-from ebbtide.runtime.driver import run
+from ebbtide.maintenance import quarantine_replay
+from ebbtide.runtime.driver import run, system_clock
 from ebbtide.runtime.session import build_session
 from ebbtide.sinks.changelog import ChangelogTable
 from ebbtide.sinks.delta import SinkTable
-from ebbtide.sinks.quarantine import QuarantineTable
+from ebbtide.sinks.quarantine import QuarantineTable, Selection
 from ebbtide.state_table.table import StateTable
 
 PLACES = {
@@ -25,16 +26,16 @@ PLACES = {
 STEP = 2
 
 
-def arm(owner: type, name: str, when: str) -> None:
-    """Make the call of the second step the last thing that this process does."""
+def arm(owner: type, name: str, when: str, number: int) -> None:
+    """Make one of the calls the last thing that this process does."""
     call, count = getattr(owner, name), [0]
 
     def fatal(*args: Any, **options: Any) -> Any:
         count[0] += 1
-        if count[0] == STEP and when == "before":
+        if count[0] == number and when == "before":
             os.kill(os.getpid(), signal.SIGKILL)
         result = call(*args, **options)
-        if count[0] == STEP:
+        if count[0] == number:
             os.kill(os.getpid(), signal.SIGKILL)
         return result
 
@@ -42,10 +43,15 @@ def arm(owner: type, name: str, when: str) -> None:
 
 
 if __name__ == "__main__":
-    spec, root, place = sys.argv[1:]
-    arm(*PLACES[place])
+    text, root, place, *job = sys.argv[1:]
+    arm(*PLACES[place], 1 if job else STEP)
     settings = {
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC",
         "spark.driver.memory": "1g",
     }
-    run(build_session(settings=settings), UpsertPipeline(**json.loads(spec)), root)
+    spark = build_session(settings=settings)
+    spec = UpsertPipeline(**json.loads(text))
+    if job:
+        quarantine_replay.apply(spark, spec, root, system_clock(), Selection())
+    else:
+        run(spark, spec, root)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Staged
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.state_table.change_set import StepChanges
-from ebbtide.state_table.staged import Stager
+from ebbtide.state_table.staged import StagedFile, Stager
 
 Row = dict[str, Any]
 
@@ -59,7 +60,7 @@ class DiskPipeline:
         operator = self.plan.operator
         staged = Stager(self.plan.at("staged"), operator.changes, operator.key).stage(tables)
         summary = BatchSummary.total(summaries)
-        facts = self._facts(StepKind.BATCH, now_ms, summary)
+        summary, facts = self._with_bad_rows(staged, summary, now_ms)
         self.snapshot, facts = deciding.decide(
             self, self.plan, self.head, Staged((staged,), summary), facts, snapshot=self.snapshot, parts=[]
         )
@@ -108,18 +109,32 @@ class DiskPipeline:
             "incarnation": "i",
             "epoch": 1,
             "state_version": self.head.version,
-            "spec": {},
+            "spec": self.spec.identity,
             "code": "0",
         }
         return StepFacts(**dict(frontier), **made_by)
+
+    def _with_bad_rows(self, staged: StagedFile, summary: BatchSummary, now_ms: int) -> tuple[BatchSummary, StepFacts]:
+        bad = Staged((staged,), summary).bad()
+        new = self.plan.quarantine.new(bad, deciding.read_before(self.plan, self.head))
+        summary = replace(summary, bad=len(new))
+        facts = self._facts(StepKind.BATCH, now_ms, summary)
+        return summary, facts.model_copy(update={"bad_rows": self.plan.quarantine.write(new, facts)})
+
+    def reload(self) -> None:
+        """Go on from what somebody else did to the tables."""
+        version, facts = self.plan.state.last()
+        self.snapshot = self.plan.state.snapshot()
+        self.head = Head(version, facts, self.plan.state.counts(version, facts)["pending_key_changes"] > 0)
 
     def _advance(self, facts: StepFacts) -> None:
         version = self.snapshot.version
         counts = self.plan.state.counts(version, facts)
         self.metrics.update(counts)
-        pending = counts["pending_key_changes"] > 0 if facts.kind is StepKind.BATCH else self.head.pending_key_changes
+        pending = counts["pending_key_changes"] > 0 if facts.kind.reads_records else self.head.pending_key_changes
         self.head = Head(version, facts, pending)
         changes = StepChanges(self.plan.state.path, version, self.plan.operator)
         self.plan.sink.apply(None, changes, facts, only_inserts=False)
+        self.plan.quarantine.append(facts)
         self.snapshot = fold_state(self, self.plan, facts, self.snapshot)
         self.plan.sink.fold()

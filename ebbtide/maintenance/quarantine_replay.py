@@ -1,0 +1,282 @@
+"""Replay: quarantined records that are good by now are applied, as a step of its own.
+
+The step's commit to the state is the decision: it holds what the records change, and which of them leave the quarantine. What is
+still bad stays there, with the reason that it has now. By sequence the tables are then as if the records had been good from
+the start. By arrival a record applies when it is replayed, after all that came since: as if it had come in time only where
+`materializer.retraction_grace` has not passed, and no TRUNCATE came after it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from ebbtide.errors import ConfigError
+from ebbtide.inspect.quarantine import place_text, printable
+from ebbtide.ledger.facts import StepFacts
+from ebbtide.maintenance.job import stepping
+from ebbtide.maintenance.redecoding import Mended, Redecoded, origin_of, redecoded, with_origins
+from ebbtide.model.durations import to_ms
+from ebbtide.model.entries import order_struct
+from ebbtide.model.step import StepKind, clock_after
+from ebbtide.paths import delete, join
+from ebbtide.runtime.driver import refuse_changed_spec, refuse_misfit
+from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.step import Stepper
+from ebbtide.sinks.quarantine import Selection
+from ebbtide.spec.pipeline import Pipeline
+from ebbtide.spec.upsert import UpsertPipeline
+
+CUT_OFF = "only its head was kept; it needs a mended record"
+SHOWN = 20
+"""Records that stay, of which a terminal is told one by one."""
+COUNTS = ("inserted", "updated", "deleted", "redelivered")
+"""What the text says of a step's counts, where it is not 0."""
+
+
+@dataclass(frozen=True)
+class ReplayReport:
+    """What a replay would do, or did.
+
+    Args:
+        pipeline: Its name.
+        replayed: Records that are good now.
+        kept: Each record that stays: step, origin, reason, detail.
+        late: Of the replayed ones those that do not count as if they had come in time: by arrival only.
+        not_found: Mended records whose origin no selected record has.
+        counts: What the step changed, by name; empty of a plan.
+        step: The step that did it; None of a plan, and where there was nothing to do.
+        is_plan: Nothing was to be done.
+    """
+
+    pipeline: str
+    replayed: int = 0
+    kept: list[dict[str, Any]] = field(default_factory=list)
+    late: int = 0
+    not_found: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    step: int | None = None
+    is_plan: bool = True
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return asdict(self)
+
+    def text(self) -> str:
+        """Write it for a terminal."""
+        n_kept = len(self.kept)
+        if not self.replayed and not n_kept:
+            lines = [f"{self.pipeline}: no quarantined record fits."]
+        else:
+            verb = "replayed" if self.step else "to replay"
+            lines = [f"{self.pipeline}: {self.replayed} records {verb}, {n_kept} stay."]
+        shown = self.kept[:SHOWN]
+        lines += [printable(_kept_text(record)) for record in shown]
+        if n_kept > SHOWN:
+            lines.append(f"... and {n_kept - SHOWN} more (--json has them all)")
+        if self.not_found:
+            lines.append(f"{self.not_found} mended records have the origin of none that is selected.")
+        if self.late:
+            lines.append(_late_text(self.late))
+        lines.append(self._outcome())
+        return "\n  ".join(line for line in lines if line)
+
+    def _outcome(self) -> str:
+        if self.step is not None:
+            changed = [name for name in COUNTS if self.counts.get(name)]
+            counts = [f"{self.counts[name]} {name}" for name in changed]
+            changes = ", ".join(counts) or "the tables do not change"
+            return f"Done in step {self.step}: {changes}."
+        if not self.is_plan or not self.replayed:
+            return ""
+        flags = "--apply --accept-late" if self.late else "--apply"
+        return f"Nothing was changed. To do it, add {flags}."
+
+
+def _late_text(n_late: int) -> str:
+    """Say what it means that records are late."""
+    return (
+        f"{n_late} records are late: by order of arrival they apply now, after all that came since, and the sink may not become "
+        "what it would be, had they been good. That is promised only within materializer.retraction_grace, and where no TRUNCATE came since."
+    )
+
+
+def _kept_text(record: dict[str, Any]) -> str:
+    step = record["step"]
+    place = place_text(record["origin"])
+    reason = record["reason"]
+    detail = record["detail"]
+    return f"stays: step {step}, {place}: {reason}: {detail}"
+
+
+def plan(spec: Pipeline, root: str, clock_ms: int, selection: Selection, mended: Mended | None = None) -> ReplayReport:
+    """Return what a replay would do. Changes nothing, and needs no Spark.
+
+    Args:
+        spec: The pipeline as it is now.
+        root: Folder of all pipelines' tables.
+        clock_ms: The time, epoch ms.
+        selection: Which records.
+        mended: Only those records, in this form. Default: the records as they are.
+
+    Raises:
+        SpecChangedError: the spec no longer fits the stored state.
+    """
+    tables = Plan.under(root, spec)
+    commit = tables.state.last()
+    if commit is None:
+        return ReplayReport(spec.name)
+    _, last = commit
+    refuse_misfit(tables, last)
+    attempt = _attempt(tables, last, clock_ms, selection, mended)
+    return _report(attempt, last, clock_ms, mended)
+
+
+def apply(
+    spark: SparkSession,
+    spec: Pipeline,
+    root: str,
+    clock_ms: int,
+    selection: Selection,
+    mended: Mended | None = None,
+    *,
+    accept_late: bool = False,
+) -> ReplayReport:
+    """Replay records, in one step.
+
+    Args:
+        spark: A session with Delta.
+        spec: The pipeline as it is now.
+        root: Folder of all pipelines' tables.
+        clock_ms: The time, epoch ms.
+        selection: Which records.
+        mended: Only those records, in this form. Default: the records as they are.
+        accept_late: By arrival, replay late ones too.
+
+    Raises:
+        ConfigError: records are late, and that was not accepted.
+        LeaseHeldError: the pipeline is being run.
+        SpecChangedError: the spec no longer fits the stored state.
+    """
+    tables = Plan.under(root, spec)
+    if tables.state.last() is None:
+        return ReplayReport(spec.name, is_plan=False)
+    with stepping(spark, tables, clock_ms) as stepper:
+        last = stepper.last
+        if last is None:
+            return ReplayReport(spec.name, is_plan=False)
+        refuse_changed_spec(tables, stepper)
+        stepper.publish(spark)
+        attempt = _attempt(tables, last, clock_ms, selection, mended)
+        report = _report(attempt, last, clock_ms, mended)
+        report = replace(report, is_plan=False)
+        if report.late and not accept_late:
+            raise ConfigError.of(
+                _late_text(report.late),
+                allowed="--accept-late, in Dagster accept_late: true",
+                next_step="Or mend the source, and run 'ebbtide refresh' to rebuild the sink from it.",
+            )
+        if not decide(spark, stepper, attempt, clock_ms):
+            return report
+        counts = stepper.publish(spark)
+        stepper.fold(spark)
+        return replace(report, counts=counts, step=stepper.number)
+
+
+def decide(spark: SparkSession, stepper: Stepper, attempt: Redecoded, clock_ms: int) -> bool:
+    """Commit the decision on records that were decoded again; return whether there was anything to decide.
+
+    Args:
+        spark: A session.
+        stepper: Makes the pipeline's steps; the last one is published.
+        attempt: The records.
+        clock_ms: The time, epoch ms.
+    """
+    tables = stepper.plan
+    replayed = attempt.replayed
+    rewritten = attempt.rewritten
+    gone = pa.concat_tables([replayed, rewritten])
+    if not len(gone):
+        return False
+    facts = stepper.maintenance_step(
+        StepKind.QUARANTINE_REPLAY,
+        stepper.next_clock(clock_ms),
+        attempt.summary,
+        bad_rows=tables.quarantine.replace(gone, rewritten),
+        left_quarantine={"replayed": len(replayed)},
+    )
+    folder = join(tables.at("staged"), str(facts.step))
+    try:
+        staged = attempt.staged(folder)
+        stepper.decide(spark, staged, facts)
+    finally:
+        delete(tables.at("staged"))
+    return True
+
+
+def _attempt(
+    tables: Plan,
+    last: StepFacts,
+    clock_ms: int,
+    selection: Selection,
+    mended: Mended | None,
+) -> Redecoded:
+    clock = clock_after(last, tables.rules, clock_ms, started_ms=clock_ms)
+    records = tables.quarantine.records(selection)
+    if mended is not None:
+        records = with_origins(records, mended)
+    return redecoded(
+        tables,
+        records,
+        mended or {},
+        step=last.step + 1,
+        wall_ms=clock.wall_ms,
+    )
+
+
+def _report(attempt: Redecoded, last: StepFacts, clock_ms: int, mended: Mended | None) -> ReplayReport:
+    spec = attempt.plan.spec
+    cut_off = [record | {"detail": CUT_OFF} for record in _rows(attempt.cut_off)]
+    still_bad = _rows(attempt.still_bad)
+    selected = [*_rows(attempt.tried), *cut_off]
+    origins = {origin_of(record["origin"]) for record in selected}
+    clock = clock_after(last, attempt.plan.rules, clock_ms, started_ms=clock_ms)
+    return ReplayReport(
+        pipeline=spec.name,
+        replayed=len(attempt.replayed),
+        kept=[*cut_off, *still_bad],
+        late=_n_late(attempt, clock.now_ms, last.floor),
+        not_found=len(set(mended or {}) - origins),
+    )
+
+
+def _rows(records: pa.Table) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = records.select(["step", "origin", "reason", "detail"]).to_pylist()
+    return rows
+
+
+def _n_late(attempt: Redecoded, now_ms: int, floor: list[int] | None) -> int:
+    """Count the replayed records that do not count as if they had come in time."""
+    spec = attempt.plan.spec
+    if spec.sequence:
+        return 0
+    replayed = attempt.replayed
+    met_us = replayed["at"].cast(pa.int64())
+    met_ms = np.asarray(met_us.to_numpy()) // 1000
+    is_late = met_ms + _grace_ms(spec) <= now_ms
+    if floor is not None:
+        orders = order_struct(replayed, "order").tolist()
+        is_below = [order < floor for order in orders]
+        is_late |= np.array(is_below, dtype=bool)
+    return int(is_late.sum())
+
+
+def _grace_ms(spec: Pipeline) -> int:
+    """Return how late a record may come."""
+    if isinstance(spec, UpsertPipeline):
+        return to_ms(spec.materializer.retraction_grace)
+    return 0

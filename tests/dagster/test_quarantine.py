@@ -1,0 +1,51 @@
+"""The job that replays quarantined records: launched with nothing it tells a plan."""
+
+import json
+
+import dagster as dg
+from disk import DiskPipeline
+from quarantine_support import by_seq, raws
+
+from ebbtide.dagster.quarantine import quarantine_replay_job
+from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
+
+MENDED = by_seq("id BIGINT NOT NULL, n INT DEFAULT 7, seq INT")
+
+
+class NoJvm(SparkResource):
+    """Lends a pipeline on disk, which does what small steps ask of a session."""
+
+    def teardown_after_execution(self, context):
+        """There is nothing to stop."""
+
+
+def launch(disk, tmp_path, **config):
+    spark = NoJvm()
+    spark._session = disk
+    resources = {"spark": spark, "storage": StorageResource(root=str(tmp_path)), "clock": ClockResource(fixed_ms=0)}
+    run_config = {"ops": {"t_replay_quarantine": {"config": config}}}
+    job = quarantine_replay_job(MENDED)
+    with dg.DagsterInstance.ephemeral() as instance:
+        done = job.execute_in_process(resources=resources, run_config=run_config, instance=instance)
+        [event] = done.filter_events(lambda event: event.event_type_value == "ASSET_OBSERVATION")
+    disk.reload()
+    observed = event.event_specific_data.asset_observation
+    assert observed.asset_key == dg.AssetKey("t")
+    return {name: value.value for name, value in observed.metadata.items()}
+
+
+def test_job_plans_by_default_and_replays_when_told_to(tmp_path):
+    disk = DiskPipeline(by_seq(), tmp_path)
+    disk.step([json.dumps({"kind": "+I", "row": {"id": n, "seq": n}}) for n in (1, 2)])
+    disk.step(["{"])
+    told = launch(disk, tmp_path)
+    assert told == {"job": "quarantine_replay: plan", "replayed": 2, "kept": 1, "late": 0}
+    assert len(raws(disk)) == 3
+    one = launch(disk, tmp_path, action="apply", reasons=["missing_column"], steps=[1], limit=1)
+    assert (one["replayed"], one["inserted"], one["step"]) == (1, 1, 3)
+    mended = tmp_path / "mended.jsonl"
+    origin = {"source": "step-1", "partition": 0, "position": 1}
+    mended.write_text(json.dumps({"origin": origin, "raw": '{"kind": "+I", "row": {"id": 2, "n": 9, "seq": 2}}'}))
+    assert launch(disk, tmp_path, action="apply", records=str(mended))["replayed"] == 1
+    assert disk.rows() == [{"id": 1, "n": 7, "seq": 1}, {"id": 2, "n": 9, "seq": 2}]
+    assert raws(disk) == [b"{"]

@@ -1,0 +1,74 @@
+"""What tests of the quarantine need: records in it, and what becomes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from disk import DiskPipeline
+from support import spec
+
+from ebbtide.delta import log
+from ebbtide.maintenance import quarantine_replay
+from ebbtide.maintenance.redecoding import Mended, origin_of
+from ebbtide.sinks.quarantine import Selection
+from ebbtide.spec.pipeline import Pipeline
+
+ALL = Selection()
+BY_SEQ: dict[str, Any] = {"order": {"sequence": ["seq"]}, "format": {"type": "plain"}}
+LINES = {"source": {"path": "in", "records": "value"}}
+
+
+def by_seq(schema: str = "id BIGINT NOT NULL, n INT, seq INT", **more: Any) -> Pipeline:
+    """A plain changelog by sequence."""
+    return spec(schema, **{**BY_SEQ, **LINES, **more})
+
+
+def held(pipeline: DiskPipeline, selection: Selection = ALL) -> list[dict[str, Any]]:
+    """The records in a quarantine."""
+    rows: list[dict[str, Any]] = pipeline.plan.quarantine.records(selection).to_pylist()
+    return rows
+
+
+def raws(pipeline: DiskPipeline) -> list[bytes]:
+    """Their bytes."""
+    return [row["raw"] for row in held(pipeline)]
+
+
+def mended_as(pipeline: DiskPipeline, *lines: str) -> Mended:
+    """Lines in the place of the records in the quarantine, the oldest first."""
+    records = held(pipeline)[: len(lines)]
+    return {origin_of(row["origin"]): line.encode() for row, line in zip(records, lines, strict=True)}
+
+
+def replay(
+    pipeline: DiskPipeline,
+    of: Pipeline | None = None,
+    *,
+    selection: Selection = ALL,
+    mended: Mended | None = None,
+    now_ms: int = 0,
+    accept_late: bool = False,
+) -> quarantine_replay.ReplayReport:
+    """Replay records of a pipeline on disk; it goes on from there."""
+    report = quarantine_replay.apply(
+        pipeline,
+        of or pipeline.spec,
+        root_of(pipeline),
+        now_ms,
+        selection,
+        mended,
+        accept_late=accept_late,
+    )
+    pipeline.reload()
+    return report
+
+
+def root_of(pipeline: DiskPipeline) -> str:
+    """The folder of all pipelines."""
+    return str(Path(pipeline.plan.root).parent)
+
+
+def commits(pipeline: DiskPipeline) -> dict[str, list[int]]:
+    """The versions of all tables."""
+    return {name: log.versions(pipeline.plan.at(name)) for name in ("state", "sink", "quarantine", "ledger")}
