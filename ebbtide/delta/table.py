@@ -161,8 +161,8 @@ def definition(
     from deltalake import Schema
 
     features = [*FEATURES]
-    has_local_time = any(_has_local_time(column.type) for column in columns)
-    if has_local_time:
+    needs_local_time = any(has_local_time(column.type) for column in columns)
+    if needs_local_time:
         features.append("timestampNtz")
     protocol = {
         "minReaderVersion": 3,
@@ -217,12 +217,12 @@ def replacing(files: Iterable[DataFile], actions: Iterable[Action]) -> list[Acti
     return [*actions, *removes]
 
 
-def _has_local_time(type_: pa.DataType) -> bool:
+def has_local_time(type_: pa.DataType) -> bool:
     """Return whether times without a zone are in a type."""
     if pa.types.is_timestamp(type_):
         return type_.tz is None
     inner_fields = [type_.field(i) for i in range(type_.num_fields)]
-    return any(_has_local_time(inner.type) for inner in inner_fields)
+    return any(has_local_time(inner.type) for inner in inner_fields)
 
 
 def add_file(

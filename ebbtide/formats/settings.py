@@ -64,6 +64,7 @@ class DecodingSettings:
         max_record_bytes: Longer records are bad.
         max_ahead_ms: Records whose event time is further ahead of now are bad; None takes any.
         personal: Columns whose values no `_detail` shows.
+        renamed: Column to the name under which records may have it too.
     """
 
     columns: pa.Schema
@@ -82,6 +83,7 @@ class DecodingSettings:
     max_record_bytes: int = MAX_RECORD_BYTES
     max_ahead_ms: int | None = None
     personal: frozenset[str] = frozenset()
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def schema(self) -> pa.Schema:

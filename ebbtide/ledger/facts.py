@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ebbtide.model.schema_change import SchemaChange
 from ebbtide.model.step import Frontier, StepKind
 
 STATE_FORMAT = 2
@@ -101,10 +102,25 @@ class StepFacts(Frontier):
         description="Records that left the quarantine, by why: replayed, dropped, max_age, max_bytes.",
     )
     note: str | None = Field(default=None, description="Why somebody dropped them, in their own words.")
+    schema_change: SchemaChange | None = Field(
+        default=None, description="Of MIGRATION: what becomes of the columns of state, sink and changelog."
+    )
+    columns_before: str | None = Field(
+        default=None, description="With schema_change: the user's columns before it, as DDL."
+    )
+    restores: dict[str, int] | None = Field(
+        default=None,
+        description="Of a MIGRATION that undoes one of columns: table to the version that it is brought back to.",
+    )
     counts: dict[str, int] | None = Field(
         default=None,
         description="What was decided, by name; null of a step that decides nothing, and of an older one, whose state has a row for them.",
     )
+
+    @property
+    def changes_columns(self) -> bool:
+        """Whether sink and changelog have to take other columns with the step."""
+        return self.schema_change is not None or self.restores is not None
 
     @classmethod
     def of_older(cls, facts: dict[str, Any]) -> Self:

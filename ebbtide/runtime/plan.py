@@ -256,6 +256,7 @@ def decoding_of(spec: Pipeline) -> Decoding:
         max_record_bytes=spec.quarantine.max_record_bytes,
         max_ahead_ms=None if ahead is None else to_ms(ahead),
         personal=spec.personal,
+        renamed=spec.renamed,
     )
 
 

@@ -14,6 +14,8 @@ from ebbtide.model.step import StepKind
 from ebbtide.paths import delete
 from ebbtide.runtime.completeness import DECIDED, SHOWN, decided_rows, differences
 from ebbtide.runtime.plan import Plan
+from ebbtide.sinks.stage import restore_stage
+from ebbtide.spec.ddl import parse_ddl
 from ebbtide.state_table.change_set import StepChanges
 from ebbtide.state_table.columns import columns
 
@@ -36,6 +38,8 @@ def publish(spark: SparkSession, plan: Plan, head: Head) -> Counter[str]:
         _empty(spark, plan, facts)
     if facts.kind is StepKind.REPAIR:
         _repair(spark, plan, facts)
+    if facts.changes_columns:
+        _alter(spark, plan, facts)
     if not facts.kind.is_published:
         return Counter()
     counts = plan.state.counts(head.version, facts)
@@ -84,6 +88,19 @@ def _repair(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
     rows = decided.join(lacking, list(plan.sink.key), "left_semi")
     present = differing.where(F.col(SHOWN).isNotNull()).select(*key)
     plan.sink.replace(spark, present, rows, facts)
+
+
+def _alter(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
+    """Give sink and changelog the columns that a migration decided, or those from before it."""
+    for name, version in (facts.restores or {}).items():
+        restore_stage(plan.at(name), version, facts, name)
+    if facts.schema_change is None:
+        return
+    before = parse_ddl(facts.columns_before or "").columns
+    if _lacks(plan.sink.last_step(), facts):
+        plan.sink.alter(spark, before, facts.schema_change, facts)
+    if log.versions(plan.changelog.path) and _lacks(plan.changelog.last_step(), facts):
+        plan.changelog.alter(spark, before, facts.schema_change, facts)
 
 
 def _lacks(last_step: int, facts: StepFacts) -> bool:

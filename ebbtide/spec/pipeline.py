@@ -159,6 +159,7 @@ class Pipeline(SpecPart):
         columns_there = [*names, *self.sink_table.columns.names]
         unknown = [n for n in self.columns if n not in columns_there]
         refuse("columns", unknown, f"columns of the schema or of the sink: {', '.join(names)}")
+        self._refuse_unfit_renames(names)
         refuse("key", [k for k in self.key if k not in names], f"columns of the schema: {', '.join(names)}")
         refuse("key", [k for k in self.key if self.key.count(k) > 1], "each column once")
         inexact = [k for k in self.key if not is_exact(columns.field(k).type)]
@@ -199,6 +200,15 @@ class Pipeline(SpecPart):
         if self.source.topic and self.source.records == "value":
             refuse("source.topic", [self.source.topic], "none with records: value, which name no topic")
         return self
+
+    def _refuse_unfit_renames(self, names: list[str]) -> None:
+        old_names = list(self.renamed.values())
+        still_there = [old for old in old_names if old in names or old_names.count(old) > 1]
+        refuse("columns.renamed_from", still_there, "names that no column has now, each once")
+        fixed = [name for name in self.renamed if name in self.fixed_columns or name not in names]
+        refuse(
+            "columns.renamed_from", fixed, "none of columns that are of the key, the order, or no column of the schema"
+        )
 
     def _fits(self, default: Any, column: pa.Field) -> bool:
         if default is None:
@@ -251,6 +261,16 @@ class Pipeline(SpecPart):
     def personal(self) -> frozenset[str]:
         """Columns whose values are shown nowhere but in the tables."""
         return frozenset(name for name, column in self.columns.items() if column.personal)
+
+    @property
+    def renamed(self) -> dict[str, str]:
+        """Columns to what they were called before, of those that were renamed."""
+        return {name: column.renamed_from for name, column in self.columns.items() if column.renamed_from}
+
+    @property
+    def fixed_columns(self) -> set[str]:
+        """Columns by which entries are told apart or ordered: their names are part of what is stored."""
+        return {*self.key, *self.sequence}
 
     @property
     def sink_table(self) -> TableSchema:
