@@ -68,6 +68,7 @@ class _Event:
     position: LogPosition
     event_ms: int | None
     units: TimeUnits | None
+    fields: Fields
 
     def change(
         self,
@@ -84,6 +85,8 @@ class _Event:
             self.event_ms,
             old_row,
             self.units,
+            None,
+            self.fields,
         )
 
 
@@ -165,6 +168,7 @@ class DebeziumDecoder:
             position,
             event_ms,
             time_units(fields),
+            fields,
         )
 
     def _flattened(self, value: Json, fields: Fields) -> _Event | None:
@@ -199,6 +203,7 @@ class DebeziumDecoder:
             position,
             event_ms,
             time_units(fields),
+            fields,
         )
 
     def takes(self, schema: Any, table: Any) -> bool:

@@ -7,6 +7,7 @@ A new format is one module beside this one, with a class that implements `Format
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -56,6 +57,7 @@ class DecodedChange:
         old_row: The row under its old key, where an update changed the key.
         units: Of timestamp columns, where the record itself says so.
         origin_offset: Where the record itself names it; else None.
+        fields: Column to its field in the record's own schema; None where it has none.
     """
 
     kind: str
@@ -66,6 +68,7 @@ class DecodedChange:
     old_row: Json | None = None
     units: TimeUnits | None = None
     origin_offset: OriginOffset | None = None
+    fields: Mapping[str, Json] | None = None
 
 
 class BadRecordError(Exception):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,6 +11,7 @@ from ebbtide.delta import log
 from ebbtide.ledger.tables import OwnTable
 from ebbtide.model.step import StepKind
 from ebbtide.runtime.plan import Plan
+from ebbtide.spec.ddl import added_ddl
 from ebbtide.spec.pipeline import Pipeline
 
 
@@ -29,6 +31,7 @@ class Status:
         quarantined: Bad ones among them.
         in_quarantine: Records that the quarantine holds now.
         ignored_columns: Columns that records had and the schema has not.
+        evolved: Columns that were taken in and that the spec's file lacks, to their types as DDL.
         sink_version: Version of the sink table.
         state_version: Version of the state table.
     """
@@ -44,6 +47,7 @@ class Status:
     quarantined: int = 0
     in_quarantine: int = 0
     ignored_columns: tuple[str, ...] = ()
+    evolved: Mapping[str, str] = field(default_factory=dict)
     sink_version: int | None = None
     state_version: int | None = None
 
@@ -68,6 +72,9 @@ class Status:
         if self.ignored_columns:
             names = ", ".join(self.ignored_columns)
             lines.append(f"  columns not in the schema: {names}")
+        if self.evolved:
+            columns = ", ".join(added_ddl(self.evolved))
+            lines.append(f"  columns taken in, to be added to the schema: {columns}")
         return "\n".join(lines)
 
 
@@ -93,6 +100,7 @@ def status(spec: Pipeline, root: str) -> Status:
         records += facts.records
         quarantined += facts.quarantined
         ignored.update(facts.ignored_columns)
+    known = {*tables.spec.table.columns.names, *tables.spec.ignored_columns}
     sink_path = tables.at("sink")
     sink_versions = log.versions(sink_path)
     state_versions = log.versions(tables.at("state"))
@@ -107,7 +115,8 @@ def status(spec: Pipeline, root: str) -> Status:
         records=records,
         quarantined=quarantined,
         in_quarantine=tables.quarantine.size(),
-        ignored_columns=tuple(sorted(ignored)),
+        ignored_columns=tuple(sorted(ignored.difference(known))),
+        evolved=dict(tables.evolved),
         sink_version=sink_versions[-1],
         state_version=state_versions[-1],
     )

@@ -108,6 +108,10 @@ class StepFacts(Frontier):
     columns_before: str | None = Field(
         default=None, description="With schema_change: the user's columns before it, as DDL."
     )
+    evolved: dict[str, str] = Field(
+        default_factory=dict,
+        description="Columns that were taken in and that the spec's schema lacks, to their types as DDL.",
+    )
     restores: dict[str, int] | None = Field(
         default=None,
         description="Of a MIGRATION that undoes one of columns: table to the version that it is brought back to.",

@@ -288,8 +288,8 @@ def undo(spark: SparkSession, spec: Pipeline, root: str) -> MigrationPlan:
     tables = Plan.under(root, spec)
     with stepping(spark, tables) as stepper:
         last = stepper.last
-        spec_before = _spec_before_migration(tables, last)
-        if last is None or spec_before is None:
+        before = _step_before_migration(tables, last)
+        if last is None or before is None:
             last_kind = last.kind if last else "none"
             raise MigrationError.of(
                 f"There is no migration of '{spec.name}' to undo.",
@@ -302,7 +302,7 @@ def undo(spark: SparkSession, spec: Pipeline, root: str) -> MigrationPlan:
         if last.schema_change is not None:
             restores = _versions_before(tables, last)
         facts = stepper.maintenance_step(StepKind.MIGRATION, restores=restores)
-        facts = facts.model_copy(update={"spec": spec_before})
+        facts = facts.model_copy(update={"spec": before.spec, "evolved": before.evolved})
         actions = restoring(stepper.newest(), last.state_version, data_change=True)
         stepper.commit(facts, actions)
         stepper.publish(spark)
@@ -357,12 +357,12 @@ def _refuse_gone(table: str, version: int) -> None:
     )
 
 
-def _spec_before_migration(tables: Plan, last: StepFacts | None) -> dict[str, Any] | None:
-    """Return the spec that the last step migrated from; None if it is not a migration, or did not change the spec."""
+def _step_before_migration(tables: Plan, last: StepFacts | None) -> StepFacts | None:
+    """Return the step that the last one migrated from; None if that is no migration, or did not change the spec."""
     if last is None or last.kind is not StepKind.MIGRATION:
         return None
     for _, facts in tables.state.steps():
         if facts.step < last.step:
             is_changed = facts.spec != last.spec
-            return facts.spec if is_changed else None
+            return facts if is_changed else None
     return None

@@ -50,6 +50,7 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
         FileChangedError, LateFileError: see `ebbtide.sources.listing.discover`.
     """
     plan = Plan.under(root, spec)
+    spec = plan.spec
     plan.source.refuse_absent()
     home = plan.root
     state = plan.at("state")

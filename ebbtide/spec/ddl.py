@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -121,6 +121,21 @@ def ddl_of(columns: Iterable[pa.Field]) -> str:
         constraint = "" if column.nullable else " NOT NULL"
         parts.append(f"`{column.name}` {type_ddl(column.type)}{constraint}")
     return ", ".join(parts)
+
+
+def added_ddl(types: Mapping[str, str]) -> list[str]:
+    """Write columns as they are added to a schema: null in records from before them.
+
+    Example:
+        >>> added_ddl({"tier": "STRING"})
+        ['`tier` STRING DEFAULT NULL']
+    """
+    return [f"`{name}` {type_} DEFAULT NULL" for name, type_ in types.items()]
+
+
+def is_column_name(name: str) -> bool:
+    """Return whether a column can have this name, among those that a user gives."""
+    return _is_usable(name)
 
 
 def type_ddl(type_: pa.DataType) -> str:

@@ -169,6 +169,10 @@ class PlainFormat(FormatPart):
     )
 
 
+SchemaEvolutionMode = Literal["ignore", "evolve", "quarantine", "fail"]
+"""What becomes of records that do not fit the schema."""
+
+
 class ColumnConfig(SpecPart):
     """What is to be known of a column beside its type."""
 

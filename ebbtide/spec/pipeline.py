@@ -29,7 +29,7 @@ from ebbtide.operators.arrival import ARRIVAL_COLUMNS
 from ebbtide.operators.sequence import SEQUENCE_COLUMNS
 from ebbtide.paths import is_local, resolve
 from ebbtide.redaction import is_credential
-from ebbtide.spec.ddl import DELTA_REFUSES, TableSchema, all_names, as_compared, is_exact, parse_ddl
+from ebbtide.spec.ddl import DELTA_REFUSES, TableSchema, added_ddl, all_names, as_compared, is_exact, parse_ddl
 from ebbtide.spec.parts import (
     ChecksConfig,
     ColumnConfig,
@@ -37,9 +37,11 @@ from ebbtide.spec.parts import (
     DeltaSink,
     FileSource,
     FreshnessConfig,
+    Name,
     PlainFormat,
     QuarantineConfig,
     SchedulesConfig,
+    SchemaEvolutionMode,
     SpecPart,
     refuse,
 )
@@ -89,6 +91,14 @@ class Pipeline(SpecPart):
     columns: dict[str, ColumnConfig] = Field(
         default_factory=dict,
         description="Column of the schema, or of the sink, to what is to be known of it beside its type: {email: {personal: true}}. Default: nothing.",
+    )
+    schema_evolution_mode: SchemaEvolutionMode = Field(
+        default="ignore",
+        description="What becomes of records with columns that the schema lacks. ignore: these columns are left out, and said by the run's summary and the check 'schema_drift'; evolve: they are taken in, nullable, where their type is certain; quarantine: such records are bad (unknown_column); fail: the run is refused before it commits anything of the step, for these and for values that do not fit their type (wrong_type, missing_column), which are bad records else. See [drift](drift.md). Default: ignore.",
+    )
+    ignored_columns: list[Name] = Field(
+        default_factory=list,
+        description="Columns of the source's records that are left out on purpose: no mode and no check minds them. Default: none.",
     )
     event_time: str | None = Field(
         default=None,
@@ -160,6 +170,7 @@ class Pipeline(SpecPart):
         unknown = [n for n in self.columns if n not in columns_there]
         refuse("columns", unknown, f"columns of the schema or of the sink: {', '.join(names)}")
         self._refuse_unfit_renames(names)
+        refuse("ignored_columns", [n for n in self.ignored_columns if n in names], "columns that the schema lacks")
         refuse("key", [k for k in self.key if k not in names], f"columns of the schema: {', '.join(names)}")
         refuse("key", [k for k in self.key if self.key.count(k) > 1], "each column once")
         inexact = [k for k in self.key if not is_exact(columns.field(k).type)]
@@ -311,6 +322,19 @@ class Pipeline(SpecPart):
     def retracts(self) -> bool:
         """Whether an update must come as a retraction and an addition."""
         return False
+
+    def lacking(self, evolved: Mapping[str, str]) -> dict[str, str]:
+        """Return those of some columns, with their types, that the schema neither has nor had, and that are not to be left out."""
+        known = map(as_compared, [*self.table.columns.names, *self.renamed.values(), *self.ignored_columns])
+        compared = set(known)
+        return {name: type_ for name, type_ in evolved.items() if as_compared(name) not in compared}
+
+    def with_columns(self, evolved: Mapping[str, str]) -> Self:
+        """Return the spec with further columns, null in records that lack them; see `lacking`."""
+        if not evolved:
+            return self
+        schema = ", ".join([self.schema_, *added_ddl(evolved)])
+        return self.model_copy(update={"schema_": schema})
 
     @property
     def identity(self) -> dict[str, Any]:
