@@ -93,8 +93,11 @@ def time_units(fields: Fields) -> TimeUnits | None:
     return units or None
 
 
-def type_of_field(field: Json) -> str:
-    """Return the type that a field of a schema stands for, as DDL; empty where it is not certain."""
+def type_of_column(fields: Fields, column: str) -> str | None:
+    """Return the type that a column's field stands for, as DDL; empty where it is not certain, None where there is no field."""
+    field = fields.get(column)
+    if field is None:
+        return None
     logical_type = field.get("name")
     if logical_type == "org.apache.kafka.connect.data.Decimal":
         return _decimal_type(field.get("parameters") or {})

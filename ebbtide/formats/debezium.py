@@ -28,11 +28,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from msgspec import UNSET
 
-from ebbtide.formats.connect import Fields, plain_row, row_fields, time_units
+from ebbtide.formats.connect import Fields, plain_row, row_fields, time_units, type_of_column
 from ebbtide.formats.format import BadRecordError, DecodedChange, Json, LogPosition, TimeUnits, shortened
 from ebbtide.formats.forms import Field, RowForm, TakenChange, TypedForm, struct
 from ebbtide.model.changelog import TRUNCATE, RowKind
@@ -86,7 +87,7 @@ class _Event:
             old_row,
             self.units,
             None,
-            self.fields,
+            partial(type_of_column, self.fields) if self.fields else None,
         )
 
 

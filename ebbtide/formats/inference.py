@@ -2,7 +2,7 @@
 
 | in the record | type |
 |---|---|
-| Kafka Connect's schema | as the table of `ebbtide.formats.connect` says |
+| a schema of its own | as that says |
 | true, false | BOOLEAN |
 | an integer of 64 bits | BIGINT |
 | a number with a fraction or an exponent | DOUBLE |
@@ -20,7 +20,6 @@ from collections.abc import Collection
 from decimal import Decimal
 from typing import Any
 
-from ebbtide.formats.connect import type_of_field
 from ebbtide.formats.format import UNAVAILABLE, UNAVAILABLE_BYTES, DecodedChange
 
 _UNSENT = (UNAVAILABLE, UNAVAILABLE_BYTES)
@@ -38,11 +37,10 @@ def types_text(change: DecodedChange, known: frozenset[str]) -> str | None:
     row = change.row
     if row is None or known.issuperset(row):
         return None
-    fields = change.fields or {}
     types = {}
     for name in row.keys() - known:
-        has_field = name in fields
-        types[name] = type_of_field(fields[name]) if has_field else type_of_value(row[name])
+        told = change.type_of(name) if change.type_of else None
+        types[name] = type_of_value(row[name]) if told is None else told
     return json.dumps(types, sort_keys=True)
 
 
