@@ -184,6 +184,10 @@ class Frontier(BaseModel):
     )
     records: int = Field(default=0, description="Records of this pipeline in the step, bad ones included.")
     quarantined: int = Field(default=0, description="Bad records in the step.")
+    total_records: int | None = Field(
+        default=None, description="Records of this and all earlier steps since the last reset; null of an older step."
+    )
+    total_quarantined: int | None = Field(default=None, description="Bad records among them.")
     ignored_columns: list[str] = Field(
         default_factory=list, description="Columns of the records that the schema has not."
     )
@@ -256,7 +260,7 @@ def next_frontier(
     """
     number = 1 if last is None else last.step + 1
     if kind is StepKind.RESET:
-        return Frontier(step=number, kind=kind, **clock._asdict())
+        return Frontier(step=number, kind=kind, **clock._asdict(), total_records=0, total_quarantined=0)
     read = batch or BatchSummary()
     floor, floor_raised = _floor_after(last, read)
     had_orphans = last is not None and last.orphans
@@ -273,8 +277,18 @@ def next_frontier(
         positions=dict(offsets.read),
         records=read.records,
         quarantined=read.bad,
+        total_records=_total(last, "records", read.records),
+        total_quarantined=_total(last, "quarantined", read.bad),
         ignored_columns=sorted(read.ignored),
     )
+
+
+def _total(last: Frontier | None, name: str, own: int) -> int | None:
+    """Return a count of a step and all earlier ones; None where an earlier one did not sum up."""
+    if last is None:
+        return own
+    before: int | None = getattr(last, f"total_{name}")
+    return None if before is None else before + own
 
 
 def _offsets_read(last: Frontier | None) -> OffsetRanges:
