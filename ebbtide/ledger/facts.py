@@ -86,6 +86,10 @@ class StepFacts(Frontier):
         default_factory=dict,
         description="The tables that belong to the state, by name, as they were before the step; of a step of an older version empty.",
     )
+    restores: dict[str, int] = Field(
+        default_factory=dict,
+        description="Of REWIND: the tables beside the state and the versions that they go back to.",
+    )
     sink_version: int | None = Field(
         default=None, description="Of ACKNOWLEDGE: the version of the sink that was accepted."
     )

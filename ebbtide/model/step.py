@@ -34,6 +34,7 @@ class StepKind(StrEnum):
         QUARANTINE_DROP: Bad records are given up.
         CLEANUP, COMPACTION, MIGRATION: The jobs that delete from, fold and convert the state.
         REPAIR: The sink is brought to what the state shows.
+        REWIND: All tables go back to what they were after an earlier step.
         ACKNOWLEDGE: What others changed in the sink, and what checks found so far, is accepted.
     """
 
@@ -46,6 +47,7 @@ class StepKind(StrEnum):
     COMPACTION = "compaction"
     MIGRATION = "migration"
     REPAIR = "repair"
+    REWIND = "rewind"
     ACKNOWLEDGE = "acknowledge"
 
     @property
@@ -56,13 +58,14 @@ class StepKind(StrEnum):
             StepKind.COMPACTION,
             StepKind.MIGRATION,
             StepKind.REPAIR,
+            StepKind.REWIND,
             StepKind.ACKNOWLEDGE,
         )
 
     @property
     def ends_windows(self) -> bool:
         """Whether checks look no further back than it."""
-        return self in (StepKind.RESET, StepKind.REPAIR, StepKind.ACKNOWLEDGE)
+        return self in (StepKind.RESET, StepKind.REPAIR, StepKind.REWIND, StepKind.ACKNOWLEDGE)
 
     @property
     def is_published(self) -> bool:

@@ -10,10 +10,12 @@ from pyspark.sql import functions as F
 from ebbtide.delta import log
 from ebbtide.errors import LeaseLostError
 from ebbtide.ledger.facts import Head, StepFacts
+from ebbtide.ledger.tables import OwnTable
 from ebbtide.model.step import StepKind
 from ebbtide.paths import delete
 from ebbtide.runtime.completeness import DECIDED, SHOWN, decided_rows, differences
 from ebbtide.runtime.plan import Plan
+from ebbtide.sinks.stage import restore_stage
 from ebbtide.state_table.change_set import StepChanges
 from ebbtide.state_table.columns import columns
 
@@ -36,6 +38,8 @@ def publish(spark: SparkSession, plan: Plan, head: Head) -> Counter[str]:
         _empty(spark, plan, facts)
     if facts.kind is StepKind.REPAIR:
         _repair(spark, plan, facts)
+    if facts.kind is StepKind.REWIND:
+        _restore(spark, plan, facts)
     if not facts.kind.is_published:
         return Counter()
     counts = plan.state.counts(head.version, facts)
@@ -64,6 +68,21 @@ def _publish_changes(
         return
     changes = StepChanges(plan.state.path, version, plan.operator)
     sink.apply(spark, changes, facts, only_inserts=not overwrites)
+
+
+def _restore(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
+    """Finish a rewind: the tables beside the state go back too, and what was read since is read again."""
+    for name, version in facts.restores.items():
+        table = plan.at(name)
+        if not _lacks(OwnTable(table, name).last_step(), facts):
+            continue
+        if name == "sink":
+            plan.sink.restore(spark, version, facts)
+        else:
+            restore_stage(table, version, facts, name)
+    delete(plan.at("staged"))
+    if plan.checkpoint.query_id == facts.query_id:
+        plan.checkpoint.discard()
 
 
 def _repair(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:

@@ -38,7 +38,7 @@ from ebbtide.model.changelog import ORDER
 from ebbtide.model.entries import DELETE
 from ebbtide.model.sequences import stored_sequence_type
 from ebbtide.sinks.sink import ChangeSet
-from ebbtide.sinks.stage import commit_stage
+from ebbtide.sinks.stage import commit_stage, restore_stage
 from ebbtide.sinks.upsert import STATISTICS_COLUMNS, Upsert, Upserter
 from ebbtide.state_table.columns import column, columns, quoted, spark_schema
 
@@ -195,6 +195,14 @@ class SinkTable:
         found = keys.toArrow().cast(self._key_schema)
         info = {"userMetadata": facts.to_json()}
         self._upserter.replace(found, adds, facts.transaction("sink"), facts.step, info)
+
+    def restore(self, spark: SparkSession, version: int, facts: StepFacts) -> None:
+        """Bring the table back to an earlier version; see `Sink`."""
+        if self.how == "merge":
+            with transaction(spark, facts, "sink"):
+                DeltaTable.forPath(spark, self.path).restoreToVersion(version)
+        else:
+            restore_stage(self.path, version, facts, "sink")
 
     @property
     def _key_schema(self) -> pa.Schema:

@@ -78,6 +78,9 @@ class Sink(Protocol):
             facts: The step's.
         """
 
+    def restore(self, spark: SparkSession, version: int, facts: StepFacts) -> None:
+        """Bring the table back to an earlier version, as a step."""
+
     def fold(self) -> None:
         """Join small files, if there is something to gain; called after each step. Changes no row."""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from ebbtide.delta.joining import commit_joined, small_files, write_files
+from ebbtide.delta.restoring import restoring
 from ebbtide.delta.snapshot import Action, Snapshot
 from ebbtide.delta.table import commit_on, read_files
 from ebbtide.ledger.facts import StepFacts
@@ -44,6 +45,18 @@ def commit_stage(
         facts.step,
         info,
     )
+
+
+def restore_stage(table: str, version: int, facts: StepFacts, stage: str) -> None:
+    """Bring a table back to an earlier version, once; arguments as `commit_stage`.
+
+    Args:
+        table: The same.
+        version: The earlier version.
+        facts: The same.
+        stage: The same.
+    """
+    commit_stage(table, lambda found: restoring(found, version), facts, stage, "RESTORE")
 
 
 def commit_and_join(
