@@ -104,6 +104,21 @@ def rewind(specs: tuple[str, ...], root: str, as_json: bool, to_step: int, apply
     _report(specs, root, as_json, operate)
 
 
+@click.command()
+@of_pipelines
+@click.option("--apply", "apply", is_flag=True, help="Do it.")
+def adopt(specs: tuple[str, ...], root: str, as_json: bool, apply: bool) -> None:
+    """Make a table that is at DIR/NAME/sink already the sink, with its rows. Only tells what it would do, unless --apply."""
+    from ebbtide.maintenance import adopt as adopting
+
+    def operate(session: SparkSession, spec: Pipeline, root: str) -> adopting.AdoptReport:
+        if apply:
+            return adopting.apply(session, spec, root, system_clock())
+        return adopting.plan(session, spec, root)
+
+    _report(specs, root, as_json, operate)
+
+
 def _report(
     specs: tuple[str, ...],
     root: str,

@@ -86,6 +86,7 @@ class StepFacts(Frontier):
         default_factory=dict,
         description="The tables that belong to the state, by name, as they were before the step; of a step of an older version empty.",
     )
+    unadopted: int = Field(default=0, description="Of ADOPT: rows of the sink that are still to be adopted.")
     restores: dict[str, int] = Field(
         default_factory=dict,
         description="Of REWIND: the tables beside the state and the versions that they go back to.",

@@ -30,6 +30,7 @@ class StepKind(StrEnum):
         BATCH: Records of the source.
         TICK: The end of a bounded run, which expires what is due.
         RESET: A refresh, which starts over.
+        ADOPT: Rows that were in the sink before the pipeline's first step.
         QUARANTINE_REPLAY: Bad records, decoded again.
         QUARANTINE_DROP: Bad records are given up.
         CLEANUP, COMPACTION, MIGRATION: The jobs that delete from, fold and convert the state.
@@ -41,6 +42,7 @@ class StepKind(StrEnum):
     BATCH = "batch"
     TICK = "tick"
     RESET = "reset"
+    ADOPT = "adopt"
     QUARANTINE_REPLAY = "quarantine_replay"
     QUARANTINE_DROP = "quarantine_drop"
     CLEANUP = "cleanup"
@@ -74,8 +76,8 @@ class StepKind(StrEnum):
 
     @property
     def reads_records(self) -> bool:
-        """Whether it applies records, of the source or from the quarantine."""
-        return self in (StepKind.BATCH, StepKind.QUARANTINE_REPLAY)
+        """Whether it applies records, of the source, from the quarantine, or rows of the sink."""
+        return self in (StepKind.BATCH, StepKind.QUARANTINE_REPLAY, StepKind.ADOPT)
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,8 @@ def _publish_changes(
     if not (changes_sink and _lacks(sink.last_step(), facts)):
         return
     changes = StepChanges(plan.state.path, version, plan.operator)
-    sink.apply(spark, changes, facts, only_inserts=not overwrites)
+    is_empty_before = not overwrites and facts.kind is not StepKind.ADOPT
+    sink.apply(spark, changes, facts, only_inserts=is_empty_before)
 
 
 def _restore(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:

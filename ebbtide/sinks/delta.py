@@ -196,6 +196,13 @@ class SinkTable:
         info = {"userMetadata": facts.to_json()}
         self._upserter.replace(found, adds, facts.transaction("sink"), facts.step, info)
 
+    def extend(self, spark: SparkSession) -> None:
+        """Give a table that others made what a sink has beside the user's columns; see `Sink`."""
+        nothing = spark.createDataFrame([], spark_schema(self._stored_schema, nullable=True))
+        nothing.write.format("delta").mode("append").option("mergeSchema", "true").save(self.path)
+        properties = ", ".join(f"'{name}' = '{value}'" for name, value in self._stored_properties.items())
+        spark.sql(f"ALTER TABLE delta.{quoted(self.path)} SET TBLPROPERTIES ({properties})")
+
     def restore(self, spark: SparkSession, version: int, facts: StepFacts) -> None:
         """Bring the table back to an earlier version; see `Sink`."""
         if self.how == "merge":
@@ -280,7 +287,8 @@ class SinkTable:
         is_deleted = F.col("s._change") == DELETE
         is_newer = F.lit(True)
         if self.sequence:
-            is_newer = F.col("s._sequence") >= F.col("t._sequence")
+            is_unknown = F.col("t._sequence").isNull()  # of a row that is being adopted
+            is_newer = is_unknown | (F.col("s._sequence") >= F.col("t._sequence"))
         merge = (
             table.merge(source, is_same_row)
             .whenMatchedDelete(is_deleted & is_newer)
