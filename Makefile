@@ -1,7 +1,7 @@
 # Needs make, Python 3.11 or newer, and Java 17 or newer; the rest is fetched on first use.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint audit ui grid model mutants bench java
+.PHONY: help demo test lint audit ui grid model mutants bench soak java
 
 # uv from PATH if it runs, else one of our own in .tools, installed when first needed.
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .tools/bin/uv)
@@ -46,6 +46,9 @@ mutants: $(UV_HERE) .venv ## Test the tests with mutants of the code (some only:
 
 bench: java $(UV_HERE) .venv ## Measure against a plain MERGE
 	$(RUN) python benchmarks/naive_merge.py
+
+soak: java $(UV_HERE) .venv ## Ten thousand tiny steps: CPU a step, files and log, with a plot
+	$(UV) run --frozen --group bench python benchmarks/steps.py --steps 10000 --largest 50 --plot docs/soak.svg
 
 java: ## Check that Java 17 or newer is there; JAVA_HOME goes before PATH
 	@$(PYTHON) -I ebbtide/java.py

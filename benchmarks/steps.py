@@ -1,10 +1,10 @@
 """Thousands of small steps: what a step costs, and how many files the tables have, as steps go on.
 
-Each step is one file of 1 to 2,000 changes (log-uniform) to 100,000 keys, most of them updates. Measured for each step: CPU of the
+Each step is one file of 1 to 2,000 changes (log-uniform; another limit with `--largest`) to 100,000 keys, most of them updates. Measured for each step: CPU of the
 whole process tree (Structured Streaming's own included), wall time, data files and log of state and sink. At the end the sink
 is compared with the truth, and read by Spark as it is and after a compaction.
 
-    python benchmarks/steps.py [--steps 2000] [--plot docs/steps.svg]
+    python benchmarks/steps.py [--steps 2000] [--largest 2000] [--plot docs/steps.svg]
 
 The aims: CPU a step, files and log flat; reads within 1.5 of those of the compacted table.
 """
@@ -42,12 +42,13 @@ def main() -> int:
     """Make the input, run, print a line for each tenth of the steps."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--steps", type=int, default=2000)
+    options.add_argument("--largest", type=int, default=LARGEST)
     options.add_argument("--plot", type=Path)
     asked = options.parse_args()
     print(f"{asked.steps} steps, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
-        truth, sizes = make_input(work / "in", asked.steps)
+        truth, sizes = make_input(work / "in", asked.steps, asked.largest)
         spark = build_session("bench-steps")
         marks = measured(spark, work)
         for part in parted(marks):
@@ -58,7 +59,7 @@ def main() -> int:
     return 0
 
 
-def make_input(folder: Path, steps: int) -> tuple[dict[int, int], list[int]]:
+def make_input(folder: Path, steps: int, largest: int) -> tuple[dict[int, int], list[int]]:
     """Write the steps' files; return the rows that must be there in the end, and the files' changes."""
     chance = random.Random(7)
     truth: dict[int, int] = {}
@@ -66,7 +67,7 @@ def make_input(folder: Path, steps: int) -> tuple[dict[int, int], list[int]]:
     at = 0
     for step in range(steps):
         rows = []
-        for _ in range(int(LARGEST ** chance.random())):
+        for _ in range(int(largest ** chance.random())):
             at += 1
             key = chance.randrange(KEYS)
             truth[key] = at

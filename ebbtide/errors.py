@@ -102,6 +102,14 @@ class RepairError(Terminal):
     """Raised when a sink cannot be repaired from its state; nothing was changed."""
 
 
+class AdoptionError(Terminal):
+    """Raised when a table cannot become a pipeline's sink; nothing was changed."""
+
+
+class HistoryGoneError(Terminal):
+    """Raised when an earlier version cannot be gone back to: its files or commits are deleted; nothing was changed."""
+
+
 class CheckpointMismatchError(Terminal):
     """Raised when the checkpoint and the stored state do not belong together."""
 

@@ -198,6 +198,27 @@ def walk(location: str) -> list[FoundFile]:
     return sorted(files, key=lambda file: file.name)
 
 
+@dataclass(frozen=True)
+class Usage:
+    """What is stored in a folder.
+
+    Args:
+        files: Files, hidden ones too.
+        bytes: Their bytes.
+    """
+
+    files: int
+    bytes: int
+
+
+def usage(location: str) -> Usage:
+    """Return what is stored in a folder and all folders below it."""
+    fs, path = _open(location)
+    found = fs.get_file_info(pafs.FileSelector(path, recursive=True, allow_not_found=True))
+    sizes = [info.size for info in found if info.type == pafs.FileType.File]
+    return Usage(len(sizes), sum(sizes))
+
+
 def size_of(location: str) -> int | None:
     """Return a file's bytes; None if it is absent."""
     fs, path = _open(location)

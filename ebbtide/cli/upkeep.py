@@ -1,4 +1,4 @@
-"""`ebbtide migrate`, `repair`, `acknowledge` and a command for each maintenance job: what is done to stored state between runs."""
+"""`ebbtide migrate`, `repair`, `acknowledge`, `rewind` and a command for each maintenance job: what is done to stored state between runs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from ebbtide.spec.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from pyspark.sql import SparkSession
-
-    from ebbtide.maintenance.repair import RepairReport
 
 
 def maintenance_command(job: MaintenanceJob) -> click.Command:
@@ -74,7 +73,7 @@ def repair(specs: tuple[str, ...], root: str, as_json: bool, apply: bool) -> Non
     """Bring a damaged, dropped or restored sink to what the state shows. Only tells what differs, unless --apply."""
     from ebbtide.maintenance import repair as repairing
 
-    _repair(specs, root, as_json, repairing.repair if apply else repairing.plan)
+    _report(specs, root, as_json, repairing.repair if apply else repairing.plan)
 
 
 @click.command()
@@ -87,14 +86,44 @@ def acknowledge(specs: tuple[str, ...], root: str, as_json: bool, reason: str) -
     def accept(session: SparkSession, spec: Pipeline, root: str) -> repairing.RepairReport:
         return repairing.acknowledge(session, spec, root, reason)
 
-    _repair(specs, root, as_json, accept)
+    _report(specs, root, as_json, accept)
 
 
-def _repair(
+@click.command()
+@of_pipelines
+@click.option("--to-step", type=click.IntRange(1), required=True, help="The step to go back to.")
+@click.option("--apply", "apply", is_flag=True, help="Do it.")
+def rewind(specs: tuple[str, ...], root: str, as_json: bool, to_step: int, apply: bool) -> None:
+    """Bring all tables back to what they were after an earlier step. Only tells what it would undo, unless --apply."""
+    from ebbtide.maintenance import rewind as rewinding
+
+    def operate(session: SparkSession, spec: Pipeline, root: str) -> rewinding.RewindReport:
+        go = rewinding.apply if apply else rewinding.plan
+        return go(session, spec, root, to_step)
+
+    _report(specs, root, as_json, operate)
+
+
+@click.command()
+@of_pipelines
+@click.option("--apply", "apply", is_flag=True, help="Do it.")
+def adopt(specs: tuple[str, ...], root: str, as_json: bool, apply: bool) -> None:
+    """Make a table that is at DIR/NAME/sink already the sink, with its rows. Only tells what it would do, unless --apply."""
+    from ebbtide.maintenance import adopt as adopting
+
+    def operate(session: SparkSession, spec: Pipeline, root: str) -> adopting.AdoptReport:
+        if apply:
+            return adopting.apply(session, spec, root, system_clock())
+        return adopting.plan(session, spec, root)
+
+    _report(specs, root, as_json, operate)
+
+
+def _report(
     specs: tuple[str, ...],
     root: str,
     as_json: bool,
-    operate: Callable[[SparkSession, Pipeline, str], RepairReport],
+    operate: Callable[[SparkSession, Pipeline, str], Any],
 ) -> None:
     reporter = Reporter(root, as_json)
     located = load_specs(specs)

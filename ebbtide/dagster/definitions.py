@@ -6,10 +6,13 @@ import dagster as dg
 
 from ebbtide import Pipeline
 from ebbtide.dagster.checks import sink_checks
-from ebbtide.dagster.jobs import maintenance_job, migration_job, repair_job, schedules, stream_job
+from ebbtide.dagster.jobs import maintenance_job, migration_job, repair_job, rewind_job, schedules, stream_job
 from ebbtide.dagster.quarantine import quarantine_replay_job
 from ebbtide.dagster.stream import stream_assets
 from ebbtide.maintenance.jobs import JOBS
+
+ON_REQUEST = (migration_job, repair_job, rewind_job, quarantine_replay_job)
+"""Jobs that take a configuration, and so have no schedule."""
 
 
 def pipeline_definitions(spec: Pipeline) -> dg.Definitions:
@@ -24,6 +27,6 @@ def pipeline_definitions(spec: Pipeline) -> dg.Definitions:
     return dg.Definitions(
         assets=[stream_assets(spec)],
         asset_checks=[sink_checks(spec)],
-        jobs=[*jobs.values(), migration_job(spec), repair_job(spec), quarantine_replay_job(spec)],
+        jobs=[*jobs.values(), *(make(spec) for make in ON_REQUEST)],
         schedules=list(schedules(spec, jobs)),
     )

@@ -15,6 +15,7 @@ from ebbtide.maintenance.jobs import MaintenanceJob
 
 MIGRATION = "Make the stored state fit a spec whose TTL or state types have changed: plan, apply or undo."
 
+REWIND = "Bring all tables back to what they were after an earlier step: plan or apply."
 REPAIR = "Bring the sink to what the state shows, or accept it as it is: plan, apply or acknowledge."
 
 
@@ -147,6 +148,38 @@ def repair_job(spec: Pipeline) -> dg.JobDefinition:
     @dg.job(name=f"{spec.name}_repair", description=REPAIR)
     def job() -> None:
         mend()
+
+    return job
+
+
+class RewindConfig(dg.Config):
+    """Where a rewind is launched to go."""
+
+    to_step: int = Field(description="The step to go back to.")
+    action: Literal["plan", "apply"] = Field(default="plan", description="plan: tell what it would undo; apply: do it.")
+
+
+def rewind_job(spec: Pipeline) -> dg.JobDefinition:
+    """Make the job that brings all tables back to what they were after an earlier step."""
+
+    @dg.op(name=f"{spec.name}_rewind_tables", pool=pool(spec), out=dg.Out(dg.Nothing), description=REWIND)
+    def go_back(
+        context: dg.OpExecutionContext,
+        config: RewindConfig,
+        spark: SparkResource,
+        storage: StorageResource,
+    ) -> None:
+        from ebbtide.maintenance import rewind as rewinding
+
+        go = rewinding.apply if config.action == "apply" else rewinding.plan
+        report = supervised(lambda say, stop: go(spark.session, spec, storage.root, config.to_step))
+        context.log.info(report.text())
+        metadata: dict[str, Any] = {"job": f"rewind: {config.action}", **_numbers(report.as_dict())}
+        context.log_event(dg.AssetObservation(state_key(spec), metadata=metadata))
+
+    @dg.job(name=f"{spec.name}_rewind", description=REWIND)
+    def job() -> None:
+        go_back()
 
     return job
 

@@ -1,4 +1,4 @@
-"""A table under other columns, and back: its metadata, and its data files written again where these no longer fit.
+"""A table under other columns: its metadata, and its data files written again where these no longer fit.
 
 Column mapping and type widening would need no file written, but readers that know these features. Files are written one
 for one, rows in their order, in commits that say that they change no data: the change feed shows no row twice.
@@ -7,19 +7,17 @@ for one, rows in their order, in commits that say that they change no data: the 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ebbtide.delta.commit import now_ms
 from ebbtide.delta.features import with_feature
 from ebbtide.delta.joining import write_files
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot
 from ebbtide.delta.table import definition, has_local_time, read_file
 from ebbtide.formats.columns import convert
 from ebbtide.model.schema_change import SchemaChange
-from ebbtide.paths import exists
 
 BYTES_IN_DRIVER = 8 * 2**20
 """Bytes of data files up to which there is no task but the driver."""
@@ -101,41 +99,3 @@ def _with_field_metadata(new: str, stored: str) -> str:
     for field in schema["fields"]:
         field["metadata"] = known.get(field["name"], {})
     return json.dumps(schema)
-
-
-def replacing_all(snapshot: Snapshot, adds: Sequence[Action]) -> list[Action]:
-    """Return the actions that put files in the place of all that a version has; no row changes."""
-    at_ms = now_ms()
-    removes = [file.removed(at_ms, data_change=False) for file in snapshot.files.values()]
-    return [*adds, *removes]
-
-
-def missing_files(table: str, version: int) -> int | None:
-    """Count the data files of a version that are deleted, as by VACUUM; None if its log is."""
-    before = Snapshot.read(table, version)
-    if before is None:
-        return None
-    locations = [file.location(table) for file in before.files.values()]
-    return sum(not exists(location) for location in locations)
-
-
-def restoring(now: Snapshot, version: int, *, data_change: bool) -> list[Action]:
-    """Return the actions that bring a table's columns and files back to an earlier version, whole; see `missing_files`.
-
-    Args:
-        now: The table's newest version.
-        version: The earlier one.
-        data_change: Rows change by that.
-    """
-    before = Snapshot.read(now.table, version)
-    if before is None:
-        raise LookupError(f"no version {version} of {now.table}")
-    actions: list[Action] = [{"protocol": now.protocol}, {"metaData": before.metadata}]
-    for id_, file in before.files.items():
-        if id_ not in now.files:
-            actions.append({"add": {**file.add, "dataChange": data_change}})
-    at_ms = now_ms()
-    for id_, file in now.files.items():
-        if id_ not in before.files:
-            actions.append(file.removed(at_ms, data_change=data_change))
-    return actions

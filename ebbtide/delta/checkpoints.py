@@ -1,8 +1,11 @@
-"""Checkpoints of a table's log: with one, readers need no older commit."""
+"""Checkpoints of a table's log: with one, readers need no older commit. And the end of commits that no reader needs."""
 
 from __future__ import annotations
 
 import logging
+
+from ebbtide.delta import log
+from ebbtide.paths import delete
 
 INTERVAL = 100
 """Commits between two checkpoints."""
@@ -18,6 +21,29 @@ def checkpoint_if_due(table: str, version: int) -> None:
     """
     if version == 0 or version % INTERVAL:
         return
+    _checkpoint(table, version)
+
+
+def trim_log(table: str, commits_kept: int | None = None) -> None:
+    """Delete commits that a checkpoint has made needless.
+
+    Args:
+        table: The table's location.
+        commits_kept: How many commits stay, the newest. Default: those within the table's `delta.logRetentionDuration`, 30 days.
+    """
+    versions = log.versions(table)
+    if commits_kept is not None:
+        old = versions[:-commits_kept]
+        if len(old) >= INTERVAL and _checkpoint(table, versions[-1]):
+            for version in old:
+                delete(log.commit_file(table, version))
+        return
+    if _checkpoint(table, versions[-1]):
+        _clean_up(table)
+
+
+def _checkpoint(table: str, version: int) -> bool:
+    """Write a checkpoint; return whether there is one now."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
@@ -25,3 +51,15 @@ def checkpoint_if_due(table: str, version: int) -> None:
         DeltaTable(table, version=version).create_checkpoint()
     except (DeltaError, OSError) as error:
         _log.warning("No checkpoint of version %d of '%s' was written: %s", version, table, error)
+        return False
+    return True
+
+
+def _clean_up(table: str) -> None:
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    try:
+        DeltaTable(table).cleanup_metadata()
+    except (DeltaError, OSError) as error:
+        _log.warning("Old commits of '%s' were not deleted: %s", table, error)

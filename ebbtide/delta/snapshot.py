@@ -100,6 +100,11 @@ class DataFile:
         greatest = self.stats.get("maxValues", {})
         return greatest.get(column)
 
+    def is_all_null(self, column: str) -> bool:
+        """Return whether a column is known to have no value in any row."""
+        nulls = self.stats.get("nullCount", {})
+        return self.rows is not None and nulls.get(column) == self.rows
+
     def location(self, table: str) -> str:
         """Return where it is.
 

@@ -30,8 +30,8 @@ def statistics(rows: pa.Table, columns: Iterable[str]) -> str:
     nulls: dict[str, int] = {}
     for name in columns:
         column = rows[name]
-        if pa.types.is_nested(column.type):
-            continue
+        if pa.types.is_struct(column.type):
+            continue  # its fields would have them
         nulls[name] = column.null_count
         is_all_null = column.null_count == len(column)
         if is_all_null or not _has_bounds(column.type):

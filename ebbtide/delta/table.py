@@ -205,15 +205,16 @@ def redefined(snapshot: Snapshot, columns: pa.Schema, properties: Mapping[str, s
     )
 
 
-def replacing(files: Iterable[DataFile], actions: Iterable[Action]) -> list[Action]:
+def replacing(files: Iterable[DataFile], actions: Iterable[Action], *, data_change: bool = True) -> list[Action]:
     """Return actions, and those that remove some data files with their rows.
 
     Args:
         files: Those that go.
         actions: What takes their place.
+        data_change: Rows go, or come, by that.
     """
     at_ms = now_ms()
-    removes = [file.removed(at_ms, data_change=True) for file in files]
+    removes = [file.removed(at_ms, data_change=data_change) for file in files]
     return [*actions, *removes]
 
 

@@ -14,6 +14,9 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.spec.ddl import added_ddl
 from ebbtide.spec.pipeline import Pipeline
 
+LOOK_BACK = 100
+"""Steps whose ignored columns are told."""
+
 
 @dataclass(frozen=True)
 class Status:
@@ -30,7 +33,7 @@ class Status:
         records: Records read since the last refresh, as far as their logs reach back.
         quarantined: Bad ones among them.
         in_quarantine: Records that the quarantine holds now.
-        ignored_columns: Columns that records had and the schema has not.
+        ignored_columns: Columns that records of the last hundred steps had and the schema has not.
         evolved: Columns that were taken in and that the spec's file lacks, to their types as DDL.
         sink_version: Version of the sink table.
         state_version: Version of the state table.
@@ -93,9 +96,9 @@ def status(spec: Pipeline, root: str) -> Status:
     records = 0
     quarantined = 0
     ignored: set[str] = set()
-    newest_first = tables.state.steps()
-    for _, facts in newest_first:
-        if facts.kind is StepKind.RESET:
+    for number, (_, facts) in enumerate(tables.state.steps()):
+        is_summed_up = last.total_records is not None and number >= LOOK_BACK
+        if facts.kind is StepKind.RESET or is_summed_up:
             break
         records += facts.records
         quarantined += facts.quarantined
@@ -112,8 +115,8 @@ def status(spec: Pipeline, root: str) -> Status:
         sink_step=OwnTable(sink_path, "sink").last_step(),
         now=_time(last.now_ms),
         watermark=_time(last.watermark_ms),
-        records=records,
-        quarantined=quarantined,
+        records=records if last.total_records is None else last.total_records,
+        quarantined=quarantined if last.total_quarantined is None else last.total_quarantined,
         in_quarantine=tables.quarantine.size(),
         ignored_columns=tuple(sorted(ignored.difference(known))),
         evolved=dict(tables.evolved),

@@ -87,6 +87,11 @@ class StepFacts(Frontier):
         default_factory=dict,
         description="The tables that belong to the state, by name, as they were before the step; of a step of an older version empty.",
     )
+    unadopted: int = Field(default=0, description="Of ADOPT: rows of the sink that are still to be adopted.")
+    restores: dict[str, int] = Field(
+        default_factory=dict,
+        description="Of REWIND, and of a MIGRATION that undoes one of columns: the tables beside the state and the versions that they go back to.",
+    )
     sink_version: int | None = Field(
         default=None, description="Of ACKNOWLEDGE: the version of the sink that was accepted."
     )
@@ -112,10 +117,6 @@ class StepFacts(Frontier):
         default_factory=dict,
         description="Columns that were taken in and that the spec's schema lacks, to their types as DDL.",
     )
-    restores: dict[str, int] | None = Field(
-        default=None,
-        description="Of a MIGRATION that undoes one of columns: table to the version that it is brought back to.",
-    )
     counts: dict[str, int] | None = Field(
         default=None,
         description="What was decided, by name; null of a step that decides nothing, and of an older one, whose state has a row for them.",
@@ -124,7 +125,8 @@ class StepFacts(Frontier):
     @property
     def changes_columns(self) -> bool:
         """Whether sink and changelog have to take other columns with the step."""
-        return self.schema_change is not None or self.restores is not None
+        is_undo = self.kind is StepKind.MIGRATION and bool(self.restores)
+        return is_undo or self.schema_change is not None
 
     @classmethod
     def of_older(cls, facts: dict[str, Any]) -> Self:

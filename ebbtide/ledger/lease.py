@@ -33,6 +33,8 @@ TRIES = 5
 """Times that a heartbeat is committed again where somebody else took its version."""
 NEWEST = 10
 """Commits looked at: after a take-over the loser may have added a heartbeat of its older epoch, once."""
+TURNS_KEPT = 1000
+"""Commits of the ledger that are kept: the newest ones count, the others are history."""
 _log = logging.getLogger(__name__)
 
 

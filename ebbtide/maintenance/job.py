@@ -14,6 +14,7 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.ledger.lease import Lease
 from ebbtide.maintenance.jobs import job_named
 from ebbtide.model.durations import to_ms
+from ebbtide.paths import usage
 from ebbtide.runtime.belonging import refuse_lost_state
 from ebbtide.runtime.driver import refuse_changed_spec
 from ebbtide.runtime.plan import Plan
@@ -40,6 +41,10 @@ class MaintenanceReport:
         bytes_before: Their bytes.
         bytes_after: The same at the end.
         oldest_ms: Stamp of the oldest entry kept, epoch ms; None if none is.
+        stored_files_before: Files of all tables on disk, logs and what no version names among them.
+        stored_files_after: The same at the end.
+        stored_bytes_before: Their bytes.
+        stored_bytes_after: The same at the end.
         quarantine_max_age: Records of the quarantine that went because they were older than that.
         quarantine_max_bytes: Those that went because newer ones filled that.
     """
@@ -54,6 +59,10 @@ class MaintenanceReport:
     bytes_before: int = 0
     bytes_after: int = 0
     oldest_ms: int | None = None
+    stored_files_before: int = 0
+    stored_files_after: int = 0
+    stored_bytes_before: int = 0
+    stored_bytes_after: int = 0
     quarantine_max_age: int = 0
     quarantine_max_bytes: int = 0
 
@@ -63,8 +72,11 @@ class MaintenanceReport:
 
     def text(self) -> str:
         """Write it for a terminal."""
+        stored = f"on disk {self.stored_files_before} files -> {self.stored_files_after}, {self.stored_bytes_before} bytes -> {self.stored_bytes_after}"
         if self.step is None:
-            return f"{self.pipeline}: {self.job} found nothing to do; {self.entries} entries."
+            has_freed = self.stored_files_after < self.stored_files_before
+            done = stored if has_freed else "found nothing to do"
+            return f"{self.pipeline}: {self.job}: {done}; {self.entries} entries."
         parts = [
             f"{self.rows_removed} rows removed",
             f"{self.entries} entries kept",
@@ -135,9 +147,11 @@ def maintain(spark: SparkSession, spec: Pipeline, root: str, job: str) -> Mainte
         refuse_changed_spec(plan, stepper)
         stepper.publish(spark)
         before = stepper.newest()
+        stored_before = usage(plan.root)
         is_done = step(spark, stepper)
         after = stepper.newest()
         n_entries, oldest_ms = _census(spark, plan, after)
+        stored_after = usage(plan.root)
         dropped = stepper.last.left_quarantine if is_done else {}
         return MaintenanceReport(
             pipeline=spec.name,
@@ -150,6 +164,10 @@ def maintain(spark: SparkSession, spec: Pipeline, root: str, job: str) -> Mainte
             bytes_before=_bytes(before),
             bytes_after=_bytes(after),
             oldest_ms=oldest_ms,
+            stored_files_before=stored_before.files,
+            stored_files_after=stored_after.files,
+            stored_bytes_before=stored_before.bytes,
+            stored_bytes_after=stored_after.bytes,
             quarantine_max_age=dropped.get("max_age", 0),
             quarantine_max_bytes=dropped.get("max_bytes", 0),
         )

@@ -22,7 +22,7 @@ class Step(Protocol):
     """What a job does, the lease held and the last step finished."""
 
     def __call__(self, spark: SparkSession, stepper: Stepper) -> bool:
-        """Make one step (`Stepper.maintenance_step`, then `Stepper.commit`); return whether there was something to do."""
+        """Make one step (`Stepper.maintenance_step`, then `Stepper.commit`) at most; return whether one was made."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,12 @@ JOBS = (
         command="compact",
         description="Fold the state to the newest version of each entry; join the sink's small files.",
         step="ebbtide.maintenance.compaction:compaction",
+    ),
+    MaintenanceJob(
+        name="vacuum",
+        command="vacuum",
+        description="Delete files that no table needs any more, and commits past the log's retention.",
+        step="ebbtide.maintenance.vacuum:vacuum",
     ),
 )
 

@@ -17,10 +17,10 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
 from ebbtide.delta import log
-from ebbtide.delta.altering import missing_files, restoring
+from ebbtide.delta.restoring import restoring
 from ebbtide.delta.snapshot import Action, Snapshot
 from ebbtide.delta.table import replacing
-from ebbtide.errors import MigrationError
+from ebbtide.errors import HistoryGoneError, MigrationError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.maintenance.column_migration import ColumnMigration, altered, column_migration, has_same_format
 from ebbtide.maintenance.job import stepping
@@ -297,13 +297,12 @@ def undo(spark: SparkSession, spec: Pipeline, root: str) -> MigrationPlan:
                 allowed="a migration as the last step",
                 next_step=_CHANGE_BACK,
             )
-        _refuse_gone(tables.state.path, last.state_version)
-        restores = None
+        restores = {}
         if last.schema_change is not None:
             restores = _versions_before(tables, last)
         facts = stepper.maintenance_step(StepKind.MIGRATION, restores=restores)
         facts = facts.model_copy(update={"spec": before.spec, "evolved": before.evolved})
-        actions = restoring(stepper.newest(), last.state_version, data_change=True)
+        actions = _earlier(tables.state.path, last.state_version, data_change=True)
         stepper.commit(facts, actions)
         stepper.publish(spark)
         return MigrationPlan(
@@ -329,9 +328,24 @@ def _versions_before(tables: Plan, migration: StepFacts) -> dict[str, int]:
         if facts["step"] != migration.step:
             continue
         _refuse_changed_since(location, version)
-        _refuse_gone(location, version - 1)
+        _earlier(location, version - 1, data_change=False)
         versions[name] = version - 1
     return versions
+
+
+def _earlier(table: str, version: int, *, data_change: bool) -> list[Action]:
+    """Return the actions that bring a table back to an earlier version.
+
+    Raises:
+        MigrationError: files of that version are gone.
+    """
+    now = Snapshot.read(table)
+    if now is None:
+        return []
+    try:
+        return restoring(now, version, data_change=data_change)
+    except HistoryGoneError as error:
+        raise MigrationError(f"{error} {_CHANGE_BACK}") from error
 
 
 def _refuse_changed_since(table: str, version: int) -> None:
@@ -343,18 +357,6 @@ def _refuse_changed_since(table: str, version: int) -> None:
                 allowed=f"what version {version} holds",
                 next_step=_CHANGE_BACK,
             )
-
-
-def _refuse_gone(table: str, version: int) -> None:
-    n_missing = missing_files(table, version)
-    if n_missing == 0:
-        return
-    raise MigrationError.of(
-        f"The table at '{table}' cannot be brought back to version {version}.",
-        got="its log is cleaned up" if n_missing is None else f"{n_missing} of its data files deleted, as by VACUUM",
-        allowed="all of them",
-        next_step=_CHANGE_BACK,
-    )
 
 
 def _step_before_migration(tables: Plan, last: StepFacts | None) -> StepFacts | None:

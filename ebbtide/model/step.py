@@ -30,22 +30,26 @@ class StepKind(StrEnum):
         BATCH: Records of the source.
         TICK: The end of a bounded run, which expires what is due.
         RESET: A refresh, which starts over.
+        ADOPT: Rows that were in the sink before the pipeline's first step.
         QUARANTINE_REPLAY: Bad records, decoded again.
         QUARANTINE_DROP: Bad records are given up.
         CLEANUP, COMPACTION, MIGRATION: The jobs that delete from, fold and convert the state.
         REPAIR: The sink is brought to what the state shows.
+        REWIND: All tables go back to what they were after an earlier step.
         ACKNOWLEDGE: What others changed in the sink, and what checks found so far, is accepted.
     """
 
     BATCH = "batch"
     TICK = "tick"
     RESET = "reset"
+    ADOPT = "adopt"
     QUARANTINE_REPLAY = "quarantine_replay"
     QUARANTINE_DROP = "quarantine_drop"
     CLEANUP = "cleanup"
     COMPACTION = "compaction"
     MIGRATION = "migration"
     REPAIR = "repair"
+    REWIND = "rewind"
     ACKNOWLEDGE = "acknowledge"
 
     @property
@@ -56,13 +60,14 @@ class StepKind(StrEnum):
             StepKind.COMPACTION,
             StepKind.MIGRATION,
             StepKind.REPAIR,
+            StepKind.REWIND,
             StepKind.ACKNOWLEDGE,
         )
 
     @property
     def ends_windows(self) -> bool:
         """Whether checks look no further back than it."""
-        return self in (StepKind.RESET, StepKind.REPAIR, StepKind.ACKNOWLEDGE)
+        return self in (StepKind.RESET, StepKind.REPAIR, StepKind.REWIND, StepKind.ACKNOWLEDGE)
 
     @property
     def is_published(self) -> bool:
@@ -71,8 +76,8 @@ class StepKind(StrEnum):
 
     @property
     def reads_records(self) -> bool:
-        """Whether it applies records, of the source or from the quarantine."""
-        return self in (StepKind.BATCH, StepKind.QUARANTINE_REPLAY)
+        """Whether it applies records, of the source, from the quarantine, or rows of the sink."""
+        return self in (StepKind.BATCH, StepKind.QUARANTINE_REPLAY, StepKind.ADOPT)
 
 
 @dataclass(frozen=True)
@@ -197,6 +202,10 @@ class Frontier(BaseModel):
     )
     records: int = Field(default=0, description="Records of this pipeline in the step, bad ones included.")
     quarantined: int = Field(default=0, description="Bad records in the step.")
+    total_records: int | None = Field(
+        default=None, description="Records of this and all earlier steps since the last reset; null of an older step."
+    )
+    total_quarantined: int | None = Field(default=None, description="Bad records among them.")
     ignored_columns: list[str] = Field(
         default_factory=list, description="Columns of the records that the schema has not."
     )
@@ -269,7 +278,7 @@ def next_frontier(
     """
     number = 1 if last is None else last.step + 1
     if kind is StepKind.RESET:
-        return Frontier(step=number, kind=kind, **clock._asdict())
+        return Frontier(step=number, kind=kind, **clock._asdict(), total_records=0, total_quarantined=0)
     read = batch or BatchSummary()
     floor, floor_raised = _floor_after(last, read)
     had_orphans = last is not None and last.orphans
@@ -286,8 +295,18 @@ def next_frontier(
         positions=dict(offsets.read),
         records=read.records,
         quarantined=read.bad,
+        total_records=_total(last, "records", read.records),
+        total_quarantined=_total(last, "quarantined", read.bad),
         ignored_columns=sorted(read.ignored),
     )
+
+
+def _total(last: Frontier | None, name: str, own: int) -> int | None:
+    """Return a count of a step and all earlier ones; None where an earlier one did not sum up."""
+    if last is None:
+        return own
+    before: int | None = getattr(last, f"total_{name}")
+    return None if before is None else before + own
 
 
 def _offsets_read(last: Frontier | None) -> OffsetRanges:

@@ -31,7 +31,7 @@ class Check:
     name: str
     description: str
     judge: str
-    repair: str
+    repair: str = ""
     blocking: bool = False
 
     def load(self) -> Callable[[Judged], Iterator[Batch]]:

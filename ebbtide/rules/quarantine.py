@@ -24,8 +24,9 @@ def steps(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFrame:
     """
     rows = []
     for version, facts in log.own_commits(tables.state.path):
-        is_in_window = window.state_since < version <= window.state_until
-        if is_in_window and facts["kind"] == StepKind.BATCH:
+        if version <= window.state_since:
+            break
+        if version <= window.state_until and facts["kind"] == StepKind.BATCH:
             row = (
                 facts["step"],
                 facts["records"],

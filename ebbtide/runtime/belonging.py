@@ -58,6 +58,12 @@ def refuse_misfits(plan: Plan, head: Head, state: Snapshot) -> None:
     refuse_other_state(plan, head, state)
     if head.facts is None:
         return
+    if head.facts.unadopted:
+        raise TableMismatchError.of(
+            f"Not all rows of '{plan.at('sink')}' were adopted.",
+            got=f"{head.facts.unadopted} left",
+            next_step="Run 'ebbtide adopt --apply' again: it goes on where it ended.",
+        )
     found = OwnTables(plan).facts()
     for name, known in head.facts.tables.items():
         _refuse_other(plan.at(name), known, found.get(name))
@@ -104,7 +110,7 @@ def refuse_others_sink(plan: Plan) -> None:
             f"There is a table at '{plan.at('sink')}' that '{plan.spec.name}' has not written.",
             got=f"{len(snapshot.files)} data files, and no step",
             allowed="no table, or an empty one",
-            next_step="Give the pipeline another name or root, or move the table away.",
+            next_step="Run 'ebbtide adopt' to make it the sink with its rows; or give the pipeline another name or root, or move the table away.",
         )
 
 

@@ -191,6 +191,8 @@ def _linked(plan: Plan, head: Head, staged: Staged, snapshot: Snapshot) -> pa.Ta
     if head.pending_key_changes:
         wanted = pa.schema([plan.operator.schema.field(name) for name in (*key, "_moved_from")])
         for data_file in snapshot.files.values():
+            if data_file.is_all_null("_moved_from"):
+                continue
             tables.append(read_file(plan.state.path, data_file, wanted).cast(columns))
     found = []
     for rows in tables:

@@ -21,7 +21,6 @@ from ebbtide.runtime.progress import OnPhase, OnProgress, Phase, RunSummary, Ste
 from ebbtide.runtime.step import Stepper
 from ebbtide.sources.source import Discovery
 from ebbtide.spec.pipeline import Pipeline
-from ebbtide.state_table.layout import FileSizes
 
 START_WAITS_S = (2.0, 10.0, 30.0)
 """Waits before the source is started again. Spark gives its Python process 10 s to connect, and no setting changes that: a
@@ -194,11 +193,9 @@ def _refuse_other_checkpoint(plan: Plan, stepper: Stepper) -> None:
 
 def _discover(plan: Plan, stepper: Stepper, now_ms: int) -> Discovery:
     """Find what the run reads."""
-    last_batch = stepper.last.batch_id if stepper.last else None
-    files_read: FileSizes = {}
-    if last_batch is not None:
-        files_read = stepper.files_read()
+    files_read = stepper.files_read()
     found = plan.source.discover(files_read, now_ms)
+    last_batch = stepper.last.batch_id if stepper.last else None
     plan.checkpoint.forget_undecided(last_batch)
     return found
 

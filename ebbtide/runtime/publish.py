@@ -8,8 +8,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.delta import log
-from ebbtide.errors import LeaseLostError
+from ebbtide.errors import LeaseLostError, SpecChangedError
 from ebbtide.ledger.facts import Head, StepFacts
+from ebbtide.ledger.tables import OwnTable
 from ebbtide.model.step import StepKind
 from ebbtide.paths import delete
 from ebbtide.runtime.completeness import DECIDED, SHOWN, decided_rows, differences
@@ -38,8 +39,11 @@ def publish(spark: SparkSession, plan: Plan, head: Head) -> Counter[str]:
         _empty(spark, plan, facts)
     if facts.kind is StepKind.REPAIR:
         _repair(spark, plan, facts)
-    if facts.changes_columns:
+    if facts.kind is StepKind.MIGRATION:
+        _restore_tables(spark, plan, facts)
         _alter(spark, plan, facts)
+    if facts.kind is StepKind.REWIND:
+        _rewind(spark, plan, facts)
     if not facts.kind.is_published:
         return Counter()
     counts = plan.state.counts(head.version, facts)
@@ -67,7 +71,28 @@ def _publish_changes(
     if not (changes_sink and _lacks(sink.last_step(), facts)):
         return
     changes = StepChanges(plan.state.path, version, plan.operator)
-    sink.apply(spark, changes, facts, only_inserts=not overwrites)
+    is_empty_before = not overwrites and facts.kind is not StepKind.ADOPT
+    sink.apply(spark, changes, facts, only_inserts=is_empty_before)
+
+
+def _rewind(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
+    """Finish a rewind: the tables beside the state go back too, and what was read since is read again."""
+    _restore_tables(spark, plan, facts)
+    delete(plan.at("staged"))
+    if plan.checkpoint.query_id == facts.query_id:
+        plan.checkpoint.discard()
+
+
+def _restore_tables(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
+    """Bring the tables beside the state back to the versions that a step names."""
+    for name, version in facts.restores.items():
+        table = plan.at(name)
+        if not _lacks(OwnTable(table, name).last_step(), facts):
+            continue
+        if name == "sink":
+            plan.sink.restore(spark, version, facts)
+        else:
+            restore_stage(table, version, facts, name)
 
 
 def _repair(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
@@ -91,15 +116,27 @@ def _repair(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
 
 
 def _alter(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
-    """Give sink and changelog the columns that a migration decided, or those from before it."""
-    for name, version in (facts.restores or {}).items():
-        restore_stage(plan.at(name), version, facts, name)
+    """Give sink and changelog the columns that a migration decided.
+
+    Raises:
+        SpecChangedError: the spec is not the one that was migrated to.
+    """
     if facts.schema_change is None:
         return
+    has_changelog = bool(log.versions(plan.changelog.path))
+    lacks_sink = _lacks(plan.sink.last_step(), facts)
+    lacks_changelog = has_changelog and _lacks(plan.changelog.last_step(), facts)
+    if (lacks_sink or lacks_changelog) and plan.spec.misfits(facts.spec):
+        raise SpecChangedError.of(
+            f"The migration of '{facts.pipeline}' in step {facts.step} is not finished, and the spec is not that of it.",
+            got=plan.spec.identity,
+            allowed=facts.spec,
+            next_step="Run 'ebbtide run' or 'ebbtide migrate --apply' with that spec first.",
+        )
     before = parse_ddl(facts.columns_before or "").columns
-    if _lacks(plan.sink.last_step(), facts):
+    if lacks_sink:
         plan.sink.alter(spark, before, facts.schema_change, facts)
-    if log.versions(plan.changelog.path) and _lacks(plan.changelog.last_step(), facts):
+    if lacks_changelog:
         plan.changelog.alter(spark, before, facts.schema_change, facts)
 
 

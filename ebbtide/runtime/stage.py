@@ -6,8 +6,9 @@ read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Self
 
 import pyarrow as pa
 
@@ -33,6 +34,14 @@ class Staged:
     summary: BatchSummary
     replayed: Mapping[str, Intervals] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, results: Iterable[str]) -> Self:
+        """Put together what tasks returned; see `ebbtide.state_table.staging.to_json`."""
+        parts = [from_json(text) for text in results]
+        files = [file for file, _ in parts]
+        summaries = [summary for _, summary in parts]
+        return cls(tuple(files), BatchSummary.total(summaries))
+
     def bad(self) -> pa.Table:
         """Read the bad rows."""
         tables = [read_parquet(file.bad, BAD_ROWS.names) for file in self.files if file.bad is not None]
@@ -46,7 +55,4 @@ def stage(records: Records, staging: Staging) -> Staged:
         records: The batch's.
         staging: Decodes and writes them.
     """
-    results = [from_json(text) for text in records.run(staging)]
-    files = [file for file, _ in results]
-    summaries = [summary for _, summary in results]
-    return Staged(tuple(files), BatchSummary.total(summaries))
+    return Staged.of(records.run(staging))

@@ -20,7 +20,7 @@ from ebbtide.ledger.facts import Head, StepFacts
 from ebbtide.ledger.lease import Lease
 from ebbtide.model.clock import Reading
 from ebbtide.model.schema_change import SchemaChange
-from ebbtide.model.step import BatchSummary, StepKind, clock_after, next_frontier
+from ebbtide.model.step import BatchSummary, Frontier, StepKind, clock_after, next_frontier
 from ebbtide.paths import delete, join
 from ebbtide.runtime.belonging import OwnTables, refuse_misfits, refuse_other_state
 from ebbtide.runtime.decide import decide, expire, read_before
@@ -302,6 +302,29 @@ class Stepper:
         if clock is None:
             clock = last_clock
         return self._facts(kind, clock, batch, **given)
+
+    def rewound(self, earlier: StepFacts, version: int, restores: Mapping[str, int]) -> StepFacts:
+        """Make the facts of a step that goes back to an earlier one; mints a new incarnation.
+
+        Args:
+            earlier: Facts of that step.
+            version: The state's version that holds it.
+            restores: The tables beside the state, and the versions that they go back to.
+        """
+        pending_key_changes = self._pends(version, earlier)
+        facts = self.maintenance_step(StepKind.REWIND, earlier.clock)
+        stands_at = {name: getattr(earlier, name) for name in Frontier.model_fields}
+        no_records = {"records": 0, "quarantined": 0, "ignored_columns": [], "floor_raised": False}
+        made_by = {
+            "step": facts.step,
+            "kind": StepKind.REWIND,
+            "incarnation": self.lease.renew_incarnation(),
+            "pending_key_changes": pending_key_changes,
+            "restores": dict(restores),
+            "batch_id": None,
+            "offsets_hash": None,
+        }
+        return facts.model_copy(update=stands_at | no_records | made_by)
 
     def commit(self, facts: StepFacts, actions: Sequence[Action]) -> None:
         """Commit a maintenance job's step.

@@ -42,7 +42,7 @@ from ebbtide.model.entries import DELETE
 from ebbtide.model.schema_change import SchemaChange
 from ebbtide.model.sequences import stored_sequence_type
 from ebbtide.sinks.sink import ChangeSet
-from ebbtide.sinks.stage import alter_stage, commit_stage
+from ebbtide.sinks.stage import alter_stage, commit_stage, restore_stage
 from ebbtide.sinks.upsert import STATISTICS_COLUMNS, Upsert, Upserter
 from ebbtide.state_table.columns import column, columns, quoted, spark_schema
 
@@ -200,6 +200,21 @@ class SinkTable:
         info = {"userMetadata": facts.to_json()}
         self._upserter.replace(found, adds, facts.transaction("sink"), facts.step, info)
 
+    def extend(self, spark: SparkSession) -> None:
+        """Give a table that others made what a sink has beside the user's columns; see `Sink`."""
+        nothing = spark.createDataFrame([], spark_schema(self._stored_schema, nullable=True))
+        nothing.write.format("delta").mode("append").option("mergeSchema", "true").save(self.path)
+        properties = ", ".join(f"'{name}' = '{value}'" for name, value in self._stored_properties.items())
+        spark.sql(f"ALTER TABLE delta.{quoted(self.path)} SET TBLPROPERTIES ({properties})")
+
+    def restore(self, spark: SparkSession, version: int, facts: StepFacts) -> None:
+        """Bring the table back to an earlier version; see `Sink`."""
+        if self.how == "merge":
+            with transaction(spark, facts, "sink"):
+                DeltaTable.forPath(spark, self.path).restoreToVersion(version)
+        else:
+            restore_stage(self.path, version, facts, "sink")
+
     @property
     def _key_schema(self) -> pa.Schema:
         return pa.schema([self.columns.field(name) for name in self.key])
@@ -324,7 +339,8 @@ class SinkTable:
         is_deleted = F.col("s._change") == DELETE
         is_newer = F.lit(True)
         if self.sequence:
-            is_newer = F.col("s._sequence") >= F.col("t._sequence")
+            is_unknown = F.col("t._sequence").isNull()  # of a row that is being adopted
+            is_newer = is_unknown | (F.col("s._sequence") >= F.col("t._sequence"))
         merge = (
             table.merge(source, is_same_row)
             .whenMatchedDelete(is_deleted & is_newer)

@@ -99,6 +99,12 @@ class Sink(Protocol):
             facts: The step's.
         """
 
+    def extend(self, spark: SparkSession) -> None:
+        """Give a table that others made the reserved columns, null in its rows, and the properties of a sink."""
+
+    def restore(self, spark: SparkSession, version: int, facts: StepFacts) -> None:
+        """Bring the table back to an earlier version, as a step."""
+
     def fold(self) -> None:
         """Join small files, if there is something to gain; called after each step. Changes no row."""
 

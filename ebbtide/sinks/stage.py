@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from ebbtide.delta.altering import BYTES_IN_DRIVER, FileUnderNewColumns, replacing_all, restoring, under_columns
+from ebbtide.delta.altering import BYTES_IN_DRIVER, FileUnderNewColumns, under_columns
 from ebbtide.delta.joining import commit_joined, small_files, write_files
+from ebbtide.delta.restoring import restoring
 from ebbtide.delta.snapshot import Action, Snapshot
-from ebbtide.delta.table import commit_on, read_files
+from ebbtide.delta.table import commit_on, read_files, replacing
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
+from ebbtide.model.step import StepKind
 from ebbtide.tasks import run_tasks
 
 
@@ -46,6 +48,25 @@ def commit_stage(
         facts.transaction(stage),
         facts.step,
         info,
+    )
+
+
+def restore_stage(table: str, version: int, facts: StepFacts, stage: str) -> None:
+    """Bring a table back to an earlier version, once. Only a rewind changes rows by that; arguments as `commit_stage`.
+
+    Args:
+        table: The same.
+        version: The earlier version.
+        facts: The same.
+        stage: The same.
+    """
+    data_change = facts.kind is StepKind.REWIND
+    commit_stage(
+        table,
+        lambda found: restoring(found, version, data_change=data_change),
+        facts,
+        stage,
+        "RESTORE",
     )
 
 
@@ -108,17 +129,6 @@ def alter_stage(
         n_bytes = sum(file.size for file in files)
         parts = run_tasks(spark, work, files, in_driver=n_bytes <= BYTES_IN_DRIVER)
         adds = [add for part in parts for add in part]
-        return [*definition, *replacing_all(found, adds)]
+        return replacing(files, [*definition, *adds], data_change=False)
 
     commit_stage(work.table, actions_of, facts, stage, "CHANGE COLUMNS")
-
-
-def restore_stage(table: str, version: int, facts: StepFacts, stage: str) -> None:
-    """Bring a table back to an earlier version, as a stage of a step that changes no row; see `commit_stage`."""
-    commit_stage(
-        table,
-        lambda found: restoring(found, version, data_change=False),
-        facts,
-        stage,
-        "RESTORE",
-    )

@@ -337,6 +337,9 @@ class SchedulesConfig(SpecPart):
     compaction: CronExpression | None = Field(
         default="30 3 * * *", description="The job NAME_compaction; null: no schedule. Default: '30 3 * * *'."
     )
+    vacuum: CronExpression | None = Field(
+        default="0 4 * * *", description="The job NAME_vacuum; null: no schedule. Default: '0 4 * * *'."
+    )
 
 
 class FreshnessConfig(SpecPart):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -42,12 +42,7 @@ class Staging:
         file = self.stager.stage(self._decoded(records, parts))
         if not parts:
             return None
-        summary = BatchSummary.total(parts)
-        result = {
-            "file": file.as_dict(),
-            "summary": summaries.to_json(summary),
-        }
-        return json.dumps(result)
+        return to_json(file, parts)
 
     def _decoded(
         self,
@@ -63,8 +58,18 @@ class Staging:
             yield rows
 
 
+def to_json(file: StagedFile, parts: Sequence[BatchSummary]) -> str:
+    """Write a staged file and the summaries of what is in it as JSON, for the way to the driver."""
+    summary = BatchSummary.total(parts)
+    result = {
+        "file": file.as_dict(),
+        "summary": summaries.to_json(summary),
+    }
+    return json.dumps(result)
+
+
 def from_json(text: str) -> tuple[StagedFile, BatchSummary]:
-    """Read what a `Staging` returned."""
+    """Read what `to_json` wrote."""
     result = json.loads(text)
     file = StagedFile.of(result["file"])
     summary = summaries.from_json(result["summary"])

@@ -47,6 +47,8 @@ from ebbtide.state_table.layout import (
 )
 
 FEATURE = "domainMetadata"
+LINKS = "_moved_from"
+"""Column of the keys that a row had before: most files have no row that waits for a value from one."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,9 @@ class StateTable:
     @property
     def bounded(self) -> tuple[str, ...]:
         """Columns that statistics are kept of."""
-        return ("_entry", "_step", "_stamp_ms", *self.operator.key)
+        of_all = ("_entry", "_step", "_stamp_ms", *self.operator.key)
+        has_links = LINKS in self.operator.schema.names
+        return (*of_all, LINKS) if has_links else of_all
 
     def create(self) -> None:
         """Create the table if it is not there."""
@@ -88,7 +92,8 @@ class StateTable:
 
     @property
     def _properties(self) -> dict[str, str]:
-        with_statistics = [quoted(name) for name in self.bounded]
+        # Delta takes no list among them: its nulls are counted all the same.
+        with_statistics = [quoted(name) for name in self.bounded if name != LINKS]
         return {"delta.dataSkippingStatsColumns": ",".join(with_statistics)}
 
     def snapshot(self) -> Snapshot:

@@ -153,3 +153,15 @@ def test_facts_outlive_the_logs_cleanup(spark, copied):
     [step] = run(spark, moved, str(here.parent)).steps
     assert (step.step, step.metrics["inserted"]) == (5, 1)
     assert [(row["id"], row["v"]) for row in sink(spark, here.parent, moved)] == [*ROWS, (9, "z")]
+
+
+def test_a_sink_that_spark_replaces_is_still_the_pipelines(spark, tmp_path):
+    """A refresh of a table with properties of the user's replaces it by Spark's own REPLACE."""
+    source = write(tmp_path / "in", *FILES)
+    spec = plain_spec(source, order={"sequence": ["seq"]}, sink={"table_properties": {"delta.checkpointInterval": "7"}})
+    run(spark, spec, str(tmp_path / "root"))
+    refresh(spark, spec, str(tmp_path / "root"))
+    refresh(spark, spec, str(tmp_path / "root"))
+    write(source, [change("+I", 9, "z", 9)], first=3)
+    run(spark, spec, str(tmp_path / "root"))
+    assert [(row["id"], row["v"]) for row in sink(spark, tmp_path / "root", spec)] == [*ROWS, (9, "z")]

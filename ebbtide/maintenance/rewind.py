@@ -1,0 +1,183 @@
+"""Rewind: a pipeline is brought back to what it was after an earlier step: state, sink, changelog, quarantine, clock and offsets.
+
+The step that does it is a step of its own: its decision is the earlier state, its redo brings the other tables back and discards
+the checkpoint, so that files that were read since are read again. Steps go on counting. Tables keep their history: a rewind can
+itself be rewound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from ebbtide.delta import log
+from ebbtide.delta.restoring import restoring
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.errors import HistoryGoneError, SpecChangedError
+from ebbtide.ledger.facts import StepFacts
+from ebbtide.ledger.tables import BESIDE_STATE
+from ebbtide.maintenance.job import stepping
+from ebbtide.model.step import StepKind
+from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.step import Stepper
+from ebbtide.spec.pipeline import Pipeline
+
+
+@dataclass(frozen=True)
+class RewindReport:
+    """What a rewind would do, or did.
+
+    Args:
+        pipeline: Its name.
+        to_step: The step that it goes back to.
+        kind: What made that step.
+        steps: Steps whose work is undone.
+        records: Records among them, which will be read again.
+        versions: Name of a table to the version that it goes back to.
+        step: The step that did it; None of a plan.
+    """
+
+    pipeline: str
+    to_step: int
+    kind: str
+    steps: int
+    records: int
+    versions: dict[str, int]
+    step: int | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return asdict(self)
+
+    def text(self) -> str:
+        """Write it for a terminal."""
+        tables = ", ".join(f"{name} to version {version}" for name, version in self.versions.items())
+        lines = [
+            f"{self.pipeline}: back to step {self.to_step} ({self.kind}): {self.steps} steps undone, {self.records} records to be read again.",
+            tables,
+        ]
+        if self.step is None:
+            lines.append(f"To do it: 'ebbtide rewind --to-step {self.to_step} --apply'.")
+        else:
+            lines.append(f"Done in step {self.step}. The next run reads on from there.")
+        return "\n  ".join(lines)
+
+
+def plan(spark: SparkSession, spec: Pipeline, root: str, to_step: int) -> RewindReport:
+    """Return what a rewind would do. Changes nothing.
+
+    Args:
+        spark: A session with Delta.
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+        to_step: The step to go back to.
+
+    Raises:
+        HistoryGoneError: the step, or files of its versions, are no longer there, or a refresh came after it.
+        SpecChangedError: the spec was another one then.
+        LeaseHeldError: the pipeline is being run.
+    """
+    tables = Plan.under(root, spec)
+    with stepping(spark, tables) as stepper:
+        stepper.publish(spark)
+        target = _Target.find(tables, stepper, to_step)
+        return target.report(stepper.number)
+
+
+def apply(spark: SparkSession, spec: Pipeline, root: str, to_step: int) -> RewindReport:
+    """Go back to an earlier step; arguments and errors as `plan`."""
+    tables = Plan.under(root, spec)
+    with stepping(spark, tables) as stepper:
+        stepper.publish(spark)
+        target = _Target.find(tables, stepper, to_step)
+        report = target.report(stepper.number)
+        now = stepper.newest()
+        actions = restoring(now, target.version)
+        facts = stepper.rewound(target.facts, target.version, target.versions)
+        stepper.commit(facts, actions)
+        stepper.publish(spark)
+        return RewindReport(**asdict(report) | {"step": facts.step})
+
+
+@dataclass(frozen=True)
+class _Target:
+    """The step to go back to.
+
+    Args:
+        pipeline: Name of the pipeline.
+        version: The state's version that holds its decision.
+        facts: Its facts.
+        versions: Name of a table beside the state to its version then.
+        undone: Facts of the steps since, the newest first.
+    """
+
+    pipeline: str
+    version: int
+    facts: StepFacts
+    versions: dict[str, int]
+    undone: tuple[StepFacts, ...]
+
+    @classmethod
+    def find(cls, tables: Plan, stepper: Stepper, to_step: int) -> _Target:
+        """Find it, and refuse one that cannot be gone back to."""
+        undone: list[StepFacts] = []
+        for version, facts in tables.state.steps():
+            if facts.step == to_step:
+                _refuse_other_spec(tables, facts)
+                versions = _versions_at(tables, to_step)
+                restoring(stepper.newest(), version)
+                return cls(tables.spec.name, version, facts, versions, tuple(undone))
+            undone.append(facts)
+            if facts.kind is StepKind.RESET:
+                break  # what was before it was another history
+        first = undone[-1].step if undone else 0
+        raise HistoryGoneError.of(
+            f"'{tables.spec.name}' cannot go back to step {to_step}.",
+            got=f"step {to_step}",
+            allowed=f"{first} to {stepper.number}: the steps since the last refresh whose commits are kept",
+            next_step="Run 'ebbtide refresh' to rebuild all tables from the source.",
+        )
+
+    def report(self, now: int) -> RewindReport:
+        """Return what going there means, now at step `now`."""
+        return RewindReport(
+            pipeline=self.pipeline,
+            to_step=self.facts.step,
+            kind=self.facts.kind,
+            steps=now - self.facts.step,
+            records=sum(facts.records for facts in self.undone),
+            versions={"state": self.version, **self.versions},
+        )
+
+
+def _versions_at(tables: Plan, step: int) -> dict[str, int]:
+    """Return which versions the tables beside the state had after a step; refuse those that are gone."""
+    versions = {}
+    for name in BESIDE_STATE:
+        now = Snapshot.read(tables.at(name), any_features=True)
+        if now is None:
+            continue
+        versions[name] = _version_at(now.table, step)
+        restoring(now, versions[name])
+    return versions
+
+
+def _version_at(table: str, step: int) -> int:
+    """Return the version that a table had after a step: that of its newest commit of this or an earlier one; 0 before the first."""
+    for version, facts in log.own_commits(table):
+        if facts["step"] <= step:
+            return version
+    return 0
+
+
+def _refuse_other_spec(tables: Plan, facts: StepFacts) -> None:
+    changed = tables.spec.misfits(facts.spec)
+    if changed:
+        raise SpecChangedError.of(
+            f"Step {facts.step} of '{tables.spec.name}' was made with another spec.",
+            got=", ".join(changed),
+            allowed="the spec of the step",
+            next_step="Change the spec back first.",
+        )

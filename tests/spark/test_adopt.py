@@ -1,0 +1,104 @@
+"""A table that was there before becomes a sink: its rows stand before all that the source brings."""
+
+import pytest
+from judging import verdict_of
+from spark_support import change, plain_spec, sink, write
+
+from ebbtide.errors import AdoptionError, TableMismatchError
+from ebbtide.maintenance import adopt as adopting
+from ebbtide.maintenance import repair as repairing
+from ebbtide.runtime.driver import run
+from ebbtide.runtime.plan import Plan
+
+ROWS = "SELECT * FROM VALUES (1L, 'a', 10L), (2L, 'b', 20L), (3L, 'c', 30L), (4L, 'd', 40L), (5L, 'e', 50L) AS t(id, v, seq)"
+CHANGES = [
+    change("+U", 1, "late", 5),
+    change("+U", 2, "new", 60),
+    change("-D", 3, "c", 61).replace('"seq": 61', '"seq": 30'),
+    change("+I", 9, "z", 62),
+]
+MODES = {
+    "sequence": {"order": {"sequence": ["seq"]}},
+    "arrival": {},
+    "merge": {"order": {"sequence": ["seq"]}, "sink": {"write": "merge"}},
+}
+AFTER = {
+    "sequence": [(1, "a"), (2, "new"), (4, "d"), (5, "e"), (9, "z")],
+    "arrival": [(1, "late"), (2, "new"), (4, "d"), (5, "e"), (9, "z")],
+}
+AFTER["merge"] = AFTER["sequence"]
+
+
+def spec_of(tmp_path, mode):
+    return plain_spec(write(tmp_path / "in", CHANGES), schema="id BIGINT, v STRING, seq BIGINT", **MODES[mode])
+
+
+def made(spark, tmp_path, spec, sql=ROWS):
+    path = str(tmp_path / spec.name / "sink")
+    spark.sql(sql).coalesce(1).write.format("delta").save(path)
+    return path
+
+
+def rows(spark, tmp_path, spec):
+    return [(row["id"], row["v"]) for row in sink(spark, tmp_path, spec)]
+
+
+@pytest.mark.parametrize(
+    "mode", ["sequence", *(pytest.param(mode, marks=pytest.mark.grid) for mode in ("arrival", "merge"))]
+)
+def test_rows_are_adopted_in_steps_and_stand_before_the_source(spark, tmp_path, mode, monkeypatch):
+    monkeypatch.setattr(adopting, "ROWS_PER_STEP", 2)
+    spec = spec_of(tmp_path, mode)
+    path = made(spark, tmp_path, spec)
+    before = rows(spark, tmp_path, spec)
+    with pytest.raises(TableMismatchError, match="'ebbtide adopt'"):
+        run(spark, spec, str(tmp_path))
+    assert adopting.plan(spark, spec, str(tmp_path)).rows == 5
+    with monkeypatch.context() as patch:
+        patch.setattr(adopting, "delete", killed)
+        with pytest.raises(InterruptedError):
+            adopting.apply(spark, spec, str(tmp_path), 0)
+    with pytest.raises(TableMismatchError, match=r"Not all rows .* Got: 3 left"):
+        run(spark, spec, str(tmp_path))
+    assert adopting.plan(spark, spec, str(tmp_path)).rows == 3
+    done = adopting.apply(spark, spec, str(tmp_path), 0)
+    assert (done.rows, done.steps) == (3, (2, 3))
+    assert rows(spark, tmp_path, spec) == before
+    assert adopting.plan(spark, spec, str(tmp_path)).rows == 0
+    run(spark, spec, str(tmp_path))
+    assert rows(spark, tmp_path, spec) == AFTER[mode]
+    tables = Plan.under(str(tmp_path), spec)
+    assert {name: verdict_of(spark, tables, name).passed for name in ("complete", "unique_key")} == {
+        "complete": True,
+        "unique_key": True,
+    }
+    assert not repairing.plan(spark, spec, str(tmp_path)).differs
+    assert len(spark.read.format("delta").option("versionAsOf", 0).load(path).columns) == 3, "its history stays"
+    with pytest.raises(AdoptionError, match="has made steps of its own"):
+        adopting.plan(spark, spec, str(tmp_path))
+
+
+def killed(*_, **__):
+    raise InterruptedError
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("SELECT 1L AS id, 'a' AS v", "seq is missing"),
+        ("SELECT 1 AS id, 'a' AS v, 1L AS seq, 2 AS more", "id int; more is not in the spec"),
+        ("SELECT 1L AS id, 'a' AS v, CAST(NULL AS BIGINT) AS seq", "1 with a null in key or sequence"),
+        (f"{ROWS} UNION ALL SELECT 1L, 'x', 3L", "1 keys with several rows"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused(spark, tmp_path, sql, message):
+    spec = spec_of(tmp_path, "sequence")
+    made(spark, tmp_path, spec, sql)
+    with pytest.raises(AdoptionError, match=message):
+        adopting.apply(spark, spec, str(tmp_path), 0)
+    assert not (tmp_path / spec.name / "state").exists()
+
+
+def test_there_must_be_a_table(spark, tmp_path):
+    with pytest.raises(AdoptionError, match="There is no table to adopt"):
+        adopting.plan(spark, spec_of(tmp_path, "sequence"), str(tmp_path))

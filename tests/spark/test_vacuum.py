@@ -1,0 +1,76 @@
+"""What grows with time has an end: files that no version names, commits, turns of the lease."""
+
+import os
+
+from deltalake import DeltaTable
+from spark_support import change, plain_spec, sink, write
+
+from ebbtide.delta import log
+from ebbtide.delta.checkpoints import trim_log
+from ebbtide.ledger.lease import Lease
+from ebbtide.maintenance.job import maintain
+from ebbtide.runtime.driver import run
+from ebbtide.runtime.plan import Plan
+
+
+def test_vacuum_deletes_what_no_version_needs_and_the_pipeline_goes_on(spark, tmp_path):
+    root, source = str(tmp_path / "root"), tmp_path / "in"
+    spec = plain_spec(source, order={"sequence": ["seq"]})
+    write(source, [change("+I", n, "a", n) for n in range(9)], [change("+U", n, "b", 9 + n) for n in range(5)])
+    run(spark, spec, root)
+    maintain(spark, spec, root, "compaction")
+    home = tmp_path / "root" / spec.name
+    (home / "sink" / "part-of-a-step-that-died.parquet").write_bytes(b"x")
+    (home / "staged" / "9").mkdir(parents=True)
+    (home / "staged" / "9" / "left.arrow").write_bytes(b"x")
+    for file in home.rglob("*"):
+        os.utime(file, (10**9, 10**9))
+    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    for name in ("state", "sink"):
+        spark.sql(
+            f"ALTER TABLE delta.`{home / name}` SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = '0 hours', "
+            "'delta.logRetentionDuration' = '0 hours')"
+        )
+    before = sink(spark, tmp_path / "root", spec)
+    report = maintain(spark, spec, root, "vacuum")
+    assert report.step is None
+    assert report.stored_files_after < report.stored_files_before
+    assert report.stored_bytes_after < report.stored_bytes_before
+    assert "on disk" in report.text()
+    assert not (home / "staged").exists()
+    for name in ("state", "sink"):
+        named = {uri.rpartition("/")[2] for uri in DeltaTable(str(home / name)).file_uris()}
+        assert {path.name for path in (home / name).glob("*.parquet")} == named
+        assert len(log.versions(str(home / name))) <= 2
+    assert sink(spark, tmp_path / "root", spec) == before
+    write(source, [change("+U", 1, "c", 99)], first=2)
+    assert [step.step for step in run(spark, spec, root).steps] == [4]
+    assert {row["v"] for row in sink(spark, tmp_path / "root", spec) if row["id"] == 1} == {"c"}
+    assert maintain(spark, spec, root, "cleanup").text().endswith("found nothing to do; 9 entries.")
+
+
+def test_the_newest_turns_of_a_lease_stay(tmp_path):
+    path = str(tmp_path / "ledger")
+    for _ in range(60):
+        with Lease(path, "p", 3600):
+            pass
+    trim_log(path, commits_kept=30)
+    assert len(log.versions(path)) == 121, "fewer than a hundred are let be"
+    trim_log(path, commits_kept=5)
+    assert log.versions(path) == list(range(116, 121))
+    assert DeltaTable(path).version() == 120
+    with Lease(path, "p", 3600) as lease:
+        assert lease.facts.epoch == 61
+
+
+def test_status_sums_up_without_reading_all_steps(spark, tmp_path, monkeypatch):
+    from ebbtide.inspect import status as inspecting
+
+    source = write(tmp_path / "in", *([change("+I", n, "a", n), "{"] for n in range(4)))
+    spec = plain_spec(source)
+    run(spark, spec, str(tmp_path))
+    monkeypatch.setattr(inspecting, "LOOK_BACK", 1)
+    found = inspecting.status(spec, str(tmp_path))
+    assert (found.records, found.quarantined) == (8, 4)
+    _, last = Plan.under(str(tmp_path), spec).state.last()
+    assert (last.total_records, last.total_quarantined) == (8, 4)
