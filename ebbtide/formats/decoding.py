@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from ebbtide.formats.columns import InexactNumberError
 from ebbtide.formats.format import BadRecordError, DecodedChange
+from ebbtide.formats.forms import is_readable
 from ebbtide.formats.inference import types_text
 from ebbtide.formats.judging import Judge
 from ebbtide.formats.parsing import Parse, is_text, parse, parse_exactly
@@ -46,7 +47,8 @@ class Decoding(DecodingSettings):
             step: Number of the step, for `_order`.
             wall_ms: Wall time of the step, epoch ms, which `max_ahead_ms` counts from; None: it is not known, none is ahead.
         """
-        quick = QuickDecoder.of(self, self.ignored_columns)
+        left_out = filter(is_readable, self.ignored_columns)
+        quick = QuickDecoder.of(self, left_out)
         for batch in records:
             with _without_cycle_collection():
                 left = batch

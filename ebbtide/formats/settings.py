@@ -96,7 +96,7 @@ class DecodingSettings:
     @cached_property
     def known_columns(self) -> frozenset[str]:
         """Columns of records that nobody need be told of."""
-        return self.ignored_columns.union(self.columns.names)
+        return self.ignored_columns.union(self.columns.names, self.renamed.values())
 
     @cached_property
     def schema(self) -> pa.Schema:

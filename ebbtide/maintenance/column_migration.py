@@ -15,7 +15,6 @@ DEFAULT, other key or order columns, and, by arrival, FLOAT to DOUBLE, since a r
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -195,9 +194,15 @@ class AlteredEntries:
 
     def __call__(self, entries: pa.Table, operator: Operator) -> pa.Table:
         """See `ebbtide.runtime.fold.Keep`."""
+        schema = self.operator.schema
         kept = self.keep(entries, operator)
-        fills: Mapping[str, pa.Scalar] = fills_of(self.change, self.operator.schema)
-        return altered_entries(kept, self.operator.schema, self.change, fills)
+        fills = fills_of(self.change, schema)
+        return altered_entries(
+            kept,
+            schema,
+            self.change,
+            fills,
+        )
 
 
 def altered(keep: Keep, spec: Pipeline, change: SchemaChange) -> Keep:

@@ -24,7 +24,9 @@ def columns(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFram
     known = {*spec.table.columns.names, *spec.renamed.values(), *spec.ignored_columns}
     rows = []
     for version, facts in log.own_commits(tables.state.path):
-        is_in_window = window.state_since < version <= window.state_until
+        if version <= window.state_since:
+            break  # the newest come first
+        is_in_window = version <= window.state_until
         names = facts.get("ignored_columns", ()) if is_in_window else ()
         rows += [(facts["step"], name) for name in names if name not in known]
     return spark.createDataFrame(rows, "step BIGINT, unknown_column STRING")

@@ -170,7 +170,8 @@ class Pipeline(SpecPart):
         unknown = [n for n in self.columns if n not in columns_there]
         refuse("columns", unknown, f"columns of the schema or of the sink: {', '.join(names)}")
         self._refuse_unfit_renames(names)
-        refuse("ignored_columns", [n for n in self.ignored_columns if n in names], "columns that the schema lacks")
+        read = {*names, *self.renamed.values()}
+        refuse("ignored_columns", [n for n in self.ignored_columns if n in read], "columns that the schema lacks")
         refuse("key", [k for k in self.key if k not in names], f"columns of the schema: {', '.join(names)}")
         refuse("key", [k for k in self.key if self.key.count(k) > 1], "each column once")
         inexact = [k for k in self.key if not is_exact(columns.field(k).type)]
@@ -325,9 +326,13 @@ class Pipeline(SpecPart):
 
     def lacking(self, evolved: Mapping[str, str]) -> dict[str, str]:
         """Return those of some columns, with their types, that the schema neither has nor had, and that are not to be left out."""
-        known = map(as_compared, [*self.table.columns.names, *self.renamed.values(), *self.ignored_columns])
-        compared = set(known)
-        return {name: type_ for name, type_ in evolved.items() if as_compared(name) not in compared}
+        known = {*self.table.columns.names, *self.renamed.values(), *self.ignored_columns}
+        compared = set(map(as_compared, known))
+        lacking = {}
+        for name, type_ in evolved.items():
+            if as_compared(name) not in compared:
+                lacking[name] = type_
+        return lacking
 
     def with_columns(self, evolved: Mapping[str, str]) -> Self:
         """Return the spec with further columns, null in records that lack them; see `lacking`."""

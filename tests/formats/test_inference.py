@@ -111,3 +111,20 @@ def test_bounds_of_what_is_certain():
     assert type_of_value(-(2**63)) == "BIGINT"
     assert type_of_value(-(2**63) - 1) == ""
     assert agreed({"STRING", ""}) is None
+
+
+def test_renamed_column_is_read_under_its_old_name_whatever_records_came_before():
+    of = plain("id BIGINT NOT NULL, n INT DEFAULT 0", columns={"n": {"renamed_from": "m"}})
+    both = change("+I", id=1, n=1, m=9)
+    old = change("+I", id=2, m=2)
+    rows = decoded(of, both, old, both, old, change("+I", id=3))
+    assert rows["n"].to_pylist() == [1, 2, 1, 2, 0]
+    assert rows["_ignored"].null_count == 5
+    with pytest.raises(ValueError, match="columns that the schema lacks"):
+        plain("id BIGINT NOT NULL, n INT", columns={"n": {"renamed_from": "m"}}, ignored_columns=["m"])
+
+
+def test_names_that_cannot_be_attributes_are_left_out_too():
+    of = plain(ignored_columns=['a"b', "c"])
+    rows = decoded(of, change("+I", id=1, n=1, **{'a"b': 1, "c": 2}), change("+I", id=2, n=2, c=2))
+    assert (len(rows), rows["_ignored"].null_count) == (2, 2)
