@@ -4,8 +4,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from disk import DiskPipeline
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 from quarantine_support import by_seq, root_of
-from support import change, plain
+from support import change, envelope, plain, record, spec
 
 from ebbtide.delta import log
 from ebbtide.delta.altering import under_columns
@@ -327,3 +329,55 @@ def test_columns_in_another_order_need_no_file(tmp_path):
     assert (report.changes, report.rewritten) == (["columns: in another order"], 0)
     disk.step([change("+U", id=1, n=9, seq=9)])
     assert [row["n"] for row in disk.rows()] == [9, 2]
+
+
+BEFORE = "id INT NOT NULL, body STRING, n INT, gone STRING"
+AFTER = "id BIGINT NOT NULL, text STRING, n BIGINT, level INT DEFAULT 3"
+RENAMED = {"text": {"renamed_from": "body"}}
+CELL = st.sampled_from(["a", "b", UNSENT])
+ROW = st.fixed_dictionaries({"id": st.integers(1, 3), "body": CELL, "n": st.integers(0, 2), "gone": CELL})
+EVENT = st.tuples(st.sampled_from("cuud"), ROW, st.integers(1, 3), st.integers(1, 12))
+
+
+def event(op, row, old_id, lsn):
+    """A change of a row; of an update its key may have been another."""
+    before = {"id": old_id} if op == "u" else row
+    after = None if op == "d" else row
+    return record(envelope(op, lsn, before=None if op == "c" else before, after=after), lsn)
+
+
+@settings(max_examples=4, deadline=None, phases=[Phase.explicit, Phase.generate])
+@given(events=st.lists(EVENT, min_size=2, max_size=12, unique_by=lambda event: event[3]), at=st.integers(1, 11))
+def test_what_is_migrated_is_what_the_new_schema_would_have_made(tmp_path_factory, events, at):
+    lines = [event(*each) for each in events]
+    cut = 1 + at % (len(lines) - 1)
+    after = spec(AFTER, columns=RENAMED)
+    whole = DiskPipeline(after, tmp_path_factory.mktemp("whole"))
+    whole.step(lines[:cut])
+    whole.step(lines[cut:])
+    disk = DiskPipeline(spec(BEFORE), tmp_path_factory.mktemp("migrated"))
+    disk.step(lines[:cut])
+    _, disk = migrated(disk, after)
+    disk.step(lines[cut:])
+    assert disk.rows() == whole.rows()
+
+
+BY_ARRIVAL = st.tuples(st.sampled_from(["+I", "-D"]), st.integers(1, 2), st.integers(0, 2))
+
+
+@settings(max_examples=4, deadline=None, phases=[Phase.explicit, Phase.generate])
+@given(changes=st.lists(BY_ARRIVAL, min_size=2, max_size=12), at=st.integers(1, 11))
+def test_histories_that_are_migrated_are_those_of_the_new_schema(tmp_path_factory, changes, at):
+    lines = [change(kind, id=id_, n=n) for kind, id_, n in changes]
+    cut = 1 + at % (len(lines) - 1)
+    after = plain(
+        "id BIGINT NOT NULL, amount DECIMAL(12,1), more INT DEFAULT 7", columns={"amount": {"renamed_from": "n"}}
+    )
+    whole = DiskPipeline(after, tmp_path_factory.mktemp("whole"))
+    whole.step(lines[:cut])
+    whole.step(lines[cut:])
+    disk = DiskPipeline(plain(), tmp_path_factory.mktemp("migrated"))
+    disk.step(lines[:cut])
+    _, disk = migrated(disk, after)
+    disk.step(lines[cut:])
+    assert disk.rows() == whole.rows()
