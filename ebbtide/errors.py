@@ -146,6 +146,10 @@ class QuarantineThresholdError(Terminal):
     """Raised when a step holds more bad records than the spec allows, before anything is committed."""
 
 
+class SchemaDriftError(Terminal):
+    """Raised when records do not fit the schema and the spec says fail, before anything of the step is committed."""
+
+
 class StatefulFunctionError(Terminal):
     """Raised when a user's stateful function fails, or yields what does not fit its output; nothing is committed."""
 

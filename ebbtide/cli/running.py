@@ -18,6 +18,7 @@ from ebbtide.cli.quiet import QuietSpark, quiet_spark
 from ebbtide.cli.reporting import FAILED, NOTHING_MATCHED, Located, Reporter, load_specs
 from ebbtide.runtime.clock import system_clock
 from ebbtide.runtime.progress import RunSummary
+from ebbtide.spec.ddl import added_ddl
 from ebbtide.spec.pipeline import Pipeline
 
 UNMATCHED = (
@@ -153,6 +154,10 @@ def _counts_text(summary: RunSummary) -> str:
     parts = [", ".join(counts) or "nothing new"]
     if summary.files_young:
         parts.append(f"younger than source.min_age and left: {summary.files_young}")
+    if summary.ignored_columns:
+        parts.append(f"columns that the schema lacks, left out: {', '.join(summary.ignored_columns)}")
+    if summary.evolved:
+        parts.append(f"columns taken in, to be added to the schema: {', '.join(added_ddl(summary.evolved))}")
     if summary.files_unmatched:
         parts.append(f"files that do not match source.pattern: {summary.files_unmatched}")
     return "; ".join(parts)

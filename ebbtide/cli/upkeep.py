@@ -44,7 +44,7 @@ def maintenance_command(job: MaintenanceJob) -> click.Command:
 @click.option("--apply", "apply", is_flag=True, help="Do it.")
 @click.option("--undo", "undo", is_flag=True, help="Undo the last step, if it was a migration.")
 def migrate(specs: tuple[str, ...], root: str, as_json: bool, apply: bool, undo: bool) -> None:
-    """Make stored state fit a spec whose TTL or state types have changed. Only tells what it would do, unless --apply."""
+    """Make what is stored fit a spec whose columns, TTL or state types have changed. Only tells what it would do, unless --apply."""
     from ebbtide.maintenance import migration
 
     if apply and undo:

@@ -13,7 +13,7 @@ from ebbtide.dagster.stream import pool
 from ebbtide.dagster.supervise import supervised
 from ebbtide.maintenance.jobs import MaintenanceJob
 
-MIGRATION = "Make the stored state fit a spec whose TTL or state types have changed: plan, apply or undo."
+MIGRATION = "Make what is stored fit a spec whose columns, TTL or state types have changed: plan, apply or undo."
 
 REWIND = "Bring all tables back to what they were after an earlier step: plan or apply."
 REPAIR = "Bring the sink to what the state shows, or accept it as it is: plan, apply or acknowledge."

@@ -8,12 +8,13 @@ from ebbtide.errors import HistoryGoneError
 from ebbtide.paths import exists
 
 
-def restoring(now: Snapshot, version: int) -> list[Action]:
+def restoring(now: Snapshot, version: int, *, data_change: bool = True) -> list[Action]:
     """Return the actions that bring a table back to an earlier version, whole.
 
     Args:
         now: Its newest version.
         version: The earlier one.
+        data_change: Rows change by that. Else only the columns that they have.
 
     Raises:
         HistoryGoneError: its data files, or the commits that name them, are gone.
@@ -27,10 +28,10 @@ def restoring(now: Snapshot, version: int) -> list[Action]:
     actions: list[Action] = [{"metaData": before.metadata}]
     for id_, file in before.files.items():
         if id_ not in now.files:
-            add = {**file.add, "dataChange": True}
+            add = {**file.add, "dataChange": data_change}
             actions.append({"add": add})
     goes = [file for id_, file in now.files.items() if id_ not in before.files]
-    return replacing(goes, actions)
+    return replacing(goes, actions, data_change=data_change)
 
 
 def _gone(table: str, version: int, what: str) -> HistoryGoneError:

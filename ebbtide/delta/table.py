@@ -161,8 +161,8 @@ def definition(
     from deltalake import Schema
 
     features = [*FEATURES]
-    has_local_time = any(_has_local_time(column.type) for column in columns)
-    if has_local_time:
+    needs_local_time = any(has_local_time(column.type) for column in columns)
+    if needs_local_time:
         features.append("timestampNtz")
     protocol = {
         "minReaderVersion": 3,
@@ -205,24 +205,25 @@ def redefined(snapshot: Snapshot, columns: pa.Schema, properties: Mapping[str, s
     )
 
 
-def replacing(files: Iterable[DataFile], actions: Iterable[Action]) -> list[Action]:
+def replacing(files: Iterable[DataFile], actions: Iterable[Action], *, data_change: bool = True) -> list[Action]:
     """Return actions, and those that remove some data files with their rows.
 
     Args:
         files: Those that go.
         actions: What takes their place.
+        data_change: Rows go, or come, by that.
     """
     at_ms = now_ms()
-    removes = [file.removed(at_ms, data_change=True) for file in files]
+    removes = [file.removed(at_ms, data_change=data_change) for file in files]
     return [*actions, *removes]
 
 
-def _has_local_time(type_: pa.DataType) -> bool:
+def has_local_time(type_: pa.DataType) -> bool:
     """Return whether times without a zone are in a type."""
     if pa.types.is_timestamp(type_):
         return type_.tz is None
     inner_fields = [type_.field(i) for i in range(type_.num_fields)]
-    return any(_has_local_time(inner.type) for inner in inner_fields)
+    return any(has_local_time(inner.type) for inner in inner_fields)
 
 
 def add_file(

@@ -26,6 +26,30 @@ _UNITS: dict[str, TimeUnit] = {
     "io.debezium.time.MicroTimestamp": "us",
     "io.debezium.time.NanoTimestamp": "ns",
 }
+_TYPES = {
+    "boolean": "BOOLEAN",
+    "int8": "TINYINT",
+    "int16": "SMALLINT",
+    "int32": "INT",
+    "int64": "BIGINT",
+    "float": "FLOAT",
+    "float32": "FLOAT",
+    "double": "DOUBLE",
+    "float64": "DOUBLE",
+    "string": "STRING",
+    "bytes": "BINARY",
+}
+"""Connect's types to columns."""
+_LOGICAL_TYPES = {
+    "io.debezium.time.Date": "DATE",
+    "org.apache.kafka.connect.data.Date": "DATE",
+    "io.debezium.time.ZonedTimestamp": "TIMESTAMP",
+    **dict.fromkeys(_UNITS, "TIMESTAMP_NTZ"),
+    **dict.fromkeys(("io.debezium.data.Json", "io.debezium.data.Enum", "io.debezium.data.Uuid"), "STRING"),
+}
+"""Logical types to columns; those with a form of their own, such as bits and times of day, are not certain."""
+MOST_PRECISE = 38
+"""Digits of a decimal that a column takes."""
 _UNSCALED_BYTES = 1024
 """Longest unscaled decimal: the time to convert one grows with the square of its length, and a column takes 38 digits."""
 
@@ -67,6 +91,31 @@ def time_units(fields: Fields) -> TimeUnits | None:
         if logical_type in _UNITS:
             units[column] = _UNITS[logical_type]
     return units or None
+
+
+def type_of_column(fields: Fields, column: str) -> str | None:
+    """Return the type that a column's field stands for, as DDL; empty where it is not certain, None where there is no field."""
+    field = fields.get(column)
+    if field is None:
+        return None
+    logical_type = field.get("name")
+    if logical_type == "org.apache.kafka.connect.data.Decimal":
+        return _decimal_type(field.get("parameters") or {})
+    if logical_type is not None:
+        return _LOGICAL_TYPES.get(logical_type, "")
+    type_ = field.get("type")
+    return _TYPES.get(type_, "") if isinstance(type_, str) else ""
+
+
+def _decimal_type(parameters: Json) -> str:
+    """Return the type of a decimal whose schema gives its digits; the precision is Debezium's own parameter."""
+    try:
+        precision = int(parameters["connect.decimal.precision"])
+        scale = int(parameters["scale"])
+    except (KeyError, TypeError, ValueError):
+        return ""
+    is_decimal = 0 <= scale <= precision <= MOST_PRECISE and precision > 0
+    return f"DECIMAL({precision},{scale})" if is_decimal else ""
 
 
 def plain_row(value: Any, side: str, fields: Fields) -> Json | None:

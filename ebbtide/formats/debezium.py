@@ -28,11 +28,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from msgspec import UNSET
 
-from ebbtide.formats.connect import Fields, plain_row, row_fields, time_units
+from ebbtide.formats.connect import Fields, plain_row, row_fields, time_units, type_of_column
 from ebbtide.formats.format import BadRecordError, DecodedChange, Json, LogPosition, TimeUnits, shortened
 from ebbtide.formats.forms import Field, RowForm, TakenChange, TypedForm, struct
 from ebbtide.model.changelog import TRUNCATE, RowKind
@@ -68,6 +69,7 @@ class _Event:
     position: LogPosition
     event_ms: int | None
     units: TimeUnits | None
+    fields: Fields
 
     def change(
         self,
@@ -84,6 +86,8 @@ class _Event:
             self.event_ms,
             old_row,
             self.units,
+            None,
+            partial(type_of_column, self.fields) if self.fields else None,
         )
 
 
@@ -165,6 +169,7 @@ class DebeziumDecoder:
             position,
             event_ms,
             time_units(fields),
+            fields,
         )
 
     def _flattened(self, value: Json, fields: Fields) -> _Event | None:
@@ -199,6 +204,7 @@ class DebeziumDecoder:
             position,
             event_ms,
             time_units(fields),
+            fields,
         )
 
     def takes(self, schema: Any, table: Any) -> bool:

@@ -15,6 +15,8 @@ import pyarrow as pa
 
 from ebbtide.formats.columns import InexactNumberError
 from ebbtide.formats.format import BadRecordError, DecodedChange
+from ebbtide.formats.forms import is_readable
+from ebbtide.formats.inference import types_text
 from ebbtide.formats.judging import Judge
 from ebbtide.formats.parsing import Parse, is_text, parse, parse_exactly
 from ebbtide.formats.quick import QuickDecoder, orders_of
@@ -45,7 +47,8 @@ class Decoding(DecodingSettings):
             step: Number of the step, for `_order`.
             wall_ms: Wall time of the step, epoch ms, which `max_ahead_ms` counts from; None: it is not known, none is ahead.
         """
-        quick = QuickDecoder.of(self)
+        left_out = filter(is_readable, self.ignored_columns)
+        quick = QuickDecoder.of(self, left_out)
         for batch in records:
             with _without_cycle_collection():
                 left = batch
@@ -55,7 +58,7 @@ class Decoding(DecodingSettings):
                 if left.num_rows:
                     staged = self._decode_exactly(left, step, wall_ms)
                     yield from staged.to_batches()
-                    if quick is not None:
+                    if quick is not None and self.unknown_columns == "ignore":
                         quick = quick.learning(staged)
 
     def _decode_exactly(
@@ -120,12 +123,14 @@ class _Stager:
             # After judging, as bad records change no key.
             columns["_moved_from"] = typer.key_changes(columns["_sequence"])
         changes = contents.changes
-        known = set(settings.columns.names)
+        known = settings.known_columns
         staged: StagedColumns = dict(columns)
         staged["_event_ms"] = event_ms
         staged["_kind"] = [str(change.kind) for change in changes]
         staged["_op"] = [change.op for change in changes]
         staged["_ignored"] = [_ignored(change, known) for change in changes]
+        if settings.unknown_columns == "infer":
+            staged["_types"] = [types_text(change, known) for change in changes]
         return staged
 
     def _good_rows(self, contents: Contents, columns: StagedColumns) -> pa.Table:
@@ -193,7 +198,7 @@ def _origin(records: list[Record]) -> pa.StructArray:
     return pa.StructArray.from_arrays(components, fields=list(ORIGIN))
 
 
-def _ignored(change: DecodedChange, known: set[str]) -> str | None:
+def _ignored(change: DecodedChange, known: frozenset[str]) -> str | None:
     """Return the names of a change's columns that the schema has not, separated by commas; None if there are none."""
     row = change.row
     if row is None or known.issuperset(row):

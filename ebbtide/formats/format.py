@@ -7,6 +7,7 @@ A new format is one module beside this one, with a class that implements `Format
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -56,6 +57,8 @@ class DecodedChange:
         old_row: The row under its old key, where an update changed the key.
         units: Of timestamp columns, where the record itself says so.
         origin_offset: Where the record itself names it; else None.
+        type_of: Gives the type of a column by the record's own schema, as DDL, empty where it is not certain, None where the
+            schema has no such column; None where the record has no schema.
     """
 
     kind: str
@@ -66,6 +69,7 @@ class DecodedChange:
     old_row: Json | None = None
     units: TimeUnits | None = None
     origin_offset: OriginOffset | None = None
+    type_of: Callable[[str], str | None] | None = None
 
 
 class BadRecordError(Exception):

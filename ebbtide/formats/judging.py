@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.formats.format import BadRecordError
+from ebbtide.formats.format import BadRecordError, shortened
 from ebbtide.formats.reading import Contents
 from ebbtide.formats.settings import DELETING, DecodingSettings
 from ebbtide.model.changelog import TRUNCATE
@@ -42,6 +42,7 @@ class Judge:
             wall_ms: Wall time of the step, epoch ms; None: no event time is ahead of it.
         """
         self._judge_truncates()
+        self._judge_unknown_columns()
         self._judge_keys(columns)
         self._judge_nulls(columns)
         self._judge_sequence(columns)
@@ -53,6 +54,21 @@ class Judge:
         detail = "got TRUNCATE; allowed: changes of rows, as only a reconciler knows what it empties"
         error = BadRecordError("truncate", detail, masked=detail)
         self._refuse(self._truncates, error)
+
+    def _judge_unknown_columns(self) -> None:
+        """Judge columns that the schema has not, where they are refused; of a delete by sequence only the key counts."""
+        if self._settings.unknown_columns != "refuse":
+            return
+        known = self._settings.known_columns
+        for i, change in enumerate(self._changes):
+            is_delete = self._settings.sequence and change.kind in DELETING
+            if change.row is None or is_delete or known.issuperset(change.row):
+                continue
+            names = sorted(change.row.keys() - known)
+            listed = ", ".join(map(shortened, names))
+            detail = f"got {listed}; allowed: columns of the schema, ignored_columns"
+            error = BadRecordError("unknown_column", detail, masked=detail)
+            self._refuse([i], error)
 
     def _judge_keys(self, columns: Columns) -> None:
         for name in self._settings.key:

@@ -382,13 +382,14 @@ class _Changes:
 
     def ignored(self) -> list[str | None] | None:
         """Return the names of each change's columns that the schema has not; None if no record has any."""
-        if not self._ignored:
+        allowed = self._settings.ignored_columns
+        if allowed.issuperset(self._ignored):
             return None
         texts: list[str | None] = []
         columns = [self._values[name] for name in self._ignored]
         for values in zip(*columns, strict=True):
             cells = zip(self._ignored, values, strict=True)
-            names = [name for name, value in cells if value is not UNSET]
+            names = [name for name, value in cells if value is not UNSET and name not in allowed]
             text = ",".join(names)
             texts.append(text or None)
         return texts

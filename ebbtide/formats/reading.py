@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -107,7 +107,24 @@ class RecordReader:
             value = self._parse(text)
         key_text = key if isinstance(key, str) else None
         changes = self._settings.format.changes(value, key_text)
+        if self._settings.renamed:
+            changes = [self._under_new_names(change) for change in changes]
         self._take(changes, record)
+
+    def _under_new_names(self, change: DecodedChange) -> DecodedChange:
+        """Return a change with the columns that its record has under their old names."""
+        row = change.row
+        if row is None:
+            return change
+        renamed_columns = self._settings.renamed.items()
+        old_names = {old: name for name, old in renamed_columns if old in row and name not in row}
+        if not old_names:
+            return change
+        renamed = {old_names.get(name, name): value for name, value in row.items()}
+        units = change.units
+        if units is not None:
+            units = {old_names.get(name, name): unit for name, unit in units.items()}
+        return replace(change, row=renamed, units=units)
 
     def _refuse_too_large(self, raw: bytes) -> None:
         limit = self._settings.max_record_bytes

@@ -7,6 +7,7 @@ A staged row is a changelog row (`ebbtide.model.changelog`) and these columns:
 | `_reason`, `_detail` | why the record is bad: a short code, a sentence; null for good ones |
 | `_raw` | the bad record's bytes; of a line that is too large its head, as long as is allowed |
 | `_ignored` | columns that the record has and the pipeline's schema has not, separated by commas |
+| `_types` | where they are asked for, the same columns with their types: JSON, name to DDL, null where the type is not certain |
 
 Records that change nothing are staged too where their place must be known, so that the places read have no gaps. `_kind` is
 `tombstone` for one without a value, of a kind that is not taken, or that changes no row by its kind (Debezium's `m`);
@@ -20,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -30,6 +31,8 @@ from ebbtide.formats.format import Format
 from ebbtide.formats.records import MAX_RECORD_BYTES
 from ebbtide.model.changelog import TRUNCATE, RowKind, changelog_schema
 
+UnknownColumns = Literal["ignore", "refuse", "infer"]
+"""What is done about columns that the schema has not: they are left out, their records are bad, or their types are told."""
 TOMBSTONE = "tombstone"
 SKIPPED = "skipped"
 BAD = "bad"
@@ -40,6 +43,7 @@ STAGED_COLUMNS = {
     "_detail": pa.string(),
     "_raw": pa.binary(),
     "_ignored": pa.string(),
+    "_types": pa.string(),
 }
 
 
@@ -64,6 +68,9 @@ class DecodingSettings:
         max_record_bytes: Longer records are bad.
         max_ahead_ms: Records whose event time is further ahead of now are bad; None takes any.
         personal: Columns whose values no `_detail` shows.
+        renamed: Column to the name under which records may have it too.
+        unknown_columns: What is done about columns that the schema has not.
+        ignored_columns: Of these, those that are left out whatever is done about the others.
     """
 
     columns: pa.Schema
@@ -82,6 +89,14 @@ class DecodingSettings:
     max_record_bytes: int = MAX_RECORD_BYTES
     max_ahead_ms: int | None = None
     personal: frozenset[str] = frozenset()
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    unknown_columns: UnknownColumns = "ignore"
+    ignored_columns: frozenset[str] = frozenset()
+
+    @cached_property
+    def known_columns(self) -> frozenset[str]:
+        """Columns of records that nobody need be told of."""
+        return self.ignored_columns.union(self.columns.names, self.renamed.values())
 
     @cached_property
     def schema(self) -> pa.Schema:

@@ -19,6 +19,7 @@ ASKED = (
     "_kind",
     "_reason",
     "_ignored",
+    "_types",
     "_event_ms",
     "_order",
     "_origin",
@@ -72,6 +73,7 @@ def summarize(rows: pa.Table, decoding: DecodingSettings, *, tracks_offsets: boo
         max_event_ms=max_event_ms.as_py(),
         truncate=max(floors, default=None),
         ignored=_ignored(rows),
+        types=_types(rows),
         offsets=offsets,
         truncates=truncates_by_offset,
     )
@@ -96,6 +98,7 @@ def to_json(summary: BatchSummary) -> str:
     fields = dict(vars(summary))
     fields["ignored"] = sorted(summary.ignored)
     fields["truncates"] = truncates
+    fields["types"] = {column: sorted(types) for column, types in summary.types.items()}
     return json.dumps(fields)
 
 
@@ -113,6 +116,7 @@ def from_json(text: str) -> BatchSummary:
     fields["ignored"] = frozenset(fields["ignored"])
     fields["offsets"] = offsets
     fields["truncates"] = truncates
+    fields["types"] = {column: frozenset(types) for column, types in fields["types"].items()}
     return BatchSummary(**fields)
 
 
@@ -146,6 +150,18 @@ def _ignored(rows: pa.Table) -> frozenset[str]:
         if names:
             ignored.update(names.split(","))
     return frozenset(ignored)
+
+
+def _types(rows: pa.Table) -> dict[str, frozenset[str]]:
+    """Return the types of columns that the schema has not, as the records tell them."""
+    types: dict[str, set[str]] = {}
+    distinct = rows["_types"].unique().drop_null()
+    for text in distinct.to_pylist():
+        for column, type_ in json.loads(text).items():
+            own = types.setdefault(column, set())
+            if type_ is not None:
+                own.add(type_)
+    return {column: frozenset(own) for column, own in types.items()}
 
 
 def _incomplete_key_changes(good: pa.Table) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,6 +11,7 @@ from ebbtide.delta import log
 from ebbtide.ledger.tables import OwnTable
 from ebbtide.model.step import StepKind
 from ebbtide.runtime.plan import Plan
+from ebbtide.spec.ddl import added_ddl
 from ebbtide.spec.pipeline import Pipeline
 
 LOOK_BACK = 100
@@ -32,6 +34,7 @@ class Status:
         quarantined: Bad ones among them.
         in_quarantine: Records that the quarantine holds now.
         ignored_columns: Columns that records of the last hundred steps had and the schema has not.
+        evolved: Columns that were taken in and that the spec's file lacks, to their types as DDL.
         sink_version: Version of the sink table; None if it is gone.
         state_version: Version of the state table.
     """
@@ -47,6 +50,7 @@ class Status:
     quarantined: int = 0
     in_quarantine: int = 0
     ignored_columns: tuple[str, ...] = ()
+    evolved: Mapping[str, str] = field(default_factory=dict)
     sink_version: int | None = None
     state_version: int | None = None
 
@@ -73,6 +77,9 @@ class Status:
         if self.ignored_columns:
             names = ", ".join(self.ignored_columns)
             lines.append(f"  columns not in the schema: {names}")
+        if self.evolved:
+            columns = ", ".join(added_ddl(self.evolved))
+            lines.append(f"  columns taken in, to be added to the schema: {columns}")
         return "\n".join(lines)
 
 
@@ -98,6 +105,7 @@ def status(spec: Pipeline, root: str) -> Status:
         records += facts.records
         quarantined += facts.quarantined
         ignored.update(facts.ignored_columns)
+    known = {*tables.spec.table.columns.names, *tables.spec.ignored_columns}
     sink_path = tables.at("sink")
     sink_versions = log.versions(sink_path)
     state_versions = log.versions(tables.at("state"))
@@ -112,7 +120,8 @@ def status(spec: Pipeline, root: str) -> Status:
         records=records if last.total_records is None else last.total_records,
         quarantined=quarantined if last.total_quarantined is None else last.total_quarantined,
         in_quarantine=tables.quarantine.size(),
-        ignored_columns=tuple(sorted(ignored)),
+        ignored_columns=tuple(sorted(ignored.difference(known))),
+        evolved=dict(tables.evolved),
         sink_version=max(sink_versions, default=None),
         state_version=max(state_versions, default=None),
     )

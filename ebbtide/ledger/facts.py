@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ebbtide.model.schema_change import SchemaChange
 from ebbtide.model.step import Frontier, StepKind
 
 STATE_FORMAT = 2
@@ -89,7 +90,7 @@ class StepFacts(Frontier):
     unadopted: int = Field(default=0, description="Of ADOPT: rows of the sink that are still to be adopted.")
     restores: dict[str, int] = Field(
         default_factory=dict,
-        description="Of REWIND: the tables beside the state and the versions that they go back to.",
+        description="Of REWIND, and of a MIGRATION that undoes one of columns: the tables beside the state and the versions that they go back to.",
     )
     sink_version: int | None = Field(
         default=None, description="Of ACKNOWLEDGE: the version of the sink that was accepted."
@@ -106,10 +107,26 @@ class StepFacts(Frontier):
         description="Records that left the quarantine, by why: replayed, dropped, max_age, max_bytes.",
     )
     note: str | None = Field(default=None, description="Why somebody dropped them, in their own words.")
+    schema_change: SchemaChange | None = Field(
+        default=None, description="Of MIGRATION: what becomes of the columns of state, sink and changelog."
+    )
+    columns_before: str | None = Field(
+        default=None, description="With schema_change: the user's columns before it, as DDL."
+    )
+    evolved: dict[str, str] = Field(
+        default_factory=dict,
+        description="Columns that were taken in and that the spec's schema lacks, to their types as DDL.",
+    )
     counts: dict[str, int] | None = Field(
         default=None,
         description="What was decided, by name; null of a step that decides nothing, and of an older one, whose state has a row for them.",
     )
+
+    @property
+    def changes_columns(self) -> bool:
+        """Whether sink and changelog have to take other columns with the step."""
+        is_undo = self.kind is StepKind.MIGRATION and bool(self.restores)
+        return is_undo or self.schema_change is not None
 
     @classmethod
     def of_older(cls, facts: dict[str, Any]) -> Self:

@@ -109,6 +109,8 @@ class BatchSummary:
         max_event_ms: Greatest event time, epoch ms.
         truncate: The newest TRUNCATE: its sequence; in arrival mode its order (step, part, position).
         ignored: Columns of the records that the schema has not.
+        types: The same columns to all types that their values have, as DDL, empty for one that is not certain; only where
+            they are asked for.
         offsets: Offsets of all records, those that change nothing too, as intervals by `source/partition`. Only in
             arrival mode, where a redelivered record is known by its offset.
         truncates: The TRUNCATEs' orders by (`source/partition`, offset), with `offsets`; of one delivered twice the first.
@@ -121,6 +123,7 @@ class BatchSummary:
     max_event_ms: int | None = None
     truncate: tuple[int, ...] | None = None
     ignored: frozenset[str] = frozenset()
+    types: Mapping[str, frozenset[str]] = field(default_factory=dict)
     offsets: Mapping[str, Intervals] = field(default_factory=dict)
     truncates: Mapping[RecordOffset, Order] = field(default_factory=dict)
 
@@ -138,9 +141,19 @@ class BatchSummary:
             max_event_ms=max(event_times, default=None),
             truncate=max(truncates, default=None),
             ignored=frozenset().union(*ignored),
+            types=_total_types(parts),
             offsets=_total_offsets(parts),
             truncates=_first_truncates(parts),
         )
+
+
+def _total_types(parts: Sequence[BatchSummary]) -> dict[str, frozenset[str]]:
+    total: dict[str, frozenset[str]] = {}
+    for part in parts:
+        for column, types in part.types.items():
+            known = total.get(column, frozenset())
+            total[column] = known | types
+    return total
 
 
 def _total_offsets(parts: Sequence[BatchSummary]) -> dict[str, Intervals]:

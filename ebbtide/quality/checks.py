@@ -79,6 +79,12 @@ CHECKS = (
         repair="Repair the records or the spec; then, or if so many are to be expected: 'ebbtide acknowledge', or raise checks.max_quarantine_rate.",
     ),
     Check(
+        "schema_drift",
+        "The source's records have no columns that the schema lacks; it warns.",
+        judge="ebbtide.quality.suite:judge_schema_drift",
+        repair="Add the columns to the schema and run 'ebbtide migrate --apply', or list them under ignored_columns.",
+    ),
+    Check(
         "foreign_writes",
         "Nobody but the pipeline changes the sink or its state.",
         judge="ebbtide.quality.suite:judge_foreign_writes",

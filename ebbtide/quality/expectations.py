@@ -21,7 +21,7 @@ from great_expectations.render.renderer.renderer import renderer
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ebbtide.rules import changelog, completeness, expiry, keys, ordering, quarantine, writes
+from ebbtide.rules import changelog, completeness, expiry, keys, ordering, quarantine, schema_drift, writes
 
 SAMPLE_ROWS = 20
 
@@ -178,3 +178,10 @@ class ExpectCommitsToBeOurs(_ExpectNone):
 
     metric_dependencies, success_keys = _counts(writes.foreign)
     template = "Every change of the tables must be the pipeline's own."
+
+
+class ExpectColumnsToBeKnown(_ExpectNone):
+    """Expect no column of the source that the schema lacks (batch: `schema_drift.columns`)."""
+
+    metric_dependencies, success_keys = _counts(schema_drift.unknown)
+    template = "The source must have no columns that the schema lacks, but those under ignored_columns."

@@ -15,7 +15,7 @@ from ebbtide.model.durations import to_ms
 from ebbtide.quality import expectations
 from ebbtide.quality.masking import BOOKKEEPING
 from ebbtide.quality.spec_expectations import expectation_of
-from ebbtide.rules import changelog, completeness, expiry, keys, ordering, quarantine, writes
+from ebbtide.rules import changelog, completeness, expiry, keys, ordering, quarantine, schema_drift, writes
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.plan import Plan
 from ebbtide.state_table.columns import columns
@@ -136,6 +136,13 @@ def judge_quarantine_rate(judged: Judged) -> Iterator[Batch]:
     max_rate = judged.tables.spec.checks.max_quarantine_rate
     stays_below = expectations.ExpectQuarantineRateToStayBelow(max_rate=max_rate)
     yield judged.batch(steps, [stays_below])
+
+
+def judge_schema_drift(judged: Judged) -> Iterator[Batch]:
+    """Judge the columns of the source that were left out."""
+    left_out = schema_drift.columns(judged.spark, judged.tables, judged.window)
+    are_known = expectations.ExpectColumnsToBeKnown(severity=WARNING)
+    yield judged.batch(left_out, [are_known])
 
 
 def judge_foreign_writes(judged: Judged) -> Iterator[Batch]:

@@ -175,7 +175,7 @@ def _refuse_changed(plan: Plan, version: int, state: Snapshot) -> None:
         at = at.after(actions)
         if at.files.keys() in same_rows:
             changed_by = ""
-        elif _changes_rows(actions):
+        elif changes_rows(actions):
             changed_by = f"version {at.version}, {_operation(actions)}"
         elif not changed_by:
             same_rows.append(at.files.keys())
@@ -188,7 +188,8 @@ def _refuse_changed(plan: Plan, version: int, state: Snapshot) -> None:
         )
 
 
-def _changes_rows(actions: Iterable[log.Action]) -> bool:
+def changes_rows(actions: Iterable[log.Action]) -> bool:
+    """Return whether a commit changes rows, and not only the files that they are in."""
     for action in actions:
         file = action.get("add") or action.get("remove")
         if file and file.get("dataChange", True):

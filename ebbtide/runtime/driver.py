@@ -217,7 +217,10 @@ def refuse_misfit(plan: Plan, last: StepFacts) -> None:
     changed = plan.spec.misfits(stored)
     if not changed:
         return
-    can_migrate = set(changed) <= plan.spec.migrates
+    may_migrate = set(plan.spec.migrates)
+    if "columns" in changed:
+        may_migrate.add("format")  # what it says of single columns may change with them
+    can_migrate = set(changed) <= may_migrate
     is_other_source = "source" in changed or "format" in changed
     if can_migrate:
         next_step = "Change it back, or run 'ebbtide migrate' to see what it would do to the stored state."

@@ -18,10 +18,11 @@ from ebbtide.delta.joining import commit_joined, small_files
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
-from ebbtide.model.entries import Step, flags, is_set
+from ebbtide.model.entries import Step, entry_table, flags, is_set
 from ebbtide.operators.operator import Operator
 from ebbtide.runtime.plan import Plan
 from ebbtide.state_table.deciding import packed
+from ebbtide.state_table.layout import columns_by_name
 from ebbtide.state_table.rewriting import BASE, Rewrite, StoredEntries
 from ebbtide.tasks import run_tasks
 
@@ -107,6 +108,7 @@ def rewritten(
     is_whole: bool,
     data_change: bool,
     step: int,
+    into: Plan | None = None,
 ) -> tuple[list[Action], int]:
     """Write what stays of some data files of the state.
 
@@ -118,20 +120,24 @@ def rewritten(
         is_whole: They are all files of the state.
         data_change: Entries go, or change; else only versions of them that do not count.
         step: Number of the step, for the notes.
+        into: The pipeline with other columns, which `keep` gives the entries. Default: it has the same.
 
     Returns:
         The actions that add the new files, and how many entries are in them.
     """
     state = plan.state
+    target = (into or plan).state
     entries = StoredEntries(state.stored_in(files), packed(plan.operator))
-    rewrite = Rewrite(entries, state.schema, state.bounded, keep, is_whole, data_change)
+    entries_to_be = StoredEntries(target.stored_in([]), packed(target.operator))
+    rewrite = Rewrite(entries, entries_to_be, target.schema, target.bounded, keep, is_whole, data_change)
     parts = run_tasks(spark, rewrite, entries.parts(), in_driver=entries.is_small)
     adds = [add for part in parts for add in part.adds]
     files_read = state.files(files)
     if files_read:
-        adds.append(state.note_file(files_read.items(), step, data_change=data_change))
+        adds.append(target.note_file(files_read.items(), step, data_change=data_change))
     acknowledged = state.acknowledged_in(files)
     if len(acknowledged):
-        adds.append(state.add_rows(acknowledged, data_change=data_change))
+        keys = entry_table(target.schema, columns_by_name(acknowledged), len(acknowledged))
+        adds.append(target.add_rows(keys, data_change=data_change))
     n_entries = sum(part.n_entries for part in parts)
     return adds, n_entries

@@ -50,6 +50,7 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
         FileChangedError, LateFileError: see `ebbtide.sources.listing.discover`.
     """
     plan = Plan.under(root, spec)
+    spec = plan.spec
     plan.source.refuse_absent()
     home = plan.root
     state = plan.at("state")
@@ -118,6 +119,10 @@ def _is_finished(spec: Pipeline, home: str, version: int, facts: StepFacts) -> b
         return False
     if facts.kind is StepKind.REPAIR:
         return OwnTable(sink, "sink").last_step() >= facts.step
+    if facts.changes_columns:
+        is_in_sink = OwnTable(sink, "sink").last_step() >= facts.step
+        has_changelog = bool(log.versions(changelog))
+        return is_in_sink and (not has_changelog or OwnTable(changelog, "changelog").last_step() >= facts.step)
     if facts.kind in (StepKind.QUARANTINE_REPLAY, StepKind.QUARANTINE_DROP):
         return OwnTable(join(home, "quarantine"), "quarantine").last_step() >= facts.step  # it takes the step last
     if facts.kind is not StepKind.TICK:

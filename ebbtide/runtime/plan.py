@@ -7,7 +7,7 @@ Spark: tables are made when they are asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -16,6 +16,7 @@ from ebbtide.formats.debezium import DebeziumDecoder
 from ebbtide.formats.decoding import Decoding
 from ebbtide.formats.format import Format
 from ebbtide.formats.plain import PlainDecoder
+from ebbtide.formats.settings import UnknownColumns
 from ebbtide.ledger.checkpoint import Checkpoint
 from ebbtide.model.changelog import TRUNCATE
 from ebbtide.model.durations import to_ms
@@ -31,6 +32,7 @@ from ebbtide.spec import parts
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.stateful import StatefulPipeline
 from ebbtide.spec.upsert import UpsertPipeline
+from ebbtide.state_table.layout import newest_facts
 
 if TYPE_CHECKING:
     from ebbtide.sinks.changelog import ChangelogTable
@@ -40,6 +42,13 @@ if TYPE_CHECKING:
 
 
 Maker = TypeVar("Maker")
+_UNKNOWN_COLUMNS: dict[str, UnknownColumns] = {
+    "ignore": "ignore",
+    "evolve": "infer",
+    "quarantine": "refuse",
+    "fail": "refuse",
+}
+"""What decoding does in each mode about columns that the schema has not."""
 
 
 def file_source(spec: Pipeline) -> Source:
@@ -147,11 +156,13 @@ class Plan:
 
     Args:
         root: Folder of its tables.
-        spec: The pipeline.
+        spec: The pipeline, with the columns that it has taken in.
+        evolved: These columns, which its file lacks, to their types.
     """
 
     root: str
     spec: Pipeline
+    evolved: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def under(cls, root: str, spec: Pipeline) -> Plan:
@@ -163,7 +174,22 @@ class Plan:
         refuse_unusable("The root", root)
         location = resolve(root)
         refuse_links(location, spec.name)
-        return cls(join(location, spec.name), spec)
+        home = join(location, spec.name)
+        if spec.schema_evolution_mode != "evolve":
+            return cls(home, spec)
+        newest = newest_facts(join(home, "state"))
+        _, facts = newest or (0, {})
+        evolved = spec.lacking(facts.get("evolved", {}))
+        return cls(home, spec.with_columns(evolved), evolved)
+
+    def with_columns(self, types: Mapping[str, str]) -> Plan:
+        """Return the plan of the pipeline once it has taken in further columns.
+
+        Args:
+            types: Column to its type, as DDL.
+        """
+        evolved = {**self.evolved, **types}
+        return Plan(self.root, self.spec.with_columns(types), evolved)
 
     @cached_property
     def source(self) -> Source:
@@ -256,6 +282,9 @@ def decoding_of(spec: Pipeline) -> Decoding:
         max_record_bytes=spec.quarantine.max_record_bytes,
         max_ahead_ms=None if ahead is None else to_ms(ahead),
         personal=spec.personal,
+        renamed=spec.renamed,
+        unknown_columns=_UNKNOWN_COLUMNS[spec.schema_evolution_mode],
+        ignored_columns=frozenset(spec.ignored_columns),
     )
 
 

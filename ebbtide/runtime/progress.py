@@ -43,6 +43,8 @@ class StepProgress:
         watermark_ms: The step's watermark, epoch ms; None before the first event.
         held_ms: How far the clock ran ahead of what is allowed.
         seconds: Wall time.
+        ignored_columns: Columns of the records that were left out, as the schema has not got them.
+        evolved: Columns taken in so far that the spec's file lacks, to their types as DDL.
     """
 
     pipeline: str
@@ -56,6 +58,8 @@ class StepProgress:
     watermark_ms: int | None
     held_ms: int
     seconds: float
+    ignored_columns: list[str] = field(default_factory=list)
+    evolved: dict[str, str] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
@@ -134,6 +138,17 @@ class RunSummary:
             )
         return total
 
+    @property
+    def ignored_columns(self) -> list[str]:
+        """Columns of the source that were left out, as the schema has not got them."""
+        names = {name for step in self.steps for name in step.ignored_columns}
+        return sorted(names)
+
+    @property
+    def evolved(self) -> dict[str, str]:
+        """Columns that were taken in and that the spec's file lacks, to their types."""
+        return self.steps[-1].evolved if self.steps else {}
+
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
         return {
@@ -143,5 +158,7 @@ class RunSummary:
             "nothing_matched": self.nothing_matched,
             "files_unmatched": self.files_unmatched,
             "files_young": self.files_young,
+            "ignored_columns": self.ignored_columns,
+            "evolved": self.evolved,
             "steps": [step.as_dict() for step in self.steps],
         }

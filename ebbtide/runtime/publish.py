@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.delta import log
-from ebbtide.errors import LeaseLostError
+from ebbtide.errors import LeaseLostError, SpecChangedError
 from ebbtide.ledger.facts import Head, StepFacts
 from ebbtide.ledger.tables import OwnTable
 from ebbtide.model.step import StepKind
@@ -16,6 +16,7 @@ from ebbtide.paths import delete
 from ebbtide.runtime.completeness import DECIDED, SHOWN, decided_rows, differences
 from ebbtide.runtime.plan import Plan
 from ebbtide.sinks.stage import restore_stage
+from ebbtide.spec.ddl import parse_ddl
 from ebbtide.state_table.change_set import StepChanges
 from ebbtide.state_table.columns import columns
 
@@ -38,8 +39,11 @@ def publish(spark: SparkSession, plan: Plan, head: Head) -> Counter[str]:
         _empty(spark, plan, facts)
     if facts.kind is StepKind.REPAIR:
         _repair(spark, plan, facts)
+    if facts.kind is StepKind.MIGRATION:
+        _restore_tables(spark, plan, facts)
+        _alter(spark, plan, facts)
     if facts.kind is StepKind.REWIND:
-        _restore(spark, plan, facts)
+        _rewind(spark, plan, facts)
     if not facts.kind.is_published:
         return Counter()
     counts = plan.state.counts(head.version, facts)
@@ -71,8 +75,16 @@ def _publish_changes(
     sink.apply(spark, changes, facts, only_inserts=is_empty_before)
 
 
-def _restore(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
+def _rewind(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
     """Finish a rewind: the tables beside the state go back too, and what was read since is read again."""
+    _restore_tables(spark, plan, facts)
+    delete(plan.at("staged"))
+    if plan.checkpoint.query_id == facts.query_id:
+        plan.checkpoint.discard()
+
+
+def _restore_tables(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
+    """Bring the tables beside the state back to the versions that a step names."""
     for name, version in facts.restores.items():
         table = plan.at(name)
         if not _lacks(OwnTable(table, name).last_step(), facts):
@@ -81,9 +93,6 @@ def _restore(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
             plan.sink.restore(spark, version, facts)
         else:
             restore_stage(table, version, facts, name)
-    delete(plan.at("staged"))
-    if plan.checkpoint.query_id == facts.query_id:
-        plan.checkpoint.discard()
 
 
 def _repair(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
@@ -104,6 +113,31 @@ def _repair(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
     rows = decided.join(lacking, list(plan.sink.key), "left_semi")
     present = differing.where(F.col(SHOWN).isNotNull()).select(*key)
     plan.sink.replace(spark, present, rows, facts)
+
+
+def _alter(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
+    """Give sink and changelog the columns that a migration decided.
+
+    Raises:
+        SpecChangedError: the spec is not the one that was migrated to.
+    """
+    if facts.schema_change is None:
+        return
+    has_changelog = bool(log.versions(plan.changelog.path))
+    lacks_sink = _lacks(plan.sink.last_step(), facts)
+    lacks_changelog = has_changelog and _lacks(plan.changelog.last_step(), facts)
+    if (lacks_sink or lacks_changelog) and plan.spec.misfits(facts.spec):
+        raise SpecChangedError.of(
+            f"The migration of '{facts.pipeline}' in step {facts.step} is not finished, and the spec is not that of it.",
+            got=plan.spec.identity,
+            allowed=facts.spec,
+            next_step="Run 'ebbtide run' or 'ebbtide migrate --apply' with that spec first.",
+        )
+    before = parse_ddl(facts.columns_before or "").columns
+    if lacks_sink:
+        plan.sink.alter(spark, before, facts.schema_change, facts)
+    if lacks_changelog:
+        plan.changelog.alter(spark, before, facts.schema_change, facts)
 
 
 def _lacks(last_step: int, facts: StepFacts) -> bool:

@@ -19,10 +19,12 @@ from ebbtide.ledger.checkpoint import BatchOffsets
 from ebbtide.ledger.facts import Head, StepFacts
 from ebbtide.ledger.lease import Lease
 from ebbtide.model.clock import Reading
+from ebbtide.model.schema_change import SchemaChange
 from ebbtide.model.step import BatchSummary, Frontier, StepKind, clock_after, next_frontier
 from ebbtide.paths import delete, join
 from ebbtide.runtime.belonging import OwnTables, refuse_misfits, refuse_other_state
 from ebbtide.runtime.decide import decide, expire, read_before
+from ebbtide.runtime.drift import columns_taken_in, refuse_drift
 from ebbtide.runtime.fold import fold_state
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import StepProgress
@@ -30,6 +32,7 @@ from ebbtide.runtime.publish import publish
 from ebbtide.runtime.session import code_version
 from ebbtide.runtime.stage import Staged, stage
 from ebbtide.sources.source import Part
+from ebbtide.spec.ddl import ddl_of
 from ebbtide.state_table.layout import FileSizes
 from ebbtide.state_table.staged import Stager
 from ebbtide.state_table.staging import Staging
@@ -149,8 +152,15 @@ class Stepper:
         clock = self.next_clock(offsets.timestamp_ms)
         self._on_phase("reading", number)
         staged = self._stage(frame, offsets, number, clock.wall_ms)
+        new_columns = columns_taken_in(self.spec, staged.summary)
+        if new_columns:
+            self._take_in(frame.sparkSession, new_columns, clock)
+            delete(self.plan.at("staged"))
+            number = self.number + 1
+            staged = self._stage(frame, offsets, number, clock.wall_ms)
         bad = staged.bad()
         new_bad = self.plan.quarantine.new(bad, read_before(self.plan, self.head))
+        refuse_drift(self.spec, new_bad)
         n_known_bad = len(bad) - len(new_bad)
         summary = replace(staged.summary, bad=len(new_bad))
         self._refuse_too_many_bad(summary)
@@ -165,6 +175,29 @@ class Stepper:
         facts = facts.model_copy(update={"bad_rows": self.plan.quarantine.write(new_bad, facts)})
         facts = self.decide(frame.sparkSession, staged, facts, parts)
         return facts, n_known_bad
+
+    def _take_in(self, spark: SparkSession, types: Mapping[str, str], clock: Reading) -> None:
+        """Give the tables columns that the source has, as a step of its own: no row of theirs is written again.
+
+        Args:
+            spark: The session.
+            types: Column to its type, as DDL.
+            clock: Of the step.
+        """
+        before = self.spec.table.columns
+        plan = self.plan.with_columns(types)
+        plan.sink.refuse_unalterable(self.spec.sink_table.columns)
+        self.plan = plan
+        self.spec = plan.spec
+        facts = self._facts(
+            StepKind.MIGRATION,
+            clock,
+            schema_change=SchemaChange(added=dict.fromkeys(types)),
+            columns_before=ddl_of(before),
+        )
+        definition = plan.state.redefined(self.newest())
+        self.commit(facts, definition)
+        self.publish(spark)
 
     def decide(
         self,
@@ -367,6 +400,7 @@ class Stepper:
             "tables": self._tables.facts(),
             "spec": self.spec.identity,
             "source_path": self.source_path,
+            "evolved": dict(self.plan.evolved),
             "code": code_version(),
         }
         if kind not in (StepKind.BATCH, StepKind.RESET):
@@ -438,6 +472,8 @@ class Stepper:
             batch_id=batch_id,
             records=records,
             quarantined=facts.quarantined,
+            ignored_columns=[name for name in facts.ignored_columns if name not in self.spec.table.columns.names],
+            evolved=dict(self.plan.evolved),
             metrics=metrics,
             now_ms=facts.now_ms,
             watermark_ms=facts.watermark_ms,

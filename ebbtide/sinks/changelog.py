@@ -19,13 +19,16 @@ import uuid
 from dataclasses import dataclass
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
+from ebbtide.delta.altering import FileUnderNewColumns
 from ebbtide.delta.table import add_file, create_if_absent, emptied
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.ledger.tables import OwnTable
 from ebbtide.model.changelog import ORDER, TRUNCATE
-from ebbtide.sinks.stage import commit_and_join, commit_stage
+from ebbtide.model.schema_change import SchemaChange
+from ebbtide.sinks.stage import alter_stage, commit_and_join, commit_stage
 
 BOUNDED = ("_kind",)
 """Columns that statistics are kept of."""
@@ -102,3 +105,9 @@ class ChangelogTable:
     def empty(self, facts: StepFacts) -> None:
         """Replace the table by an empty one with the spec's columns; its history stays. A step that was applied is skipped."""
         commit_stage(self.path, lambda found: emptied(found, self.schema, {}), facts, "changelog")
+
+    def alter(self, spark: SparkSession, stored: pa.Schema, change: SchemaChange, facts: StepFacts) -> None:
+        """Give the table the spec's columns; see `Sink.alter`. What was emitted before has the new columns too."""
+        before = ChangelogTable(self.path, stored)
+        work = FileUnderNewColumns(self.path, before.schema, self.schema, BOUNDED, change)
+        alter_stage(spark, work, facts, "changelog")

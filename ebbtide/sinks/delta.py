@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from typing import Literal
 
@@ -28,17 +28,21 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.delta import log
+from ebbtide.delta.altering import FileUnderNewColumns, fills_of
+from ebbtide.delta.features import refuse_unwritable
+from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, create_if_absent, emptied
-from ebbtide.errors import ConfigError
+from ebbtide.errors import ConfigError, MigrationError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.ledger.tables import OwnTable
 from ebbtide.ledger.transaction import transaction, write
 from ebbtide.model.changelog import ORDER
 from ebbtide.model.entries import DELETE
+from ebbtide.model.schema_change import SchemaChange
 from ebbtide.model.sequences import stored_sequence_type
 from ebbtide.sinks.sink import ChangeSet
-from ebbtide.sinks.stage import commit_stage, restore_stage
+from ebbtide.sinks.stage import alter_stage, commit_stage, restore_stage
 from ebbtide.sinks.upsert import STATISTICS_COLUMNS, Upsert, Upserter
 from ebbtide.state_table.columns import column, columns, quoted, spark_schema
 
@@ -214,6 +218,54 @@ class SinkTable:
     @property
     def _key_schema(self) -> pa.Schema:
         return pa.schema([self.columns.field(name) for name in self.key])
+
+    def refuse_unalterable(self, stored: pa.Schema) -> None:
+        """Refuse a table with columns of others, which would be lost, or with a feature that is not written; see `Sink`."""
+        snapshot = Snapshot.read(self.path, any_features=True)
+        if snapshot is None:
+            return
+        known = replace(self, columns=stored).schema.names
+        fields = json.loads(snapshot.metadata["schemaString"])["fields"]
+        found = [field["name"] for field in fields]
+        if set(found) != set(known):
+            raise MigrationError.of(
+                f"The sink '{self.path}' has other columns than the pipeline has given it.",
+                got=", ".join(found),
+                allowed=", ".join(known),
+                next_step="Put them back as they were (ALTER TABLE), or run 'ebbtide refresh' to rebuild the sink from the source.",
+            )
+        if self.how != "merge":
+            refuse_unwritable(self.path, snapshot.protocol, snapshot.metadata)
+
+    def alter(self, spark: SparkSession, stored: pa.Schema, change: SchemaChange, facts: StepFacts) -> None:
+        """Give the table the spec's columns; see `Sink`."""
+        before = replace(self, columns=stored)
+        if self.how == "merge":
+            self._overwrite(spark, before.schema, change, facts)
+            return
+        bounded = self.schema.names[:STATISTICS_COLUMNS]
+        work = FileUnderNewColumns(
+            self.path,
+            before.schema,
+            self._stored_schema,
+            tuple(bounded),
+            change,
+        )
+        alter_stage(spark, work, facts, "sink")
+
+    def _overwrite(self, spark: SparkSession, stored: pa.Schema, change: SchemaChange, facts: StepFacts) -> None:
+        """Write the whole table again by Spark, which knows every feature; its change feed shows all rows go and come."""
+        rows = self.read(spark, self.version())
+        fills = fills_of(change, self.schema)
+        types = spark_schema(self.schema, nullable=True)
+        selected = []
+        for name in self.schema.names:
+            old_name = change.renamed.get(name, name)
+            fill = fills[name].as_py() if name in fills else None
+            value = column(old_name) if old_name in stored.names else F.lit(fill)
+            typed = value.cast(types[name].dataType)
+            selected.append(typed.alias(name))
+        write(rows.select(*selected), self.path, facts, "sink", "overwrite")
 
     def fold(self) -> None:
         """Join small files, if there is something to gain, where Spark does not write the table."""

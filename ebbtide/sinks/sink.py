@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from ebbtide.ledger.facts import StepFacts
+from ebbtide.model.schema_change import SchemaChange
 
 
 class ChangeSet(Protocol):
@@ -75,6 +76,26 @@ class Sink(Protocol):
             spark: The session to write in.
             keys: The key's columns, each key once.
             rows: All columns of the sink: the rows that these keys have afterwards.
+            facts: The step's.
+        """
+
+    def refuse_unalterable(self, stored: pa.Schema) -> None:
+        """Refuse a table that cannot be given other columns here.
+
+        Args:
+            stored: The user's columns as they were.
+
+        Raises:
+            EbbtideError: it has columns of others, or a feature that is not written.
+        """
+
+    def alter(self, spark: SparkSession, stored: pa.Schema, change: SchemaChange, facts: StepFacts) -> None:
+        """Give the table the spec's columns, in one transaction with the step's number; its rows stay the same.
+
+        Args:
+            spark: The session to write in.
+            stored: The user's columns as they were.
+            change: What becomes of them.
             facts: The step's.
         """
 

@@ -1,17 +1,21 @@
-"""Commits to tables whose changes do not depend on what is in them: changelog, quarantine, an emptied sink."""
+"""Commits to tables that are the same whatever a step decided: changelog, quarantine, an emptied sink, other columns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
+from ebbtide.delta.altering import BYTES_IN_DRIVER, FileUnderNewColumns, under_columns
 from ebbtide.delta.joining import commit_joined, small_files, write_files
 from ebbtide.delta.restoring import restoring
 from ebbtide.delta.snapshot import Action, Snapshot
-from ebbtide.delta.table import commit_on, read_files
+from ebbtide.delta.table import commit_on, read_files, replacing
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
+from ebbtide.model.step import StepKind
+from ebbtide.tasks import run_tasks
 
 
 def commit_stage(
@@ -48,7 +52,7 @@ def commit_stage(
 
 
 def restore_stage(table: str, version: int, facts: StepFacts, stage: str) -> None:
-    """Bring a table back to an earlier version, once; arguments as `commit_stage`.
+    """Bring a table back to an earlier version, once. Only a rewind changes rows by that; arguments as `commit_stage`.
 
     Args:
         table: The same.
@@ -56,7 +60,14 @@ def restore_stage(table: str, version: int, facts: StepFacts, stage: str) -> Non
         facts: The same.
         stage: The same.
     """
-    commit_stage(table, lambda found: restoring(found, version), facts, stage, "RESTORE")
+    data_change = facts.kind is StepKind.REWIND
+    commit_stage(
+        table,
+        lambda found: restoring(found, version, data_change=data_change),
+        facts,
+        stage,
+        "RESTORE",
+    )
 
 
 def commit_and_join(
@@ -92,3 +103,32 @@ def commit_and_join(
         data_change=False,
     )
     commit_joined(puts_of(table), made, files, adds, {})
+
+
+def alter_stage(
+    spark: SparkSession,
+    work: FileUnderNewColumns,
+    facts: StepFacts,
+    stage: str,
+) -> None:
+    """Give a table other columns, as a stage of a step; its rows stay the same. Nothing happens if it was committed.
+
+    Args:
+        spark: Runs the tasks that write files again, if any must be.
+        work: Which table, which columns, and what writes a file again.
+        facts: The step's.
+        stage: As in `commit_stage`.
+    """
+
+    def actions_of(found: Snapshot) -> Sequence[Action]:
+        definition = under_columns(found, work.columns)
+        if not work.change.rewrites:
+            return definition
+        # Written anew on each version that is tried: others may have written meanwhile.
+        files = list(found.files.values())
+        n_bytes = sum(file.size for file in files)
+        parts = run_tasks(spark, work, files, in_driver=n_bytes <= BYTES_IN_DRIVER)
+        adds = [add for part in parts for add in part]
+        return replacing(files, [*definition, *adds], data_change=False)
+
+    commit_stage(work.table, actions_of, facts, stage, "CHANGE COLUMNS")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -30,6 +30,12 @@ _SIMPLE: dict[str, pa.DataType] = {
     "TIMESTAMPLTZ": pa.timestamp("us", "UTC"),
     "TIMESTAMPNTZ": pa.timestamp("us"),
 }
+_NAMES = {type_: name for name, type_ in _SIMPLE.items()} | {
+    pa.string(): "STRING",
+    pa.timestamp("us", "UTC"): "TIMESTAMP",
+    pa.timestamp("us"): "TIMESTAMP_NTZ",
+}
+"""Types as they are written."""
 ALLOWED_TYPES = "BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL(p,s), STRING, BINARY, DATE, TIMESTAMP, TIMESTAMP_NTZ, ARRAY<>, MAP<,>, STRUCT<>"
 
 MOST_CHARACTERS = 255
@@ -101,6 +107,49 @@ def parse_ddl(ddl: str) -> TableSchema:
         fields.append(pa.field(column.name, _arrow_type(column.kind), nullable))
     _refuse_names(fields)
     return TableSchema(pa.schema(fields), defaults, comments)
+
+
+def ddl_of(columns: Iterable[pa.Field]) -> str:
+    """Write columns as DDL that `parse_ddl` reads, without comments and defaults.
+
+    Example:
+        >>> ddl_of(parse_ddl("id BIGINT NOT NULL, `a b` STRUCT<x: DECIMAL(4,1)>").columns)
+        '`id` BIGINT NOT NULL, `a b` STRUCT<`x`: DECIMAL(4,1)>'
+    """
+    parts = []
+    for column in columns:
+        constraint = "" if column.nullable else " NOT NULL"
+        parts.append(f"`{column.name}` {type_ddl(column.type)}{constraint}")
+    return ", ".join(parts)
+
+
+def added_ddl(types: Mapping[str, str]) -> list[str]:
+    """Write columns as they are added to a schema: null in records from before them.
+
+    Example:
+        >>> added_ddl({"tier": "STRING"})
+        ['`tier` STRING DEFAULT NULL']
+    """
+    return [f"`{name}` {type_} DEFAULT NULL" for name, type_ in types.items()]
+
+
+def is_column_name(name: str) -> bool:
+    """Return whether a column can have this name, among those that a user gives."""
+    return _is_usable(name)
+
+
+def type_ddl(type_: pa.DataType) -> str:
+    """Write a type as DDL; arguments as `ddl_of`."""
+    if pa.types.is_decimal(type_):
+        return f"DECIMAL({type_.precision},{type_.scale})"
+    if pa.types.is_list(type_):
+        return f"ARRAY<{type_ddl(type_.value_type)}>"
+    if pa.types.is_map(type_):
+        return f"MAP<{type_ddl(type_.key_type)}, {type_ddl(type_.item_type)}>"
+    if pa.types.is_struct(type_):
+        fields = [f"`{field.name}`: {type_ddl(field.type)}" for field in type_]
+        return f"STRUCT<{', '.join(fields)}>"
+    return _NAMES[type_]
 
 
 def _definitions(ddl: str) -> list[exp.Expression]:

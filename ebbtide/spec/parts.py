@@ -169,12 +169,20 @@ class PlainFormat(FormatPart):
     )
 
 
+SchemaEvolutionMode = Literal["ignore", "evolve", "quarantine", "fail"]
+"""What becomes of records that do not fit the schema."""
+
+
 class ColumnConfig(SpecPart):
     """What is to be known of a column beside its type."""
 
     personal: bool = Field(
         default=False,
         description="Its values are of persons: checks, Data Docs, Dagster, errors and the quarantine's `detail` show *** instead. The tables hold them as they are. Default: false.",
+    )
+    renamed_from: Name | None = Field(
+        default=None,
+        description="What the column was called before: 'ebbtide migrate' gives what is stored the new name, and records that have the column under the old one are read. Not of columns of the key, the order or an upsert key. Default: none.",
     )
 
 

@@ -29,7 +29,7 @@ from ebbtide.operators.arrival import ARRIVAL_COLUMNS
 from ebbtide.operators.sequence import SEQUENCE_COLUMNS
 from ebbtide.paths import is_local, resolve
 from ebbtide.redaction import is_credential
-from ebbtide.spec.ddl import DELTA_REFUSES, TableSchema, all_names, as_compared, is_exact, parse_ddl
+from ebbtide.spec.ddl import DELTA_REFUSES, TableSchema, added_ddl, all_names, as_compared, is_exact, parse_ddl
 from ebbtide.spec.parts import (
     ChecksConfig,
     ColumnConfig,
@@ -37,9 +37,11 @@ from ebbtide.spec.parts import (
     DeltaSink,
     FileSource,
     FreshnessConfig,
+    Name,
     PlainFormat,
     QuarantineConfig,
     SchedulesConfig,
+    SchemaEvolutionMode,
     SpecPart,
     refuse,
 )
@@ -89,6 +91,14 @@ class Pipeline(SpecPart):
     columns: dict[str, ColumnConfig] = Field(
         default_factory=dict,
         description="Column of the schema, or of the sink, to what is to be known of it beside its type: {email: {personal: true}}. Default: nothing.",
+    )
+    schema_evolution_mode: SchemaEvolutionMode = Field(
+        default="ignore",
+        description="What becomes of records with columns that the schema lacks. ignore: these columns are left out, and said by the run's summary and the check 'schema_drift'; evolve: they are taken in, nullable, where their type is certain; quarantine: such records are bad (unknown_column); fail: the run is refused before it commits anything of the step, for these and for values that do not fit their type (wrong_type, missing_column), which are bad records else. See [drift](drift.md). Default: ignore.",
+    )
+    ignored_columns: list[Name] = Field(
+        default_factory=list,
+        description="Columns of the source's records that are left out on purpose: no mode and no check minds them. Default: none.",
     )
     event_time: str | None = Field(
         default=None,
@@ -159,6 +169,9 @@ class Pipeline(SpecPart):
         columns_there = [*names, *self.sink_table.columns.names]
         unknown = [n for n in self.columns if n not in columns_there]
         refuse("columns", unknown, f"columns of the schema or of the sink: {', '.join(names)}")
+        self._refuse_unfit_renames(names)
+        read = {*names, *self.renamed.values()}
+        refuse("ignored_columns", [n for n in self.ignored_columns if n in read], "columns that the schema lacks")
         refuse("key", [k for k in self.key if k not in names], f"columns of the schema: {', '.join(names)}")
         refuse("key", [k for k in self.key if self.key.count(k) > 1], "each column once")
         inexact = [k for k in self.key if not is_exact(columns.field(k).type)]
@@ -199,6 +212,15 @@ class Pipeline(SpecPart):
         if self.source.topic and self.source.records == "value":
             refuse("source.topic", [self.source.topic], "none with records: value, which name no topic")
         return self
+
+    def _refuse_unfit_renames(self, names: list[str]) -> None:
+        old_names = list(self.renamed.values())
+        still_there = [old for old in old_names if old in names or old_names.count(old) > 1]
+        refuse("columns.renamed_from", still_there, "names that no column has now, each once")
+        fixed = [name for name in self.renamed if name in self.fixed_columns or name not in names]
+        refuse(
+            "columns.renamed_from", fixed, "none of columns that are of the key, the order, or no column of the schema"
+        )
 
     def _fits(self, default: Any, column: pa.Field) -> bool:
         if default is None:
@@ -253,6 +275,16 @@ class Pipeline(SpecPart):
         return frozenset(name for name, column in self.columns.items() if column.personal)
 
     @property
+    def renamed(self) -> dict[str, str]:
+        """Columns to what they were called before, of those that were renamed."""
+        return {name: column.renamed_from for name, column in self.columns.items() if column.renamed_from}
+
+    @property
+    def fixed_columns(self) -> set[str]:
+        """Columns by which entries are told apart or ordered: their names are part of what is stored."""
+        return {*self.key, *self.sequence}
+
+    @property
     def sink_table(self) -> TableSchema:
         """The sink's columns; those of its key are not nullable."""
         return self.table
@@ -291,6 +323,23 @@ class Pipeline(SpecPart):
     def retracts(self) -> bool:
         """Whether an update must come as a retraction and an addition."""
         return False
+
+    def lacking(self, evolved: Mapping[str, str]) -> dict[str, str]:
+        """Return those of some columns, with their types, that the schema neither has nor had, and that are not to be left out."""
+        known = {*self.table.columns.names, *self.renamed.values(), *self.ignored_columns}
+        compared = set(map(as_compared, known))
+        lacking = {}
+        for name, type_ in evolved.items():
+            if as_compared(name) not in compared:
+                lacking[name] = type_
+        return lacking
+
+    def with_columns(self, evolved: Mapping[str, str]) -> Self:
+        """Return the spec with further columns, null in records that lack them; see `lacking`."""
+        if not evolved:
+            return self
+        schema = ", ".join([self.schema_, *added_ddl(evolved)])
+        return self.model_copy(update={"schema_": schema})
 
     @property
     def identity(self) -> dict[str, Any]:

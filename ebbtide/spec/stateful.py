@@ -66,6 +66,12 @@ class StatefulPipeline(Pipeline):
 
     @model_validator(mode="after")
     def _states_and_output_fit(self) -> Self:
+        evolves = self.schema_evolution_mode == "evolve"
+        refuse(
+            "schema_evolution_mode",
+            ["evolve"] if evolves else [],
+            "ignore, quarantine, fail: a function names the columns that it reads",
+        )
         declared = self.function_class.descriptors()
         refuse(
             "ttl",

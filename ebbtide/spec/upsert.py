@@ -192,8 +192,18 @@ class UpsertPipeline(Pipeline):
         return {} if self.ttl is None else {None: self.ttl}
 
     @property
+    def fixed_columns(self) -> set[str]:
+        """Columns by which entries are told apart or ordered: their names are part of what is stored."""
+        return super().fixed_columns | {*self.materializer.upsert_key}
+
+    @property
+    def migrates(self) -> frozenset[str]:
+        """Parts of `identity` that a migration can change."""
+        return frozenset({"ttl", "columns"})
+
+    @property
     def identity(self) -> dict[str, Any]:
-        """What stored state depends on; a change of it needs a refresh, of `ttl` a migration."""
+        """What stored state depends on; a change of it needs a refresh, of `ttl` and `columns` a migration."""
         columns = [f"{f.name} {f.type}" for f in self.table.columns]
         histories = {"upsert_key": self.materializer.upsert_key, "keep": str(self.materializer.keep)}
         histories["emission"] = str(self.materializer.emission)

@@ -192,7 +192,8 @@ class Rewrite:
 
     Args:
         entries: What there is.
-        schema: Columns of the state table.
+        entries_to_be: As whose entries they are written: the same, but where columns change.
+        schema: Columns of the state table, as they will be.
         bounded: Columns to keep statistics of.
         keep: Which entries stay, and as what.
         is_whole: All data files of the state are gone over.
@@ -200,6 +201,7 @@ class Rewrite:
     """
 
     entries: StoredEntries
+    entries_to_be: StoredEntries
     schema: pa.Schema
     bounded: tuple[str, ...]
     keep: Callable[[pa.Table, Operator], pa.Table]
@@ -213,7 +215,7 @@ class Rewrite:
         kept = self.keep(entries, operator)
         index = KeyIndex.of(kept, operator.key)
         rows = with_kind(index.rows, self.schema)  # in the order in which lookups go over them
-        state = self.entries.state
+        state = self.entries_to_be.state
         copies = state.copies(operator.key)
         adds = write_files(
             state.table,

@@ -34,6 +34,7 @@ HOUR = 3_600_000
 def pipeline_spec(name: str) -> UpsertPipeline:
     return {
         "debezium": lambda: spec(SCHEMA, quarantine={"max_record_bytes": 20_000}),
+        "known columns": lambda: spec(SCHEMA, schema_evolution_mode="quarantine"),
         "arrival": lambda: spec(SCHEMA, order="arrival"),
         "ahead": lambda: spec(SCHEMA, quarantine={"max_event_time_ahead": "1h"}),
         "event ttl": lambda: spec(SCHEMA, ttl={"ttl": "1d", "time_characteristic": "EVENT_TIME"}),
@@ -143,6 +144,7 @@ KINDS = {
     "key a string": ("debezium", "wrong_type", KAFKA, created(id="7")),
     "null in a not null column": ("debezium", "null_value", KAFKA, created(name=None)),
     "column missing": ("debezium", "missing_column", KAFKA, raw(envelope("c", 1, after={"id": 7}))),
+    "column unknown": ("known columns", "unknown_column", KAFKA, created(more=1)),
     "key missing": ("debezium", "missing_column", KAFKA, raw(envelope("c", 1, after={"name": "bad"}))),
     "both halves of a changed key": ("debezium", "wrong_type", KAFKA, raw(envelope("u", 1, before={"id": "7"}, after={"id": "8", "name": 1}))),
     # the type: int, boolean
@@ -222,6 +224,7 @@ SAYS = {
     "too_deep": r"nested too deep; allowed: .+",
     "too_large": r"got more than 20000 bytes; allowed: up to 20000",
     "unknown_kind": r"kind: got .+; allowed: \+I, -U, \+U, -D",
+    "unknown_column": r"got 'more'; allowed: columns of the schema, ignored_columns",
     "unknown_operation": r"op: got .+; allowed: c, r, u, d, t",
     "wrong_type": r"\w+: got .{1,80}; allowed: [a-z]+.*",
 }

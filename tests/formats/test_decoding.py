@@ -53,6 +53,7 @@ def test_change_is_staged_with_all_that_is_known_of_it():
         "_detail": None,
         "_raw": None,
         "_ignored": "also,more",
+        "_types": None,
     }
 
 

@@ -33,7 +33,7 @@ def test_graph_shows_source_state_and_sink(dagster_dev, sales_run, page):
     page.goto(f"{dagster_dev.url}/locations/tests/asset-groups/tests")
     for name in ("sales_state", "long_state", "ticking"):
         expect(page.get_by_text(name, exact=True).first).to_be_visible(timeout=WAIT_MS)
-    expect(page.get_by_text("5 / 5 Passed").first).to_be_visible(timeout=WAIT_MS)
+    expect(page.get_by_text("7 / 7 Passed").first).to_be_visible(timeout=WAIT_MS)
 
 
 def test_checks_tab_shows_each_verdict_and_plots_broken_rows(dagster_dev, sales_run, page):

@@ -16,7 +16,7 @@ from pipelines.definitions import defs
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 NAMES = ["customers", "first_orders", "last_seen", "order_balances", "order_items", "orders", "price_list"]
-CHECKS = ["expiry", "foreign_writes", "ordering", "quarantine_rate", "unique_key"]
+CHECKS = ["complete", "expiry", "foreign_writes", "ordering", "quarantine_rate", "schema_drift", "unique_key"]
 WITH_RULES = ["order_items", "orders"]
 SINKS = ["customers", "order_items", "orders"]
 
@@ -36,7 +36,7 @@ def test_location_holds_exactly_this():
     checks = sorted((key.asset_key.to_user_string(), key.name) for key in graph.asset_check_keys)
     assert checks == sorted([*of_all, *of_some])
     jobs = {job.name: job for job in found.resolve_all_job_defs() if not job.name.startswith("__")}
-    kinds = ("cleanup", "compaction", "migration", "quarantine_replay", "stream")
+    kinds = ("cleanup", "compaction", "migration", "quarantine_replay", "repair", "rewind", "stream", "vacuum")
     report = jobs.pop("customer_revenue_report")
     made = [f"{name}_{step}" for name in SINKS for step in ("checks", "reconcile")]
     assert sorted(node.name for node in report.nodes) == sorted([*made, "customer_revenue"])
@@ -44,7 +44,7 @@ def test_location_holds_exactly_this():
     pools = {name: {pool for node in job.nodes for pool in node.definition.pools} for name, job in jobs.items()}
     assert pools == {f"{name}_{kind}": {f"checkpoint_{name}"} for name in NAMES for kind in kinds}
     schedules = {schedule.name: (schedule.job_name, schedule.cron_schedule) for schedule in found.schedules}
-    crons = {"cleanup": "0 3 * * *", "compaction": "30 3 * * *", "stream": "*/15 * * * *"}
+    crons = {"cleanup": "0 3 * * *", "compaction": "30 3 * * *", "stream": "*/15 * * * *", "vacuum": "0 4 * * *"}
     assert schedules == {f"{name}_{kind}_schedule": (f"{name}_{kind}", crons[kind]) for name in NAMES for kind in crons}
 
 
@@ -65,9 +65,9 @@ def test_report_waits_for_the_blocking_checks_of_its_sinks():
     waits = {node.name: inputs for node, inputs in report.dependencies.items()}["customer_revenue"]
     checks = {name: {found.output for found in each.asset_check_dependencies} for name, each in waits.items()}
     assert checks == {
-        "customers": {"customers_ordering"},
-        "order_items": {"order_items_ordering", "order_items_expectations"},
-        "orders": {"orders_ordering", "orders_expectations"},
+        "customers": {"customers_complete", "customers_ordering"},
+        "order_items": {"order_items_complete", "order_items_ordering", "order_items_expectations"},
+        "orders": {"orders_complete", "orders_ordering", "orders_expectations"},
     }
 
 

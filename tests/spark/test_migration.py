@@ -61,7 +61,7 @@ def test_ttl_switched_on_changed_off_and_back(spark, tmp_path):
     assert (off.unstamped, off.stamped) == (3, 0)
     assert stamps(spark, tmp_path, without, "recent") == {None}
     undone = migration.undo(spark, without, root)
-    assert undone.changes == ["the state is as before the migration"]
+    assert undone.changes == ["the tables are as before the migration"]
     assert None not in stamps(spark, tmp_path, with_ttl, "recent")
     run(spark, with_ttl, root, clock=at(now + 3 * DAY))
     with pytest.raises(MigrationError, match="no migration of 't' to undo"):
@@ -88,7 +88,7 @@ def test_longer_ttl_brings_back_what_is_still_stored(spark, tmp_path):
     none = plain_spec(source, order={"sequence": ["seq"]})
     plan = migration.plan(spark, none, root)
     assert (plan.unstamped, plan.revived) == (2, 0)
-    with pytest.raises(MigrationError, match="Allowed: a change of ttl"):
+    with pytest.raises(MigrationError, match="Allowed: a change of columns, ttl"):
         migration.plan(spark, plain_spec(source), root)
 
 

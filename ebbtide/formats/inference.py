@@ -1,0 +1,77 @@
+"""Types of columns that the schema has not, as far as records tell them with certainty.
+
+| in the record | type |
+|---|---|
+| a schema of its own | as that says |
+| true, false | BOOLEAN |
+| an integer of 64 bits | BIGINT |
+| a number with a fraction or an exponent | DOUBLE |
+| text | STRING |
+| null, a value that was not sent | told by other records |
+| an object, an array, a longer integer | not certain |
+
+Of several types in one step, BIGINT and DOUBLE make DOUBLE; others are not certain.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from decimal import Decimal
+from typing import Any
+
+from ebbtide.formats.format import UNAVAILABLE, UNAVAILABLE_BYTES, DecodedChange
+
+_UNSENT = (UNAVAILABLE, UNAVAILABLE_BYTES)
+UNCERTAIN = ""
+"""In the place of a type."""
+
+
+def types_text(change: DecodedChange, known: frozenset[str]) -> str | None:
+    """Return the columns of a change that the schema has not, to their types, as JSON; None if there are none.
+
+    Args:
+        change: The change.
+        known: Columns that are not asked about.
+    """
+    row = change.row
+    if row is None or known.issuperset(row):
+        return None
+    types = {}
+    for name in row.keys() - known:
+        told = change.type_of(name) if change.type_of else None
+        types[name] = type_of_value(row[name]) if told is None else told
+    return json.dumps(types, sort_keys=True)
+
+
+def type_of_value(value: Any) -> str | None:
+    """Return the type of a JSON value as DDL, empty if it is not certain; None of null.
+
+    Example:
+        >>> type_of_value(True), type_of_value(7), type_of_value(2**63), type_of_value(None)
+        ('BOOLEAN', 'BIGINT', '', None)
+    """
+    if value is None or value in _UNSENT:
+        return None
+    if isinstance(value, bool):
+        return "BOOLEAN"
+    if isinstance(value, int):
+        fits = -(2**63) <= value < 2**63
+        return "BIGINT" if fits else UNCERTAIN
+    if isinstance(value, float | Decimal):
+        return "DOUBLE"
+    return "STRING" if isinstance(value, str) else UNCERTAIN
+
+
+def agreed(types: Collection[str]) -> str | None:
+    """Return the type of a column whose values have some types; None if it is not certain.
+
+    Example:
+        >>> agreed({"BIGINT", "DOUBLE"}), agreed({"BIGINT", "STRING"}), agreed(set())
+        ('DOUBLE', None, None)
+    """
+    distinct = set(types)
+    if distinct == {"BIGINT", "DOUBLE"}:
+        return "DOUBLE"
+    is_one = len(distinct) == 1 and UNCERTAIN not in distinct
+    return distinct.pop() if is_one else None

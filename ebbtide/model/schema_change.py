@@ -1,0 +1,132 @@
+"""How the columns of a pipeline change between two steps: what a migration decides, and state, sink and changelog then take.
+
+Stored in the facts of the step that decides it. Pure: rows under the old columns in, the same rows under the new ones out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field
+
+DIGITS_OF_INT = 10
+DIGITS_OF_LONG = 20
+"""Digits before the point that a decimal needs to take in any INT, any BIGINT. Source: Delta protocol, "Type Widening"."""
+
+
+class SchemaChange(BaseModel):
+    """What becomes of columns; those that are not named stay as they are."""
+
+    model_config = ConfigDict(frozen=True)
+
+    added: dict[str, Any] = Field(
+        default_factory=dict, description="New column to its value in the rows that there are, as JSON; null: none."
+    )
+    renamed: dict[str, str] = Field(default_factory=dict, description="New name to the old one.")
+    widened: list[str] = Field(default_factory=list, description="Columns, by their new names, with a wider type.")
+    dropped: list[str] = Field(default_factory=list, description="Columns that go, with their values.")
+
+    @property
+    def rewrites(self) -> bool:
+        """Whether data files must be written again: a new column without values needs none, since what a file lacks is null."""
+        has_values = any(value is not None for value in self.added.values())
+        return bool(self.renamed or self.widened or self.dropped or has_values)
+
+    def rows(self, rows: pa.Table, columns: pa.Schema, fills: Mapping[str, pa.Scalar]) -> pa.Table:
+        """Return rows under their new columns.
+
+        Args:
+            rows: Under their old columns.
+            columns: The new ones, Ebbtide's own among them.
+            fills: Added column to its value in all rows; others that are missing are null.
+
+        Example:
+            >>> change = SchemaChange(renamed={"b": "a"}, added={"c": 7})
+            >>> new = pa.schema([("b", pa.int64()), ("c", pa.int32())])
+            >>> change.rows(pa.table({"a": [1]}), new, {"c": pa.scalar(7)}).to_pylist()
+            [{'b': 1, 'c': 7}]
+        """
+        arrays = []
+        for column in columns:
+            old_name = self.renamed.get(column.name, column.name)
+            if old_name in rows.column_names:
+                array = rows[old_name].cast(column.type)
+            elif column.name in fills:
+                fill = fills[column.name].cast(column.type)
+                array = pa.repeat(fill, len(rows))
+            else:
+                array = pa.nulls(len(rows), column.type)
+            arrays.append(array)
+        return pa.Table.from_arrays(arrays, schema=columns)
+
+    def new_name(self, old: str) -> str | None:
+        """Return what a column is called now; None if it is gone."""
+        if old in self.dropped:
+            return None
+        for new, before in self.renamed.items():
+            if before == old:
+                return new
+        return old
+
+
+def widens(old: pa.DataType, new: pa.DataType) -> bool:
+    """Return whether every value of one type is a value of another, by the rules of Delta's type widening.
+
+    Source: Delta transaction log protocol, "Type Widening"; besides, structs may get more fields.
+
+    Example:
+        >>> widens(pa.int32(), pa.int64()), widens(pa.int64(), pa.int32())
+        (True, False)
+        >>> widens(pa.struct([("a", pa.int8())]), pa.struct([("a", pa.int16()), ("b", pa.string())]))
+        True
+    """
+    if old == new:
+        return True
+    if pa.types.is_nested(old):
+        return _widens_nested(old, new)
+    if _are_both(pa.types.is_integer, old, new) or _are_both(pa.types.is_floating, old, new):
+        return bool(old.bit_width <= new.bit_width)
+    if pa.types.is_integer(old):
+        return _takes_integers(new, old.bit_width)
+    if _are_both(pa.types.is_decimal, old, new):
+        return old.scale <= new.scale and _whole_digits(old) <= _whole_digits(new)
+    return bool(pa.types.is_date(old) and pa.types.is_timestamp(new) and new.tz is None)
+
+
+def _widens_nested(old: pa.DataType, new: pa.DataType) -> bool:
+    if _are_both(pa.types.is_struct, old, new):
+        return _has_wider_fields(old, new)
+    if _are_both(pa.types.is_list, old, new):
+        return widens(old.value_type, new.value_type)
+    if _are_both(pa.types.is_map, old, new):
+        has_same_key = bool(old.key_type == new.key_type)
+        return has_same_key and widens(old.item_type, new.item_type)
+    return False
+
+
+def _are_both(is_of_kind: Callable[[pa.DataType], bool], old: pa.DataType, new: pa.DataType) -> bool:
+    return is_of_kind(old) and is_of_kind(new)
+
+
+def _takes_integers(new: pa.DataType, bits: int) -> bool:
+    """Return whether a type that is no integer holds all integers of so many bits."""
+    is_long = bits > 32
+    if pa.types.is_decimal(new):
+        needed = DIGITS_OF_LONG if is_long else DIGITS_OF_INT
+        return _whole_digits(new) >= needed
+    return bool(pa.types.is_float64(new)) and not is_long
+
+
+def _whole_digits(decimal: pa.Decimal128Type) -> int:
+    return int(decimal.precision - decimal.scale)
+
+
+def _has_wider_fields(old: pa.StructType, new: pa.StructType) -> bool:
+    new_types = {column.name: column.type for column in new}
+    for column in old:
+        new_type = new_types.get(column.name)
+        if new_type is None or not widens(column.type, new_type):
+            return False
+    return True

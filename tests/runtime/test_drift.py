@@ -1,0 +1,77 @@
+"""Drift: what is refused, and what a spec with columns taken in is."""
+
+import pyarrow as pa
+import pytest
+from disk import DiskPipeline
+from quarantine_support import by_seq, root_of
+from support import change, plain
+
+from ebbtide.errors import SchemaDriftError
+from ebbtide.maintenance.job import stepping
+from ebbtide.model.clock import Reading
+from ebbtide.runtime.drift import refuse_drift
+from ebbtide.runtime.plan import Plan
+from ebbtide.state_table.staged import BAD_ROWS
+
+EVOLVE = {"schema_evolution_mode": "evolve"}
+
+
+def bad(*reasons):
+    rows = [
+        {
+            "_reason": reason,
+            "_detail": f"n: got 'x{number}'; allowed: int32",
+            "_origin": {"source": "a.jsonl", "partition": 0, "position": number},
+        }
+        for number, reason in enumerate(reasons)
+    ]
+    return pa.Table.from_pylist(rows, BAD_ROWS)
+
+
+def test_step_is_refused_with_the_first_place_and_the_way_out():
+    of = plain(schema_evolution_mode="fail")
+    with pytest.raises(SchemaDriftError) as refused:
+        refuse_drift(of, bad("bad_json", "wrong_type", "unknown_column"))
+    message = str(refused.value)
+    assert "2 records, the first of them a.jsonl partition 0 position 1: wrong_type: n: got 'x1'" in message
+    assert "ebbtide migrate" in message
+    refuse_drift(of, bad("bad_json", "null_key"))
+    refuse_drift(plain(schema_evolution_mode="quarantine"), bad("wrong_type"))
+
+
+def taken_in(disk, **types):
+    with stepping(disk, disk.plan) as stepper:
+        stepper._take_in(disk, types, Reading(5, 5))
+    disk.plan = Plan.under(root_of(disk), disk.spec)
+    disk.reload()
+
+
+def test_columns_taken_in_are_part_of_the_spec_from_then_on(tmp_path):
+    disk = DiskPipeline(by_seq(**EVOLVE), tmp_path)
+    disk.step([change("+I", id=1, n=1, seq=1)])
+    taken_in(disk, tier="STRING")
+    taken_in(disk, level="BIGINT")
+    assert disk.plan.evolved == {"tier": "STRING", "level": "BIGINT"}
+    assert disk.plan.state.last()[1].evolved == {"tier": "STRING", "level": "BIGINT"}
+    assert disk.plan.spec.table.columns.names == ["id", "n", "seq", "tier", "level"]
+    disk.spec = disk.plan.spec
+    disk.step([change("+U", id=1, n=2, seq=2, tier="gold"), change("+I", id=2, n=2, seq=2)])
+    assert [(row["tier"], row["level"]) for row in disk.rows()] == [("gold", None), (None, None)]
+
+
+def test_columns_that_the_schema_has_by_now_or_leaves_out_are_not_added(tmp_path):
+    disk = DiskPipeline(by_seq(**EVOLVE), tmp_path)
+    taken_in(disk, tier="STRING", level="BIGINT")
+    in_schema = by_seq(
+        "id BIGINT NOT NULL, n INT, seq INT, tier STRING DEFAULT NULL, level BIGINT DEFAULT NULL", **EVOLVE
+    )
+    assert Plan.under(root_of(disk), in_schema).evolved == {}
+    assert in_schema.misfits(disk.plan.spec.identity) == []
+    left_out = by_seq(**EVOLVE, ignored_columns=["level"])
+    assert Plan.under(root_of(disk), left_out).evolved == {"tier": "STRING"}
+    renamed = by_seq(
+        "id BIGINT NOT NULL, n INT, seq INT, rank BIGINT DEFAULT NULL",
+        **EVOLVE,
+        columns={"rank": {"renamed_from": "level"}},
+    )
+    assert Plan.under(root_of(disk), renamed).evolved == {"tier": "STRING"}

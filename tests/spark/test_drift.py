@@ -1,0 +1,111 @@
+"""Columns that change, on Spark: tables, change feed and checks after a migration, and after one that was cut off."""
+
+import pytest
+from judging import verdict_of
+from spark_support import change, plain_spec, sink, write
+
+from ebbtide.delta import log
+from ebbtide.errors import SchemaDriftError, SpecChangedError
+from ebbtide.inspect.status import status
+from ebbtide.maintenance import migration
+from ebbtide.rules.version_range import VersionRange
+from ebbtide.runtime import publish as publishing
+from ebbtide.runtime.driver import run
+from ebbtide.runtime.idle import idle_run
+from ebbtide.runtime.plan import Plan
+
+FIRST = (
+    [change("+I", 1, "a", 1), change("+I", 2, "b", 2)],
+    [change("+U", 1, "d", 4)],
+)
+JUDGED = ("ordering", "complete", "unique_key", "foreign_writes")
+OLD = {"schema": "id INT, v STRING, seq INT, at TIMESTAMP_NTZ DEFAULT NULL", "order": {"sequence": ["seq"]}}
+NEW = {
+    "schema": "id BIGINT, text STRING, seq BIGINT, more STRUCT<x: INT> DEFAULT NULL, level INT DEFAULT 3",
+    "order": {"sequence": ["seq"]},
+    "columns": {"text": {"renamed_from": "v"}},
+}
+
+
+def red(spark, root, spec, last_good=None):
+    tables = Plan.under(str(root), spec)
+    return {name for name in JUDGED if not verdict_of(spark, tables, name, last_good=last_good).passed}
+
+
+def feed(spark, location, since):
+    reader = spark.read.option("readChangeFeed", True).option("startingVersion", since)
+    return reader.format("delta").load(location).select("_change_type", "id").collect()
+
+
+@pytest.mark.parametrize("how", ["vectors", pytest.param("merge", marks=pytest.mark.grid)])
+def test_columns_move_on_all_tables_and_a_cut_off_is_finished_by_the_next_run(spark, tmp_path, monkeypatch, how):
+    root = str(tmp_path)
+    source = write(tmp_path / "in", *FIRST)
+    old = plain_spec(source, **OLD, sink={"write": how})
+    run(spark, old, root)
+    tables = Plan.under(root, old)
+    last_good = VersionRange.after(tables).until
+    new = plain_spec(source, **NEW, sink={"write": how})
+    with pytest.raises(SpecChangedError, match="run 'ebbtide migrate' to see what it would do"):
+        run(spark, new, root)
+    with monkeypatch.context() as cut:
+        cut.setattr(publishing, "_alter", lambda *_: (_ for _ in ()).throw(InterruptedError))
+        with pytest.raises(InterruptedError):
+            migration.apply(spark, new, root, 0)
+    assert idle_run(new, root, clock_ms=0) is None, "something is left to do"
+    run(spark, new, root)
+    migrated_at = log.versions(tables.sink.path)[-1]
+    assert sink(spark, tmp_path, new) == [
+        {"id": 1, "text": "d", "seq": 4, "more": None, "level": 3},
+        {"id": 2, "text": "b", "seq": 2, "more": None, "level": 3},
+    ]
+    names = spark.read.format("delta").load(tables.sink.path).columns
+    assert names == ["id", "text", "seq", "more", "level", "_sequence", "_changed_by"]
+    if how == "vectors":
+        assert feed(spark, tables.sink.path, migrated_at) == [], "no row comes twice"
+    assert red(spark, tmp_path, new, last_good) == set()
+
+    renamed_source = change("+U", 1, "x", 5).replace('"v"', '"text"').replace('"seq"', '"more": {"x": 1}, "seq"')
+    write(source, [renamed_source, change("+U", 2, "y", 3)], first=2)
+    run(spark, new, root)
+    first, second = sink(spark, tmp_path, new)
+    assert (first["text"], first["more"], second["text"]) == ("x", {"x": 1}, "y")
+    assert {row["id"] for row in feed(spark, tables.sink.path, migrated_at + 1)} == {1, 2}
+    assert red(spark, tmp_path, new, last_good) == set()
+
+
+def test_new_columns_are_taken_in_with_the_step_that_meets_them(spark, tmp_path):
+    root = str(tmp_path)
+    first = change("+I", 1, "a", 1, tier="gold", odd={"x": 1})
+    source = write(tmp_path / "in", [first])
+    spec = plain_spec(source, schema_evolution_mode="evolve", order={"sequence": ["seq"]})
+    found = run(spark, spec, root)
+    assert (found.evolved, found.ignored_columns) == ({"tier": "STRING"}, ["odd"])
+    assert "columns taken in, to be added to the schema: `tier` STRING DEFAULT NULL" in status(spec, root).text()
+    tables = Plan.under(root, spec)
+    assert [row["tier"] for row in sink(spark, tmp_path, tables.spec)] == ["gold"], "of the first record too"
+    assert not verdict_of(spark, tables, "schema_drift").passed
+    write(source, [change("+I", 2, "b", 2, level=7), change("+U", 1, "c", 3, tier="basic", level=8)], first=1)
+    found = run(spark, spec, root)
+    assert found.evolved == {"tier": "STRING", "level": "BIGINT"}
+    tables = Plan.under(root, spec)
+    rows = [(row["id"], row["tier"], row["level"]) for row in sink(spark, tmp_path, tables.spec)]
+    assert rows == [(1, "basic", 8), (2, None, 7)]
+    assert red(spark, tmp_path, tables.spec) == set()
+    by_purpose = spec.model_copy(update={"ignored_columns": ["odd"]})
+    assert verdict_of(spark, Plan.under(root, by_purpose), "schema_drift").passed
+    adopted = plain_spec(source, order={"sequence": ["seq"]}, schema=tables.spec.schema_)
+    assert run(spark, adopted, root).steps == []
+
+
+def test_run_is_refused_before_anything_of_the_step_is_committed(spark, tmp_path):
+    root = str(tmp_path)
+    source = write(tmp_path / "in", [change("+I", 1, "a", 1)], [change("+I", 2, "b", 2), change("+I", 3, 7, 3, new=1)])
+    spec = plain_spec(source, schema_evolution_mode="fail")
+    for _ in range(2):
+        with pytest.raises(SchemaDriftError, match=r"0001\.jsonl|partition 0 position 3"):
+            run(spark, spec, root)
+        assert Plan.under(root, spec).state.last()[1].step == 1
+    quarantined = run(spark, plain_spec(source, schema_evolution_mode="quarantine"), root)
+    assert quarantined.totals["quarantined"] == 1
+    assert [row["id"] for row in sink(spark, tmp_path, spec)] == [1, 2]
