@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from ebbtide.errors import ConfigError
+from ebbtide.errors import ConfigError, DamagedFileError
 from ebbtide.redaction import has_unseen, redacted
 
 LOCAL_SCHEME = "file"
@@ -28,6 +28,8 @@ PRIVATE = 0o700
 """Mode of the folders that others must not look into."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=[/\\])")
 """Of a URI, or the drive of a Windows path."""
+_STORE_ERROR = "AWS Error"
+"""In what Arrow says when an object store has failed, and not the file."""
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -244,16 +246,46 @@ def write_bytes(location: str, data: bytes) -> None:
         stream.write(data)
 
 
-def read_parquet(location: str, columns: list[str]) -> pa.Table:
-    """Read some columns of a Parquet file; those that it has not are left out."""
+def read_parquet(location: str, columns: list[str] | None = None) -> pa.Table:
+    """Read a Parquet file; its pages must be as they were written.
+
+    Args:
+        location: The file's.
+        columns: Those to read; one that it has not is left out. Default: all.
+
+    Raises:
+        DamagedFileError: it is damaged or gone.
+    """
     fs, path = _open(location)
-    return pq.ParquetFile(path, filesystem=fs).read(columns=columns)  # `read_table` would load pandas, a CPU second
+    with _damage_refused(location):
+        # `read_table` would load pandas, a CPU second.
+        stored = pq.ParquetFile(path, filesystem=fs, page_checksum_verification=True)
+        return stored.read(columns=columns)
 
 
-def open_parquet(location: str) -> pq.ParquetFile:
-    """Open a Parquet file; `read_table` would load pandas, a CPU second."""
-    fs, path = _open(location)
-    return pq.ParquetFile(path, filesystem=fs)
+@contextmanager
+def _damage_refused(location: str) -> Iterator[None]:
+    """Name a file that turns out to be no such file as was written; what the system or the store says of itself goes on as it is."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise _damaged(location, "gone", error) from error
+    except OSError as error:
+        is_parsers = error.errno is None and _STORE_ERROR not in str(error)
+        if is_parsers:
+            raise _damaged(location, "damaged", error) from error
+        raise
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        raise _damaged(location, "damaged", error) from error
+
+
+def _damaged(location: str, how: str, error: Exception) -> DamagedFileError:
+    first_line, _, _ = str(error).partition("\n")
+    return DamagedFileError.of(
+        f"The file '{location}' is {how}.",
+        got=first_line,
+        next_step="Nothing of it was used. Restore it from a copy; without one run 'ebbtide repair' if it is the sink's, else 'ebbtide refresh'.",
+    )
 
 
 def write_parquet(location: str, rows: pa.Table, *, row_group_size: int, compression: str = "snappy") -> None:
@@ -268,6 +300,7 @@ def write_parquet(location: str, rows: pa.Table, *, row_group_size: int, compres
         compression=compression,
         store_schema=False,
         coerce_timestamps="us",
+        write_page_checksum=True,
     )
 
 
@@ -285,7 +318,7 @@ def open_arrow(location: str) -> Iterator[pa.ipc.RecordBatchFileReader]:
     """Open an Arrow file; a local one is mapped into memory."""
     fs, path = _open(location)
     is_local = isinstance(fs, pafs.LocalFileSystem)
-    with pa.memory_map(path) if is_local else fs.open_input_file(path) as file:
+    with _damage_refused(location), pa.memory_map(path) if is_local else fs.open_input_file(path) as file:
         yield pa.ipc.open_file(file)
 
 
@@ -314,7 +347,7 @@ class ParquetFile:
         if self._writer is None:
             fs, path = _open(self.location)
             fs.create_dir(path.rpartition("/")[0])
-            self._writer = pq.ParquetWriter(path, self.schema, filesystem=fs, compression="lz4")
+            self._writer = pq.ParquetWriter(path, self.schema, filesystem=fs, compression="lz4", write_page_checksum=True)
         self._writer.write_batch(batch)
 
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from ebbtide.delta import log
 from ebbtide.model.entries import equals
 from ebbtide.operators.operator import Operator
-from ebbtide.paths import open_parquet
+from ebbtide.paths import read_parquet
 from ebbtide.state_table.layout import EMITTED, columns_by_name
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class StepChanges:
     def _rows_of(self, location: str, schema: pa.Schema) -> pa.Table:
         has_out = self.operator.has_named_states  # a function's rows for the sink stand in `_out`
         names = ["_change", "_out", "_changed_by"] if has_out else schema.names
-        stored = open_parquet(location).read(columns=names)
+        stored = read_parquet(location, names)
         is_change = pc.is_valid(stored["_change"])
         changes = stored.filter(is_change)
         values = columns_by_name(changes)
@@ -71,7 +71,7 @@ class StepChanges:
         """
         tables = [columns.empty_table()]
         for location in log.added(self.table, self.version):
-            rows = open_parquet(location).read()
+            rows = read_parquet(location)
             is_emitted = equals(rows, "_entry", EMITTED)
             emitted = rows.filter(pa.array(is_emitted))
             values = columns_by_name(emitted)

@@ -123,3 +123,32 @@ def test_job_killed_is_done_when_it_is_asked_again(killer, sources, undisturbed,
     is_emptied = job == "refresh" and place != "the incarnation is renewed"
     victim.do("run" if is_emptied else job)  # a refresh that has begun is gone on with by any run
     assert victim.tables() == undisturbed(kind, *before, job)[1]
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("job", ["run", "refresh", "compaction", "migrate"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_run_killed_before_and_after_each_of_its_writes_is_finished_by_the_next(
+    killer, sources, undisturbed, tmp_path, kind, job
+):
+    before = () if job == "run" else ("run",)
+    counted = tmp_path / "counted"
+
+    def attempt(root, write):
+        if before:
+            shutil.copytree(undisturbed(kind, *before)[0], root)
+        victim = Victim(killer, kind, sources[kind], root)
+        order = {"root": str(root), "works": [victim.work(job)], "write": write, "counted": str(counted)}
+        return victim, killer.order(**order)["code"]
+
+    _, code = attempt(tmp_path / "whole", None)
+    assert code == 0
+    n_events = int(counted.read_bytes())
+    assert n_events >= 10
+    for write in range(n_events):
+        victim, code = attempt(tmp_path / str(write), write)
+        assert code == -signal.SIGKILL, write
+        begun = any(facts.kind == "reset" for _, facts in Plan.under(str(victim.root), victim.spec).state.steps())
+        victim.do("run" if job == "refresh" and begun else job)
+        assert victim.tables() == undisturbed(kind, *before, job)[1], write
+        shutil.rmtree(victim.root)
