@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ SCHEMES = (LOCAL_SCHEME, "s3", "s3a", "gs", "abfs", "abfss", "hdfs")
 """Of the URIs that a location may be."""
 MOST_BYTES_OF_NAME = 255
 """Of a file or a folder: what file systems take."""
+FOOTER_END = 8
+"""Bytes after a Parquet file's footer: its length and the format's name."""
 PRIVATE = 0o700
 """Mode of the folders that others must not look into."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=[/\\])")
@@ -246,21 +249,39 @@ def write_bytes(location: str, data: bytes) -> None:
         stream.write(data)
 
 
-def read_parquet(location: str, columns: list[str] | None = None) -> pa.Table:
+def read_parquet(location: str, columns: list[str] | None = None, *, footer: str | None = None) -> pa.Table:
     """Read a Parquet file; its pages must be as they were written.
 
     Args:
         location: The file's.
         columns: Those to read; one that it has not is left out. Default: all.
+        footer: Its `footer_checksum`; None where that was not noted.
 
     Raises:
         DamagedFileError: it is damaged or gone.
     """
     fs, path = _open(location)
-    with _damage_refused(location):
+    with _damage_refused(location), fs.open_input_file(path) as file:
+        if footer is not None and _footer_checksum(file) != footer:
+            raise _damaged(location, "damaged", "another footer")
         # `read_table` would load pandas, a CPU second.
-        stored = pq.ParquetFile(path, filesystem=fs, page_checksum_verification=True)
+        stored = pq.ParquetFile(file, page_checksum_verification=True)
         return stored.read(columns=columns)
+
+
+def footer_checksum(location: str) -> str:
+    """Return the CRC-32 of a Parquet file's footer: it says what the columns are, and unlike the pages it has no checksum itself."""
+    fs, path = _open(location)
+    with fs.open_input_file(path) as file:
+        return _footer_checksum(file)
+
+
+def _footer_checksum(file: pa.NativeFile) -> str:
+    size = file.size()
+    end_at = max(size - FOOTER_END, 0)
+    n_bytes = int.from_bytes(file.read_at(4, end_at), "little")
+    footer = file.read_at(n_bytes + FOOTER_END, max(end_at - n_bytes, 0))
+    return f"{zlib.crc32(footer):08x}"
 
 
 @contextmanager
@@ -279,7 +300,7 @@ def _damage_refused(location: str) -> Iterator[None]:
         raise _damaged(location, "damaged", error) from error
 
 
-def _damaged(location: str, how: str, error: Exception) -> DamagedFileError:
+def _damaged(location: str, how: str, error: object) -> DamagedFileError:
     first_line, _, _ = str(error).partition("\n")
     return DamagedFileError.of(
         f"The file '{location}' is {how}.",
@@ -347,7 +368,9 @@ class ParquetFile:
         if self._writer is None:
             fs, path = _open(self.location)
             fs.create_dir(path.rpartition("/")[0])
-            self._writer = pq.ParquetWriter(path, self.schema, filesystem=fs, compression="lz4", write_page_checksum=True)
+            self._writer = pq.ParquetWriter(
+                path, self.schema, filesystem=fs, compression="lz4", write_page_checksum=True
+            )
         self._writer.write_batch(batch)
 
 

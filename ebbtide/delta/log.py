@@ -30,6 +30,8 @@ FACTS = "ebbtide"
 
 CHECKSUM = "ebbtideChecksum"
 """Last field of our commits' `commitInfo`: CRC-32 of the file, with `NO_CHECKSUM` in its own place, as 8 hexadecimal digits."""
+FOOTER = "ebbtideFooter"
+"""The tag of a data file with the checksum of its footer."""
 NO_CHECKSUM = "-" * 8
 _STATED = re.compile(f'"{CHECKSUM}":"([0-9a-f]{{8}})"}}}}$'.encode())
 
@@ -142,11 +144,17 @@ def facts_in(actions: Iterable[Action]) -> Facts | None:
 
 def added(table: str, version: int) -> list[str]:
     """Return the locations of the data files that a commit added."""
-    adds = _adds(table, version)
-    return [file_location(table, add["path"]) for add in adds]
+    return [file_location(table, add["path"]) for add in adds(table, version)]
 
 
-def _adds(table: str, version: int) -> list[Action]:
+def footer_of(add: Action) -> str | None:
+    """Return the checksum of a data file's footer, given its `add`; None if that was not noted."""
+    tags = add.get("tags") or {}
+    return tags.get(FOOTER)
+
+
+def adds(table: str, version: int) -> list[Action]:
+    """Return what stands under `add` in a commit."""
     commit = actions(table, version)
     return [action["add"] for action in commit if "add" in action]
 

@@ -15,7 +15,7 @@ from ebbtide.delta.commit import Puts, commit, now_ms, transaction_mark
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot, encoded
 from ebbtide.delta.statistics import statistics
 from ebbtide.errors import LeaseLostError, VersionTakenError
-from ebbtide.paths import join, read_parquet, size_of, write_parquet
+from ebbtide.paths import footer_checksum, join, read_parquet, size_of, write_parquet
 
 FEATURES = ("deletionVectors",)
 """Features of the tables made here, beside `timestampNtz` where a column needs it."""
@@ -250,6 +250,7 @@ def add_file(
         "modificationTime": now_ms(),
         "dataChange": data_change,
         "stats": statistics(rows, bounded),
+        "tags": {log.FOOTER: footer_checksum(location)},
     }
     return {"add": add}
 
@@ -264,7 +265,7 @@ def read_file(table: str, file: DataFile, columns: pa.Schema, *, live: bool = Tr
         live: Leave out rows that no longer count.
     """
     location = file.location(table)
-    rows = read_parquet(location, columns.names)
+    rows = read_parquet(location, columns.names, footer=log.footer_of(file.add))
     typed = _typed(rows, columns)
     if not live or file.vector is None:
         return typed

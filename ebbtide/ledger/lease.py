@@ -34,6 +34,8 @@ TRIES = 5
 NEWEST = 10
 """Commits looked at: after a take-over the loser may have added a heartbeat of its older epoch, once."""
 _log = logging.getLogger(__name__)
+_ended: set[str] = set()
+"""Holders of this process that have ended, but could not give their lease back."""
 
 
 class Lease:
@@ -93,8 +95,15 @@ class Lease:
     ) -> None:
         self._done.set()
         self._beat.join()
-        if self._lost is None and self._is_mine():
-            self._renew(holder=FREE)
+        try:
+            if self._lost is None and self._is_mine():
+                self._renew(holder=FREE)
+        except Exception as failure:
+            _ended.add(self._me)
+            if error is None:
+                raise
+            # What ended the run, a full disk for instance, is what is to be told.
+            _log.warning("The lease of '%s' was not given back: %s", self.pipeline, failure)
 
     def check(self) -> None:
         """Refuse to go on once another run has taken over.
@@ -185,7 +194,7 @@ class Lease:
         A process of this machine is looked up. One of another counts as dead once its heartbeat has stood still for `ttl_s`
         on our own clock.
         """
-        if seen.holder == FREE:
+        if seen.holder == FREE or seen.holder in _ended:
             return
         holder = _process(seen.holder)
         if is_gone(holder):

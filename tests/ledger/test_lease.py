@@ -162,3 +162,14 @@ def test_folder_of_a_pipeline_is_made_private(tmp_path):
     with Lease(str(home / "ledger"), "t", 3600):
         modes = [stat.S_IMODE(folder.stat().st_mode) for folder in (home, home.parent)]
     assert modes == [0o700, 0o700]
+
+
+def test_lease_that_could_not_be_given_back_is_taken_again_by_the_same_process(path, monkeypatch):
+    def full(*_, **changes):
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(ValueError, match="what ended the run"), Lease(path, "p", 3600) as first:
+        monkeypatch.setattr(first, "_renew", full)
+        raise ValueError("what ended the run")
+    with Lease(path, "p", 3600) as second:
+        assert second.facts.epoch == first.facts.epoch + 1

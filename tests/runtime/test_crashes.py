@@ -23,6 +23,8 @@ SAME_FOR_ALL = {
     "the staged files are deleted",
     "the lease is not given back",
 }
+TELLING = {"the step is committed", "the sink is emptied", "the checkpoint is discarded"}
+"""Places of a job that all kinds are killed at in the quick tests."""
 LATER = START + HOUR
 EXPIRED = START + 2 * HOUR + 1_500  # what the first two of three steps wrote has expired
 MENDED = [mended_line(number) for number in range(3)]
@@ -42,8 +44,9 @@ def runs():
 def jobs():
     for kind in KINDS:
         for job, places in UPKEEP.items():
-            marks = [pytest.mark.grid] if job == "drop" and kind != "arrival" else []
-            yield from (pytest.param(kind, job, place, marks=marks) for place in places)
+            for place in places:
+                is_quick = kind == "arrival" or (kind, job) == ("stateful", "migrate") or place in TELLING
+                yield pytest.param(kind, job, place, marks=[] if is_quick else [pytest.mark.grid])
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -155,8 +156,15 @@ def do(order: dict[str, Any]) -> None:
         arm(tuple(order["place"]), getattr(signal, order.get("signal", "SIGKILL")))
     if "write" in order:
         arm_write(order["write"], Path(order["counted"]))
+    for command in order.get("first", ()):
+        subprocess.run(command, check=True)
+    if "most_bytes" in order:
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (order["most_bytes"], hard))
     for kind, work, spec, clock_ms, given in order["works"]:
         perform(work, load(kind, spec), order["root"], clock_ms, given)
+    for command in order.get("then", ()):
+        subprocess.run(command, check=True)
 
 
 def serve() -> None:
@@ -198,6 +206,8 @@ def _child(order: dict[str, Any], said: Path) -> None:
         do(order)
         code = 0
     except BaseException as error:  # noqa: BLE001 - said to who asked
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
         said.write_text(f"{type(error).__name__}: {error}\n{traceback.format_exc()}", encoding="utf-8")
     finally:
         os._exit(code)

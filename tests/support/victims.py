@@ -28,7 +28,7 @@ Row = dict[str, Any]
 FILES = 3
 BAD = ["{", "[", "]"]
 KINDS = ("arrival", "sequence", "stateful")
-KEYS = 6
+KEYS = 12
 
 
 class Totals(StatefulFunction):
@@ -69,7 +69,7 @@ def load(kind: str, text: str) -> Pipeline:
     return model(**json.loads(text))
 
 
-def changes_of(kind: str, seed: int = 0, n: int = 14) -> list[tuple[str, Row]]:
+def changes_of(kind: str, seed: int = 0, n: int = 16) -> list[tuple[str, Row]]:
     """Draw changes, in order of arrival."""
     rng = random.Random(f"{kind}{seed}")
     changes: list[tuple[str, Row]] = []
@@ -120,7 +120,7 @@ def expected(kind: str, changes: list[tuple[str, Row]]) -> list[Row]:
         histories = Histories(["id"])
         for change, row in changes:
             histories.apply(change, row)
-        return histories.shown()
+        return sorted(histories.shown(), key=lambda row: row["id"])
     if kind == "sequence":
         events = [_event(change, row) for change, row in changes]
         rows = fold_log(events, ["id"])
