@@ -168,8 +168,10 @@ def test_lease_that_could_not_be_given_back_is_taken_again_by_the_same_process(p
     def full(*_, **changes):
         raise OSError(28, "No space left on device")
 
-    with pytest.raises(ValueError, match="what ended the run"), Lease(path, "p", 3600) as first:
-        monkeypatch.setattr(first, "_renew", full)
-        raise ValueError("what ended the run")
+    first = Lease(path, "p", 3600)
+    first.__enter__()
+    monkeypatch.setattr(first, "_renew", full)
+    failure = ValueError("what ended the run")
+    assert first.__exit__(ValueError, failure, None) is None, "the run fails of that, not of the disk"
     with Lease(path, "p", 3600) as second:
         assert second.facts.epoch == first.facts.epoch + 1

@@ -7,6 +7,7 @@ Those without Spark come first: they take a second each.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -21,8 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-PROJECT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(PROJECT / "tests" / "support"), str(Path(__file__).parent)]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from killing import PLACES, UPKEEP, Killer, Place
 from local_run import HOUR, START
@@ -44,6 +44,7 @@ from ebbtide.runtime.driver import run
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.pipeline import Pipeline
 
+PROJECT = Path(__file__).resolve().parents[2]
 REPAIRS: dict[str, dict[str, Place]] = {
     "repair": {
         "the step is not committed": ("ebbtide.state_table.table:StateTable", "commit_files", "before", 1),
@@ -221,10 +222,8 @@ class Victim:
         try:
             code = self.process.wait(MOST_S)
         finally:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             self.process.wait()
             self._said.close()
         return code
@@ -246,7 +245,7 @@ def look_at(torture: Torture, home: Path, kind: str, number: int, spec: Pipeline
     if of_spark != sorted((*at, count) for at, count in of_log.items()):
         raise NotHeldError(f"Spark reads another feed: {of_spark}, {dict(of_log)}")
     bad = tables(spec, home)["quarantine"]
-    if len(bad) != 3:  # noqa: PLR2004 - one in each file
+    if len(bad) != 3:  # one in each file
         raise NotHeldError(f"{len(bad)} bad records")
 
 
