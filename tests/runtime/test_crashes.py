@@ -20,6 +20,8 @@ SAME_FOR_ALL = {
     "the bad records are written",
     "the files are noted",
     "the quarantine's files are not joined",
+    "the quarantine is not committed",
+    "the quarantine is committed",
     "the staged files are deleted",
     "the lease is not given back",
 }
