@@ -328,11 +328,7 @@ class Pipeline(SpecPart):
         """Return those of some columns, with their types, that the schema neither has nor had, and that are not to be left out."""
         known = {*self.table.columns.names, *self.renamed.values(), *self.ignored_columns}
         compared = set(map(as_compared, known))
-        lacking = {}
-        for name, type_ in evolved.items():
-            if as_compared(name) not in compared:
-                lacking[name] = type_
-        return lacking
+        return {name: type_ for name, type_ in evolved.items() if as_compared(name) not in compared}
 
     def with_columns(self, evolved: Mapping[str, str]) -> Self:
         """Return the spec with further columns, null in records that lack them; see `lacking`."""
