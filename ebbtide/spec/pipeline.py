@@ -328,7 +328,8 @@ class Pipeline(SpecPart):
         """Return those of some columns, with their types, that the schema neither has nor had, and that are not to be left out."""
         known = {*self.table.columns.names, *self.renamed.values(), *self.ignored_columns}
         compared = set(map(as_compared, known))
-        return {name: type_ for name, type_ in evolved.items() if as_compared(name) not in compared}
+        lacking = [name for name in evolved if as_compared(name) not in compared]
+        return {name: evolved[name] for name in lacking}
 
     def with_columns(self, evolved: Mapping[str, str]) -> Self:
         """Return the spec with further columns, null in records that lack them; see `lacking`."""
