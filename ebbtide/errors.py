@@ -166,6 +166,10 @@ class DeltaLogError(Terminal):
     """Raised when the log of a Delta table, or a deletion vector, cannot be read."""
 
 
+class DamagedFileError(Terminal):
+    """Raised when a file of ours is torn, has other bytes than were written, or is gone; nothing of it was used."""
+
+
 class DeltaFeatureError(Terminal):
     """Raised when a Delta table uses a feature that Ebbtide does not read or write by itself."""
 

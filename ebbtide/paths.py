@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from ebbtide.errors import ConfigError
+from ebbtide.errors import ConfigError, DamagedFileError
 from ebbtide.redaction import has_unseen, redacted
 
 LOCAL_SCHEME = "file"
@@ -24,10 +25,14 @@ SCHEMES = (LOCAL_SCHEME, "s3", "s3a", "gs", "abfs", "abfss", "hdfs")
 """Of the URIs that a location may be."""
 MOST_BYTES_OF_NAME = 255
 """Of a file or a folder: what file systems take."""
+FOOTER_END = 8
+"""Bytes after a Parquet file's footer: its length and the format's name."""
 PRIVATE = 0o700
 """Mode of the folders that others must not look into."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=[/\\])")
 """Of a URI, or the drive of a Windows path."""
+_STORE_ERROR = "AWS Error"
+"""In what Arrow says when an object store has failed, and not the file."""
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -265,16 +270,64 @@ def write_bytes(location: str, data: bytes) -> None:
         stream.write(data)
 
 
-def read_parquet(location: str, columns: list[str]) -> pa.Table:
-    """Read some columns of a Parquet file; those that it has not are left out."""
+def read_parquet(location: str, columns: list[str] | None = None, *, footer: str | None = None) -> pa.Table:
+    """Read a Parquet file; its pages must be as they were written.
+
+    Args:
+        location: The file's.
+        columns: Those to read; one that it has not is left out. Default: all.
+        footer: Its `footer_checksum`; None where that was not noted.
+
+    Raises:
+        DamagedFileError: it is damaged or gone.
+    """
     fs, path = _open(location)
-    return pq.ParquetFile(path, filesystem=fs).read(columns=columns)  # `read_table` would load pandas, a CPU second
+    with _damage_refused(location), fs.open_input_file(path) as file:
+        if footer is not None and _footer_checksum(file) != footer:
+            raise _damaged(location, "damaged", "another footer")
+        # `read_table` would load pandas, a CPU second.
+        stored = pq.ParquetFile(file, page_checksum_verification=True)
+        return stored.read(columns=columns)
 
 
-def open_parquet(location: str) -> pq.ParquetFile:
-    """Open a Parquet file; `read_table` would load pandas, a CPU second."""
+def footer_checksum(location: str) -> str:
+    """Return the CRC-32 of a Parquet file's footer: it says what the columns are, and unlike the pages it has no checksum itself."""
     fs, path = _open(location)
-    return pq.ParquetFile(path, filesystem=fs)
+    with fs.open_input_file(path) as file:
+        return _footer_checksum(file)
+
+
+def _footer_checksum(file: pa.NativeFile) -> str:
+    size = file.size()
+    end_at = max(size - FOOTER_END, 0)
+    n_bytes = int.from_bytes(file.read_at(4, end_at), "little")
+    footer = file.read_at(n_bytes + FOOTER_END, max(end_at - n_bytes, 0))
+    return f"{zlib.crc32(footer):08x}"
+
+
+@contextmanager
+def _damage_refused(location: str) -> Iterator[None]:
+    """Name a file that turns out to be no such file as was written; what the system or the store says of itself goes on as it is."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise _damaged(location, "gone", error) from error
+    except OSError as error:
+        is_parsers = error.errno is None and _STORE_ERROR not in str(error)
+        if is_parsers:
+            raise _damaged(location, "damaged", error) from error
+        raise
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        raise _damaged(location, "damaged", error) from error
+
+
+def _damaged(location: str, how: str, error: object) -> DamagedFileError:
+    first_line, _, _ = str(error).partition("\n")
+    return DamagedFileError.of(
+        f"The file '{location}' is {how}.",
+        got=first_line,
+        next_step="Nothing of it was used. Restore it from a copy; without one run 'ebbtide repair' if it is the sink's, else 'ebbtide refresh'.",
+    )
 
 
 def write_parquet(location: str, rows: pa.Table, *, row_group_size: int, compression: str = "snappy") -> None:
@@ -289,6 +342,7 @@ def write_parquet(location: str, rows: pa.Table, *, row_group_size: int, compres
         compression=compression,
         store_schema=False,
         coerce_timestamps="us",
+        write_page_checksum=True,
     )
 
 
@@ -306,7 +360,7 @@ def open_arrow(location: str) -> Iterator[pa.ipc.RecordBatchFileReader]:
     """Open an Arrow file; a local one is mapped into memory."""
     fs, path = _open(location)
     is_local = isinstance(fs, pafs.LocalFileSystem)
-    with pa.memory_map(path) if is_local else fs.open_input_file(path) as file:
+    with _damage_refused(location), pa.memory_map(path) if is_local else fs.open_input_file(path) as file:
         yield pa.ipc.open_file(file)
 
 
@@ -335,7 +389,9 @@ class ParquetFile:
         if self._writer is None:
             fs, path = _open(self.location)
             fs.create_dir(path.rpartition("/")[0])
-            self._writer = pq.ParquetWriter(path, self.schema, filesystem=fs, compression="lz4")
+            self._writer = pq.ParquetWriter(
+                path, self.schema, filesystem=fs, compression="lz4", write_page_checksum=True
+            )
         self._writer.write_batch(batch)
 
 

@@ -15,9 +15,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from ebbtide.delta.log import commit_file
+from ebbtide.delta.log import CHECKSUM, NO_CHECKSUM, commit_file, with_checksum
 from ebbtide.delta.snapshot import Action
-from ebbtide.errors import VersionTakenError
+from ebbtide.errors import DeltaLogError, VersionTakenError
+from ebbtide.paths import exists
 
 
 class Puts(Protocol):
@@ -76,20 +77,33 @@ def commit(
 
     Raises:
         VersionTakenError: somebody else has committed it.
+        DeltaLogError: a later version is there.
     """
     said = {
         "timestamp": now_ms(),
         **info,
+        CHECKSUM: NO_CHECKSUM,
     }
     lines = [_line({"commitInfo": said})]
     for action in actions:
         line = _line(action)
         lines.append(line)
-    content = "".join(lines)
+    content = "".join(lines).encode()
+    _refuse_hole(table, version)
     location = commit_file(table, version)
-    is_written = puts.put_if_absent(location, content.encode())
+    is_written = puts.put_if_absent(location, with_checksum(content))
     if not is_written:
         raise VersionTakenError.of(f"Version {version} of the Delta table '{table}' was committed by somebody else.")
+
+
+def _refuse_hole(table: str, version: int) -> None:
+    """Refuse to put a version that was lost: whoever has read the one after it has read other actions in its place."""
+    if exists(commit_file(table, version + 1)):
+        raise DeltaLogError.of(
+            f"The log of the Delta table '{table}' is not whole.",
+            got=f"version {version + 1} without version {version}",
+            next_step="Restore the missing file of _delta_log.",
+        )
 
 
 def _line(action: Action) -> str:

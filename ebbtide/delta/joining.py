@@ -121,7 +121,7 @@ def write_files(
         action = add_file(table, name, part, bounded=bounded, data_change=data_change)
         add = action["add"]
         if tags:
-            add["tags"] = dict(tags)
+            add["tags"] = {**tags, **add["tags"]}
         file = DataFile(add)
         on_written(file, part)
         actions.append(action)

@@ -1,8 +1,8 @@
 """Where the rows of a data file stand by their key: hashes in order, looked up through files that are mapped into memory.
 
 A data file never changes, so neither does its index. It is kept as an Arrow file in a local folder: columns `#hash`,
-ascending, `#position`, the row's number in the data file, and columns of the rows, at least the key's. Whoever misses it
-makes it again.
+ascending, `#position`, the row's number in the data file, and columns of the rows, at least the key's; then the CRC-32 of all
+this, 4 bytes big-endian, which each process looks at once. Whoever misses it, or finds it damaged, makes it again.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import hashlib
 import os
 import tempfile
 import uuid
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -41,10 +42,13 @@ EVICTED_TO = 0.8
 HASH = "#hash"
 POSITION = "#position"
 """Columns of a copy beside those of the rows."""
-FORMAT = "1"
+FORMAT = "2"
 """Part of each copy's name; copies of another format are not read."""
+CHECKSUM_BYTES = 4
 SPARSE = 16
 """How many times more rows than keys a file has from where on keys are looked up one by one."""
+_found_whole: set[tuple[str, int]] = set()
+"""Copies, by path and inode, whose checksum this process has looked at."""
 
 
 @dataclass(frozen=True)
@@ -245,8 +249,10 @@ class IndexCache:
         try:
             if not is_ours(self.folder):
                 return None  # others may have put anything there
-            with pa.memory_map(str(path)) as mapped:
-                stored = pa.ipc.open_file(mapped).read_all()
+            content = _whole_content(path)
+            if content is None:
+                return None
+            stored = pa.ipc.open_file(content).read_all()
             os.utime(path)  # the copies that are not used go first
             hashes = stored[HASH].combine_chunks()
             positions = stored[POSITION].combine_chunks()
@@ -312,6 +318,27 @@ def _write_arrow(path: Path, rows: pa.Table) -> None:
     in_one = rows.combine_chunks()
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
         writer.write_table(in_one)
+    with pa.memory_map(str(path)) as mapped:
+        checksum = zlib.crc32(mapped.read_buffer())
+    with path.open("ab") as file:
+        file.write(checksum.to_bytes(CHECKSUM_BYTES, "big"))
+
+
+def _whole_content(path: Path) -> pa.Buffer | None:
+    """Map a copy into memory; None if it is damaged.
+
+    A flipped bit would hide a key, whose row would then stand in the table twice.
+    """
+    with pa.memory_map(str(path)) as mapped:
+        data = mapped.read_buffer()
+    content = data.slice(0, max(data.size - CHECKSUM_BYTES, 0))
+    copy = (str(path), path.stat().st_ino)
+    if copy not in _found_whole:
+        checksum = zlib.crc32(content).to_bytes(CHECKSUM_BYTES, "big")
+        if data.slice(content.size).to_pybytes() != checksum:
+            return None
+        _found_whole.add(copy)
+    return content
 
 
 def default_folder() -> Path:

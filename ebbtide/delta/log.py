@@ -7,6 +7,8 @@ counts as of a version is `ebbtide.delta.snapshot`'s. Source: Delta transaction 
 from __future__ import annotations
 
 import json
+import re
+import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import unquote
@@ -24,6 +26,14 @@ COMMIT = ".json"
 """What the name of a commit's file ends with, after the version."""
 FACTS = "ebbtide"
 """The key of our facts in a commit's userMetadata; its value is the format's version."""
+
+
+CHECKSUM = "ebbtideChecksum"
+"""Last field of our commits' `commitInfo`: CRC-32 of the file, with `NO_CHECKSUM` in its own place, as 8 hexadecimal digits."""
+FOOTER = "ebbtideFooter"
+"""The tag of a data file with the checksum of its footer."""
+NO_CHECKSUM = "-" * 8
+_STATED = re.compile(f'"{CHECKSUM}":"([0-9a-f]{{8}})"}}}}$'.encode())
 
 
 def versions(table: str) -> list[int]:
@@ -53,14 +63,64 @@ def actions(table: str, version: int) -> list[Action]:
 
 
 def read_actions(location: str) -> list[Action]:
-    """Return the actions in a file of the log, one a line; none if it is not there."""
-    raw = read_bytes(location) or b""
+    """Return the actions in a file of the log, one a line; none if it is not there.
+
+    Raises:
+        DeltaLogError: it is torn, or has other bytes than were written.
+    """
+    raw = read_bytes(location)
+    if raw is None:
+        return []
+    _refuse_other_bytes(location, raw)
     actions: list[Action] = []
     for line in raw.splitlines():
         if line.strip():
-            action = json.loads(line)
+            action = _action(location, line)
             actions.append(action)
+    if not actions:
+        raise _damaged(location, "no action")
     return actions
+
+
+def _action(location: str, line: bytes) -> Action:
+    try:
+        action = json.loads(line)
+    except ValueError as error:
+        raise _damaged(location, str(error)) from error
+    if not isinstance(action, dict):
+        raise _damaged(location, type(action).__name__)
+    return action
+
+
+def with_checksum(content: bytes) -> bytes:
+    """Put the checksum of a commit in the place that its first line has for it."""
+    checksum = f"{zlib.crc32(content):08x}"
+    return content.replace(_stating(NO_CHECKSUM), _stating(checksum), 1)
+
+
+def _stating(checksum: str) -> bytes:
+    """Return how the first line ends; no text in it can hold this, its quotes would be escaped."""
+    return f'"{CHECKSUM}":"{checksum}"}}}}\n'.encode()
+
+
+def _refuse_other_bytes(location: str, raw: bytes) -> None:
+    """Refuse a commit that has a checksum, as ours have, and another one than its bytes."""
+    first_line, _, _ = raw.partition(b"\n")
+    stated = _STATED.search(first_line)
+    if stated is None:
+        return
+    start, end = stated.span(1)
+    without = raw[:start] + NO_CHECKSUM.encode() + raw[end:]
+    if with_checksum(without) != raw:
+        raise _damaged(location, "another checksum")
+
+
+def _damaged(location: str, got: str) -> DeltaLogError:
+    return DeltaLogError.of(
+        f"The file '{location}' of a Delta table's log is torn or damaged.",
+        got=got,
+        next_step="Restore it from a copy; without one run 'ebbtide repair' if the table is a sink, else 'ebbtide refresh'.",
+    )
 
 
 def facts(table: str, version: int) -> Facts | None:
@@ -84,11 +144,17 @@ def facts_in(actions: Iterable[Action]) -> Facts | None:
 
 def added(table: str, version: int) -> list[str]:
     """Return the locations of the data files that a commit added."""
-    adds = _adds(table, version)
-    return [file_location(table, add["path"]) for add in adds]
+    return [file_location(table, add["path"]) for add in adds(table, version)]
 
 
-def _adds(table: str, version: int) -> list[Action]:
+def footer_of(add: Action) -> str | None:
+    """Return the checksum of a data file's footer, given its `add`; None if that was not noted."""
+    tags = add.get("tags") or {}
+    return tags.get(FOOTER)
+
+
+def adds(table: str, version: int) -> list[Action]:
+    """Return what stands under `add` in a commit."""
     commit = actions(table, version)
     return [action["add"] for action in commit if "add" in action]
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ebbtide.delta import log, vectors
 from ebbtide.delta.checkpoints import checkpoint_if_due
@@ -16,7 +15,7 @@ from ebbtide.delta.commit import Puts, commit, now_ms, transaction_mark
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot, encoded
 from ebbtide.delta.statistics import statistics
 from ebbtide.errors import LeaseLostError, VersionTakenError
-from ebbtide.paths import join, open_parquet, size_of, write_parquet
+from ebbtide.paths import footer_checksum, join, read_parquet, size_of, write_parquet
 
 FEATURES = ("deletionVectors",)
 """Features of the tables made here, beside `timestampNtz` where a column needs it."""
@@ -252,6 +251,7 @@ def add_file(
         "modificationTime": now_ms(),
         "dataChange": data_change,
         "stats": statistics(rows, bounded),
+        "tags": {log.FOOTER: footer_checksum(location)},
     }
     return {"add": add}
 
@@ -266,21 +266,13 @@ def read_file(table: str, file: DataFile, columns: pa.Schema, *, live: bool = Tr
         live: Leave out rows that no longer count.
     """
     location = file.location(table)
-    stored = open_parquet(location)
-    names = _stored_names(stored, columns)
-    rows = stored.read(columns=names)
+    rows = read_parquet(location, columns.names, footer=log.footer_of(file.add))
     typed = _typed(rows, columns)
     if not live or file.vector is None:
         return typed
     positions = np.arange(len(rows))
     counts = vectors.counts(table, file.vector, positions)
     return typed.filter(pa.array(counts))
-
-
-def _stored_names(stored: pq.ParquetFile, columns: pa.Schema) -> list[str]:
-    """Return the names of those of some columns that a file has."""
-    names = stored.schema_arrow.names
-    return [name for name in columns.names if name in names]
 
 
 def read_rows(snapshot: Snapshot, columns: pa.Schema) -> pa.Table:

@@ -35,7 +35,7 @@ class Status:
         in_quarantine: Records that the quarantine holds now.
         ignored_columns: Columns that records of the last hundred steps had and the schema has not.
         evolved: Columns that were taken in and that the spec's file lacks, to their types as DDL.
-        sink_version: Version of the sink table.
+        sink_version: Version of the sink table; None if it is gone.
         state_version: Version of the state table.
     """
 
@@ -69,6 +69,8 @@ class Status:
             watermark = _time_text(self.watermark)
             lines.append(f"  watermark {watermark}")
         sink = f"sink {self.root}/sink, version {self.sink_version}, changed last by step {self.sink_step}"
+        if self.sink_version is None:
+            sink = f"sink {self.root}/sink is gone: 'ebbtide repair' makes it again"
         lines.append(f"  {sink}; state version {self.state_version}")
         if self.in_quarantine:
             lines.append(f"  in quarantine: {self.in_quarantine}")
@@ -120,8 +122,8 @@ def status(spec: Pipeline, root: str) -> Status:
         in_quarantine=tables.quarantine.size(),
         ignored_columns=tuple(sorted(ignored.difference(known))),
         evolved=dict(tables.evolved),
-        sink_version=sink_versions[-1],
-        state_version=state_versions[-1],
+        sink_version=max(sink_versions, default=None),
+        state_version=max(state_versions, default=None),
     )
 
 

@@ -38,8 +38,11 @@ class Checkpoint:
         raw = read_bytes(join(self.path, "metadata"))
         if raw is None:
             return None
-        metadata = json.loads(raw)
-        return str(metadata["id"])
+        try:
+            metadata = json.loads(raw)
+            return str(metadata["id"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._damaged("metadata", error) from error
 
     def last_committed(self) -> int | None:
         """Return the last batch that Spark committed."""
@@ -79,12 +82,22 @@ class Checkpoint:
                 next_step="Restore it, or run 'ebbtide refresh'.",
             )
         # Spark writes a line each for the format's version, the batch's metadata and the offset of each source: we have one.
-        _, metadata_line, source_line, *_ = raw.decode().splitlines()
-        metadata = json.loads(metadata_line)
-        return BatchOffsets(
-            hash=hashlib.sha256(raw).hexdigest(),
-            timestamp_ms=int(metadata["batchTimestampMs"]),
-            source=json.loads(source_line),
+        try:
+            _, metadata_line, source_line, *_ = raw.decode().splitlines()
+            metadata = json.loads(metadata_line)
+            return BatchOffsets(
+                hash=hashlib.sha256(raw).hexdigest(),
+                timestamp_ms=int(metadata["batchTimestampMs"]),
+                source=json.loads(source_line),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._damaged(f"offsets/{batch_id}", error) from error
+
+    def _damaged(self, name: str, error: Exception) -> CheckpointMismatchError:
+        return CheckpointMismatchError.of(
+            f"The file '{join(self.path, name)}' of Spark's checkpoint is torn or damaged.",
+            got=repr(error),
+            next_step="Restore it, or run 'ebbtide refresh'.",
         )
 
     def _batches(self, log: str) -> list[int]:

@@ -36,6 +36,8 @@ NEWEST = 10
 TURNS_KEPT = 1000
 """Commits of the ledger that are kept: the newest ones count, the others are history."""
 _log = logging.getLogger(__name__)
+_ended: set[str] = set()
+"""Holders of this process that have ended, but could not give their lease back."""
 
 
 class Lease:
@@ -95,8 +97,15 @@ class Lease:
     ) -> None:
         self._done.set()
         self._beat.join()
-        if self._lost is None and self._is_mine():
-            self._renew(holder=FREE)
+        try:
+            if self._lost is None and self._is_mine():
+                self._renew(holder=FREE)
+        except Exception as failure:
+            _ended.add(self._me)
+            if error is None:
+                raise
+            # What ended the run, a full disk for instance, is what is to be told.
+            _log.warning("The lease of '%s' was not given back: %s", self.pipeline, failure)
 
     def check(self) -> None:
         """Refuse to go on once another run has taken over.
@@ -187,7 +196,7 @@ class Lease:
         A process of this machine is looked up. One of another counts as dead once its heartbeat has stood still for `ttl_s`
         on our own clock.
         """
-        if seen.holder == FREE:
+        if seen.holder == FREE or seen.holder in _ended:
             return
         holder = _process(seen.holder)
         if is_gone(holder):

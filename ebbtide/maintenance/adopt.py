@@ -168,12 +168,18 @@ class AdoptedRows:
     def _changes(self, rows: pa.Table, part: int) -> pa.Table:
         schema = self.decoding.schema
         n_rows = len(rows)
+        kind = str(RowKind.INSERT)
+        orders = []
+        for position in range(n_rows):
+            order = {"step": self.step, "part": part, "position": position}
+            orders.append(order)
         values: dict[str, object] = {name: rows[name] for name in rows.column_names}
-        values["_kind"] = [str(RowKind.INSERT)] * n_rows
+        values["_kind"] = [kind] * n_rows
         values["_op"] = [SNAPSHOT] * n_rows
-        values["_order"] = [{"step": self.step, "part": part, "position": number} for number in range(n_rows)]
+        values["_order"] = orders
         if "_sequence" in schema.names:
-            values["_sequence"] = self._sequences(rows, schema.field("_sequence").type)
+            sequence = schema.field("_sequence")
+            values["_sequence"] = self._sequences(rows, sequence.type)
         return entry_table(schema, values, n_rows)
 
     def _sequences(self, rows: pa.Table, type_: pa.StructType) -> pa.StructArray:
@@ -262,7 +268,9 @@ def _refuse_keys(tables: Plan, rows: DataFrame) -> None:
 
 def _unadopted(spark: SparkSession, tables: Plan) -> DataFrame:
     """Read the rows that no step has given an entry: those without `_changed_by`."""
-    stored = spark.read.format("delta").load(tables.sink.path)
+    reader = spark.read.format("delta")
+    stored = reader.load(tables.sink.path)
     if "_changed_by" in stored.columns:
         stored = stored.where("_changed_by IS NULL")
-    return stored.select(*columns(tables.spec.sink_table.columns.names))
+    names = tables.spec.sink_table.columns.names
+    return stored.select(*columns(names))

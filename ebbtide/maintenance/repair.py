@@ -193,13 +193,17 @@ def _compared(spark: SparkSession, stepper: Stepper, gone: tuple[str, ...]) -> R
 
 
 def _counted(pipeline: str, differing: DataFrame, gone: tuple[str, ...]) -> RepairReport:
-    is_decided = F.col(DECIDED).isNotNull()
-    is_found = F.col(SHOWN).isNotNull()
+    decided = F.col(DECIDED)
+    shown = F.col(SHOWN)
+    is_decided = decided.isNotNull()
+    is_shown = shown.isNotNull()
+    are_unlike = decided != shown
+    is_repeated = F.col(ROWS) > 1
     counts = differing.agg(
-        F.count_if(is_decided & ~is_found).alias("missing"),
-        F.count_if(is_decided & is_found & (F.col(DECIDED) != F.col(SHOWN))).alias("other"),
+        F.count_if(is_decided & ~is_shown).alias("missing"),
+        F.count_if(is_decided & is_shown & are_unlike).alias("other"),
         F.count_if(~is_decided).alias("extra"),
-        F.count_if(F.col(ROWS) > 1).alias("repeated"),
+        F.count_if(is_repeated).alias("repeated"),
     )
     [row] = counts.collect()
     return RepairReport(pipeline, **row.asDict(), made=gone)

@@ -91,7 +91,7 @@ def _grew(files: Sequence[DataFile]) -> bool:
     base_bytes = 0
     added_bytes = 0
     for file in files:
-        if file.tags == BASE:
+        if BASE.items() <= file.tags.items():
             base_bytes += file.size
         else:
             added_bytes += file.size

@@ -63,10 +63,12 @@ def _noted(packages: str) -> list[str]:
 
 def _note_of(packages: str) -> Path:
     """Return where the jars of packages are noted: for each version of Spark apart."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    given = os.environ.get("XDG_CACHE_HOME")
+    cache = Path(given) if given else Path.home() / ".cache"
     asked = f"{pyspark.__version__} {packages}"
-    digest = hashlib.sha256(asked.encode()).hexdigest()[:16]
-    return cache / "ebbtide" / f"jars-{digest}.json"
+    digest = hashlib.sha256(asked.encode()).hexdigest()
+    name = f"jars-{digest[:16]}.json"
+    return cache / "ebbtide" / name
 
 
 def _shipped_artifacts() -> set[str]:

@@ -5,6 +5,7 @@ A crash before the state's commit leaves nothing; after it the step is finished 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -121,7 +122,10 @@ class Stepper:
             except QuarantineThresholdError:
                 raise  # what was staged shows the reasons
             except BaseException:
-                delete(self.plan.at("staged"))
+                with contextlib.suppress(
+                    OSError
+                ):  # a disk that is read-only or full: what failed first is what is to be told
+                    delete(self.plan.at("staged"))
                 raise
         self._on_phase("merging", facts.step)
         # Where another kind of step followed a replayed batch, the batch was published before that step.

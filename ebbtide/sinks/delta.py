@@ -194,18 +194,27 @@ class SinkTable:
             table.merge(keys.alias("s"), is_same_row).whenMatchedDelete().execute()
             write(in_order, self.path, facts, "sink")
             return
-        written = in_order.mapInArrow(RowFiles(self.path, self.schema), "action STRING").collect()
-        adds = [json.loads(row["action"]) for row in written]
-        found = keys.toArrow().cast(self._key_schema)
+        write_rows = RowFiles(self.path, self.schema)
+        written = in_order.mapInArrow(write_rows, "action STRING")
+        adds = [json.loads(row["action"]) for row in written.collect()]
+        found = keys.toArrow()
+        found = found.cast(self._key_schema)
         info = {"userMetadata": facts.to_json()}
         self._upserter.replace(found, adds, facts.transaction("sink"), facts.step, info)
 
     def extend(self, spark: SparkSession) -> None:
         """Give a table that others made what a sink has beside the user's columns; see `Sink`."""
-        nothing = spark.createDataFrame([], spark_schema(self._stored_schema, nullable=True))
-        nothing.write.format("delta").mode("append").option("mergeSchema", "true").save(self.path)
-        properties = ", ".join(f"'{name}' = '{value}'" for name, value in self._stored_properties.items())
-        spark.sql(f"ALTER TABLE delta.{quoted(self.path)} SET TBLPROPERTIES ({properties})")
+        schema = spark_schema(self._stored_schema, nullable=True)
+        nothing = spark.createDataFrame([], schema)
+        writer = nothing.write.format("delta").mode("append")
+        writer.option("mergeSchema", "true").save(self.path)
+        settings = []
+        for name, value in self._stored_properties.items():
+            setting = f"'{name}' = '{value}'"
+            settings.append(setting)
+        properties = ", ".join(settings)
+        table = f"delta.{quoted(self.path)}"
+        spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({properties})")
 
     def restore(self, spark: SparkSession, version: int, facts: StepFacts) -> None:
         """Bring the table back to an earlier version; see `Sink`."""
@@ -402,9 +411,12 @@ class RowFiles:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the actions that add the files, as JSON."""
         for batch in batches:
-            rows = pa.Table.from_batches([batch]).cast(self.columns)
-            if len(rows):
-                name = f"part-{uuid.uuid4()}.parquet"
-                bounded = self.columns.names[:STATISTICS_COLUMNS]
-                action = add_file(self.table, name, rows, bounded=bounded)
-                yield pa.record_batch({"action": [json.dumps(action)]})
+            if not len(batch):
+                continue
+            rows = pa.Table.from_batches([batch])
+            typed = rows.cast(self.columns)
+            name = f"part-{uuid.uuid4()}.parquet"
+            bounded = self.columns.names[:STATISTICS_COLUMNS]
+            action = add_file(self.table, name, typed, bounded=bounded)
+            text = json.dumps(action)
+            yield pa.record_batch({"action": [text]})

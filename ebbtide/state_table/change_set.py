@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from ebbtide.delta import log
 from ebbtide.model.entries import equals
 from ebbtide.operators.operator import Operator
-from ebbtide.paths import open_parquet
+from ebbtide.paths import read_parquet
 from ebbtide.state_table.layout import EMITTED, columns_by_name
 
 if TYPE_CHECKING:
@@ -45,15 +45,15 @@ class StepChanges:
         change = pa.field("_change", pa.string())
         schema = pa.schema([change, *columns])
         tables = [schema.empty_table()]
-        for location in log.added(self.table, self.version):
-            rows = self._rows_of(location, schema)
+        for add in log.adds(self.table, self.version):
+            rows = self._rows_of(add, schema)
             tables.append(rows)
         return pa.concat_tables(tables)
 
-    def _rows_of(self, location: str, schema: pa.Schema) -> pa.Table:
+    def _rows_of(self, add: log.Action, schema: pa.Schema) -> pa.Table:
         has_out = self.operator.has_named_states  # a function's rows for the sink stand in `_out`
         names = ["_change", "_out", "_changed_by"] if has_out else schema.names
-        stored = open_parquet(location).read(columns=names)
+        stored = self._read(add, names)
         is_change = pc.is_valid(stored["_change"])
         changes = stored.filter(is_change)
         values = columns_by_name(changes)
@@ -63,6 +63,10 @@ class StepChanges:
                 values[name] = pc.struct_field(out, name)
         return _typed(values, schema)
 
+    def _read(self, add: log.Action, names: list[str] | None = None) -> pa.Table:
+        location = log.file_location(self.table, add["path"])
+        return read_parquet(location, names, footer=log.footer_of(add))
+
     def emitted(self, columns: pa.Schema) -> pa.Table:
         """Read what the step emitted record by record: `_kind`, columns of the user's, `_order`, `_number`.
 
@@ -70,8 +74,8 @@ class StepChanges:
             columns: Of the changelog table.
         """
         tables = [columns.empty_table()]
-        for location in log.added(self.table, self.version):
-            rows = open_parquet(location).read()
+        for add in log.adds(self.table, self.version):
+            rows = self._read(add)
             is_emitted = equals(rows, "_entry", EMITTED)
             emitted = rows.filter(pa.array(is_emitted))
             values = columns_by_name(emitted)

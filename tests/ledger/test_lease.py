@@ -162,3 +162,16 @@ def test_folder_of_a_pipeline_is_made_private(tmp_path):
     with Lease(str(home / "ledger"), "t", 3600):
         modes = [stat.S_IMODE(folder.stat().st_mode) for folder in (home, home.parent)]
     assert modes == [0o700, 0o700]
+
+
+def test_lease_that_could_not_be_given_back_is_taken_again_by_the_same_process(path, monkeypatch):
+    def full(*_, **changes):
+        raise OSError(28, "No space left on device")
+
+    first = Lease(path, "p", 3600)
+    first.__enter__()
+    monkeypatch.setattr(first, "_renew", full)
+    failure = ValueError("what ended the run")
+    assert first.__exit__(ValueError, failure, None) is None, "the run fails of that, not of the disk"
+    with Lease(path, "p", 3600) as second:
+        assert second.facts.epoch == first.facts.epoch + 1

@@ -116,6 +116,9 @@ def test_dropped_sink_is_made_again_by_a_repair_only(spark, here):
     shutil.rmtree(root / spec.name / "sink")
     with pytest.raises(TableMismatchError, match="'ebbtide repair'"):
         run(spark, spec, str(root))
+    found = status(spec, str(root))
+    assert (found.sink_version, found.sink_step) == (None, 0)
+    assert "sink is gone: 'ebbtide repair'" in found.text()
     assert repairing.plan(spark, spec, str(root)).made == ("sink",)
     done = repairing.repair(spark, spec, str(root))
     assert (done.made, done.missing) == (("sink",), 2)

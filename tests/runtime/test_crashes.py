@@ -1,0 +1,159 @@
+"""A process killed with SIGKILL at any place of a step, of a maintenance job or of a refresh: asked again, the next one ends with
+the tables of one that was never killed, which are those of the reference, and the change feed shows no change twice."""
+
+import shutil
+import signal
+
+import pytest
+from killing import PLACES, UPKEEP, Killer
+from local_run import HOUR, START
+from victims import KINDS, changes_of, expected, mended_line, refuse_fed_twice, shown, spec_of, tables, write_source
+
+from ebbtide.runtime.plan import Plan
+
+pytestmark = pytest.mark.xdist_group("crashes")
+SAME_FOR_ALL = {
+    "the lease is taken",
+    "the state table is made",
+    "the sink table is made",
+    "the batch is planned",
+    "the bad records are written",
+    "the files are noted",
+    "the quarantine's files are not joined",
+    "the quarantine is not committed",
+    "the quarantine is committed",
+    "the staged files are deleted",
+    "the lease is not given back",
+}
+TELLING = {"the step is committed", "the sink is emptied", "the checkpoint is discarded"}
+"""Places of a job that all kinds are killed at in the quick tests."""
+LATER = START + HOUR
+EXPIRED = START + 2 * HOUR + 1_500  # what the first two of three steps wrote has expired
+MENDED = [mended_line(number) for number in range(3)]
+BEFORE = {"cleanup": ("run unfolded", "replay unfolded later")}
+
+
+def runs():
+    """Every kind at every place; what no kind does in a way of its own is left to the grid for the second and third."""
+    for kind in KINDS:
+        for place in PLACES:
+            is_first = kind == "arrival"
+            if is_first or place != "the changelog is committed":
+                marks = [pytest.mark.grid] if place in SAME_FOR_ALL and not is_first else []
+                yield pytest.param(kind, place, marks=marks)
+
+
+def jobs():
+    for kind in KINDS:
+        for job, places in UPKEEP.items():
+            for place in places:
+                is_quick = kind == "arrival" or (kind, job) == ("stateful", "migrate") or place in TELLING
+                yield pytest.param(kind, job, place, marks=[] if is_quick else [pytest.mark.grid])
+
+
+@pytest.fixture(scope="module")
+def killer(tmp_path_factory):
+    with Killer(tmp_path_factory.mktemp("killed")) as killer:
+        yield killer
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("in")
+    return {kind: write_source(folder / kind, kind) for kind in KINDS}
+
+
+class Victim:
+    """One pipeline: what is asked of it, done in processes of their own."""
+
+    def __init__(self, killer, kind, source, root):
+        self.killer, self.kind, self.root = killer, kind, root
+        self.spec = spec_of(kind, source)
+        self.other_ttl = spec_of(kind, source, ttl="1d")
+
+    def work(self, asked):
+        job, *how = asked.split()
+        spec = self.other_ttl if job == "migrate" else self.spec
+        given = {"mended": MENDED, "width": 100 if "unfolded" in how else 2}
+        clock_ms = EXPIRED if "later" in how else LATER
+        return [self.kind, job, spec.model_dump_json(by_alias=True), clock_ms, given]
+
+    def do(self, *jobs):
+        done = self.killer.order(root=str(self.root), works=[self.work(job) for job in jobs])
+        assert done["code"] == 0, done["said"]
+
+    def die(self, job, place):
+        died = self.killer.order(root=str(self.root), works=[self.work(job)], place=place)
+        assert died["code"] == -signal.SIGKILL, f"{place} was not reached: {died['said']}"
+
+    def tables(self):
+        refuse_fed_twice(Plan.under(str(self.root), self.spec))
+        return tables(self.spec, self.root)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(killer, sources, tmp_path_factory):
+    """Pipelines that were never killed, by kind and what was asked of them: where they are, and their tables."""
+    known = {}
+
+    def find(kind, *jobs):
+        if (kind, jobs) not in known:
+            root = tmp_path_factory.mktemp("twin") / "root"
+            victim = Victim(killer, kind, sources[kind], root)
+            if len(jobs) > 1:
+                shutil.copytree(find(kind, *jobs[:-1])[0], root)
+            victim.do(jobs[-1])
+            assert jobs != ("run",) or shown(victim.spec, root) == expected(kind, changes_of(kind))
+            known[kind, jobs] = root, victim.tables()
+        return known[kind, jobs]
+
+    return find
+
+
+@pytest.mark.parametrize(("kind", "place"), list(runs()))
+def test_run_killed_in_a_step_is_finished_by_the_next(killer, sources, undisturbed, tmp_path, kind, place):
+    victim = Victim(killer, kind, sources[kind], tmp_path)
+    victim.die("run", PLACES[place])
+    victim.do("run")
+    assert victim.tables() == undisturbed(kind, "run")[1]
+
+
+@pytest.mark.parametrize(("kind", "job", "place"), list(jobs()))
+def test_job_killed_is_done_when_it_is_asked_again(killer, sources, undisturbed, tmp_path, kind, job, place):
+    before = BEFORE.get(job, ("run",))
+    root = tmp_path / "root"
+    shutil.copytree(undisturbed(kind, *before)[0], root)
+    victim = Victim(killer, kind, sources[kind], root)
+    victim.die(job, UPKEEP[job][place])
+    is_emptied = job == "refresh" and place != "the incarnation is renewed"
+    victim.do("run" if is_emptied else job)  # a refresh that has begun is gone on with by any run
+    assert victim.tables() == undisturbed(kind, *before, job)[1]
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("job", ["run", "refresh", "compaction", "migrate"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_run_killed_before_and_after_each_of_its_writes_is_finished_by_the_next(
+    killer, sources, undisturbed, tmp_path, kind, job
+):
+    before = () if job == "run" else ("run",)
+    counted = tmp_path / "counted"
+
+    def attempt(root, write):
+        if before:
+            shutil.copytree(undisturbed(kind, *before)[0], root)
+        victim = Victim(killer, kind, sources[kind], root)
+        order = {"root": str(root), "works": [victim.work(job)], "write": write, "counted": str(counted)}
+        return victim, killer.order(**order)["code"]
+
+    _, code = attempt(tmp_path / "whole", None)
+    assert code == 0
+    n_events = int(counted.read_bytes())
+    assert n_events >= 10
+    for write in range(n_events):
+        victim, code = attempt(tmp_path / str(write), write)
+        assert code == -signal.SIGKILL, write
+        begun = any(facts.kind == "reset" for _, facts in Plan.under(str(victim.root), victim.spec).state.steps())
+        victim.do("run" if job == "refresh" and begun else job)
+        assert victim.tables() == undisturbed(kind, *before, job)[1], write
+        shutil.rmtree(victim.root)

@@ -1,0 +1,254 @@
+"""Processes that kill themselves with SIGKILL at a named place, without a JVM: each is a fork of one that has all loaded.
+
+`killing.py` by itself is that one: it reads orders, a line of JSON each, and answers each with a line.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any, Self
+
+SUPPORT = Path(__file__).parent
+TIMEOUT_S = 60
+Place = tuple[str, str, str, int]
+"""Owner of a function, its name, `before` or `after`, and which of its calls."""
+PLACES: dict[str, Place] = {
+    "the lease is taken": ("ebbtide.ledger.lease:Lease", "_take", "after", 1),
+    "the state table is made": ("ebbtide.state_table.table:StateTable", "create", "after", 1),
+    "the sink table is made": ("ebbtide.sinks.delta:SinkTable", "create", "after", 1),
+    "the batch is planned": ("ebbtide.runtime.step:Stepper", "batch", "before", 2),
+    "the records are staged": ("ebbtide.runtime.step", "stage", "after", 2),
+    "the bad records are written": ("ebbtide.sinks.quarantine:QuarantineTable", "write", "after", 2),
+    "the entries are written": ("ebbtide.runtime.decide", "_commit", "before", 2),
+    "the files are noted": ("ebbtide.state_table.table:StateTable", "note_file", "after", 2),
+    "the state is not committed": ("ebbtide.state_table.table:StateTable", "commit_files", "before", 2),
+    "the state is committed": ("ebbtide.state_table.table:StateTable", "commit_files", "after", 2),
+    "the sink's rows are written": ("ebbtide.sinks.upsert:Upserter", "_written", "after", 2),
+    "the sink's vectors are written": ("ebbtide.delta.vectors", "write", "after", 1),
+    "the change feed is written": ("ebbtide.sinks.upsert:Upserter", "_images", "after", 1),
+    "the sink is committed": ("ebbtide.sinks.delta:SinkTable", "apply", "after", 2),
+    "the changelog is committed": ("ebbtide.sinks.changelog:ChangelogTable", "append", "after", 2),
+    "the quarantine is not committed": ("ebbtide.sinks.quarantine:QuarantineTable", "append", "before", 2),
+    "the quarantine is committed": ("ebbtide.sinks.quarantine:QuarantineTable", "append", "after", 2),
+    "the quarantine's files are not joined": ("ebbtide.sinks.stage", "commit_joined", "before", 1),
+    "the step is published": ("ebbtide.runtime.step", "publish", "after", 3),
+    "the staged files are deleted": ("ebbtide.runtime.step", "delete", "after", 2),
+    "the state's fold is written": ("ebbtide.runtime.fold", "rewritten", "after", 1),
+    "the state is folded": ("ebbtide.runtime.fold", "commit_joined", "after", 1),
+    "the sink's fold is not committed": ("ebbtide.sinks.upsert", "commit_joined", "before", 1),
+    "the sink is folded": ("ebbtide.sinks.upsert", "commit_joined", "after", 1),
+    "the batch is made": ("ebbtide.runtime.step:Stepper", "batch", "after", 2),
+    "the tick is decided": ("ebbtide.runtime.step", "expire", "after", 1),
+    "the lease is not given back": ("ebbtide.ledger.lease:Lease", "__exit__", "before", 1),
+}
+"""In the second step of a run where there is one."""
+COMMITS: dict[str, Place] = {
+    "the step is not committed": ("ebbtide.state_table.table:StateTable", "commit_files", "before", 1),
+    "the step is committed": ("ebbtide.state_table.table:StateTable", "commit_files", "after", 1),
+}
+UPKEEP: dict[str, dict[str, Place]] = {
+    "cleanup": COMMITS,
+    "compaction": COMMITS
+    | {
+        "the sink's files are joined": ("ebbtide.sinks.delta:SinkTable", "join_files", "after", 1),
+        "the entries are rewritten": ("ebbtide.maintenance.compaction", "rewritten", "after", 1),
+    },
+    "migrate": COMMITS | {"the entries are rewritten": ("ebbtide.maintenance.migration", "rewritten", "after", 1)},
+    "replay": COMMITS
+    | {
+        "the sink is committed": ("ebbtide.sinks.delta:SinkTable", "apply", "after", 1),
+        "the quarantine is not committed": ("ebbtide.sinks.quarantine:QuarantineTable", "append", "before", 1),
+        "the quarantine is committed": ("ebbtide.sinks.quarantine:QuarantineTable", "append", "after", 1),
+    },
+    "drop": COMMITS
+    | {"the quarantine is committed": ("ebbtide.sinks.quarantine:QuarantineTable", "append", "after", 1)},
+    "refresh": {
+        "the incarnation is renewed": ("ebbtide.ledger.lease:Lease", "renew_incarnation", "after", 1),
+        "the state is emptied": ("ebbtide.state_table.table:StateTable", "reset", "after", 1),
+        "the sink is emptied": ("ebbtide.sinks.delta:SinkTable", "empty", "after", 1),
+        "the quarantine is emptied": ("ebbtide.sinks.quarantine:QuarantineTable", "empty", "after", 1),
+        "the checkpoint is discarded": ("ebbtide.ledger.checkpoint:Checkpoint", "discard", "after", 1),
+        "the first step is committed": ("ebbtide.state_table.table:StateTable", "commit_files", "after", 2),
+    },
+}
+WRITES = (
+    ("os", "link"),
+    ("ebbtide.delta.table", "write_parquet"),
+    ("ebbtide.delta.vectors", "write_bytes"),
+    ("ebbtide.sources.files", "write_bytes"),
+    ("ebbtide.runtime.step", "delete"),
+    ("ebbtide.runtime.publish", "delete"),
+    ("ebbtide.ledger.checkpoint", "delete"),
+    ("pathlib:Path", "rename"),
+)
+"""What changes anything on disk that outlives a step."""
+
+
+def resolve(owner: str) -> Any:
+    """Return a module or class by its name."""
+    return resolve_name(owner)
+
+
+def before_or_after(owner: str, name: str, act: Callable[[str], None]) -> None:
+    """Have `act` called with `before` and `after` at each call of a function."""
+    holder = resolve(owner)
+    call = getattr(holder, name)
+
+    def watched(*args: Any, **options: Any) -> Any:
+        act("before")
+        result = call(*args, **options)
+        act("after")
+        return result
+
+    setattr(holder, name, watched)
+
+
+def arm(place: Place, with_signal: int) -> None:
+    """Send this process a signal at a place."""
+    owner, name, when, which = place
+    calls = 0
+
+    def act(now: str) -> None:
+        nonlocal calls
+        calls += now == when
+        if now == when and calls == which:
+            os.kill(os.getpid(), with_signal)
+
+    before_or_after(owner, name, act)
+
+
+def arm_write(which: int | None, counted: Path) -> None:
+    """Kill this process at one of all its writes, an even number before and an odd one after it; None: count them only."""
+    n_events = 0
+
+    def act(now: str) -> None:
+        nonlocal n_events
+        if n_events == which:
+            os.kill(os.getpid(), signal.SIGKILL)
+        n_events += 1
+        counted.write_bytes(str(n_events).encode())
+
+    for owner, name in WRITES:
+        before_or_after(owner, name, act)
+
+
+def do(order: dict[str, Any]) -> None:
+    """Do what an order says, in this process."""
+    from local_run import perform
+    from victims import load
+
+    if order.get("elsewhere"):
+        from ebbtide.ledger import lease
+
+        lease.this_process = lambda: "elsewhere@0-1:1:1"
+    if order.get("place"):
+        arm(tuple(order["place"]), getattr(signal, order.get("signal", "SIGKILL")))
+    if "write" in order:
+        arm_write(order["write"], Path(order["counted"]))
+    for command in order.get("first", ()):
+        subprocess.run(command, check=True)
+    if "most_bytes" in order:
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (order["most_bytes"], hard))
+    for kind, work, spec, clock_ms, given in order["works"]:
+        perform(work, load(kind, spec), order["root"], clock_ms, given)
+    for command in order.get("then", ()):
+        subprocess.run(command, check=True)
+
+
+def serve() -> None:
+    """Fork a child for each order, and answer with how it ended: its exit status, negative a signal's, and what it said."""
+    sys.path.insert(0, str(SUPPORT))
+    _warm_up()
+    gc.collect()
+    gc.freeze()  # or children would copy what the collector looks at
+    for line in sys.stdin:
+        order = json.loads(line)
+        said = Path(order["said"])
+        pid = order.get("continue") or os.fork()
+        if pid == 0:
+            _child(order, said)
+        if "continue" in order:
+            os.kill(pid, signal.SIGCONT)
+        _, status = os.waitpid(pid, os.WUNTRACED)
+        is_stopped = os.WIFSTOPPED(status)
+        code = None if is_stopped else os.waitstatus_to_exitcode(status)
+        text = said.read_text(encoding="utf-8") if said.exists() else ""
+        print(json.dumps({"pid": pid, "code": code, "said": text}), flush=True)  # noqa: T201 - the answer
+
+
+def _warm_up() -> None:
+    """Have all loaded and compiled that runs need, once for all children."""
+    from local_run import START, perform
+    from victims import KINDS, spec_of, write_source
+
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in KINDS:
+            source = write_source(Path(folder, "in", kind), kind)
+            perform("run", spec_of(kind, source), folder, START, {})
+
+
+def _child(order: dict[str, Any], said: Path) -> None:
+    signal.alarm(TIMEOUT_S)
+    code = 1
+    try:
+        do(order)
+        code = 0
+    except BaseException as error:  # noqa: BLE001 - said to who asked
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        said.write_text(f"{type(error).__name__}: {error}\n{traceback.format_exc()}", encoding="utf-8")
+    finally:
+        os._exit(code)
+
+
+class Killer:
+    """Has orders done in processes of their own; a context manager.
+
+    Args:
+        folder: Its scratch folder.
+        wrapper: A command to run all in, `unshare` for instance.
+    """
+
+    def __init__(self, folder: Path, wrapper: tuple[str, ...] = ()) -> None:
+        self.folder = folder
+        self._n = 0
+        own = {"EBBTIDE_CACHE": str(folder / "cache"), "OPENBLAS_NUM_THREADS": "1", "JAVA_HOME": ""}
+        self._server = subprocess.Popen(
+            [*wrapper, sys.executable, __file__],
+            env=os.environ | own,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.stdin.close()
+        self._server.wait(TIMEOUT_S)
+        self._server.stdout.close()
+
+    def order(self, **order: Any) -> dict[str, Any]:
+        """Have an order done; return how it ended."""
+        self._n += 1
+        order["said"] = str(self.folder / f"said-{self._n}")
+        print(json.dumps(order), file=self._server.stdin, flush=True)
+        answer: dict[str, Any] = json.loads(self._server.stdout.readline())
+        return answer
+
+
+if __name__ == "__main__":
+    serve()

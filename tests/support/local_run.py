@@ -1,0 +1,130 @@
+"""Runs, maintenance and all, without a JVM: the driver and its `Stepper` themselves, over a stream that keeps Spark's checkpoint.
+
+Steps of a few records are made in the driver, so that of Spark nothing is asked but the batches.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from pyspark.sql.streaming.datasource import ReadMaxFiles
+
+from ebbtide.delta import joining
+from ebbtide.maintenance import migration, quarantine_drop, quarantine_replay
+from ebbtide.maintenance.job import maintain
+from ebbtide.maintenance.redecoding import origin_of
+from ebbtide.runtime import driver
+from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.step import Stepper
+from ebbtide.sinks.quarantine import Selection
+from ebbtide.sources.files import FileStreamReader, write_plan
+from ebbtide.sources.source import Discovery
+from ebbtide.spec.pipeline import Pipeline
+
+HOUR = 3_600_000
+START = 1_000 * HOUR
+BATCH_MS = 1_000
+"""From one batch to the next: the clock is the same however often a run begins."""
+SPARK: Any = SimpleNamespace(conf={"spark.sql.shuffle.partitions": "2"})
+"""What small steps ask of a session."""
+
+
+def stream(
+    spark: Any,
+    plan: Plan,
+    found: Discovery,
+    stepper: Stepper,
+    report: Callable[[Any], None],
+    stop: threading.Event,
+    begun: threading.Event,
+) -> None:
+    """Drive the batches as Spark does: planned in `offsets`, made, noted in `commits`; what is open is made again first."""
+    begun.set()
+    given = plan.spec.source
+    planned = plan.at("plan.json")
+    write_plan(planned, found.parts)
+    reader = FileStreamReader(planned, given.max_files_per_step, given.max_bytes_per_step)
+    checkpoint = Checkpoint(Path(plan.checkpoint.path))
+    frame: Any = SimpleNamespace(sparkSession=spark)
+    while not stop.is_set():
+        batch = checkpoint.next_batch(reader)
+        if batch is None:
+            return
+        report(stepper.batch(frame, batch))
+        checkpoint.note("commits", batch, ["v1", "{}"])
+
+
+class Checkpoint:
+    """The files of Spark's checkpoint, as Spark writes them.
+
+    Args:
+        path: The folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not (path / "metadata").exists():
+            path.mkdir(parents=True, exist_ok=True)
+            (path / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
+
+    def next_batch(self, reader: FileStreamReader) -> int | None:
+        """Return the batch to make, planned if none is open; None if nothing is left to read."""
+        planned, committed = self._last("offsets"), self._last("commits")
+        if planned > committed:
+            return planned
+        start = reader.initialOffset()
+        if planned >= 0:
+            start = json.loads((self.path / "offsets" / str(planned)).read_text().splitlines()[2])
+        end = reader.latestOffset(start, ReadMaxFiles(reader.max_files))
+        if end == start:
+            return None
+        batch = planned + 1
+        planned_at = {"batchTimestampMs": START + batch * BATCH_MS}
+        self.note("offsets", batch, ["v1", json.dumps(planned_at), json.dumps(end)])
+        return batch
+
+    def note(self, log: str, batch: int, lines: list[str]) -> None:
+        """Put a file of a log in one piece."""
+        folder = self.path / log
+        folder.mkdir(exist_ok=True)
+        unnamed = folder / f".{batch}.tmp"
+        unnamed.write_text("\n".join(lines))
+        unnamed.rename(folder / str(batch))
+
+    def _last(self, log: str) -> int:
+        batches = [int(path.name) for path in self.path.glob(f"{log}/*") if path.name.isdigit()]
+        return max(batches, default=-1)
+
+
+def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str, Any]) -> Any:
+    """Do what a user asks for, by name.
+
+    Args:
+        work: `run`, `refresh`, `cleanup`, `compaction`, `migrate`, `replay`, `drop`.
+        spec: The pipeline as it is for this.
+        root: Folder of the tables.
+        clock_ms: The time.
+        given: Of `replay` the `mended` lines, the oldest record's first; `width`: small files of a class that are folded, 2 if it is
+            not given: tables are folded after each step.
+    """
+    driver._stream = stream
+    joining.WIDTH = given.get("width", 2)
+    if work in ("run", "refresh"):
+        begin = getattr(driver, work)
+        return begin(SPARK, spec, root, clock=lambda: clock_ms)
+    if work == "migrate":
+        return migration.apply(SPARK, spec, root, clock_ms)
+    if work == "drop":
+        return quarantine_drop.apply(SPARK, spec, root, Selection(steps=(1,)), "given up")
+    if work == "replay":
+        records = Plan.under(root, spec).quarantine.records(Selection()).to_pylist()
+        origins = [origin_of(record["origin"]) for record in records]
+        mended = {origin: line.encode() for origin, line in zip(origins, given["mended"], strict=False)}
+        return quarantine_replay.apply(SPARK, spec, root, clock_ms, Selection(), mended, accept_late=True)
+    return maintain(SPARK, spec, root, work)

@@ -1,0 +1,351 @@
+"""`make torture`: real processes with Spark are killed at every place and at random times, then run again, and their tables compared.
+
+Each run is noted in `.torture/runs.jsonl` as soon as it is over, and not made again; `docs/torture.md` is written from the notes.
+Those without Spark come first: they take a second each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
+from killing import PLACES, UPKEEP, Killer, Place
+from local_run import HOUR, START
+from victims import (
+    KINDS,
+    changes_of,
+    expected,
+    feed,
+    mended_line,
+    refuse_fed_twice,
+    shown,
+    spec_of,
+    tables,
+    write_source,
+)
+
+from ebbtide.model.step import StepKind
+from ebbtide.runtime.driver import run
+from ebbtide.runtime.plan import Plan
+from ebbtide.spec.pipeline import Pipeline
+
+PROJECT = Path(__file__).resolve().parents[2]
+REPAIRS: dict[str, dict[str, Place]] = {
+    "repair": {
+        "the step is not committed": ("ebbtide.state_table.table:StateTable", "commit_files", "before", 1),
+        "the step is committed": ("ebbtide.state_table.table:StateTable", "commit_files", "after", 1),
+        "the sink's rows are written": ("ebbtide.sinks.upsert:Upserter", "replace", "before", 1),
+        "the sink is committed": ("ebbtide.sinks.delta:SinkTable", "replace", "after", 1),
+    },
+    "acknowledge": {
+        "the step is not committed": ("ebbtide.state_table.table:StateTable", "commit_files", "before", 1),
+        "the step is committed": ("ebbtide.state_table.table:StateTable", "commit_files", "after", 1),
+    },
+}
+RANDOM = ("driver", "JVM", "Python worker", "group")
+"""Who gets a signal at a random time: SIGKILL, the whole process group SIGTERM."""
+MOST_S = 180
+
+
+class NotHeldError(AssertionError):
+    """Raised when tables are not what they must be."""
+
+
+class Torture:
+    """Makes runs and notes them.
+
+    Args:
+        folder: Where the notes and the tables are.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.notes = folder / "runs.jsonl"
+        self._spark: Any = None
+        folder.mkdir(exist_ok=True)
+
+    @property
+    def spark(self) -> Any:
+        """A session of this process, for what follows a kill and for looking at tables."""
+        if self._spark is None:
+            from victim import SETTINGS, small
+
+            from ebbtide.runtime.session import build_session
+
+            small()
+            self._spark = build_session("torture", SETTINGS)
+        return self._spark
+
+    def known(self) -> dict[str, dict[int, dict[str, Any]]]:
+        """Return the notes, by fault and number."""
+        found: dict[str, dict[int, dict[str, Any]]] = defaultdict(dict)
+        for line in self.notes.read_text(encoding="utf-8").splitlines() if self.notes.exists() else []:
+            note = json.loads(line)
+            found[note["fault"]][note["number"]] = note
+        return found
+
+    def attempt(self, fault: str, number: int, do: Callable[[Path, str, int], bool]) -> None:
+        """Make a run, and note whether its tables held."""
+        home = self.folder / "now"
+        shutil.rmtree(home, ignore_errors=True)
+        home.mkdir()
+        kind = KINDS[number % len(KINDS)]
+        began = time.monotonic()
+        why = ""
+        try:
+            struck = do(home, kind, number)
+        except Exception:  # noqa: BLE001 - noted, and the next run is made
+            struck, why = True, traceback.format_exc()[-2_000:]
+        note = {"fault": fault, "number": number, "kind": kind, "struck": struck, "held": not why, "why": why}
+        note["seconds"] = round(time.monotonic() - began, 1)
+        with self.notes.open("a", encoding="utf-8") as notes:
+            print(json.dumps(note), file=notes)
+        print(f"{fault} {number} {kind}: {'held' if not why else 'NOT HELD'}, {note['seconds']} s", flush=True)  # noqa: T201
+        if why:
+            shutil.copytree(home, self.folder / f"failed-{int(time.time())}", ignore_dangling_symlinks=True)
+
+
+def without_spark(killer: Killer, job: str, place: Place) -> Callable[[Path, str, int], bool]:
+    """Kill a driver without a JVM at a place, ask again, compare with one that was not killed."""
+
+    def do(home: Path, kind: str, number: int) -> bool:
+        source = write_source(home / "in", kind, number)
+        given = {"mended": [mended_line(each) for each in range(3)]}
+        spec = spec_of(kind, source)
+        other = spec_of(kind, source, ttl="1d")
+
+        def order(root: str, *jobs: str, **more: Any) -> int | None:
+            works = []
+            for each in jobs:
+                text = (other if each == "migrate" else spec).model_dump_json(by_alias=True)
+                is_late = each == "replay" and job == "cleanup"
+                clock_ms = START + 2 * HOUR + 1_500 if is_late else START + HOUR
+                width = {"width": 100} if job == "cleanup" else {}
+                works.append([kind, each, text, clock_ms, given | width])
+            code: int | None = killer.order(root=str(home / root), works=works, **more)["code"]
+            return code
+
+        before = {"run": (), "cleanup": ("run", "replay")}.get(job, ("run",))
+        twin = order("twin", *before, job)
+        if before:
+            order("killed", *before)
+        died = order("killed", job, place=place)
+        if died not in (0, -signal.SIGKILL) or twin != 0:
+            raise NotHeldError(f"codes {died} and {twin}")
+        steps = Plan.under(str(home / "killed"), spec).state.steps()
+        is_emptied = any(
+            facts.kind is StepKind.RESET for _, facts in steps
+        )  # a run goes on with a refresh that has begun
+        if order("killed", "run" if is_emptied else job) != 0:
+            raise NotHeldError("it did not go on")
+        refuse_fed_twice(Plan.under(str(home / "killed"), spec))
+        if tables(spec, home / "killed") != tables(spec, home / "twin"):
+            raise NotHeldError("other tables than those of the twin")
+        return died == -signal.SIGKILL
+
+    return do
+
+
+def descendants(pid: int) -> Iterator[tuple[int, str]]:
+    """Yield the processes that a process has started, in turn, with their command lines."""
+    parents = defaultdict(list)
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                stat = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except (OSError, IndexError):
+                continue
+            parents[int(stat[1])].append((int(entry.name), command))
+    waiting = [pid]
+    while waiting:
+        for child, command in parents[waiting.pop()]:
+            yield child, command
+            waiting.append(child)
+
+
+class Victim:
+    """A process with Spark in a group of its own."""
+
+    def __init__(self, home: Path, kind: str, spec: Pipeline, work: str = "run", **more: Any) -> None:
+        self.ready = home / "ready"
+        self.ready.unlink(missing_ok=True)
+        fields = {"kind": kind, "spec": spec.model_dump_json(by_alias=True), "root": str(home), "work": work, **more}
+        order = home / "order.json"
+        order.write_text(json.dumps(fields | {"ready": str(self.ready)}), encoding="utf-8")
+        self._said = (home / "said").open("wb")
+        environment = os.environ | {"PYTHONPATH": f"{PROJECT}:{PROJECT / 'tests' / 'support'}"}
+        command = [sys.executable, str(Path(__file__).with_name("victim.py")), str(order)]
+        self.process = subprocess.Popen(
+            command, env=environment, stdout=self._said, stderr=self._said, start_new_session=True
+        )
+
+    def wait_until_ready(self) -> None:
+        """Wait until its session is there."""
+        end = time.monotonic() + MOST_S
+        while not self.ready.exists() and self.process.poll() is None and time.monotonic() < end:
+            time.sleep(0.05)
+
+    def strike(self, whom: str) -> bool:
+        """Send the signal; return whether there was somebody to get it."""
+        pid = self.process.pid
+        try:
+            if whom == "driver":
+                os.kill(pid, signal.SIGKILL)
+            elif whom == "group":
+                os.killpg(pid, signal.SIGTERM)
+            else:
+                word = "java" if whom == "JVM" else "pyspark.daemon"
+                found = [child for child, command in descendants(pid) if word in command]
+                os.kill(found[-1], signal.SIGKILL)
+        except (ProcessLookupError, IndexError):
+            return False
+        return True
+
+    def end(self) -> int:
+        """Wait for it, and leave nothing of its group."""
+        try:
+            code = self.process.wait(MOST_S)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            self._said.close()
+        return code
+
+
+def look_at(torture: Torture, home: Path, kind: str, number: int, spec: Pipeline) -> None:
+    """Compare a pipeline's tables with the reference, and its change feed, as Spark reads it, with what Delta's protocol makes of the log."""
+    want = expected(kind, changes_of(kind, number))
+    if shown(spec, home) != want:
+        raise NotHeldError(f"{shown(spec, home)} is not {want}")
+    plan = Plan.under(str(home), spec)
+    refuse_fed_twice(plan)
+    reader = torture.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 0)
+    fed = reader.load(plan.sink.path).groupBy("_commit_version", "_change_type").count().collect()
+    of_spark = sorted((row["_commit_version"], row["_change_type"], row["count"]) for row in fed)
+    of_log: defaultdict[tuple[int, str], int] = defaultdict(int)
+    for version, change, _ in feed(plan):
+        of_log[version, change] += 1
+    if of_spark != sorted((*at, count) for at, count in of_log.items()):
+        raise NotHeldError(f"Spark reads another feed: {of_spark}, {dict(of_log)}")
+    bad = tables(spec, home)["quarantine"]
+    if len(bad) != 3:  # one in each file
+        raise NotHeldError(f"{len(bad)} bad records")
+
+
+def with_spark(torture: Torture, work: str, place: Place | None, whom: str = "") -> Callable[[Path, str, int], bool]:
+    """Kill a run with Spark at a place or, None, somebody at a random time; run it again here, and look at its tables."""
+
+    def do(home: Path, kind: str, number: int) -> bool:
+        kind = "sequence" if work in REPAIRS else kind
+        spec = spec_of(kind, write_source(home / "in", kind, number), ttl="2d", lease_ttl="2s")
+        if work != "run":
+            run(torture.spark, spec, str(home))
+        if work in REPAIRS:
+            path = Plan.under(str(home), spec).sink.path
+            torture.spark.sql(f"DELETE FROM delta.`{path}` WHERE id % 2 = 0")
+        more = {} if place is None else {"place": place}
+        victim = Victim(home, kind, spec, work, **more)
+        struck = True
+        if place is None:
+            victim.wait_until_ready()
+            time.sleep(random.Random(f"{whom}{number}").uniform(0, 9))
+            struck = victim.process.poll() is None and victim.strike(whom)
+        code = victim.end()
+        if place is not None:
+            struck = code == -signal.SIGKILL
+        if work in REPAIRS:
+            from ebbtide.maintenance import repair
+
+            do_again = repair.repair  # of an acknowledged sink too: then its rows come back
+            run(torture.spark, spec, str(home))
+            do_again(torture.spark, spec, str(home))
+        run(torture.spark, spec, str(home))
+        look_at(torture, home, kind, number, spec)
+        return struck
+
+    return do
+
+
+def faults(torture: Torture, killer: Killer) -> Iterator[tuple[str, Callable[[Path, str, int], bool]]]:
+    """Yield all faults, by name, the quick ones first."""
+    for place, at in PLACES.items():
+        yield f"driver without Spark, run: {place}", without_spark(killer, "run", at)
+    for job, places in UPKEEP.items():
+        for place, at in places.items():
+            yield f"driver without Spark, {job}: {place}", without_spark(killer, job, at)
+    for whom in RANDOM:
+        yield f"{whom} at a random time", with_spark(torture, "run", None, whom)
+    for job, places in REPAIRS.items():
+        for place, at in places.items():
+            yield f"driver with Spark, {job}: {place}", with_spark(torture, job, at)
+    for place, at in PLACES.items():
+        yield f"driver with Spark, run: {place}", with_spark(torture, "run", at)
+
+
+def report(torture: Torture, path: Path) -> None:
+    """Write the table of what was run."""
+    lines = [
+        "# Torture",
+        "",
+        "Written by `make torture`. Each run draws its records anew, in turn of the kinds arrival (emission: every), sequence and stateful;",
+        "a process is killed with SIGKILL (a group gets SIGTERM), the same is asked again, and the tables are compared: without Spark",
+        "with those of a pipeline that was not killed, row by row of all tables and of the change feed; with Spark with the reference model,",
+        "and the change feed as Spark reads it with what the log says. `Struck` are the runs in which the signal found somebody at that",
+        "place; `held` those whose tables were right.",
+        "",
+        "| fault | runs | struck | held |",
+        "|---|---|---|---|",
+    ]
+    known = torture.known()
+    for fault, by_number in known.items():
+        notes = by_number.values()
+        struck, held = sum(note["struck"] for note in notes), sum(note["held"] for note in notes)
+        lines.append(f"| {fault} | {len(notes)} | {struck} | {held} |")
+    n_runs = sum(len(by_number) for by_number in known.values())
+    n_held = sum(note["held"] for by_number in known.values() for note in by_number.values())
+    lines += ["", f"{n_runs} runs of {len(known)} faults; {n_held} held."]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def main() -> int:
+    """Make runs until all are made or the time is up; return 1 if some did not hold."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=25, help="of each fault")
+    parser.add_argument("--minutes", type=float, default=600, help="after which no run is begun")
+    parser.add_argument("--only", default="", help="faults with this in their name")
+    parser.add_argument("--folder", type=Path, default=PROJECT / ".torture", help="of notes and tables")
+    given = parser.parse_args()
+    end = time.monotonic() + 60 * given.minutes
+    torture = Torture(given.folder)
+    scratch = given.folder / "killer"
+    scratch.mkdir(exist_ok=True)
+    with Killer(scratch) as killer:
+        for number in range(given.runs):
+            for fault, do in faults(torture, killer):
+                is_wanted = given.only in fault and number not in torture.known()[fault]
+                if is_wanted and time.monotonic() < end:
+                    torture.attempt(fault, number, do)
+    report(torture, PROJECT / "docs" / "torture.md")
+    notes = [note for by_number in torture.known().values() for note in by_number.values()]
+    return int(not all(note["held"] for note in notes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""One run of a pipeline with Spark, to be killed: `victim.py ORDER.json`. Small steps are dealt out to Python workers too."""
+
+import json
+import signal
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
+from killing import arm
+from victims import load
+
+from ebbtide.delta import joining
+from ebbtide.maintenance import repair
+from ebbtide.runtime import decide, driver
+from ebbtide.runtime.session import build_session
+from ebbtide.sources import file_source
+
+SETTINGS = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC",
+    "spark.driver.memory": "1g",
+    "spark.master": "local[2]",
+}
+
+
+def small() -> None:
+    """Switch on for a few records what only many switch on."""
+    joining.WIDTH = 2
+    decide.ROWS_IN_DRIVER = 2
+    file_source.BYTES_IN_DRIVER = 0
+
+
+def work(order: dict) -> None:
+    """Do what the order says."""
+    small()
+    if order.get("place"):
+        arm(tuple(order["place"]), getattr(signal, order.get("signal", "SIGKILL")))
+    spec, root = load(order["kind"], order["spec"]), order["root"]
+    spark = build_session(settings=SETTINGS)
+    Path(order["ready"]).touch()
+    if order["work"] == "repair":
+        repair.repair(spark, spec, root)
+    elif order["work"] == "acknowledge":
+        repair.acknowledge(spark, spec, root, "meant so")
+    else:
+        getattr(driver, order["work"])(spark, spec, root)
+
+
+if __name__ == "__main__":
+    work(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
