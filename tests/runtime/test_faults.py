@@ -2,9 +2,11 @@
 is used, and once it is gone the run goes on to the tables of one that it never met."""
 
 import shutil
+import struct
 import subprocess
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from killing import PLACES, Killer
 from local_run import HOUR, START, perform
@@ -125,6 +127,7 @@ def gone(data):
 DAMAGES = [
     *[("sequence", "state/_delta_log/*3.json", how, DeltaLogError) for how in (flip, cut, cut_at_a_line, gone)],
     *[("sequence", "sink/_delta_log/*2.json", how, DeltaLogError) for how in (flip, cut, cut_at_a_line, empty, gone)],
+    ("sequence", "sink/_delta_log/*3.json", empty, DeltaLogError),  # the newest
     *[("sequence", "ledger/_delta_log/*1.json", how, DeltaLogError) for how in (flip, cut, empty)],
     ("arrival", "changelog/_delta_log/*1.json", cut, DeltaLogError),
     ("sequence", "quarantine/_delta_log/*1.json", cut, DeltaLogError),
@@ -178,7 +181,15 @@ def test_torn_checkpoint_of_the_log_is_named(again, monkeypatch):
     victim.run()
 
 
-@pytest.mark.parametrize("how", [flip, cut, empty, gone], ids=lambda how: how.__name__)
+def flip_hashes(data):
+    """Flip a bit of each stored hash, so that no key is found by it."""
+    hashes = pa.ipc.open_file(pa.BufferReader(data[: -key_index.CHECKSUM_BYTES])).read_all()[key_index.HASH]
+    for value in hashes.to_pylist():
+        data = data.replace(struct.pack("<Q", value), struct.pack("<Q", value ^ 4))
+    return data
+
+
+@pytest.mark.parametrize("how", [flip_hashes, cut, empty, gone], ids=lambda how: how.__name__)
 def test_damaged_local_copy_is_made_again(again, tmp_path, monkeypatch, how):
     victim, want = again("sequence")
     shutil.rmtree(victim.root)

@@ -1,0 +1,92 @@
+"""A repair, or an acknowledgement, that ends at any place is done when it is asked for again."""
+
+import shutil
+from pkgutil import resolve_name
+
+import pytest
+from local_run import START
+from spark_support import change, plain_spec, sink, write
+from victims import refuse_fed_twice
+
+from ebbtide.maintenance import repair
+from ebbtide.runtime.driver import run
+from ebbtide.runtime.plan import Plan
+
+STATE = "ebbtide.state_table.table:StateTable"
+SINK = "ebbtide.sinks.delta:SinkTable"
+FILES = [[change("+I", 1, "a", 1), change("+I", 2, "b", 2)], [change("+U", 1, "c", 3), change("+I", 3, "d", 4)]]
+SHOWN = [(1, "c"), (2, "b"), (3, "d")]
+PLACES = [
+    (STATE, "commit_files", "before"),
+    (STATE, "commit_files", "after"),
+    (SINK, "replace", "before"),
+    (SINK, "replace", "after"),
+]
+
+
+class KilledError(BaseException):
+    """Nobody catches it."""
+
+
+@pytest.fixture(scope="module")
+def damaged(spark, tmp_path_factory):
+    """A pipeline of whose sink somebody has deleted a row."""
+    root = tmp_path_factory.mktemp("damaged")
+    spec = plain_spec(write(root / "in", *FILES), order={"sequence": ["seq"]})
+    run(spark, spec, str(root), clock=lambda: START)
+    spark.sql(f"DELETE FROM delta.`{Plan.under(str(root), spec).sink.path}` WHERE id = 2")
+    return spec, root
+
+
+@pytest.fixture
+def copied(damaged, tmp_path):
+    spec, root = damaged
+    shutil.copytree(root / spec.name, tmp_path / spec.name)
+    return spec, tmp_path
+
+
+def dies(monkeypatch, owner, name, when, work):
+    holder = resolve_name(owner)
+    call = getattr(holder, name)
+
+    def fatal(*given, **options):
+        if when == "after":
+            call(*given, **options)
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(holder, name, fatal)
+        with pytest.raises(KilledError):
+            work()
+
+
+def rows(spark, root, spec):
+    return [(row["id"], row["v"]) for row in sink(spark, root, spec)]
+
+
+def marked(places, quick):
+    return [pytest.param(*place, marks=[] if place in quick else [pytest.mark.grid]) for place in places]
+
+
+@pytest.mark.parametrize(("owner", "name", "when"), marked(PLACES, [PLACES[1]]))
+def test_repair_that_died_is_finished_by_the_next_run_or_repair(spark, copied, monkeypatch, owner, name, when):
+    spec, root = copied
+    dies(monkeypatch, owner, name, when, lambda: repair.repair(spark, spec, str(root)))
+    is_decided = (owner, when) != (STATE, "before")
+    if is_decided:
+        run(spark, spec, str(root), clock=lambda: START)
+    else:
+        repair.repair(spark, spec, str(root))
+    assert rows(spark, root, spec) == SHOWN
+    refuse_fed_twice(Plan.under(str(root), spec))
+
+
+@pytest.mark.parametrize(("owner", "name", "when"), marked(PLACES[:2], [PLACES[1]]))
+def test_acknowledgement_that_died_is_there_when_it_is_asked_for_again(spark, copied, monkeypatch, owner, name, when):
+    spec, root = copied
+    dies(monkeypatch, owner, name, when, lambda: repair.acknowledge(spark, spec, str(root), "meant so"))
+    report = repair.acknowledge(spark, spec, str(root), "meant so")
+    n_left = 1 if when == "before" else 0
+    assert report.missing == n_left
+    assert rows(spark, root, spec) == [row for row in SHOWN if row[0] != 2]
+    refuse_fed_twice(Plan.under(str(root), spec))
