@@ -90,16 +90,14 @@ def test_damage_is_refused_and_a_refresh_heals(spark, copied, damage):
 
 def test_another_table_in_the_sinks_place_is_refused(spark, copied, tmp_path):
     here, _, spec = copied
-    shutil.copytree(here / "sink", tmp_path / "other")
-    shutil.rmtree(here / "sink")
-    replaced = tmp_path / "other" / "_delta_log"
-    own = Snapshot.read(str(tmp_path / "other")).id
-    for file in replaced.glob("*.json"):
-        file.write_text(file.read_text().replace(f'"id":"{own}"', '"id":"another"'))
-        (replaced / f".{file.name}.crc").unlink(missing_ok=True)
-    shutil.copytree(tmp_path / "other", here / "sink")
+    path = str(here / "sink")
+    own = Snapshot.read(path).id
+    spark.read.format("delta").load(path).write.format("delta").save(str(tmp_path / "other"))
+    shutil.rmtree(path)
+    shutil.copytree(tmp_path / "other", path)
+    other = Snapshot.read(path).id
     with pytest.raises(
-        TableMismatchError, match=rf"another one than the pipeline's\. Got: id another\. Allowed: id {own}"
+        TableMismatchError, match=rf"another one than the pipeline's\. Got: id {other}\. Allowed: id {own}"
     ):
         run(spark, spec, str(here.parent))
 
@@ -109,7 +107,10 @@ def test_a_table_of_somebody_elses_is_never_taken_for_the_sink(spark, copied, tm
     root = tmp_path / "fresh"
     spark.range(3).write.format("delta").save(str(root / spec.name / "sink"))
     for start in (run, refresh):
-        with pytest.raises(TableMismatchError, match=r"has not written\. .* Give the pipeline another name or root"):
+        with pytest.raises(
+            TableMismatchError,
+            match=r"has not written\. .* Run 'ebbtide adopt' .* or give the pipeline another name or root",
+        ):
             start(spark, spec, str(root))
     assert spark.read.format("delta").load(str(root / spec.name / "sink")).count() == 3
 

@@ -182,7 +182,6 @@ def test_spec_that_no_longer_fits_is_refused_until_refreshed(spark, tmp_path):
     for changed in (
         plain_spec(tmp_path / "in", order=BY_SEQ),
         plain_spec(tmp_path / "in", key=["id", "v"]),
-        plain_spec(tmp_path / "in", schema="id BIGINT, v STRING, seq INT, at TIMESTAMP_NTZ DEFAULT NULL"),
     ):
         with pytest.raises(SpecChangedError, match="ebbtide refresh"):
             run(spark, changed, str(tmp_path))
