@@ -158,5 +158,7 @@ def test_job_of_a_module_of_its_own_is_run_by_its_name_and_one_unknown_is_refuse
     run(spark, spec, str(tmp_path))
     report = maintain(spark, spec, str(tmp_path), "forget")
     assert (report.job, report.entries, report.rows_removed) == ("forget", 0, 2)
-    with pytest.raises(ConfigError, match=r"no maintenance job of this name.*forget_all.*cleanup, compaction, vacuum, forget"):
+    with pytest.raises(
+        ConfigError, match=r"no maintenance job of this name.*forget_all.*cleanup, compaction, vacuum, forget"
+    ):
         maintain(spark, spec, str(tmp_path), "forget_all")
