@@ -10,7 +10,8 @@ from ebbtide.inspect.state import state
 from ebbtide.quality.checks import CHECKS
 
 SHIPPED = PROJECT / "pipelines" / "defs" / "activity" / "last_seen" / "defs.yaml"
-PASSED = {check.name: True for check in CHECKS}
+PASSED = {check.name: check.name != "schema_drift" for check in CHECKS}
+"""The orders have columns that this pipeline does not look at: a warning says so."""
 FIRST, ALL = 60, 100
 
 
