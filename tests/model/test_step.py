@@ -86,7 +86,7 @@ def test_reset_starts_over_but_for_number_and_clock():
     *_, last = steps([BatchSummary(max_event_ms=70, truncate=(3,), offsets={"t/0": [(0, 9)]}), None])
     reset = next_frontier(last, StepKind.RESET, Reading(9, 9), StepRules(DAY_MS, leaves_orphans=True))
     told = reset.model_dump(exclude_defaults=True)
-    assert told == {"step": 3, "kind": "reset", "now_ms": 9, "wall_ms": 9}
+    assert told == {"step": 3, "kind": "reset", "now_ms": 9, "wall_ms": 9, "total_records": 0, "total_quarantined": 0}
 
 
 def test_orphans_are_never_forgotten_until_a_reset():
