@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ebbtide.cli.on_spark import report_each
 from ebbtide.cli.options import of_pipelines
-from ebbtide.cli.quiet import quiet_spark
+from ebbtide.cli.quiet import QuietSpark
 from ebbtide.cli.reporting import Reporter, load_specs
 from ebbtide.runtime.clock import system_clock
 
 if TYPE_CHECKING:
     from ebbtide.sinks.quarantine import Selection
+    from ebbtide.spec.pipeline import Pipeline
 
 SHOWN = 100
 """Records that `show` shows where it is not told how many."""
@@ -111,24 +113,24 @@ def replay(
     located = load_specs(specs)
     if records_file is not None and len(located) > 1:
         raise click.UsageError(f"Got --records and {len(located)} specs. Allowed: one spec.")
-    with quiet_spark(root) as spark:
-        for location, spec in located:
-            with reporter.errors(location, spark):
-                selection = _selection(**selected)
-                mended = None if records_file is None else read_mended(records_file)
-                if apply:
-                    report = quarantine_replay.apply(
-                        spark.session,
-                        spec,
-                        root,
-                        system_clock(),
-                        selection,
-                        mended,
-                        accept_late=accept_late,
-                    )
-                else:
-                    report = quarantine_replay.plan(spec, root, system_clock(), selection, mended)
-                reporter.result(report, quarantine_replay.ReplayReport.text, location)
+    selection = _selection(**selected)
+
+    def operate(spark: QuietSpark, spec: Pipeline) -> quarantine_replay.ReplayReport:
+        mended = None if records_file is None else read_mended(records_file)
+        now_ms = system_clock()
+        if not apply:
+            return quarantine_replay.plan(spec, root, now_ms, selection, mended)
+        return quarantine_replay.apply(
+            spark.session,
+            spec,
+            root,
+            now_ms,
+            selection,
+            mended,
+            accept_late=accept_late,
+        )
+
+    report_each(reporter, located, operate)
 
 
 @quarantine.command()
@@ -149,17 +151,14 @@ def drop(
 
     if apply and not note:
         raise click.UsageError("Got --apply without --note. Allowed: --apply --note 'why they are dropped'.")
-    reporter = Reporter(root, as_json)
-    located = load_specs(specs)
-    with quiet_spark(root) as spark:
-        for location, spec in located:
-            with reporter.errors(location, spark):
-                selection = _selection(**selected)
-                if apply and note:
-                    report = quarantine_drop.apply(spark.session, spec, root, selection, note)
-                else:
-                    report = quarantine_drop.plan(spec, root, selection)
-                reporter.result(report, quarantine_drop.DropReport.text, location)
+    selection = _selection(**selected)
+
+    def operate(spark: QuietSpark, spec: Pipeline) -> quarantine_drop.DropReport:
+        if apply and note:
+            return quarantine_drop.apply(spark.session, spec, root, selection, note)
+        return quarantine_drop.plan(spec, root, selection)
+
+    report_each(Reporter(root, as_json), load_specs(specs), operate)
 
 
 def _selection(reasons: tuple[str, ...], steps: tuple[int, ...], limit: int | None) -> Selection:

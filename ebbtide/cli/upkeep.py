@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
+from ebbtide.cli.on_spark import report_each
 from ebbtide.cli.options import of_pipelines
-from ebbtide.cli.quiet import quiet_spark
+from ebbtide.cli.quiet import QuietSpark
 from ebbtide.cli.reporting import Reporter, load_specs
 from ebbtide.maintenance.jobs import MaintenanceJob
 from ebbtide.runtime.clock import system_clock
 from ebbtide.spec.pipeline import Pipeline
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from pyspark.sql import SparkSession
 
 
 def maintenance_command(job: MaintenanceJob) -> click.Command:
@@ -28,13 +21,10 @@ def maintenance_command(job: MaintenanceJob) -> click.Command:
     def command(specs: tuple[str, ...], root: str, as_json: bool) -> None:
         from ebbtide.maintenance.job import MaintenanceReport, maintain
 
-        reporter = Reporter(root, as_json)
-        located = load_specs(specs)
-        with quiet_spark(reporter.root) as spark:
-            for location, spec in located:
-                with reporter.errors(location, spark):
-                    report = maintain(spark.session, spec, reporter.root, job.name)
-                    reporter.result(report, MaintenanceReport.text, location)
+        def operate(spark: QuietSpark, spec: Pipeline) -> MaintenanceReport:
+            return maintain(spark.session, spec, root, job.name)
+
+        report_each(Reporter(root, as_json), load_specs(specs), operate)
 
     return command
 
@@ -50,20 +40,14 @@ def migrate(specs: tuple[str, ...], root: str, as_json: bool, apply: bool, undo:
     if apply and undo:
         raise click.UsageError("Got --apply and --undo. Allowed: one of them, or none for the plan.")
 
-    def operate(session: SparkSession, spec: Pipeline) -> migration.MigrationPlan:
+    def operate(spark: QuietSpark, spec: Pipeline) -> migration.MigrationPlan:
         if apply:
-            return migration.apply(session, spec, root, system_clock())
+            return migration.apply(spark.session, spec, root, system_clock())
         if undo:
-            return migration.undo(session, spec, root)
-        return migration.plan(session, spec, root)
+            return migration.undo(spark.session, spec, root)
+        return migration.plan(spark.session, spec, root)
 
-    reporter = Reporter(root, as_json)
-    located = load_specs(specs)
-    with quiet_spark(root) as spark:
-        for location, spec in located:
-            with reporter.errors(location, spark):
-                report = operate(spark.session, spec)
-                reporter.result(report, migration.MigrationPlan.text, location)
+    report_each(Reporter(root, as_json), load_specs(specs), operate)
 
 
 @click.command()
@@ -73,7 +57,12 @@ def repair(specs: tuple[str, ...], root: str, as_json: bool, apply: bool) -> Non
     """Bring a damaged, dropped or restored sink to what the state shows. Only tells what differs, unless --apply."""
     from ebbtide.maintenance import repair as repairing
 
-    _report(specs, root, as_json, repairing.repair if apply else repairing.plan)
+    go = repairing.repair if apply else repairing.plan
+
+    def operate(spark: QuietSpark, spec: Pipeline) -> repairing.RepairReport:
+        return go(spark.session, spec, root)
+
+    report_each(Reporter(root, as_json), load_specs(specs), operate)
 
 
 @click.command()
@@ -83,10 +72,10 @@ def acknowledge(specs: tuple[str, ...], root: str, as_json: bool, reason: str) -
     """Accept what others changed in a sink, and what checks have found so far: they begin anew."""
     from ebbtide.maintenance import repair as repairing
 
-    def accept(session: SparkSession, spec: Pipeline, root: str) -> repairing.RepairReport:
-        return repairing.acknowledge(session, spec, root, reason)
+    def operate(spark: QuietSpark, spec: Pipeline) -> repairing.RepairReport:
+        return repairing.acknowledge(spark.session, spec, root, reason)
 
-    _report(specs, root, as_json, accept)
+    report_each(Reporter(root, as_json), load_specs(specs), operate)
 
 
 @click.command()
@@ -97,11 +86,12 @@ def rewind(specs: tuple[str, ...], root: str, as_json: bool, to_step: int, apply
     """Bring all tables back to what they were after an earlier step. Only tells what it would undo, unless --apply."""
     from ebbtide.maintenance import rewind as rewinding
 
-    def operate(session: SparkSession, spec: Pipeline, root: str) -> rewinding.RewindReport:
-        go = rewinding.apply if apply else rewinding.plan
-        return go(session, spec, root, to_step)
+    go = rewinding.apply if apply else rewinding.plan
 
-    _report(specs, root, as_json, operate)
+    def operate(spark: QuietSpark, spec: Pipeline) -> rewinding.RewindReport:
+        return go(spark.session, spec, root, to_step)
+
+    report_each(Reporter(root, as_json), load_specs(specs), operate)
 
 
 @click.command()
@@ -111,24 +101,9 @@ def adopt(specs: tuple[str, ...], root: str, as_json: bool, apply: bool) -> None
     """Make a table that is at DIR/NAME/sink already the sink, with its rows. Only tells what it would do, unless --apply."""
     from ebbtide.maintenance import adopt as adopting
 
-    def operate(session: SparkSession, spec: Pipeline, root: str) -> adopting.AdoptReport:
+    def operate(spark: QuietSpark, spec: Pipeline) -> adopting.AdoptReport:
         if apply:
-            return adopting.apply(session, spec, root, system_clock())
-        return adopting.plan(session, spec, root)
+            return adopting.apply(spark.session, spec, root, system_clock())
+        return adopting.plan(spark.session, spec, root)
 
-    _report(specs, root, as_json, operate)
-
-
-def _report(
-    specs: tuple[str, ...],
-    root: str,
-    as_json: bool,
-    operate: Callable[[SparkSession, Pipeline, str], Any],
-) -> None:
-    reporter = Reporter(root, as_json)
-    located = load_specs(specs)
-    with quiet_spark(root) as spark:
-        for location, spec in located:
-            with reporter.errors(location, spark):
-                report = operate(spark.session, spec, reporter.root)
-                reporter.result(report, type(report).text, location)
+    report_each(Reporter(root, as_json), load_specs(specs), operate)

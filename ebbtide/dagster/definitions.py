@@ -6,13 +6,10 @@ import dagster as dg
 
 from ebbtide import Pipeline
 from ebbtide.dagster.checks import sink_checks
-from ebbtide.dagster.jobs import maintenance_job, migration_job, repair_job, rewind_job, schedules, stream_job
-from ebbtide.dagster.quarantine import quarantine_replay_job
+from ebbtide.dagster.jobs import maintenance_job, schedules, stream_job
+from ebbtide.dagster.on_request import ON_REQUEST
 from ebbtide.dagster.stream import stream_assets
 from ebbtide.maintenance.jobs import JOBS
-
-ON_REQUEST = (migration_job, repair_job, rewind_job, quarantine_replay_job)
-"""Jobs that take a configuration, and so have no schedule."""
 
 
 def pipeline_definitions(spec: Pipeline) -> dg.Definitions:
@@ -27,6 +24,6 @@ def pipeline_definitions(spec: Pipeline) -> dg.Definitions:
     return dg.Definitions(
         assets=[stream_assets(spec)],
         asset_checks=[sink_checks(spec)],
-        jobs=[*jobs.values(), *(make(spec) for make in ON_REQUEST)],
+        jobs=[*jobs.values(), *(job.of(spec) for job in ON_REQUEST)],
         schedules=list(schedules(spec, jobs)),
     )

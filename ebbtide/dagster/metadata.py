@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from typing import Any
 
 import dagster as dg
 
@@ -115,3 +116,8 @@ def _lineage(spec: Pipeline, upstream: dg.AssetKey) -> dict[str, dg.TableColumnL
     names = [name for name in spec.sink_table.columns.names if name in source_columns]
     origins = {name: [dg.TableColumnDep(upstream, name)] for name in names}
     return {"dagster/column_lineage": dg.TableColumnLineage(origins)}
+
+
+def numbers(report: dict[str, Any]) -> dict[str, int]:
+    """Pick what can be plotted of a report."""
+    return {name: value for name, value in report.items() if isinstance(value, int)}

@@ -191,6 +191,18 @@ def file_location(table: str, path: str) -> str:
     return location
 
 
+def changed_files(actions: Iterable[Action]) -> list[Action]:
+    """Return what stands under `add` and `remove` where a commit changes rows, and not only the files that they are in."""
+    files = (action.get("add") or action.get("remove") for action in actions)
+    return [file for file in files if file and file.get("dataChange", True)]
+
+
+def commit_info(actions: Iterable[Action]) -> Action:
+    """Return what a commit says of itself; empty if it says nothing."""
+    infos = (action["commitInfo"] for action in actions if "commitInfo" in action)
+    return next(infos, {})
+
+
 def last_step(table: str) -> int:
     """Return the last step that changed a table, 0 before the first."""
     newest = next(own_commits(table), None)

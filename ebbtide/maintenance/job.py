@@ -15,7 +15,7 @@ from ebbtide.ledger.lease import Lease
 from ebbtide.maintenance.jobs import job_named
 from ebbtide.model.durations import to_ms
 from ebbtide.paths import usage
-from ebbtide.runtime.belonging import refuse_lost_state
+from ebbtide.runtime.belonging import OwnTables, refuse_lost_state
 from ebbtide.runtime.driver import refuse_changed_spec
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
@@ -139,7 +139,7 @@ def maintain(spark: SparkSession, spec: Pipeline, root: str, job: str) -> Mainte
     step = job_named(job).load()
     plan = Plan.under(root, spec)
     if not log.versions(plan.state.path):
-        refuse_lost_state(plan)
+        refuse_lost_state(plan, OwnTables(plan))
         return MaintenanceReport(spec.name, job)
     with stepping(spark, plan) as stepper:
         if stepper.last is None:

@@ -26,7 +26,6 @@ from ebbtide.maintenance.column_migration import ColumnMigration, altered, colum
 from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.state_migration import migrated_entries, state_migration
 from ebbtide.model.step import StepKind
-from ebbtide.runtime.belonging import changes_rows
 from ebbtide.runtime.fold import Keep, KeepEntries, rewritten
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.publish import publish
@@ -350,7 +349,7 @@ def _earlier(table: str, version: int, *, data_change: bool) -> list[Action]:
 
 def _refuse_changed_since(table: str, version: int) -> None:
     for later in log.versions(table):
-        if later > version and changes_rows(log.actions(table, later)):
+        if later > version and log.changed_files(log.actions(table, later)):
             raise MigrationError.of(
                 f"The migration cannot be undone: '{table}' was changed by somebody else since.",
                 got=f"version {later}",

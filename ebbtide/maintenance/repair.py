@@ -8,7 +8,7 @@ until they change again. Checks then look no further back than either step.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -123,7 +123,7 @@ def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         facts = stepper.maintenance_step(StepKind.REPAIR)
         stepper.commit(facts, [])
         stepper.publish(spark)
-        return RepairReport(**report.as_dict() | {"action": "repair", "step": facts.step})
+        return replace(report, action="repair", step=facts.step)
 
 
 def acknowledge(spark: SparkSession, spec: Pipeline, root: str, reason: str) -> RepairReport:
@@ -155,7 +155,7 @@ def acknowledge(spark: SparkSession, spec: Pipeline, root: str, reason: str) -> 
             if len(keys):
                 actions.append(tables.state.add_acknowledged(_typed(keys, tables), facts.step))
         stepper.commit(facts, actions)
-        return RepairReport(**report.as_dict() | {"action": f"acknowledged: {reason}", "step": facts.step})
+        return replace(report, action=f"acknowledged: {reason}", step=facts.step)
 
 
 def _refuse_unkept(tables: Plan) -> None:

@@ -7,14 +7,14 @@ itself be rewound.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from ebbtide.delta import log
 from ebbtide.delta.restoring import restoring
-from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.snapshot import Action, Snapshot
 from ebbtide.errors import HistoryGoneError, SpecChangedError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.tables import BESIDE_STATE
@@ -93,12 +93,10 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, to_step: int) -> Rewin
         stepper.publish(spark)
         target = _Target.find(tables, stepper, to_step)
         report = target.report(stepper.number)
-        now = stepper.newest()
-        actions = restoring(now, target.version)
         facts = stepper.rewound(target.facts, target.version, target.versions)
-        stepper.commit(facts, actions)
+        stepper.commit(facts, target.actions)
         stepper.publish(spark)
-        return RewindReport(**asdict(report) | {"step": facts.step})
+        return replace(report, step=facts.step)
 
 
 @dataclass(frozen=True)
@@ -109,6 +107,7 @@ class _Target:
         pipeline: Name of the pipeline.
         version: The state's version that holds its decision.
         facts: Its facts.
+        actions: What brings the state back to that version.
         versions: Name of a table beside the state to its version then.
         undone: Facts of the steps since, the newest first.
     """
@@ -116,6 +115,7 @@ class _Target:
     pipeline: str
     version: int
     facts: StepFacts
+    actions: list[Action]
     versions: dict[str, int]
     undone: tuple[StepFacts, ...]
 
@@ -126,9 +126,9 @@ class _Target:
         for version, facts in tables.state.steps():
             if facts.step == to_step:
                 _refuse_other_spec(tables, facts)
+                actions = restoring(stepper.newest(), version)
                 versions = _versions_at(tables, to_step)
-                restoring(stepper.newest(), version)
-                return cls(tables.spec.name, version, facts, versions, tuple(undone))
+                return cls(tables.spec.name, version, facts, actions, versions, tuple(undone))
             undone.append(facts)
             if facts.kind is StepKind.RESET:
                 break  # what was before it was another history
@@ -160,7 +160,7 @@ def _versions_at(tables: Plan, step: int) -> dict[str, int]:
         if now is None:
             continue
         versions[name] = _version_at(now.table, step)
-        restoring(now, versions[name])
+        restoring(now, versions[name])  # refuses what is gone
     return versions
 
 

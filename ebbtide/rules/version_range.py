@@ -113,9 +113,4 @@ def _feed_files(table: str, actions: list[log.Action]) -> list[str]:
     shown = [action["cdc"] for action in actions if "cdc" in action]
     if shown:
         return [join(table, each["path"]) for each in shown]
-    changed = []
-    for action in actions:
-        file = action.get("add") or action.get("remove")
-        if file and file.get("dataChange", True):
-            changed.append(DataFile(file).location(table))
-    return changed
+    return [DataFile(file).location(table) for file in log.changed_files(actions)]

@@ -15,7 +15,6 @@ from ebbtide.runtime.plan import Plan
 COMMITS = "table STRING, version BIGINT, at TIMESTAMP, operation STRING, pipeline STRING"
 CommitRow = tuple[Any, ...]
 """The values of a row of `COMMITS`."""
-Action = dict[str, Any]
 
 
 def commits(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFrame:
@@ -45,10 +44,9 @@ def _commits(table: str, location: str, versions: range, pipeline: str) -> Itera
         if version not in versions:
             continue
         actions = log.actions(location, version)
-        changes_data = any(map(_changes_data, actions))
-        if not changes_data:
+        if not log.changed_files(actions):
             continue
-        info = _commit_info(actions)
+        info = log.commit_info(actions)
         written_ms = info.get("timestamp", 0)
         names_pipeline = _is_transaction_of(pipeline, actions)
         is_own = names_pipeline and log.facts(location, version) is not None
@@ -61,21 +59,7 @@ def _commits(table: str, location: str, versions: range, pipeline: str) -> Itera
         )
 
 
-def _changes_data(action: Action) -> bool:
-    for kind in ("add", "remove", "cdc"):
-        file = action.get(kind)
-        if file:
-            return bool(file.get("dataChange", True))
-    return False
-
-
-def _commit_info(actions: list[Action]) -> Action:
-    """Return what Delta says of a commit; empty if it says nothing."""
-    infos = (action["commitInfo"] for action in actions if "commitInfo" in action)
-    return next(infos, {})
-
-
-def _is_transaction_of(pipeline: str, actions: list[Action]) -> bool:
+def _is_transaction_of(pipeline: str, actions: list[log.Action]) -> bool:
     prefix = f"{pipeline}/"
     for action in actions:
         transaction = action.get("txn", {})

@@ -6,8 +6,6 @@ by another, or put back to an older version is known, and so is a state that was
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import TableMismatchError
@@ -38,24 +36,25 @@ class OwnTables:
                 found[name] = facts
         return found
 
-    def last_step(self) -> int:
-        """Return the last step that wrote any of them; 0 before the first."""
-        steps = [facts.step for facts in self.facts().values()]
-        return max(steps, default=0)
+    def last_step(self, *names: str) -> int:
+        """Return the last step that wrote any of them, or of those named; 0 before the first."""
+        asked = names or self._tables
+        return max(self._tables[name].last_step() for name in asked)
 
 
-def refuse_misfits(plan: Plan, head: Head, state: Snapshot) -> None:
+def refuse_misfits(plan: Plan, tables: OwnTables, head: Head, state: Snapshot) -> None:
     """Refuse tables that do not belong to the stored state.
 
     Args:
         plan: The pipeline.
+        tables: Those beside its state.
         head: Its last step.
         state: The newest version of the state.
 
     Raises:
         TableMismatchError: see there.
     """
-    refuse_other_state(plan, head, state)
+    refuse_other_state(plan, tables, head, state)
     if head.facts is None:
         return
     if head.facts.unadopted:
@@ -64,18 +63,19 @@ def refuse_misfits(plan: Plan, head: Head, state: Snapshot) -> None:
             got=f"{head.facts.unadopted} left",
             next_step="Run 'ebbtide adopt --apply' again: it goes on where it ended.",
         )
-    found = OwnTables(plan).facts()
+    found = tables.facts()
     for name, known in head.facts.tables.items():
         _refuse_other(plan.at(name), known, found.get(name))
     if "sink" not in found:
         raise _gone(plan.at("sink"))
 
 
-def refuse_other_state(plan: Plan, head: Head, state: Snapshot) -> None:
+def refuse_other_state(plan: Plan, tables: OwnTables, head: Head, state: Snapshot) -> None:
     """Refuse a state that is not the one that wrote the other tables last: nothing can be repaired from it.
 
     Args:
         plan: The pipeline.
+        tables: Those beside its state.
         head: Its last step.
         state: The newest version of the state.
 
@@ -83,9 +83,9 @@ def refuse_other_state(plan: Plan, head: Head, state: Snapshot) -> None:
         TableMismatchError: it was lost, put back to an older version, or changed by others.
     """
     if head.facts is None:
-        refuse_lost_state(plan)
+        refuse_lost_state(plan, tables)
         return
-    for name, table in OwnTables(plan).facts().items():
+    for name, table in tables.facts().items():
         if table.step > head.facts.step:
             raise TableMismatchError.of(
                 f"The state at '{plan.state.path}' is older than '{plan.at(name)}'.",
@@ -96,7 +96,7 @@ def refuse_other_state(plan: Plan, head: Head, state: Snapshot) -> None:
     _refuse_changed(plan, head.version, state)
 
 
-def refuse_others_sink(plan: Plan) -> None:
+def refuse_others_sink(plan: Plan, tables: OwnTables) -> None:
     """Refuse a table with rows in the sink's place that no pipeline has written.
 
     Raises:
@@ -105,7 +105,7 @@ def refuse_others_sink(plan: Plan) -> None:
     snapshot = Snapshot.read(plan.at("sink"), any_features=True)
     if snapshot is None or not snapshot.files:
         return
-    if OwnTable(plan.at("sink"), "sink").last_step() == 0:
+    if tables.last_step("sink") == 0:
         raise TableMismatchError.of(
             f"There is a table at '{plan.at('sink')}' that '{plan.spec.name}' has not written.",
             got=f"{len(snapshot.files)} data files, and no step",
@@ -114,16 +114,17 @@ def refuse_others_sink(plan: Plan) -> None:
         )
 
 
-def refuse_lost_state(plan: Plan) -> None:
+def refuse_lost_state(plan: Plan, tables: OwnTables) -> None:
     """Refuse to begin where other tables have steps that the state lacks.
 
     Args:
         plan: The pipeline; its state has no step.
+        tables: Those beside its state.
 
     Raises:
         TableMismatchError: its state was lost.
     """
-    for name, table in OwnTables(plan).facts().items():
+    for name, table in tables.facts().items():
         if table.step:
             raise TableMismatchError.of(
                 f"The state at '{plan.state.path}' has no steps, but '{plan.at(name)}' has.",
@@ -131,7 +132,7 @@ def refuse_lost_state(plan: Plan) -> None:
                 allowed="the state that wrote it",
                 next_step=REFRESH,
             )
-    refuse_others_sink(plan)
+    refuse_others_sink(plan, tables)
 
 
 def _refuse_other(location: str, known: TableFacts, found: TableFacts | None) -> None:
@@ -164,6 +165,9 @@ def _gone(location: str) -> TableMismatchError:
 
 def _refuse_changed(plan: Plan, version: int, state: Snapshot) -> None:
     """Refuse a state whose rows others have changed since the last step; who changes them back is let through."""
+    since = range(version + 1, state.version + 1)
+    if not any(log.changed_files(log.actions(state.table, later)) for later in since):
+        return
     decided = Snapshot.read(state.table, version)
     if decided is None or decided.files.keys() == state.files.keys():
         return
@@ -175,8 +179,9 @@ def _refuse_changed(plan: Plan, version: int, state: Snapshot) -> None:
         at = at.after(actions)
         if at.files.keys() in same_rows:
             changed_by = ""
-        elif changes_rows(actions):
-            changed_by = f"version {at.version}, {_operation(actions)}"
+        elif log.changed_files(actions):
+            operation = log.commit_info(actions).get("operation", "unknown")
+            changed_by = f"version {at.version}, {operation}"
         elif not changed_by:
             same_rows.append(at.files.keys())
     if changed_by:
@@ -186,18 +191,3 @@ def _refuse_changed(plan: Plan, version: int, state: Snapshot) -> None:
             allowed=f"what version {version} holds",
             next_step=f"Bring it back (RESTORE TABLE delta.`{plan.state.path}` TO VERSION AS OF {version}), or run 'ebbtide refresh' to rebuild all tables from the source.",
         )
-
-
-def changes_rows(actions: Iterable[log.Action]) -> bool:
-    """Return whether a commit changes rows, and not only the files that they are in."""
-    for action in actions:
-        file = action.get("add") or action.get("remove")
-        if file and file.get("dataChange", True):
-            return True
-    return False
-
-
-def _operation(actions: Iterable[log.Action]) -> str:
-    """Return what a commit calls itself."""
-    infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
-    return str(infos[0].get("operation")) if infos else "unknown"

@@ -14,7 +14,7 @@ from ebbtide.errors import CheckpointMismatchError, EbbtideError, SourceStartErr
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.lease import Lease
 from ebbtide.model.durations import to_ms
-from ebbtide.runtime.belonging import refuse_lost_state, refuse_others_sink
+from ebbtide.runtime.belonging import OwnTables, refuse_lost_state, refuse_others_sink
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import OnPhase, OnProgress, Phase, RunSummary, StepProgress
@@ -133,11 +133,11 @@ def _under_lease(
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
     with Lease(ledger, spec.name, lease_ttl_s) as lease:
         if not fresh and not log.versions(plan.state.path):
-            refuse_lost_state(plan)  # before an empty one is made in its place
+            refuse_lost_state(plan, OwnTables(plan))  # before an empty one is made in its place
         plan.state.create()
         stepper = Stepper(plan, lease, clock(), fresh=fresh, on_phase=begin)
         if fresh:
-            refuse_others_sink(plan)
+            refuse_others_sink(plan, stepper.tables)
         else:
             stepper.refuse_misfits()
             refuse_changed_spec(plan, stepper)

@@ -11,15 +11,13 @@ import pyarrow.compute as pc
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import EbbtideError
-from ebbtide.ledger.checkpoint import Checkpoint
 from ebbtide.ledger.facts import FREE, STATE_FORMAT, Head, LedgerFacts, StepFacts
-from ebbtide.ledger.tables import OwnTable
 from ebbtide.model.entries import Step, live_entries
 from ebbtide.model.step import StepKind, clock_after, next_frontier
 from ebbtide.operators.expiry_rules import due_timers
 from ebbtide.operators.operator import Operator
 from ebbtide.paths import join
-from ebbtide.runtime.belonging import refuse_misfits
+from ebbtide.runtime.belonging import OwnTables, refuse_misfits
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import RunSummary
 from ebbtide.spec.pipeline import Pipeline
@@ -62,12 +60,13 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
     if stored[log.FACTS] != STATE_FORMAT:
         return None
     facts = StepFacts.model_validate(stored)
-    refuse_misfits(plan, Head(version, facts), snapshot)
+    tables = OwnTables(plan)
+    refuse_misfits(plan, tables, Head(version, facts), snapshot)
     is_idle = (
         not spec.misfits(facts.spec)
         and spec.source_path == facts.source_path
         and _is_free(home)
-        and _is_finished(spec, home, version, facts)
+        and _is_finished(plan, tables, version, facts)
         and not _may_be_due(plan, snapshot, facts, clock_ms)
     )
     if not is_idle:
@@ -101,37 +100,41 @@ def _is_free(home: str) -> bool:
     return facts.holder == FREE
 
 
-def _is_finished(spec: Pipeline, home: str, version: int, facts: StepFacts) -> bool:
-    """Return whether the last step reached sink and checkpoint, and both are the ones it was made with."""
+def _is_finished(plan: Plan, tables: OwnTables, version: int, facts: StepFacts) -> bool:
+    """Return whether the last step reached tables and checkpoint, and these are the ones it was made with."""
     if facts.kind is StepKind.RESET:
         return False
-    checkpoint = Checkpoint(join(home, "checkpoint"))
+    checkpoint = plan.checkpoint
     last_batch = checkpoint.last_committed()
     if last_batch is None or last_batch != facts.batch_id:
         return False
     if checkpoint.is_open or checkpoint.query_id != facts.query_id:
         return False
-    sink = join(home, "sink")
-    changelog = join(home, "changelog")
-    if not log.versions(sink):
+    present = tables.facts()
+    wanted = {"sink", "changelog"} if plan.spec.emits_every else {"sink"}
+    if not wanted <= present.keys():
         return False
-    if spec.emits_every and not log.versions(changelog):
-        return False
+    written = _tables_written(plan, version, facts)
+    return all(present[name].step >= facts.step for name in written & present.keys())
+
+
+def _tables_written(plan: Plan, version: int, facts: StepFacts) -> set[str]:
+    """Return which tables beside the state a step writes after Spark has done with it."""
     if facts.kind is StepKind.REPAIR:
-        return OwnTable(sink, "sink").last_step() >= facts.step
+        return {"sink"}
     if facts.changes_columns:
-        is_in_sink = OwnTable(sink, "sink").last_step() >= facts.step
-        has_changelog = bool(log.versions(changelog))
-        return is_in_sink and (not has_changelog or OwnTable(changelog, "changelog").last_step() >= facts.step)
+        return {"sink", "changelog"}
     if facts.kind in (StepKind.QUARANTINE_REPLAY, StepKind.QUARANTINE_DROP):
-        return OwnTable(join(home, "quarantine"), "quarantine").last_step() >= facts.step  # it takes the step last
+        return {"quarantine"}  # it takes the step last
     if facts.kind is not StepKind.TICK:
-        return True  # Spark commits a batch after its step; maintenance finishes the step before it
-    metrics = counts(join(home, "state"), version, facts.counts)
-    changes_sink = any(metrics[name] for name in WRITES)
-    is_in_sink = not changes_sink or OwnTable(sink, "sink").last_step() >= facts.step
-    is_in_changelog = not metrics["emitted"] or OwnTable(changelog, "changelog").last_step() >= facts.step
-    return is_in_sink and is_in_changelog
+        return set()  # Spark commits a batch after its step; maintenance finishes the step before it
+    metrics = counts(plan.at("state"), version, facts.counts)
+    written = set()
+    if any(metrics[name] for name in WRITES):
+        written.add("sink")
+    if metrics["emitted"]:
+        written.add("changelog")
+    return written
 
 
 def _may_be_due(plan: Plan, state: Snapshot, facts: StepFacts, clock_ms: int) -> bool:

@@ -78,9 +78,7 @@ def _publish_changes(
 def _rewind(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
     """Finish a rewind: the tables beside the state go back too, and what was read since is read again."""
     _restore_tables(spark, plan, facts)
-    delete(plan.at("staged"))
-    if plan.checkpoint.query_id == facts.query_id:
-        plan.checkpoint.discard()
+    _discard_read(plan, facts)
 
 
 def _restore_tables(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
@@ -165,7 +163,12 @@ def _empty(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
         plan.sink.empty(spark, facts)
     if log.versions(plan.changelog.path):
         plan.changelog.empty(facts)
-    delete(plan.at("staged"))
     plan.quarantine.empty(facts)
+    _discard_read(plan, facts)
+
+
+def _discard_read(plan: Plan, facts: StepFacts) -> None:
+    """Discard what is staged and Spark's checkpoint, unless a run has begun another: the source is read again."""
+    delete(plan.at("staged"))
     if plan.checkpoint.query_id == facts.query_id:
         plan.checkpoint.discard()

@@ -73,7 +73,7 @@ class Stepper:
         self.source_path = self.last.source_path if self.last else None
         """Location of the source, for the next step's facts: that of the last step, until a run sets another."""
         self._snapshot = plan.state.snapshot()
-        self._tables = OwnTables(plan)
+        self.tables = OwnTables(plan)
 
     def refuse_other_state(self) -> None:
         """Refuse a state from which nothing can be repaired.
@@ -81,7 +81,7 @@ class Stepper:
         Raises:
             TableMismatchError: it was lost, put back or changed by others.
         """
-        refuse_other_state(self.plan, self.head, self.newest())
+        refuse_other_state(self.plan, self.tables, self.head, self.newest())
 
     def refuse_misfits(self) -> None:
         """Refuse tables that do not belong to the stored state.
@@ -89,7 +89,7 @@ class Stepper:
         Raises:
             TableMismatchError: one was deleted, replaced, put back or changed by others.
         """
-        refuse_misfits(self.plan, self.head, self.newest())
+        refuse_misfits(self.plan, self.tables, self.head, self.newest())
 
     @property
     def last(self) -> StepFacts | None:
@@ -122,9 +122,7 @@ class Stepper:
             except QuarantineThresholdError:
                 raise  # what was staged shows the reasons
             except BaseException:
-                with contextlib.suppress(
-                    OSError
-                ):  # a disk that is read-only or full: what failed first is what is to be told
+                with contextlib.suppress(OSError):  # of a full disk what failed first is to be told
                     delete(self.plan.at("staged"))
                 raise
         self._on_phase("merging", facts.step)
@@ -280,7 +278,7 @@ class Stepper:
     def reset(self, spark: SparkSession, incarnation: str, clock_ms: int) -> None:
         """Start over: a commit that empties the state is the decision; the sink, the quarantine and the checkpoint follow."""
         clock = self.next_clock(clock_ms)
-        number = 1 + max(self.number, self._tables.last_step())  # over all incarnations: a state may have been lost
+        number = 1 + max(self.number, self.tables.last_step())  # over all incarnations: a state may have been lost
         facts = self._facts(StepKind.RESET, clock, incarnation=incarnation, step=number)
         self.lease.check()
         self._snapshot = self.plan.state.reset(facts, self.newest())
@@ -401,7 +399,7 @@ class Stepper:
             "epoch": self.lease.facts.epoch,
             "query_id": self.plan.checkpoint.query_id,
             "state_version": self.version,
-            "tables": self._tables.facts(),
+            "tables": self.tables.facts(),
             "spec": self.spec.identity,
             "source_path": self.source_path,
             "evolved": dict(self.plan.evolved),

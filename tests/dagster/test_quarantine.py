@@ -6,7 +6,7 @@ import dagster as dg
 from disk import DiskPipeline
 from quarantine_support import by_seq, raws
 
-from ebbtide.dagster.quarantine import quarantine_replay_job
+from ebbtide.dagster.on_request import QUARANTINE_REPLAY
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 
 MENDED = by_seq("id BIGINT NOT NULL, n INT DEFAULT 7, seq INT")
@@ -24,7 +24,7 @@ def launch(disk, tmp_path, **config):
     spark._session = disk
     resources = {"spark": spark, "storage": StorageResource(root=str(tmp_path)), "clock": ClockResource(fixed_ms=0)}
     run_config = {"ops": {"t_replay_quarantine": {"config": config}}}
-    job = quarantine_replay_job(MENDED)
+    job = QUARANTINE_REPLAY.of(MENDED)
     with dg.DagsterInstance.ephemeral() as instance:
         done = job.execute_in_process(resources=resources, run_config=run_config, instance=instance)
         [event] = done.filter_events(lambda event: event.event_type_value == "ASSET_OBSERVATION")

@@ -1,0 +1,231 @@
+"""Jobs that somebody launches with a configuration, and that so have no schedule: they do what is done to stored tables by hand."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
+
+import dagster as dg
+from pydantic import Field
+
+from ebbtide import Pipeline
+from ebbtide.dagster.metadata import numbers, state_key
+from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
+from ebbtide.dagster.stream import pool
+from ebbtide.dagster.supervise import supervised
+
+Config = TypeVar("Config", bound=dg.Config)
+Operate = Callable[[Pipeline, Config, SparkResource, str, int], Any]
+"""Does the work: given the pipeline, the configuration, Spark, the root of all pipelines' tables and the time, epoch ms. Returns its report."""
+
+
+def all_numbers(report: Any) -> dict[str, Any]:
+    """Return the numbers of a report, as metadata."""
+    return dict(numbers(report.as_dict()))
+
+
+def sink_key(spec: Pipeline) -> dg.AssetKey:
+    """Name a pipeline's sink."""
+    return dg.AssetKey(spec.name)
+
+
+@dataclass(frozen=True)
+class JobOnRequest(Generic[Config]):
+    """A job of one op; its report is an observation of a table.
+
+    Args:
+        name: Of the job, after the pipeline's.
+        op_name: Of the op, after the pipeline's.
+        description: Of both.
+        config_type: What it is launched with; has an `action`.
+        operate: Does the work.
+        observed: Names the table.
+        metadata: Makes the observation's metadata of the report.
+    """
+
+    name: str
+    op_name: str
+    description: str
+    config_type: type[Config]
+    operate: Operate[Config]
+    observed: Callable[[Pipeline], dg.AssetKey]
+    metadata: Callable[[Any], dict[str, Any]] = all_numbers
+
+    def of(self, spec: Pipeline) -> dg.JobDefinition:
+        """Make it for a pipeline."""
+
+        @dg.op(
+            name=f"{spec.name}_{self.op_name}",
+            pool=pool(spec),
+            out=dg.Out(dg.Nothing),
+            description=self.description,
+        )
+        def act(
+            context: dg.OpExecutionContext,
+            config: self.config_type,  # type: ignore[name-defined] # Dagster takes the type from here
+            spark: SparkResource,
+            storage: StorageResource,
+            clock: ClockResource,
+        ) -> None:
+            report = supervised(lambda say, stop: self.operate(spec, config, spark, storage.root, clock.now_ms()))
+            context.log.info(report.text())
+            metadata = {"job": f"{self.name}: {config.action}", **self.metadata(report)}
+            context.log_event(dg.AssetObservation(self.observed(spec), metadata=metadata))
+
+        @dg.job(name=f"{spec.name}_{self.name}", description=self.description)
+        def job() -> None:
+            act()
+
+        return job
+
+
+class MigrationConfig(dg.Config):
+    """What a migration is launched to do."""
+
+    action: Literal["plan", "apply", "undo"] = Field(
+        default="plan", description="plan: tell what it would do; apply: do it; undo: undo one that was the last step."
+    )
+
+
+def _migrate(spec: Pipeline, config: MigrationConfig, spark: SparkResource, root: str, now_ms: int) -> Any:
+    from ebbtide.maintenance import migration
+
+    match config.action:
+        case "plan":
+            return migration.plan(spark.session, spec, root)
+        case "apply":
+            return migration.apply(spark.session, spec, root, now_ms)
+        case "undo":
+            return migration.undo(spark.session, spec, root)
+
+
+def _migration_metadata(report: Any) -> dict[str, Any]:
+    changes = "\n".join(f"- {change}" for change in report.changes)
+    return {"changes": dg.MetadataValue.md(changes or "none"), **all_numbers(report)}
+
+
+MIGRATION = JobOnRequest(
+    name="migration",
+    op_name="migrate_state",
+    description="Make what is stored fit a spec whose columns, TTL or state types have changed: plan, apply or undo.",
+    config_type=MigrationConfig,
+    operate=_migrate,
+    observed=state_key,
+    metadata=_migration_metadata,
+)
+"""The job that makes stored state fit a changed spec."""
+
+
+class RepairConfig(dg.Config):
+    """What a repair is launched to do."""
+
+    action: Literal["plan", "apply", "acknowledge"] = Field(
+        default="plan",
+        description="plan: tell in what the sink differs; apply: bring it to what the state shows; acknowledge: leave it so.",
+    )
+    reason: str = Field(default="", description="Of acknowledge: why the sink shall stay as it is.")
+
+
+def _mend(spec: Pipeline, config: RepairConfig, spark: SparkResource, root: str, now_ms: int) -> Any:
+    from ebbtide.maintenance import repair
+
+    match config.action:
+        case "plan":
+            return repair.plan(spark.session, spec, root)
+        case "apply":
+            return repair.repair(spark.session, spec, root)
+        case "acknowledge":
+            return repair.acknowledge(spark.session, spec, root, config.reason)
+
+
+REPAIR = JobOnRequest(
+    name="repair",
+    op_name="repair_sink",
+    description="Bring the sink to what the state shows, or accept it as it is: plan, apply or acknowledge.",
+    config_type=RepairConfig,
+    operate=_mend,
+    observed=sink_key,
+)
+"""The job that ends what is red: it repairs the sink from the state, or accepts it as it is."""
+
+
+class RewindConfig(dg.Config):
+    """Where a rewind is launched to go."""
+
+    to_step: int = Field(description="The step to go back to.")
+    action: Literal["plan", "apply"] = Field(default="plan", description="plan: tell what it would undo; apply: do it.")
+
+
+def _go_back(spec: Pipeline, config: RewindConfig, spark: SparkResource, root: str, now_ms: int) -> Any:
+    from ebbtide.maintenance import rewind
+
+    go = rewind.apply if config.action == "apply" else rewind.plan
+    return go(spark.session, spec, root, config.to_step)
+
+
+REWIND = JobOnRequest(
+    name="rewind",
+    op_name="rewind_tables",
+    description="Bring all tables back to what they were after an earlier step: plan or apply.",
+    config_type=RewindConfig,
+    operate=_go_back,
+    observed=state_key,
+)
+"""The job that brings all tables back to what they were after an earlier step."""
+
+
+class QuarantineReplayConfig(dg.Config):
+    """Which records are replayed, and how."""
+
+    action: Literal["plan", "apply"] = Field(default="plan", description="plan: tell what it would do; apply: do it.")
+    reasons: list[str] = Field(default=[], description="Only records bad for one of these reasons. Default: any.")
+    steps: list[int] = Field(default=[], description="Only records of these steps. Default: any.")
+    limit: int | None = Field(default=None, gt=0, description="The oldest records, no more than this. Default: all.")
+    records: str | None = Field(
+        default=None,
+        description="File of mended records, JSON lines with origin and raw; only those are replayed. Default: the records as they are.",
+    )
+    accept_late: bool = Field(
+        default=False, description="With order: arrival, apply late records now, after all that came since."
+    )
+
+
+def _replay(spec: Pipeline, config: QuarantineReplayConfig, spark: SparkResource, root: str, now_ms: int) -> Any:
+    from ebbtide.maintenance import quarantine_replay
+    from ebbtide.maintenance.redecoding import read_mended
+    from ebbtide.sinks.quarantine import Selection
+
+    selection = Selection(tuple(config.reasons), tuple(config.steps), config.limit)
+    mended = None if config.records is None else read_mended(config.records)
+    if config.action == "plan":
+        return quarantine_replay.plan(spec, root, now_ms, selection, mended)
+    return quarantine_replay.apply(
+        spark.session,
+        spec,
+        root,
+        now_ms,
+        selection,
+        mended,
+        accept_late=config.accept_late,
+    )
+
+
+def _replay_metadata(report: Any) -> dict[str, Any]:
+    told = {"replayed": report.replayed, "kept": len(report.kept), "late": report.late, **report.counts}
+    if report.step is not None:
+        told["step"] = report.step
+    return told
+
+
+QUARANTINE_REPLAY = JobOnRequest(
+    name="quarantine_replay",
+    op_name="replay_quarantine",
+    description="Decode quarantined records again with the spec as it is now, and apply those that are good: plan or apply.",
+    config_type=QuarantineReplayConfig,
+    operate=_replay,
+    observed=sink_key,
+    metadata=_replay_metadata,
+)
+"""The job that replays quarantined records."""
+
+
+ON_REQUEST: tuple[JobOnRequest[Any], ...] = (MIGRATION, REPAIR, REWIND, QUARANTINE_REPLAY)
