@@ -42,7 +42,7 @@ ROOMS = {
 
 ALONE = {
     "click": "ebbtide/cli/",
-    "sqlglot": "ebbtide/spec/ddl.py",
+    "sqlglot": "ebbtide/spec/",
     "rocksdict": "ebbtide/stores/rocksdb",
     "numba": "ebbtide/model/compiled.py",
 }

@@ -201,7 +201,7 @@ def _refuse_other_parts(spec: Pipeline, last: StepFacts, stored: pa.Schema) -> N
     differences = []
     for name in refused:
         before = last.spec.get(name)
-        after = spec.identity[name]
+        after = spec.identity.get(name)
         differences.append(f"{name}: {before} -> {after}")
     migrates = sorted(spec.migrates)
     raise MigrationError.of(

@@ -22,7 +22,7 @@ from ebbtide.model.step import BatchSummary
 from ebbtide.paths import read_bytes
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Staged
-from ebbtide.state_table.staged import BAD_ROWS, Stager
+from ebbtide.state_table.staged import BAD_ROWS
 
 TOO_LARGE = "too_large"
 """The reason of a record of which only the head was kept."""
@@ -99,9 +99,7 @@ class Redecoded:
         Args:
             folder: Where the file goes.
         """
-        operator = self.plan.operator
-        stager = Stager(folder, operator.changes, operator.key)
-        file = stager.stage([self.good])
+        file = self.plan.stager(folder).stage([self.good])
         origins = self.replayed.select(["origin"]).rename_columns(["_origin"])
         return Staged((file,), self.summary, replayed=origin_offsets(origins))
 

@@ -210,5 +210,7 @@ def _counted(pipeline: str, differing: DataFrame, gone: tuple[str, ...]) -> Repa
 
 
 def _typed(keys: pa.Table, tables: Plan) -> pa.Table:
-    fields = [tables.operator.schema.field(name) for name in tables.operator.key]
-    return keys.cast(pa.schema([field.with_nullable(True) for field in fields]))
+    own_names = tables.spec.state_key_of
+    named = keys.rename_columns([own_names[name] for name in keys.column_names])
+    fields = [tables.operator.schema.field(name) for name in named.column_names]
+    return named.cast(pa.schema([field.with_nullable(True) for field in fields]))

@@ -15,6 +15,8 @@ State, one entry per key (the newest `_step` counts), beside the columns of `ebb
 | `_retracted` | digests of the contents that retractions took back at the row's sequence |
 | `_conflict` | another content stood at the row's sequence |
 | `_tombstone` | the key is deleted; kept so that late changes stay dead |
+
+With a transform also the columns of `ebbtide.operators.selection`.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ from ebbtide.model.entries import (
 from ebbtide.model.sequences import key_changes_type, sequence_type, stored_sequence_type
 from ebbtide.model.ttl import StateTtlConfig
 from ebbtide.operators.expiry_rules import ExpiryRules
+from ebbtide.operators.selection import KeyNames, selected_fields
 from ebbtide.operators.sequence_entries import Decision
 from ebbtide.operators.sequence_events import Events
 from ebbtide.operators.ties import Mask
@@ -67,12 +70,16 @@ class SequenceOperator:
         key: Names of the key's columns, none of them nullable.
         sequence: What orders a key's changes: one or more columns, compared in this order.
         ttl: Time to live of tombstones (and of live entries with `expire_live`); None keeps them forever.
+        output: The sink's columns, where a transform selects them from the decided rows; None: they are the user's.
+        output_key: Of such a sink the key.
     """
 
     columns: pa.Schema
     key: tuple[str, ...]
     sequence: tuple[str, ...] = ("_lsn",)
     ttl: StateTtlConfig | None = None
+    output: pa.Schema | None = None
+    output_key: KeyNames = ()
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -100,7 +107,7 @@ class SequenceOperator:
         )
         own_types = ENTRY_COLUMNS | dict(zip(SEQUENCE_COLUMNS, types, strict=True))
         own_fields = [pa.field(name, type_) for name, type_ in own_types.items()]
-        return pa.schema([*user_fields, *own_fields])
+        return pa.schema([*user_fields, *own_fields, *selected_fields(self.output)])
 
     @cached_property
     def changes(self) -> pa.Schema:

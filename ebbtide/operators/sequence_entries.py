@@ -26,6 +26,7 @@ from ebbtide.model.entries import (
 )
 from ebbtide.model.sequences import UNKNOWN
 from ebbtide.operators.linked_keys import NO_LINK, Link, LinkedKeys
+from ebbtide.operators.selection import SELECTED_COLUMNS
 from ebbtide.operators.sequence_events import Events, sorted_by
 from ebbtide.operators.sequence_stamps import Stamps
 from ebbtide.operators.ties import Mask, digests
@@ -246,6 +247,7 @@ class Decision:
             "_retracted": self._retracted(winner),
             "_conflict": self._conflicts[winner],
             "_tombstone": is_delete,
+            **self._shown_before(key),
         }
         is_inserted = change == INSERT
         is_updated = change == UPDATE
@@ -259,6 +261,15 @@ class Decision:
         )
         entries = entry_table(events.op.schema, columns, n)
         return Reconciled(entries, self.metrics)
+
+    def _shown_before(self, key: Codes) -> dict[str, object]:
+        """Hand on what the sink shows of keys, where a transform selects that; see `ebbtide.operators.selection`."""
+        events = self.events
+        if events.op.output is None:
+            return {}
+        entry = events.entry_of[key]
+        indices = pa.array(entry, mask=entry < 0)
+        return {name: events.state[name].take(indices) for name in SELECTED_COLUMNS}
 
     def _sink_changes(self, winner: Codes, shows: Mask) -> NDArray[np.str_]:
         """Return what the sink must do for each key; empty: nothing."""

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.runtime.plan import Plan
-from ebbtide.state_table.columns import columns
+from ebbtide.state_table.columns import column, columns
 
 DECIDED = "_decided"
 """The row that the state shows, as JSON; null: it shows none."""
@@ -57,7 +57,8 @@ def differences(
     if facts.orphans or plan.spec.expires_live:
         differing = differing.where(F.col(DECIDED).isNotNull())
     acknowledged = plan.state.acknowledged(spark, state_version)
-    accepted = acknowledged.withColumnRenamed("_step", "_accepted")
+    own_key = [column(name).alias(shown_as) for shown_as, name in plan.spec.state_key_of.items()]
+    accepted = acknowledged.select(*own_key, F.col("_step").alias("_accepted"))
     beside = differing.join(accepted, key, "left")
     changed_step = F.coalesce("_step", F.lit(0))
     is_accepted = F.coalesce(F.col("_accepted") > changed_step, F.lit(False))

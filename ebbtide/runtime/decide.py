@@ -7,6 +7,7 @@ about a share of the keys, and write files; the driver commits these. A small st
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +18,7 @@ from ebbtide.delta.table import read_file
 from ebbtide.ledger.facts import Head, StepFacts
 from ebbtide.model.offsets import OffsetRanges
 from ebbtide.model.step import StepKind
+from ebbtide.paths import join
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Staged
 from ebbtide.sources.source import Part
@@ -61,6 +63,8 @@ def decide(
         LeaseLostError: another run committed this step first.
     """
     work = _work(plan, head, facts, snapshot)
+    if plan.spec.selects_rows:
+        work = replace(work, drafts=join(plan.at("staged"), str(facts.step)))
     linked = _linked(plan, head, staged, snapshot)
     shares = _shares(spark, staged, linked)
     deciding = Deciding(
@@ -72,7 +76,35 @@ def decide(
     in_driver = staged.summary.changes <= ROWS_IN_DRIVER
     parts_decided = run_tasks(spark, deciding, shares, in_driver=in_driver)
     decided = Decided.total(parts_decided)
+    if decided.drafts:
+        from ebbtide.runtime.selection import select_decided
+
+        decided, facts = select_decided(
+            spark,
+            plan,
+            work,
+            decided,
+            staged,
+            facts,
+            in_driver=in_driver,
+        )
     return _commit(plan, decided, facts, snapshot, parts)
+
+
+def selected_changes(spark: SparkSession, plan: Plan, staged: Staged, folder: str) -> Staged:
+    """Return a step's changes as they are to be decided on: where a transform applies to changes, what it makes of them.
+
+    Args:
+        spark: The session.
+        plan: The pipeline.
+        staged: The step's.
+        folder: Where the staged files are.
+    """
+    if not plan.spec.selects_changes:
+        return staged
+    from ebbtide.runtime.selection import select_staged
+
+    return select_staged(spark, plan, staged, folder, ROWS_IN_DRIVER)
 
 
 def expire(

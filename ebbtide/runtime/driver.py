@@ -129,6 +129,7 @@ def _under_lease(
     n_files = 0
     begin("opening the tables")
     plan.source.refuse_absent()  # a wrong path is refused before anything is made
+    refuse_unfit_transform(spark, plan)
     ledger = plan.at("ledger")
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
     with Lease(ledger, spec.name, lease_ttl_s) as lease:
@@ -166,6 +167,19 @@ def _under_lease(
             tick = stepper.tick(spark, clock())
             report(tick)
     return summary
+
+
+def refuse_unfit_transform(spark: SparkSession, plan: Plan) -> None:
+    """Refuse a transform that Spark cannot evaluate row by row; without one nothing is asked of Spark.
+
+    Raises:
+        ConfigError: see `ebbtide.runtime.expressions`.
+    """
+    if not plan.spec.has_transform:
+        return
+    from ebbtide.runtime.selection import expressions_of
+
+    expressions_of(spark, plan).refuse_unfit()
 
 
 def _refuse_other_checkpoint(plan: Plan, stepper: Stepper) -> None:
@@ -228,7 +242,7 @@ def refuse_misfit(plan: Plan, last: StepFacts) -> None:
         next_step = "Is it another pipeline? Then give it a name of its own. Else change it back, or run 'ebbtide refresh' to rebuild the sink from this source."
     else:
         next_step = "Change it back, or run 'ebbtide refresh' to rebuild the sink from the source."
-    given_parts = [f"{name}: {given[name]}" for name in changed]
+    given_parts = [f"{name}: {given.get(name)}" for name in changed]
     stored_parts = [f"{name}: {stored.get(name)}" for name in changed]
     raise SpecChangedError.of(
         f"The spec of '{plan.spec.name}' no longer fits its stored state.",

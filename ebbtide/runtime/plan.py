@@ -18,7 +18,7 @@ from ebbtide.formats.format import Format
 from ebbtide.formats.plain import PlainDecoder
 from ebbtide.formats.settings import UnknownColumns
 from ebbtide.ledger.checkpoint import Checkpoint
-from ebbtide.model.changelog import TRUNCATE
+from ebbtide.model.changelog import TRUNCATE, changelog_schema
 from ebbtide.model.durations import to_ms
 from ebbtide.model.step import StepRules
 from ebbtide.operators.arrival import ArrivalOperator, Materialization
@@ -33,6 +33,7 @@ from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.stateful import StatefulPipeline
 from ebbtide.spec.upsert import UpsertPipeline
 from ebbtide.state_table.layout import newest_facts
+from ebbtide.state_table.staged import Stager
 
 if TYPE_CHECKING:
     from ebbtide.sinks.changelog import ChangelogTable
@@ -88,10 +89,12 @@ def plain(spec: Pipeline) -> Format:
 def upsert_operator(spec: Pipeline) -> Operator:
     """Make the reconciler of an upsert pipeline."""
     spec = cast("UpsertPipeline", spec)
-    columns = spec.table.columns
-    key = tuple(spec.key)
+    columns = spec.state_columns
+    key = tuple(spec.state_key)
     if spec.sequence:
-        return SequenceOperator(columns, key, spec.sequence, spec.ttl)
+        output = spec.sink_table.columns if spec.selects_rows else None
+        output_key = tuple(spec.state_key_of.items()) if spec.selects_rows else ()
+        return SequenceOperator(columns, key, spec.sequence, spec.ttl, output, output_key)
     given = spec.materializer
     materialization = Materialization(
         upsert_key=tuple(given.upsert_key),
@@ -130,6 +133,7 @@ def delta_sink(spec: Pipeline, location: str) -> Sink:
         how=spec.sink.write,
         with_images=spec.sink.change_feed == "images",
         properties=spec.sink.table_properties,
+        sequence_columns=spec.table.columns if spec.selects_rows else None,
     )
 
 
@@ -230,7 +234,7 @@ class Plan:
         """The changelog table; only where the pipeline emits every record."""
         from ebbtide.sinks.changelog import ChangelogTable
 
-        return ChangelogTable(self.at("changelog"), self.spec.table.columns)
+        return ChangelogTable(self.at("changelog"), self.operator.columns)
 
     @property
     def quarantine(self) -> QuarantineTable:
@@ -238,6 +242,12 @@ class Plan:
         from ebbtide.sinks.quarantine import QuarantineTable
 
         return QuarantineTable(self.at("quarantine"), self.spec.has_positions)
+
+    def stager(self, folder: str) -> Stager:
+        """Return what writes decoded changes into a folder: dealt out by the state's key, where no transform makes that."""
+        if self.spec.selects_changes:
+            return Stager(folder, changelog_schema(self.spec.table.columns), tuple(self.spec.key))
+        return Stager(folder, self.operator.changes, self.operator.key)
 
     @property
     def tracks_offsets(self) -> bool:

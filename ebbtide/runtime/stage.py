@@ -6,7 +6,7 @@ read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -15,9 +15,13 @@ import pyarrow as pa
 from ebbtide.model.offsets import Intervals
 from ebbtide.model.step import BatchSummary
 from ebbtide.paths import read_parquet
+from ebbtide.runtime.finding import Found, Order, nothing_found
 from ebbtide.sources.source import Records
 from ebbtide.state_table.staged import BAD_ROWS, StagedFile
 from ebbtide.state_table.staging import Staging, from_json
+
+Find = Callable[[Sequence[Order]], Found]
+"""Finds records by their orders."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +32,13 @@ class Staged:
         files: Where they are.
         summary: What they are, in sum.
         replayed: Offsets of those that an earlier step read and set aside, as ranges by `source/partition`.
+        find: Finds the records themselves.
     """
 
     files: tuple[StagedFile, ...]
     summary: BatchSummary
     replayed: Mapping[str, Intervals] = field(default_factory=dict)
+    find: Find = nothing_found
 
     @classmethod
     def of(cls, results: Iterable[str]) -> Self:

@@ -23,9 +23,11 @@ from ebbtide.model.clock import Reading
 from ebbtide.model.schema_change import SchemaChange
 from ebbtide.model.step import BatchSummary, Frontier, StepKind, clock_after, next_frontier
 from ebbtide.paths import delete, join
+from ebbtide.runtime.bad_rows import refuse_too_many
 from ebbtide.runtime.belonging import OwnTables, refuse_misfits, refuse_other_state
-from ebbtide.runtime.decide import decide, expire, read_before
+from ebbtide.runtime.decide import decide, expire, read_before, selected_changes
 from ebbtide.runtime.drift import columns_taken_in, refuse_drift
+from ebbtide.runtime.finding import RecordsOfBatch
 from ebbtide.runtime.fold import fold_state
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import StepProgress
@@ -35,7 +37,6 @@ from ebbtide.runtime.stage import Staged, stage
 from ebbtide.sources.source import Part
 from ebbtide.spec.ddl import ddl_of
 from ebbtide.state_table.layout import FileSizes
-from ebbtide.state_table.staged import Stager
 from ebbtide.state_table.staging import Staging
 
 
@@ -165,7 +166,7 @@ class Stepper:
         refuse_drift(self.spec, new_bad)
         n_known_bad = len(bad) - len(new_bad)
         summary = replace(staged.summary, bad=len(new_bad))
-        self._refuse_too_many_bad(summary)
+        refuse_too_many(self.plan, summary.bad, summary.records)
         self._on_phase("deciding", number)
         facts = self._facts(
             StepKind.BATCH,
@@ -435,27 +436,20 @@ class Stepper:
 
     def _stage(self, frame: DataFrame, offsets: BatchOffsets, number: int, wall_ms: int) -> Staged:
         decoding = self.plan.decoding
-        operator = self.plan.operator
         folder = join(self.plan.at("staged"), str(number))
         staging = Staging(
             decoding,
-            Stager(folder, operator.changes, operator.key),
+            self.plan.stager(folder),
             number,
             wall_ms,
             tracks_offsets=self.plan.tracks_offsets,
         )
         records = self.plan.source.records(frame, offsets.source, decoding.max_record_bytes)
-        return stage(records, staging)
-
-    def _refuse_too_many_bad(self, summary: BatchSummary) -> None:
-        limit = self.spec.quarantine.max_rows_per_step
-        if summary.bad > limit:
-            raise QuarantineThresholdError.of(
-                f"Pipeline '{self.spec.name}' met too many bad records in one step; nothing of it was committed.",
-                got=f"{summary.bad} of {summary.records}",
-                allowed=f"up to {limit} (quarantine.max_rows_per_step)",
-                next_step=f"See their reasons in '{self.plan.at('staged')}' (_reason, _detail, _raw), then repair the source or the spec, or raise the limit.",
-            )
+        staged = stage(records, staging)
+        if not self.spec.has_transform:
+            return staged
+        staged = replace(staged, find=RecordsOfBatch(records, decoding, number))
+        return selected_changes(frame.sparkSession, self.plan, staged, folder)
 
     def _progress(
         self,

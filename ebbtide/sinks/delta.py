@@ -66,6 +66,7 @@ class SinkTable:
         how: How old rows leave.
         with_images: The change feed shows each row before and after its change, from files of its own.
         properties: Delta table properties, set when the table is made.
+        sequence_columns: The columns that `sequence` may name, where they are not the table's. Default: these.
     """
 
     path: str
@@ -75,13 +76,14 @@ class SinkTable:
     how: Write = "vectors"
     with_images: bool = True
     properties: Mapping[str, str] = field(default_factory=dict)
+    sequence_columns: pa.Schema | None = None
 
     @property
     def schema(self) -> pa.Schema:
         """The user's columns and the reserved ones."""
         fields = list(self.columns)
         if self.sequence:
-            sequence_type = stored_sequence_type(self.columns, self.sequence)
+            sequence_type = stored_sequence_type(self.sequence_columns or self.columns, self.sequence)
             fields.append(pa.field("_sequence", sequence_type))
         fields.append(pa.field("_changed_by", ORDER))
         return pa.schema(fields)

@@ -61,6 +61,8 @@ MAX_EVENT_TIME_AHEAD = timedelta(days=1)
 """Where state expires by event time and the spec says nothing: clocks of sources are off by hours, not by days."""
 _WRITTEN = "_written_path"
 """Beside a spec's fields: its source's path, absolute and as it was written. It makes no difference to whether specs are equal."""
+OPTIONAL_PARTS = ("transform",)
+"""Parts of a spec's identity that it may lack."""
 NAME = r"^[a-z][a-z0-9_]{0,62}$"
 OWNER = re.compile(r"team:.+|[A-Za-z0-9_][A-Za-z0-9._%+-]*@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
 """What Dagster takes for an owner."""
@@ -295,6 +297,26 @@ class Pipeline(SpecPart):
         return self.key
 
     @property
+    def state_key_of(self) -> dict[str, str]:
+        """The sink's key columns to those of the state."""
+        return {name: name for name in self.sink_key}
+
+    @property
+    def selects_changes(self) -> bool:
+        """Whether a transform applies to each change, before it is decided on."""
+        return False
+
+    @property
+    def selects_rows(self) -> bool:
+        """Whether a transform applies to each row that was decided."""
+        return False
+
+    @property
+    def has_transform(self) -> bool:
+        """Whether the sink shows something else than the source's rows, or a function's."""
+        return self.selects_changes or self.selects_rows
+
+    @property
     def emits_every(self) -> bool:
         """Whether what each record emits is appended to a changelog table."""
         return False
@@ -355,8 +377,10 @@ class Pipeline(SpecPart):
         return frozenset({"ttl"})
 
     def misfits(self, stored: Mapping[str, Any]) -> list[str]:
-        """Return the parts of `identity` that do not fit those that state was stored under."""
-        return [name for name, value in self.identity.items() if stored.get(name) != value]
+        """Return the parts of `identity` that do not fit those that state was stored under; a transform may be gone."""
+        identity = self.identity
+        names = dict.fromkeys([*identity, *OPTIONAL_PARTS])
+        return [name for name in names if stored.get(name) != identity.get(name)]
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Copy the spec with other fields, which are not checked; what follows from the fields is computed again."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, Literal, Self
 
+import pyarrow as pa
 from pydantic import Field, model_validator
 
 from ebbtide.model.durations import NaturalDuration
 from ebbtide.model.sequences import LOG_POSITIONS, LOG_SEQUENCES, is_log_position
 from ebbtide.model.ttl import CleanupConfig, ExpiryClock, StateTtlConfig, StateVisibility, Ttl, UpdateType
 from ebbtide.operators.arrival import Emission, Keep, OnExpire
-from ebbtide.spec.ddl import is_exact
+from ebbtide.spec.ddl import TableSchema, as_compared, is_exact
 from ebbtide.spec.parts import DebeziumFormat, SpecPart, refuse
-from ebbtide.spec.pipeline import Pipeline
+from ebbtide.spec.pipeline import RESERVED_COLUMNS, Pipeline
+from ebbtide.spec.transform import Transform
 
 
 class SequenceOrder(SpecPart):
@@ -101,10 +104,35 @@ class UpsertPipeline(Pipeline):
         default_factory=MaterializerConfig,
         description="How histories are kept with order: arrival. Default: that of MaterializerConfig.",
     )
+    transform: Transform | None = Field(
+        default=None,
+        description="What the sink shows of the source's rows: a projection and a filter, see [Transform](#transform). Default: none, the rows as they are.",
+    )
+
+    @model_validator(mode="after")
+    def _transform_fits(self) -> Self:
+        transform = self.transform
+        if transform is None:
+            return self
+        transform.refuse_unfit(self.table)
+        names = [*self.table.columns.names, *transform.table.columns.names]
+        reserved = [name for name in names if as_compared(name) in RESERVED_COLUMNS | {"_out"}]
+        refuse("transform.schema", reserved, "names that Ebbtide does not reserve")
+        evolves = self.schema_evolution_mode == "evolve"
+        allowed = "ignore, quarantine, fail: a transform names the columns that it reads"
+        refuse("schema_evolution_mode", ["evolve"] if evolves else [], allowed)
+        if self.sequence:
+            transform.refuse_other_key(self.table, self.key)
+        refuse(
+            "ttl.expire_live",
+            [True] if self.expires_live else [],
+            "false with a transform: a row of the sink does not tell the source's row",
+        )
+        return self
 
     @model_validator(mode="after")
     def _order_and_ttl_fit(self) -> Self:
-        columns = self.table.columns
+        columns = self.state_columns
         if self.sequence:
             self._refuse_unfit_sequence()
             plain = self.materializer == MaterializerConfig()
@@ -113,7 +141,7 @@ class UpsertPipeline(Pipeline):
         refuse(
             "materializer.upsert_key",
             [n for n in upsert_key if n not in columns.names or upsert_key.count(n) > 1],
-            f"columns of the schema, each once: {', '.join(columns.names)}",
+            f"columns of the schema, with a transform of its schema, each once: {', '.join(columns.names)}",
         )
         if self.ttl is not None:
             self._refuse_unfit(self.ttl)
@@ -187,6 +215,55 @@ class UpsertPipeline(Pipeline):
         return not self.sequence and self.ttl is not None and keeps
 
     @property
+    def selects_changes(self) -> bool:
+        """Whether a transform applies to each change, before it is decided on."""
+        return self.transform is not None and not self.sequence
+
+    @property
+    def selects_rows(self) -> bool:
+        """Whether a transform applies to each row that was decided."""
+        return self.transform is not None and bool(self.sequence)
+
+    @cached_property
+    def sink_table(self) -> TableSchema:
+        """The sink's columns; those of its key are not nullable."""
+        if self.transform is None:
+            return self.table
+        table = self.transform.table
+        fields = [field.with_nullable(field.nullable and field.name not in self.sink_key) for field in table.columns]
+        return TableSchema(pa.schema(fields), table.defaults, table.comments)
+
+    @property
+    def sink_key(self) -> list[str]:
+        """The sink's primary key."""
+        return self.key if self.transform is None else self.transform.key
+
+    @property
+    def state_columns(self) -> pa.Schema:
+        """The columns of the rows that the state keeps."""
+        return self.sink_table.columns if self.selects_changes else self.table.columns
+
+    @property
+    def state_key(self) -> list[str]:
+        """The key that rows of the state have."""
+        return self.sink_key if self.selects_changes else self.key
+
+    @property
+    def state_key_of(self) -> dict[str, str]:
+        """The sink's key columns to those of the state."""
+        if self.transform is None or self.selects_changes:
+            return super().state_key_of
+        return self.transform.source_keys(self.table)
+
+    @cached_property
+    def personal(self) -> frozenset[str]:
+        """Columns whose values are shown nowhere but in the tables: what is selected from one is one too."""
+        given = super().personal
+        if self.transform is None:
+            return given
+        return given | self.transform.personal(self.table, given)
+
+    @property
     def ttls(self) -> dict[str | None, StateTtlConfig]:
         """Its only state's time to live, if it has one."""
         return {} if self.ttl is None else {None: self.ttl}
@@ -198,13 +275,13 @@ class UpsertPipeline(Pipeline):
 
     @property
     def migrates(self) -> frozenset[str]:
-        """Parts of `identity` that a migration can change."""
-        return frozenset({"ttl", "columns"})
+        """Parts of `identity` that a migration can change: not what the state's rows were selected by."""
+        return frozenset({"ttl"} if self.selects_changes else {"ttl", "columns", "transform"})
 
     @property
     def identity(self) -> dict[str, Any]:
         """What stored state depends on; a change of it needs a refresh, of `ttl` and `columns` a migration."""
-        columns = [f"{f.name} {f.type}" for f in self.table.columns]
+        columns = [f"{f.name} {f.type}" for f in self.state_columns]
         histories = {"upsert_key": self.materializer.upsert_key, "keep": str(self.materializer.keep)}
         histories["emission"] = str(self.materializer.emission)
         return {
@@ -213,4 +290,17 @@ class UpsertPipeline(Pipeline):
             "order": list(self.sequence) or {"arrival": histories},
             "columns": columns,
             "ttl": {} if self.ttl is None else {"": self.ttl.state_contract},
+            **self._transform_identity,
         }
+
+    @property
+    def _transform_identity(self) -> dict[str, Any]:
+        """The transform, and of one that the state's rows went through the columns that it reads."""
+        transform = self.transform
+        if transform is None:
+            return {}
+        identity = transform.identity
+        if self.selects_changes:
+            read = [self.table.columns.field(name) for name in transform.columns_read(self.table)]
+            identity["reads"] = [f"{field.name} {field.type}" for field in read]
+        return {"transform": identity}

@@ -51,8 +51,12 @@ class StepChanges:
         return pa.concat_tables(tables)
 
     def _rows_of(self, add: log.Action, schema: pa.Schema) -> pa.Table:
-        has_out = self.operator.has_named_states  # a function's rows for the sink stand in `_out`
-        names = ["_change", "_out", "_changed_by"] if has_out else schema.names
+        has_out = "_out" in self.operator.schema.names  # rows for the sink that are not the state's stand there
+        names = schema.names
+        if has_out:
+            out_type = self.operator.schema.field("_out").type
+            reserved = [name for name in names if name not in out_type.names]
+            names = [*reserved, "_out"]
         stored = self._read(add, names)
         is_change = pc.is_valid(stored["_change"])
         changes = stored.filter(is_change)

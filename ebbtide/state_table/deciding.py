@@ -25,6 +25,7 @@ from ebbtide.model.entries import SINK_STEP, Reconciled, Step, entry_table
 from ebbtide.model.hashing import Hashes, key_hashes
 from ebbtide.model.offsets import OffsetRanges
 from ebbtide.operators.operator import Operator
+from ebbtide.paths import join, open_arrow, write_arrow
 from ebbtide.state_table.layout import EMITTED, columns_by_name, with_kind
 from ebbtide.state_table.shipping import ship
 from ebbtide.state_table.staged import StagedFile
@@ -144,6 +145,7 @@ class Work:
         sink: The sink's rows, where they stand in for entries that have expired; else None.
         group_bytes: About how many bytes are decided together, whole keys at least; None: all.
         bounded: Columns of the state table to keep statistics of.
+        drafts: Where entries go whose rows are still to be selected by a transform; None: they go to the state table.
     """
 
     operator: Callable[[], Operator]
@@ -153,6 +155,7 @@ class Work:
     sink: Stored | None = None
     group_bytes: int | None = None
     bounded: tuple[str, ...] = ()
+    drafts: str | None = None
 
     def decide(
         self,
@@ -255,8 +258,10 @@ class Work:
         return pa.concat_tables(tables)
 
     def _write(self, result: Reconciled, operator: Operator) -> Decided:
-        """Write a result as a file of the state table."""
+        """Write a result as a file of the state table, or as a draft of one."""
         metrics = dict(result.metrics)
+        if self.drafts is not None:
+            return Decided(metrics=metrics, drafts=draft(self.drafts, result.entries))
         tables = []
         if result.emitted is not None:
             metrics["emitted"] = len(result.emitted)
@@ -264,22 +269,26 @@ class Work:
             tables.append(emitted)
         entries = with_kind(result.entries, self.schema)
         tables.append(entries)
-        rows = pa.concat_tables(tables).combine_chunks()
-        adds = []
-        if len(rows):
-            name = f"part-{uuid.uuid4()}.parquet"
-            action = add_file(
-                self.state.table,
-                name,
-                rows,
-                bounded=self.bounded,
-            )
-            file = DataFile(action["add"])
-            copies = self.state.copies(operator.key)
-            copies.keep(file, rows)
-            adds.append(action)
+        adds = self.add(pa.concat_tables(tables), operator)
         n_entries = len(result.entries)
         return Decided(adds, metrics, n_entries)
+
+    def add(self, rows: pa.Table, operator: Operator) -> list[Action]:
+        """Write rows of the state table as a file of it; return the action that adds it, none without rows."""
+        if not len(rows):
+            return []
+        rows = rows.combine_chunks()
+        name = f"part-{uuid.uuid4()}.parquet"
+        action = add_file(
+            self.state.table,
+            name,
+            rows,
+            bounded=self.bounded,
+        )
+        file = DataFile(action["add"])
+        copies = self.state.copies(operator.key)
+        copies.keep(file, rows)
+        return [action]
 
     def _emitted_rows(self, emitted: pa.Table) -> pa.Table:
         n_rows = len(emitted)
@@ -300,11 +309,13 @@ class Decided:
         adds: The actions that add its files to the state.
         metrics: Counts by name.
         n_entries: Entries in the files.
+        drafts: Files of entries whose rows are still to be selected.
     """
 
     adds: Sequence[Action] = ()
     metrics: Mapping[str, int] = field(default_factory=dict)
     n_entries: int = 0
+    drafts: Sequence[str] = ()
 
     @classmethod
     def total(cls, parts: Iterable[Decided]) -> Decided:
@@ -322,6 +333,7 @@ class Decided:
             adds=[*self.adds, *other.adds],
             metrics=metrics,
             n_entries=self.n_entries + other.n_entries,
+            drafts=[*self.drafts, *other.drafts],
         )
 
 
@@ -387,6 +399,22 @@ class Deciding:
             self.read_before,
             linked,
         )
+
+
+def draft(folder: str, entries: pa.Table) -> list[str]:
+    """Write entries as a draft; return where it is, nothing without entries."""
+    if not len(entries):
+        return []
+    location = join(folder, f"{uuid.uuid4().hex}.draft.arrow")
+    with write_arrow(location, entries.schema) as file:
+        file.write_table(entries)
+    return [location]
+
+
+def read_draft(location: str) -> pa.Table:
+    """Read a draft."""
+    with open_arrow(location) as file:
+        return file.read_all()
 
 
 def packed(operator: Operator) -> Callable[[], Operator]:

@@ -258,8 +258,10 @@ class StateTable:
     def shown(self, spark: SparkSession, version: int) -> DataFrame:
         """Read the entries whose rows the sink must have, as of a version; not of an operator with named states, which keeps none."""
         entries = self.kept(spark, version)
-        condition = "_shown" if "_shown" in self.operator.schema.names else "NOT _tombstone"
-        return entries.where(condition)
+        names = self.operator.schema.names
+        condition = "_shown" if "_shown" in names else "NOT _tombstone"
+        shown = entries.where(condition)
+        return self._selected(shown) if "_out" in names else shown
 
     def acknowledged(self, spark: SparkSession, version: int) -> DataFrame:
         """Read the keys of which the sink may differ until they change again: key columns and `_step`, as of a version."""
@@ -302,9 +304,12 @@ class StateTable:
     def _for_sink(self, rows: DataFrame) -> DataFrame:
         is_change = F.col("_change").isNotNull()
         changes = rows.where(is_change)
-        if self.operator.has_named_states:
-            return changes.select("_step", "_change", "_out.*", "_changed_by")
-        return changes
+        return self._selected(changes) if "_out" in self.operator.schema.names else changes
+
+    def _selected(self, rows: DataFrame) -> DataFrame:
+        """Return rows under the sink's columns, which stand in `_out`."""
+        beside = [name for name in ("_step", "_change", "_changed_by", "_sequence") if name in self.operator.schema.names]
+        return rows.select(*beside, "_out.*")
 
     def counts(self, version: int, facts: StepFacts) -> Counter[str]:
         """Return the counts of the step committed as `version`."""

@@ -1,0 +1,310 @@
+"""A transform's expressions, evaluated by Spark SQL itself, so that a row is what the same SELECT makes of it.
+
+They run in a session of their own: ANSI, UTC, without functions that somebody registered in another. An expression fails
+row by row: `TryEval` gives null for a row whose evaluation throws, and the rest go on. Sharing of common subexpressions is
+off, since it would evaluate one outside of that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import pyarrow as pa
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ebbtide.errors import ConfigError
+from ebbtide.operators.selection import Selected
+from ebbtide.redaction import MASK
+from ebbtide.spec.ddl import TableSchema, type_ddl
+from ebbtide.spec.expressions import columns_read
+from ebbtide.spec.transform import ALLOWED, Transform
+from ebbtide.state_table.columns import spark_schema
+
+SETTINGS = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.subexpressionElimination.enabled": "false",
+    "spark.sql.storeAssignmentPolicy": "ANSI",
+}
+RESULT = "result"
+NEXT_STEP = "Correct the spec's transform."
+MOST_REASONS = 20
+"""Failing rows of a step that are told the reason in Spark's words: each is a query of its own."""
+_CURRENT = "what changes from run to run, such as the time or the user"
+
+
+@dataclass(frozen=True)
+class Expressions:
+    """A transform's expressions, in a session.
+
+    Args:
+        context: Spark's.
+        transform: The transform.
+        source: The columns that it reads from.
+        sink: The sink's columns.
+        personal: Columns of the source and the sink whose values are not to be shown.
+    """
+
+    context: SparkContext
+    transform: Transform
+    source: TableSchema
+    sink: pa.Schema
+    personal: frozenset[str] = frozenset()
+
+    @cached_property
+    def inputs(self) -> pa.Schema:
+        """The columns of the source that the expressions read; one at least, by which rows are counted."""
+        schema = self.source.columns
+        names = self.transform.columns_read(self.source) or schema.names[:1]
+        return pa.schema([schema.field(name).with_nullable(True) for name in names])
+
+    def select(self, rows: pa.Table) -> Selected:
+        """Evaluate rows here, without a job.
+
+        Args:
+            rows: With the columns of `inputs`.
+        """
+        results = self.results(self._frame(rows)).toArrow()
+        return Selected.of(results[RESULT], self.sink)
+
+    def results(self, frame: DataFrame) -> DataFrame:
+        """Return what `Selected.of` reads, of the rows of a frame in this session."""
+        fits = F.lit(True)
+        if self.transform.where is not None:
+            fits = F.coalesce(F.expr(self.transform.where), F.lit(False))
+        row = F.struct(*[self._value(name) for name in self.sink.names])
+        # The row of one that does not fit is not evaluated: as in SQL the condition comes first.
+        whole = F.struct(fits.alias("fits"), F.when(fits, row).alias("row"))
+        return frame.select(_tried(self.context, whole).alias(RESULT))
+
+    def _value(self, name: str) -> Column:
+        type_ = type_ddl(self.sink.field(name).type)
+        return F.expr(self.transform.select[name]).cast(type_).alias(name)
+
+    @property
+    def session(self) -> SparkSession:
+        """The session that they run in."""
+        return _session(self.context)
+
+    def _frame(self, rows: pa.Table) -> DataFrame:
+        typed = rows.select(self.inputs.names).cast(self.inputs)
+        return self.session.createDataFrame(typed, spark_schema(self.inputs))
+
+    def reasons(self, rows: pa.Table) -> list[str]:
+        """Say of failing rows why they fail, in Spark's words for the first few.
+
+        Args:
+            rows: With the columns of `inputs`; they fail.
+        """
+        fields = self._failing_fields(rows)
+        reasons = []
+        for number, field in enumerate(fields):
+            reason = "its value does not fit"
+            if field in self._not_null:
+                reason = "got null; allowed: a value (NOT NULL)"
+            elif number < MOST_REASONS:
+                reason = self._reason(field, rows.slice(number, 1))
+            reasons.append(f"{field}: {reason}")
+        return reasons
+
+    @property
+    def _not_null(self) -> set[str]:
+        return {f"null in {field.name}" for field in self.sink if not field.nullable}
+
+    def _failing_fields(self, rows: pa.Table) -> list[str]:
+        """Name for each row the first field of the spec whose expression fails, or the column that lacks a value."""
+        tried = []
+        names = []
+        for field, value in self._values.items():
+            is_whole = _tried(self.context, F.struct(value.alias("value")))
+            names.append(field)
+            tried.append(is_whole.isNull())
+        for column in self.sink:
+            if not column.nullable:
+                names.append(f"null in {column.name}")
+                value = _tried(self.context, self._value(column.name))
+                tried.append(value.isNull())
+        frame = self._frame(rows).select(F.array(*tried).alias("fails"))
+        found = []
+        for fails in frame.toArrow()["fails"].to_pylist():
+            first = next((name for name, is_failing in zip(names, fails, strict=True) if is_failing), "transform")
+            found.append(first)
+        return found
+
+    @cached_property
+    def _values(self) -> dict[str, Column]:
+        """Field of the spec to what is evaluated for it."""
+        values: dict[str, Column] = {}
+        if self.transform.where is not None:
+            values["where"] = F.expr(self.transform.where)
+        for name in self.sink.names:
+            values[name] = self._value(name)
+        return values
+
+    def _reason(self, field: str, row: pa.Table) -> str:
+        """Return Spark's words for why a field of a row fails; its condition alone where values are personal."""
+        if field not in self._values:
+            return "its value does not fit"
+        try:
+            self._frame(row).select(self._values[field]).toArrow()
+        except PySparkException as error:
+            if self._reads_personal(field):
+                return f"[{error.getCondition()}] {MASK}"
+            return _first_line(str(error))
+        return "its value does not fit"
+
+    def _reads_personal(self, field: str) -> bool:
+        if field in self.personal:
+            return True
+        text = self.transform.where if field == "where" else self.transform.select[field]
+        read = columns_read(text or "", self.source.columns.names)
+        return not self.personal.isdisjoint(read)
+
+    def refuse_unfit(self) -> None:
+        """Refuse what Spark's analyzer does not take, or what does not follow from a row alone.
+
+        Raises:
+            ConfigError: an expression cannot be evaluated row by row, or its type does not fit its column.
+        """
+        types = {f"transform.select.{name}": self.sink.field(name).type for name in self.sink.names}
+        empty = self._frame(self.inputs.empty_table())
+        for field, text in self.transform.expressions.items():
+            wanted = types.get(field, pa.bool_())
+            problem = self._problem(empty, text, wanted, is_condition=field not in types)
+            if problem is not None:
+                got, allowed = problem
+                raise ConfigError.of(
+                    f"The spec's {field} cannot be evaluated.",
+                    got=f"{text}: {got}",
+                    allowed=allowed,
+                    next_step=NEXT_STEP,
+                )
+
+    def _problem(
+        self,
+        empty: DataFrame,
+        text: str,
+        wanted: pa.DataType,
+        *,
+        is_condition: bool,
+    ) -> tuple[str, str] | None:
+        """Return what is wrong with an expression, and what would be right; None: nothing."""
+        try:
+            frame = empty.select(F.expr(text).alias("value"))
+        except PySparkException as error:
+            return _first_line(str(error)), f"{ALLOWED}; columns: {', '.join(self.inputs.names)}"
+        own = self._not_row_by_row(frame)
+        if own is not None:
+            return own, ALLOWED
+        given = frame.schema["value"].dataType
+        needed = spark_schema(pa.schema([("value", wanted)]))["value"].dataType
+        fits = given == needed if is_condition else self._can_assign(given, needed)
+        if fits:
+            return None
+        return given.simpleString(), f"a type that INSERT takes for {needed.simpleString()}, or a CAST to it"
+
+    def _not_row_by_row(self, frame: DataFrame) -> str | None:
+        """Return what of an analyzed expression is not a function of a row; None: nothing."""
+        plan = frame._jdf.queryExecution().analyzed()
+        pattern = self._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+        if plan.containsPattern(pattern.PLAN_EXPRESSION()):
+            return "a subquery"
+        if plan.containsPattern(pattern.CURRENT_LIKE()):
+            return _CURRENT
+        if plan.containsPattern(pattern.PYTHON_UDF()) or plan.containsPattern(pattern.SCALA_UDF()):
+            return "a function of the session's, which another run may not have"
+        is_projection = plan.nodeName() == "Project"
+        has_source_below = is_projection and plan.child().children().isEmpty()
+        if not has_source_below:
+            return "an aggregate, a window or a generator"
+        value = plan.expressions().apply(0)
+        return None if value.deterministic() else "a function that is not deterministic"
+
+    def _can_assign(self, given: Any, needed: Any) -> bool:
+        parse = self._jvm.org.apache.spark.sql.types.DataType.fromJson
+        rules = self._jvm.org.apache.spark.sql.catalyst.expressions.Cast
+        return bool(rules.canANSIStoreAssign(parse(given.json()), parse(needed.json())))
+
+    @property
+    def _jvm(self) -> Any:
+        return self.context._jvm
+
+
+@lru_cache(maxsize=1)
+def _session(context: SparkContext) -> SparkSession:
+    """Return the session of a context that expressions run in."""
+    session = SparkSession(context).newSession()
+    for name, value in SETTINGS.items():
+        session.conf.set(name, value)
+    return session
+
+
+def _tried(context: SparkContext, value: Column) -> Column:
+    """Return a value, null where its evaluation fails."""
+    from pyspark.sql.classic.column import Column as ClassicColumn
+
+    catalyst: Any = context._jvm
+    utils = catalyst.org.apache.spark.sql.classic.ExpressionUtils
+    expression = utils.expression(value._jc)
+    tried = catalyst.org.apache.spark.sql.catalyst.expressions.TryEval(expression)
+    return ClassicColumn(utils.column(tried))
+
+
+def _first_line(message: str) -> str:
+    """Return an error's words, without the stack and the query below them."""
+    first = message.partition("\n")[0]
+    return re.sub(r" SQLSTATE: \w+.*$", "", first)
+
+
+Inputs = Callable[[Any], pa.Table]
+"""Reads the rows of an item that are to be evaluated."""
+Finish = Callable[[Any, pa.ChunkedArray], Any]
+"""Given an item and the results of its rows, makes something of them."""
+
+
+def select_items(
+    spark: SparkSession,
+    expressions: Expressions,
+    items: Sequence[Any],
+    inputs: Inputs,
+    finish: Finish,
+    *,
+    in_driver: bool,
+) -> list[Any]:
+    """Evaluate the rows of several items; each is finished where its rows are.
+
+    As a job, workers read the rows, the JVM evaluates them, and workers take the results: no row is moved.
+
+    Args:
+        spark: The session.
+        expressions: What to evaluate.
+        items: What holds the rows; picklable.
+        inputs: See `Inputs`.
+        finish: See `Finish`.
+        in_driver: Do it here.
+
+    Returns:
+        What `finish` returned, in order.
+    """
+    from ebbtide.runtime.expression_tasks import Finishing, Reading, unpickled
+
+    if in_driver:
+        finished = []
+        for item in items:
+            results = expressions.results(expressions._frame(inputs(item))).toArrow()
+            finished.append(finish(item, results[RESULT]))
+        return finished
+    session = expressions.session
+    numbers = session.range(0, len(items), 1, len(items))
+    read = Reading(items, inputs, expressions.inputs)
+    rows = numbers.mapInArrow(read, spark_schema(expressions.inputs))
+    results = expressions.results(rows)
+    done = results.mapInArrow(Finishing(items, finish), "done BINARY")
+    return unpickled(done.toArrow()["done"])

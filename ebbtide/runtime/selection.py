@@ -1,0 +1,362 @@
+"""A transform at work in a step: by sequence on the rows that were decided, in order of arrival on the changes that were staged.
+
+Both come before the step's commit, so that a row whose expression fails is counted, and quarantined, with the step.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from ebbtide.ledger.facts import StepFacts
+from ebbtide.model.changelog import CHANGELOG_COLUMNS, ORDER
+from ebbtide.model.entries import entry_table
+from ebbtide.operators.selection import KeyNames, Selected, to_select, with_selected
+from ebbtide.paths import ParquetFile, delete, join
+from ebbtide.redaction import MASK
+from ebbtide.runtime.bad_rows import refuse_too_many
+from ebbtide.runtime.expressions import Expressions, select_items
+from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.stage import Find, Staged
+from ebbtide.state_table.deciding import Decided, Share, Work, balanced, read_draft
+from ebbtide.state_table.layout import with_kind
+from ebbtide.state_table.staged import BAD_ROWS, StagedFile, Stager
+
+if TYPE_CHECKING:
+    from ebbtide.spec.transform import Transform
+    from ebbtide.spec.upsert import UpsertPipeline
+
+TRANSFORM_FAILED = "transform_failed"
+"""The reason of a bad record whose row a transform's expression fails on."""
+LOST = {"source": "state", "partition": 0, "position": 0}
+"""Origin of a failing row whose record the step has not read: a stored row that was filled in."""
+SINK_COUNTS = ("inserted", "updated", "deleted")
+
+
+def expressions_of(spark: SparkSession, plan: Plan) -> Expressions:
+    """Return the expressions of a pipeline with a transform."""
+    spec = cast("UpsertPipeline", plan.spec)
+    transform = cast("Transform", spec.transform)
+    return Expressions(
+        spark.sparkContext,
+        transform,
+        spec.table,
+        spec.sink_table.columns,
+        spec.personal,
+    )
+
+
+class Failed(NamedTuple):
+    """Rows that a transform's expressions fail on.
+
+    Attributes:
+        count: How many.
+        rows: What the expressions read of them, their keys and `_order`; not all of too many.
+    """
+
+    count: int
+    rows: pa.Table
+
+
+@dataclass(frozen=True)
+class DraftInputs:
+    """Reads what is evaluated of a draft; goes to the workers.
+
+    Args:
+        names: The columns.
+    """
+
+    names: tuple[str, ...]
+
+    def __call__(self, draft: str) -> pa.Table:
+        """Return the decided rows that are there."""
+        entries = read_draft(draft)
+        asked = pa.array(to_select(entries))
+        return entries.select(list(self.names)).filter(asked)
+
+
+@dataclass(frozen=True)
+class DraftFinish:
+    """Writes the entries of a draft, once their rows were selected; goes to the workers.
+
+    Args:
+        work: Writes files of the state.
+        sink: The sink's columns.
+        key: Its key, see `KeyNames`.
+        reported: Columns of a failing row.
+        most: Failing rows that are returned.
+    """
+
+    work: Work
+    sink: pa.Schema
+    key: KeyNames
+    reported: tuple[str, ...]
+    most: int
+
+    def __call__(self, draft: str, results: pa.ChunkedArray) -> tuple[Decided, Failed]:
+        """Return what was written, and the rows that fail."""
+        operator = self.work.operator()
+        entries = read_draft(draft)
+        asked = to_select(entries)
+        selected = Selected.of(results, self.sink)
+        written, counts = with_selected(entries, asked, selected, self.key)
+        adds = self.work.add(with_kind(written, self.work.schema), operator)
+        rows = entries.filter(pa.array(asked)).filter(pa.array(selected.fails))
+        failed = _reported(rows, self.reported, "_changed_by", self.most)
+        return Decided(adds, counts, len(entries)), failed
+
+
+def select_decided(
+    spark: SparkSession,
+    plan: Plan,
+    work: Work,
+    decided: Decided,
+    staged: Staged,
+    facts: StepFacts,
+    *,
+    in_driver: bool,
+) -> tuple[Decided, StepFacts]:
+    """Evaluate the rows that a step has decided, and write its entries.
+
+    Args:
+        spark: The session.
+        plan: The pipeline.
+        work: What decided, which wrote drafts.
+        decided: What was decided.
+        staged: The step's records.
+        facts: The step's.
+        in_driver: There is no job.
+
+    Returns:
+        What is to be committed, and the facts, with the rows that fail.
+
+    Raises:
+        QuarantineThresholdError: too many rows fail.
+    """
+    expressions = expressions_of(spark, plan)
+    inputs = tuple(expressions.inputs.names)
+    finish = DraftFinish(
+        work=replace(work, drafts=None),
+        sink=expressions.sink,
+        key=tuple(plan.spec.state_key_of.items()),
+        reported=_names(plan.spec.key, inputs),
+        most=plan.spec.quarantine.max_rows_per_step + 1,
+    )
+    done = select_items(
+        spark,
+        expressions,
+        decided.drafts,
+        DraftInputs(inputs),
+        finish,
+        in_driver=in_driver,
+    )
+    for draft in decided.drafts:
+        delete(draft)
+    written = Decided.total(part for part, _ in done)
+    counts = Counter({name: n for name, n in decided.metrics.items() if name not in SINK_COUNTS})
+    counts.update(written.metrics)
+    selected = replace(written, metrics=counts)
+    failed = [failed for _, failed in done]
+    return selected, with_failed(plan, expressions, failed, staged, facts)
+
+
+@dataclass(frozen=True)
+class StagedInputs:
+    """Reads what is evaluated of staged changes; goes to the workers.
+
+    Args:
+        names: The columns.
+        columns: All columns of a change.
+        key: Names of the key's columns.
+    """
+
+    names: tuple[str, ...]
+    columns: pa.Schema
+    key: tuple[str, ...]
+
+    def __call__(self, share: Share) -> pa.Table:
+        """Return all changes."""
+        return self.changes(share).select(list(self.names))
+
+    def changes(self, share: Share) -> pa.Table:
+        """Return all changes with all columns."""
+        return share.changes(self.columns, self.key)
+
+
+@dataclass(frozen=True)
+class StagedFinish:
+    """Stages the changes whose rows fit, under the sink's columns; goes to the workers.
+
+    Args:
+        inputs: Reads the changes.
+        sink: The sink's columns.
+        stager: Writes them.
+        reported: Columns of a failing row.
+        most: Failing rows that are returned.
+    """
+
+    inputs: StagedInputs
+    sink: pa.Schema
+    stager: Stager
+    reported: tuple[str, ...]
+    most: int
+
+    def __call__(self, share: Share, results: pa.ChunkedArray) -> tuple[StagedFile, Failed]:
+        """Return the file, and the changes that fail."""
+        changes = self.inputs.changes(share)
+        selected = Selected.of(results, self.sink)
+        fits = pa.array(selected.fits)
+        rows = changes.filter(fits)
+        values: dict[str, object] = {name: rows[name] for name in CHANGELOG_COLUMNS}
+        row = selected.rows.filter(fits)
+        for number, name in enumerate(self.sink.names):
+            values[name] = row.field(number)
+        columns = self.stager.columns
+        missing = [field for field in BAD_ROWS if field.name not in columns.names]
+        staged = entry_table(pa.schema([*columns, *missing]), values, len(rows))
+        failed = changes.filter(pa.array(selected.fails))
+        return self.stager.stage([staged]), _reported(failed, self.reported, "_order", self.most)
+
+
+def select_staged(spark: SparkSession, plan: Plan, staged: Staged, folder: str, rows_in_driver: int) -> Staged:
+    """Evaluate the changes that a step has staged: what does not fit is left out, what fails is bad.
+
+    Args:
+        spark: The session.
+        plan: The pipeline.
+        staged: The step's changes, with the source's columns.
+        folder: Where the staged files are.
+        rows_in_driver: Changes up to which there is no job.
+
+    Returns:
+        The step's changes with the sink's columns, and all its bad rows.
+    """
+    n_changes = staged.summary.changes
+    if not n_changes:
+        return staged
+    expressions = expressions_of(spark, plan)
+    names = tuple(expressions.inputs.names)
+    before = plan.stager(folder)
+    inputs = StagedInputs(names, before.columns, tuple(before.key))
+    operator = plan.operator
+    finish = StagedFinish(
+        inputs,
+        sink=expressions.sink,
+        stager=Stager(folder, operator.changes, operator.key),
+        reported=_names(plan.spec.key, names),
+        most=plan.spec.quarantine.max_rows_per_step + 1,
+    )
+    in_driver = n_changes <= rows_in_driver
+    n_shares = 1 if in_driver else -(-n_changes // rows_in_driver)  # rounded up
+    shares = [Share(staged.files, slices) for slices in balanced(staged.files, n_shares)]
+    done = select_items(
+        spark,
+        expressions,
+        shares,
+        inputs,
+        finish,
+        in_driver=in_driver,
+    )
+    selected = [file for file, _ in done]
+    bad_before = [StagedFile(bad=file.bad) for file in staged.files if file.bad is not None]
+    bad = bad_rows(plan, expressions, [failed for _, failed in done], staged.find)
+    now_bad = _written(bad, join(folder, "transform.bad.parquet"))
+    n_left = sum(sum(file.rows) for file in selected)
+    summary = replace(staged.summary, changes=n_left)
+    return replace(staged, files=(*selected, *bad_before, *now_bad), summary=summary)
+
+
+def _written(bad: pa.Table, location: str) -> list[StagedFile]:
+    if not len(bad):
+        return []
+    with ParquetFile(location, BAD_ROWS) as file:
+        for batch in bad.to_batches():
+            file.write(batch)
+    return [StagedFile(bad=location)]
+
+
+def _names(key: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([*key, *inputs]))
+
+
+def _reported(rows: pa.Table, names: Sequence[str], order: str, most: int) -> Failed:
+    some = rows.slice(0, most)
+    reported = some.select(list(names)).append_column(pa.field("_order", ORDER), some[order])
+    return Failed(len(rows), reported)
+
+
+def with_failed(
+    plan: Plan,
+    expressions: Expressions,
+    failed: Sequence[Failed],
+    staged: Staged,
+    facts: StepFacts,
+) -> StepFacts:
+    """Return a step's facts with the rows that its transform fails on, which are written down for the quarantine.
+
+    Raises:
+        QuarantineThresholdError: with them there are too many bad records.
+    """
+    n_failed = sum(each.count for each in failed)
+    if not n_failed:
+        return facts
+    bad = bad_rows(plan, expressions, failed, staged.find)
+    n_bad = facts.quarantined + n_failed
+    if n_bad > plan.spec.quarantine.max_rows_per_step:
+        _written(bad, join(plan.at("staged"), str(facts.step), "transform.bad.parquet"))
+    refuse_too_many(plan, n_bad, facts.records)
+    total = None if facts.total_quarantined is None else facts.total_quarantined + len(bad)
+    actions = plan.quarantine.write(bad, facts)
+    return facts.model_copy(
+        update={
+            "quarantined": facts.quarantined + len(bad),
+            "total_quarantined": total,
+            "bad_rows": [*(facts.bad_rows or ()), *actions],
+        }
+    )
+
+
+def bad_rows(plan: Plan, expressions: Expressions, failed: Sequence[Failed], find: Find) -> pa.Table:
+    """Return what the quarantine keeps of failing rows: their records, once each.
+
+    Args:
+        plan: The pipeline.
+        expressions: What fails.
+        failed: The rows.
+        find: Finds the records.
+    """
+    tables = [each.rows for each in failed if each.count]
+    if not tables:
+        return BAD_ROWS.empty_table()
+    rows = pa.concat_tables(tables)
+    reasons = expressions.reasons(rows)
+    keys = _key_texts(plan, rows)
+    orders = [tuple(order.values()) for order in rows["_order"].to_pylist()]
+    found = find(orders)
+    by_order: dict[tuple[int, ...], dict[str, Any]] = {}
+    for order, key, reason, values in zip(orders, keys, reasons, rows.drop_columns("_order").to_pylist(), strict=True):
+        origin, raw = found.get(order, (LOST, str(values).encode()))
+        record = {
+            "_reason": TRANSFORM_FAILED,
+            "_detail": f"{key}: {reason}",
+            "_origin": origin,
+            "_order": dict(zip(ORDER.names, order, strict=True)),
+            "_raw": raw,
+        }
+        by_order.setdefault(order, record)
+    return pa.Table.from_pylist(list(by_order.values()), BAD_ROWS)
+
+
+def _key_texts(plan: Plan, rows: pa.Table) -> list[str]:
+    """Name each row's key, but for what is personal."""
+    spec = plan.spec
+    texts = []
+    for row in rows.select(spec.key).to_pylist():
+        parts = [f"{name}={MASK if name in spec.personal else value}" for name, value in row.items()]
+        texts.append(", ".join(parts))
+    return texts

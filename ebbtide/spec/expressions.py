@@ -1,0 +1,153 @@
+"""Spark SQL expressions, read without a JVM: which columns one reads, and what can be told to be wrong with it.
+
+What passes here may still be refused by Spark's analyzer, which has the last word (`ebbtide.runtime.expressions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import sqlglot
+from sqlglot import exp
+
+from ebbtide.spec.ddl import as_compared
+
+GENERATORS = frozenset(
+    {
+        "EXPLODE",
+        "EXPLODE_OUTER",
+        "POSEXPLODE",
+        "POSEXPLODE_OUTER",
+        "INLINE",
+        "INLINE_OUTER",
+        "JSON_TUPLE",
+        "STACK",
+        "VARIANT_EXPLODE",
+        "VARIANT_EXPLODE_OUTER",
+    }
+)
+"""Functions that make several rows of one."""
+NOT_DETERMINISTIC = frozenset(
+    {
+        "CURDATE",
+        "CURRENT_CATALOG",
+        "CURRENT_DATABASE",
+        "CURRENT_DATE",
+        "CURRENT_SCHEMA",
+        "CURRENT_TIME",
+        "CURRENT_TIMESTAMP",
+        "CURRENT_TIMEZONE",
+        "CURRENT_USER",
+        "INPUT_FILE_BLOCK_LENGTH",
+        "INPUT_FILE_BLOCK_START",
+        "INPUT_FILE_NAME",
+        "JAVA_METHOD",
+        "LOCALTIMESTAMP",
+        "MONOTONICALLY_INCREASING_ID",
+        "NOW",
+        "RAND",
+        "RANDN",
+        "RANDOM",
+        "RANDSTR",
+        "REFLECT",
+        "SESSION_USER",
+        "SHUFFLE",
+        "SPARK_PARTITION_ID",
+        "UNIFORM",
+        "USER",
+        "UUID",
+    }
+)
+"""Functions whose result does not follow from the row alone."""
+FORBIDDEN: dict[str, tuple[type[exp.Expression], ...]] = {
+    "an aggregate": (exp.AggFunc,),
+    "a window": (exp.Window,),
+    "a subquery": (exp.Query,),
+    "a star": (exp.Star,),
+    "a parameter": (exp.Placeholder, exp.Parameter),
+}
+"""What is no expression over one row, in words."""
+
+
+class UnfitExpressionError(ValueError):
+    """Raised for an expression that cannot be evaluated row by row; the message says why."""
+
+
+def columns_read(text: str, names: Iterable[str]) -> list[str]:
+    """Return the columns that an expression reads, in the order of `names`.
+
+    Args:
+        text: The expression, Spark SQL.
+        names: The columns that there are.
+
+    Raises:
+        UnfitExpressionError: it does not parse, reads another column, or does not follow from one row alone.
+
+    Example:
+        >>> columns_read("upper(Status) || address.city", ["id", "status", "address"])
+        ['status', 'address']
+    """
+    tree = _parsed(text)
+    _refuse_forbidden(tree)
+    name_of = {as_compared(name): name for name in names}
+    read = set()
+    unknown = []
+    for column in tree.find_all(exp.Column):
+        first = column.parts[0].name  # what follows a dot is a field of a struct
+        known = name_of.get(as_compared(first))
+        if known is None:
+            unknown.append(first)
+        read.add(known)
+    if unknown:
+        listed = ", ".join(dict.fromkeys(unknown))
+        raise UnfitExpressionError(f"there is no column {listed}")
+    return [name for name in name_of.values() if name in read]
+
+
+def single_column(text: str, names: Iterable[str]) -> str | None:
+    """Return the column that an expression is, as it stands; None if it is anything else.
+
+    Example:
+        >>> single_column("ID", ["id"]), single_column("id + 1", ["id"])
+        ('id', None)
+    """
+    tree = _parsed(text)
+    is_column = isinstance(tree, exp.Column) and len(tree.parts) == 1
+    return columns_read(text, names)[0] if is_column else None
+
+
+def _parsed(text: str) -> exp.Expression:
+    try:
+        statements = sqlglot.parse(f"SELECT {text}", read="spark")
+    except (sqlglot.errors.SqlglotError, AttributeError, ValueError, RecursionError) as error:
+        why = str(error).partition(". Line")[0].partition("\n")[0]
+        raise UnfitExpressionError(f"it does not parse ({why})") from error
+    [select] = statements if len(statements) == 1 else [None]
+    if not isinstance(select, exp.Select):
+        raise UnfitExpressionError("it is not one expression")
+    clauses = [name for name, value in select.args.items() if value]
+    is_one = clauses == ["expressions"] and len(select.expressions) == 1
+    if not is_one:
+        raise UnfitExpressionError("it is not one expression")
+    tree: exp.Expression = select.expressions[0]
+    if isinstance(tree, exp.Alias):
+        raise UnfitExpressionError("it has an alias; its name stands before it")
+    return tree
+
+
+def _refuse_forbidden(tree: exp.Expression) -> None:
+    for what, types in FORBIDDEN.items():
+        if tree.find(*types):
+            raise UnfitExpressionError(f"it has {what}")
+    for function in tree.find_all(exp.Func):
+        names = _names_of(function)
+        if names & GENERATORS:
+            raise UnfitExpressionError(f"it has a generator, {min(names & GENERATORS)}")
+        if names & NOT_DETERMINISTIC:
+            raise UnfitExpressionError(f"it has {min(names & NOT_DETERMINISTIC)}, which does not follow from the row")
+
+
+def _names_of(function: exp.Func) -> set[str]:
+    if isinstance(function, exp.Anonymous):
+        return {function.name.upper()}
+    return {name.upper() for name in function.sql_names()}

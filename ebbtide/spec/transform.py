@@ -1,0 +1,150 @@
+"""What an upsert pipeline's sink shows of the source's rows: a projection and a filter."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from pydantic import Field
+
+from ebbtide.errors import ConfigError
+from ebbtide.spec.ddl import TableSchema, is_exact, parse_ddl, type_ddl
+from ebbtide.spec.expressions import UnfitExpressionError, columns_read, single_column
+from ebbtide.spec.parts import SpecPart, refuse
+
+ALLOWED = (
+    "a Spark SQL expression over one row: no aggregate, window, subquery, generator, nor a function whose result changes"
+)
+
+
+class Transform(SpecPart):
+    """What the sink shows of the source's rows: `SELECT select FROM source WHERE where`, evaluated by Spark SQL (ANSI, UTC).
+
+    By sequence it is applied to the reconciled row, after the decision: the state keeps the whole source row, and a row that
+    stops to fit `where` leaves the sink. In order of arrival it is applied to every change, retractions too, before the
+    histories: the state keeps what was selected. A row whose expression fails is quarantined (`transform_failed`). See
+    [transform](transform.md).
+    """
+
+    schema_: str = Field(
+        alias="schema",
+        description="The sink's columns as Spark DDL. A value is cast to its column as INSERT casts it; null in a NOT NULL column fails. Required.",
+    )
+    select: dict[str, str] = Field(
+        min_length=1,
+        description="Each column of the sink to a Spark SQL expression over the columns of the pipeline's schema. Required.",
+    )
+    where: str | None = Field(
+        default=None,
+        description="A condition over the columns of the pipeline's schema; rows for which it is not true are not shown. Default: none, all are.",
+    )
+    key: list[str] = Field(
+        min_length=1,
+        description="The sink's primary key. By sequence: the columns that the pipeline's key is selected as; in order of arrival: any with an exact type. Required.",
+    )
+
+    @cached_property
+    def table(self) -> TableSchema:
+        """The sink's columns."""
+        try:
+            return parse_ddl(self.schema_)
+        except ConfigError as error:
+            raise ValueError(f"transform.schema: {error}") from error
+
+    def refuse_unfit(self, source: TableSchema) -> None:
+        """Refuse what can be told to be wrong without Spark.
+
+        Args:
+            source: The columns that the expressions may read.
+
+        Raises:
+            ValueError: a column is selected that the sink has not, or the other way; an expression is not one over a row.
+        """
+        names = self.table.columns.names
+        shown = ", ".join(names)
+        refuse("transform.schema", list(self.table.defaults), "columns without DEFAULT: each is selected")
+        refuse("transform.select", [n for n in self.select if n not in names], f"columns of transform.schema: {shown}")
+        missing = [name for name in names if name not in self.select]
+        refuse("transform.select", [f"none for {name}" for name in missing], f"an expression for each of: {shown}")
+        refuse("transform.key", [k for k in self.key if k not in names], f"columns of transform.schema: {shown}")
+        refuse("transform.key", [k for k in self.key if self.key.count(k) > 1], "each column once")
+        inexact = [k for k in self.key if not is_exact(self.table.columns.field(k).type)]
+        refuse("transform.key", inexact, "columns with an exact type: no FLOAT, DOUBLE, ARRAY, MAP, STRUCT")
+        for field, text in self.expressions.items():
+            _columns_of(field, text, source)
+
+    def refuse_other_key(self, source: TableSchema, key: list[str]) -> None:
+        """Refuse a key of the sink that is not the source's, renamed at most.
+
+        Args:
+            source: The source's columns.
+            key: Its key.
+
+        Raises:
+            ValueError: it is another one.
+        """
+        names = source.columns.names
+        columns = [single_column(self.select[name], names) for name in self.key]
+        way_out = f"by sequence, the columns that the key ({', '.join(key)}) is selected as, by name alone; another key needs order: arrival"
+        is_same = sorted(filter(None, columns)) == sorted(key)
+        refuse("transform.key", [] if is_same else [self._key_text()], way_out)
+        retyped = []
+        for name, column in zip(self.key, columns, strict=True):
+            own = self.table.columns.field(name).type
+            given = source.columns.field(column).type
+            if own != given:
+                retyped.append(f"{name} {type_ddl(own)} of {column} {type_ddl(given)}")
+        refuse("transform.schema", retyped, "the types that the key has")
+
+    def _key_text(self) -> str:
+        return ", ".join(f"{name}: {self.select[name]}" for name in self.key)
+
+    @property
+    def expressions(self) -> dict[str, str]:
+        """Field of the spec to the expression in it."""
+        fields = {f"transform.select.{name}": text for name, text in self.select.items()}
+        return fields if self.where is None else fields | {"transform.where": self.where}
+
+    def source_keys(self, source: TableSchema) -> dict[str, str]:
+        """Return the sink's key columns to those that they are; of a key as `refuse_other_key` lets pass."""
+        names = source.columns.names
+        found = {name: single_column(self.select[name], names) for name in self.key}
+        return {name: column for name, column in found.items() if column is not None}
+
+    def columns_read(self, source: TableSchema) -> list[str]:
+        """Return the source's columns that the expressions read, in the source's order."""
+        read: set[str] = set()
+        for field, text in self.expressions.items():
+            read.update(_columns_of(field, text, source))
+        return [name for name in source.columns.names if name in read]
+
+    def personal(self, source: TableSchema, personal: frozenset[str]) -> frozenset[str]:
+        """Return the sink's columns whose values come from personal ones.
+
+        Args:
+            source: The source's columns.
+            personal: Names of the personal ones among them.
+        """
+        derived = set()
+        for name, text in self.select.items():
+            read = _columns_of(f"transform.select.{name}", text, source)
+            if not personal.isdisjoint(read):
+                derived.add(name)
+        return frozenset(derived)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What rows that were selected depend on."""
+        selected = {name: self.select[name] for name in self.table.columns.names}
+        columns = [f"{column.name} {column.type}" for column in self.table.columns]
+        return {"columns": columns, "select": selected, "where": self.where, "key": self.key}
+
+
+def _columns_of(field: str, text: str, source: TableSchema) -> list[str]:
+    names = source.columns.names
+    try:
+        return columns_read(text, names)
+    except UnfitExpressionError as error:
+        raise ValueError(f"{field}: got {text}: {error}; allowed: {ALLOWED}; columns: {', '.join(names)}") from error
+
+
