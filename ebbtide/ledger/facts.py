@@ -113,6 +113,11 @@ class StepFacts(Frontier):
     columns_before: str | None = Field(
         default=None, description="With schema_change: the user's columns before it, as DDL."
     )
+    reselects: bool = Field(
+        default=False,
+        exclude_if=lambda value: not value,
+        description="Of MIGRATION: what a transform selects has changed, or what it selects from; the sink takes what the state then shows. Absent of other steps.",
+    )
     evolved: dict[str, str] = Field(
         default_factory=dict,
         description="Columns that were taken in and that the spec's schema lacks, to their types as DDL.",

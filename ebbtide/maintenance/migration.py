@@ -25,6 +25,13 @@ from ebbtide.ledger.facts import StepFacts
 from ebbtide.maintenance.column_migration import ColumnMigration, altered, column_migration, has_same_format
 from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.state_migration import migrated_entries, state_migration
+from ebbtide.maintenance.transform_migration import (
+    Unselected,
+    WithoutSelected,
+    reselected,
+    transform_migration,
+    with_stored_transform,
+)
 from ebbtide.model.step import StepKind
 from ebbtide.runtime.fold import Keep, KeepEntries, rewritten
 from ebbtide.runtime.plan import Plan
@@ -140,6 +147,8 @@ def apply(
         migration.refuse_unalterable(tables)
         facts = _facts(stepper, migration, clock_ms)
         actions = _actions(spark, stepper, migration, facts)
+        if migration.reselects and tables.spec.selects_rows:
+            actions, facts = reselected(spark, tables, actions, facts)
         stepper.commit(facts, actions)
         stepper.publish(spark)
         return replace(migration.plan, step=stepper.number)
@@ -153,15 +162,19 @@ class _Migration:
         before: The pipeline, with the columns that its tables have.
         columns: What becomes of the columns.
         plan: What it does, for people.
+        changes_states: Entries change beside their columns.
+        reselects: What a transform selects has changed, or what it selects from.
     """
 
     before: Plan
     columns: ColumnMigration
     plan: MigrationPlan
+    changes_states: bool
+    reselects: bool
 
     def refuse_unalterable(self, tables: Plan) -> None:
         """Refuse a sink that cannot be given other columns, if it must be; see `Sink`."""
-        if self.columns.change is not None:
+        if self.columns.change is not None or self.reselects:
             tables.sink.refuse_unalterable(self.before.sink.columns)
 
 
@@ -175,18 +188,20 @@ def _worked_out(spark: SparkSession, tables: Plan, last: StepFacts) -> _Migratio
     stored = _stored_columns(tables)
     _refuse_other_parts(spec, last, stored)
     columns = column_migration(spec, last, stored)
-    before = Plan(tables.root, columns.before)
+    transforms = transform_migration(spec, last)
+    before = Plan(tables.root, with_stored_transform(columns.before, last))
+    reselects = bool(transforms) or (columns.change is not None and spec.has_transform)
     states = state_migration(spark, before, last, stored)
     planned = MigrationPlan(
         pipeline=spec.name,
-        changes=[*states.changes, *columns.changes],
+        changes=[*states.changes, *columns.changes, *transforms],
         stamped=states.stamped,
         unstamped=states.unstamped,
         revived=states.revived,
         dropped=states.dropped,
         rewritten=_n_rewritten(tables) if columns.rewrites else 0,
     )
-    return _Migration(before, columns, planned)
+    return _Migration(before, columns, planned, bool(states.changes), reselects)
 
 
 def _refuse_other_parts(spec: Pipeline, last: StepFacts, stored: pa.Schema) -> None:
@@ -240,6 +255,7 @@ def _facts(stepper: Stepper, migration: _Migration, clock_ms: int) -> StepFacts:
         clock,
         schema_change=change,
         columns_before=before,
+        reselects=migration.reselects,
     )
 
 
@@ -249,15 +265,16 @@ def _actions(spark: SparkSession, stepper: Stepper, migration: _Migration, facts
     snapshot = stepper.newest()
     definition = tables.state.redefined(snapshot)
     columns = migration.columns
-    has_state_changes = len(migration.plan.changes) > len(columns.changes)
-    if not (has_state_changes or columns.rewrites):
+    if not (migration.changes_states or columns.rewrites or migration.reselects):
         return definition
     last = stepper.last
     keep: Keep = KeepEntries(is_whole=True)
-    if has_state_changes and last is not None:
+    if migration.changes_states and last is not None:
         keep = migrated_entries(tables, last, facts.operator_step)
     if columns.change is not None:
-        keep = altered(keep, tables.spec, columns.change)
+        keep = altered(WithoutSelected(keep), tables.spec, columns.change)
+    elif migration.reselects:
+        keep = Unselected(WithoutSelected(keep), tables.operator)
     files = list(snapshot.files.values())
     adds, _ = rewritten(
         spark,
@@ -297,7 +314,7 @@ def undo(spark: SparkSession, spec: Pipeline, root: str) -> MigrationPlan:
                 next_step=_CHANGE_BACK,
             )
         restores = {}
-        if last.schema_change is not None:
+        if last.schema_change is not None or last.reselects:
             restores = _versions_before(tables, last)
         facts = stepper.maintenance_step(StepKind.MIGRATION, restores=restores)
         facts = facts.model_copy(update={"spec": before.spec, "evolved": before.evolved})

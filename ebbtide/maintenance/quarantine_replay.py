@@ -19,19 +19,32 @@ from ebbtide.errors import ConfigError
 from ebbtide.inspect.quarantine import place_text, printable
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.maintenance.job import stepping
-from ebbtide.maintenance.redecoding import Mended, Redecoded, origin_of, redecoded, with_origins
+from ebbtide.maintenance.redecoding import (
+    TOO_LARGE,
+    TRANSFORM_FAILED,
+    Mended,
+    Redecoded,
+    origin_of,
+    redecoded,
+    with_origins,
+)
 from ebbtide.model.durations import to_ms
 from ebbtide.model.entries import order_struct
 from ebbtide.model.step import StepKind, clock_after
 from ebbtide.paths import delete, join
 from ebbtide.runtime.driver import refuse_changed_spec, refuse_misfit
 from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.selection import selected_replay
 from ebbtide.runtime.step import Stepper
 from ebbtide.sinks.quarantine import Selection
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.upsert import UpsertPipeline
 
-CUT_OFF = "only its head was kept; it needs a mended record"
+WHY_NOT = {
+    TOO_LARGE: "only its head was kept; it needs a mended record",
+    TRANSFORM_FAILED: "the transform fails on its row; it needs a mended record, or a changed transform",
+}
+"""Why a record is not decoded again, by its reason."""
 SHOWN = 20
 """Records that stay, of which a terminal is told one by one."""
 COUNTS = ("inserted", "updated", "deleted", "redelivered")
@@ -212,6 +225,8 @@ def decide(spark: SparkSession, stepper: Stepper, attempt: Redecoded, clock_ms: 
     folder = join(tables.at("staged"), str(facts.step))
     try:
         staged = attempt.staged(folder)
+        if tables.spec.has_transform:
+            staged, facts = selected_replay(spark, tables, staged, folder, facts)
         stepper.decide(spark, staged, facts)
     finally:
         delete(tables.at("staged"))
@@ -240,7 +255,7 @@ def _attempt(
 
 def _report(attempt: Redecoded, last: StepFacts, clock_ms: int, mended: Mended | None) -> ReplayReport:
     spec = attempt.plan.spec
-    cut_off = [record | {"detail": CUT_OFF} for record in _rows(attempt.cut_off)]
+    cut_off = [record | {"detail": WHY_NOT[record["reason"]]} for record in _rows(attempt.cut_off)]
     still_bad = _rows(attempt.still_bad)
     selected = [*_rows(attempt.tried), *cut_off]
     origins = {origin_of(record["origin"]) for record in selected}

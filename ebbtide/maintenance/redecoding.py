@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,12 +20,15 @@ from ebbtide.model.entries import ints
 from ebbtide.model.offsets import origin_offsets
 from ebbtide.model.step import BatchSummary
 from ebbtide.paths import read_bytes
+from ebbtide.runtime.finding import Found, Order
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Staged
 from ebbtide.state_table.staged import BAD_ROWS
 
 TOO_LARGE = "too_large"
 """The reason of a record of which only the head was kept."""
+TRANSFORM_FAILED = "transform_failed"
+"""The reason of a record whose row a transform fails on: as it is, it does so again."""
 RECORDS_PER_BATCH = 1_000
 """Records that are decoded together."""
 
@@ -45,7 +48,7 @@ class Redecoded:
         is_mended: (n,) whether another record was decoded in its place.
         good: Staged rows of those that are good now; `_order.part` is the record's index in `tried`.
         bad: `BAD_ROWS` of the others, likewise.
-        cut_off: Those of which only the head was kept: not decoded.
+        cut_off: Those of which only the head was kept, or whose rows a transform fails on: not decoded.
     """
 
     plan: Plan
@@ -101,7 +104,16 @@ class Redecoded:
         """
         file = self.plan.stager(folder).stage([self.good])
         origins = self.replayed.select(["origin"]).rename_columns(["_origin"])
-        return Staged((file,), self.summary, replayed=origin_offsets(origins))
+        return Staged((file,), self.summary, replayed=origin_offsets(origins), find=self._records)
+
+    def _records(self, orders: Sequence[Order]) -> Found:
+        """Find records by their orders, whose part is their index; see `ebbtide.runtime.stage.Find`."""
+        found: Found = {}
+        for order in orders:
+            if order[1] < len(self.tried):
+                [record] = self.tried.slice(order[1], 1).select(["origin", "raw"]).to_pylist()
+                found[order] = record["origin"], record["raw"]
+        return found
 
     @property
     def _bad_indices(self) -> Ints:
@@ -128,7 +140,7 @@ def redecoded(
     before = records["raw"]
     now = _mended(records, mended)
     is_mended = pc.not_equal(before, now)
-    is_head = pc.equal(records["reason"], TOO_LARGE)
+    is_head = pc.is_in(records["reason"], pa.array([TOO_LARGE, TRANSFORM_FAILED]))
     is_cut_off = pc.and_(is_head, pc.invert(is_mended))
     is_tried = pc.invert(is_cut_off)
     tried = _with_column(records, "raw", now).filter(is_tried)

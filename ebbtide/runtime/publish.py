@@ -18,7 +18,7 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.sinks.stage import restore_stage
 from ebbtide.spec.ddl import parse_ddl
 from ebbtide.state_table.change_set import StepChanges
-from ebbtide.state_table.columns import columns
+from ebbtide.state_table.columns import columns, spark_schema
 
 
 def publish(spark: SparkSession, plan: Plan, head: Head) -> Counter[str]:
@@ -42,6 +42,7 @@ def publish(spark: SparkSession, plan: Plan, head: Head) -> Counter[str]:
     if facts.kind is StepKind.MIGRATION:
         _restore_tables(spark, plan, facts)
         _alter(spark, plan, facts)
+        _reselect(spark, plan, facts)
     if facts.kind is StepKind.REWIND:
         _rewind(spark, plan, facts)
     if not facts.kind.is_published:
@@ -122,20 +123,51 @@ def _alter(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
     if facts.schema_change is None:
         return
     has_changelog = bool(log.versions(plan.changelog.path))
-    lacks_sink = _lacks(plan.sink.last_step(), facts)
+    lacks_sink = _lacks(plan.sink.last_step(), facts) and not facts.reselects
     lacks_changelog = has_changelog and _lacks(plan.changelog.last_step(), facts)
-    if (lacks_sink or lacks_changelog) and plan.spec.misfits(facts.spec):
+    if lacks_sink or lacks_changelog:
+        _refuse_unmigrated(plan, facts)
+    before = parse_ddl(facts.columns_before or "").columns
+    if lacks_sink:
+        plan.sink.alter(spark, before, facts.schema_change, facts)
+    if lacks_changelog:
+        plan.changelog.alter(spark, before, facts.schema_change, facts)
+
+
+def _reselect(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
+    """Bring the sink to what the state shows after a migration of a transform, under other columns too.
+
+    Raises:
+        SpecChangedError: the spec is not the one that was migrated to.
+    """
+    if not facts.reselects:
+        return
+    if _lacks(plan.sink.last_step(), facts):
+        _refuse_unmigrated(plan, facts)
+        if _has_other_columns(spark, plan):
+            rows = decided_rows(spark, plan, facts, plan.state.snapshot().version)
+            plan.sink.overwrite(spark, rows, facts)
+        else:
+            _repair(spark, plan, facts)
+    plan.quarantine.append(facts)
+
+
+def _has_other_columns(spark: SparkSession, plan: Plan) -> bool:
+    """Return whether the sink has other columns than the spec says."""
+    stored = plan.sink.read(spark, plan.sink.version()).schema
+    wanted = spark_schema(plan.sink.schema)
+    return [(f.name, f.dataType) for f in stored] != [(f.name, f.dataType) for f in wanted]
+
+
+def _refuse_unmigrated(plan: Plan, facts: StepFacts) -> None:
+    """Refuse to finish a migration with another spec than its own."""
+    if plan.spec.misfits(facts.spec):
         raise SpecChangedError.of(
             f"The migration of '{facts.pipeline}' in step {facts.step} is not finished, and the spec is not that of it.",
             got=plan.spec.identity,
             allowed=facts.spec,
             next_step="Run 'ebbtide run' or 'ebbtide migrate --apply' with that spec first.",
         )
-    before = parse_ddl(facts.columns_before or "").columns
-    if lacks_sink:
-        plan.sink.alter(spark, before, facts.schema_change, facts)
-    if lacks_changelog:
-        plan.changelog.alter(spark, before, facts.schema_change, facts)
 
 
 def _lacks(last_step: int, facts: StepFacts) -> bool:

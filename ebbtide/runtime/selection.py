@@ -20,6 +20,7 @@ from ebbtide.operators.selection import KeyNames, Selected, to_select, with_sele
 from ebbtide.paths import ParquetFile, delete, join
 from ebbtide.redaction import MASK
 from ebbtide.runtime.bad_rows import refuse_too_many
+from ebbtide.runtime.decide import ROWS_IN_DRIVER
 from ebbtide.runtime.expressions import Expressions, select_items
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Find, Staged
@@ -55,11 +56,11 @@ class Failed(NamedTuple):
     """Rows that a transform's expressions fail on.
 
     Attributes:
-        count: How many.
+        n_rows: How many.
         rows: What the expressions read of them, their keys and `_order`; not all of too many.
     """
 
-    count: int
+    n_rows: int
     rows: pa.Table
 
 
@@ -107,7 +108,7 @@ class DraftFinish:
         written, counts = with_selected(entries, asked, selected, self.key)
         adds = self.work.add(with_kind(written, self.work.schema), operator)
         rows = entries.filter(pa.array(asked)).filter(pa.array(selected.fails))
-        failed = _reported(rows, self.reported, "_changed_by", self.most)
+        failed = reported(rows, self.reported, "_changed_by", self.most)
         return Decided(adds, counts, len(entries)), failed
 
 
@@ -144,7 +145,7 @@ def select_decided(
         work=replace(work, drafts=None),
         sink=expressions.sink,
         key=tuple(plan.spec.state_key_of.items()),
-        reported=_names(plan.spec.key, inputs),
+        reported=reported_names(plan.spec.key, inputs),
         most=plan.spec.quarantine.max_rows_per_step + 1,
     )
     done = select_items(
@@ -220,7 +221,7 @@ class StagedFinish:
         missing = [field for field in BAD_ROWS if field.name not in columns.names]
         staged = entry_table(pa.schema([*columns, *missing]), values, len(rows))
         failed = changes.filter(pa.array(selected.fails))
-        return self.stager.stage([staged]), _reported(failed, self.reported, "_order", self.most)
+        return self.stager.stage([staged]), reported(failed, self.reported, "_order", self.most)
 
 
 def select_staged(spark: SparkSession, plan: Plan, staged: Staged, folder: str, rows_in_driver: int) -> Staged:
@@ -248,7 +249,7 @@ def select_staged(spark: SparkSession, plan: Plan, staged: Staged, folder: str, 
         inputs,
         sink=expressions.sink,
         stager=Stager(folder, operator.changes, operator.key),
-        reported=_names(plan.spec.key, names),
+        reported=reported_names(plan.spec.key, names),
         most=plan.spec.quarantine.max_rows_per_step + 1,
     )
     in_driver = n_changes <= rows_in_driver
@@ -271,6 +272,28 @@ def select_staged(spark: SparkSession, plan: Plan, staged: Staged, folder: str, 
     return replace(staged, files=(*selected, *bad_before, *now_bad), summary=summary)
 
 
+def selected_replay(
+    spark: SparkSession,
+    plan: Plan,
+    staged: Staged,
+    folder: str,
+    facts: StepFacts,
+) -> tuple[Staged, StepFacts]:
+    """Return records that are replayed as they are to be decided on, and the facts with those that fail now.
+
+    Args:
+        spark: The session.
+        plan: The pipeline.
+        staged: The records.
+        folder: Where the staged files are.
+        facts: The step's.
+    """
+    if not plan.spec.selects_changes:
+        return staged, facts
+    selected = select_staged(spark, plan, staged, folder, ROWS_IN_DRIVER)
+    return selected, with_bad(plan, selected.bad(), facts)
+
+
 def _written(bad: pa.Table, location: str) -> list[StagedFile]:
     if not len(bad):
         return []
@@ -280,11 +303,20 @@ def _written(bad: pa.Table, location: str) -> list[StagedFile]:
     return [StagedFile(bad=location)]
 
 
-def _names(key: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
+def reported_names(key: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns of a failing row that are reported."""
     return tuple(dict.fromkeys([*key, *inputs]))
 
 
-def _reported(rows: pa.Table, names: Sequence[str], order: str, most: int) -> Failed:
+def reported(rows: pa.Table, names: Sequence[str], order: str, most: int) -> Failed:
+    """Return failing rows, as far as they are reported.
+
+    Args:
+        rows: The rows.
+        names: Their columns that are.
+        order: Column with the order of the change that caused each.
+        most: How many.
+    """
     some = rows.slice(0, most)
     reported = some.select(list(names)).append_column(pa.field("_order", ORDER), some[order])
     return Failed(len(rows), reported)
@@ -302,7 +334,7 @@ def with_failed(
     Raises:
         QuarantineThresholdError: with them there are too many bad records.
     """
-    n_failed = sum(each.count for each in failed)
+    n_failed = sum(each.n_rows for each in failed)
     if not n_failed:
         return facts
     bad = bad_rows(plan, expressions, failed, staged.find)
@@ -310,6 +342,13 @@ def with_failed(
     if n_bad > plan.spec.quarantine.max_rows_per_step:
         _written(bad, join(plan.at("staged"), str(facts.step), "transform.bad.parquet"))
     refuse_too_many(plan, n_bad, facts.records)
+    return with_bad(plan, bad, facts)
+
+
+def with_bad(plan: Plan, bad: pa.Table, facts: StepFacts) -> StepFacts:
+    """Return a step's facts with further bad rows, which are written down for the quarantine."""
+    if not len(bad):
+        return facts
     total = None if facts.total_quarantined is None else facts.total_quarantined + len(bad)
     actions = plan.quarantine.write(bad, facts)
     return facts.model_copy(
@@ -330,7 +369,7 @@ def bad_rows(plan: Plan, expressions: Expressions, failed: Sequence[Failed], fin
         failed: The rows.
         find: Finds the records.
     """
-    tables = [each.rows for each in failed if each.count]
+    tables = [each.rows for each in failed if each.n_rows]
     if not tables:
         return BAD_ROWS.empty_table()
     rows = pa.concat_tables(tables)

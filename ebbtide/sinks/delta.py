@@ -30,7 +30,7 @@ from pyspark.sql import functions as F
 from ebbtide.delta import log
 from ebbtide.delta.altering import FileUnderNewColumns, fills_of
 from ebbtide.delta.features import refuse_unwritable
-from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.snapshot import Action, Snapshot
 from ebbtide.delta.table import add_file, create_if_absent, emptied
 from ebbtide.errors import ConfigError, MigrationError
 from ebbtide.ledger.facts import StepFacts
@@ -196,13 +196,31 @@ class SinkTable:
             table.merge(keys.alias("s"), is_same_row).whenMatchedDelete().execute()
             write(in_order, self.path, facts, "sink")
             return
-        write_rows = RowFiles(self.path, self.schema)
-        written = in_order.mapInArrow(write_rows, "action STRING")
-        adds = [json.loads(row["action"]) for row in written.collect()]
+        adds = self._added(in_order)
         found = keys.toArrow()
         found = found.cast(self._key_schema)
         info = {"userMetadata": facts.to_json()}
         self._upserter.replace(found, adds, facts.transaction("sink"), facts.step, info)
+
+    def _added(self, rows: DataFrame) -> list[Action]:
+        """Write rows as data files, where they are; return the actions that add them."""
+        write_rows = RowFiles(self.path, self.schema)
+        written = rows.mapInArrow(write_rows, "action STRING")
+        return [json.loads(row["action"]) for row in written.collect()]
+
+    def overwrite(self, spark: SparkSession, rows: DataFrame, facts: StepFacts) -> None:
+        """Replace all rows, and the columns by the spec's; see `Sink`."""
+        in_order = rows.select(*columns(self.schema.names))
+        if self.how == "merge":
+            write(in_order, self.path, facts, "sink", "overwrite")
+            return
+        adds = self._added(in_order)
+
+        def actions_of(found: Snapshot) -> list[Action]:
+            refuse_unwritable(self.path, found.protocol, found.metadata)
+            return [*emptied(found, self._stored_schema, self._stored_properties), *adds]
+
+        commit_stage(self.path, actions_of, facts, "sink", "REPLACE TABLE")
 
     def extend(self, spark: SparkSession) -> None:
         """Give a table that others made what a sink has beside the user's columns; see `Sink`."""

@@ -79,6 +79,15 @@ class Sink(Protocol):
             facts: The step's.
         """
 
+    def overwrite(self, spark: SparkSession, rows: DataFrame, facts: StepFacts) -> None:
+        """Replace all rows, and the columns by the spec's, in one transaction with the step's number; its history stays.
+
+        Args:
+            spark: The session to write in.
+            rows: All columns of the sink, each key once.
+            facts: The step's.
+        """
+
     def refuse_unalterable(self, stored: pa.Schema) -> None:
         """Refuse a table that cannot be given other columns here.
 

@@ -6,6 +6,7 @@ What passes here may still be refused by Spark's analyzer, which has the last wo
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import sqlglot
 from sqlglot import exp
@@ -59,7 +60,7 @@ NOT_DETERMINISTIC = frozenset(
     }
 )
 """Functions whose result does not follow from the row alone."""
-FORBIDDEN: dict[str, tuple[type[exp.Expression], ...]] = {
+FORBIDDEN: dict[str, tuple[Any, ...]] = {
     "an aggregate": (exp.AggFunc,),
     "a window": (exp.Window,),
     "a subquery": (exp.Query,),

@@ -8,13 +8,11 @@ from typing import Any
 from pydantic import Field
 
 from ebbtide.errors import ConfigError
-from ebbtide.spec.ddl import TableSchema, is_exact, parse_ddl, type_ddl
+from ebbtide.spec.ddl import TableSchema, ddl_of, is_exact, parse_ddl, type_ddl
 from ebbtide.spec.expressions import UnfitExpressionError, columns_read, single_column
 from ebbtide.spec.parts import SpecPart, refuse
 
-ALLOWED = (
-    "a Spark SQL expression over one row: no aggregate, window, subquery, generator, nor a function whose result changes"
-)
+ALLOWED = "a Spark SQL expression over one row: no aggregate, window, subquery, generator, nor a function whose result changes"
 
 
 class Transform(SpecPart):
@@ -136,8 +134,7 @@ class Transform(SpecPart):
     def identity(self) -> dict[str, Any]:
         """What rows that were selected depend on."""
         selected = {name: self.select[name] for name in self.table.columns.names}
-        columns = [f"{column.name} {column.type}" for column in self.table.columns]
-        return {"columns": columns, "select": selected, "where": self.where, "key": self.key}
+        return {"schema": ddl_of(self.table.columns), "select": selected, "where": self.where, "key": self.key}
 
 
 def _columns_of(field: str, text: str, source: TableSchema) -> list[str]:
@@ -146,5 +143,3 @@ def _columns_of(field: str, text: str, source: TableSchema) -> list[str]:
         return columns_read(text, names)
     except UnfitExpressionError as error:
         raise ValueError(f"{field}: got {text}: {error}; allowed: {ALLOWED}; columns: {', '.join(names)}") from error
-
-

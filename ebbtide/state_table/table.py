@@ -308,7 +308,9 @@ class StateTable:
 
     def _selected(self, rows: DataFrame) -> DataFrame:
         """Return rows under the sink's columns, which stand in `_out`."""
-        beside = [name for name in ("_step", "_change", "_changed_by", "_sequence") if name in self.operator.schema.names]
+        beside = [
+            name for name in ("_step", "_change", "_changed_by", "_sequence") if name in self.operator.schema.names
+        ]
         return rows.select(*beside, "_out.*")
 
     def counts(self, version: int, facts: StepFacts) -> Counter[str]:

@@ -159,7 +159,9 @@ def test_key_and_order_columns_keep_their_names(tmp_path):
     disk = DiskPipeline(by_seq(), tmp_path)
     disk.step(FIRST)
     other_key = by_seq("key BIGINT NOT NULL, n INT, seq INT", key=["key"])
-    with pytest.raises(MigrationError, match=r"key: \['id'\] -> \['key'\].*Allowed: a change of columns, transform, ttl"):
+    with pytest.raises(
+        MigrationError, match=r"key: \['id'\] -> \['key'\].*Allowed: a change of columns, transform, ttl"
+    ):
         migrated(disk, other_key)
 
 

@@ -1,0 +1,254 @@
+"""Migration of transforms: the sink takes what a changed projection or filter selects from the state, without the source.
+
+Only by sequence, where the state keeps whole rows; in order of arrival it keeps what was selected. All rows are evaluated anew: one
+that fails leaves the sink and is quarantined, and what the quarantine held of failing rows goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from ebbtide.delta.joining import write_files
+from ebbtide.delta.snapshot import Action, DataFile
+from ebbtide.delta.table import read_file
+from ebbtide.ledger.facts import StepFacts
+from ebbtide.model.codes import Mask
+from ebbtide.model.entries import entry_table, equals, flags
+from ebbtide.model.step import BatchSummary
+from ebbtide.operators.operator import Operator
+from ebbtide.operators.selection import SELECTED_COLUMNS, KeyNames, Selected, with_selected
+from ebbtide.paths import delete
+from ebbtide.runtime.expressions import select_items
+from ebbtide.runtime.finding import Found, Order
+from ebbtide.runtime.fold import Keep
+from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.selection import TRANSFORM_FAILED, Failed, expressions_of, reported, reported_names, with_failed
+from ebbtide.runtime.stage import Staged
+from ebbtide.sinks.quarantine import COLUMNS, Selection
+from ebbtide.spec.pipeline import Pipeline
+from ebbtide.spec.transform import Transform
+from ebbtide.state_table.layout import ROW, columns_by_name
+
+BYTES_IN_DRIVER = 8 * 2**20
+"""Bytes of data files up to which there is no job."""
+ROWS_PER_FILE = 1_000_000
+
+
+def transform_migration(spec: Pipeline, last: StepFacts) -> list[str]:
+    """Put what changes of a transform into words; nothing where it is the same.
+
+    Args:
+        spec: The pipeline as it is to be.
+        last: Facts of the last step.
+    """
+    before = last.spec.get("transform")
+    after = spec.identity.get("transform")
+    if before == after:
+        return []
+    if before is None or after is None:
+        return ["transform: added" if before is None else "transform: removed, the sink shows the rows as they are"]
+    words = []
+    for name in sorted({*before["select"], *after["select"]}):
+        words += _changed(f"select.{name}", before["select"].get(name), after["select"].get(name))
+    for part in ("where", "schema", "key"):
+        words += _changed(part, before[part], after[part])
+    return words
+
+
+def _changed(field: str, before: Any, after: Any) -> list[str]:
+    return [] if before == after else [f"transform.{field}: {before} -> {after}"]
+
+
+def with_stored_transform(spec: Pipeline, last: StepFacts) -> Pipeline:
+    """Return a spec with the transform that a step was made with."""
+    stored = last.spec.get("transform")
+    if stored == spec.identity.get("transform"):
+        return spec
+    fields = {name: stored[name] for name in ("schema", "select", "where", "key")} if stored else None
+    return spec.model_copy(update={"transform": Transform(**fields) if fields else None})
+
+
+@dataclass(frozen=True)
+class WithoutSelected:
+    """Keeps entries without what a transform had selected of them.
+
+    Args:
+        keep: Which entries stay.
+    """
+
+    keep: Keep
+
+    def __call__(self, entries: pa.Table, operator: Operator) -> pa.Table:
+        """See `ebbtide.runtime.fold.Keep`."""
+        kept = self.keep(entries, operator)
+        had = [name for name in SELECTED_COLUMNS if name in kept.column_names and "_out" in kept.column_names]
+        return kept.drop_columns(had)
+
+
+@dataclass(frozen=True)
+class Unselected:
+    """Keeps entries with a transform's columns, in which there is nothing yet.
+
+    Args:
+        keep: Which entries stay.
+        operator: Whose entries they become.
+    """
+
+    keep: Keep
+    operator: Operator
+
+    def __call__(self, entries: pa.Table, operator: Operator) -> pa.Table:
+        """See `ebbtide.runtime.fold.Keep`."""
+        kept = self.keep(entries, operator)
+        return entry_table(self.operator.schema, columns_by_name(kept), len(kept))
+
+
+def to_reselect(rows: pa.Table) -> Mask:
+    """Mark the rows of a state table that a sink could show."""
+    is_entry = equals(rows, "_entry", ROW)
+    return is_entry & ~flags(rows, "_tombstone") & ~flags(rows, "_removed")
+
+
+@dataclass(frozen=True)
+class StoredInputs:
+    """Reads what is evaluated of a state file; goes to the workers.
+
+    Args:
+        table: The state table.
+        schema: Its columns.
+        names: The columns that are evaluated.
+    """
+
+    table: str
+    schema: pa.Schema
+    names: tuple[str, ...]
+
+    def __call__(self, add: Action) -> pa.Table:
+        """Return the rows that the sink could show."""
+        rows = self.rows(add)
+        return rows.select(list(self.names)).filter(pa.array(to_reselect(rows)))
+
+    def rows(self, add: Action) -> pa.Table:
+        """Return all rows, with all columns."""
+        return read_file(self.table, DataFile(add["add"]), self.schema)
+
+
+@dataclass(frozen=True)
+class StoredFinish:
+    """Writes a state file again, with what was selected; goes to the workers.
+
+    Args:
+        inputs: Reads it.
+        sink: The sink's columns.
+        key: Its key, see `KeyNames`.
+        bounded: Columns to keep statistics of.
+        reported: Columns of a failing row.
+        most: Failing rows that are returned.
+    """
+
+    inputs: StoredInputs
+    sink: pa.Schema
+    key: KeyNames
+    bounded: tuple[str, ...]
+    reported: tuple[str, ...]
+    most: int
+
+    def __call__(self, add: Action, results: pa.ChunkedArray) -> tuple[list[Action], Failed]:
+        """Return the actions that add the file, and the rows that fail."""
+        rows = self.inputs.rows(add)
+        asked = to_reselect(rows)
+        selected = Selected.of(results, self.sink)
+        written, _ = with_selected(rows, asked, selected, self.key)
+        file = DataFile(add["add"])
+        adds = write_files(
+            self.inputs.table,
+            written,
+            self.bounded,
+            rows_per_file=max(len(written), 1),
+            data_change=True,
+            tags=file.tags,
+        )
+        failing = rows.filter(pa.array(asked)).filter(pa.array(selected.fails))
+        return adds, reported(failing, self.reported, "_changed_by", self.most)
+
+
+def reselected(
+    spark: SparkSession,
+    plan: Plan,
+    actions: Sequence[Action],
+    facts: StepFacts,
+) -> tuple[list[Action], StepFacts]:
+    """Select anew from all rows of the state.
+
+    Args:
+        spark: The session.
+        plan: The pipeline as it is to be.
+        actions: What gives the state its new files, with nothing selected in them.
+        facts: The step's.
+
+    Returns:
+        The actions with files in which rows are selected, and the facts, with the rows that fail.
+
+    Raises:
+        QuarantineThresholdError: too many rows fail.
+    """
+    expressions = expressions_of(spark, plan)
+    expressions.refuse_unfit()
+    adds = [action for action in actions if "add" in action]
+    others = [action for action in actions if "add" not in action]
+    state = plan.state
+    names = tuple(expressions.inputs.names)
+    inputs = StoredInputs(state.path, state.schema, names)
+    finish = StoredFinish(
+        inputs,
+        sink=expressions.sink,
+        key=tuple(plan.spec.state_key_of.items()),
+        bounded=state.bounded,
+        reported=reported_names(plan.spec.key, names),
+        most=plan.spec.quarantine.max_rows_per_step + 1,
+    )
+    n_bytes = sum(add["add"]["size"] for add in adds)
+    done = select_items(
+        spark,
+        expressions,
+        adds,
+        inputs,
+        finish,
+        in_driver=n_bytes <= BYTES_IN_DRIVER,
+    )
+    for add in adds:
+        delete(DataFile(add["add"]).location(state.path))
+    written = [action for each, _ in done for action in each]
+    known = plan.quarantine.records(Selection(reasons=(TRANSFORM_FAILED,)))
+    gone = {
+        "bad_rows": plan.quarantine.replace(known, COLUMNS.empty_table()),
+        "left_quarantine": {"replayed": len(known)},
+    }
+    if len(known):
+        facts = facts.model_copy(update=gone)
+    staged = Staged((), BatchSummary(), find=KnownRecords(known))
+    failed = [failed for _, failed in done]
+    return [*others, *written], with_failed(plan, expressions, failed, staged, facts)
+
+
+@dataclass(frozen=True)
+class KnownRecords:
+    """Finds the records of rows that failed before in the quarantine.
+
+    Args:
+        known: Those that it held.
+    """
+
+    known: pa.Table
+
+    def __call__(self, orders: Sequence[Order]) -> Found:
+        """See `ebbtide.runtime.stage.Find`."""
+        found: Found = {}
+        for record in self.known.select(["order", "origin", "raw"]).to_pylist():
+            found[tuple(record["order"].values())] = record["origin"], record["raw"]
+        return found
