@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.errors import ConfigError
 from ebbtide.formats.records import RECORDS
 from ebbtide.formats.settings import TOMBSTONE
 from ebbtide.formats.summary import summarize
@@ -33,6 +34,9 @@ class MemoryPipeline:
     Args:
         spec: The pipeline; its source is not read.
 
+    Raises:
+        ConfigError: it has a transform, which Spark alone evaluates.
+
     Example:
         >>> from ebbtide import UpsertPipeline
         >>> spec = UpsertPipeline(name="t", source={"path": "in", "records": "value"}, format={"type": "plain"},
@@ -44,6 +48,13 @@ class MemoryPipeline:
     """
 
     def __init__(self, spec: Pipeline) -> None:
+        if spec.has_transform:
+            raise ConfigError.of(
+                f"'{spec.name}' cannot run in memory.",
+                got="a transform, which Spark alone evaluates",
+                allowed="a pipeline without one",
+                next_step="Run it on Spark, or test the spec without its transform.",
+            )
         self.spec = spec
         self.operator = operator_of(spec)
         self.decoding = decoding_of(spec)

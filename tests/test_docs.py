@@ -18,6 +18,7 @@ from ebbtide import (
     UpsertPipeline,
 )
 from ebbtide.spec import parts
+from ebbtide.spec.transform import Transform
 from ebbtide.spec.upsert import MaterializerConfig, SequenceOrder
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,6 +32,7 @@ MODELS: tuple[type[BaseModel], ...] = (
     parts.ColumnConfig,
     SequenceOrder,
     MaterializerConfig,
+    Transform,
     StateTtlConfig,
     CleanupConfig,
     IncrementalCleanup,

@@ -51,7 +51,7 @@ ALONE = {
 BESIDE = {
     "model": {"ebbtide.errors"},
     "functions": {"ebbtide.model", "ebbtide.stores"},
-    "testing": {"ebbtide.model", "ebbtide.formats", "ebbtide.spec", "ebbtide.runtime"},
+    "testing": {"ebbtide.errors", "ebbtide.model", "ebbtide.formats", "ebbtide.spec", "ebbtide.runtime"},
     "replay": {"ebbtide.errors", "ebbtide.model", "ebbtide.operators", "ebbtide.stores"},
 }
 """Rooms that may import less of the product than stands above them."""

@@ -111,10 +111,10 @@ def column_schema(spec: Pipeline) -> dg.TableSchema:
 
 
 def _lineage(spec: Pipeline, upstream: dg.AssetKey) -> dict[str, dg.TableColumnLineage]:
-    """Say of each column that comes from upstream under its own name that it does."""
-    source_columns = spec.table.columns.names
-    names = [name for name in spec.sink_table.columns.names if name in source_columns]
-    origins = {name: [dg.TableColumnDep(upstream, name)] for name in names}
+    """Say of each column that comes from upstream which columns it comes from."""
+    origins = {}
+    for name, sources in spec.column_sources.items():
+        origins[name] = [dg.TableColumnDep(upstream, source) for source in sources]
     return {"dagster/column_lineage": dg.TableColumnLineage(origins)}
 
 

@@ -131,7 +131,7 @@ class StepFacts(Frontier):
     def changes_columns(self) -> bool:
         """Whether sink and changelog have to take other columns with the step."""
         is_undo = self.kind is StepKind.MIGRATION and bool(self.restores)
-        return is_undo or self.schema_change is not None
+        return is_undo or self.schema_change is not None or self.reselects
 
     @classmethod
     def of_older(cls, facts: dict[str, Any]) -> Self:

@@ -209,6 +209,12 @@ def _adoptable(spark: SparkSession, tables: Plan) -> DataFrame:
             f"The sink of '{spec.name}' is a function's output: its rows say nothing of the state.",
             allowed="an upsert pipeline",
         )
+    if spec.has_transform:
+        raise AdoptionError.of(
+            f"The sink of '{spec.name}' is what a transform selects: its rows do not tell the source's.",
+            allowed="an upsert pipeline without a transform",
+            next_step="Let the pipeline make a sink of its own from the source.",
+        )
     stored = spark.read.format("delta").load(tables.sink.path)
     _refuse_other_columns(tables, stored)
     rows = _unadopted(spark, tables)

@@ -8,6 +8,7 @@ columns when the step is published. It can be undone until the next step.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -315,7 +316,8 @@ def undo(spark: SparkSession, spec: Pipeline, root: str) -> MigrationPlan:
             )
         restores = {}
         if last.schema_change is not None or last.reselects:
-            restores = _versions_before(tables, last)
+            names = ("sink", "changelog", "quarantine") if last.reselects else ("sink", "changelog")
+            restores = _versions_before(tables, last, names)
         facts = stepper.maintenance_step(StepKind.MIGRATION, restores=restores)
         facts = facts.model_copy(update={"spec": before.spec, "evolved": before.evolved})
         actions = _earlier(tables.state.path, last.state_version, data_change=True)
@@ -328,14 +330,14 @@ def undo(spark: SparkSession, spec: Pipeline, root: str) -> MigrationPlan:
         )
 
 
-def _versions_before(tables: Plan, migration: StepFacts) -> dict[str, int]:
-    """Return the versions of sink and changelog from before a migration of columns, of those that have taken it.
+def _versions_before(tables: Plan, migration: StepFacts, names: Sequence[str]) -> dict[str, int]:
+    """Return the versions of some tables from before a migration, of those that have taken it.
 
     Raises:
         MigrationError: others have changed a table since, or files of that version are gone.
     """
     versions = {}
-    for name in ("sink", "changelog"):
+    for name in names:
         location = tables.at(name)
         newest = next(log.own_commits(location), None)
         if newest is None:

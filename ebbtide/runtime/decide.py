@@ -104,7 +104,7 @@ def selected_changes(spark: SparkSession, plan: Plan, staged: Staged, folder: st
         return staged
     from ebbtide.runtime.selection import select_staged
 
-    return select_staged(spark, plan, staged, folder, ROWS_IN_DRIVER)
+    return select_staged(spark, plan, staged, folder, _n_tasks(spark, staged))
 
 
 def expire(
@@ -173,10 +173,15 @@ def _sink_rows(plan: Plan, head: Head) -> Stored | None:
     return Stored(plan.sink.path, tuple(sink.files.values()), plan.sink.schema)
 
 
+def _n_tasks(spark: SparkSession, staged: Staged) -> int:
+    """Return how many tasks a batch is dealt out to; one is the driver."""
+    n_changes = staged.summary.changes
+    return 1 if n_changes <= ROWS_IN_DRIVER else partitions(spark, n_changes)
+
+
 def _shares(spark: SparkSession, staged: Staged, linked: pa.Table | None) -> list[Share]:
     """Deal the batch out to tasks; linked keys are one share of their own."""
-    n_changes = staged.summary.changes
-    n_tasks = 1 if n_changes <= ROWS_IN_DRIVER else partitions(spark, n_changes)
+    n_tasks = _n_tasks(spark, staged)
     shares = [Share(staged.files, slices, linked) for slices in balanced(staged.files, n_tasks)]
     if linked is not None:
         shares.append(Share(staged.files, tuple(range(SLICES)), linked, has_linked=True))

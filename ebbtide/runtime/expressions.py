@@ -20,8 +20,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.errors import ConfigError
-from ebbtide.operators.selection import Selected
 from ebbtide.redaction import MASK
+from ebbtide.runtime.expression_tasks import Finishing, Reading, unpickled
 from ebbtide.spec.ddl import TableSchema, type_ddl
 from ebbtide.spec.expressions import columns_read
 from ebbtide.spec.transform import ALLOWED, Transform
@@ -65,14 +65,14 @@ class Expressions:
         names = self.transform.columns_read(self.source) or schema.names[:1]
         return pa.schema([schema.field(name).with_nullable(True) for name in names])
 
-    def select(self, rows: pa.Table) -> Selected:
-        """Evaluate rows here, without a job.
+    def evaluated(self, rows: pa.Table) -> pa.ChunkedArray:
+        """Evaluate rows that are here; return what `Selected.of` reads.
 
         Args:
             rows: With the columns of `inputs`.
         """
         results = self.results(self._frame(rows)).toArrow()
-        return Selected.of(results[RESULT], self.sink)
+        return results[RESULT]
 
     def results(self, frame: DataFrame) -> DataFrame:
         """Return what `Selected.of` reads, of the rows of a frame in this session."""
@@ -293,13 +293,11 @@ def select_items(
     Returns:
         What `finish` returned, in order.
     """
-    from ebbtide.runtime.expression_tasks import Finishing, Reading, unpickled
-
-    if in_driver:
+    if in_driver or not items:
         finished = []
         for item in items:
-            results = expressions.results(expressions._frame(inputs(item))).toArrow()
-            finished.append(finish(item, results[RESULT]))
+            results = expressions.evaluated(inputs(item))
+            finished.append(finish(item, results))
         return finished
     session = expressions.session
     numbers = session.range(0, len(items), 1, len(items))

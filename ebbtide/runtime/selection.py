@@ -20,7 +20,6 @@ from ebbtide.operators.selection import KeyNames, Selected, to_select, with_sele
 from ebbtide.paths import ParquetFile, delete, join
 from ebbtide.redaction import MASK
 from ebbtide.runtime.bad_rows import refuse_too_many
-from ebbtide.runtime.decide import ROWS_IN_DRIVER
 from ebbtide.runtime.expressions import Expressions, select_items
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Find, Staged
@@ -224,7 +223,7 @@ class StagedFinish:
         return self.stager.stage([staged]), reported(failed, self.reported, "_order", self.most)
 
 
-def select_staged(spark: SparkSession, plan: Plan, staged: Staged, folder: str, rows_in_driver: int) -> Staged:
+def select_staged(spark: SparkSession, plan: Plan, staged: Staged, folder: str, n_tasks: int) -> Staged:
     """Evaluate the changes that a step has staged: what does not fit is left out, what fails is bad.
 
     Args:
@@ -232,13 +231,12 @@ def select_staged(spark: SparkSession, plan: Plan, staged: Staged, folder: str, 
         plan: The pipeline.
         staged: The step's changes, with the source's columns.
         folder: Where the staged files are.
-        rows_in_driver: Changes up to which there is no job.
+        n_tasks: How many tasks it is dealt out to; with one there is no job.
 
     Returns:
         The step's changes with the sink's columns, and all its bad rows.
     """
-    n_changes = staged.summary.changes
-    if not n_changes:
+    if not staged.summary.changes:
         return staged
     expressions = expressions_of(spark, plan)
     names = tuple(expressions.inputs.names)
@@ -252,16 +250,14 @@ def select_staged(spark: SparkSession, plan: Plan, staged: Staged, folder: str, 
         reported=reported_names(plan.spec.key, names),
         most=plan.spec.quarantine.max_rows_per_step + 1,
     )
-    in_driver = n_changes <= rows_in_driver
-    n_shares = 1 if in_driver else -(-n_changes // rows_in_driver)  # rounded up
-    shares = [Share(staged.files, slices) for slices in balanced(staged.files, n_shares)]
+    shares = [Share(staged.files, slices) for slices in balanced(staged.files, n_tasks)]
     done = select_items(
         spark,
         expressions,
         shares,
         inputs,
         finish,
-        in_driver=in_driver,
+        in_driver=n_tasks == 1,
     )
     selected = [file for file, _ in done]
     bad_before = [StagedFile(bad=file.bad) for file in staged.files if file.bad is not None]
@@ -290,7 +286,7 @@ def selected_replay(
     """
     if not plan.spec.selects_changes:
         return staged, facts
-    selected = select_staged(spark, plan, staged, folder, ROWS_IN_DRIVER)
+    selected = select_staged(spark, plan, staged, folder, n_tasks=1)
     return selected, with_bad(plan, selected.bad(), facts)
 
 

@@ -312,6 +312,12 @@ class Pipeline(SpecPart):
         return False
 
     @property
+    def column_sources(self) -> dict[str, list[str]]:
+        """The sink's columns to those of the source that they come from; without those that do not."""
+        names = self.table.columns.names
+        return {name: [name] for name in self.sink_table.columns.names if name in names}
+
+    @property
     def has_transform(self) -> bool:
         """Whether the sink shows something else than the source's rows, or a function's."""
         return self.selects_changes or self.selects_rows

@@ -84,7 +84,7 @@ class Transform(SpecPart):
         names = source.columns.names
         columns = [single_column(self.select[name], names) for name in self.key]
         way_out = f"by sequence, the columns that the key ({', '.join(key)}) is selected as, by name alone; another key needs order: arrival"
-        is_same = sorted(filter(None, columns)) == sorted(key)
+        is_same = None not in columns and set(columns) == set(key) and len(columns) == len(key)
         refuse("transform.key", [] if is_same else [self._key_text()], way_out)
         retyped = []
         for name, column in zip(self.key, columns, strict=True):
@@ -123,12 +123,17 @@ class Transform(SpecPart):
             source: The source's columns.
             personal: Names of the personal ones among them.
         """
-        derived = set()
+        sources = self.column_sources(source)
+        return frozenset(name for name, read in sources.items() if not personal.isdisjoint(read))
+
+    def column_sources(self, source: TableSchema) -> dict[str, list[str]]:
+        """Return the sink's columns to those of the source that they are made of; without constants."""
+        sources = {}
         for name, text in self.select.items():
             read = _columns_of(f"transform.select.{name}", text, source)
-            if not personal.isdisjoint(read):
-                derived.add(name)
-        return frozenset(derived)
+            if read:
+                sources[name] = read
+        return sources
 
     @property
     def identity(self) -> dict[str, Any]:

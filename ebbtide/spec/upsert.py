@@ -255,6 +255,13 @@ class UpsertPipeline(Pipeline):
             return super().state_key_of
         return self.transform.source_keys(self.table)
 
+    @property
+    def column_sources(self) -> dict[str, list[str]]:
+        """The sink's columns to those of the source that they come from; without those that do not."""
+        if self.transform is None:
+            return super().column_sources
+        return self.transform.column_sources(self.table)
+
     @cached_property
     def personal(self) -> frozenset[str]:
         """Columns whose values are shown nowhere but in the tables: what is selected from one is one too."""

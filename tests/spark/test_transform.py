@@ -38,6 +38,28 @@ SHOP_TRANSFORMS = {
         "where": "status <> 'cancelled' AND length(coalesce(notes, '')) < 400",
         "key": ["id"],
     },
+    "price_list": {
+        "schema": "sku STRING NOT NULL, price DECIMAL(10,2), kilos DOUBLE, since DATE",
+        "select": {
+            "sku": "sku",
+            "price": "price",
+            "kilos": "CAST(weight AS DOUBLE)",
+            "since": "valid_from",
+        },
+        "where": "price > 1",
+        "key": ["sku"],
+    },
+    "customers": {
+        "schema": "no BIGINT NOT NULL, mail STRING, years INT, tier STRING",
+        "select": {
+            "no": "customer_id",
+            "mail": "lower(email)",
+            "years": "2026 - year(born)",
+            "tier": "coalesce(loyalty_tier, 'none') || if(vip, '!', '')",
+        },
+        "where": "balance IS NOT NULL AND NOT name LIKE 'A%'",
+        "key": ["no"],
+    },
     "order_balances": {
         "schema": "order_id BIGINT NOT NULL, rest DECIMAL(15,2), mail STRING",
         "select": {"order_id": "order_id", "rest": "balance - total", "mail": "lower(email)"},
@@ -89,7 +111,12 @@ def red(spark, root, spec):
     return {name for name in ("ordering", "complete", "unique_key") if not verdict_of(spark, tables, name).passed}
 
 
-GRID = [pytest.param("orders", 1, marks=pytest.mark.grid), pytest.param("orders", 40, marks=pytest.mark.grid)]
+GRID = [
+    pytest.param("price_list", 8, marks=pytest.mark.grid),
+    pytest.param("customers", 8, marks=pytest.mark.grid),
+    pytest.param("orders", 1, marks=pytest.mark.grid),
+    pytest.param("orders", 40, marks=pytest.mark.grid),
+]
 
 
 @pytest.mark.parametrize(("name", "steps"), [("orders", 8), ("order_balances", 8), *GRID])
@@ -166,6 +193,7 @@ def test_changed_transform_is_refused_and_migrated_from_the_state_and_undone(spa
     assert red(spark, tmp_path, other) == set()
     migration.undo(spark, other, root)
     assert rows(spark, tmp_path, spec) == before
+    assert [row["step"] for row in table(spark, tmp_path, spec, "quarantine")] == [2]
 
     wider = transformed(
         spec,

@@ -1,0 +1,98 @@
+"""What the sink must do about rows that a transform selects, from what it shows and what fits now."""
+
+import itertools
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ebbtide.model.entries import entry_table
+from ebbtide.operators.selection import Selected, to_select, with_selected
+from ebbtide.operators.sequence import SequenceOperator
+
+SOURCE = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
+SINK = pa.schema([pa.field("key", pa.int64(), nullable=False), pa.field("n", pa.int32(), nullable=False)])
+KEY = (("key", "id"),)
+OPERATOR = SequenceOperator(SOURCE, ("id",), output=SINK, output_key=KEY)
+RESULT = pa.struct([("fits", pa.bool_()), ("row", pa.struct([("key", pa.int64()), ("n", pa.int32())]))])
+NOW = {"key": 1, "n": 2}
+BEFORE = {"key": 1, "n": 1}
+RESULTS = {
+    "fits": {"fits": True, "row": NOW},
+    "hidden": {"fits": False, "row": None},
+    "fails": None,
+    "null": {"fits": True, "row": {"key": 1, "n": None}},
+}
+
+
+def entry(change, was_shown):
+    values = {
+        "id": [1],
+        "_change": [change],
+        "_shown": [was_shown],
+        "_out": pa.array([BEFORE if was_shown else None], OPERATOR.schema.field("_out").type),
+    }
+    return entry_table(OPERATOR.schema, values, 1)
+
+
+EXPECTED = {
+    ("fits", True): ("U", True, NOW),
+    ("fits", False): ("I", True, NOW),
+    ("fits", None): ("I", True, NOW),
+    ("hidden", True): ("D", False, {"key": 1, "n": None}),
+    ("hidden", False): (None, False, None),
+    ("hidden", None): (None, False, None),
+    ("fails", True): ("U", True, BEFORE),
+    ("fails", False): (None, False, None),
+    ("fails", None): (None, False, None),
+}
+
+
+@pytest.mark.parametrize("change", ["I", "U"])
+@pytest.mark.parametrize(("now", "was_shown"), list(itertools.product(RESULTS, (True, False, None))))
+def test_row_decided_enters_changes_leaves_or_stays_away(change, now, was_shown):
+    entries = entry(change, was_shown)
+    asked = to_select(entries)
+    selected = Selected.of(pa.chunked_array([[RESULTS[now]]], RESULT), SINK)
+    written, counts = with_selected(entries, asked, selected, KEY)
+    [row] = written.to_pylist()
+    expected = EXPECTED["fails" if now == "null" else now, was_shown]
+    assert (row["_change"], row["_shown"], row["_out"]) == expected
+    assert counts["transform_failed"] == (now in ("fails", "null"))
+    assert counts["inserted"] + counts["updated"] + counts["deleted"] == (expected[0] is not None)
+
+
+@pytest.mark.parametrize("was_shown", [True, False])
+def test_deleted_row_is_not_evaluated_and_leaves_only_if_it_was_shown(was_shown):
+    entries = entry("D", was_shown)
+    asked = to_select(entries)
+    assert not asked.any()
+    selected = Selected.of(pa.chunked_array([[]], pa.null()), SINK)
+    [row] = with_selected(entries, asked, selected, KEY)[0].to_pylist()
+    assert row["_change"] == ("D" if was_shown else None)
+    assert row["_shown"] is False
+    assert row["_out"] == ({"key": 1, "n": None} if was_shown else None)
+
+
+@pytest.mark.parametrize("was_shown", [True, False])
+def test_entry_that_is_only_noted_hands_on_what_is_shown(was_shown):
+    entries = entry(None, was_shown)
+    asked = to_select(entries)
+    selected = Selected.of(pa.chunked_array([[]], pa.null()), SINK)
+    [row] = with_selected(entries, asked, selected, KEY)[0].to_pylist()
+    assert (row["_change"], row["_shown"], row["_out"]) == (None, was_shown, BEFORE if was_shown else None)
+
+
+def test_results_of_many_entries_meet_their_own():
+    rows = [entry(change, was) for change in ("I", "D", None) for was in (True, False)] * 3
+    entries = pa.concat_tables(rows)
+    asked = to_select(entries)
+    numbers = np.flatnonzero(asked)
+    results = [{"fits": True, "row": {"key": 1, "n": int(number)}} for number in numbers]
+    selected = Selected.of(pa.chunked_array([results], RESULT), SINK)
+    written = with_selected(entries, asked, selected, KEY)[0].to_pylist()
+    assert [written[number]["_out"]["n"] for number in numbers] == numbers.tolist()
+
+
+def test_a_pipeline_without_a_transform_stores_what_it_did():
+    assert {"_shown", "_out"}.isdisjoint(SequenceOperator(SOURCE, ("id",)).schema.names)
