@@ -109,9 +109,11 @@ class Redecoded:
     def _records(self, orders: Sequence[Order]) -> Found:
         """Find records by their orders, whose part is their index; see `ebbtide.runtime.stage.Find`."""
         found: Found = {}
+        records = self.tried.select(["origin", "raw"])
         for order in orders:
-            if order[1] < len(self.tried):
-                [record] = self.tried.slice(order[1], 1).select(["origin", "raw"]).to_pylist()
+            _, index, _ = order
+            if index < len(records):
+                [record] = records.slice(index, 1).to_pylist()
                 found[order] = record["origin"], record["raw"]
         return found
 

@@ -86,8 +86,8 @@ class WithoutSelected:
     def __call__(self, entries: pa.Table, operator: Operator) -> pa.Table:
         """See `ebbtide.runtime.fold.Keep`."""
         kept = self.keep(entries, operator)
-        had = [name for name in SELECTED_COLUMNS if name in kept.column_names and "_out" in kept.column_names]
-        return kept.drop_columns(had)
+        had_transform = "_out" in kept.column_names
+        return kept.drop_columns(list(SELECTED_COLUMNS)) if had_transform else kept
 
 
 @dataclass(frozen=True)

@@ -79,10 +79,13 @@ class Expressions:
         fits = F.lit(True)
         if self.transform.where is not None:
             fits = F.coalesce(F.expr(self.transform.where), F.lit(False))
-        row = F.struct(*[self._value(name) for name in self.sink.names])
+        values = [self._value(name) for name in self.sink.names]
+        row = F.struct(*values)
         # The row of one that does not fit is not evaluated: as in SQL the condition comes first.
-        whole = F.struct(fits.alias("fits"), F.when(fits, row).alias("row"))
-        return frame.select(_tried(self.context, whole).alias(RESULT))
+        row_if_fits = F.when(fits, row)
+        whole = F.struct(fits.alias("fits"), row_if_fits.alias("row"))
+        tried = _tried(self.context, whole)
+        return frame.select(tried.alias(RESULT))
 
     def _value(self, name: str) -> Column:
         type_ = type_ddl(self.sink.field(name).type)
@@ -228,9 +231,12 @@ class Expressions:
         return None if value.deterministic() else "a function that is not deterministic"
 
     def _can_assign(self, given: Any, needed: Any) -> bool:
-        parse = self._jvm.org.apache.spark.sql.types.DataType.fromJson
-        rules = self._jvm.org.apache.spark.sql.catalyst.expressions.Cast
-        return bool(rules.canANSIStoreAssign(parse(given.json()), parse(needed.json())))
+        spark_sql = self._jvm.org.apache.spark.sql
+        from_json = spark_sql.types.DataType.fromJson
+        given_type = from_json(given.json())
+        needed_type = from_json(needed.json())
+        can_assign = spark_sql.catalyst.expressions.Cast.canANSIStoreAssign(given_type, needed_type)
+        return bool(can_assign)
 
     @property
     def _jvm(self) -> Any:

@@ -61,8 +61,8 @@ class RecordsOfBatch:
         places = frozenset((part, position) for step, part, position in orders if step == self.step)
         rows = []
         for text in self.records.run(Picking(places)):
-            for record in json.loads(text):
-                rows.append({**record, "value": base64.b64decode(record["value"])})
+            picked = json.loads(text)
+            rows += [{**record, "value": base64.b64decode(record["value"])} for record in picked]
         return found_records(pa.Table.from_pylist(rows, RECORDS), self.decoding, self.step)
 
 

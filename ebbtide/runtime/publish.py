@@ -154,9 +154,12 @@ def _reselect(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
 
 def _has_other_columns(spark: SparkSession, plan: Plan) -> bool:
     """Return whether the sink has other columns than the spec says."""
-    stored = plan.sink.read(spark, plan.sink.version()).schema
+    version = plan.sink.version()
+    stored = plan.sink.read(spark, version)
     wanted = spark_schema(plan.sink.schema)
-    return [(f.name, f.dataType) for f in stored] != [(f.name, f.dataType) for f in wanted]
+    types_wanted = [(field.name, field.dataType) for field in wanted]
+    types_stored = [(field.name, field.dataType) for field in stored.schema]
+    return types_stored != types_wanted
 
 
 def _refuse_unmigrated(plan: Plan, facts: StepFacts) -> None:

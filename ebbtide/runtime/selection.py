@@ -314,8 +314,11 @@ def reported(rows: pa.Table, names: Sequence[str], order: str, most: int) -> Fai
         most: How many.
     """
     some = rows.slice(0, most)
-    reported = some.select(list(names)).append_column(pa.field("_order", ORDER), some[order])
-    return Failed(len(rows), reported)
+    orders = some[order]
+    order_field = pa.field("_order", ORDER)
+    columns = some.select(list(names))
+    with_orders = columns.append_column(order_field, orders)
+    return Failed(len(rows), with_orders)
 
 
 def with_failed(

@@ -283,7 +283,9 @@ class UpsertPipeline(Pipeline):
     @property
     def migrates(self) -> frozenset[str]:
         """Parts of `identity` that a migration can change: not what the state's rows were selected by."""
-        return frozenset({"ttl"} if self.selects_changes else {"ttl", "columns", "transform"})
+        if self.sequence:
+            return frozenset({"ttl", "columns", "transform"})
+        return frozenset({"ttl"} if self.selects_changes else {"ttl", "columns"})
 
     @property
     def identity(self) -> dict[str, Any]:
