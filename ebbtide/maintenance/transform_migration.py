@@ -13,30 +13,27 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from ebbtide.delta.joining import write_files
 from ebbtide.delta.snapshot import Action, DataFile
-from ebbtide.delta.table import read_file
 from ebbtide.ledger.facts import StepFacts
-from ebbtide.model.codes import Mask
-from ebbtide.model.entries import entry_table, equals, flags
+from ebbtide.model.entries import entry_table
 from ebbtide.model.step import BatchSummary
 from ebbtide.operators.operator import Operator
-from ebbtide.operators.selection import SELECTED_COLUMNS, KeyNames, Selected, with_selected
+from ebbtide.operators.selection import SELECTED_COLUMNS
 from ebbtide.paths import delete
 from ebbtide.runtime.expressions import select_items
 from ebbtide.runtime.finding import Found, Order
 from ebbtide.runtime.fold import Keep
 from ebbtide.runtime.plan import Plan
-from ebbtide.runtime.selection import TRANSFORM_FAILED, Failed, expressions_of, reported, reported_names, with_failed
+from ebbtide.runtime.selection import TRANSFORM_FAILED, expressions_of, results_of, with_failed
 from ebbtide.runtime.stage import Staged
 from ebbtide.sinks.quarantine import COLUMNS, Selection
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.transform import Transform
-from ebbtide.state_table.layout import ROW, columns_by_name
+from ebbtide.state_table.layout import columns_by_name
+from ebbtide.state_table.selecting import StoredFinish, StoredInputs
 
 BYTES_IN_DRIVER = 8 * 2**20
 """Bytes of data files up to which there is no job."""
-ROWS_PER_FILE = 1_000_000
 
 
 def transform_migration(spec: Pipeline, last: StepFacts) -> list[str]:
@@ -108,75 +105,6 @@ class Unselected:
         return entry_table(self.operator.schema, columns_by_name(kept), len(kept))
 
 
-def to_reselect(rows: pa.Table) -> Mask:
-    """Mark the rows of a state table that a sink could show."""
-    is_entry = equals(rows, "_entry", ROW)
-    return is_entry & ~flags(rows, "_tombstone") & ~flags(rows, "_removed")
-
-
-@dataclass(frozen=True)
-class StoredInputs:
-    """Reads what is evaluated of a state file; goes to the workers.
-
-    Args:
-        table: The state table.
-        schema: Its columns.
-        names: The columns that are evaluated.
-    """
-
-    table: str
-    schema: pa.Schema
-    names: tuple[str, ...]
-
-    def __call__(self, add: Action) -> pa.Table:
-        """Return the rows that the sink could show."""
-        rows = self.rows(add)
-        return rows.select(list(self.names)).filter(pa.array(to_reselect(rows)))
-
-    def rows(self, add: Action) -> pa.Table:
-        """Return all rows, with all columns."""
-        return read_file(self.table, DataFile(add["add"]), self.schema)
-
-
-@dataclass(frozen=True)
-class StoredFinish:
-    """Writes a state file again, with what was selected; goes to the workers.
-
-    Args:
-        inputs: Reads it.
-        sink: The sink's columns.
-        key: Its key, see `KeyNames`.
-        bounded: Columns to keep statistics of.
-        reported: Columns of a failing row.
-        most: Failing rows that are returned.
-    """
-
-    inputs: StoredInputs
-    sink: pa.Schema
-    key: KeyNames
-    bounded: tuple[str, ...]
-    reported: tuple[str, ...]
-    most: int
-
-    def __call__(self, add: Action, results: pa.ChunkedArray) -> tuple[list[Action], Failed]:
-        """Return the actions that add the file, and the rows that fail."""
-        rows = self.inputs.rows(add)
-        asked = to_reselect(rows)
-        selected = Selected.of(results, self.sink)
-        written, _ = with_selected(rows, asked, selected, self.key)
-        file = DataFile(add["add"])
-        adds = write_files(
-            self.inputs.table,
-            written,
-            self.bounded,
-            rows_per_file=max(len(written), 1),
-            data_change=True,
-            tags=file.tags,
-        )
-        failing = rows.filter(pa.array(asked)).filter(pa.array(selected.fails))
-        return adds, reported(failing, self.reported, "_changed_by", self.most)
-
-
 def reselected(
     spark: SparkSession,
     plan: Plan,
@@ -203,15 +131,9 @@ def reselected(
     others = [action for action in actions if "add" not in action]
     state = plan.state
     names = tuple(expressions.inputs.names)
-    inputs = StoredInputs(state.path, state.schema, names)
-    finish = StoredFinish(
-        inputs,
-        sink=expressions.sink,
-        key=tuple(plan.spec.state_key_of.items()),
-        bounded=state.bounded,
-        reported=reported_names(plan.spec.key, names),
-        most=plan.spec.quarantine.max_rows_per_step + 1,
-    )
+    inputs = StoredInputs(names, state.path, state.schema)
+    key = tuple(plan.spec.state_key_of.items())
+    finish = StoredFinish(inputs, key, state.bounded, results_of(plan, expressions))
     n_bytes = sum(add["add"]["size"] for add in adds)
     done = select_items(
         spark,

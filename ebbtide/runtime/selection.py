@@ -7,24 +7,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from ebbtide.ledger.facts import StepFacts
-from ebbtide.model.changelog import CHANGELOG_COLUMNS, ORDER
-from ebbtide.model.entries import entry_table
-from ebbtide.operators.selection import KeyNames, Selected, to_select, with_selected
+from ebbtide.model.changelog import ORDER
 from ebbtide.paths import ParquetFile, delete, join
 from ebbtide.redaction import MASK
 from ebbtide.runtime.bad_rows import refuse_too_many
 from ebbtide.runtime.expressions import Expressions, select_items
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Find, Staged
-from ebbtide.state_table.deciding import Decided, Share, Work, balanced, read_draft
-from ebbtide.state_table.layout import with_kind
+from ebbtide.state_table.deciding import Decided, Share, Work, balanced
+from ebbtide.state_table.selecting import DraftFinish, DraftInputs, Failed, Results, StagedFinish, StagedInputs
 from ebbtide.state_table.staged import BAD_ROWS, StagedFile, Stager
 
 if TYPE_CHECKING:
@@ -49,66 +47,6 @@ def expressions_of(spark: SparkSession, plan: Plan) -> Expressions:
         spec.sink_table.columns,
         spec.personal,
     )
-
-
-class Failed(NamedTuple):
-    """Rows that a transform's expressions fail on.
-
-    Attributes:
-        n_rows: How many.
-        rows: What the expressions read of them, their keys and `_order`; not all of too many.
-    """
-
-    n_rows: int
-    rows: pa.Table
-
-
-@dataclass(frozen=True)
-class DraftInputs:
-    """Reads what is evaluated of a draft; goes to the workers.
-
-    Args:
-        names: The columns.
-    """
-
-    names: tuple[str, ...]
-
-    def __call__(self, draft: str) -> pa.Table:
-        """Return the decided rows that are there."""
-        entries = read_draft(draft)
-        asked = pa.array(to_select(entries))
-        return entries.select(list(self.names)).filter(asked)
-
-
-@dataclass(frozen=True)
-class DraftFinish:
-    """Writes the entries of a draft, once their rows were selected; goes to the workers.
-
-    Args:
-        work: Writes files of the state.
-        sink: The sink's columns.
-        key: Its key, see `KeyNames`.
-        reported: Columns of a failing row.
-        most: Failing rows that are returned.
-    """
-
-    work: Work
-    sink: pa.Schema
-    key: KeyNames
-    reported: tuple[str, ...]
-    most: int
-
-    def __call__(self, draft: str, results: pa.ChunkedArray) -> tuple[Decided, Failed]:
-        """Return what was written, and the rows that fail."""
-        operator = self.work.operator()
-        entries = read_draft(draft)
-        asked = to_select(entries)
-        selected = Selected.of(results, self.sink)
-        written, counts = with_selected(entries, asked, selected, self.key)
-        adds = self.work.add(with_kind(written, self.work.schema), operator)
-        rows = entries.filter(pa.array(asked)).filter(pa.array(selected.fails))
-        failed = reported(rows, self.reported, "_changed_by", self.most)
-        return Decided(adds, counts, len(entries)), failed
 
 
 def select_decided(
@@ -139,19 +77,15 @@ def select_decided(
         QuarantineThresholdError: too many rows fail.
     """
     expressions = expressions_of(spark, plan)
-    inputs = tuple(expressions.inputs.names)
-    finish = DraftFinish(
-        work=replace(work, drafts=None),
-        sink=expressions.sink,
-        key=tuple(plan.spec.state_key_of.items()),
-        reported=reported_names(plan.spec.key, inputs),
-        most=plan.spec.quarantine.max_rows_per_step + 1,
-    )
+    names = tuple(expressions.inputs.names)
+    key = tuple(plan.spec.state_key_of.items())
+    writing = replace(work, drafts=None)
+    finish = DraftFinish(writing, key, results_of(plan, expressions))
     done = select_items(
         spark,
         expressions,
         decided.drafts,
-        DraftInputs(inputs),
+        DraftInputs(names),
         finish,
         in_driver=in_driver,
     )
@@ -163,64 +97,6 @@ def select_decided(
     selected = replace(written, metrics=counts)
     failed = [failed for _, failed in done]
     return selected, with_failed(plan, expressions, failed, staged, facts)
-
-
-@dataclass(frozen=True)
-class StagedInputs:
-    """Reads what is evaluated of staged changes; goes to the workers.
-
-    Args:
-        names: The columns.
-        columns: All columns of a change.
-        key: Names of the key's columns.
-    """
-
-    names: tuple[str, ...]
-    columns: pa.Schema
-    key: tuple[str, ...]
-
-    def __call__(self, share: Share) -> pa.Table:
-        """Return all changes."""
-        return self.changes(share).select(list(self.names))
-
-    def changes(self, share: Share) -> pa.Table:
-        """Return all changes with all columns."""
-        return share.changes(self.columns, self.key)
-
-
-@dataclass(frozen=True)
-class StagedFinish:
-    """Stages the changes whose rows fit, under the sink's columns; goes to the workers.
-
-    Args:
-        inputs: Reads the changes.
-        sink: The sink's columns.
-        stager: Writes them.
-        reported: Columns of a failing row.
-        most: Failing rows that are returned.
-    """
-
-    inputs: StagedInputs
-    sink: pa.Schema
-    stager: Stager
-    reported: tuple[str, ...]
-    most: int
-
-    def __call__(self, share: Share, results: pa.ChunkedArray) -> tuple[StagedFile, Failed]:
-        """Return the file, and the changes that fail."""
-        changes = self.inputs.changes(share)
-        selected = Selected.of(results, self.sink)
-        fits = pa.array(selected.fits)
-        rows = changes.filter(fits)
-        values: dict[str, object] = {name: rows[name] for name in CHANGELOG_COLUMNS}
-        row = selected.rows.filter(fits)
-        for number, name in enumerate(self.sink.names):
-            values[name] = row.field(number)
-        columns = self.stager.columns
-        missing = [field for field in BAD_ROWS if field.name not in columns.names]
-        staged = entry_table(pa.schema([*columns, *missing]), values, len(rows))
-        failed = changes.filter(pa.array(selected.fails))
-        return self.stager.stage([staged]), reported(failed, self.reported, "_order", self.most)
 
 
 def select_staged(spark: SparkSession, plan: Plan, staged: Staged, folder: str, n_tasks: int) -> Staged:
@@ -243,13 +119,8 @@ def select_staged(spark: SparkSession, plan: Plan, staged: Staged, folder: str, 
     before = plan.stager(folder)
     inputs = StagedInputs(names, before.columns, tuple(before.key))
     operator = plan.operator
-    finish = StagedFinish(
-        inputs,
-        sink=expressions.sink,
-        stager=Stager(folder, operator.changes, operator.key),
-        reported=reported_names(plan.spec.key, names),
-        most=plan.spec.quarantine.max_rows_per_step + 1,
-    )
+    stager = Stager(folder, operator.changes, operator.key)
+    finish = StagedFinish(inputs, stager, results_of(plan, expressions))
     shares = [Share(staged.files, slices) for slices in balanced(staged.files, n_tasks)]
     done = select_items(
         spark,
@@ -299,26 +170,11 @@ def _written(bad: pa.Table, location: str) -> list[StagedFile]:
     return [StagedFile(bad=location)]
 
 
-def reported_names(key: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns of a failing row that are reported."""
-    return tuple(dict.fromkeys([*key, *inputs]))
-
-
-def reported(rows: pa.Table, names: Sequence[str], order: str, most: int) -> Failed:
-    """Return failing rows, as far as they are reported.
-
-    Args:
-        rows: The rows.
-        names: Their columns that are.
-        order: Column with the order of the change that caused each.
-        most: How many.
-    """
-    some = rows.slice(0, most)
-    orders = some[order]
-    order_field = pa.field("_order", ORDER)
-    columns = some.select(list(names))
-    with_orders = columns.append_column(order_field, orders)
-    return Failed(len(rows), with_orders)
+def results_of(plan: Plan, expressions: Expressions) -> Results:
+    """Return what reads the results of a pipeline's expressions, and reports what is needed to say why a row fails."""
+    reported = dict.fromkeys([*plan.spec.key, *expressions.inputs.names])
+    most = plan.spec.quarantine.max_rows_per_step + 1
+    return Results(expressions.sink, tuple(reported), most)
 
 
 def with_failed(

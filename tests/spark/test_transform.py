@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from judging import verdict_of
 from spark_support import change, cut, plain_spec, shop_lines, shop_spec, sink, table, write
@@ -19,6 +20,7 @@ from ebbtide.maintenance import repair as repairing
 from ebbtide.maintenance.job import maintain
 from ebbtide.runtime.driver import run, system_clock
 from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.selection import expressions_of
 from ebbtide.sinks.quarantine import Selection
 from ebbtide.spec.ddl import type_ddl
 
@@ -242,21 +244,50 @@ REFUSED = {
     "unix_timestamp() > seq": "follow from the row",
     "seq > rand()": "RAND",
     "element_at(array(explode(array(seq))), 1) > 0": "generator",
-    "assert_true(seq > 1) IS NULL": None,
 }
 
 
 def test_what_spark_cannot_evaluate_row_by_row_is_refused_before_anything_is_made(spark, tmp_path):
     source = write(tmp_path / "in", FILES[0])
     for where, reason in REFUSED.items():
-        if reason is None:
-            continue
         with pytest.raises((ConfigError, ValueError), match=reason):
             run(spark, transformed(plain_spec(source, **BY_SEQUENCE), NUMBERS | {"where": where}), str(tmp_path))
     unfit = NUMBERS | {"schema": "id BIGINT NOT NULL, n DATE, label STRING"}
     with pytest.raises(ConfigError, match=r"transform.select.n .* int\. Allowed: a type that INSERT takes for date"):
         run(spark, transformed(plain_spec(source, **BY_SEQUENCE), unfit), str(tmp_path))
     assert not (tmp_path / "plain").exists()
+
+
+NOT_OF_A_ROW = (
+    "sum(id)",
+    "row_number() OVER (ORDER BY id)",
+    "(SELECT 1)",
+    "explode(array(id))",
+    "CAST(rand() AS BIGINT)",
+    "monotonically_increasing_id()",
+    "unix_timestamp()",
+    "unix_timestamp(now())",
+    "length(uuid())",
+    "length(current_user())",
+    "unix_date(current_date)",
+    "nothing + 1",
+    "udf(id)",
+    "id +",
+)
+
+
+def test_sparks_analyzer_refuses_what_does_not_follow_from_a_row(spark, tmp_path):
+    spec = transformed(plain_spec(tmp_path / "in", **BY_SEQUENCE), NUMBERS)
+    own = expressions_of(spark, Plan.under(str(tmp_path), spec))
+    empty = own._frame(own.inputs.empty_table())
+
+    def refused(text, type_):
+        return own._problem(empty, text, type_, is_condition=False) is not None
+
+    assert [text for text in NOT_OF_A_ROW if not refused(text, pa.int64())] == []
+    assert not refused("transform(array(id), x -> x + 1)[0]", pa.int64())
+    assert not refused("id", pa.int32()), "a number that is out of range fails as it is met"
+    assert refused("v", pa.int64())
 
 
 def test_too_many_failing_rows_end_the_run_before_anything_of_the_step(spark, tmp_path):
