@@ -73,7 +73,9 @@ def _pipelines(catalog: Catalog, pattern: str | None) -> Listed:
         if fits(name, pattern):
             last = status(entry.spec, catalog.root)
             at = None if last.now is None else _text(last.now)
-            rows.append([name, last.step, last.kind, at, last.records, last.quarantined, last.in_quarantine])
+            rows.append(
+                [name, last.step, last.kind and str(last.kind), at, last.records, last.quarantined, last.in_quarantine]
+            )
     names = columns("name", "step", "kind", "at", "records", "quarantined", "in_quarantine")
     numbers = {"step", "records", "quarantined", "in_quarantine"}
     typed = [ResultColumn(each.name, "bigint") if each.name in numbers else each for each in names]
@@ -84,19 +86,18 @@ def _steps(catalog: Catalog, asked: Show) -> Listed:
     if asked.of is None:
         raise SqlError.of("SHOW STEPS tells of one pipeline.", next_step="SHOW STEPS FROM name")
     entry = catalog.pipeline(asked.of)
-    plan = Plan.under(catalog.root, entry.spec)
+    return steps(Plan.under(catalog.root, entry.spec))
+
+
+def steps(plan: Plan) -> Listed:
+    """List the newest steps of a pipeline, the newest first."""
     rows: list[Row] = []
     for version, facts in islice(plan.state.steps(), MOST_STEPS):
         at = datetime.fromtimestamp(facts.now_ms / 1000, UTC)
         rows.append([facts.step, str(facts.kind), _text(at), facts.records, facts.quarantined, version])
-    return (
-        ResultColumn("step", "bigint"),
-        ResultColumn("kind"),
-        ResultColumn("at"),
-        ResultColumn("records", "bigint"),
-        ResultColumn("quarantined", "bigint"),
-        ResultColumn("state_version", "bigint"),
-    ), rows
+    named = ("step", "bigint"), ("kind", "string"), ("at", "string")
+    counted = ("records", "bigint"), ("quarantined", "bigint"), ("state_version", "bigint")
+    return tuple(ResultColumn(*each) for each in (*named, *counted)), rows
 
 
 def describe(catalog: Catalog, name: str) -> Listed | None:
