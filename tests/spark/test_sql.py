@@ -5,7 +5,7 @@ import time
 import pytest
 from spark_support import change, write
 
-from ebbtide.errors import OperationCanceledError, SqlError
+from ebbtide.errors import EbbtideError, OperationCanceledError
 from ebbtide.runtime.driver import run
 from ebbtide.sql.catalog import Catalog
 from ebbtide.sql.embedded import EmbeddedSession
@@ -14,19 +14,24 @@ from ebbtide.sql.parsing import parse_text
 from ebbtide.sql.results import OperationStatus, ResultKind
 
 
-@pytest.fixture
-def catalog(tmp_path):
-    return Catalog(str(tmp_path / "root"), tmp_path / "defs")
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return tmp_path_factory.mktemp("sql")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def catalog(home):
+    return Catalog(str(home / "root"), home / "defs")
+
+
+@pytest.fixture(scope="module")
 def session(spark, catalog):
     session = EmbeddedSession(catalog, {"poll-interval": "1"}, start_spark=spark.newSession)
     yield session
     session.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def do(session):
     """Execute a statement; return all its rows, or its message."""
 
@@ -44,27 +49,27 @@ def do(session):
     return do
 
 
-@pytest.fixture
-def step(spark, catalog, tmp_path):
+@pytest.fixture(scope="module")
+def step(spark, catalog, home):
     """Give the source further changes, and make a step of them."""
 
-    def step(*files):
-        write(tmp_path / "in", *files)
+    def step(*changes):
+        write(home / "in", changes, first=len(list((home / "in").iterdir())))
         run(spark, catalog.pipeline("kept").spec, catalog.root)
 
     return step
 
 
-@pytest.fixture
-def kept(do, catalog, step, tmp_path):
+@pytest.fixture(scope="module")
+def kept(do, catalog, step, home):
     """A table filled in two steps."""
-    (tmp_path / "in").mkdir()
-    do(f"""CREATE SOURCE log (id BIGINT NOT NULL, v STRING, at BIGINT, PRIMARY KEY (id))
-        WITH (path = '{tmp_path / "in"}', format = plain, format.row = null, sequence = at, max_files_per_step = 1)""")
-    do("CREATE TABLE kept (id BIGINT NOT NULL, v STRING, at BIGINT, PRIMARY KEY (id))")
+    (home / "in").mkdir()
+    do(f"""CREATE SOURCE log (id BIGINT NOT NULL, v STRING, seq BIGINT, PRIMARY KEY (id))
+        WITH (path = '{home / "in"}', format = plain, records = value, sequence = seq, max_files_per_step = 1)""")
+    do("CREATE TABLE kept (id BIGINT NOT NULL, v STRING, seq BIGINT, PRIMARY KEY (id))")
     write_filling(catalog, plan_insert(catalog, parse_text("INSERT INTO kept SELECT * FROM log")))
-    step([change("+I", 1, "a", 1), change("+I", 2, "b", 2)])
-    step([change("+U", 1, "c", 3), change("-D", 2, "b", 4), change("+I", 3, "d", 5)])
+    step(change("+I", 1, "a", 1), change("+I", 2, "b", 2))
+    step(change("+U", 1, "c", 3), change("-D", 2, "b", 4), change("+I", 3, "d", 5))
 
 
 @pytest.mark.usefixtures("kept")
@@ -77,10 +82,15 @@ def test_rows_state_changes_and_steps_are_asked_for(do, session):
     assert do("SELECT step, records FROM kept$steps ORDER BY 1") == [[1, 2], [2, 3]]
     assert do("SELECT 1 AS a, 2 AS a, NULL, INTERVAL '1' DAY") == [[1, 2, None, "INTERVAL '1' DAY"]]
     assert [row[:2] for row in do("SHOW PIPELINES")] == [["kept", 2]]
+
+
+@pytest.mark.usefixtures("kept")
+def test_rows_beyond_the_most_are_cut_off_and_said(do, session):
     do("SET max-rows = 1")
     cut = session.execute("SELECT id FROM kept ORDER BY id")
     assert "Cut off at 1 rows" in cut.result(60).message
     assert cut.page(0, 60).rows == [[1]]
+    do("RESET max-rows")
 
 
 @pytest.mark.usefixtures("kept")
@@ -95,7 +105,7 @@ def test_changes_come_step_by_step_and_are_taken_up_from_a_position(session, ste
         ["+I", 3, "d"],
     ]
     assert operation.page(1, 0.1) is None
-    step([change("+U", 3, "x", 6), change("+I", 4, "e", 7)])
+    step(change("+U", 3, "x", 6), change("+I", 4, "e", 7))
     second = operation.page(first.next, 60)
     assert [[row[0], *row[2:]] for row in second.rows] == [["-D", 3, "d"], ["+I", 4, "e"]]
     operation.cancel()
@@ -126,7 +136,7 @@ def test_changes_come_step_by_step_and_are_taken_up_from_a_position(session, ste
     ],
 )
 def test_what_cannot_be_asked_is_told_in_a_sentence(do, statement, told):
-    with pytest.raises(SqlError) as raised:
+    with pytest.raises(EbbtideError) as raised:
         do(statement)
     assert told in str(raised.value)
     assert "\tat " not in str(raised.value)
