@@ -21,7 +21,9 @@ from ebbtide.errors import ConfigError, DamagedFileError
 from ebbtide.redaction import has_unseen, redacted
 
 LOCAL_SCHEME = "file"
-SCHEMES = (LOCAL_SCHEME, "s3", "s3a", "gs", "abfs", "abfss", "hdfs")
+OBJECT_STORES = ("s3", "s3a", "gs", "abfs", "abfss")
+"""Schemes of what `ebbtide.object_store` serves."""
+SCHEMES = (LOCAL_SCHEME, *OBJECT_STORES, "hdfs")
 """Of the URIs that a location may be."""
 MOST_BYTES_OF_NAME = 255
 """Of a file or a folder: what file systems take."""
@@ -31,14 +33,31 @@ PRIVATE = 0o700
 """Mode of the folders that others must not look into."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=[/\\])")
 """Of a URI, or the drive of a Windows path."""
-_STORE_ERROR = "AWS Error"
-"""In what Arrow says when an object store has failed, and not the file."""
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def _open(location: str) -> tuple[pafs.FileSystem, str]:
-    """Return the filesystem of a location and the path in it; Hadoop's `s3a` is Arrow's `s3`."""
-    return pafs.FileSystem.from_uri(location.replace("s3a://", "s3://", 1))  # type: ignore[no-any-return]
+    """Return the filesystem of a location and the path in it."""
+    if is_in_object_store(location):
+        from ebbtide.object_store.arrow import file_system
+
+        return file_system(location)
+    return pafs.FileSystem.from_uri(location)  # type: ignore[no-any-return]
+
+
+def is_in_object_store(location: str) -> bool:
+    """Return whether a location is in a store that `ebbtide.object_store` serves."""
+    scheme, is_uri, _ = location.partition("://")
+    return bool(is_uri) and scheme in OBJECT_STORES
+
+
+def storage_options(location: str) -> dict[str, str]:
+    """Return what another client of a location's store, deltalake for instance, is to be told beside the environment."""
+    if not is_in_object_store(location):
+        return {}
+    from ebbtide.object_store.bucket import client_options
+
+    return client_options(location)
 
 
 def refuse_unusable(field: str, location: str) -> None:
@@ -245,6 +264,11 @@ def exists(location: str) -> bool:
 
 def read_bytes(location: str) -> bytes | None:
     """Return a file's bytes; None if it is absent."""
+    if is_in_object_store(location):
+        from ebbtide.object_store.bucket import bucket_of, parted
+
+        _, key = parted(location)
+        return bucket_of(location).read(key)
     if not exists(location):
         return None
     fs, path = _open(location)
@@ -313,7 +337,7 @@ def _damage_refused(location: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise _damaged(location, "gone", error) from error
     except OSError as error:
-        is_parsers = error.errno is None and _STORE_ERROR not in str(error)
+        is_parsers = error.errno is None
         if is_parsers:
             raise _damaged(location, "damaged", error) from error
         raise

@@ -14,6 +14,7 @@ SPARK = {"pyspark", "delta", "py4j"}
 ROOMS = {
     "redaction": set(),
     "errors": set(),
+    "object_store": {"pyarrow"},
     "paths": COLUMNS,
     "java": set(),
     "tasks": {"pyspark"},
@@ -44,6 +45,7 @@ ALONE = {
     "click": "ebbtide/cli/",
     "sqlglot": "ebbtide/spec/ddl.py",
     "rocksdict": "ebbtide/stores/rocksdb",
+    "obstore": "ebbtide/object_store/",
     "numba": "ebbtide/model/compiled.py",
 }
 """Libraries that one place has to itself."""

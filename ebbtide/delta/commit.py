@@ -25,7 +25,10 @@ class Puts(Protocol):
     """Puts files where there are none."""
 
     def put_if_absent(self, location: str, data: bytes) -> bool:
-        """Write a file whole, or leave the one that is there; return whether it was written."""
+        """Write a file whole, or leave the one that is there; return whether it was written.
+
+        Where an answer may be lost, a file of the same bytes counts as ours: nobody else's may be the same.
+        """
 
 
 class LocalPuts:
@@ -81,6 +84,7 @@ def commit(
     """
     said = {
         "timestamp": now_ms(),
+        "txnId": str(uuid.uuid4()),  # no two commits have the same bytes: see `Puts`
         **info,
         CHECKSUM: NO_CHECKSUM,
     }
