@@ -256,6 +256,17 @@ def is_folder(location: str) -> bool:
     return bool(fs.get_file_info(path).type == pafs.FileType.Directory)
 
 
+def is_file(location: str) -> bool:
+    """Return whether a file is there; of a store that is one request, where `exists` may take two."""
+    if is_in_object_store(location):
+        from ebbtide.object_store.bucket import bucket_of, parted
+
+        _, key = parted(location)
+        return bucket_of(location).found(key) is not None
+    fs, path = _open(location)
+    return bool(fs.get_file_info(path).type == pafs.FileType.File)
+
+
 def exists(location: str) -> bool:
     """Return whether a file or folder is there."""
     fs, path = _open(location)
@@ -269,21 +280,23 @@ def read_bytes(location: str) -> bytes | None:
 
         _, key = parted(location)
         return bucket_of(location).read(key)
-    if not exists(location):
-        return None
     fs, path = _open(location)
-    with fs.open_input_stream(path, compression=None) as stream:
-        return bytes(stream.read())
+    try:
+        with fs.open_input_stream(path, compression=None) as stream:
+            return bytes(stream.read())
+    except FileNotFoundError:
+        return None
 
 
 def read_range(location: str, offset: int, size: int) -> bytes | None:
     """Return some bytes of a file, fewer where it ends; None if it is absent."""
-    if not exists(location):
-        return None
     fs, path = _open(location)
-    with fs.open_input_file(path) as file:
-        file.seek(offset)
-        return bytes(file.read(size))
+    try:
+        with fs.open_input_file(path) as file:
+            file.seek(offset)
+            return bytes(file.read(size))
+    except FileNotFoundError:
+        return None
 
 
 def write_bytes(location: str, data: bytes) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from ebbtide.delta.log import CHECKSUM, NO_CHECKSUM, commit_file, with_checksum
 from ebbtide.delta.snapshot import Action
 from ebbtide.errors import DeltaLogError, VersionTakenError
-from ebbtide.paths import exists
+from ebbtide.paths import is_file
 
 
 class Puts(Protocol):
@@ -102,7 +102,8 @@ def commit(
 
 def _refuse_hole(table: str, version: int) -> None:
     """Refuse to put a version that was lost: whoever has read the one after it has read other actions in its place."""
-    if exists(commit_file(table, version + 1)):
+    has_later = is_file(commit_file(table, version + 1))
+    if has_later and not is_file(commit_file(table, version)):
         raise DeltaLogError.of(
             f"The log of the Delta table '{table}' is not whole.",
             got=f"version {version + 1} without version {version}",

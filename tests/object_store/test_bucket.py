@@ -3,6 +3,7 @@
 import logging
 import os
 import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -186,7 +187,7 @@ def test_plain_http_is_for_an_endpoint_that_says_so(monkeypatch):
 
 def test_settings_that_are_not_usable_are_named(monkeypatch):
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "no base64 at all")
-    with pytest.raises(ConfigError, match="'abfss://tables@account.dfs.core.windows.net'") as raised:
+    with pytest.raises(ConfigError, match="'abfss://tables@account") as raised:
         bucket_of("abfss://tables@account.dfs.core.windows.net/root")
     assert "no base64" not in str(raised.value)
 
@@ -229,9 +230,10 @@ def test_absent_folder_is_an_error_where_it_is_walked_and_empty_where_it_is_list
 
 def test_folder_of_more_files_than_one_request_deletes_is_deleted(proxy, root):
     with proxy.failing(first("503", "POST", "delete", QUICK_TRIES + 1)):
-        for number in range(1_001):
-            paths.write_bytes(f"{root}/in/{number}", b"")
-        paths.write_bytes(f"{root}/inside", b"")
+        files = [f"{root}/in/{number}" for number in range(1_001)] + [f"{root}/inside"]
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda file: paths.write_bytes(file, b""), files))
+        assert paths.usage(f"{root}/in").files == 1_001
         paths.delete(f"{root}/in")
     assert (paths.exists(f"{root}/in"), paths.exists(f"{root}/inside")) == (False, True)
     paths.delete(f"{root}/in")

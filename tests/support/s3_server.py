@@ -74,6 +74,11 @@ def environment(port: int) -> dict[str, str]:
     }
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+
 class Proxy:
     """Hands requests on to a server, and fails some; a context manager.
 
@@ -91,8 +96,7 @@ class Proxy:
     def __init__(self, port: int) -> None:
         self.fault: Fault = lambda method, path: None
         self.asked: list[tuple[str, str]] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self, port))
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), _handler(self, port))
         self.port = self._server.server_port
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
