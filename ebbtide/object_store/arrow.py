@@ -25,7 +25,8 @@ IN_MEMORY = 64 << 20
 def file_system(location: str) -> tuple[pafs.FileSystem, str]:
     """Return the file system that a location is in, and the path in it."""
     _, key = parted(location)
-    handler = BucketHandler(bucket_of(location))
+    bucket = bucket_of(location)
+    handler = BucketHandler(bucket)
     return pafs.PyFileSystem(handler), key
 
 
@@ -93,12 +94,16 @@ class BucketHandler(pafs.FileSystemHandler):
     def open_input_stream(self, path: str) -> pa.NativeFile:
         """Open a file to be read from front to back."""
         raw = ObjectFile(self.bucket, path)
-        return pa.PythonFile(io.BufferedReader(raw, READ_AHEAD), mode="r")
+        buffered = io.BufferedReader(raw, READ_AHEAD)
+        return pa.PythonFile(buffered, mode="r")
 
     def open_input_file(self, path: str) -> pa.NativeFile:
         """Open a file to be read in any order."""
         file = ObjectFile(self.bucket, path)
-        return pa.BufferReader(file.read()) if file.size() <= READ_WHOLE else pa.PythonFile(file, mode="r")
+        if file.size() > READ_WHOLE:
+            return pa.PythonFile(file, mode="r")
+        data = file.read()
+        return pa.BufferReader(data)
 
     def open_output_stream(self, path: str, metadata: object) -> pa.NativeFile:
         """Open a file to be written; it is put when it is closed."""
@@ -165,8 +170,12 @@ class ObjectFile(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """See `io.IOBase`."""
-        starts = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}
-        self._at = starts[whence] + offset
+        start = 0
+        if whence == io.SEEK_CUR:
+            start = self._at
+        elif whence == io.SEEK_END:
+            start = self._size
+        self._at = start + offset
         return self._at
 
     def size(self) -> int:

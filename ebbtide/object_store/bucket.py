@@ -18,7 +18,7 @@ from ebbtide.redaction import hide
 ENDPOINTS = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
     "s3a": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
-    "gs": ("GOOGLE_BASE_URL", "GCS_BASE_URL"),
+    "gs": ("GOOGLE_BASE_URL",),
     "abfs": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
     "abfss": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
 }
@@ -57,8 +57,10 @@ def parted(location: str) -> tuple[str, str]:
         (('s3://tables', 'shop/sink'), ('s3a://tables', ''))
     """
     scheme, _, place = location.partition("://")
-    name, _, key = place.partition("/")
-    return f"{scheme}://{name}", key.strip("/")
+    name, _, path = place.partition("/")
+    root = f"{scheme}://{name}"
+    key = path.strip("/")
+    return root, key
 
 
 def bucket_of(location: str) -> Bucket:
@@ -74,20 +76,28 @@ def _bucket(root: str, endpoint: str | None) -> Bucket:
 
 def client_options(location: str) -> dict[str, str]:
     """Return what is to be told of a client beside the environment: plain HTTP is for an endpoint that says so, and no other."""
-    is_plain = (_endpoint(location) or "").startswith("http://")
+    endpoint = _endpoint(location) or ""
+    is_plain = endpoint.startswith("http://")
     return {"allow_http": "true"} if is_plain else {}
 
 
 def _endpoint(location: str) -> str | None:
+    """Return the endpoint that the environment names; None if it names none."""
     scheme, _, _ = location.partition("://")
-    named = (os.environ.get(name) for name in ENDPOINTS[scheme])
-    return next(filter(None, named), None)
+    for name in ENDPOINTS[scheme]:
+        endpoint = os.environ.get(name)
+        if endpoint:
+            return endpoint
+    return None
 
 
 def _hide_secrets() -> None:
+    """Have the credentials in the environment shown nowhere, whoever says them."""
     for name, value in os.environ.items():
+        is_setting = name.startswith(SETTINGS_OF)
         is_file = name.endswith("_FILE")
-        if name.startswith(SETTINGS_OF) and any(word in name for word in SECRETS) and not is_file:
+        is_secret = any(word in name for word in SECRETS)
+        if is_setting and is_secret and not is_file:
             hide(value)
 
 
@@ -144,7 +154,12 @@ class Bucket:
         Raises:
             FileNotFoundError: there is none.
         """
-        return retried(self.uri(key), lambda: bytes(self._store.get_range(key, start=start, length=length)))
+
+        def call() -> bytes:
+            data = self._store.get_range(key, start=start, length=length)
+            return bytes(data)
+
+        return retried(self.uri(key), call)
 
     def listed(self, prefix: str) -> Listed:
         """Return the files and folders directly in a folder."""
@@ -166,7 +181,8 @@ class Bucket:
         """Return whether anything is in a folder, at any depth."""
 
         def call() -> bool:
-            first = next(iter(self._store.list(prefix or None, chunk_size=1)), None)
+            parts = self._store.list(prefix or None, chunk_size=1)
+            first = next(iter(parts), None)
             return bool(first)
 
         return retried(self.uri(prefix), call)
@@ -216,8 +232,13 @@ class Bucket:
             StoreUnsafeError: a file was put where there was one.
         """
         probe = f"{key}/{PROBE}"
-        is_new = self._writing(probe, lambda: self._put_new(probe, b""))
-        if is_new and self._writing(probe, lambda: self._put_new(probe, b"")):
+
+        def call() -> bool:
+            return self._put_new(probe, b"")
+
+        # Once it is there, one put a run is refused, and that is all there is to see.
+        is_new = self._writing(probe, call)
+        if is_new and self._writing(probe, call):
             raise StoreUnsafeError.of(
                 f"The object store of '{self.root}' overwrites files that are to be put only if they are absent.",
                 got=f"'{self.uri(probe)}' was put twice",

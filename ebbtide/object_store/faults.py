@@ -86,7 +86,9 @@ def cause(fault: Exception) -> str:
     status = _STATUS.search(text)
     if status is not None:
         code = _CODE.search(text)
-        return f"{status[1]}{status[2]}".strip() + (f", {code[1]}" if code else "")
+        said = f"{status[1]}{status[2]}".strip()
+        return f"{said}, {code[1]}" if code else said
+    # Of the network: `Error performing GET URL - HTTP error: ...`, and what the system said further down.
     _, _, last = text.rpartition(" - ")
     first_line, _, _ = last.partition("\n")
     system = _SYSTEM.search(str(fault))
