@@ -323,7 +323,8 @@ def read_parquet(location: str, columns: list[str] | None = None, *, footer: str
         if footer is not None and _footer_checksum(file) != footer:
             raise _damaged(location, "damaged", "another footer")
         # `read_table` would load pandas, a CPU second.
-        stored = pq.ParquetFile(file, page_checksum_verification=True)
+        # Of a store, a few long ranges in place of one of each column and row group.
+        stored = pq.ParquetFile(file, page_checksum_verification=True, pre_buffer=not is_local(location))
         return stored.read(columns=columns)
 
 

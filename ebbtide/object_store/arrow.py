@@ -231,3 +231,7 @@ class NewObject(io.RawIOBase):
         super().close()
         with self._kept:
             self._bucket.put(self._key, self._kept)
+
+    def __del__(self) -> None:
+        """Forget what was not closed: whoever wrote it has failed."""
+        self._kept.close()

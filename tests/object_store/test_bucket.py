@@ -1,5 +1,6 @@
 """A bucket's files, on a server that speaks S3: put if absent whatever becomes of answers, faults that pass and such that do not."""
 
+import gc
 import logging
 import os
 import socket
@@ -260,6 +261,22 @@ def test_file_too_large_for_memory_is_put_in_parts_whole(proxy, root, monkeypatc
         paths.write_bytes(f"{root}/f", data)
     assert paths.read_bytes(f"{root}/f") == data
     assert sum("partNumber=1" in path for _, path in proxy.asked) == 2
+
+
+def test_large_parquet_file_is_read_by_a_few_requests(proxy, root):
+    location = f"{filled(root)}/large.parquet"
+    proxy.asked.clear()
+    assert paths.read_parquet(location)["n"].to_pylist() == list(range(400_000))
+    assert len(proxy.asked) <= 4
+
+
+def test_file_that_was_not_closed_is_not_put(root):
+    fs, path = paths._open(f"{root}/f")
+    stream = fs.open_output_stream(path)
+    stream.write(OURS)
+    del stream
+    gc.collect()
+    assert not paths.exists(f"{root}/f")
 
 
 def test_file_system_is_of_its_bucket(proxy):
