@@ -4,16 +4,15 @@ import logging
 from itertools import count
 
 import pytest
-from local_run import HOUR, START, perform
+from local_run import HOUR, START, kept_apart, perform
 from victims import KINDS, changes_of, expected, refuse_fed_twice, shown, spec_of, tables, write_source
 
 from ebbtide import paths
-from ebbtide.delta import checkpoints, joining, key_index, log
+from ebbtide.delta import checkpoints, key_index, log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import StoreUnavailableError
 from ebbtide.ledger import lease
 from ebbtide.object_store import bucket, faults
-from ebbtide.runtime import driver
 from ebbtide.runtime.plan import Plan
 
 pytestmark = pytest.mark.xdist_group("object_store")
@@ -22,10 +21,7 @@ LATER = START + HOUR
 
 @pytest.fixture(scope="module", autouse=True)
 def put_back():
-    """Runs without a JVM replace Spark's stream for the whole process: not for the tests of other files."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver, "_stream", driver._stream)
-        patch.setattr(joining, "WIDTH", joining.WIDTH)
+    with kept_apart():
         yield
 
 

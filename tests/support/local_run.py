@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from pyspark.sql.streaming.datasource import ReadMaxFiles
 
 from ebbtide.delta import joining
@@ -105,6 +107,15 @@ class Checkpoint:
     def _last(self, log: str) -> int:
         batches = [int(name) for name in list_files(join(self.path, log)) if name.isdigit()]
         return max(batches, default=-1)
+
+
+@contextmanager
+def kept_apart() -> Iterator[None]:
+    """Give back what `perform` replaces for the whole process: it is not for the tests of other files."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver, "_stream", driver._stream)
+        patch.setattr(joining, "WIDTH", joining.WIDTH)
+        yield
 
 
 def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str, Any]) -> Any:
