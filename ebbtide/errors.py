@@ -72,6 +72,18 @@ class ConfigError(Terminal):
     """Raised when a pipeline spec or a command's argument is not usable."""
 
 
+class SqlError(Terminal):
+    """Raised when a SQL statement cannot be done: what it names is not there, or not to be had that way."""
+
+
+class SqlSyntaxError(SqlError):
+    """Raised when a SQL statement cannot be read."""
+
+
+class OperationCanceledError(SqlError):
+    """Raised when the result of a statement is asked for that was cancelled."""
+
+
 class MissingExtraError(Terminal):
     """Raised when a part of Ebbtide is used whose libraries are not installed."""
 
@@ -176,3 +188,15 @@ class DeltaFeatureError(Terminal):
 
 class VersionTakenError(Transient):
     """Raised when somebody else committed the version of a Delta table that was to be committed."""
+
+
+class StoreUnavailableError(Transient):
+    """Raised when an object store failed for as long as a call is tried again: it was slow, or not there; nothing is half done."""
+
+
+class StoreRefusedError(Terminal):
+    """Raised when an object store refuses a call: of its rights, or because the bucket, the region or the endpoint is another."""
+
+
+class StoreUnsafeError(Terminal):
+    """Raised when an object store overwrites what is to be put only if it is absent; nothing was written to a table."""

@@ -14,6 +14,7 @@ SPARK = {"pyspark", "delta", "py4j"}
 ROOMS = {
     "redaction": set(),
     "errors": set(),
+    "object_store": {"pyarrow"},
     "paths": COLUMNS,
     "java": set(),
     "tasks": {"pyspark"},
@@ -32,6 +33,7 @@ ROOMS = {
     "maintenance": COLUMNS | SPARK,
     "rules": COLUMNS | SPARK,
     "quality": {"great_expectations"} | SPARK,
+    "sql": COLUMNS | {"yaml"} | SPARK,
     "dagster": {"dagster", "pydantic"} | SPARK,
     "functions": set(),
     "testing": COLUMNS,
@@ -42,8 +44,13 @@ ROOMS = {
 
 ALONE = {
     "click": "ebbtide/cli/",
-    "sqlglot": "ebbtide/spec/",
+    "sqlglot": ("ebbtide/spec/", "ebbtide/sql/"),
+    "prompt_toolkit": "ebbtide/sql/shell",
+    "pygments": "ebbtide/sql/shell",
+    "starlette": "ebbtide/sql/gateway.py",
+    "uvicorn": "ebbtide/sql/gateway.py",
     "rocksdict": "ebbtide/stores/rocksdb",
+    "obstore": "ebbtide/object_store/",
     "numba": "ebbtide/model/compiled.py",
 }
 """Libraries that one place has to itself."""
@@ -138,4 +145,5 @@ def test_environment_is_read_by_what_belongs_to_the_machine_only():
         "delta/key_index.py",
         "java.py",
         "dagster/resources.py",
+        "object_store/bucket.py",
     }
