@@ -156,7 +156,7 @@ def test_head_of_a_record_is_never_replayed_and_a_mended_one_is(tmp_path):
     wider = by_seq()
     report = replay(disk, wider)
     assert report.step is None
-    assert report.kept[0]["detail"] == quarantine_replay.CUT_OFF
+    assert report.kept[0]["detail"] == quarantine_replay.WHY_NOT["too_large"]
     assert "it needs a mended record" in report.text()
     replay(disk, wider, mended=mended_as(disk, long))
     assert (ids(disk), raws(disk)) == ([1, 2], [])
