@@ -91,7 +91,8 @@ def _last_end(table: str, judged: int) -> int:
         if version <= judged:
             break
         has_other_columns = facts.get("schema_change") or facts.get("restores")  # the feed is not read across that
-        if has_other_columns or StepKind(facts["kind"]).ends_windows:
+        is_selected_anew = facts.get("reselects", False)  # rows change there by no change of the source
+        if has_other_columns or is_selected_anew or StepKind(facts["kind"]).ends_windows:
             return version
     return judged
 

@@ -253,7 +253,8 @@ class SinkTable:
         snapshot = Snapshot.read(self.path, any_features=True)
         if snapshot is None:
             return
-        known = replace(self, columns=stored).schema.names
+        reserved = [name for name in self.schema.names if name in RESERVED]
+        known = [*stored.names, *reserved]
         fields = json.loads(snapshot.metadata["schemaString"])["fields"]
         found = [field["name"] for field in fields]
         if set(found) != set(known):
