@@ -1,14 +1,20 @@
 """What the sink must do about rows that a transform selects, from what it shows and what fits now."""
 
 import itertools
+import json
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import plain
 
-from ebbtide.model.entries import entry_table
+from ebbtide.formats.records import RECORDS
+from ebbtide.model.entries import Step, entry_table
 from ebbtide.operators.selection import Selected, to_select, with_selected
 from ebbtide.operators.sequence import SequenceOperator
+from ebbtide.runtime.plan import decoding_of, operator_of
 
 SOURCE = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
 SINK = pa.schema([pa.field("key", pa.int64(), nullable=False), pa.field("n", pa.int32(), nullable=False)])
@@ -96,3 +102,90 @@ def test_results_of_many_entries_meet_their_own():
 
 def test_a_pipeline_without_a_transform_stores_what_it_did():
     assert {"_shown", "_out"}.isdisjoint(SequenceOperator(SOURCE, ("id",)).schema.names)
+
+
+BY_SEQ = plain(
+    "id BIGINT NOT NULL, v STRING, seq BIGINT",
+    order={"sequence": ["seq"]},
+    transform={
+        "schema": "key BIGINT NOT NULL, n INT NOT NULL",
+        "select": {"key": "id", "n": "CAST(v AS INT)"},
+        "where": "v <> 'hidden'",
+        "key": ["key"],
+    },
+)
+CHANGES = st.lists(
+    st.tuples(st.sampled_from(["+I", "+U", "-D"]), st.integers(1, 3), st.sampled_from(["1", "2", "hidden", "bad"])),
+    max_size=14,
+)
+
+
+def result_of(row):
+    """What Spark makes of a row of `BY_SEQ`."""
+    if row["v"] == "hidden":
+        return {"fits": False, "row": None}
+    return None if row["v"] == "bad" else {"fits": True, "row": {"key": row["id"], "n": int(row["v"])}}
+
+
+class Selecting:
+    """The operator and the selection, step by step; the sink by what each step wants of it."""
+
+    def __init__(self):
+        self.operator = operator_of(BY_SEQ)
+        self.decoding = decoding_of(BY_SEQ)
+        self.state = self.operator.schema.empty_table()
+        self.sink = {}
+        self.steps = 0
+
+    def step(self, numbered):
+        self.steps += 1
+        lines = [
+            json.dumps({"kind": kind, "row": {"id": id_, "v": v, "seq": seq}}).encode()
+            for seq, (kind, id_, v) in numbered
+        ]
+        n = len(lines)
+        records = pa.record_batch(
+            {"file": ["f"] * n, "part": [0] * n, "line": range(n), "value": lines}, schema=RECORDS
+        )
+        staged = pa.Table.from_batches(
+            self.decoding.decode([records], step=self.steps, wall_ms=None), self.decoding.schema
+        )
+        entries = self.operator.apply(staged, self.state, Step(self.steps, 0)).entries
+        asked = to_select(entries)
+        results = [result_of(row) for row in entries.filter(pa.array(asked)).to_pylist()]
+        selected = Selected.of(pa.chunked_array([results], RESULT), BY_SEQ.sink_table.columns)
+        written, _ = with_selected(entries, asked, selected, self.operator.output_key)
+        self.state = pa.concat_tables([self.state, written])
+        for row in written.to_pylist():
+            self._take(row["_change"], row["_out"])
+
+    def _take(self, change, row):
+        if change == "D":
+            del self.sink[row["key"]]
+        elif change is not None:
+            assert (row["key"] in self.sink) == (change == "U")
+            self.sink[row["key"]] = row["n"]
+
+    def shown(self):
+        """What the newest entries say that the sink shows."""
+        newest = {row["id"]: row for row in self.state.to_pylist()}
+        return {row["_out"]["key"]: row["_out"]["n"] for row in newest.values() if row["_shown"]}
+
+
+@given(CHANGES, st.randoms(use_true_random=False), st.integers(1, 5))
+def test_sink_is_the_selection_of_the_rows_whatever_the_order_and_the_cuts(changes, random, size):
+    numbered = list(enumerate(changes, 1))
+    random.shuffle(numbered)
+    selecting = Selecting()
+    for at in range(0, len(numbered), size):
+        selecting.step(numbered[at : at + size])
+        assert selecting.shown() == selecting.sink
+    truth = {}
+    for kind, id_, v in changes:
+        truth[id_] = None if kind == "-D" else v
+    for id_, v in truth.items():
+        if v in ("1", "2"):
+            assert selecting.sink[id_] == int(v)
+        elif v != "bad":  # what fails leaves what was shown
+            assert id_ not in selecting.sink
+    assert selecting.sink.keys() <= truth.keys()
