@@ -76,9 +76,10 @@ class Expressions:
 
     def results(self, frame: DataFrame) -> DataFrame:
         """Return what `Selected.of` reads, of the rows of a frame in this session."""
-        fits = F.lit(True)
+        condition = F.lit(True)
         if self.transform.where is not None:
-            fits = F.coalesce(F.expr(self.transform.where), F.lit(False))
+            condition = F.expr(self.transform.where)
+        fits = _nullable(F.coalesce(condition, F.lit(False)))
         values = [self._value(name) for name in self.sink.names]
         row = F.struct(*values)
         # The row of one that does not fit is not evaluated: as in SQL the condition comes first.
@@ -89,7 +90,8 @@ class Expressions:
 
     def _value(self, name: str) -> Column:
         type_ = type_ddl(self.sink.field(name).type)
-        return F.expr(self.transform.select[name]).cast(type_).alias(name)
+        value = F.expr(self.transform.select[name]).cast(type_)
+        return _nullable(value).alias(name)
 
     @property
     def session(self) -> SparkSession:
@@ -250,6 +252,11 @@ def _session(context: SparkContext) -> SparkSession:
     for name, value in SETTINGS.items():
         session.conf.set(name, value)
     return session
+
+
+def _nullable(value: Column) -> Column:
+    """Return a value as one that may be null: within a row that fails, or does not fit, Arrow has null for it."""
+    return F.when(F.lit(True), value)
 
 
 def _tried(context: SparkContext, value: Column) -> Column:
