@@ -71,15 +71,17 @@ class Expressions:
         Args:
             rows: With the columns of `inputs`.
         """
-        results = self.results(self._frame(rows)).toArrow()
-        return results[RESULT]
+        results = self.results(self._frame(rows))
+        # `toArrow` would refuse a row that is null, of values that Spark knows to be never null.
+        batches = results._collect_as_arrow()
+        return pa.chunked_array([batch.column(0) for batch in batches])
 
     def results(self, frame: DataFrame) -> DataFrame:
         """Return what `Selected.of` reads, of the rows of a frame in this session."""
         condition = F.lit(True)
         if self.transform.where is not None:
             condition = F.expr(self.transform.where)
-        fits = _nullable(F.coalesce(condition, F.lit(False)))
+        fits = F.coalesce(condition, F.lit(False))
         values = [self._value(name) for name in self.sink.names]
         row = F.struct(*values)
         # The row of one that does not fit is not evaluated: as in SQL the condition comes first.
@@ -91,7 +93,7 @@ class Expressions:
     def _value(self, name: str) -> Column:
         type_ = type_ddl(self.sink.field(name).type)
         value = F.expr(self.transform.select[name]).cast(type_)
-        return _nullable(value).alias(name)
+        return value.alias(name)
 
     @property
     def session(self) -> SparkSession:
@@ -252,11 +254,6 @@ def _session(context: SparkContext) -> SparkSession:
     for name, value in SETTINGS.items():
         session.conf.set(name, value)
     return session
-
-
-def _nullable(value: Column) -> Column:
-    """Return a value as one that may be null: within a row that fails, or does not fit, Arrow has null for it."""
-    return F.when(F.lit(True), value)
 
 
 def _tried(context: SparkContext, value: Column) -> Column:

@@ -110,7 +110,8 @@ def rows(spark, root, spec):
 
 def red(spark, root, spec):
     tables = Plan.under(str(root), spec)
-    return {name for name in ("ordering", "complete", "unique_key") if not verdict_of(spark, tables, name).passed}
+    verdicts = {name: verdict_of(spark, tables, name) for name in ("ordering", "complete", "unique_key")}
+    return {name: verdict for name, verdict in verdicts.items() if not verdict.passed}
 
 
 GRID = [
@@ -134,7 +135,7 @@ def test_shop_table_selected_equals_the_select_over_the_truth(spark, tmp_path, n
     assert len(shown) > 50
     assert shown == by_select(spark, spec)
     assert summary.totals["quarantined"] == 0
-    assert red(spark, tmp_path, spec) == set()
+    assert red(spark, tmp_path, spec) == {}
 
 
 def test_row_that_fails_leaves_what_was_shown_and_all_jobs_go_by_what_is_selected(spark, tmp_path):
@@ -148,7 +149,7 @@ def test_row_that_fails_leaves_what_was_shown_and_all_jobs_go_by_what_is_selecte
     assert (bad["step"], bad["reason"], bad["raw"].decode()) == (2, "transform_failed", FILES[1][1])
     assert bad["detail"].startswith("id=2: n: [CAST_INVALID_INPUT]")
     assert bad["origin"]["position"] == 6
-    assert red(spark, tmp_path, spec) == set()
+    assert red(spark, tmp_path, spec) == {}
 
     maintain(spark, spec, root, "compaction")
     location = Plan.under(root, spec).sink.path
@@ -160,7 +161,7 @@ def test_row_that_fails_leaves_what_was_shown_and_all_jobs_go_by_what_is_selecte
     assert rows(spark, tmp_path, spec) == shown
     spark.sql(f"DELETE FROM delta.`{location}` WHERE id = 4")
     assert repairing.acknowledge(spark, spec, root, "meant so").missing == 1
-    assert red(spark, tmp_path, spec) == set()
+    assert red(spark, tmp_path, spec) == {}
 
     kept = quarantine_replay.plan(spec, root, system_clock(), Selection()).kept
     assert ["transform fails" in record["detail"] for record in kept] == [True]
@@ -192,7 +193,7 @@ def test_changed_transform_is_refused_and_migrated_from_the_state_and_undone(spa
     after = [(1, 60, "vhidden"), (2, 10, "vx"), (3, 10, "v3")]
     assert rows(spark, tmp_path, other) == after
     assert table(spark, tmp_path, other, "quarantine") == [], "it does not fail any more"
-    assert red(spark, tmp_path, other) == set()
+    assert red(spark, tmp_path, other) == {}
     migration.undo(spark, other, root)
     assert rows(spark, tmp_path, spec) == before
     assert [row["step"] for row in table(spark, tmp_path, spec, "quarantine")] == [2]
@@ -211,11 +212,11 @@ def test_changed_transform_is_refused_and_migrated_from_the_state_and_undone(spa
     write(source, [change("+U", 2, "5", 9)], first=2)
     run(spark, wider, root)
     assert rows(spark, tmp_path, wider) == [(2, 9, 5), (3, 7, 3), (4, 4, 4)]
-    assert red(spark, tmp_path, wider) == set()
+    assert red(spark, tmp_path, wider) == {}
     plain = plain_spec(source, **BY_SEQUENCE)
     migration.apply(spark, plain, root, system_clock())
     assert [row["v"] for row in sink(spark, tmp_path, plain)] == ["hidden", "5", "3", "4"]
-    assert red(spark, tmp_path, plain) == set()
+    assert red(spark, tmp_path, plain) == {}
 
 
 def test_changes_selected_in_order_of_arrival_may_have_another_key(spark, tmp_path):
@@ -229,7 +230,7 @@ def test_changes_selected_in_order_of_arrival_may_have_another_key(spark, tmp_pa
     bad = table(spark, tmp_path, spec, "quarantine")
     assert sorted((row["step"], row["origin"]["position"]) for row in bad) == [(2, 7), (3, 9)]
     assert (summary.totals["redelivered"], summary.totals.get("unmatched", 0)) == (1, 0)
-    assert red(spark, tmp_path, spec) == set()
+    assert red(spark, tmp_path, spec) == {}
     other = transformed(spec, by_value | {"where": "v <> '4'"})
     with pytest.raises(MigrationError, match="refresh"):
         migration.plan(spark, other, root)
@@ -310,4 +311,4 @@ def test_run_killed_after_the_decision_is_finished_by_the_next(spark, tmp_path):
     assert rows(spark, tmp_path, spec) == [(2, 2, "v2"), (3, 3, "v3"), (4, 4, "v4")]
     [bad] = table(spark, tmp_path, spec, "quarantine")
     assert bad["detail"] == "id=2: n: [CAST_INVALID_INPUT] ***"
-    assert red(spark, tmp_path, spec) == set()
+    assert red(spark, tmp_path, spec) == {}
