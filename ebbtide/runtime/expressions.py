@@ -71,6 +71,8 @@ class Expressions:
         Args:
             rows: With the columns of `inputs`.
         """
+        if not len(rows):
+            return pa.chunked_array([[]], pa.null())
         results = self.results(self._frame(rows))
         # `toArrow` would refuse a row that is null, of values that Spark knows to be never null.
         batches = results._collect_as_arrow()
