@@ -110,8 +110,12 @@ def rows(spark, root, spec):
 
 def red(spark, root, spec):
     tables = Plan.under(str(root), spec)
-    verdicts = {name: verdict_of(spark, tables, name) for name in ("ordering", "complete", "unique_key")}
-    return {name: verdict for name, verdict in verdicts.items() if not verdict.passed}
+    found = {}
+    for name in ("ordering", "complete", "unique_key"):
+        for finding in verdict_of(spark, tables, name).findings:
+            if finding.broken:
+                found[name, finding.expectation] = finding.severity
+    return found
 
 
 GRID = [
@@ -135,7 +139,8 @@ def test_shop_table_selected_equals_the_select_over_the_truth(spark, tmp_path, n
     assert len(shown) > 50
     assert shown == by_select(spark, spec)
     assert summary.totals["quarantined"] == 0
-    assert red(spark, tmp_path, spec) == {}
+    waits = {("ordering", "expect_values_to_arrive"): "warning"}  # of long notes that the capture never sends
+    assert red(spark, tmp_path, spec) == (waits if name == "orders" else {})
 
 
 def test_row_that_fails_leaves_what_was_shown_and_all_jobs_go_by_what_is_selected(spark, tmp_path):
@@ -155,7 +160,7 @@ def test_row_that_fails_leaves_what_was_shown_and_all_jobs_go_by_what_is_selecte
     location = Plan.under(root, spec).sink.path
     spark.sql(f"DELETE FROM delta.`{location}` WHERE id = 4")
     spark.sql(f"UPDATE delta.`{location}` SET n = 7 WHERE id = 3")
-    assert "complete" in red(spark, tmp_path, spec)
+    assert ("complete", "expect_sink_to_be_complete") in red(spark, tmp_path, spec)
     repaired = repairing.repair(spark, spec, root)
     assert (repaired.missing, repaired.other, repaired.extra) == (1, 1, 0)
     assert rows(spark, tmp_path, spec) == shown
