@@ -73,7 +73,7 @@ class Expressions:
         """
         if not len(rows):
             return pa.chunked_array([[]], pa.null())
-        results = self.results(self._frame(rows))
+        results: Any = self.results(self._frame(rows))
         # `toArrow` would refuse a row that is null, of values that Spark knows to be never null.
         batches = results._collect_as_arrow()
         return pa.chunked_array([batch.column(0) for batch in batches])

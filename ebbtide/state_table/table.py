@@ -29,10 +29,11 @@ from ebbtide.delta.table import add_file, commit_on, create_if_absent, emptied, 
 from ebbtide.errors import DeltaLogError, FilesMovedError, LeaseLostError, StoredFormatError
 from ebbtide.ledger.facts import STATE_FORMAT, StepFacts
 from ebbtide.ledger.puts import puts_of
-from ebbtide.model.entries import entry_table
+from ebbtide.model.entries import DELETE, INSERT, entry_table
 from ebbtide.model.step import StepKind
 from ebbtide.operators.operator import Operator
-from ebbtide.state_table.columns import columns, quoted, spark_schema
+from ebbtide.operators.selection import KeyNames
+from ebbtide.state_table.columns import column, columns, quoted, spark_schema
 from ebbtide.state_table.deciding import Stored
 from ebbtide.state_table.layout import (
     ACKNOWLEDGED,
@@ -294,7 +295,11 @@ class StateTable:
     def decided(self, spark: SparkSession, version: int) -> DataFrame:
         """Read all that the sink was ever wanted to take, with its `_step`, as far as a version still holds it."""
         entries = self.read(spark, version)
-        return self._for_sink(entries)
+        if not self._output_key:
+            return self._for_sink(entries)
+        # The newest entry may want nothing of the sink, and a fold leaves no other: it tells what is shown by itself.
+        change = F.when(F.col("_shown"), INSERT).otherwise(DELETE)
+        return self._selected(entries.withColumn("_change", change))
 
     def _added(self, spark: SparkSession, version: int) -> DataFrame:
         files = log.added(self.path, version)
@@ -307,11 +312,22 @@ class StateTable:
         return self._selected(changes) if "_out" in self.operator.schema.names else changes
 
     def _selected(self, rows: DataFrame) -> DataFrame:
-        """Return rows under the sink's columns, which stand in `_out`."""
+        """Return rows under the sink's columns, which stand in `_out`; the key is the entry's where that is known."""
+        key = dict(self._output_key)
+        out = []
+        for name in self.operator.schema.field("_out").type.names:
+            value = column(key[name]) if name in key else column(name, "_out")
+            out.append(value.alias(name))
         beside = [
             name for name in ("_step", "_change", "_changed_by", "_sequence") if name in self.operator.schema.names
         ]
-        return rows.select(*beside, "_out.*")
+        return rows.select(*beside, *out)
+
+    @property
+    def _output_key(self) -> KeyNames:
+        """The key of what a transform selects from the entries; empty without one."""
+        key: KeyNames = getattr(self.operator, "output_key", ())
+        return key
 
     def counts(self, version: int, facts: StepFacts) -> Counter[str]:
         """Return the counts of the step committed as `version`."""

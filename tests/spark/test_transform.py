@@ -139,8 +139,7 @@ def test_shop_table_selected_equals_the_select_over_the_truth(spark, tmp_path, n
     assert len(shown) > 50
     assert shown == by_select(spark, spec)
     assert summary.totals["quarantined"] == 0
-    waits = {("ordering", "expect_values_to_arrive"): "warning"}  # of long notes that the capture never sends
-    assert red(spark, tmp_path, spec) == (waits if name == "orders" else {})
+    assert red(spark, tmp_path, spec) == {}
 
 
 def test_row_that_fails_leaves_what_was_shown_and_all_jobs_go_by_what_is_selected(spark, tmp_path):
