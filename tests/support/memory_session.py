@@ -15,7 +15,7 @@ from ebbtide.sql.parsing import parse_text
 from ebbtide.sql.results import OperationStatus, Page, Result, ResultColumn, ResultKind, Row
 from ebbtide.sql.session import Completion, CompletionKind
 
-FROM = re.compile(r"SELECT (.+?)(?: FROM (\w+))?(?: LIMIT (\d+))?", re.IGNORECASE | re.DOTALL)
+FROM = re.compile(r"SELECT\s+(.+?)(?:\s+FROM\s+(\w+))?(?:\s+LIMIT\s+(\d+))?", re.IGNORECASE | re.DOTALL)
 SLEEP = re.compile(r"SELECT sleep\(\)", re.IGNORECASE)
 WORDS = ("SELECT", "SHOW", "SET", "DESCRIBE")
 CHANGE_COLUMNS = (ResultColumn("op"), ResultColumn("step", "bigint"))
@@ -48,7 +48,7 @@ class MemorySession:
         return MemoryOperation(f"operation-{next(self._numbers)}", lambda cancelled: self._answer(statement, cancelled))
 
     def complete(self, text: str, offset: int) -> list[Completion]:
-        word = re.search(r"\w*$", text[:offset])[0]
+        word = re.search(r"[\w-]*$", text[:offset])[0]
         start = offset - len(word)
         columns = {name for table in self.tables.values() for name in table.column_names}
         kinds = {

@@ -101,8 +101,9 @@ class Feed:
         self._wanted = max(self._wanted, n_rows)
         self._awake.set()
 
-    def refresh(self) -> None:
-        """Let it execute the statement again; the rows until then go."""
+    def refresh(self, n_rows: int) -> None:
+        """Let it execute the statement again, and read so many rows; those until then go."""
+        self._wanted = n_rows
         self._is_outdated = True
         self._awake.set()
 

@@ -70,10 +70,9 @@ def tableau(columns: Columns, batches: Batches, most_width: int | None = None) -
     widths = widths_of(columns, first)
     n_fitting = _n_fitting(widths, most_width)
     fitting = columns[:n_fitting]
-    names = [padded(printable(column.name), wide) for column, wide in zip(fitting, widths, strict=False)]
-    yield _JOINT.join(names).rstrip()
-    yield "-+-".join("-" * wide for wide in widths[:n_fitting])
     aligned = [(wide, is_number(column)) for column, wide in zip(fitting, widths, strict=False)]
+    yield _tableau_line([printable(column.name) for column in fitting], aligned)
+    yield "-+-".join("-" * wide for wide in widths[:n_fitting])
     yield from _tableau_lines(first, aligned)
     for batch in remaining:
         yield from _tableau_lines(batch, aligned)
@@ -159,8 +158,12 @@ def _total(widths: Sequence[int]) -> int:
 
 def _tableau_lines(rows: Iterable[Row], aligned: Sequence[tuple[int, bool]]) -> Iterator[str]:
     for row in rows:
-        cells = [padded(cell(value), wide, right=right) for value, (wide, right) in zip(row, aligned, strict=False)]
-        yield _JOINT.join(cells).rstrip()
+        yield _tableau_line([cell(value) for value in row], aligned)
+
+
+def _tableau_line(cells: Sequence[str], aligned: Sequence[tuple[int, bool]]) -> str:
+    parts = [padded(text, wide, right=right) for text, (wide, right) in zip(cells, aligned, strict=False)]
+    return _JOINT.join(parts).rstrip()
 
 
 def _quoted(text: str) -> str:

@@ -92,7 +92,7 @@ class Grid:
         self._follows = self.feed.is_endless
         self._looks_from = None
         self._widths = []
-        self.feed.refresh()
+        self.feed.refresh(2 * self.page)
 
     def begin_search(self) -> None:
         """Ask for what to search."""

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.enums import EditingMode
-from prompt_toolkit.filters import completion_is_selected
+from prompt_toolkit.enums import DEFAULT_BUFFER, EditingMode
+from prompt_toolkit.filters import completion_is_selected, has_focus
 from prompt_toolkit.history import History
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import PygmentsLexer
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PROMPT = "ebbtide> "
 CONTINUED = "      -> "
-WELCOME = "Statements end with a semicolon. HELP lists them and the keys; QUIT leaves, jobs go on."
+WELCOME = "Statements end with a semicolon. HELP lists them; QUIT leaves, jobs go on."
 MENU_LINES = 6
 BARE = ("HELP", "CLEAR", "QUIT", "EXIT")
 """What needs no semicolon."""
@@ -110,8 +110,9 @@ def _prompt(background: BackgroundSession, history: History) -> PromptSession[st
 
 def _keys() -> KeyBindings:
     keys = KeyBindings()
+    types = has_focus(DEFAULT_BUFFER)  # and does not search the history
 
-    @keys.add("enter", filter=~completion_is_selected)
+    @keys.add("enter", filter=types & ~completion_is_selected)
     def enter(event: KeyPressEvent) -> None:
         """Execute what is complete; else begin a new line."""
         buffer = event.current_buffer
@@ -120,7 +121,7 @@ def _keys() -> KeyBindings:
         else:
             buffer.newline()
 
-    @keys.add("enter", filter=completion_is_selected)
+    @keys.add("enter", filter=types & completion_is_selected)
     def take(event: KeyPressEvent) -> None:
         """Take the completion."""
         event.current_buffer.complete_state = None

@@ -16,7 +16,7 @@ def masked(text: str) -> str | None:
 
     Example:
         >>> masked("SET s3.secret.key = a b"), masked("CREATE SOURCE s (..) WITH ('password' = 'it''s')")
-        ("SET s3.secret.key = '***'", "CREATE SOURCE s (..) WITH ('password' = '***')")
+        ('SET s3.secret.key = ***', "CREATE SOURCE s (..) WITH ('password' = ***)")
     """
     try:
         statements = split(text)
@@ -25,7 +25,7 @@ def masked(text: str) -> str | None:
     tokens_at = [(statement, _offset(text, statement)) for statement in statements]
     for statement, offset in reversed(tokens_at):
         for start, end in sorted(_secrets(statement), reverse=True):
-            text = f"{text[: offset + start]}'{MASK}'{text[offset + end :]}"
+            text = text[: offset + start] + MASK + text[offset + end :]
     return redacted(text)
 
 
