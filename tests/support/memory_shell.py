@@ -21,15 +21,18 @@ def open_session(target):
     n_rows = 500
     tables = {
         "few": pa.table({"id": [1, 2], "name": ["Ada", None]}),
-        "many": pa.table({
-            "id": list(range(n_rows)),
-            "name": [f"name {number}" for number in range(n_rows)],
-            "note": ["long " * 30 if number == 7 else "東京 \x1b[2J" for number in range(n_rows)],
-        }),
+        "many": pa.table(
+            {
+                "id": list(range(n_rows)),
+                "name": [f"name {number}" for number in range(n_rows)],
+                "note": ["long " * 30 if number == 7 else "東京 \x1b[2J" for number in range(n_rows)],
+            }
+        ),
     }
     return MemorySession(tables)
 
 
 if __name__ == "__main__":
+    os.close(os.open(os.ttyname(0), os.O_RDWR))  # a new session's terminal: Ctrl-C is then a signal to this process
     opening.open_session = open_session
     main(["sql", *sys.argv[1:]], prog_name="ebbtide")

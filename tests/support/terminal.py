@@ -39,7 +39,9 @@ KEYS = {
 
 
 class Terminal:
-    """Runs a Python script in a terminal. A context manager that ends it.
+    """Runs a Python script as the leader of a session; once it opens the terminal, that is its own, and Ctrl-C a signal to it.
+
+    A context manager that ends it.
 
     Args:
         arguments: Of Python.
@@ -62,7 +64,7 @@ class Terminal:
             stdout=theirs,
             stderr=theirs,
             env={**os.environ, "TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1", **environment},
-            preexec_fn=_take_terminal,
+            start_new_session=True,
         )
         os.close(theirs)
 
@@ -122,13 +124,6 @@ class Terminal:
             return
         self.written += data
         self._stream.feed(data)
-
-
-def _take_terminal() -> None:
-    """Make the terminal the process's own: Ctrl-C is then a signal to it."""
-    os.setsid()
-    name = os.ttyname(0)
-    os.close(os.open(name, os.O_RDWR))
 
 
 def script(name: str) -> str:

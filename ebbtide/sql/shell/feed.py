@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
-from ebbtide.errors import EbbtideError
-from ebbtide.sql.results import Page, Result, ResultKind, Row
+from ebbtide.sql.results import Page, Result, ResultColumn, ResultKind, Row
 from ebbtide.sql.shell.execution import Execution
 from ebbtide.sql.shell.waiting import POLL_S
 
@@ -16,13 +15,15 @@ END_S = 2.0
 
 
 class Rows:
-    """Rows by number. Those of changes go when there are too many; the numbers of the others stay.
+    """Rows by number. The first ones go when there are too many; the numbers of the others stay.
 
     Args:
+        columns: Of each.
         most: Held at most.
     """
 
-    def __init__(self, most: int = MOST_ROWS) -> None:
+    def __init__(self, columns: Sequence[ResultColumn], most: int = MOST_ROWS) -> None:
+        self.columns = columns
         self._most = most
         self._first = 0
         self._kept: list[Row] = []
@@ -67,10 +68,11 @@ class Feed:
 
     def __init__(self, execution: Execution, result: Result, pages: list[Page], on_change: Callable[[], None]) -> None:
         self.execution = execution
-        self.result = result
-        self.rows = Rows()
+        self.is_endless = result.kind is ResultKind.CHANGES
+        """Whether rows may come for ever."""
+        self.rows = Rows(result.columns)
         self.notice = ""
-        self.error: EbbtideError | None = None
+        self.error: Exception | None = None
         self._on_change = on_change
         self._next: int | None = 0
         self._wanted = 0
@@ -80,11 +82,6 @@ class Feed:
         self._thread = threading.Thread(target=self._read, daemon=True, name="feed")
         for page in pages:
             self._take(page)
-
-    @property
-    def is_endless(self) -> bool:
-        """Whether rows may come for ever."""
-        return self.result.kind is ResultKind.CHANGES
 
     @property
     def may_grow(self) -> bool:
@@ -117,7 +114,7 @@ class Feed:
         while not self._is_stopped:
             try:
                 self._read_more()
-            except EbbtideError as error:
+            except Exception as error:  # noqa: BLE001 - it is shown, and raised where the view ends
                 self.error = error
                 self._on_change()
 
@@ -141,14 +138,15 @@ class Feed:
         self.execution.end()
         self.execution = self.execution.again()
         self.error = None
-        self.rows = Rows()
+        self.notice = ""
+        self.rows = Rows(self.rows.columns)
         self._next = None
         self._on_change()
         result = None
         while result is None and not self._is_stopped:
             result = self.execution.operation.result(POLL_S)
         if result is not None:
-            self.result = result
+            self.rows = Rows(result.columns)
             self._next = 0
 
     def _take(self, page: Page) -> None:

@@ -100,7 +100,7 @@ def csv(columns: Columns, batches: Batches) -> Iterator[str]:
     """Write comma-separated values under their names; NULL is nothing, an empty text is a pair of quotes."""
     yield ",".join(_quoted(column.name) for column in columns)
     for row in _rows(batches):
-        yield ",".join("" if value is None else _quoted(whole(value)) for value in row)
+        yield ",".join(map(_csv_cell, row))
 
 
 def json_lines(columns: Columns, batches: Batches) -> Iterator[str]:
@@ -164,6 +164,10 @@ def _tableau_lines(rows: Iterable[Row], aligned: Sequence[tuple[int, bool]]) -> 
 def _tableau_line(cells: Sequence[str], aligned: Sequence[tuple[int, bool]]) -> str:
     parts = [padded(text, wide, right=right) for text, (wide, right) in zip(cells, aligned, strict=False)]
     return _JOINT.join(parts).rstrip()
+
+
+def _csv_cell(value: Any) -> str:
+    return "" if value is None else _quoted(whole(value))
 
 
 def _quoted(text: str) -> str:

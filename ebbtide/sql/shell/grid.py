@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 
 from ebbtide.redaction import printable
 from ebbtide.sql.results import ResultColumn, Row
-from ebbtide.sql.shell.cells import folded, padded, width
+from ebbtide.sql.shell.cells import padded
 from ebbtide.sql.shell.feed import Feed
-from ebbtide.sql.shell.formats import cell, is_number, widths_of
+from ebbtide.sql.shell.formats import cell, widths_of
+from ebbtide.sql.shell.lines import CURSOR, PLAIN, STATUS, Columns, Line, op_style, row_lines
 
-Line = list[tuple[str, str]]
-"""Styles and texts, from left to right."""
-HEADER, CURSOR, STATUS, PLAIN = "class:header", "class:cursor", "class:status", ""
-OP_STYLES = {"+I": "class:insert", "+U": "class:update", "-U": "class:retract", "-D": "class:delete"}
-_JOINT = "  "
 _AROUND = 2
 """Lines that are no rows: names above, status below."""
 
@@ -43,6 +40,7 @@ class Grid:
         self.term = ""
         self._top = 0
         self._left = 0
+        self._row: tuple[Sequence[ResultColumn], Row] = ((), ())
         self._row_top = 0
         self._follows = feed.is_endless
         self._looks_from: int | None = None
@@ -75,14 +73,19 @@ class Grid:
 
     def move_columns(self, n_columns: int) -> None:
         """Show other columns."""
-        last = len(self.feed.result.columns) - 1
+        last = len(self.feed.rows.columns) - 1
         self._left = min(max(0, self._left + n_columns), max(0, last))
 
     def open_row(self) -> None:
         """Show the row at the cursor alone, or all again."""
-        self._row_top = 0
-        has_row = bool(self.feed.rows.window(self.cursor, 1))
-        self.mode = Mode.ROW if self.mode is Mode.ROWS and has_row else Mode.ROWS
+        if self.mode is Mode.ROW:
+            self.mode = Mode.ROWS
+            return
+        rows = self.feed.rows
+        for row in rows.window(self.cursor, 1):
+            self._row = (rows.columns, row)
+            self._row_top = 0
+            self.mode = Mode.ROW
 
     def refresh(self) -> None:
         """Execute the statement again."""
@@ -170,45 +173,24 @@ class Grid:
         return None
 
     def _rows_lines(self) -> list[Line]:
-        columns = self.feed.result.columns
-        rows = self.feed.rows.window(self._top, self.page)
-        found = widths_of(columns, rows)
-        before = self._widths if len(self._widths) == len(found) else found
-        self._widths = list(map(max, found, before))  # they only grow: what is seen does not jump
-        lines = [self._header(columns)]
+        held = self.feed.rows
+        rows = held.window(self._top, self.page)
+        self._widen(widths_of(held.columns, rows))
+        columns = Columns(held.columns, self._widths, self._left, self.width)
+        lines = [columns.header()]
         for number, row in enumerate(rows, start=self._top):
-            lines.append(self._line(columns, row, is_at_cursor=number == self.cursor))
+            style = op_style(row) if self.feed.is_endless else PLAIN
+            lines.append(columns.line(row, CURSOR if number == self.cursor else style))
         return lines
 
-    def _header(self, columns: tuple[ResultColumn, ...]) -> Line:
-        names = [printable(column.name) for column in columns]
-        return [(HEADER, self._joined(columns, names))]
-
-    def _line(self, columns: tuple[ResultColumn, ...], row: Row, *, is_at_cursor: bool) -> Line:
-        style = OP_STYLES.get(str(row[0]), PLAIN) if self.feed.is_endless else PLAIN
-        text = self._joined(columns, [cell(value) for value in row])
-        return [(CURSOR if is_at_cursor else style, text)]
-
-    def _joined(self, columns: tuple[ResultColumn, ...], cells: list[str]) -> str:
-        """Join cells from the left column that is shown on, as wide as the terminal."""
-        parts = []
-        for column, text, wide in list(zip(columns, cells, self._widths, strict=True))[self._left :]:
-            parts.append(padded(text, wide, right=is_number(column)))
-        return padded(_JOINT.join(parts), self.width)
+    def _widen(self, needed: list[int]) -> None:
+        """Give columns what they need; they only grow, so that what is seen does not jump."""
+        if len(self._widths) != len(needed):
+            self._widths = needed
+        self._widths = list(map(max, self._widths, needed))
 
     def _row_lines(self) -> list[Line]:
-        """Lay out the row at the cursor, a column a line, broken where it is long."""
-        columns = self.feed.result.columns
-        [row] = self.feed.rows.window(self.cursor, 1)
-        names = [printable(column.name) for column in columns]
-        widest = min(max(map(width, names)), self.width // 3)
-        room = max(1, self.width - widest - len(_JOINT))
-        lines: list[Line] = []
-        for name, value in zip(names, row, strict=True):
-            [first, *others] = folded(cell(value), room)
-            lines.append([(HEADER, padded(name, widest)), (PLAIN, _JOINT + first)])
-            indent = " " * (widest + len(_JOINT))
-            lines += [[(PLAIN, indent + other)] for other in others]
+        lines = row_lines(*self._row, self.width)
         self._row_top = min(self._row_top, max(0, len(lines) - self.page))
         return lines[self._row_top :]
 

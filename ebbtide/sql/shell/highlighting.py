@@ -37,5 +37,7 @@ class StatementLexer(SqlLexer):
     def get_tokens_unprocessed(self, text: str, stack: Any = ("root",)) -> Iterator[tuple[int, Any, str]]:
         """Yield offset, kind and text of each word."""
         for offset, kind, word in super().get_tokens_unprocessed(text, stack):
-            is_ours = kind is Name and word.upper() in KEYWORDS
-            yield offset, Keyword if is_ours else kind, word
+            if kind is Name and word.upper() in KEYWORDS:
+                yield offset, Keyword, word
+            else:
+                yield offset, kind, word

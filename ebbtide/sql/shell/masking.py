@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from sqlglot import Token, TokenType
@@ -9,6 +10,8 @@ from sqlglot import Token, TokenType
 from ebbtide.errors import SqlSyntaxError
 from ebbtide.redaction import MASK, is_credential, redacted
 from ebbtide.sql.tokens import QUOTED, Statement, keyword, split
+
+_MARKS = frozenset("(),=")
 
 
 def masked(text: str) -> str | None:
@@ -22,57 +25,63 @@ def masked(text: str) -> str | None:
         statements = split(text)
     except SqlSyntaxError:
         return None if is_credential(text) else redacted(text)
-    tokens_at = [(statement, _offset(text, statement)) for statement in statements]
-    for statement, offset in reversed(tokens_at):
+    line_starts = [0, *(end.end() for end in re.finditer("\n", text))]
+    # From the end on: what stands before a mask keeps its offset.
+    for statement in reversed(statements):
+        offset = line_starts[statement.place.line - 1] + statement.place.column - 1
         for start, end in sorted(_secrets(statement), reverse=True):
-            text = text[: offset + start] + MASK + text[offset + end :]
+            text = f"{text[: offset + start]}'{MASK}'{text[offset + end :]}"
     return redacted(text)
-
-
-def _offset(text: str, statement: Statement) -> int:
-    """Return where a statement begins in the text that it was split from."""
-    lines = text.split("\n")
-    before = lines[: statement.place.line - 1]
-    return sum(len(line) + 1 for line in before) + statement.place.column - 1
 
 
 def _secrets(statement: Statement) -> Iterator[tuple[int, int]]:
     """Yield where values of credentials stand: behind a name like theirs and `=`, or right behind it, as texts in OPTIONS may."""
     tokens = statement.tokens
-    sets = keyword(tokens[0]) == "SET"
-    for position, after in enumerate(tokens[1:]):
-        value = position + 1
-        if keyword(after) == "=":
-            value += 1
-        elif after.token_type is not TokenType.STRING:
+    last = -1
+    for position in range(len(tokens) - 1):
+        value = _value_of(tokens, position)
+        if position <= last or value is None or not is_credential(_name(statement, position)):
             continue
-        if value >= len(tokens) or not is_credential(_name(statement, position)):
-            continue
-        last = len(tokens) - 1 if sets else _value_end(tokens, value)
+        is_setting = keyword(tokens[0]) == "SET"
+        last = len(tokens) - 1 if is_setting else _value_end(tokens, value)
         yield tokens[value].start, tokens[last].end + 1
-        if sets:
-            return
 
 
-def _name(statement: Statement, position: int) -> str:
+def _value_of(tokens: Sequence[Token], name: int) -> int | None:
+    """Return where the value begins that a name may have."""
+    after = tokens[name + 1]
+    if after.token_type is TokenType.STRING:
+        return name + 1
+    has_value = keyword(after) == "=" and name + 2 < len(tokens)
+    return name + 2 if has_value else None
+
+
+def _name(statement: Statement, last: int) -> str:
     """Return the name that ends with a token: a quoted one, or words and marks without a space between."""
     tokens = statement.tokens
-    first = position
-    if tokens[position].token_type not in QUOTED:
-        while (
-            first and tokens[first - 1].end + 1 == tokens[first].start and keyword(tokens[first - 1]) not in {"(", ","}
-        ):
-            first -= 1
-    return statement.text[tokens[first].start : tokens[position].end + 1]
+    first = last
+    while first and _adjoins(tokens[first - 1], tokens[first]):
+        first -= 1
+    return statement.text[tokens[first].start : tokens[last].end + 1]
 
 
 def _value_end(tokens: Sequence[Token], first: int) -> int:
-    """Return the last token of a value: a text, or all up to a comma or what closes the list."""
-    if tokens[first].token_type in QUOTED:
-        return first
+    """Return the last token of a value: texts that follow each other are one (`'it''s'`), as words and marks without a space are."""
     last = first
-    while last + 1 < len(tokens) and keyword(tokens[last + 1]) not in {",", ")"}:
-        if tokens[last].end + 1 != tokens[last + 1].start:
-            break
+    while last + 1 < len(tokens) and _goes_on(tokens[last], tokens[last + 1]):
         last += 1
     return last
+
+
+def _goes_on(token: Token, after: Token) -> bool:
+    """Return whether two tokens belong to one value."""
+    if token.token_type in QUOTED:
+        return after.token_type in QUOTED
+    return _adjoins(token, after)
+
+
+def _adjoins(token: Token, after: Token) -> bool:
+    """Return whether two tokens that are not quoted have no space between, and neither ends or begins a list."""
+    is_quoted = token.token_type in QUOTED or after.token_type in QUOTED
+    is_mark = _MARKS.intersection((keyword(token), keyword(after)))
+    return token.end + 1 == after.start and not is_quoted and not is_mark

@@ -56,7 +56,7 @@ class ScreenPrinter(Printer):
             self.lines(execution, result, first)
             return
         execution.stop_clock()
-        view(execution, result, first)
+        self.say(view(execution, result, first))
         self.say_rows(execution, result)
 
     def _first_pages(self, execution: Execution, result: Result) -> list[Page]:
@@ -78,8 +78,8 @@ class ScreenPrinter(Printer):
         return n_lines <= self.console.height and tableau_width(result.columns, rows) <= self.console.width
 
 
-def view(execution: Execution, result: Result, pages: list[Page]) -> None:
-    """Show rows until the user has seen enough.
+def view(execution: Execution, result: Result, pages: list[Page]) -> str:
+    """Show rows until the user has seen enough; return what is to be known of them.
 
     Args:
         execution: The statement.
@@ -113,6 +113,7 @@ def view(execution: Execution, result: Result, pages: list[Page]) -> None:
             feed.execution.end()
     if feed.error is not None:
         raise feed.error
+    return feed.notice
 
 
 def _keys(grid: Grid) -> KeyBindings:

@@ -30,7 +30,7 @@ class Interrupts:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        signal.signal(signal.SIGINT, self._before)
+        signal.signal(signal.SIGINT, self._before or signal.default_int_handler)
 
     def forget(self) -> None:
         """Forget one that came before."""

@@ -17,12 +17,13 @@ def shell(tmp_path, compiled):
     """Start the client in a terminal; its session holds the tables `few` and `many`."""
     opened = []
 
-    def start(*arguments, **environment):
+    def start(*arguments, prompts=True, **environment):
         state = {"XDG_STATE_HOME": str(tmp_path / "state")}
         defs = ["--defs", str(tmp_path)]
         terminal = Terminal([script("memory_shell.py"), *defs, *arguments], compiled | state | environment)
         opened.append(terminal)
-        terminal.prompts()
+        if prompts:
+            terminal.prompts()
         return terminal
 
     yield start
@@ -174,3 +175,11 @@ def test_script_of_a_session_comes_before_the_prompt(shell, tmp_path):
     init.write_text("SET result-format = csv; SELECT * FROM few;")
     terminal = shell("-i", str(init))
     assert "1,Ada" in terminal.text
+
+
+def test_ctrl_c_ends_a_script_with_its_own_exit_code(shell):
+    terminal = shell("-e", "SELECT sleep(); SELECT * FROM few;", prompts=False)
+    terminal.shows("Running, 1 s.")
+    terminal.type("ctrl-c")
+    assert terminal.ends() == 130
+    assert "rows" not in terminal.text
