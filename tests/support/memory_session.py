@@ -16,6 +16,8 @@ from ebbtide.sql.results import OperationStatus, Page, Result, ResultColumn, Res
 from ebbtide.sql.session import Completion, CompletionKind
 
 FROM = re.compile(r"SELECT\s+(.+?)(?:\s+FROM\s+(\w+))?(?:\s+LIMIT\s+(\d+))?", re.IGNORECASE | re.DOTALL)
+STUBBORN = "SELECT stubborn()"
+"""Does not end when it is cancelled, until its session is closed."""
 SLEEP = re.compile(r"SELECT sleep\(\)", re.IGNORECASE)
 WORDS = ("SELECT", "SHOW", "SET", "DESCRIBE")
 CHANGE_COLUMNS = (ResultColumn("op"), ResultColumn("step", "bigint"))
@@ -40,12 +42,14 @@ class MemorySession:
         self.page_rows = page_rows
         self.settings: dict[str, str] = {}
         self.executed: list[str] = []
-        self.is_closed = False
+        self.is_closed = threading.Event()
         self._numbers = itertools.count(1)
 
     def execute(self, statement: str) -> MemoryOperation:
         self.executed.append(statement)
-        return MemoryOperation(f"operation-{next(self._numbers)}", lambda cancelled: self._answer(statement, cancelled))
+        ends = self.is_closed if STUBBORN in statement else None
+        name = f"operation-{next(self._numbers)}"
+        return MemoryOperation(name, lambda cancelled: self._answer(statement, cancelled), ends)
 
     def complete(self, text: str, offset: int) -> list[Completion]:
         word = re.search(r"[\w-]*$", text[:offset])[0]
@@ -64,7 +68,7 @@ class MemorySession:
         ]
 
     def close(self) -> None:
-        self.is_closed = True
+        self.is_closed.set()
 
     def _answer(self, statement: str, cancelled: threading.Event) -> Answer:
         match parse_text(statement):
@@ -85,7 +89,7 @@ class MemorySession:
                 raise SqlError.of("A session in memory cannot do this.", got=statement.strip())
 
     def _select(self, query: str, cancelled: threading.Event, *, emits_changes: bool) -> Answer:
-        if SLEEP.fullmatch(query):
+        if query == STUBBORN or SLEEP.fullmatch(query):
             cancelled.wait()
             raise OperationCanceledError.of("The statement was cancelled.")
         wanted = FROM.fullmatch(query)
@@ -116,8 +120,9 @@ def _changes(rows: list[Row], cancelled: threading.Event) -> Iterator[list[Row]]
 class MemoryOperation:
     """One statement, on a thread of its own."""
 
-    def __init__(self, name: str, work: Work) -> None:
+    def __init__(self, name: str, work: Work, ends: threading.Event | None = None) -> None:
         self.id = name
+        self._ends = ends
         self.status = OperationStatus.RUNNING
         self.is_closed = False
         self._answer: Result | None = None
@@ -145,6 +150,8 @@ class MemoryOperation:
             return Page() if self.status.is_over else None
 
     def cancel(self) -> None:
+        if self._ends is not None:
+            self._ends.wait()
         with self._changed:
             self._cancelled.set()
             if not self.status.is_over:

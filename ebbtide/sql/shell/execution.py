@@ -35,6 +35,7 @@ class Execution:
         self._began = time.monotonic()
         self._paused: float | None = None
         self._n_rows = 0
+        self._is_whole = False
         self._has_ended = False
         self.position: str | None = None
         self.operation: Operation = session.execute(text)
@@ -52,6 +53,11 @@ class Execution:
     def n_rows(self) -> int:
         """Rows that were read so far."""
         return self._n_rows
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether these are all."""
+        return self._is_whole
 
     def again(self) -> Execution:
         """Begin the same statement again."""
@@ -87,6 +93,7 @@ class Execution:
     def take(self, page: Page) -> None:
         """Count a page that was read."""
         self._n_rows += len(page.rows)
+        self._is_whole = page.next is None
         self.position = page.position or self.position
 
     def end(self) -> bool:

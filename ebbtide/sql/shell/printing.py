@@ -60,7 +60,8 @@ class Printer:
         what = "change" if result.kind is ResultKind.CHANGES else "row"
         plural = "" if execution.n_rows == 1 else "s"
         if not self.settings.result_format.is_data:
-            self.say(f"({execution.n_rows:,} {what}{plural})")
+            so_far = "" if execution.is_whole else " read"
+            self.say(f"({execution.n_rows:,} {what}{plural}{so_far})")
         self.say_position(execution)
 
     def say_position(self, execution: Execution) -> None:

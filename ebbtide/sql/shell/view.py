@@ -56,8 +56,9 @@ class ScreenPrinter(Printer):
             self.lines(execution, result, first)
             return
         execution.stop_clock()
-        self.say(view(execution, result, first))
-        self.say_rows(execution, result)
+        feed = view(execution, result, first)
+        self.say(feed.notice)
+        self.say_rows(feed.execution, result)
 
     def _first_pages(self, execution: Execution, result: Result) -> list[Page]:
         """Read what shows whether a table fits; nothing of changes."""
@@ -78,13 +79,16 @@ class ScreenPrinter(Printer):
         return n_lines <= self.console.height and tableau_width(result.columns, rows) <= self.console.width
 
 
-def view(execution: Execution, result: Result, pages: list[Page]) -> str:
-    """Show rows until the user has seen enough; return what is to be known of them.
+def view(execution: Execution, result: Result, pages: list[Page]) -> Feed:
+    """Show rows until the user has seen enough.
 
     Args:
         execution: The statement.
         result: Its columns.
         pages: Those that were read already.
+
+    Returns:
+        What was read; of the statement's last execution, if it was refreshed.
 
     Raises:
         EbbtideError: the statement failed.
@@ -113,7 +117,7 @@ def view(execution: Execution, result: Result, pages: list[Page]) -> str:
             feed.execution.end()
     if feed.error is not None:
         raise feed.error
-    return feed.notice
+    return feed
 
 
 def _keys(grid: Grid) -> KeyBindings:
@@ -128,14 +132,20 @@ def _keys(grid: Grid) -> KeyBindings:
         if grid.mode is Mode.ROW:
             grid.open_row()
         else:
-            event.app.exit()
+            _exit(event)
 
     @keys.add("c-c")
     @keys.add("<sigint>")
     def leave(event: KeyPressEvent) -> None:
-        event.app.exit()
+        _exit(event)
 
     return keys
+
+
+def _exit(event: KeyPressEvent) -> None:
+    """End the view; keys that were typed before it was gone ask for that again."""
+    if not event.app.is_done:
+        event.app.exit()
 
 
 def _bind_moves(keys: KeyBindings, grid: Grid, moves: Filter) -> None:

@@ -162,7 +162,7 @@ def test_session_that_cannot_be_opened_is_tried_again():
         background.get(30)
     session = background.get(30)
     background.close()
-    assert session.is_closed
+    assert session.is_closed.is_set()
 
 
 def test_messages_have_no_credentials_and_no_control_characters(written):

@@ -86,6 +86,16 @@ def test_ctrl_c_cancels_a_statement_and_the_shell_lives(shell):
     terminal.prompts("(2 rows)")
 
 
+def test_statement_that_does_not_end_when_cancelled_is_left_behind(shell):
+    terminal = shell()
+    terminal.type("SELECT stubborn();", "enter")
+    terminal.shows("Running, 1 s.")
+    terminal.type("ctrl-c")
+    terminal.prompts("has not yet; it goes on behind the prompt.", "Cancelled.")
+    terminal.type("ctrl-d")
+    assert terminal.ends() == 0
+
+
 def test_ctrl_c_at_the_prompt_clears_the_line(shell):
     terminal = shell()
     terminal.type("SELECT 'torn", "enter", "ctrl-c")
@@ -119,7 +129,7 @@ def test_rows_that_do_not_fit_are_shown_in_pages(shell):
     terminal.type("r")
     terminal.shows("row 1 of 100+")
     terminal.type("q")
-    terminal.prompts("rows)")
+    terminal.prompts("(100 rows read)")
     assert b"\x1b[2J" not in terminal.written.split(b"many")[1]
 
 
@@ -133,7 +143,7 @@ def test_changes_go_on_until_they_are_left(shell):
     terminal.type("end")
     terminal.hides("change 1 of")
     terminal.type("q")
-    terminal.prompts("changes)", "Go on from here: EMIT CHANGES FROM 'step-")
+    terminal.prompts("changes read)", "Go on from here: EMIT CHANGES FROM 'step-")
     terminal.type("SELECT * FROM few;", "enter")
     terminal.prompts("(2 rows)")
 
