@@ -42,7 +42,8 @@ class _Commands(click.Group):
             return maintenance_command(_JOBS[cmd_name])
         if cmd_name not in _HOMES:
             return None
-        command: click.Command = resolve_name(f"ebbtide.cli.{_HOMES[cmd_name]}:{cmd_name}")
+        function = cmd_name.replace("-", "_")
+        command: click.Command = resolve_name(f"ebbtide.cli.{_HOMES[cmd_name]}:{function}")
         return command
 
 

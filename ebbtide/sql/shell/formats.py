@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
+from itertools import chain
 from typing import Any
 
 from ebbtide.redaction import has_unseen, printable
@@ -58,15 +59,21 @@ def widths_of(columns: Columns, rows: Iterable[Row]) -> list[int]:
 
 
 def tableau(columns: Columns, batches: Batches, most_width: int | None = None) -> Iterator[str]:
-    """Lay out rows in columns, as wide as the names and the first batch need.
+    """Lay out rows in columns, as wide as the names and the first batch need; a single cell whole, its lines as lines.
 
     Args:
         columns: Of the rows.
         batches: The rows.
         most_width: Of the terminal; columns that do not fit are left out and named. Default: no limit.
     """
-    remaining = iter(batches)
-    first = next((batch for batch in remaining if batch), [])
+    remaining: Iterator[list[Row]] = filter(None, batches)
+    first = next(remaining, [])
+    if len(columns) == len(first) == 1:
+        second = next(remaining, None)
+        if second is None:
+            yield from _one_cell(columns[0], first[0][0])
+            return
+        remaining = chain([second], remaining)
     widths = widths_of(columns, first)
     n_fitting = _n_fitting(widths, most_width)
     fitting = columns[:n_fitting]
@@ -154,6 +161,15 @@ def _n_fitting(widths: Sequence[int], most_width: int | None) -> int:
 
 def _total(widths: Sequence[int]) -> int:
     return sum(widths) + len(_JOINT) * (len(widths) - 1)
+
+
+def _one_cell(column: ResultColumn, value: Any) -> Iterator[str]:
+    """Lay out a cell that stands alone, such as a statement or a plan: it is there to be read and copied."""
+    name = printable(column.name)
+    yield name
+    yield "-" * width(name)
+    lines = [NULL] if value is None else whole(value).split("\n")
+    yield from map(printable, lines)
 
 
 def _tableau_lines(rows: Iterable[Row], aligned: Sequence[tuple[int, bool]]) -> Iterator[str]:

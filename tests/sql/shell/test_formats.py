@@ -36,6 +36,15 @@ def test_tableau_is_as_wide_as_its_first_rows_need_and_cuts_later_ones():
     assert shown[2:] == [" 1 | short", "1… | much…"]
 
 
+def test_tableau_shows_a_single_cell_whole_with_its_lines():
+    column = [ResultColumn("statement")]
+    text = f"CREATE TABLE t (\n\tid BIGINT{'x' * 100}\x1b\n)"
+    shown = list(formats.tableau(column, [[], [[text]], []]))
+    assert shown == ["statement", "---------", "CREATE TABLE t (", f"\\tid BIGINT{'x' * 100}\\x1b", ")"]
+    assert lines(formats.tableau, [[None]], column)[2:] == ["NULL"]
+    assert list(formats.tableau(column, [[["a\nb"]], [["c"]]]))[2:] == ["a\\nb", "c"]
+
+
 def test_tableau_names_the_columns_that_do_not_fit_the_terminal():
     columns = [ResultColumn(f"column{number}") for number in range(30)]
     shown = lines(formats.tableau, [["value"] * 30], columns, most_width=40)
