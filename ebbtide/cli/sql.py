@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -87,11 +88,12 @@ def sql(
     """
     if text is not None and file is not None:
         raise click.UsageError("Got -e and -f. Allowed: one of them.")
-    if of_target["gateway"]:
-        _refuse_beside_gateway(context)
+    _refuse_unfit(context, **of_target)
     target = Target(**of_target)
     has_script = text is not None or file is not None
     is_interactive = not has_script and sys.stdin.isatty() and sys.stdout.isatty()
+    for stream in (sys.stdout, sys.stderr):
+        _take_all(stream)
     with _errors(target.root):
         values = variables(definitions)
         with Shell(
@@ -104,6 +106,12 @@ def sql(
             has_quit = shell.run(_scripts(init, file, text, is_interactive=is_interactive))
             if is_interactive and not has_quit:
                 _interact(shell, target.root)
+
+
+def _take_all(stream: TextIO) -> None:
+    """Let a stream escape what its encoding lacks, rather than fail."""
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")
 
 
 def _interact(shell: Shell, root: str) -> None:
@@ -137,10 +145,16 @@ def _all_variables(target: Target, values: Mapping[str, str]) -> Mapping[str, st
     return {**read_environment(target.environment).variables, **values}
 
 
-def _refuse_beside_gateway(context: click.Context) -> None:
-    """Refuse what a gateway does not look at."""
+def _refuse_unfit(
+    context: click.Context, gateway: str | None, token_file: Path | None, token_variable: str | None, **others: Any
+) -> None:
+    """Refuse options that would not be looked at."""
+    if token_file is not None and token_variable is not None:
+        raise click.UsageError("Got --token-env and --token-file. Allowed: one of them.")
+    if gateway is None and (token_file or token_variable):
+        raise click.UsageError("Got a token. Allowed: with --gateway.")
     given = [name for name in _OF_THIS_PROCESS if _is_typed(context, name)]
-    if given:
+    if gateway is not None and given:
         raise click.UsageError(f"Got --gateway and --{given[0]}. The gateway works on what it was started with.")
 
 

@@ -66,6 +66,8 @@ def test_init_file_comes_first_and_quit_ends_all(targets, tmp_path):
         (["-f", "nowhere.sql"], "does not exist"),
         (["-D", "x", "-e", "SELECT 1"], "Allowed: name=value"),
         (["--format", "xml"], "is not one of"),
+        (["--token-env", "TOKEN"], "with --gateway"),
+        (["--token-env", "TOKEN", "--token-file", __file__], "one of them"),
         (["--gateway", "http://127.0.0.1:1", "--root", "x"], "The gateway works on what it was started with"),
     ],
 )

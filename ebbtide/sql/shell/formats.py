@@ -10,7 +10,7 @@ from typing import Any
 
 from ebbtide.redaction import has_unseen, printable
 from ebbtide.sql.results import ResultColumn, Row
-from ebbtide.sql.shell.cells import NULL, padded, whole, width
+from ebbtide.sql.shell.cells import ELLIPSIS, NULL, padded, whole, width
 
 Columns = Sequence[ResultColumn]
 Batches = Iterable[list[Row]]
@@ -18,6 +18,8 @@ Format = Callable[[Columns, Batches], Iterator[str]]
 
 MOST_WIDTH = 40
 """Columns of the terminal that a cell of a text table takes at most."""
+LONG = 10 * MOST_WIDTH
+"""Characters of a value that are looked at where it is cut to that."""
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal", "long", "integer", "short", "byte")
 _NEEDS_QUOTES = frozenset(',"\r\n')
 _JOINT = " | "
@@ -44,6 +46,14 @@ def cell(value: Any) -> str:
     return NULL if value is None else printable(whole(value))
 
 
+def short_cell(value: Any) -> str:
+    """Return a value as people see it where there is no room for all of a long one."""
+    text = whole(value)
+    if len(text) <= LONG:
+        return cell(value)
+    return printable(text[:LONG]) + ELLIPSIS
+
+
 def is_number(column: ResultColumn) -> bool:
     """Return whether a column's cells stand right."""
     return column.type.lower().partition("(")[0] in _NUMBERS
@@ -54,12 +64,12 @@ def widths_of(columns: Columns, rows: Iterable[Row]) -> list[int]:
     widths = [width(printable(column.name)) for column in columns]
     for row in rows:
         for position, value in enumerate(row):
-            widths[position] = max(widths[position], width(cell(value)))
+            widths[position] = max(widths[position], width(short_cell(value)))
     return [max(1, min(found, MOST_WIDTH)) for found in widths]
 
 
 def tableau(columns: Columns, batches: Batches, most_width: int | None = None) -> Iterator[str]:
-    """Lay out rows in columns, as wide as the names and the first batch need; a single cell whole, its lines as lines.
+    """Lay out rows in columns, as wide as the names and the first batch need; a single long cell whole, its lines as lines.
 
     Args:
         columns: Of the rows.
@@ -68,7 +78,7 @@ def tableau(columns: Columns, batches: Batches, most_width: int | None = None) -
     """
     remaining: Iterator[list[Row]] = filter(None, batches)
     first = next(remaining, [])
-    if len(columns) == len(first) == 1:
+    if len(columns) == len(first) == 1 and _is_cut(first[0][0]):
         second = next(remaining, None)
         if second is None:
             yield from _one_cell(columns[0], first[0][0])
@@ -163,18 +173,22 @@ def _total(widths: Sequence[int]) -> int:
     return sum(widths) + len(_JOINT) * (len(widths) - 1)
 
 
+def _is_cut(value: Any) -> bool:
+    text = whole(value)
+    return "\n" in text or len(text) > MOST_WIDTH
+
+
 def _one_cell(column: ResultColumn, value: Any) -> Iterator[str]:
     """Lay out a cell that stands alone, such as a statement or a plan: it is there to be read and copied."""
     name = printable(column.name)
     yield name
     yield "-" * width(name)
-    lines = [NULL] if value is None else whole(value).split("\n")
-    yield from map(printable, lines)
+    yield from map(printable, whole(value).split("\n"))
 
 
 def _tableau_lines(rows: Iterable[Row], aligned: Sequence[tuple[int, bool]]) -> Iterator[str]:
     for row in rows:
-        yield _tableau_line([cell(value) for value in row], aligned)
+        yield _tableau_line([short_cell(value) for value in row], aligned)
 
 
 def _tableau_line(cells: Sequence[str], aligned: Sequence[tuple[int, bool]]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from ebbtide.redaction import printable
 from ebbtide.sql.results import ResultColumn, Row
 from ebbtide.sql.shell.cells import folded, padded, width
-from ebbtide.sql.shell.formats import cell, is_number
+from ebbtide.sql.shell.formats import cell, is_number, short_cell
 
 Line = list[tuple[str, str]]
 """Styles and texts, from left to right."""
@@ -18,7 +18,7 @@ JOINT = "  "
 
 
 class Columns:
-    """The columns that are seen: from one of them on, each of a width.
+    """The columns that are seen: from one of them on, each of a width, as many as there is room for.
 
     Args:
         columns: All.
@@ -28,9 +28,15 @@ class Columns:
     """
 
     def __init__(self, columns: Sequence[ResultColumn], widths: Sequence[int], left: int, width: int) -> None:
-        self._columns = columns[left:]
-        self._widths = widths[left:]
+        end = left
+        room = width
+        while end < len(columns) and room > 0:
+            room -= widths[end] + len(JOINT)
+            end += 1
+        self._columns = columns[left:end]
+        self._widths = widths[left:end]
         self._left = left
+        self._end = end
         self._width = width
 
     def header(self) -> Line:
@@ -40,7 +46,7 @@ class Columns:
 
     def line(self, row: Row, style: str) -> Line:
         """Lay out a row."""
-        cells = [cell(value) for value in row[self._left :]]
+        cells = [short_cell(value) for value in row[self._left : self._end]]
         return [(style, self._joined(cells))]
 
     def _joined(self, cells: Sequence[str]) -> str:

@@ -31,6 +31,11 @@ def test_tableau_cuts_long_cells_with_an_ellipsis():
     assert row == f" 1 | {'x' * 39}…"
 
 
+def test_tableau_looks_at_the_beginning_of_a_very_long_cell_alone():
+    [*_, row] = lines(formats.tableau, [[1, "\u0301" * 1_000_000], [2, "a"]])[:3]
+    assert row.endswith("…")
+
+
 def test_tableau_is_as_wide_as_its_first_rows_need_and_cuts_later_ones():
     shown = list(formats.tableau(COLUMNS, [[], [[1, "short"]], [[100, "much longer"]]]))
     assert shown[2:] == [" 1 | short", "1… | much…"]
@@ -76,6 +81,11 @@ def test_json_is_an_object_a_row_with_values_as_they_are():
         {"id": 1, "name": {"a": [None, "\x1b\u202e"]}},
         {"id": 2, "name": True},
     ]
+
+
+def test_lone_surrogates_are_escaped_where_they_cannot_be_written():
+    [line] = lines(formats.json_lines, [[1, "\ud800"]])
+    assert json.loads(line.encode()) == {"id": 1, "name": "\ud800"}
 
 
 def test_json_loses_no_column_of_a_name_that_is_there_twice():
