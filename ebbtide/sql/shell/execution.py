@@ -56,7 +56,7 @@ class Execution:
 
     @property
     def is_whole(self) -> bool:
-        """Whether these are all."""
+        """Whether no more come."""
         return self._is_whole
 
     def again(self) -> Execution:
@@ -70,19 +70,21 @@ class Execution:
             EbbtideError: it failed.
             KeyboardInterrupt: Ctrl-C came.
         """
-        return self._waiting.until(self.operation.result, "Running")
+        result = self._waiting.until(self.operation.result, "Running")
+        self._is_whole = result.kind is ResultKind.DONE
+        return result
 
-    def pages(self, result: Result, token: int | None = 0) -> Iterator[Page]:
+    def pages(self, result: Result) -> Iterator[Page]:
         """Wait for its pages.
 
         Args:
             result: What `result` returned.
-            token: Of the first to be read; None: there is none.
 
         Raises:
             EbbtideError: it failed.
             KeyboardInterrupt: Ctrl-C came.
         """
+        token: int | None = 0
         what = "" if result.kind is ResultKind.CHANGES else "Reading rows"
         while token is not None:
             page = self._waiting.until(partial(self.operation.page, token), what)
@@ -114,7 +116,7 @@ class Execution:
 
     def _end(self) -> None:
         with suppress(EbbtideError):  # a gateway that is gone; what is left of it ends there by itself
-            if not self.operation.status.is_over:
+            if not self._is_whole:
                 self.operation.cancel()
             self.operation.close()
             self._has_ended = True

@@ -81,7 +81,12 @@ def _goes_on(token: Token, after: Token) -> bool:
 
 
 def _adjoins(token: Token, after: Token) -> bool:
-    """Return whether two tokens that are not quoted have no space between, and neither ends or begins a list."""
-    is_quoted = token.token_type in QUOTED or after.token_type in QUOTED
-    is_mark = _MARKS.intersection((keyword(token), keyword(after)))
-    return token.end + 1 == after.start and not is_quoted and not is_mark
+    """Return whether two tokens are one word, or words and marks, without a space between."""
+    if token.end + 1 != after.start:
+        return False
+    return not _stands_alone(token) and not _stands_alone(after)
+
+
+def _stands_alone(token: Token) -> bool:
+    """Return whether a token is quoted, or parts a list."""
+    return token.token_type in QUOTED or keyword(token) in _MARKS

@@ -11,8 +11,8 @@ from typing import Any, Self, TypeVar
 
 from ebbtide.sql.shell.console import Console
 
-POLL_S = 0.1
-"""How often a wait looks for Ctrl-C."""
+POLL_S = 0.25
+"""How often a wait looks for Ctrl-C; each time may be a request to a gateway."""
 T = TypeVar("T")
 
 
