@@ -77,7 +77,7 @@ def commit(
 
     Raises:
         VersionTakenError: somebody else has committed it.
-        DeltaLogError: a later version is there.
+        DeltaLogError: a later version is there, and this one was lost.
     """
     said = {
         "timestamp": now_ms(),
@@ -98,7 +98,8 @@ def commit(
 
 def _refuse_hole(table: str, version: int) -> None:
     """Refuse to put a version that was lost: whoever has read the one after it has read other actions in its place."""
-    if exists(commit_file(table, version + 1)):
+    has_later = exists(commit_file(table, version + 1))
+    if has_later and not exists(commit_file(table, version)):
         raise DeltaLogError.of(
             f"The log of the Delta table '{table}' is not whole.",
             got=f"version {version + 1} without version {version}",

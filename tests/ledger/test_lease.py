@@ -15,6 +15,7 @@ from ebbtide.delta import log
 from ebbtide.errors import LeaseHeldError, LeaseLostError
 from ebbtide.ledger.facts import FREE
 from ebbtide.ledger.lease import Lease
+from ebbtide.ledger.process import this_process
 
 ELSEWHERE = "elsewhere:1:1/x"
 
@@ -31,8 +32,12 @@ def test_lease_of_a_silent_holder_elsewhere_is_taken_over_and_the_loser_stops(pa
         with Lease(path, "p", 0.5) as winner:
             assert winner.facts.epoch == stale.facts.epoch + 1
             assert winner.facts.incarnation == stale.facts.incarnation
-            with pytest.raises(LeaseLostError, match="taken 'p' over"):
+            with pytest.raises(LeaseLostError) as raised:
                 stale.check()
+            assert str(raised.value) == (
+                f"Another run has taken 'p' over. Got: {this_process()}."
+                " This run stopped before its next commit; nothing is lost."
+            )
             with pytest.raises(LeaseLostError):
                 stale._renew()
 
@@ -70,6 +75,27 @@ def test_lease_is_won_by_one_of_many_who_see_it_free(path):
     for thread in threads:
         thread.join()
     assert (won, len(refused)) == ([2], 5)
+
+
+def test_lease_of_a_living_process_of_this_machine_is_refused_at_once(path):
+    with Lease(path, "p", 3600), pytest.raises(LeaseHeldError) as raised, Lease(path, "p", 3600):
+        pass
+    assert str(raised.value) == (
+        f"Pipeline 'p' is being run by process {os.getpid()} on '{os.uname().nodename}'. Allowed: one run at a time."
+        " Wait for it to end, or stop it, and start again."
+    )
+
+
+def test_taker_who_comes_after_a_whole_turn_of_another_is_refused(path):
+    with Lease(path, "p", 3600):
+        pass
+    late = Lease(path, "p", 3600)
+    version, seen = late._read()
+    late.facts = seen.model_copy(update={"epoch": seen.epoch + 1, "holder": late._me, "heartbeat": 0})
+    with Lease(path, "p", 3600):
+        pass
+    with pytest.raises(LeaseHeldError, match="by process that has ended on 'another host'"):
+        late._take(version + 1)
 
 
 def test_taker_whose_version_was_taken_meanwhile_is_refused(path):

@@ -28,6 +28,13 @@ def test_a_number_that_another_process_has_since_is_gone():
     assert process.is_gone(f"{place}:{pid}:{int(started) - 1}")
 
 
+def test_colons_in_a_place_are_part_of_its_name():
+    name = "fe80::1@boot-1:12:345"
+    assert process.host_and_pid(name) == ("fe80::1", "12")
+    assert not process.is_here(name)
+    assert not process.is_gone(name)
+
+
 @pytest.mark.parametrize("change", ["another host", "another boot", "another namespace", "an older name"])
 def test_a_process_of_another_place_is_not_known_to_have_ended(change):
     place, _, started = process.this_process().rsplit(":", 2)
