@@ -35,6 +35,21 @@ def test_colons_in_a_place_are_part_of_its_name():
     assert not process.is_gone(name)
 
 
+def test_process_keeps_its_name_whatever_it_calls_itself_and_however_it_grows():
+    code = """
+from ebbtide.ledger.process import this_process
+before = this_process()
+held = bytearray(200_000_000)
+open("/proc/self/comm", "w").write("a) b (c) 1 2")
+assert this_process() == before, (this_process(), before)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_of_a_process_that_is_not_there_no_start_is_known():
+    assert process._started(2**22 + 1) == ""
+
+
 @pytest.mark.parametrize("change", ["another host", "another boot", "another namespace", "an older name"])
 def test_a_process_of_another_place_is_not_known_to_have_ended(change):
     place, _, started = process.this_process().rsplit(":", 2)
