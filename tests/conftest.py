@@ -35,3 +35,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
         session = build_session("ebbtide-tests", settings)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def make(tmp_path, monkeypatch):
+    """Makes pipelines that run without Spark, which replace its stream for the whole process: it is put back after each test."""
+    from local_pipeline import LocalPipeline
+
+    from ebbtide.delta import joining
+    from ebbtide.runtime import driver
+
+    monkeypatch.setattr(driver, "_stream", driver._stream)
+    monkeypatch.setattr(joining, "WIDTH", joining.WIDTH)
+    return lambda **fields: LocalPipeline(tmp_path, **fields)

@@ -27,7 +27,9 @@ from mutmut.stats import status_by_exit_code
 from mutmut.utils.file_utils import change_cwd
 from mutmut.workers import isolation
 
-ROOMS = ("ebbtide/model", "ebbtide/operators", "ebbtide/formats", "ebbtide/sources")
+PURE = ("ebbtide/model", "ebbtide/operators", "ebbtide/formats", "ebbtide/sources")
+STEPS = [f"ebbtide/runtime/{name}.py" for name in ("step", "publish", "decide", "belonging", "idle", "fold", "stage")]
+ROOMS = (*PURE, "ebbtide/ledger", *STEPS, "ebbtide/sinks", "ebbtide/maintenance")
 BUDGET_S = 8
 """The most that the tests of one mutant take, as measured without mutants."""
 CPU_S = 10
