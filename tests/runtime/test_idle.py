@@ -179,6 +179,23 @@ def test_step_of_a_job_is_finished_once_its_tables_have_it(make, kind, monkeypat
     assert pipeline.is_idle() == (not is_for_a_table)
 
 
+def test_state_of_a_function_is_due_when_it_expires(make):
+    pipeline = make(function="victims:Totals", ttl={"total": "1h", "seen": "2h"})
+    pipeline.read(up(1, 1, "+I"), clock_ms=START)
+    assert pipeline.is_idle(START + HOUR - 1)
+    assert not pipeline.is_idle(START + HOUR)
+    pipeline.run(START + HOUR)
+    assert pipeline.is_idle(START + HOUR)
+    assert not pipeline.is_idle(START + 2 * HOUR)
+
+
+def test_timer_of_a_function_is_due_at_its_time(make):
+    pipeline = make(function="user_functions:Alarm", schema="id BIGINT, n BIGINT")
+    [batch] = pipeline.read(up(1, 1, "+I"), clock_ms=START).copy()
+    assert pipeline.is_idle(batch.now_ms + 49)
+    assert not pipeline.is_idle(batch.now_ms + 50)
+
+
 def test_refresh_that_has_read_nothing_is_something_to_do(make, monkeypatch):
     pipeline = make()
     pipeline.read(up(1, 1))

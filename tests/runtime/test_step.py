@@ -293,8 +293,9 @@ def test_job_s_step_before_the_first_batch_has_no_clock(make):
 
 def test_rewound_pipeline_stands_where_it_stood_and_begins_another_checkpoint(make):
     pipeline = make()
-    pipeline.read(up(1, 1), "{", clock_ms=START)
-    first = pipeline.last
+    pipeline.read(up(1, 1, note="x"), "{", clock_ms=START)
+    first = pipeline.last.model_copy(update={"floor": [1], "floor_raised": True})
+    assert first.ignored_columns == ["note"]
     pipeline.read(up(1, 2), "[", clock_ms=LATER)
     last = pipeline.last
     with pipeline.stepper() as stepper:
@@ -304,6 +305,7 @@ def test_rewound_pipeline_stands_where_it_stood_and_begins_another_checkpoint(ma
     assert facts.clock == first.clock
     assert (facts.total_records, facts.total_quarantined) == (2, 1)
     assert (facts.records, facts.quarantined, facts.ignored_columns, facts.floor_raised) == (0, 0, [], False)
+    assert facts.floor == [1]
     assert facts.incarnation not in (first.incarnation, last.incarnation)
     assert (facts.batch_id, facts.offsets_hash) == (None, None)
     assert facts.pending_key_changes is False

@@ -22,7 +22,8 @@ from ebbtide.runtime.idle import idle_run
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import RunSummary, StepProgress
 from ebbtide.runtime.step import Stepper
-from ebbtide.spec.upsert import UpsertPipeline
+from ebbtide.spec.pipeline import Pipeline
+from ebbtide.spec.stateful import StatefulPipeline
 
 BY_SEQ = {"order": {"sequence": ["n"]}}
 TABLES = ("state", "sink", "changelog", "quarantine")
@@ -49,10 +50,15 @@ class LocalPipeline:
         self.fields = {**BY_SEQ, **fields}
         self.spec = self.with_fields()
 
-    def with_fields(self, **more: Any) -> UpsertPipeline:
-        """The spec with some other fields."""
+    def with_fields(self, **more: Any) -> Pipeline:
+        """The spec with some other fields: of a function's pipeline, if there is one."""
         source = {"path": str(self.source), "records": "value", "max_files_per_step": 1, **more.pop("source", {})}
-        return plain(**{**self.fields, **more, "source": source})
+        fields = {**self.fields, **more, "source": source}
+        if "function" not in fields:
+            return plain(**fields)
+        del fields["order"]
+        given = {"name": "t", "schema": "id BIGINT, n BIGINT", "key": ["id"], "format": {"type": "plain"}}
+        return StatefulPipeline(**{**given, **fields})
 
     @property
     def plan(self) -> Plan:
