@@ -14,6 +14,7 @@ from ebbtide.ledger.checkpoint import Checkpoint
 from ebbtide.model.clock import Reading
 from ebbtide.model.step import StepKind
 from ebbtide.runtime import step as stepping
+from ebbtide.runtime.step import Stepper
 
 
 def test_each_file_is_a_batch_and_a_step_of_its_own(make):
@@ -136,6 +137,41 @@ def test_run_that_was_taken_over_commits_nothing(make, act):
         assert pipeline.versions() == versions
         assert log.versions(pipeline.plan.at("ledger")) == ledger
         assert not (pipeline.home / "staged").exists()
+
+
+def test_take_over_right_behind_the_look_at_the_lease_is_met_by_the_fence_of_each_table(make, monkeypatch):
+    pipeline = make()
+    pipeline.read(up(1, 1), "{")
+    with pipeline.taken_over() as stale:
+        monkeypatch.setattr(stale.lease, "check", lambda: None)
+        stale.newest()
+        winner = Stepper(pipeline.plan, stale.lease, LATER)
+        winner.commit(winner.maintenance_step(StepKind.COMPACTION), [])
+        versions = pipeline.versions()
+        with pytest.raises(LeaseLostError):
+            stale.commit(stale.maintenance_step(StepKind.CLEANUP), [])
+        with pytest.raises(LeaseLostError):
+            stale.reset(SPARK, "another", LATER)
+    assert pipeline.versions() == versions
+    assert pipeline.last.kind is StepKind.COMPACTION
+
+
+def test_watermark_stays_behind_the_greatest_event_time_of_earlier_steps(make):
+    by_event = {"ttl": "1h", "time_characteristic": "EVENT_TIME"}
+    pipeline = make(
+        schema="id BIGINT NOT NULL, n INT, at TIMESTAMP", event_time="at", allowed_delay="10s", ttl=by_event
+    )
+    [first] = pipeline.read(up(1, 1, at="1970-01-01T00:01:00Z"), up(2, 2, at="1970-01-01T00:00:30Z"))
+    [second] = pipeline.read(up(3, 3, at="1970-01-01T00:02:00Z"))
+    [third] = pipeline.read(up(4, 4, at="1970-01-01T00:00:01Z"))
+    assert [first.watermark_ms, second.watermark_ms, third.watermark_ms] == [None, 50_000, 110_000]
+
+
+def test_clock_that_jumps_is_held_back_and_that_is_told(make):
+    pipeline = make(max_clock_jump="1h", ttl={"ttl": "1h", "expire_live": True})
+    [first] = pipeline.read(up(1, 1), clock_ms=START)
+    [tick] = pipeline.run(START + 9 * HOUR).steps
+    assert (tick.now_ms, tick.held_ms) == (first.now_ms + HOUR, 8 * HOUR)
 
 
 def test_staged_files_go_with_the_step_and_with_a_step_that_fails(make, monkeypatch):
