@@ -313,7 +313,7 @@ def report(torture: Torture, path: Path) -> None:
         "a process is killed with SIGKILL (a group gets SIGTERM), the same is asked again, and the tables are compared: without Spark",
         "with those of a pipeline that was not killed, row by row of all tables and of the change feed; with Spark with the reference model,",
         "and the change feed as Spark reads it with what the log says. `Struck` are the runs in which the signal found somebody at that",
-        "place; `held` those whose tables were right.",
+        "place; `held` those whose tables were right. Without Spark an adoption reads the table, and gives it columns, by stand-ins of the tests.",
         "",
         "| fault | runs | struck | held |",
         "|---|---|---|---|",
