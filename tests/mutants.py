@@ -13,6 +13,7 @@ import resource
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -36,6 +37,8 @@ CPU_S = 10
 """A test run that has used this much, and twice what it was measured to take, has a loop that does not end."""
 MEMORY = 6 << 30
 """Bytes; the same for a loop that fills a list."""
+LOADED = ("numba", "pandas", "deltalake", "sqlglot.transforms")
+"""Loaded where they are first used: a second of each fork that would load them."""
 KILLED = ("killed", "timeout")
 """A mutant that runs for ever is one whose tests never pass."""
 
@@ -84,10 +87,11 @@ class CollectedTests(PytestRunner):
 
     def warm_up(self) -> None:
         """Collect all tests; none of them runs here."""
-        import numba  # noqa: F401 - a second of each fork that would load it
         import pytest
         from _pytest.config import _prepareconfig
 
+        for module in LOADED:
+            import_module(module)
         arguments = ["--rootdir=.", "--tb=no", "-q", "-s", *self._pytest_add_cli_args]
         with change_cwd("mutants"):
             config = _prepareconfig([*arguments, *self._pytest_add_cli_args_test_selection])

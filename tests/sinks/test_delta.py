@@ -8,13 +8,14 @@ import pytest
 from local_run import SPARK
 
 from ebbtide.delta import joining, key_index, log
-from ebbtide.delta.commit import LocalPuts
+from ebbtide.delta.commit import LocalPuts, commit, transaction_mark
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after, read_rows
 from ebbtide.errors import DeltaFeatureError, LeaseLostError, MigrationError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.model.schema_change import SchemaChange
 from ebbtide.model.step import StepKind
+from ebbtide.sinks import stage
 from ebbtide.sinks.changelog import ChangelogTable
 from ebbtide.sinks.delta import SinkTable
 
@@ -137,6 +138,7 @@ def test_sink_goes_back_to_a_version_and_keeps_its_history(sink):
     assert shown(sink) == {1: 1}
     assert log.commit_info(newest(sink))["operation"] == "RESTORE"
     assert all(action["add"]["dataChange"] for action in newest(sink) if "add" in action)
+    assert Snapshot.read(sink.path).transactions == {"t/sink": 3}
     version = sink.version()
     sink.restore(SPARK, first, back)
     assert sink.version() == version
@@ -162,7 +164,7 @@ def test_emptied_sink_has_the_spec_s_columns_and_its_history(sink):
     assert names == ["id", "n", "seq", "more", "_sequence", "_changed_by"]
     assert made.configuration["delta.enableChangeDataFeed"] == "true"
     assert log.commit_info(newest(sink))["operation"] == "REPLACE TABLE"
-    assert sink.last_step() == 2
+    assert (sink.last_step(), made.transactions) == (2, {"t/sink": 2})
     assert read_rows(Snapshot.read(sink.path, 1), sink.columns).num_rows == 1
 
 
@@ -183,6 +185,25 @@ def test_small_files_are_joined_where_that_is_worth_it_and_all_of_them_on_reques
     assert log.commit_info(newest(sink))["operation"] == "OPTIMIZE"
 
 
+def test_sink_that_spark_writes_is_joined_on_request_alone(sink):
+    apply(sink, 1, k1=("I", 1))
+    apply(sink, 2, k2=("I", 2))
+    version = sink.version()
+    replace(sink, how="merge").fold()
+    assert sink.version() == version
+
+
+@pytest.mark.parametrize("table", [SinkTable, ChangelogTable])
+def test_mark_of_a_step_tells_of_it_where_its_commit_says_nothing(sink, tmp_path, table):
+    """As Spark's own commits do, and a log whose commits are cleaned up."""
+    name = "sink" if table is SinkTable else "changelog"
+    if table is ChangelogTable:
+        sink = ChangelogTable(str(tmp_path / "changelog"), COLUMNS)
+        sink.create()
+    commit(PUTS, sink.path, 1, [transaction_mark(f"t/{name}", 7)], {"operation": "WRITE"})
+    assert sink.last_step() == 7
+
+
 def test_columns_of_others_and_features_of_others_cannot_be_altered(sink):
     absent = replace(sink, path=sink.path + "-absent")
     absent.refuse_unalterable(COLUMNS)
@@ -197,13 +218,18 @@ def test_columns_of_others_and_features_of_others_cannot_be_altered(sink):
     made = Snapshot.read(sink.path)
     metadata = {**made.metadata, "configuration": {**made.configuration, "delta.appendOnly": "true"}}
     commit_after(PUTS, made, [{"metaData": metadata}], {"operation": "SET TBLPROPERTIES"})
-    with pytest.raises(DeltaFeatureError, match="appendOnly"):
+    with pytest.raises(DeltaFeatureError, match=f"{sink.path}.*appendOnly"):
         sink.refuse_unalterable(COLUMNS)
-    replace(sink, how="merge").refuse_unalterable(COLUMNS)
+    features = {"readerFeatures": ["fromLater"], "writerFeatures": ["fromLater"]}
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, **features}
+    commit(PUTS, sink.path, sink.version() + 1, [{"protocol": protocol}], {"operation": "UPGRADE"})
+    replace(sink, how="merge").refuse_unalterable(COLUMNS)  # Spark knows what it can write
 
 
-def test_altered_sink_has_its_rows_under_the_other_columns(sink):
+def test_altered_sink_has_its_rows_under_the_other_columns(sink, monkeypatch):
     apply(sink, 1, k1=("I", 1), k2=("I", 2))
+    n_bytes = sum(file.size for file in Snapshot.read(sink.path).files.values())
+    monkeypatch.setattr(stage, "BYTES_IN_DRIVER", n_bytes)  # as much is written again without tasks
     wider = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.int32())]))
     change = SchemaChange(added={"more": 7})
     step = facts(2, StepKind.MIGRATION)
@@ -213,7 +239,9 @@ def test_altered_sink_has_its_rows_under_the_other_columns(sink):
         (1, 1, 7, {"seq": 1, "op": 1}),
         (2, 2, 7, {"seq": 2, "op": 1}),
     ]
-    assert {action["add"]["dataChange"] for action in newest(sink) if "add" in action} == {False}
+    files = [action.get("add") or action.get("remove") for action in newest(sink)]
+    assert [file["dataChange"] for file in files if file] == [False, False]
+    assert Snapshot.read(sink.path).transactions == {"t/sink": 2}
     statistics = [json.loads(action["add"]["stats"]) for action in newest(sink) if "add" in action]
     assert statistics[0]["minValues"]["more"] == 7
     assert log.commit_info(newest(sink))["operation"] == "CHANGE COLUMNS"
@@ -271,8 +299,9 @@ def test_emptied_changelog_begins_again_with_the_spec_s_columns(changelog):
     other = ChangelogTable(changelog.path, pa.schema([*COLUMNS, ("more", pa.string())]))
     other.empty(facts(2, StepKind.RESET))
     assert told(other) == []
-    assert other.last_step() == 2
-    assert "more" in Snapshot.read(changelog.path).metadata["schemaString"]
+    made = Snapshot.read(changelog.path)
+    assert (other.last_step(), made.transactions) == (2, {"t/changelog": 2})
+    assert "more" in made.metadata["schemaString"]
     ChangelogTable(changelog.path + "-absent", COLUMNS).empty(facts(2, StepKind.RESET))
 
 
@@ -282,6 +311,6 @@ def test_altered_changelog_has_what_was_emitted_under_the_other_columns(changelo
     wider.alter(SPARK, COLUMNS, SchemaChange(added={"more": 7}), facts(2, StepKind.MIGRATION))
     [row] = read_rows(Snapshot.read(changelog.path), wider.schema).to_pylist()
     assert (row["_kind"], row["id"], row["more"], row["_order"]) == ("+I", 1, 7, order(1, 0, 0))
-    assert wider.last_step() == 2
+    assert Snapshot.read(changelog.path).transactions == {"t/changelog": 2}
     [file] = Snapshot.read(changelog.path).files.values()
     assert json.loads(file.add["stats"])["minValues"] == {"_kind": "+I"}

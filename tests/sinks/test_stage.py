@@ -15,7 +15,7 @@ from ebbtide.model.offsets import OffsetRanges
 from ebbtide.model.step import StepKind
 from ebbtide.sinks.quarantine import COLUMNS, QuarantineTable, Selection, oldest_first
 from ebbtide.sinks.removal import ORDERS, rebased, removal
-from ebbtide.sinks.stage import commit_and_join, commit_stage
+from ebbtide.sinks.stage import commit_and_join, commit_stage, restore_stage
 from ebbtide.state_table.staged import BAD_ROWS
 
 PUTS = LocalPuts()
@@ -106,10 +106,23 @@ def test_records_leave_by_a_vector_and_a_file_without_any_left_whole(table):
     commit_actions(table, actions)
     assert left(table) == [0, 2, 3]
     assert removal(Snapshot.read(table), orders(1, 4)) == [], "they are gone already"
+    assert all(action["remove"]["deletionTimestamp"] > 0 for action in actions if "remove" in action)
     commit_actions(table, removal(Snapshot.read(table), orders(0, 1)))
     assert left(table) == [2, 3]
     commit_actions(table, removal(Snapshot.read(table), orders(2, 3)))
     assert Snapshot.read(table).files == {}
+
+
+def test_files_without_such_a_record_stay_as_they_are(table):
+    put(table, "c.parquet", 6)
+    [actions] = [removal(Snapshot.read(table), orders(5))]
+    assert {action["remove"]["path"] for action in actions if "remove" in action} == {"b.parquet"}
+
+
+def test_table_is_put_back_as_a_stage(table):
+    restore_stage(table, 1, facts(7), "changelog")
+    made = Snapshot.read(table)
+    assert (left(table), made.transactions) == ([0, 1, 2, 3], {"t/changelog": 7})
 
 
 def test_actions_are_as_they_were_where_nobody_has_moved_the_records(table):
@@ -216,6 +229,7 @@ def test_record_that_an_earlier_step_has_read_is_not_new(quarantine):
 
 def test_records_are_exchanged_in_one_commit_that_follows_what_others_did(quarantine):
     append(quarantine, 1, bad("a", "b", "c"))
+    assert "delta.enableDeletionVectors" not in Snapshot.read(quarantine.path).configuration, "not before it has some"
     records = quarantine.records(Selection())
     coming = records.slice(0, 1).set_column(1, COLUMNS.field("reason"), pa.array(["null_key"]))
     actions = quarantine.replace(records.slice(0, 2), coming)

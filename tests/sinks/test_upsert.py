@@ -110,6 +110,16 @@ def test_rows_below_a_truncate_go_whatever_their_key_is(tmp_path):
     assert ours(path) == theirs(path) == {(3, "x"): 100} | {(n, "x"): n for n in range(10, 20)}
 
 
+def test_rows_below_a_truncate_are_found_in_a_file_that_has_lost_some(tmp_path):
+    path = made(tmp_path)
+    upserter = Upserter(path, COLUMNS, KEY, PUTS)
+    upserter.apply(change({(n, "x"): n for n in range(7)}), "app", 1, {})
+    upserter.apply(change({}, deleted=[(0, "x"), (1, "x")]), "app", 2, {})
+    below = change({}, is_below=lambda rows: rows["v"].to_numpy() < 4, floor_columns=("v",))
+    upserter.apply(below, "app", 3, {})
+    assert ours(path) == theirs(path) == {(n, "x"): n for n in (4, 5, 6)}
+
+
 def test_commit_of_others_between_is_met_with_another_look(tmp_path, monkeypatch):
     """Another writer joins all files into one just before ours is committed."""
     path = made(tmp_path)
