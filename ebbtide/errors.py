@@ -72,6 +72,18 @@ class ConfigError(Terminal):
     """Raised when a pipeline spec or a command's argument is not usable."""
 
 
+class SqlError(Terminal):
+    """Raised when a SQL statement cannot be done: what it names is not there, or not to be had that way."""
+
+
+class SqlSyntaxError(SqlError):
+    """Raised when a SQL statement cannot be read."""
+
+
+class OperationCanceledError(SqlError):
+    """Raised when the result of a statement is asked for that was cancelled."""
+
+
 class MissingExtraError(Terminal):
     """Raised when a part of Ebbtide is used whose libraries are not installed."""
 

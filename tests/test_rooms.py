@@ -32,6 +32,7 @@ ROOMS = {
     "maintenance": COLUMNS | SPARK,
     "rules": COLUMNS | SPARK,
     "quality": {"great_expectations"} | SPARK,
+    "sql": COLUMNS | {"yaml"} | SPARK,
     "dagster": {"dagster", "pydantic"} | SPARK,
     "functions": set(),
     "testing": COLUMNS,
@@ -42,7 +43,11 @@ ROOMS = {
 
 ALONE = {
     "click": "ebbtide/cli/",
-    "sqlglot": "ebbtide/spec/ddl.py",
+    "sqlglot": ("ebbtide/spec/ddl.py", "ebbtide/sql/"),
+    "prompt_toolkit": "ebbtide/sql/shell",
+    "pygments": "ebbtide/sql/shell",
+    "starlette": "ebbtide/sql/gateway.py",
+    "uvicorn": "ebbtide/sql/gateway.py",
     "rocksdict": "ebbtide/stores/rocksdb",
     "numba": "ebbtide/model/compiled.py",
 }

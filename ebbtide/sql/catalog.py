@@ -1,0 +1,211 @@
+"""What names stand for: pipelines, and what was declared for them. All of it is files below one folder, read without a JVM.
+
+A folder NAME below it holds `defs.yaml`, a pipeline, as Dagster and the command line read it; or what SQL has declared and no
+pipeline is made of yet: `source.yaml`, `table.yaml`, `function.yaml`. Folders may lie in folders, as Dagster's do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ebbtide.errors import ConfigError, SqlError
+from ebbtide.spec.load import KINDS, load
+from ebbtide.spec.pipeline import Pipeline, read_document
+from ebbtide.spec.upsert import UpsertPipeline
+
+PIPELINE = "defs.yaml"
+"""Name of a pipeline's file."""
+
+
+class Part(StrEnum):
+    """What a pipeline can be asked for beside its rows, after `NAME$`."""
+
+    STATE = "state"
+    CHANGES = "changes"
+    CHANGELOG = "changelog"
+    QUARANTINE = "quarantine"
+    STEPS = "steps"
+
+
+class DeclaredKind(StrEnum):
+    """What SQL declares; the name of its file."""
+
+    SOURCE = "source"
+    TABLE = "table"
+    FUNCTION = "function"
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A source, a table that is not filled yet, or a function, as its file has it.
+
+    Args:
+        kind: Which of them.
+        name: Its own.
+        columns: As DDL; empty of a function.
+        key: Its primary key; empty of a function.
+        options: Option to its value, as in WITH.
+        comment: For people.
+        target: Of a function, `module:name`.
+    """
+
+    kind: DeclaredKind
+    name: str
+    columns: str = ""
+    key: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    comment: str = ""
+    target: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """Return what its file says."""
+        return {
+            name: value
+            for name, value in (
+                ("columns", self.columns),
+                ("key", list(self.key)),
+                ("options", dict(self.options)),
+                ("comment", self.comment),
+                ("target", self.target),
+            )
+            if value
+        }
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A pipeline.
+
+    Args:
+        location: Its folder.
+        spec: It.
+    """
+
+    location: Path
+    spec: Pipeline
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.spec.name
+
+
+Entry = Declared | Filled
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """The names of one project.
+
+    Args:
+        root: Folder of all pipelines' tables.
+        folder: Of the definitions.
+        given: What the environment's file declares beside them.
+    """
+
+    root: str
+    folder: Path
+    given: tuple[Declared, ...] = ()
+
+    def entries(self) -> dict[str, Entry]:
+        """Return all that is there, by name.
+
+        Raises:
+            SqlError: two have one name.
+            ConfigError: a file is not usable.
+        """
+        found: dict[str, Entry] = {}
+        for entry in sorted([*self.given, *self._read()], key=lambda entry: entry.name):
+            if entry.name in found:
+                raise SqlError.of(
+                    f"The name '{entry.name}' is there twice below '{self.folder}'.",
+                    allowed="one pipeline, source, table or function of a name",
+                )
+            found[entry.name] = entry
+        return found
+
+    def pipelines(self) -> dict[str, Filled]:
+        """Return the pipelines, by name."""
+        return {name: entry for name, entry in self.entries().items() if isinstance(entry, Filled)}
+
+    def declared(self, kind: DeclaredKind) -> dict[str, Declared]:
+        """Return what was declared of a kind, by name."""
+        entries = self.entries().values()
+        return {entry.name: entry for entry in entries if isinstance(entry, Declared) and entry.kind is kind}
+
+    def pipeline(self, name: str) -> Filled:
+        """Return a pipeline.
+
+        Raises:
+            SqlError: there is none of this name.
+        """
+        pipelines = self.pipelines()
+        if name not in pipelines:
+            raise SqlError.of(
+                f"There is no pipeline '{name}'.",
+                allowed=", ".join(pipelines) or "none: there is no pipeline yet",
+                next_step="SHOW PIPELINES lists them.",
+            )
+        return pipelines[name]
+
+    def file_of(self, kind: DeclaredKind, name: str) -> Path:
+        """Return where a declaration stands, or is to stand."""
+        return self.folder / name / f"{kind}.yaml"
+
+    def _read(self) -> Iterator[Entry]:
+        for path in sorted(self.folder.rglob("*.yaml")):
+            kind = _declared_kind(path)
+            if kind is not None:
+                yield _declared(kind, path)
+            elif path.name == PIPELINE and _is_pipeline(path):
+                yield Filled(path.parent, load(path))
+
+
+def _declared_kind(path: Path) -> DeclaredKind | None:
+    is_known = path.stem in list(DeclaredKind)
+    return DeclaredKind(path.stem) if is_known else None
+
+
+def _declared(kind: DeclaredKind, path: Path) -> Declared:
+    _, document = read_document(path)
+    known = Declared(kind, path.parent.name).document().keys() | {"columns", "key", "options", "comment", "target"}
+    unknown = document.keys() - known
+    if unknown:
+        raise ConfigError.of(f"The file '{path}' is not usable.", got=", ".join(unknown), allowed=", ".join(known))
+    key = tuple(document.pop("key", ()))
+    return Declared(kind, path.parent.name, key=key, **document)
+
+
+def _is_pipeline(path: Path) -> bool:
+    """Return whether a `defs.yaml` is a pipeline's; those of Dagster's other components are none."""
+    _, document = read_document(path)
+    return str(document.get("type")) in KINDS
+
+
+def write_declared(catalog: Catalog, declared: Declared) -> Path:
+    """Write a declaration; return its file."""
+    path = catalog.file_of(declared.kind, declared.name)
+    _write(path, declared.document())
+    return path
+
+
+def write_pipeline(catalog: Catalog, attributes: Mapping[str, Any]) -> Path:
+    """Write a pipeline's `defs.yaml`; return its folder."""
+    folder = catalog.folder / str(attributes["name"])
+    kind = next(name for name, model in KINDS.items() if model is UpsertPipeline)
+    _write(folder / PIPELINE, {"type": kind, "attributes": dict(attributes)})
+    return folder
+
+
+def _write(path: Path, document: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=120)
+    beside = path.with_suffix(".new")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(path)

@@ -1,0 +1,324 @@
+"""A statement's text to what it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlglot import Token, TokenType
+
+from ebbtide.errors import SqlSyntaxError
+from ebbtide.sql import statements as ast
+from ebbtide.sql.cursor import Cursor
+from ebbtide.sql.statements import Client, IfThere, ObjectKind, Option, Options, Parsed, Shown
+from ebbtide.sql.tokens import Statement, keyword, split
+
+QUERIES = ("SELECT", "WITH", "VALUES", "TABLE", "FROM", "(")
+"""How a statement begins that returns rows."""
+CHANGES_ROWS = ("UPDATE", "DELETE", "MERGE", "TRUNCATE", "REPLACE")
+
+
+def parse(statement: Statement) -> Parsed:
+    """Read one statement.
+
+    Args:
+        statement: As from `ebbtide.sql.tokens.split`.
+
+    Raises:
+        SqlSyntaxError: it begins as one of ours and goes on otherwise.
+
+    Example:
+        >>> parse_text("SHOW STEPS FROM orders")
+        Show(what=<Shown.STEPS: 'STEPS'>, of='orders', pattern=None)
+    """
+    cursor = Cursor(statement)
+    for words, read in _READERS.items():
+        if cursor.take(*words.split()):
+            parsed = read(cursor)
+            if parsed is not None:
+                cursor.end()
+                return parsed
+            cursor = Cursor(statement)
+    if cursor.words(1)[0] in QUERIES:
+        return _select(statement)
+    return ast.SparkStatement(statement)
+
+
+def parse_text(text: str) -> Parsed:
+    """Read the one statement of a text.
+
+    Raises:
+        SqlSyntaxError: it cannot be read, or is none or several.
+    """
+    found = split(text)
+    if len(found) != 1:
+        raise SqlSyntaxError.of("This is not one statement.", got=f"{len(found)} statements", allowed="one")
+    return parse(found[0])
+
+
+def _create(cursor: Cursor) -> Parsed | None:
+    replaces = cursor.take("OR", "REPLACE")
+    kind = cursor.take_one(ObjectKind)
+    if kind is None:
+        return None  # CREATE VIEW, DATABASE and others are Spark's
+    keeps = not replaces and cursor.take("IF", "NOT", "EXISTS")
+    if_there = IfThere.FAIL
+    if replaces:
+        if_there = IfThere.REPLACE
+    elif keeps:
+        if_there = IfThere.KEEP
+    name = cursor.name("a name")
+    match ObjectKind(kind):
+        case ObjectKind.FUNCTION:
+            cursor.expect("AS")
+            return ast.CreateFunction(name, cursor.text("'module:name'"), if_there)
+        case ObjectKind.MATERIALIZED_VIEW:
+            return _create_view(cursor, name, if_there)
+        case ObjectKind.SOURCE:
+            return ast.CreateSource(name, *_table_parts(cursor), if_there)
+        case ObjectKind.TABLE:
+            if replaces:
+                cursor.refuse("CREATE TABLE without OR REPLACE: a table with rows is changed by 'ebbtide migrate'")
+            return ast.CreateTable(name, *_table_parts(cursor), if_there)
+
+
+def _table_parts(cursor: Cursor) -> tuple[str, tuple[str, ...], Options, str]:
+    """Read columns, key, options and comment."""
+    place = cursor.place
+    columns, key = _without_key(cursor.enclosed("columns"))
+    if not key:
+        raise SqlSyntaxError.of(
+            f"The columns at {place} have no key.",
+            allowed="PRIMARY KEY (column, ...) as the last of them",
+            next_step="Name the columns by which rows are told apart.",
+        )
+    comment = cursor.text("a text") if cursor.take("COMMENT") else ""
+    options = _options(cursor)
+    if not comment and cursor.take("COMMENT"):
+        comment = cursor.text("a text")
+    return columns, key, options, comment
+
+
+def _without_key(body: Statement) -> tuple[str, tuple[str, ...]]:
+    """Split columns from the PRIMARY KEY among them."""
+    columns: list[str] = []
+    key: tuple[str, ...] = ()
+    for part in _comma_parts(body):
+        cursor = Cursor(part)
+        if not cursor.take("PRIMARY", "KEY"):
+            columns.append(part.text)
+            continue
+        key = _names(Cursor(cursor.enclosed("columns")))
+        cursor.take("NOT", "ENFORCED")
+        cursor.end()
+    return ", ".join(columns), key
+
+
+def _comma_parts(statement: Statement) -> list[Statement]:
+    """Split a statement at the commas outside of parentheses and of a type's angle brackets."""
+    depth = 0
+    parts: list[list[Token]] = [[]]
+    for token in statement.tokens:
+        mark = keyword(token)
+        depth += {"(": 1, ")": -1, "<": 1, ">": -1, "<>": 0}.get(mark, 0)
+        if mark == "," and depth == 0:
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return [statement.part(tokens) for tokens in parts if tokens]
+
+
+def _names(cursor: Cursor) -> tuple[str, ...]:
+    names = [cursor.name("a column")]
+    while cursor.take(","):
+        names.append(cursor.name("a column"))
+    return tuple(names)
+
+
+def _options(cursor: Cursor) -> Options:
+    """Read `WITH ('name' = 'value', ..)`; names may stand without quotes."""
+    options: dict[str, Option] = {}
+    if not cursor.take("WITH"):
+        return options
+    if not cursor.take("("):
+        cursor.refuse("(")
+    while not cursor.take(")"):
+        place = cursor.place
+        is_quoted = cursor.token is not None and cursor.token.token_type is TokenType.STRING
+        name = cursor.text("an option") if is_quoted else cursor.name("an option")
+        if name in options:
+            raise SqlSyntaxError.of(f"The option '{name}' is there twice at {place}.", allowed="each once")
+        cursor.expect("=")
+        options[name] = Option(cursor.literal("a value"), place)
+        if not cursor.take(",") and cursor.words(1) != (")",):
+            cursor.refuse(", or )")
+    return options
+
+
+def _create_view(cursor: Cursor, name: str, if_there: IfThere) -> Parsed:
+    comment = cursor.text("a text") if cursor.take("COMMENT") else ""
+    options = _options(cursor)
+    refresh = "ON CHANGE"
+    if cursor.take("REFRESH"):
+        if cursor.take("EVERY"):
+            refresh = cursor.text("an interval, '5m'")
+        else:
+            refresh = cursor.take_one(("ON CHANGE", "MANUAL")) or cursor.refuse("EVERY 'interval', ON CHANGE or MANUAL")
+    cursor.expect("AS")
+    return ast.CreateView(name, _query(cursor), refresh, options, comment, if_there)
+
+
+def _query(cursor: Cursor) -> Statement:
+    query = cursor.rest()
+    begins = Cursor(query).words(1)
+    if not begins or begins[0] not in QUERIES:
+        Cursor(query).refuse("SELECT")
+    return query
+
+
+def _drop(cursor: Cursor) -> Parsed | None:
+    kind = cursor.take_one(ObjectKind)
+    if kind is None:
+        return None
+    if_exists = cursor.take("IF", "EXISTS")
+    return ast.Drop(ObjectKind(kind), cursor.name("a name"), if_exists)
+
+
+def _insert(cursor: Cursor) -> ast.Insert:
+    cursor.take("TABLE")
+    table = cursor.name("a table")
+    columns: tuple[str, ...] = ()
+    if cursor.words(1) == ("(",):
+        columns = _names(Cursor(cursor.enclosed("columns")))
+    return ast.Insert(table, columns, _query(cursor))
+
+
+def _statement_set(cursor: Cursor) -> ast.StatementSet:
+    cursor.take(";")
+    body = cursor.rest()
+    if not body.tokens or keyword(body.tokens[-1]) != "END":
+        Cursor(body).refuse("INSERT INTO ..; END")
+    inserts = []
+    for part in split(body.text[: body.tokens[-1].start], body.place):
+        inner = Cursor(part)
+        inner.expect("INSERT", "INTO")
+        inserts.append(_insert(inner))
+    if not inserts:
+        Cursor(body).refuse("INSERT INTO")
+    return ast.StatementSet(tuple(inserts))
+
+
+def _show(cursor: Cursor) -> Parsed | None:
+    if cursor.take("CREATE"):
+        kind = cursor.take_one(ObjectKind) or cursor.refuse(", ".join(ObjectKind))
+        return ast.ShowCreate(ObjectKind(kind), cursor.name("a name"))
+    what = cursor.take_one(Shown)
+    if what is None:
+        return None  # SHOW DATABASES, PARTITIONS and others are Spark's
+    of = cursor.name("a table") if cursor.take("FROM") or cursor.take("IN") else None
+    pattern = cursor.text("a pattern") if cursor.take("LIKE") else None
+    return ast.Show(Shown(what), of, pattern)
+
+
+def _describe(cursor: Cursor) -> Parsed | None:
+    if cursor.words(1) in {("DATABASE",), ("SCHEMA",), ("QUERY",), ("HISTORY",), ("DETAIL",)}:
+        return None
+    cursor.take("TABLE")
+    cursor.take("EXTENDED")
+    return ast.Describe(cursor.name("a table"), cursor.statement)
+
+
+def _explain(cursor: Cursor) -> Parsed:
+    if cursor.at_end():
+        cursor.refuse("a statement")
+    return ast.Explain(cursor.rest())
+
+
+def _set(cursor: Cursor) -> Parsed | None:
+    if cursor.at_end():
+        return ast.SetOption()
+    if cursor.words(1) in {("VAR",), ("VARIABLE",), ("TIME",), ("CATALOG",)}:
+        return None
+    is_quoted = cursor.token is not None and cursor.token.token_type is TokenType.STRING
+    key = cursor.text("a key") if is_quoted else _key(cursor)
+    if cursor.at_end():
+        return ast.SetOption(key)
+    cursor.expect("=")
+    value = cursor.rest()
+    if not value.tokens:
+        cursor.refuse("a value")
+    [*others, last] = value.tokens
+    is_text = not others and last.token_type is TokenType.STRING
+    return ast.SetOption(key, last.text if is_text else value.text)
+
+
+def _key(cursor: Cursor) -> str:
+    """Read a setting's name; parts of it may be joined by dashes, as `max-rows`."""
+    key = cursor.name("a setting")
+    while cursor.take("-"):
+        key += "-" + cursor.name("the rest of the name")
+    return key
+
+
+def _reset(cursor: Cursor) -> Parsed | None:
+    if cursor.at_end():
+        return ast.Reset()
+    is_quoted = cursor.token is not None and cursor.token.token_type is TokenType.STRING
+    return ast.Reset(cursor.text("a key") if is_quoted else _key(cursor))
+
+
+def _stop_job(cursor: Cursor) -> Parsed:
+    return ast.StopJob(cursor.literal("a job's id"))
+
+
+def _use(cursor: Cursor) -> Parsed | None:
+    if cursor.words(1) in {("DATABASE",), ("SCHEMA",), ("NAMESPACE",)}:
+        return None
+    cursor.take("CATALOG")
+    return ast.Use(cursor.name("a catalog"))
+
+
+def _source(cursor: Cursor) -> Parsed:
+    return ast.RunScript(cursor.literal("a file"))
+
+
+def _select(statement: Statement) -> Parsed:
+    """Read a query; `EMIT CHANGES` at its end is ours."""
+    tokens = statement.tokens
+    words = [keyword(token) for token in tokens]
+    for n_own in (2, 4):
+        if words[-n_own:][:2] != ["EMIT", "CHANGES"]:
+            continue
+        position = None
+        if n_own == 4:
+            after = Cursor(statement.part(tokens[-2:]))
+            after.expect("FROM")
+            position = after.text("a position")
+        return ast.Select(statement.part(tokens[:-n_own]), emits_changes=True, position=position)
+    return ast.Select(statement)
+
+
+def _client(word: Client) -> Callable[[Cursor], Parsed]:
+    return lambda cursor: word
+
+
+_READERS: dict[str, Callable[[Cursor], Parsed | None]] = {
+    "CREATE": _create,
+    "DROP": _drop,
+    "INSERT INTO": _insert,
+    "EXECUTE STATEMENT SET BEGIN": _statement_set,
+    "BEGIN STATEMENT SET": _statement_set,
+    "SHOW": _show,
+    "DESCRIBE": _describe,
+    "DESC": _describe,
+    "EXPLAIN": _explain,
+    "STOP JOB": _stop_job,
+    "SET": _set,
+    "RESET": _reset,
+    "USE": _use,
+    "SOURCE": _source,
+    "HELP": _client(Client.HELP),
+    "CLEAR": _client(Client.CLEAR),
+    "QUIT": _client(Client.QUIT),
+    "EXIT": _client(Client.QUIT),
+}
+"""How a statement of ours begins, to what reads the rest; None from that: it is Spark's after all."""
