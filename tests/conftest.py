@@ -16,6 +16,12 @@ settings.register_profile("mutants", derandomize=True, max_examples=15, phases=Q
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_copies(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep local copies apart from those of the user's own runs: a process looks at all that are there."""
+    os.environ["EBBTIDE_CACHE"] = str(tmp_path_factory.mktemp("copies"))
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:  # noqa: F821 - loaded when needed
     """One Spark session for the whole test process."""
