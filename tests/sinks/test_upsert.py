@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from ebbtide.delta import joining, key_index
+from ebbtide.delta import joining, key_index, log
 from ebbtide.delta import table as tables
 from ebbtide.delta.commit import LocalPuts, commit
 from ebbtide.delta.snapshot import Snapshot
@@ -138,6 +138,42 @@ def test_commit_of_others_between_is_met_with_another_look(tmp_path, monkeypatch
     upserter.apply(change({(5, "x"): 500}, deleted=[(6, "x")]), "app", 2, {})
     want = {(n, "x"): n for n in range(20) if n != 6} | {(5, "x"): 500}
     assert ours(path) == theirs(path) == want
+
+
+def test_files_are_written_again_without_the_rows_that_others_have_taken_out_by_vectors(tmp_path):
+    path = made(tmp_path)
+    Upserter(path, COLUMNS, KEY, PUTS).apply(change({(n, "x"): n for n in range(5)}), "app", 1, {})
+    Upserter(path, COLUMNS, KEY, PUTS).apply(change({}, deleted=[(0, "x"), (3, "x")]), "app", 2, {})
+    Upserter(path, COLUMNS, KEY, PUTS, by_vectors=False).apply(change({(1, "x"): 10}), "app", 3, {})
+    assert ours(path) == theirs(path) == {(1, "x"): 10, (2, "x"): 2, (4, "x"): 4}
+
+
+def test_one_file_is_joined_with_itself_only_to_be_rid_of_dead_rows(tmp_path):
+    path = made(tmp_path)
+    upserter = Upserter(path, COLUMNS, KEY, PUTS)
+    upserter.apply(change({(n, "x"): n for n in range(5)}), "app", 1, {})
+    upserter.fold(everything=True)
+    assert Snapshot.read(path).version == 1
+    upserter.apply(change({}, deleted=[(0, "x")]), "app", 2, {})
+    upserter.fold(everything=True)
+    joined = Snapshot.read(path)
+    [file] = joined.files.values()
+    assert (file.vector, file.rows, joined.version) == (None, 4, 3)
+    changed = [action.get("add") or action.get("remove") for action in log.actions(path, 3)]
+    assert [file["dataChange"] for file in changed if file] == [False, False]
+    assert ours(path) == theirs(path) == {(n, "x"): n for n in range(1, 5)}
+
+
+def test_files_of_a_table_with_a_rule_for_writers_are_not_joined(tmp_path):
+    path = made(tmp_path)
+    upserter = Upserter(path, COLUMNS, KEY, PUTS)
+    for number in (1, 2):
+        upserter.apply(change({(number, "x"): number}), "app", number, {})
+    found = Snapshot.read(path)
+    metadata = {**found.metadata, "configuration": {**found.configuration, "delta.appendOnly": "true"}}
+    commit(PUTS, path, found.version + 1, [{"metaData": metadata}], {"operation": "SET TBLPROPERTIES"})
+    with pytest.raises(DeltaFeatureError, match=f"{path}.*appendOnly"):
+        upserter.fold(everything=True)
 
 
 def test_table_made_without_vectors_gets_them(tmp_path):
