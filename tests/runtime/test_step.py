@@ -1,12 +1,15 @@
 """A step is decided once and finished by whoever comes next; what does not follow the last one is refused, and so is a run that was
 taken over."""
 
+import json
+import shutil
 import threading
 from pathlib import Path
 
 import pytest
 from local_pipeline import LATER, killed, stop_after, up
 from local_run import BATCH_MS, HOUR, SPARK, START
+from support import envelope
 
 from ebbtide.delta import log
 from ebbtide.errors import CheckpointMismatchError, LeaseLostError, QuarantineThresholdError
@@ -301,6 +304,37 @@ def test_reset_goes_on_counting_above_all_tables(make):
     assert pipeline.rows() == {}
     assert pipeline.plan.checkpoint == Checkpoint(str(pipeline.home / "checkpoint"))
     assert pipeline.plan.checkpoint.query_id is None
+
+
+def test_reset_over_a_state_that_was_lost_counts_above_the_other_tables(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    pipeline.read(up(1, 2))
+    shutil.rmtree(pipeline.home / "state")
+    steps = pipeline.do("refresh").steps
+    assert [step.step for step in steps] == [4, 5]
+    assert pipeline.rows() == {1: 2}
+
+
+def test_rewound_pipeline_waits_again_for_what_it_waited_for(make):
+    keyed = {
+        "format": {"type": "debezium"},
+        "order": {"sequence": ["_lsn"]},
+        "schema": "id BIGINT NOT NULL, body STRING",
+    }
+    pipeline = make(**keyed)
+    unsent = {"id": 2, "body": "__debezium_unavailable_value"}
+    pipeline.read(json.dumps(envelope("u", 2, before={"id": 1}, after=unsent)))
+    waiting = pipeline.last
+    pipeline.read(json.dumps(envelope("c", 1, after={"id": 1, "body": "a"})))
+    with pipeline.stepper() as stepper:
+        assert not stepper.head.pending_key_changes
+        version = next(at for at, facts in pipeline.plan.state.steps() if facts.step == 1)
+        facts = stepper.rewound(waiting, version, {})
+        assert facts.pending_key_changes
+        stepper.advance_to(facts, stepper.version)
+        assert stepper.head.pending_key_changes
+        assert stepper.maintenance_step(StepKind.CLEANUP).pending_key_changes, "until a step reads records"
 
 
 def test_job_s_step_stands_where_the_last_one_stood(make):

@@ -176,11 +176,20 @@ def test_files_of_a_table_with_a_rule_for_writers_are_not_joined(tmp_path):
         upserter.fold(everything=True)
 
 
+def defining(path):
+    """What the newest commit says of the table itself."""
+    actions = log.actions(path, log.versions(path)[-1])
+    return {kind for action in actions for kind in action} & {"protocol", "metaData"}
+
+
 def test_table_made_without_vectors_gets_them(tmp_path):
     path = made(tmp_path, **{"delta.enableDeletionVectors": "false"})
     Upserter(path, COLUMNS, KEY, PUTS).apply(change({(1, "x"): 1, (2, "x"): 2}), "app", 1, {})
     Upserter(path, COLUMNS, KEY, PUTS).apply(change({(1, "x"): 3}), "app", 2, {})
     assert Snapshot.read(path).configuration["delta.enableDeletionVectors"] == "true"
+    assert defining(path) == {"protocol", "metaData"}
+    Upserter(path, COLUMNS, KEY, PUTS).apply(change({(1, "x"): 3, (2, "x"): 2}), "app", 3, {})
+    assert defining(path) == set(), "once"
     assert ours(path) == theirs(path) == {(1, "x"): 3, (2, "x"): 2}
 
 
