@@ -64,6 +64,14 @@ def test_tick_expires_all_that_is_due_wherever(tmp_path, rows_in_driver):
     assert disk.metrics["expired"] == 7
 
 
+def test_as_many_keys_as_the_driver_takes_expire_without_a_task(make, monkeypatch):
+    monkeypatch.setattr(deciding, "ROWS_IN_DRIVER", 3)
+    pipeline = make(ttl={"ttl": "1h", "expire_live": True})
+    pipeline.read(up(1, 1), up(2, 2), up(3, 3), clock_ms=START)
+    [tick] = pipeline.run(START + HOUR).steps
+    assert tick.metrics["expired"] == 3
+
+
 def test_sink_s_row_stands_in_for_an_entry_that_has_expired(tmp_path):
     disk = DiskPipeline(by_seq(ttl={"ttl": "1h", "expire_live": True}), tmp_path)
     disk.step([change("+I", id=1, n=1, seq=5)], now_ms=0)

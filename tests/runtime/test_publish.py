@@ -1,6 +1,8 @@
 """What a step has decided reaches each table once, whoever publishes it, however often; what a later step has written is left alone."""
 
 import json
+from collections import Counter
+from pathlib import Path
 
 import pytest
 from local_pipeline import killed, up
@@ -59,6 +61,33 @@ def test_only_tables_for_which_something_was_decided_are_written(make, lines, ta
     assert {name for name in after if after[name] > before[name]} == tables | {"state"}
 
 
+@pytest.mark.parametrize(
+    ("kind", "counts", "floor_raised", "only_inserts"),
+    [
+        (StepKind.BATCH, {"inserted": 1}, False, True),
+        (StepKind.BATCH, {"inserted": 1, "updated": 1}, False, False),
+        (StepKind.BATCH, {"updated": 1}, False, False),
+        (StepKind.BATCH, {"deleted": 1}, False, False),
+        (StepKind.BATCH, {"filled": 1}, False, False),
+        (StepKind.BATCH, {"inserted": 1}, True, False),
+        (StepKind.BATCH, {}, True, False),
+        (StepKind.ADOPT, {"inserted": 1}, False, False),
+        (StepKind.BATCH, {"changes": 1}, False, None),
+    ],
+)
+def test_sink_is_told_whether_no_key_of_a_step_is_in_it_yet(
+    make, monkeypatch, kind, counts, floor_raised, only_inserts
+):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    version, last = pipeline.plan.state.last()
+    told = []
+    monkeypatch.setattr(SinkTable, "apply", lambda *given, only_inserts: told.append(only_inserts))
+    facts = last.model_copy(update={"step": 2, "kind": kind, "floor_raised": floor_raised, "floor": [1]})
+    publishing._publish_changes(SPARK, pipeline.plan, version, facts, Counter(counts))
+    assert told == ([] if only_inserts is None else [only_inserts])
+
+
 @pytest.mark.parametrize("owner", [SinkTable, ChangelogTable, QuarantineTable])
 def test_tables_that_a_step_has_not_reached_are_written_by_whoever_comes_next(make, monkeypatch, owner):
     pipeline = make(**EVERY)
@@ -114,6 +143,8 @@ def test_truncate_reaches_sink_and_changelog_though_no_row_is_emitted(make):
 def test_refresh_leaves_nothing_of_what_the_tables_showed(make, monkeypatch):
     pipeline = make(**EVERY)
     pipeline.read(up(1, 1, "+I"), "{")
+    staged = Path(pipeline.plan.at("staged"), "2")
+    staged.mkdir(parents=True)
     with monkeypatch.context() as patch:
         patch.setattr("ebbtide.runtime.driver._discover", killed)  # right behind the reset
         with pytest.raises(InterruptedError):
@@ -126,6 +157,7 @@ def test_refresh_leaves_nothing_of_what_the_tables_showed(make, monkeypatch):
         assert pipeline.table(name, columns) == []
     assert pipeline.plan.quarantine.size() == 0
     assert not (pipeline.home / "checkpoint").exists()
+    assert not staged.parent.exists()
     versions = pipeline.versions()
     assert publish(SPARK, pipeline.plan, head_of(pipeline)) == {}
     assert pipeline.versions() == versions
