@@ -10,6 +10,7 @@ from local_run import SPARK
 from support import envelope
 
 from ebbtide.delta import log
+from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import LeaseLostError, SpecChangedError
 from ebbtide.ledger.facts import Head
 from ebbtide.model.step import StepKind
@@ -209,6 +210,21 @@ def test_tables_that_lack_the_columns_of_a_migration_get_them_from_a_run_with_it
     pipeline.spec = before
     publish(SPARK, pipeline.plan, head_of(pipeline))
     assert pipeline.versions() == versions, "done already, it asks for no spec"
+
+
+def test_rewind_that_ended_between_two_tables_goes_on_with_the_second(make, monkeypatch):
+    pipeline = make(**EVERY)
+    pipeline.read(up(1, 1, "+I"))
+    pipeline.read(up(2, 2, "+I"))
+    with monkeypatch.context() as patch:
+        patch.setattr(publishing, "restore_stage", killed)
+        with pytest.raises(InterruptedError):
+            pipeline.do("rewind")
+    assert pipeline.rows() == {1: 1}
+    assert len(pipeline.table("changelog", pipeline.plan.changelog.schema)) == 2
+    publish(SPARK, pipeline.plan, head_of(pipeline))
+    assert len(pipeline.table("changelog", pipeline.plan.changelog.schema)) == 1
+    assert Snapshot.read(pipeline.plan.changelog.path).transactions == {"t/changelog": pipeline.last.step}
 
 
 def test_rewind_brings_back_each_table_once(make):

@@ -15,7 +15,7 @@ from ebbtide.delta import log
 from ebbtide.errors import CheckpointMismatchError, LeaseLostError, QuarantineThresholdError
 from ebbtide.ledger.checkpoint import Checkpoint
 from ebbtide.model.clock import Reading
-from ebbtide.model.step import StepKind
+from ebbtide.model.step import BatchSummary, StepKind
 from ebbtide.runtime import step as stepping
 from ebbtide.runtime.step import Stepper
 
@@ -299,6 +299,7 @@ def test_reset_goes_on_counting_above_all_tables(make):
     assert pipeline.last.total_records == 3
     with pipeline.stepper() as stepper:
         stepper.reset(SPARK, "another", LATER)
+        assert not stepper.head.pending_key_changes
     facts = pipeline.last
     assert (facts.step, facts.kind, facts.incarnation, facts.batch_id) == (6, StepKind.RESET, "another", None)
     assert pipeline.rows() == {}
@@ -344,11 +345,13 @@ def test_job_s_step_stands_where_the_last_one_stood(make):
     with pipeline.stepper() as stepper:
         facts = stepper.maintenance_step(StepKind.COMPACTION)
         later = stepper.maintenance_step(StepKind.CLEANUP, Reading(LATER, LATER), note="why")
+        replayed = stepper.maintenance_step(StepKind.QUARANTINE_REPLAY, batch=BatchSummary(records=3))
         stepper.commit(facts, [])
         assert (stepper.number, stepper.last, stepper.version) == (2, facts, pipeline.versions()["state"])
     assert facts.clock == batch.clock
     assert (facts.step, facts.batch_id, facts.offsets_hash) == (2, batch.batch_id, batch.offsets_hash)
     assert (later.now_ms, later.note) == (LATER, "why")
+    assert (replayed.records, replayed.total_records) == (3, 4)
     assert facts.epoch == batch.epoch + 1
     assert pipeline.last == facts
 
