@@ -44,13 +44,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
 
 
 @pytest.fixture
-def make(tmp_path, monkeypatch):
-    """Makes pipelines that run without Spark, which replace its stream for the whole process: it is put back after each test."""
+def make(tmp_path):
+    """Makes pipelines that run without Spark."""
     from local_pipeline import LocalPipeline
+    from local_run import kept_apart
 
-    from ebbtide.delta import joining
-    from ebbtide.runtime import driver
-
-    monkeypatch.setattr(driver, "_stream", driver._stream)
-    monkeypatch.setattr(joining, "WIDTH", joining.WIDTH)
-    return lambda **fields: LocalPipeline(tmp_path, **fields)
+    with kept_apart():
+        yield lambda **fields: LocalPipeline(tmp_path, **fields)

@@ -14,6 +14,7 @@ SPARK = {"pyspark", "delta", "py4j"}
 ROOMS = {
     "redaction": set(),
     "errors": set(),
+    "object_store": {"pyarrow"},
     "paths": COLUMNS,
     "java": set(),
     "tasks": {"pyspark"},
@@ -49,6 +50,7 @@ ALONE = {
     "starlette": "ebbtide/sql/gateway.py",
     "uvicorn": "ebbtide/sql/gateway.py",
     "rocksdict": "ebbtide/stores/rocksdb",
+    "obstore": "ebbtide/object_store/",
     "numba": "ebbtide/model/compiled.py",
 }
 """Libraries that one place has to itself."""
@@ -143,4 +145,5 @@ def test_environment_is_read_by_what_belongs_to_the_machine_only():
         "delta/key_index.py",
         "java.py",
         "dagster/resources.py",
+        "object_store/bucket.py",
     }
