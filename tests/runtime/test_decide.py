@@ -9,6 +9,7 @@ from local_run import HOUR, START
 from quarantine_support import by_seq
 from support import change, envelope, record, spec
 
+from ebbtide.delta.table import read_rows
 from ebbtide.runtime import decide as deciding
 from ebbtide.runtime.decide import partitions, read_before
 
@@ -102,6 +103,10 @@ SCHEMA = "id BIGINT NOT NULL, body STRING"
 
 
 def shown(disk):
+    """The sink's rows; a step has written at most one entry of a key."""
+    state = read_rows(disk.plan.state.snapshot(), disk.plan.state.schema).to_pylist()
+    written = [(row["id"], row["_step"]) for row in state if row["_entry"] == "row"]
+    assert len(set(written)) == len(written)
     return {row["id"]: row["body"] for row in disk.rows()}
 
 
@@ -147,6 +152,14 @@ def test_by_sequence_no_offsets_are_kept(make):
     pipeline = make()
     pipeline.read(up(1, 1))
     assert read_before(pipeline.plan, pipeline_head(pipeline)) is None
+
+
+def test_files_that_were_read_are_noted_with_the_step_that_read_them(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    pipeline.read(up(2, 2))
+    state = pipeline.table("state", pipeline.plan.state.schema)
+    assert sorted(row["_step"] for row in state if row["_entry"] == "file") == [1, 2]
 
 
 def test_counts_that_are_not_0_stand_in_the_step_s_facts(make):
