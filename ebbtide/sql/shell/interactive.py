@@ -95,7 +95,7 @@ def _execute(client: Client, typed: str, console: Console, error_text: Callable[
 def _prompt(background: BackgroundSession, history: History) -> PromptSession[str]:
     return PromptSession(
         multiline=True,
-        prompt_continuation=CONTINUED,
+        prompt_continuation=_continuation,
         editing_mode=EditingMode.EMACS,
         lexer=PygmentsLexer(StatementLexer),
         style=Style.from_dict(STYLE),
@@ -106,6 +106,11 @@ def _prompt(background: BackgroundSession, history: History) -> PromptSession[st
         reserve_space_for_menu=MENU_LINES,
         key_bindings=_keys(),
     )
+
+
+def _continuation(width: int, line_number: int, wrap_count: int) -> str:
+    """Return what stands before a further line; before the rest of one that is too long: nothing."""
+    return " " * width if wrap_count else CONTINUED
 
 
 def _keys() -> KeyBindings:
