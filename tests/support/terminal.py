@@ -10,7 +10,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fcntl import ioctl
 from pathlib import Path
 from termios import TIOCSWINSZ
@@ -91,23 +91,24 @@ class Terminal:
 
     def shows(self, *texts: str) -> str:
         """Wait until the screen shows some texts; return all of it."""
-        return self._until(lambda: all(text in self.text for text in texts), f"{texts} on the screen")
+        return self.until(lambda: all(text in self.text for text in texts), f"{texts} on the screen")
 
     def prompts(self, *texts: str) -> str:
         """Wait until the screen shows some texts and, below them, an empty prompt."""
         self.shows(*texts)
-        return self._until(lambda: self.text.endswith(PROMPT), "a prompt")
+        return self.until(lambda: self.text.endswith(PROMPT), "a prompt")
 
     def hides(self, text: str) -> str:
         """Wait until the screen does not show a text."""
-        return self._until(lambda: text not in self.text, f"no {text!r} on the screen")
+        return self.until(lambda: text not in self.text, f"no {text!r} on the screen")
 
     def ends(self) -> int:
         """Wait until the process has ended; return its exit code."""
-        self._until(lambda: self.process.poll() is not None, "the end")
+        self.until(lambda: self.process.poll() is not None, "the end")
         return self.process.wait()
 
-    def _until(self, is_so, what: str) -> str:
+    def until(self, is_so: Callable[[], bool], what: str) -> str:
+        """Wait until something is so; return what the screen shows then. What is so for a moment alone may be missed."""
         end = time.monotonic() + PATIENCE_S
         while not is_so():
             assert time.monotonic() < end, f"waited in vain for {what}:\n{self.text}"

@@ -36,6 +36,7 @@ class Execution:
         self._paused: float | None = None
         self._n_rows = 0
         self._is_whole = False
+        self._is_ending = False
         self._has_ended = False
         self.position: str | None = None
         self.operation: Operation = session.execute(text)
@@ -100,7 +101,8 @@ class Execution:
 
     def end(self) -> bool:
         """Cancel it if it runs, and forget it; return whether that was done in time."""
-        if not self._has_ended:
+        if not self._is_ending:
+            self._is_ending = True
             ending = threading.Thread(target=self._end, daemon=True, name="cancel")
             ending.start()
             ending.join(CANCEL_S)

@@ -77,7 +77,7 @@ def test_words_are_completed_as_the_session_knows_them(shell):
 def test_ctrl_c_cancels_a_statement_and_the_shell_lives(shell):
     terminal = shell()
     terminal.type("SELECT sleep();", "enter")
-    terminal.shows("Running, 1 s. Ctrl-C cancels.")
+    terminal.shows("Running, ", " s. Ctrl-C cancels.")
     terminal.type("ctrl-c")
     assert "Running" not in terminal.prompts("Cancelled.")
     terminal.type("SELECT * FROM nowhere;", "enter")
@@ -89,7 +89,7 @@ def test_ctrl_c_cancels_a_statement_and_the_shell_lives(shell):
 def test_statement_that_does_not_end_when_cancelled_is_left_behind(shell):
     terminal = shell()
     terminal.type("SELECT stubborn();", "enter")
-    terminal.shows("Running, 1 s.")
+    terminal.shows("Running, ")
     terminal.type("ctrl-c")
     terminal.prompts("has not yet; it goes on behind the prompt.", "Cancelled.")
     terminal.type("ctrl-d")
@@ -136,8 +136,8 @@ def test_rows_that_do_not_fit_are_shown_in_pages(shell):
 def test_changes_go_on_until_they_are_left(shell):
     terminal = shell()
     terminal.type("SELECT * FROM few EMIT CHANGES;", "enter")
-    terminal.shows("change 40 of 40")
-    terminal.shows("-U", "+U", "step")
+    shown = terminal.shows("-U", "+U", "step")
+    terminal.until(lambda: terminal.text != shown, "further changes")
     terminal.type("home")
     terminal.shows("change 1 of", "+I")
     terminal.type("end")
@@ -155,7 +155,7 @@ def test_watch_executes_the_last_query_again_until_ctrl_c(shell):
     terminal.type("SELECT * FROM few;", "enter")
     terminal.prompts("(2 rows)")
     terminal.type("\\watch 0.1", "enter")
-    terminal._until(lambda: terminal.written.count(b"(2 rows)") > 3, "three more results")
+    terminal.until(lambda: terminal.written.count(b"(2 rows)") > 3, "three more results")
     terminal.type("ctrl-c")
     terminal.prompts("Cancelled.")
 
@@ -189,7 +189,7 @@ def test_script_of_a_session_comes_before_the_prompt(shell, tmp_path):
 
 def test_ctrl_c_ends_a_script_with_its_own_exit_code(shell):
     terminal = shell("-e", "SELECT sleep(); SELECT * FROM few;", prompts=False)
-    terminal.shows("Running, 1 s.")
+    terminal.shows("Running, ")
     terminal.type("ctrl-c")
     assert terminal.ends() == 130
     assert "rows" not in terminal.text
