@@ -117,6 +117,10 @@ class SessionGoneError(SqlError):
     """Raised when a session of a SQL gateway is over: it was closed, it was idle for too long, or the gateway was restarted."""
 
 
+class OperationGoneError(SqlError):
+    """Raised when an operation of a SQL gateway is asked for that was closed."""
+
+
 class MissingExtraError(Terminal):
     """Raised when a part of Ebbtide is used whose libraries are not installed."""
 

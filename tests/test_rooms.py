@@ -46,8 +46,9 @@ ALONE = {
     "sqlglot": ("ebbtide/spec/ddl.py", "ebbtide/sql/"),
     "prompt_toolkit": "ebbtide/sql/shell",
     "pygments": "ebbtide/sql/shell",
-    "starlette": "ebbtide/sql/gateway.py",
-    "uvicorn": "ebbtide/sql/gateway.py",
+    "starlette": "ebbtide/sql/gateway/",
+    "uvicorn": "ebbtide/sql/gateway/",
+    "urllib3": "ebbtide/sql/gateway_client.py",
     "rocksdict": "ebbtide/stores/rocksdb",
     "numba": "ebbtide/model/compiled.py",
 }
@@ -142,5 +143,6 @@ def test_environment_is_read_by_what_belongs_to_the_machine_only():
         "runtime/jars.py",
         "delta/key_index.py",
         "java.py",
+        "cli/sql_gateway.py",
         "dagster/resources.py",
     }
