@@ -19,7 +19,7 @@ from ebbtide.sql.session import Completion, CompletionKind
 
 PAGE_ROWS = 100
 N_ORDERS = 2500
-SPARK_TYPES = {"int64": "bigint", "double": "double", "string": "string", "bool": "boolean"}
+SPARK_TYPES = {"null": "string", "int64": "bigint", "double": "double", "string": "string", "bool": "boolean"}
 SHAPE = re.compile(r"SELECT\s+(?P<columns>.+?)\s+FROM\s+(?P<table>\S+)(?:\s+LIMIT\s+(?P<limit>\d+))?$", re.I | re.S)
 LITERAL = re.compile(r"SELECT\s+'(?P<text>[^']*)'$", re.I)
 
@@ -28,9 +28,9 @@ def orders(n=N_ORDERS):
     return pa.table(
         {
             "id": pa.array(range(n), pa.int64()),
-            "name": pa.array([None if i % 7 == 0 else f"käufer {i}" for i in range(n)]),
-            "amount": pa.array([i / 4 for i in range(n)]),
-            "is_paid": pa.array([i % 2 == 0 for i in range(n)]),
+            "name": pa.array([None if i % 7 == 0 else f"käufer {i}" for i in range(n)], pa.string()),
+            "amount": pa.array([i / 4 for i in range(n)], pa.float64()),
+            "is_paid": pa.array([i % 2 == 0 for i in range(n)], pa.bool_()),
         }
     )
 
