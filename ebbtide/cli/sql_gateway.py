@@ -35,7 +35,9 @@ class _Duration(click.ParamType):
 
 
 @click.command("sql-gateway")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; beyond loopback it needs a token.")
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Where to listen; beyond loopback it needs a token."
+)
 @click.option("--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="0: any that is free.")
 @click.option(
     "--defs",
@@ -45,11 +47,15 @@ class _Duration(click.ParamType):
     help="Folder of the definitions: pipelines, sources, tables, functions.",
 )
 @root_option
-@click.option("--environment", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="File of an environment.")
+@click.option(
+    "--environment", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="File of an environment."
+)
 @click.option("--read-only", is_flag=True, help="Take SELECT, SHOW, DESCRIBE, EXPLAIN, SET and RESET only.")
 @click.option("--token-env", metavar="NAME", help="Variable that holds the token which clients must send.")
 @click.option("--token-file", type=click.Path(path_type=Path), help="File of mode 600 that holds it.")
-@click.option("--idle-timeout", default="10m", show_default=True, type=_Duration(), help="Sessions without heartbeat end.")
+@click.option(
+    "--idle-timeout", default="10m", show_default=True, type=_Duration(), help="Sessions without heartbeat end."
+)
 @click.option("--max-sessions", default=20, show_default=True, type=click.IntRange(1), help="At a time.")
 def sql_gateway(
     host: str,

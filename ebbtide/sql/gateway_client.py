@@ -16,7 +16,7 @@ from ebbtide.errors import (
 try:
     import urllib3
 except ModuleNotFoundError as missing:
-    raise MissingExtraError.of_extra("sql", "The SQL gateway's client (urllib3)") from missing
+    raise MissingExtraError.of_extra("sql", "The SQL gateway's client") from missing
 
 VERSION = "/v1"
 CONNECT_S = 10

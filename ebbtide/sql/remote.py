@@ -38,13 +38,15 @@ class RemoteSession:
 
     def __init__(self, url: str, token: str | None = None, settings: Mapping[str, str] | None = None) -> None:
         self._client = GatewayClient(url, token)
-        opened = self._client.call("POST", "/sessions", {"settings": dict(settings or {})})
+        begins_with = dict(settings or {})
+        opened = self._client.call("POST", "/sessions", {"settings": begins_with})
         self.id: str = opened["session"]
         """What the gateway knows it by: whoever has it and the token may use the session."""
         self._path = f"/sessions/{quote(self.id, safe='')}"
         self._is_closed = threading.Event()
         interval_s = opened["idle_timeout_s"] / HEARTBEATS_PER_TIMEOUT
-        threading.Thread(target=self._keep_alive, args=(interval_s,), daemon=True, name="heartbeat").start()
+        heartbeat = threading.Thread(target=self._keep_alive, args=(interval_s,), daemon=True, name="heartbeat")
+        heartbeat.start()
 
     @property
     def catalog_name(self) -> str:

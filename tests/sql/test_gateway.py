@@ -12,7 +12,6 @@ from ebbtide.errors import ConfigError
 from ebbtide.sql.gateway import GatewayServer, Limits
 
 
-
 @pytest.fixture(scope="module")
 def gateway():
     with serving() as served:
@@ -178,6 +177,7 @@ def test_running_query_is_cancelled_from_another_connection(gateway, session):
     replies = []
     waits = threading.Thread(target=lambda: replies.append(gateway.call("GET", f"{operation}/result?timeout_s=20")))
     waits.start()
+    until(lambda: gateway.sessions[-1].operations[-1].is_waited_for)
     canceled = gateway.call("POST", f"{operation}/cancel")
     assert canceled.json["status"] in {"RUNNING", "CANCELED"}
     waits.join()
@@ -324,8 +324,7 @@ def test_end_of_the_gateway_cancels_queries_and_answers_those_who_wait():
         operation = gateway.execute(session, "SELECT * FROM never")
         waits = threading.Thread(target=lambda: replies.append(gateway.call("GET", f"{operation}/result?timeout_s=20")))
         waits.start()
-        until(lambda: gateway.sessions[0].operations)
-        gateway.call("GET", f"{operation}/result?timeout_s=0.1")
+        until(lambda: gateway.sessions[0].operations[0].is_waited_for)
     waits.join()
     assert gateway.sessions[0].is_closed
     assert replies[0].error["class"] == "OperationCanceledError"
@@ -374,7 +373,18 @@ def test_right_token_is_let_in(guarded):
 
 @pytest.mark.parametrize(
     "header",
-    [None, "", TOKEN, f"Basic {TOKEN}", "Bearer", "Bearer ", f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN}x", "Bearer \xfc", f"Token {TOKEN}"],
+    [
+        None,
+        "",
+        TOKEN,
+        f"Basic {TOKEN}",
+        "Bearer",
+        "Bearer ",
+        f"Bearer {TOKEN[:-1]}",
+        f"Bearer {TOKEN}x",
+        "Bearer \xfc",
+        f"Token {TOKEN}",
+    ],
 )
 @pytest.mark.parametrize(("method", "path"), [("GET", "/v1/info"), ("POST", "/v1/sessions"), ("GET", "/nowhere")])
 def test_wrong_token_is_refused(guarded, header, method, path):
@@ -391,7 +401,7 @@ def test_health_needs_no_token(guarded):
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])  # noqa: S104 - refused
 def test_gateway_is_not_open_to_others_without_a_token(host):
-    with pytest.raises(ConfigError, match="Got: --host .* without a token"):
+    with pytest.raises(ConfigError, match=r"Got: --host .* without a token"):
         GatewayServer(MemorySession, host=host)
 
 
@@ -401,7 +411,10 @@ def test_port_that_is_taken_is_refused(gateway):
         GatewayServer(MemorySession, port=port)
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost@evil.example", "127.0.0.1:x", "", "[::1"])
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost@evil.example", "127.0.0.1:x", "", "[::1"],
+)
 def test_foreign_host_is_refused_on_loopback(gateway, host):
     refused = gateway.call("GET", "/v1/info", headers={"Host": host})
     assert refused.status == 403

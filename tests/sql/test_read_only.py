@@ -64,7 +64,7 @@ WRITING = (
     "SELECT IDENTIFIER('refl' || 'ect')('java.lang.System', 'exit', 0)",
     "SELECT TRANSFORM(id) USING 'sh -c id' FROM a",
     "FROM a SELECT TRANSFORM(id) USING r'id' AS x",
-    "FROM a MAP id USING \"id\" AS x",
+    'FROM a MAP id USING "id" AS x',
     "SELECT * FROM (SELECT TRANSFORM(id) USING 'id' FROM a)",
 )
 
@@ -76,7 +76,9 @@ def test_what_reads_is_taken(statement):
 
 @pytest.mark.parametrize("statement", WRITING)
 def test_what_writes_or_reaches_out_of_sql_is_refused(statement):
-    with pytest.raises(GatewayError, match=r"only reads\. Got: .+ Allowed: SELECT, SHOW, DESCRIBE, EXPLAIN, SET, RESET\."):
+    with pytest.raises(
+        GatewayError, match=r"only reads\. Got: .+ Allowed: SELECT, SHOW, DESCRIBE, EXPLAIN, SET, RESET\."
+    ):
         refuse_writing(statement)
 
 

@@ -177,7 +177,7 @@ def test_expired_session_says_so_and_what_to_do():
         session = RemoteSession(gateway.url)
         gateway.call("DELETE", f"/v1/sessions/{session.id}")
         for asked in (session.execute("SHOW TABLES").result, lambda: session.settings, lambda: session.complete("", 0)):
-            with pytest.raises(SessionGoneError, match="idle for too long.*Open a new one"):
+            with pytest.raises(SessionGoneError, match=r"idle for too long.*Open a new one"):
                 asked()
         session.close()
 
@@ -205,7 +205,18 @@ def test_token_is_sent_and_a_wrong_one_is_refused_without_being_shown():
 
 @pytest.mark.parametrize(
     "url",
-    ["", "localhost", "127.0.0.1:80", "ftp://localhost", "http://", "http://user:secret@localhost", "http://localhost?a", "http://localhost#a", "http://[", "file:///etc/passwd"],
+    [
+        "",
+        "localhost",
+        "127.0.0.1:80",
+        "ftp://localhost",
+        "http://",
+        "http://user:secret@localhost",
+        "http://localhost?a",
+        "http://localhost#a",
+        "http://[",
+        "file:///etc/passwd",
+    ],
 )
 def test_url_that_is_none_is_refused(url):
     with pytest.raises(ConfigError, match="URL of the gateway is not usable") as caught:
@@ -231,7 +242,7 @@ class Strange(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(self.body)
 
-    do_GET = do_POST
+    do_GET = do_POST  # noqa: N815 - the server's name for it
 
     def log_message(self, *arguments):
         pass

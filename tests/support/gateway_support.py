@@ -13,7 +13,7 @@ from sql_support import MemorySession
 
 from ebbtide.sql.gateway import GatewayServer
 
-TOKEN = "a-token-of-a-test-0123456789"
+TOKEN = "a-token-of-a-test-0123456789"  # noqa: S105 - of no gateway
 
 
 @dataclass

@@ -20,8 +20,10 @@ from ebbtide.sql.session import Completion, CompletionKind
 PAGE_ROWS = 100
 N_ORDERS = 2500
 SPARK_TYPES = {"null": "string", "int64": "bigint", "double": "double", "string": "string", "bool": "boolean"}
-SHAPE = re.compile(r"SELECT\s+(?P<columns>.+?)\s+FROM\s+(?P<table>\S+)(?:\s+LIMIT\s+(?P<limit>\d+))?$", re.I | re.S)
-LITERAL = re.compile(r"SELECT\s+'(?P<text>[^']*)'$", re.I)
+SHAPE = re.compile(
+    r"SELECT\s+(?P<columns>.+?)\s+FROM\s+(?P<table>\S+)(?:\s+LIMIT\s+(?P<limit>\d+))?$", re.IGNORECASE | re.DOTALL
+)
+LITERAL = re.compile(r"SELECT\s+'(?P<text>[^']*)'$", re.IGNORECASE)
 
 
 def orders(n=N_ORDERS):
@@ -35,13 +37,19 @@ def orders(n=N_ORDERS):
     )
 
 
-TABLES = {"orders": orders(), "empty": orders(0), "wide": orders(3).append_column("text", pa.array(["x" * 200_000] * 3))}
+TABLES = {
+    "orders": orders(),
+    "empty": orders(0),
+    "wide": orders(3).append_column("text", pa.array(["x" * 200_000] * 3)),
+}
 
 
 class MemoryOperation:
     """Runs on a thread of its own; rows are fetched one page ahead of who asks."""
 
-    def __init__(self, begin: Callable[[MemoryOperation], tuple[Result, Iterator[Page]]], after: threading.Lock) -> None:
+    def __init__(
+        self, begin: Callable[[MemoryOperation], tuple[Result, Iterator[Page]]], after: threading.Lock
+    ) -> None:
         self.id = str(uuid.uuid4())
         self.canceled = threading.Event()
         self._changed = threading.Condition()
@@ -53,6 +61,7 @@ class MemoryOperation:
         self._begin = begin
         self._after = after
         self.is_closed = False
+        self.is_waited_for = False
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
@@ -65,12 +74,13 @@ class MemoryOperation:
                     self._changed.notify_all()
                 for token, page in enumerate(pages):
                     with self._changed:
-                        self._changed.wait_for(lambda: self.canceled.is_set() or self._asked >= token - 1)
+                        while not self.canceled.is_set() and self._asked < token - 1:
+                            self._changed.wait()
                         self._refuse_canceled()
                         self._pages[token] = page
                         self._pages.pop(token - 4, None)
                         self._changed.notify_all()
-        except BaseException as error:
+        except Exception as error:  # noqa: BLE001 - raised again where it is asked for
             self._error = error
         with self._changed:
             self._is_over = True
@@ -91,6 +101,7 @@ class MemoryOperation:
 
     def result(self, timeout_s=None):
         with self._changed:
+            self.is_waited_for = True
             self._changed.wait_for(lambda: self._result or self._is_over, timeout_s)
             if self._result is None and self._error is not None:
                 raise self._error
@@ -269,6 +280,6 @@ def all_of(operation):
             rows += map(list, page.rows)
             notices += [page.notice] if page.notice else []
             token = page.next
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - what it is, is told
         return type(error).__name__, str(error), operation.status
     return result, rows, notices

@@ -4,9 +4,8 @@ from importlib.util import find_spec
 
 from ebbtide.errors import MissingExtraError
 
-for _library in ("starlette", "uvicorn"):
-    if find_spec(_library) is None:
-        raise MissingExtraError.of_extra("sql", f"The SQL gateway's server ({_library})")
+if find_spec("starlette") is None or find_spec("uvicorn") is None:
+    raise MissingExtraError.of_extra("sql", "The SQL gateway's server")
 
 from ebbtide.sql.gateway.limits import Limits
 from ebbtide.sql.gateway.server import GatewayServer

@@ -23,6 +23,7 @@ from ebbtide.sql.gateway.answers import answer, failure
 from ebbtide.sql.gateway.limits import Limits
 from ebbtide.sql.gateway.read_only import refuse_writing
 from ebbtide.sql.gateway.requests import (
+    SHOWN,
     CompleteBody,
     OpenBody,
     StatementBody,
@@ -43,8 +44,6 @@ TURN_S = 1
 """How much longer than asked for a request may wait for another one that waits for the same operation."""
 JOB = re.compile(r"[A-Za-z0-9_.:-]{1,255}")
 """A job's id, as it may stand in a path."""
-SHOWN = 255
-"""Characters of a path that an error shows."""
 CONFIGURING = (ast.SetOption, ast.Reset, ast.Use)
 
 
@@ -111,7 +110,8 @@ class Gateway:
     async def _open(self, request: Request) -> Response:
         body = await self._body(request, OpenBody)
         hosted = await on_thread(self._sessions.open, body.settings)
-        return answer(await on_thread(self._described, hosted), HTTPStatus.CREATED)
+        described = await on_thread(self._described, hosted)
+        return answer(described, HTTPStatus.CREATED)
 
     async def _describe(self, request: Request) -> Response:
         hosted = self._hosted(request)
@@ -204,7 +204,7 @@ class Gateway:
         if not JOB.fullmatch(job):
             allowed = "1 to 255 letters, digits, _ . : -"
             raise refusal(
-                HTTPStatus.BAD_REQUEST, "The job's id is not usable.", job[:255], allowed, "SHOW JOBS lists them."
+                HTTPStatus.BAD_REQUEST, "The job's id is not usable.", job[:SHOWN], allowed, "SHOW JOBS lists them."
             )
         with hosted.used():
             return answer(await self._rows_of(hosted, f"STOP JOB '{job}'"))

@@ -19,6 +19,8 @@ ESCAPED_BYTES = 6
 """Of a character in JSON at most, as an escape."""
 MORE_BYTES = 4096
 """Of a body, beside the statement."""
+SHOWN = 255
+"""Characters of what was sent that an error shows."""
 MOST_DIGITS = 15
 """Of a number in a path."""
 
@@ -65,7 +67,7 @@ async def read_body(request: Request, kind: type[Body], statement_bytes: int) ->
         raise refusal(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
             "The body is not declared as JSON.",
-            content_type[:255] or "no Content-Type",
+            content_type[:SHOWN] or "no Content-Type",
             "Content-Type: application/json",
         )
     raw = await _read(request, statement_bytes * ESCAPED_BYTES + MORE_BYTES)
@@ -98,11 +100,19 @@ async def _read(request: Request, most_bytes: int) -> bytes:
 
 def _unusable(error: ValidationError, kind: type[_Body]) -> Refusal:
     """Say what is wrong first; not what was sent, as that may be a credential."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    place = ".".join(str(part) for part in first["loc"])[:255]
-    got = f"{place}: {first['msg']}" if place else first["msg"]
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    first = found[0]
+    place = ".".join(map(str, first["loc"]))
+    got = first["msg"]
+    if place:
+        got = f"{place[:SHOWN]}: {got}"
     fields = ", ".join(kind.model_fields)
-    return refusal(HTTPStatus.BAD_REQUEST, "The body of the request is not usable.", got, f"a JSON object of {fields}")
+    return refusal(
+        HTTPStatus.BAD_REQUEST,
+        "The body of the request is not usable.",
+        got,
+        f"a JSON object of {fields}",
+    )
 
 
 def refuse_long(name: str, text: str, most_bytes: int) -> None:
@@ -139,7 +149,7 @@ def seconds(request: Request, most_s: float) -> float:
     except ValueError:
         value = math.nan
     if not value >= 0:
-        raise refusal(HTTPStatus.BAD_REQUEST, "timeout_s is not usable.", text[:255], f"seconds, 0 to {most_s:g}")
+        raise refusal(HTTPStatus.BAD_REQUEST, "timeout_s is not usable.", text[:SHOWN], f"seconds, 0 to {most_s:g}")
     return min(value, most_s)
 
 
@@ -152,7 +162,7 @@ def page_token(request: Request) -> int:
     text: str = request.path_params["token"]
     is_number = text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
     if not is_number:
-        raise refusal(HTTPStatus.BAD_REQUEST, "The page's token is not usable.", text[:255], "0, or 'next' of a page")
+        raise refusal(HTTPStatus.BAD_REQUEST, "The page's token is not usable.", text[:SHOWN], "0, or 'next' of a page")
     return int(text)
 
 

@@ -224,9 +224,10 @@ class Sessions:
 
     def close_idle(self) -> None:
         """End those that were idle for too long."""
+        timeout_s = self._limits.idle_timeout_s
         for hosted in list(self._hosted.values()):
-            if hosted.idle_s >= self._limits.idle_timeout_s:
-                self._close_all_the_same(hosted, f"closed: idle for {self._limits.idle_timeout_s:g} s")
+            if hosted.idle_s >= timeout_s:
+                self._close_all_the_same(hosted, f"closed: idle for {timeout_s:g} s")
 
     def end(self, timeout_s: float) -> None:
         """Refuse new sessions and statements from now on; end all sessions, each on a thread of its own.
