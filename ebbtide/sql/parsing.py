@@ -224,7 +224,7 @@ def _describe(cursor: Cursor) -> Parsed | None:
         return None
     cursor.take("TABLE")
     cursor.take("EXTENDED")
-    return ast.Describe(cursor.name("a table"))
+    return ast.Describe(cursor.name("a table"), cursor.statement)
 
 
 def _explain(cursor: Cursor) -> Parsed:

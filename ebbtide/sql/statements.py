@@ -152,9 +152,15 @@ class ShowCreate:
 
 @dataclass(frozen=True)
 class Describe:
-    """`DESCRIBE [TABLE] name`."""
+    """`DESCRIBE [TABLE] name`.
+
+    Args:
+        name: Of what is described.
+        statement: All of it: Spark describes what the catalog lacks.
+    """
 
     name: str
+    statement: Statement
 
 
 @dataclass(frozen=True)

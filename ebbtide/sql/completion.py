@@ -1,0 +1,83 @@
+"""What the word that is being typed may become; told from the catalog's files alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from sqlglot import exp
+
+from ebbtide.errors import EbbtideError
+from ebbtide.sql.catalog import Catalog, Filled, Part
+from ebbtide.sql.listing import describe
+from ebbtide.sql.session import Completion, CompletionKind
+from ebbtide.sql.settings import SETTINGS
+
+_KEYWORDS = """
+    SELECT FROM WHERE GROUP BY HAVING ORDER LIMIT JOIN LEFT RIGHT FULL INNER CROSS ON USING UNION ALL DISTINCT AS AND OR
+    NOT NULL IN IS LIKE BETWEEN EXISTS CASE WHEN THEN ELSE END CAST WITH VALUES OVER PARTITION INTERVAL TRUE FALSE DESC
+    ASC CREATE SOURCE TABLE MATERIALIZED VIEW FUNCTION PRIMARY KEY COMMENT REFRESH EVERY CHANGE MANUAL INSERT INTO DROP
+    SHOW TABLES SOURCES PIPELINES JOBS STEPS FUNCTIONS DESCRIBE EXPLAIN STOP JOB SET RESET USE EMIT CHANGES VERSION STEP
+    OF EXECUTE STATEMENT BEGIN HELP CLEAR QUIT
+    BOOLEAN TINYINT SMALLINT INT BIGINT FLOAT DOUBLE DECIMAL STRING BINARY DATE TIMESTAMP ARRAY MAP STRUCT
+"""
+KEYWORDS = tuple(_KEYWORDS.split())
+"""What statements are made of, Spark's and ours, with the types of columns."""
+_WORD = re.compile(r"[\w$.-]*$")
+_SET = re.compile(r"^\s*(SET|RESET)\s+[\w.-]*$", re.IGNORECASE)
+_TABLE_COMES = re.compile(r"\b(FROM|JOIN|INTO|TABLE|DESCRIBE|DESC|STEPS\s+IN|VIEW|SOURCE)\s+[\w$]*$", re.IGNORECASE)
+_NAMED = re.compile(r"\b(?:FROM|JOIN)\s+([\w$]+)", re.IGNORECASE)
+
+
+def completions(catalog: Catalog, text: str, offset: int) -> list[Completion]:
+    """Return what the word before an offset may become, each once, the likeliest first.
+
+    Args:
+        catalog: What names stand for; where it cannot be read, only keywords and functions are told.
+        text: What was typed.
+        offset: Where the cursor is.
+    """
+    before = text[:offset]
+    found = _WORD.search(before)
+    word = found[0] if found else ""
+    start = offset - len(word)
+    candidates = _candidates(catalog, text, before)
+    fitting = [(name, kind) for name, kind in candidates if name.lower().startswith(word.lower()) and name != word]
+    return [Completion(name, start, kind) for name, kind in dict(fitting).items()]
+
+
+def _candidates(catalog: Catalog, text: str, before: str) -> Iterator[tuple[str, CompletionKind]]:
+    if _SET.search(before):
+        yield from _of(SETTINGS, CompletionKind.SETTING)
+        return
+    try:
+        tables, columns = list(_tables(catalog)), list(_columns(catalog, text))
+    except EbbtideError:
+        tables, columns = [], []
+    yield from _of(columns, CompletionKind.COLUMN)
+    yield from _of(tables, CompletionKind.TABLE)
+    if _TABLE_COMES.search(before):
+        return
+    yield from _of(KEYWORDS, CompletionKind.KEYWORD)
+    yield from _of(sorted(exp.FUNCTION_BY_NAME), CompletionKind.FUNCTION)
+
+
+def _of(names: Iterable[str], kind: CompletionKind) -> Iterator[tuple[str, CompletionKind]]:
+    for name in names:
+        yield name, kind
+
+
+def _tables(catalog: Catalog) -> Iterator[str]:
+    for name, entry in catalog.entries().items():
+        yield name
+        if isinstance(entry, Filled):
+            yield from (f"{name}${part}" for part in Part)
+
+
+def _columns(catalog: Catalog, text: str) -> Iterator[str]:
+    """Yield the columns of the tables that FROM and JOIN name."""
+    for name in _NAMED.findall(text):
+        described = describe(catalog, name.lower())
+        if described is not None:
+            _, rows = described
+            yield from (str(row[0]) for row in rows)

@@ -1,0 +1,150 @@
+"""CREATE and DROP of sources, tables and functions: checked whole before a file is written."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pydantic import ValidationError
+
+from ebbtide.delta import log
+from ebbtide.errors import ConfigError, SqlError
+from ebbtide.runtime.plan import Plan
+from ebbtide.spec.ddl import parse_ddl
+from ebbtide.spec.pipeline import NAME
+from ebbtide.spec.upsert import UpsertPipeline
+from ebbtide.sql import statements as ast
+from ebbtide.sql.catalog import Catalog, Declared, DeclaredKind, Entry, Filled, write_declared
+from ebbtide.sql.options import attributes_of, explained, refuse_unfit, texts
+from ebbtide.sql.statements import IfThere, ObjectKind
+
+_TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+
+
+def create_source(catalog: Catalog, asked: ast.CreateSource) -> str:
+    """Declare a source; return what was done.
+
+    Raises:
+        SqlError: it is not usable as a changelog, or the name is taken.
+    """
+    refuse_unfit(asked.options, of_source=True)
+    declared = Declared(
+        DeclaredKind.SOURCE,
+        asked.name.lower(),
+        asked.columns,
+        asked.key,
+        texts(asked.options),
+        asked.comment,
+    )
+    try:
+        UpsertPipeline.model_validate(pipeline_of_source(declared))
+    except (ValidationError, ConfigError) as error:
+        raise explained(error, asked.options) from error
+    return _write(catalog, declared, asked.if_there)
+
+
+def create_table(catalog: Catalog, asked: ast.CreateTable) -> str:
+    """Declare a table; INSERT INTO makes a pipeline of it. Return what was done.
+
+    Raises:
+        SqlError: its columns, key or options are not usable, or the name is taken.
+    """
+    refuse_unfit(asked.options, of_source=False)
+    try:
+        names = parse_ddl(asked.columns).columns.names
+    except ConfigError as error:
+        raise explained(error, asked.options) from error
+    strangers = [name for name in asked.key if name not in names]
+    if strangers:
+        raise SqlError.of(
+            f"The key of '{asked.name}' has columns that it lacks.", got=", ".join(strangers), allowed=", ".join(names)
+        )
+    declared = Declared(
+        DeclaredKind.TABLE, asked.name.lower(), asked.columns, asked.key, texts(asked.options), asked.comment
+    )
+    return _write(catalog, declared, asked.if_there)
+
+
+def create_function(catalog: Catalog, asked: ast.CreateFunction) -> str:
+    """Declare a function; return what was done.
+
+    Raises:
+        SqlError: what it stands for is not written as `module:name`, or the name is taken.
+    """
+    if not _TARGET.fullmatch(asked.target):
+        raise SqlError.of(f"'{asked.name}' stands for no function.", got=asked.target, allowed="'module:name'")
+    declared = Declared(DeclaredKind.FUNCTION, asked.name.lower(), target=asked.target)
+    return _write(catalog, declared, asked.if_there)
+
+
+def drop(catalog: Catalog, asked: ast.Drop) -> str:
+    """Forget a source, a table or a function; return what was done.
+
+    Raises:
+        SqlError: there is none, it is of another kind, or it is in use.
+    """
+    name = asked.name.lower()
+    entry = catalog.entries().get(name)
+    if entry is None and asked.if_exists:
+        return f"There is no {asked.kind.lower()} '{name}'."
+    if entry is None or kind_of(entry) is not asked.kind:
+        got = "nothing of this name" if entry is None else f"a {kind_of(entry).lower()}"
+        raise SqlError.of(f"There is no {asked.kind.lower()} '{name}'.", got=got)
+    if isinstance(entry, Filled):
+        _refuse_drop(catalog, entry)
+    else:
+        path = catalog.file_of(entry.kind, name)
+        if not path.exists():
+            raise SqlError.of(f"'{name}' is declared by the environment's file.", next_step="Take it out there.")
+        path.unlink()
+        if not any(path.parent.iterdir()):
+            path.parent.rmdir()
+    return f"Dropped {asked.kind.lower()} '{name}'."
+
+
+def kind_of(entry: Entry) -> ObjectKind:
+    """Return what statements call an entry."""
+    if isinstance(entry, Filled):
+        return ObjectKind.TABLE
+    return ObjectKind(entry.kind.upper())
+
+
+def pipeline_of_source(source: Declared) -> dict[str, Any]:
+    """Return the attributes of the pipeline that would keep a source's rows as they are; it shows whether the source is usable."""
+    attributes = attributes_of(source.options)
+    columns = {"name": source.name, "schema": source.columns, "key": list(source.key)}
+    return {**columns, **attributes}
+
+
+def _refuse_drop(catalog: Catalog, entry: Filled) -> None:
+    """Drop a pipeline that has not run; refuse one that has tables: they are deleted by hand, knowingly."""
+    home = Plan.under(catalog.root, entry.spec)
+    if log.versions(home.at("state")) or log.versions(home.at("sink")):
+        raise SqlError.of(
+            f"'{entry.name}' has tables.",
+            got=home.root,
+            allowed="a table that was never filled",
+            next_step=f"Stop its jobs, then delete '{entry.location}' and '{home.root}' by hand.",
+        )
+    (entry.location / "defs.yaml").unlink()
+
+
+def _write(catalog: Catalog, declared: Declared, if_there: IfThere) -> str:
+    name = declared.name
+    what = declared.kind.value
+    if not re.fullmatch(NAME, name):
+        raise SqlError.of(
+            f"This is no name of a {what}.", got=name, allowed="lower-case letters, digits and underscores, 63 at most"
+        )
+    entry = catalog.entries().get(name)
+    if entry is not None:
+        if if_there is IfThere.KEEP:
+            return f"There is a {kind_of(entry).lower()} '{name}' already."
+        replaces = if_there is IfThere.REPLACE and kind_of(entry).lower() == what
+        if not replaces:
+            raise SqlError.of(
+                f"There is a {kind_of(entry).lower()} '{name}' already.",
+                next_step="Take another name, or IF NOT EXISTS, or drop it first.",
+            )
+    write_declared(catalog, declared)
+    return f"Created {what} '{name}'."

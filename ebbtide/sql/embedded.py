@@ -1,0 +1,292 @@
+"""A session in this process: what the catalog's files tell is told at once, queries are Spark's, which is started when first needed."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from functools import singledispatchmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ebbtide.errors import SqlError
+from ebbtide.sql import statements as ast
+from ebbtide.sql.catalog import Catalog, Filled
+from ebbtide.sql.completion import completions
+from ebbtide.sql.declaring import create_function, create_source, create_table, drop, kind_of
+from ebbtide.sql.filling import plan_insert, write_filling
+from ebbtide.sql.jobs import ProcessJobs
+from ebbtide.sql.listing import columns, describe, fits, show, show_create
+from ebbtide.sql.operations import Listed, Output, RunningOperation, Whole
+from ebbtide.sql.parsing import CHANGES_ROWS, parse, parse_text
+from ebbtide.sql.references import find_references
+from ebbtide.sql.results import Result, ResultColumn, ResultKind, Row
+from ebbtide.sql.session import Completion, Operation
+from ebbtide.sql.settings import SPARK, Settings
+from ebbtide.sql.spark_errors import told
+from ebbtide.sql.tokens import Statement, keyword, split
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class EmbeddedSession:
+    """See `ebbtide.sql.session.Session`.
+
+    Args:
+        catalog: What names stand for.
+        settings: What it begins with.
+        catalogs: Further catalogs, for USE, by name.
+        catalog_name: Of `catalog`.
+        start_spark: Gives a Spark session of its own. Default: one of this process's JVM, started if there is none.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        settings: Mapping[str, str],
+        *,
+        catalogs: Mapping[str, Catalog] | None = None,
+        catalog_name: str = "default",
+        start_spark: Callable[[], SparkSession] | None = None,
+    ) -> None:
+        self.id = secrets.token_hex(8)
+        self.catalog_name = catalog_name
+        self._catalogs = {**(catalogs or {}), catalog_name: catalog}
+        self._settings = Settings(settings)
+        self._start_spark = start_spark or (lambda: new_spark_session(self._folder / "spark.log"))
+        self._spark: SparkSession | None = None
+        self._starting = threading.Lock()
+        self._folder = Path(tempfile.mkdtemp(prefix="ebbtide-sql-"))
+        self._operations: dict[str, RunningOperation] = {}
+
+    @property
+    def catalog(self) -> Catalog:
+        """The catalog in use."""
+        return self._catalogs[self.catalog_name]
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Its settings, credentials masked."""
+        return self._settings.shown()
+
+    def execute(self, statement: str) -> Operation:
+        """Begin to execute one statement."""
+        operation = RunningOperation(on_cancel=self._interrupt, on_close=self._forget)
+        self._operations[operation.id] = operation
+        operation.start(lambda: self._answer(parse_text(statement), operation.id))
+        return operation
+
+    def complete(self, text: str, offset: int) -> list[Completion]:
+        """Return what the word before an offset may become."""
+        return completions(self.catalog, text, offset)
+
+    def close(self) -> None:
+        """End it: its queries are cancelled, its jobs go on."""
+        for operation in list(self._operations.values()):
+            operation.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def spark(self) -> SparkSession:
+        """Return its Spark session; started now if it was not."""
+        with self._starting:
+            if self._spark is None:
+                spark = self._start_spark()
+                for key, value in self._settings.of_spark().items():
+                    spark.conf.set(key, value)
+                self._spark = spark
+            return self._spark
+
+    def _interrupt(self, operation: str) -> None:
+        if self._spark is not None:
+            self._spark.sparkContext.cancelJobsWithTag(operation)
+
+    def _forget(self, operation: str) -> None:
+        self._operations.pop(operation, None)
+        shutil.rmtree(self._folder / operation, ignore_errors=True)
+
+    @singledispatchmethod
+    def _answer(self, asked: Any, operation: str) -> Output:
+        """Do what a statement asks for.
+
+        Args:
+            asked: The statement.
+            operation: Id of what executes it.
+        """
+        raise SqlError.of("This is the client's to do, not the session's.", got=str(asked))
+
+    @_answer.register
+    def _(self, asked: ast.Select, operation: str) -> Output:
+        return self._query(asked, operation)
+
+    @_answer.register
+    def _(self, asked: ast.SparkStatement, operation: str) -> Output:
+        self._refuse_change(asked.statement)
+        return self._query(ast.Select(asked.statement), operation)
+
+    @_answer.register
+    def _(self, asked: ast.Describe, operation: str) -> Output:
+        described = describe(self.catalog, asked.name.lower())
+        if described is None:
+            return self._query(ast.Select(asked.statement), operation)
+        return _listed(*described)
+
+    @_answer.register
+    def _(self, asked: ast.Explain, operation: str) -> Output:
+        explained = parse(asked.statement)
+        if isinstance(explained, ast.Insert):
+            attributes = plan_insert(self.catalog, explained).attributes
+            lines: list[Row] = [[f"{name}: {value}"] for name, value in attributes.items()]
+            return _listed(columns("plan"), lines)
+        if not isinstance(explained, ast.Select | ast.SparkStatement):
+            return _done(f"{type(explained).__name__}: done at once, from files.")
+        [explain] = split(f"EXPLAIN {asked.statement.text}")
+        return self._query(ast.Select(explain), operation)
+
+    @_answer.register
+    def _(self, asked: ast.Show, operation: str) -> Output:
+        if asked.what is not ast.Shown.JOBS:
+            return _listed(*show(self.catalog, asked))
+        rows: list[Row] = []
+        for job in self._jobs.all():
+            names = ", ".join(job.pipelines)
+            if fits(names, asked.pattern):
+                rows.append([job.id, names, job.status.value, job.started, job.message])
+        return _listed(columns("id", "pipelines", "status", "started", "message"), rows)
+
+    @_answer.register
+    def _(self, asked: ast.ShowCreate, operation: str) -> Output:
+        entry = self.catalog.entries().get(asked.name.lower())
+        if entry is None or kind_of(entry) is not asked.kind:
+            raise SqlError.of(
+                f"There is no {asked.kind.lower()} '{asked.name}'.", next_step="SHOW TABLES and SHOW SOURCES list them."
+            )
+        return _listed(columns("statement"), [[show_create(entry)]])
+
+    @_answer.register
+    def _(self, asked: ast.SetOption, operation: str) -> Output:
+        if asked.key is None or asked.value is None:
+            rows: list[Row] = [[key, value] for key, value in self.settings.items() if asked.key in (None, key)]
+            return _listed(columns("key", "value"), rows)
+        self._settings.set(asked.key, asked.value)
+        if asked.key.startswith(SPARK) and self._spark is not None:
+            self._spark.conf.set(asked.key, asked.value)
+        return _done(f"Set '{asked.key}'.")
+
+    @_answer.register
+    def _(self, asked: ast.Reset, operation: str) -> Output:
+        self._settings.reset(asked.key)
+        if asked.key is not None and asked.key.startswith(SPARK) and self._spark is not None:
+            self._spark.conf.unset(asked.key)
+        return _done("Reset all settings." if asked.key is None else f"Reset '{asked.key}'.")
+
+    @_answer.register
+    def _(self, asked: ast.Use, operation: str) -> Output:
+        if asked.catalog not in self._catalogs:
+            raise SqlError.of("There is no such catalog.", got=asked.catalog, allowed=", ".join(self._catalogs))
+        self.catalog_name = asked.catalog
+        return _done(f"Names now stand for those of '{asked.catalog}'.")
+
+    @_answer.register
+    def _(self, asked: ast.Insert, operation: str) -> Output:
+        return self._fill((asked,))
+
+    @_answer.register
+    def _(self, asked: ast.StatementSet, operation: str) -> Output:
+        return self._fill(asked.inserts)
+
+    @_answer.register
+    def _(self, asked: ast.StopJob, operation: str) -> Output:
+        job = self._jobs.job(asked.job)
+        job.stop()
+        return _done(f"Job '{job.id}' ends after its step.")
+
+    @_answer.register
+    def _(self, asked: ast.CreateSource, operation: str) -> Output:
+        return _done(create_source(self.catalog, asked))
+
+    @_answer.register
+    def _(self, asked: ast.CreateTable, operation: str) -> Output:
+        return _done(create_table(self.catalog, asked))
+
+    @_answer.register
+    def _(self, asked: ast.CreateFunction, operation: str) -> Output:
+        return _done(create_function(self.catalog, asked))
+
+    @_answer.register
+    def _(self, asked: ast.CreateView, operation: str) -> Output:
+        raise SqlError.of(
+            "Materialized views cannot be created yet.",
+            got=asked.name,
+            allowed="a table that INSERT INTO fills from a source",
+        )
+
+    @_answer.register
+    def _(self, asked: ast.Drop, operation: str) -> Output:
+        return _done(drop(self.catalog, asked))
+
+    @property
+    def _jobs(self) -> ProcessJobs:
+        return ProcessJobs(self.catalog.root)
+
+    def _query(self, asked: ast.Select, operation: str) -> Output:
+        from ebbtide.sql.queries import Queries  # only once Spark is needed
+
+        spark = self.spark()
+        spark.sparkContext.addJobTag(operation)  # the tags of Spark sessions are known to their threads alone
+        queries = Queries(spark, self.catalog, self._settings, self._folder / operation)
+        try:
+            return queries.execute(asked)
+        except Exception as error:
+            raise told(error, asked.query) from error
+
+    def _refuse_change(self, statement: Statement) -> None:
+        """Refuse to change a pipeline's table otherwise than by the pipeline."""
+        named = find_references(statement, self.catalog.pipelines()).references
+        root = self.catalog.root.rstrip("/")
+        is_by_path = any(root in token.text for token in statement.tokens)
+        first = keyword(statement.tokens[0])
+        if first in CHANGES_ROWS and (named or is_by_path):
+            table = next((reference.table for reference in named), root)
+            raise SqlError.of(
+                f"'{table}' is kept by its pipeline; {first} at {statement.place} would make it wrong.",
+                allowed="changes of its source",
+                next_step="After a change by other means: 'ebbtide repair' or 'ebbtide acknowledge'.",
+            )
+
+    def _fill(self, inserts: tuple[ast.Insert, ...]) -> Output:
+        """Make pipelines of statements, and begin a job that runs them; all are checked before any is written."""
+        fillings = [plan_insert(self.catalog, insert) for insert in inserts]
+        for filling in fillings:
+            write_filling(self.catalog, filling)
+        pipelines: list[Filled] = [self.catalog.pipeline(filling.name) for filling in fillings]
+        job = self._jobs.start(pipelines)
+        names = ", ".join(job.pipelines)
+        return _done(f"Job '{job.id}' fills {names}. SHOW JOBS tells how it goes, STOP JOB '{job.id}' ends it.")
+
+
+def new_spark_session(log_file: Path | None = None) -> SparkSession:
+    """Return a Spark session of its own in this process's JVM; for queries of any kind, not for steps.
+
+    Args:
+        log_file: Takes what the JVM writes, if it is started here. Default: this process's output.
+    """
+    from ebbtide.runtime.session import build_session, sigint_kept
+
+    logging.getLogger("SQLQueryContextLogger").setLevel(
+        logging.CRITICAL + 1
+    )  # errors are raised: no need for their stacks too
+    settings = {"spark.driver.extraJavaOptions": "", "spark.sql.adaptive.enabled": "true"}
+    with sigint_kept():
+        return build_session("ebbtide-sql", settings, log_file).newSession()
+
+
+def _done(message: str) -> Output:
+    return Whole(Result.done(message), Listed([]))
+
+
+def _listed(shown: tuple[ResultColumn, ...], rows: list[Row]) -> Output:
+    return Whole(Result(ResultKind.ROWS, shown), Listed(rows))

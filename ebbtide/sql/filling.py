@@ -1,0 +1,230 @@
+"""INSERT INTO: a table and the changelog that fills it become a pipeline, a `defs.yaml`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import sqlglot
+from pydantic import ValidationError
+from sqlglot import exp
+
+from ebbtide.errors import ConfigError, SqlError
+from ebbtide.spec.ddl import parse_ddl, type_ddl
+from ebbtide.spec.pipeline import read_document
+from ebbtide.spec.upsert import UpsertPipeline
+from ebbtide.sql.catalog import Catalog, Declared, DeclaredKind, Filled, write_pipeline
+from ebbtide.sql.declaring import kind_of
+from ebbtide.sql.options import attributes_of, explained
+from ebbtide.sql.statements import Insert
+from ebbtide.sql.tokens import Statement
+
+
+@dataclass(frozen=True)
+class Filling:
+    """What an INSERT INTO makes.
+
+    Args:
+        attributes: Of the pipeline.
+        existing: The pipeline, if it is there already, the same.
+    """
+
+    attributes: dict[str, Any]
+    existing: Filled | None = None
+
+    @property
+    def name(self) -> str:
+        """The pipeline's name: the table's."""
+        return str(self.attributes["name"])
+
+
+def plan_insert(catalog: Catalog, asked: Insert) -> Filling:
+    """Return the pipeline that a statement asks for. Writes nothing.
+
+    Raises:
+        SqlError: there is no such table or source, or the query is none that a pipeline can apply.
+    """
+    query = _parsed(asked.query)
+    source = _source(catalog, query, asked.query)
+    name = asked.table.lower()
+    entry = catalog.entries().get(name)
+    if isinstance(entry, Filled):
+        return _again(entry, source, query, asked)
+    if entry is None or entry.kind is not DeclaredKind.TABLE:
+        got = "nothing of this name" if entry is None else f"a {kind_of(entry).lower()}"
+        raise SqlError.of(f"There is no table '{name}'.", got=got, next_step=f"CREATE TABLE {name} (..) first.")
+    attributes = _attributes(source, entry, query, asked)
+    try:
+        UpsertPipeline.model_validate(attributes)
+    except (ValidationError, ConfigError) as error:
+        raise explained(error, {}) from error
+    return Filling(attributes)
+
+
+def write_filling(catalog: Catalog, filling: Filling) -> str:
+    """Write the pipeline's definition, unless it is there; return its folder."""
+    if filling.existing is not None:
+        return str(filling.existing.location)
+    folder = write_pipeline(catalog, filling.attributes)
+    catalog.file_of(DeclaredKind.TABLE, filling.name).unlink(missing_ok=True)
+    return str(folder)
+
+
+def _parsed(query: Statement) -> exp.Select:
+    try:
+        parsed = sqlglot.parse_one(query.text, read="spark")
+    except sqlglot.errors.ParseError as error:
+        details = error.errors[0] if error.errors else {}
+        raise SqlError.of(
+            f"The query at {query.place} cannot be read.",
+            got=details.get("highlight") or query.text[:40],
+            allowed="SELECT expressions FROM source [WHERE condition]",
+            next_step=str(details.get("description", "")),
+        ) from error
+    if not isinstance(parsed, exp.Select):
+        raise _not_applicable(query, type(parsed).key.upper())
+    return parsed
+
+
+def _source(catalog: Catalog, query: exp.Select, statement: Statement) -> Declared:
+    """Return the one source that a query reads; refuse what a changelog cannot go through row by row."""
+    unfit = {
+        "joins": "JOIN: declare a materialized view over tables",
+        "group": "GROUP BY: declare a materialized view over tables",
+        "having": "HAVING",
+        "distinct": "DISTINCT: the table's key makes its rows distinct",
+        "order": "ORDER BY: a table has no order",
+        "limit": "LIMIT",
+        "with_": "WITH",
+        "laterals": "LATERAL VIEW",
+        "windows": "WINDOW",
+        "qualify": "QUALIFY",
+    }
+    for part, what in unfit.items():
+        if query.args.get(part):
+            raise _not_applicable(statement, what)
+    tables = list(query.find_all(exp.Table))
+    subqueries = list(query.find_all(exp.Subquery, exp.Exists))
+    if len(tables) != 1 or subqueries:
+        raise _not_applicable(statement, "no source or several")
+    name = tables[0].name.lower()
+    sources = catalog.declared(DeclaredKind.SOURCE)
+    if name not in sources:
+        raise SqlError.of(
+            f"There is no source '{name}'.",
+            allowed=", ".join(sources) or "none: there is no source yet",
+            next_step="CREATE SOURCE declares a changelog. A query over tables is a materialized view.",
+        )
+    return sources[name]
+
+
+def _not_applicable(statement: Statement, got: str) -> SqlError:
+    return SqlError.of(
+        f"A pipeline cannot apply the query at {statement.place} to each change.",
+        got=got,
+        allowed="SELECT expressions FROM one source [WHERE condition]",
+    )
+
+
+def _again(entry: Filled, source: Declared, query: exp.Select, asked: Insert) -> Filling:
+    """Return the pipeline that is there, if the statement is the one that made it.
+
+    Raises:
+        SqlError: it is another one.
+    """
+    _, document = read_document(entry.location)
+    stored = dict(document["attributes"])
+    transform = stored.get("transform", stored)
+    table = Declared(
+        DeclaredKind.TABLE,
+        entry.name,
+        transform["schema"],
+        tuple(transform["key"]),
+        comment=stored.get("description", ""),
+    )
+    attributes = _attributes(source, table, query, asked)
+    others = [name for name, value in attributes.items() if stored.get(name) != value]
+    if others:
+        raise SqlError.of(
+            f"The table '{entry.name}' is filled by another statement already.",
+            got=", ".join(others),
+            allowed=f"what '{entry.location}' says",
+            next_step="Fill another table; or change that file, and run 'ebbtide migrate' or 'ebbtide refresh'.",
+        )
+    return Filling(stored, entry)
+
+
+def _attributes(source: Declared, table: Declared, query: exp.Select, asked: Insert) -> dict[str, Any]:
+    attributes = attributes_of(source.options, table.options)
+    selected = _selected(source, table, query, asked)
+    own: dict[str, Any] = {
+        "name": table.name,
+        "description": table.comment or source.comment,
+    }
+    if _takes_columns_as_they_are(source, table, query, selected):
+        own |= {"schema": table.columns, "key": list(table.key)}
+        if attributes["order"] == "arrival" and table.key != source.key:
+            attributes.setdefault("materializer", {}).setdefault("upsert_key", list(source.key))
+        return _in_order(own | attributes)
+    own |= {"schema": source.columns, "key": list(source.key)}
+    where = query.args.get("where")
+    transform: dict[str, Any] = {
+        "schema": table.columns,
+        "select": {name: expression.sql(dialect="spark") for name, expression in selected.items()},
+        "key": list(table.key),
+    }
+    if where is not None:
+        transform["where"] = where.this.sql(dialect="spark")
+    return _in_order(own | {"transform": transform} | attributes)
+
+
+def _selected(source: Declared, table: Declared, query: exp.Select, asked: Insert) -> dict[str, exp.Expression]:
+    """Return each column of the table and the expression that fills it, by position."""
+    expressions: list[exp.Expression] = []
+    for each in query.expressions:
+        if isinstance(each, exp.Star):
+            names = parse_ddl(source.columns).columns.names
+            expressions += [exp.column(name, quoted=True) for name in names]
+        else:
+            expressions.append(each.unalias())
+    names = list(asked.columns) or parse_ddl(table.columns).columns.names
+    if len(names) != len(expressions):
+        raise SqlError.of(
+            f"The query at {asked.query.place} does not fill the columns of '{table.name}'.",
+            got=f"{len(expressions)} expressions",
+            allowed=f"{len(names)}: {', '.join(names)}",
+        )
+    known = parse_ddl(table.columns).columns.names
+    strangers = [name for name in names if name not in known]
+    missing = [name for name in known if name not in names]
+    if strangers or missing:
+        raise SqlError.of(
+            f"The columns named behind '{table.name}' are not the table's.",
+            got=", ".join(names),
+            allowed=", ".join(known),
+        )
+    return dict(zip(names, expressions, strict=True))
+
+
+def _takes_columns_as_they_are(
+    source: Declared, table: Declared, query: exp.Select, selected: dict[str, exp.Expression]
+) -> bool:
+    """Return whether nothing is computed, filtered or renamed: then decoding leaves the other columns out by itself."""
+    if query.args.get("where") is not None:
+        return False
+    read = parse_ddl(source.columns).columns
+    filled = parse_ddl(table.columns).columns
+    for name, expression in selected.items():
+        is_same_column = isinstance(expression, exp.Column) and expression.name == name and name in read.names
+        if not is_same_column or type_ddl(read.field(name).type) != type_ddl(filled.field(name).type):
+            return False
+    return set(source.key) <= set(selected)
+
+
+_ORDER = ("name", "description", "source", "format", "schema", "transform", "key", "order", "ttl")
+
+
+def _in_order(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Return attributes in the order in which people read them; empty ones left out."""
+    first = {name: attributes[name] for name in _ORDER if attributes.get(name)}
+    return first | {name: value for name, value in attributes.items() if name not in first and value != ""}

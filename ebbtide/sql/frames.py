@@ -1,0 +1,144 @@
+"""The catalog's tables as Spark's: each of a statement is a view of one moment, so that all that it reads belongs together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ebbtide.delta import log
+from ebbtide.errors import SqlError
+from ebbtide.inspect.state import state
+from ebbtide.runtime.plan import Plan
+from ebbtide.sql.catalog import Catalog, DeclaredKind, Entry, Filled, Part
+from ebbtide.sql.listing import steps
+from ebbtide.sql.references import PinKind, Reference
+
+FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
+
+
+def frame(spark: SparkSession, catalog: Catalog, reference: Reference, versions: Mapping[str, int]) -> DataFrame:
+    """Read a table, or a part of one, as of a moment.
+
+    Args:
+        spark: The session.
+        catalog: What the names stand for.
+        reference: The table.
+        versions: Name of a table to the version of its sink that is now.
+
+    Raises:
+        SqlError: it does not exist yet, or no more.
+    """
+    entry = _filled(catalog, reference.table)
+    plan = Plan.under(catalog.root, entry.spec)
+    match reference.part:
+        case None:
+            version = versions[reference.table] if reference.pin is None else _version(plan, reference)
+            return _shown(entry, _at(spark, plan.at("sink"), version))
+        case Part.STATE:
+            step = _step(plan, reference)
+            return state(spark, entry.spec, catalog.root, as_of_step=step)
+        case Part.STEPS:
+            names, rows = steps(plan)
+            schema = ", ".join(f"`{column.name}` {column.type}" for column in names)
+            return spark.createDataFrame([tuple(row) for row in rows], schema)
+        case Part.CHANGES:
+            return _shown(entry, _feed(spark, plan.at("sink"), reference), *FEED_COLUMNS)
+        case _:
+            return _at(spark, _existing(plan, reference), _newest(plan.at(reference.part)))
+
+
+def queryable(catalog: Catalog) -> list[str]:
+    """Return the names that a query may mean: tables, those that nothing has filled yet too, and sources, to be refused by name."""
+    return [name for name, entry in catalog.entries().items() if _kind(entry) is not DeclaredKind.FUNCTION]
+
+
+def _kind(entry: Entry) -> DeclaredKind:
+    return DeclaredKind.TABLE if isinstance(entry, Filled) else entry.kind
+
+
+def _filled(catalog: Catalog, name: str) -> Filled:
+    entry = catalog.entries()[name]
+    if isinstance(entry, Filled):
+        return entry
+    if entry.kind is DeclaredKind.SOURCE:
+        raise SqlError.of(
+            f"'{name}' is a source: changes in no order, not rows.",
+            allowed="tables",
+            next_step=f"Fill a table from it: CREATE TABLE t (..), INSERT INTO t SELECT * FROM {name}.",
+        )
+    raise SqlError.of(
+        f"Nothing fills the table '{name}' yet.", next_step=f"INSERT INTO {name} SELECT .. FROM a source."
+    )
+
+
+def sink_version(catalog: Catalog, name: str) -> int:
+    """Return the version of a pipeline's sink that is now.
+
+    Raises:
+        SqlError: it has none yet.
+    """
+    entry = _filled(catalog, name)
+    plan = Plan.under(catalog.root, entry.spec)
+    return _newest(_existing(plan, Reference(name)))
+
+
+def _existing(plan: Plan, reference: Reference) -> str:
+    location = plan.at("sink" if reference.part is None else reference.part)
+    if not log.versions(location):
+        raise SqlError.of(
+            f"There is no table '{reference.view}' yet.",
+            got=location,
+            next_step=f"Run the pipeline first: INSERT INTO, or 'ebbtide run', of '{reference.table}'.",
+        )
+    return location
+
+
+def _newest(location: str) -> int:
+    return log.versions(location)[-1]
+
+
+def _at(spark: SparkSession, location: str, version: int) -> DataFrame:
+    return spark.read.format("delta").option("versionAsOf", version).load(location)
+
+
+def _shown(entry: Filled, rows: DataFrame, *further: str) -> DataFrame:
+    """Leave out the reserved columns."""
+    return rows.select(*[f"`{name}`" for name in entry.spec.sink_table.columns.names], *further)
+
+
+def _version(plan: Plan, reference: Reference) -> int:
+    """Return the version of the sink that a pin means: of a step the one after it."""
+    pin = reference.pin
+    location = _existing(plan, reference)
+    if pin is None:
+        return _newest(location)
+    if pin.kind is PinKind.VERSION:
+        return pin.number
+    for version, facts in log.own_commits(location):
+        if int(facts["step"]) <= pin.number:
+            return version
+    return 0
+
+
+def _step(plan: Plan, reference: Reference) -> int | None:
+    pin = reference.pin
+    if pin is None:
+        return None
+    if pin.kind is PinKind.STEP:
+        return pin.number
+    facts = log.facts(plan.at("state"), pin.number)
+    if facts is None:
+        raise SqlError.of(f"No step made version {pin.number} of the state of '{reference.table}'.")
+    return int(facts["step"])
+
+
+def _feed(spark: SparkSession, location: str, reference: Reference) -> DataFrame:
+    """Read the change feed, from the first commit on that is still there."""
+    if reference.pin is not None:
+        raise SqlError.of(
+            f"'{reference.view}' has no moment: it is the changes of all.", next_step="Filter by _commit_version."
+        )
+    first = log.versions(location)[0]
+    reader = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", first)
+    return reader.load(location)

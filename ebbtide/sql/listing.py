@@ -1,0 +1,186 @@
+"""What SHOW and DESCRIBE tell, from files and logs alone: no JVM."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from itertools import islice
+
+import pyarrow as pa
+
+from ebbtide.errors import SqlError
+from ebbtide.inspect.status import status
+from ebbtide.runtime.plan import Plan
+from ebbtide.spec.ddl import ddl_of, parse_ddl, type_ddl
+from ebbtide.spec.pipeline import Pipeline
+from ebbtide.sql.catalog import Catalog, DeclaredKind, Entry, Filled
+from ebbtide.sql.results import ResultColumn, Row
+from ebbtide.sql.statements import Show, Shown
+
+MOST_STEPS = 1_000
+"""Steps that SHOW STEPS tells of, the newest first."""
+
+
+Listed = tuple[tuple[ResultColumn, ...], list[Row]]
+"""Columns and rows."""
+
+
+def show(catalog: Catalog, asked: Show) -> Listed:
+    """List what the catalog holds, or the steps of a pipeline."""
+    match asked.what:
+        case Shown.STEPS:
+            return _steps(catalog, asked)
+        case Shown.PIPELINES:
+            return _pipelines(catalog, asked.pattern)
+        case Shown.TABLES:
+            return _tables(catalog, asked.pattern)
+        case Shown.SOURCES:
+            return _declared(catalog, DeclaredKind.SOURCE, asked.pattern)
+        case Shown.FUNCTIONS:
+            return _functions(catalog, asked.pattern)
+        case Shown.JOBS:
+            raise LookupError("jobs are listed by those who run them")
+
+
+def _tables(catalog: Catalog, pattern: str | None) -> Listed:
+    rows: list[Row] = []
+    for entry in catalog.entries().values():
+        if not fits(entry.name, pattern):
+            continue
+        if isinstance(entry, Filled):
+            rows.append([entry.name, "table", entry.spec.description])
+        elif entry.kind is DeclaredKind.TABLE:
+            rows.append([entry.name, "table, not filled yet", entry.comment])
+    return columns("name", "kind", "comment"), rows
+
+
+def _declared(catalog: Catalog, kind: DeclaredKind, pattern: str | None) -> Listed:
+    found = catalog.declared(kind).values()
+    rows: list[Row] = [[entry.name, entry.comment] for entry in found if fits(entry.name, pattern)]
+    return columns("name", "comment"), rows
+
+
+def _functions(catalog: Catalog, pattern: str | None) -> Listed:
+    found = catalog.declared(DeclaredKind.FUNCTION).values()
+    rows: list[Row] = [[entry.name, entry.target] for entry in found if fits(entry.name, pattern)]
+    return columns("name", "target"), rows
+
+
+def _pipelines(catalog: Catalog, pattern: str | None) -> Listed:
+    rows: list[Row] = []
+    for name, entry in catalog.pipelines().items():
+        if fits(name, pattern):
+            last = status(entry.spec, catalog.root)
+            at = None if last.now is None else _text(last.now)
+            rows.append(
+                [name, last.step, last.kind and str(last.kind), at, last.records, last.quarantined, last.in_quarantine]
+            )
+    names = columns("name", "step", "kind", "at", "records", "quarantined", "in_quarantine")
+    numbers = {"step", "records", "quarantined", "in_quarantine"}
+    typed = [ResultColumn(each.name, "bigint") if each.name in numbers else each for each in names]
+    return tuple(typed), rows
+
+
+def _steps(catalog: Catalog, asked: Show) -> Listed:
+    if asked.of is None:
+        raise SqlError.of("SHOW STEPS tells of one pipeline.", next_step="SHOW STEPS FROM name")
+    entry = catalog.pipeline(asked.of)
+    return steps(Plan.under(catalog.root, entry.spec))
+
+
+def steps(plan: Plan) -> Listed:
+    """List the newest steps of a pipeline, the newest first."""
+    rows: list[Row] = []
+    for version, facts in islice(plan.state.steps(), MOST_STEPS):
+        at = datetime.fromtimestamp(facts.now_ms / 1000, UTC)
+        rows.append([facts.step, str(facts.kind), _text(at), facts.records, facts.quarantined, version])
+    named = ("step", "bigint"), ("kind", "string"), ("at", "string")
+    counted = ("records", "bigint"), ("quarantined", "bigint"), ("state_version", "bigint")
+    return tuple(ResultColumn(*each) for each in (*named, *counted)), rows
+
+
+def describe(catalog: Catalog, name: str) -> Listed | None:
+    """Tell the columns of a source, a table or a part of a pipeline (`NAME$steps`); None if that takes Spark.
+
+    Raises:
+        SqlError: there is nothing of this name.
+    """
+    base, _, part = name.partition("$")
+    entry = catalog.entries().get(base)
+    if entry is None:
+        return None
+    if part:
+        return None
+    fields, key, comments = _fields(entry)
+    rows: list[Row] = [
+        [field.name, type_ddl(field.type), field.nullable, field.name in key, comments.get(field.name, "")]
+        for field in fields
+    ]
+    named = ("column", "string"), ("type", "string"), ("nullable", "boolean"), ("key", "boolean"), ("comment", "string")
+    return tuple(ResultColumn(*each) for each in named), rows
+
+
+def _fields(entry: Entry) -> tuple[Iterable[pa.Field], Sequence[str], dict[str, str]]:
+    if isinstance(entry, Filled):
+        table = entry.spec.sink_table
+        return table.columns, entry.spec.sink_key, table.comments
+    if entry.kind is DeclaredKind.FUNCTION:
+        raise SqlError.of(f"'{entry.name}' is a function.", got=entry.target, allowed="a source, a table, a view")
+    table = parse_ddl(entry.columns)
+    return table.columns, entry.key, table.comments
+
+
+def show_create(entry: Entry) -> str:
+    """Write the statement that declares something."""
+    if isinstance(entry, Filled):
+        return _create_table(entry.spec)
+    if entry.kind is DeclaredKind.FUNCTION:
+        return f"CREATE FUNCTION {quoted(entry.name)} AS {text(entry.target)};"
+    key = ", ".join(map(quoted, entry.key))
+    what = entry.kind.upper()
+    return _create(what, entry.name, entry.columns, key, entry.comment, entry.options)
+
+
+def _create_table(spec: Pipeline) -> str:
+    key = ", ".join(map(quoted, spec.sink_key))
+    return _create("TABLE", spec.name, ddl_of(spec.sink_table.columns), key, spec.description, {})
+
+
+def _create(what: str, name: str, body: str, key: str, comment: str, options: object) -> str:
+    lines = [f"CREATE {what} {quoted(name)} (", f"  {body.strip()},", f"  PRIMARY KEY ({key})", ")"]
+    if comment:
+        lines.append(f"COMMENT {text(comment)}")
+    given = dict(options) if isinstance(options, dict) else {}
+    if given:
+        pairs = [f"  {text(option)} = {text(value)}" for option, value in given.items()]
+        lines.append("WITH (\n" + ",\n".join(pairs) + "\n)")
+    return "\n".join(lines) + ";"
+
+
+def fits(name: str, pattern: str | None) -> bool:
+    """Return whether a name fits what stands after LIKE: `%` any characters, `_` one; `*` as Spark has it."""
+    if pattern is None:
+        return True
+    glob = pattern.replace("%", "*").replace("_", "?")
+    return fnmatch.fnmatchcase(name, glob)
+
+
+def columns(*names: str) -> tuple[ResultColumn, ...]:
+    """Return columns of texts."""
+    return tuple(map(ResultColumn, names))
+
+
+def quoted(name: str) -> str:
+    """Write a name."""
+    is_plain = name.isidentifier() and name.islower()
+    return name if is_plain else "`" + name.replace("`", "``") + "`"
+
+
+def text(value: str) -> str:
+    """Write a text."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _text(time: datetime) -> str:
+    return f"{time:%Y-%m-%d %H:%M:%S}"

@@ -1,0 +1,177 @@
+"""Options of WITH: where each belongs in a pipeline's spec.
+
+An option is a field of the spec by its dotted name (`quarantine.max_rate`). Fields of the source stand without `source.`
+(`path`, `topic`), `format` is the format's type, `sequence` the columns that order changes; without it they apply in order of
+arrival. A value is what YAML has there, as text; lists and objects as `[a, b]`, `{a: b}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from ebbtide.errors import ConfigError, SqlError
+from ebbtide.redaction import is_credential
+from ebbtide.spec.parts import FileSource
+from ebbtide.spec.upsert import UpsertPipeline
+from ebbtide.sql.statements import Options
+
+SEQUENCE = "sequence"
+_FROM_STATEMENT = ("name", "schema", "key", "description", "source", "order", "transform")
+"""Fields that a statement says by itself."""
+OF_SOURCE = frozenset(FileSource.model_fields)
+"""Options that are fields of the spec's `source`."""
+
+
+def spec_field(option: str) -> tuple[str, ...]:
+    """Return the path in the spec of what an option sets.
+
+    Example:
+        >>> spec_field("topic"), spec_field("format"), spec_field("checks.expiry_grace")
+        (('source', 'topic'), ('format', 'type'), ('checks', 'expiry_grace'))
+    """
+    if option in OF_SOURCE:
+        return "source", option
+    if option == "format":
+        return "format", "type"
+    if option == SEQUENCE:
+        return "order", SEQUENCE
+    return tuple(option.split("."))
+
+
+def attributes_of(*options: Mapping[str, str]) -> dict[str, Any]:
+    """Return options as a part of a spec's attributes.
+
+    Args:
+        *options: Those of the source, those of the table.
+
+    Raises:
+        SqlError: one is set by both, or contradicts another.
+    """
+    attributes: dict[str, Any] = {}
+    known: set[str] = set()
+    for given in options:
+        for option, value in given.items():
+            if option in known:
+                raise SqlError.of(
+                    f"The option '{option}' is set by the source and by the table.", allowed="one of them"
+                )
+            known.add(option)
+            _put(attributes, spec_field(option), _value(option, value))
+    attributes.setdefault("order", "arrival")
+    return attributes
+
+
+def refuse_unfit(given: Options, *, of_source: bool) -> None:
+    """Refuse options that are no fields, or not of what the statement declares.
+
+    Args:
+        given: The options.
+        of_source: They are a source's.
+
+    Raises:
+        SqlError: with the option's place.
+    """
+    for name, option in given.items():
+        if is_credential(name):
+            raise SqlError.of(
+                f"The option '{name}' at {option.place} is a credential.",
+                allowed="options without secrets",
+                next_step="Give it to Spark by its environment (docs/security.md).",
+            )
+        first, *_ = spec_field(name)
+        is_known = first in UpsertPipeline.model_fields and first not in _FROM_STATEMENT
+        is_known |= name in OF_SOURCE or name == SEQUENCE
+        belongs = of_source or name not in OF_SOURCE
+        if not (is_known and belongs):
+            raise SqlError.of(
+                f"There is no option '{name}' of a {'source' if of_source else 'table'}, at {option.place}.",
+                allowed=", ".join(_names(of_source=of_source)),
+                next_step="docs/spec.md tells of each.",
+            )
+
+
+def explained(error: ValidationError | ConfigError, given: Options) -> SqlError:
+    """Return an error of a spec as one of the statement that it was made of, with the place of the option."""
+    if isinstance(error, ConfigError):
+        return SqlError(str(error))
+    lines = []
+    for details in error.errors(include_url=False, include_input=False):
+        path = tuple(str(part) for part in details["loc"])
+        message = details["msg"].removeprefix("Value error, ")
+        place = _place_of(path, given)
+        field = ".".join(path)
+        lines.append(f"{field}{place}: {message}" if field else message)
+    return SqlError.of("The statement is not usable.", got="; ".join(lines))
+
+
+def texts(given: Options) -> dict[str, str]:
+    """Return the values alone."""
+    return {name: option.value for name, option in given.items()}
+
+
+def flattened(attributes: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield attributes of a spec as options: what `attributes_of` makes them of."""
+    for name, value in attributes.items():
+        path = f"{prefix}{name}"
+        if isinstance(value, Mapping) and value:
+            yield from flattened(value, f"{path}.")
+        else:
+            is_text = isinstance(value, str)
+            yield _option_name(path), value if is_text else _one_line(value)
+
+
+def _names(*, of_source: bool) -> list[str]:
+    fields = [name for name in UpsertPipeline.model_fields if name not in _FROM_STATEMENT]
+    own = [*OF_SOURCE, SEQUENCE] if of_source else []
+    return sorted([*own, *fields])
+
+
+def _put(attributes: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    *outer, last = path
+    inner = attributes
+    for name in outer:
+        deeper = inner.setdefault(name, {})
+        if not isinstance(deeper, dict):
+            raise SqlError.of(f"The option '{'.'.join(path)}' contradicts '{name}'.", got=deeper, allowed="one of them")
+        inner = deeper
+    inner[last] = value
+
+
+def _value(option: str, text: str) -> Any:
+    """Return an option's value; the spec's model turns texts into numbers, truth values and durations."""
+    if text.startswith(("[", "{")):
+        try:
+            return yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise SqlError.of(f"The option '{option}' is no list or object.", got=text) from error
+    if text == "null":
+        return None
+    if option == SEQUENCE:
+        return [name.strip() for name in text.split(",")]
+    return text
+
+
+def _place_of(path: tuple[str, ...], given: Options) -> str:
+    for name, option in given.items():
+        field = spec_field(name)
+        n_shared = min(len(field), len(path))
+        if path and field[:n_shared] == path[:n_shared]:
+            return f" at {option.place}"
+    return ""
+
+
+def _option_name(path: str) -> str:
+    if path == "format.type":
+        return "format"
+    if path == "order.sequence":
+        return SEQUENCE
+    return path.removeprefix("source.")
+
+
+def _one_line(value: Any) -> str:
+    dumped: str = yaml.safe_dump(value, default_flow_style=True, width=10_000)
+    return dumped.removesuffix("\n").removesuffix("\n...")
