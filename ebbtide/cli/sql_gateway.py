@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 import os
-import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ebbtide.cli.options import root_option
+from ebbtide.cli.quiet import new_log
 from ebbtide.cli.reporting import Reporter
 from ebbtide.model.durations import parse_duration
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from ebbtide.sql.gateway.sessions import OpenSession
+    from ebbtide.sql.session import Session
 
 PORT = 8083
+STOPS_WITHIN_S = 1
+"""How long the end waits for a JVM that is just being started; it ends with this process anyway."""
 
 
-class _Duration(click.ParamType):
-    """A time with its unit, as in specs."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float:
-        """Return it in seconds."""
-        try:
-            seconds: float = parse_duration(value).total_seconds()
-        except (ValueError, AttributeError) as error:
-            self.fail(str(error), param, context)
-        return seconds
+def _seconds(context: click.Context, option: click.Parameter, text: str) -> float:
+    """Read a duration with its unit, as in specs."""
+    try:
+        duration = parse_duration(text)
+        seconds: float = duration.total_seconds()
+    except (ValueError, AttributeError) as error:
+        raise click.BadParameter(str(error)) from error
+    return seconds
 
 
 @click.command("sql-gateway")
@@ -39,28 +41,28 @@ class _Duration(click.ParamType):
     "--host", default="127.0.0.1", show_default=True, help="Where to listen; beyond loopback it needs a token."
 )
 @click.option("--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="0: any that is free.")
-@click.option(
-    "--defs",
-    default=".",
-    show_default=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Folder of the definitions: pipelines, sources, tables, functions.",
-)
+@click.option("--defs", default="defs", show_default=True, help="Folder of the definitions; statements add to it.")
 @root_option
 @click.option(
-    "--environment", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="File of an environment."
+    "--environment",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A YAML file of sources, functions, settings.",
 )
 @click.option("--read-only", is_flag=True, help="Take SELECT, SHOW, DESCRIBE, EXPLAIN, SET and RESET only.")
-@click.option("--token-env", metavar="NAME", help="Variable that holds the token which clients must send.")
-@click.option("--token-file", type=click.Path(path_type=Path), help="File of mode 600 that holds it.")
+@click.option("--token-env", metavar="NAME", help="The token that clients must send: the name of a variable.")
+@click.option("--token-file", type=click.Path(path_type=Path), help="The token: a file of mode 600.")
 @click.option(
-    "--idle-timeout", default="10m", show_default=True, type=_Duration(), help="Sessions without heartbeat end."
+    "--idle-timeout",
+    default="10m",
+    show_default=True,
+    callback=_seconds,
+    help="How long a session lives without a request or a heartbeat.",
 )
-@click.option("--max-sessions", default=20, show_default=True, type=click.IntRange(1), help="At a time.")
+@click.option("--max-sessions", default=20, show_default=True, type=click.IntRange(1), help="Sessions at a time.")
 def sql_gateway(
     host: str,
     port: int,
-    defs: Path,
+    defs: str,
     root: str,
     environment: Path | None,
     read_only: bool,
@@ -69,16 +71,17 @@ def sql_gateway(
     idle_timeout: float,
     max_sessions: int,
 ) -> None:
-    """Serve SQL sessions over HTTP: 'ebbtide sql --gateway URL' and any client of REST (docs/sql-gateway.md).
+    """Serve SQL sessions over HTTP, to 'ebbtide sql --gateway URL' and any client of REST.
 
     SIGTERM or Ctrl-C ends it: running queries are cancelled, jobs go on.
     """
     with Reporter(root).errors():
         from ebbtide.sql.gateway import GatewayServer, Limits
 
+        spark = _SharedSpark(root)
         token = _token(token_env, token_file)
         server = GatewayServer(
-            _opener(defs, root, environment),
+            _opener(defs, root, environment, spark),
             host=host,
             port=port,
             token=token,
@@ -90,40 +93,67 @@ def sql_gateway(
         try:
             server.run()
         finally:
-            _stop_spark()
-    click.echo("The SQL gateway has ended.")
+            spark.stop()
+        click.echo("The SQL gateway has ended.")
 
 
 def _token(variable: str | None, file: Path | None) -> str | None:
     from ebbtide.sql.bearer import token_of_file, token_of_variable
 
     if variable is not None and file is not None:
-        raise click.UsageError("--token-env and --token-file exclude each other.")
+        raise click.UsageError("Got --token-env and --token-file. Allowed: one of them.")
     if variable is not None:
-        return token_of_variable(variable, os.environ)
+        token: str = token_of_variable(variable, os.environ)
+        del os.environ[variable]  # what statements can start or call must not find it
+        return token
     return None if file is None else token_of_file(file)
 
 
-def _opener(defs: Path, root: str, environment: Path | None) -> OpenSession:
-    """Return what opens a client's session; all of them share this process's JVM."""
-    from ebbtide.sql.session import Session
+def _opener(defs: str, root: str, file: Path | None, spark: _SharedSpark) -> OpenSession:
+    """Return what opens a client's session."""
+    from ebbtide.sql.catalog import Catalog
+    from ebbtide.sql.embedded import EmbeddedSession
+
+    if file is None:
+        catalog = Catalog(root, Path(defs))
+        common: Mapping[str, str] = {}
+    else:
+        from ebbtide.sql.environment import read_environment
+
+        environment = read_environment(file)
+        catalog = Catalog(root, Path(defs), environment.given)
+        common = environment.settings
 
     def open_session(settings: Mapping[str, str]) -> Session:
-        from ebbtide.sql.catalog import Catalog
-        from ebbtide.sql.embedded import EmbeddedSession
-
-        session: Session = EmbeddedSession(Catalog(root, defs), settings)
-        return session
+        return EmbeddedSession(catalog, {**common, **settings}, start_spark=spark.session)
 
     return open_session
 
 
-def _stop_spark() -> None:
-    """Stop the JVM, if a session has started it."""
-    if "pyspark" not in sys.modules:
-        return
-    from pyspark.sql import SparkSession
+class _SharedSpark:
+    """One JVM for all sessions, started when the first of them needs it; each has a Spark session of its own in it.
 
-    session = SparkSession.getActiveSession()
-    if session is not None:
-        session.stop()
+    Args:
+        root: Folder of all pipelines' tables; the JVM's log is in `.logs` there.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._lock = threading.Lock()
+        self._log: Path | None = None
+        self._last: SparkSession | None = None
+
+    def session(self) -> SparkSession:
+        """Return a new Spark session."""
+        from ebbtide.sql.embedded import new_spark_session
+
+        with self._lock:
+            self._log = self._log or new_log(self._root)
+            self._last = new_spark_session(self._log)
+            return self._last
+
+    def stop(self) -> None:
+        """Stop Spark, if it was started."""
+        is_idle = self._lock.acquire(timeout=STOPS_WITHIN_S)
+        if is_idle and self._last is not None:
+            self._last.stop()

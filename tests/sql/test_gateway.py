@@ -204,9 +204,9 @@ def test_closed_operation_is_cancelled_and_gone(gateway, session):
 
 
 def test_jobs_are_listed_and_stopped(gateway, session):
-    assert gateway.call("GET", f"{session}/jobs").json["rows"] == [["job-1", "RUNNING"]]
+    assert gateway.call("GET", f"{session}/jobs").json["rows"] == [["job-1", "1", "RUNNING"]]
     assert gateway.call("POST", f"{session}/jobs/job-1/stop").json["message"] == "Job 'job-1' ends after its step."
-    assert gateway.call("GET", f"{session}/jobs").json["rows"] == [["job-1", "STOPPING"]]
+    assert gateway.call("GET", f"{session}/jobs").json["rows"] == [["job-1", "1", "STOPPING"]]
     unknown = gateway.call("POST", f"{session}/jobs/job-2/stop")
     assert (unknown.status, unknown.error["class"]) == (422, "SqlError")
     assert gateway.call("GET", session).json["operations"] == []

@@ -98,5 +98,5 @@ def test_gateway_that_only_reads_executes_no_other_statement():
         assert gateway.call("POST", f"{session}/jobs/job-1/stop").status == 403
         assert gateway.call("POST", f"{session}/configure", {"statement": "USE other"}).status == 403
         assert gateway.call("POST", f"{session}/configure", {"statement": "SET a = 1"}).status == 200
-        assert gateway.call("GET", f"{session}/jobs").json["rows"] == [["job-1", "RUNNING"]]
+        assert gateway.call("GET", f"{session}/jobs").json["rows"] == [["job-1", "1", "RUNNING"]]
         assert len(gateway.sessions[0].operations) == 3

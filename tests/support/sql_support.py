@@ -172,7 +172,10 @@ class MemorySession:
             case ast.Show(ast.Shown.TABLES):
                 return rows_of(pa.table({"table": sorted(TABLES)}))
             case ast.Show(ast.Shown.JOBS):
-                return rows_of(pa.table({"job": list(self.jobs), "status": list(self.jobs.values())}))
+                names = [job.removeprefix("job-") for job in self.jobs]
+                return rows_of(
+                    pa.table({"id": list(self.jobs), "pipelines": names, "status": list(self.jobs.values())})
+                )
             case ast.Describe(name):
                 schema = table_of(name).schema
                 return rows_of(pa.table({"column": schema.names, "type": list(map(type_of, schema.types))}))
