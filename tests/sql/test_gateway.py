@@ -2,10 +2,9 @@
 
 import logging
 import threading
-import time
 
 import pytest
-from gateway_support import TOKEN, serving
+from gateway_support import TOKEN, serving, until
 from sql_support import N_ORDERS, MemorySession
 
 from ebbtide.errors import ConfigError
@@ -23,14 +22,6 @@ def session(gateway):
     path = gateway.open()
     yield path
     gateway.call("DELETE", path)
-
-
-def until(condition):
-    """Wait for what another thread is about to do."""
-    ends_at = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < ends_at
-        time.sleep(0.01)
 
 
 # --- without a session

@@ -1,11 +1,10 @@
 """The client against a real gateway: as a session in the same process behaves, so does one in a gateway."""
 
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
-from gateway_support import TOKEN, serving
+from gateway_support import TOKEN, serving, until
 from sql_support import MemorySession, all_of
 
 from ebbtide.errors import (
@@ -80,13 +79,6 @@ def session(gateway):
     remote: Session = RemoteSession(gateway.url)
     yield remote
     remote.close()
-
-
-def until(condition):
-    ends_at = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < ends_at
-        time.sleep(0.01)
 
 
 def test_script_through_the_gateway_gives_what_the_session_gives(session):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -14,6 +15,14 @@ from sql_support import MemorySession
 from ebbtide.sql.gateway import GatewayServer
 
 TOKEN = "a-token-of-a-test-0123456789"  # noqa: S105 - of no gateway
+
+
+def until(condition):
+    """Wait for what another thread is about to do."""
+    ends_at = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < ends_at
+        time.sleep(0.01)
 
 
 @dataclass

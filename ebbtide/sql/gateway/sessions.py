@@ -83,18 +83,14 @@ class HostedSession:
         Raises:
             GatewayBusyError: it has as many operations as it may have.
         """
-        if not self._places.acquire(blocking=False):
-            raise GatewayBusyError.of(
-                "The session has no place for one more operation.",
-                got=f"{self._limits.operations} that are not closed",
-                allowed=self._limits.operations,
-                next_step="Close those that are done with, then execute again.",
-            )
-        try:
+        busy = GatewayBusyError.of(
+            "The session has no place for one more operation.",
+            got=f"{self._limits.operations} that are not closed",
+            allowed=self._limits.operations,
+            next_step="Close those that are done with, then execute again.",
+        )
+        with _place(self._places, busy):
             operation = self.session.execute(statement)
-        except BaseException:
-            self._places.release()
-            raise
         hosted = HostedOperation(operation, Pages(operation, self._limits.page_rows))
         self.operations[operation.id] = hosted
         return hosted
@@ -167,18 +163,14 @@ class Sessions:
             GatewayGoneError: the gateway is ending.
         """
         self.refuse_if_ending()
-        if not self._places.acquire(blocking=False):
-            raise GatewayBusyError.of(
-                "The gateway has no place for one more session.",
-                got=f"{self._limits.sessions} sessions",
-                allowed=self._limits.sessions,
-                next_step="Close one, wait until an idle one ends, or start the gateway with a greater --max-sessions.",
-            )
-        try:
+        busy = GatewayBusyError.of(
+            "The gateway has no place for one more session.",
+            got=f"{self._limits.sessions} sessions",
+            allowed=self._limits.sessions,
+            next_step="Close one, wait until an idle one ends, or start the gateway with a greater --max-sessions.",
+        )
+        with _place(self._places, busy):
             session = self._open_session(settings)
-        except BaseException:
-            self._places.release()
-            raise
         hosted = HostedSession(session, self._limits, self._clock)
         with self._lock:
             self._hosted[hosted.id] = hosted
@@ -268,3 +260,20 @@ class Sessions:
 
     def _tell(self, hosted: HostedSession, what: str) -> None:
         self._say(f"Session {hosted.id[:SHOWN]} {what} ({len(self)} of {self._limits.sessions}).")
+
+
+@contextmanager
+def _place(places: threading.Semaphore, busy: GatewayBusyError) -> Iterator[None]:
+    """Take a place for what begins; give it back if that does not begin.
+
+    Args:
+        places: Those that are free.
+        busy: Raised if none is.
+    """
+    if not places.acquire(blocking=False):
+        raise busy
+    try:
+        yield
+    except BaseException:
+        places.release()
+        raise
