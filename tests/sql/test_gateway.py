@@ -140,6 +140,20 @@ def test_what_is_not_there_yet_is_answered_when_the_time_is_up(gateway, session)
         assert (late.status, late.json["status"]) == (202, "RUNNING")
 
 
+def test_request_waits_for_another_one_of_the_same_operation(gateway, session):
+    operation = gateway.execute(session, "SELECT * FROM paused")
+    gateway.call("GET", f"{operation}/pages/0?timeout_s=20")
+    replies = []
+    waits = threading.Thread(target=lambda: replies.append(gateway.call("GET", f"{operation}/pages/1?timeout_s=0.6")))
+    behind = gateway.sessions[-1].operations[-1]
+    n_before = behind.n_pages_waited_for
+    waits.start()
+    until(lambda: behind.n_pages_waited_for > n_before)
+    assert gateway.call("GET", f"{operation}/pages/0").json["rows"] == [["1"]]
+    waits.join()
+    assert replies[0].status == 202
+
+
 def test_failure_is_answered_with_its_class(gateway, session):
     operation = gateway.execute(session, "SELECT * FROM nowhere")
     failed = gateway.call("GET", f"{operation}/result?timeout_s=20")
@@ -168,7 +182,7 @@ def test_running_query_is_cancelled_from_another_connection(gateway, session):
     replies = []
     waits = threading.Thread(target=lambda: replies.append(gateway.call("GET", f"{operation}/result?timeout_s=20")))
     waits.start()
-    until(lambda: gateway.sessions[-1].operations[-1].is_waited_for)
+    until(lambda: gateway.sessions[-1].operations[-1].n_waits)
     canceled = gateway.call("POST", f"{operation}/cancel")
     assert canceled.json["status"] in {"RUNNING", "CANCELED"}
     waits.join()
@@ -315,7 +329,7 @@ def test_end_of_the_gateway_cancels_queries_and_answers_those_who_wait():
         operation = gateway.execute(session, "SELECT * FROM never")
         waits = threading.Thread(target=lambda: replies.append(gateway.call("GET", f"{operation}/result?timeout_s=20")))
         waits.start()
-        until(lambda: gateway.sessions[0].operations[0].is_waited_for)
+        until(lambda: gateway.sessions[0].operations[0].n_waits)
     waits.join()
     assert gateway.sessions[0].is_closed
     assert replies[0].error["class"] == "OperationCanceledError"

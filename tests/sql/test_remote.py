@@ -119,7 +119,7 @@ def test_result_and_page_are_none_when_the_time_is_up(session):
     operation.close()
 
 
-def test_who_waits_without_end_hears_of_a_cancel(session, monkeypatch):
+def test_who_waits_without_end_hears_of_a_cancel(gateway, session, monkeypatch):
     monkeypatch.setattr("ebbtide.sql.remote.POLL_S", 0.1)
     operation = session.execute("SELECT * FROM never")
     errors = []
@@ -132,6 +132,7 @@ def test_who_waits_without_end_hears_of_a_cancel(session, monkeypatch):
 
     waits = threading.Thread(target=wait)
     waits.start()
+    until(lambda: gateway.sessions[-1].operations[-1].n_waits > 2)
     operation.cancel()
     waits.join()
     assert isinstance(errors[0], OperationCanceledError)
@@ -227,6 +228,7 @@ class Strange(BaseHTTPRequestHandler):
     status, body, seen = 200, b"", []
 
     def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
         self.seen.append(self.path)
         self.send_response(self.status)
         self.send_header("Location", "/elsewhere")

@@ -61,7 +61,8 @@ class MemoryOperation:
         self._begin = begin
         self._after = after
         self.is_closed = False
-        self.is_waited_for = False
+        self.n_waits = 0
+        self.n_pages_waited_for = 0
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
@@ -101,7 +102,7 @@ class MemoryOperation:
 
     def result(self, timeout_s=None):
         with self._changed:
-            self.is_waited_for = True
+            self.n_waits += 1
             self._changed.wait_for(lambda: self._result or self._is_over, timeout_s)
             if self._result is None and self._error is not None:
                 raise self._error
@@ -110,6 +111,7 @@ class MemoryOperation:
     def page(self, token=0, timeout_s=None):
         with self._changed:
             self._asked = max(self._asked, token)
+            self.n_pages_waited_for += token not in self._pages
             self._changed.notify_all()
             self._changed.wait_for(lambda: token in self._pages or self._is_over, timeout_s)
             if token in self._pages:
@@ -216,6 +218,8 @@ class MemorySession:
         if shape["table"] == "never":
             operation.canceled.wait()
             raise OperationCanceledError.of("The statement was cancelled.")
+        if shape["table"] == "paused":
+            return Result(ResultKind.ROWS, (ResultColumn("id"),)), paused(operation)
         if shape["table"] == "broken":
             raise ValueError("what is not ours: password=hunter2")
         table = table_of(shape["table"]).slice(0, int(shape["limit"] or N_ORDERS))
@@ -241,6 +245,12 @@ class MemorySession:
                 yield Page(rows, next=step - first + 1, position=str(step + 1))
 
         return Result(ResultKind.CHANGES, columns), pages()
+
+
+def paused(operation):
+    """One page, and the next never."""
+    yield Page([["1"]], 1)
+    operation.canceled.wait()
 
 
 def table_of(name):

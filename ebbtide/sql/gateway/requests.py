@@ -15,6 +15,8 @@ from ebbtide.sql.gateway.answers import Refusal
 
 BODY_TIMEOUT_S = 10
 """How long a client may take to send a body."""
+DRAINED_BYTES = 16 * 1024 * 1024
+"""Of a body that is too large; of one that is longer still the rest is not read."""
 ESCAPED_BYTES = 6
 """Of a character in JSON at most, as an escape."""
 MORE_BYTES = 4096
@@ -78,16 +80,17 @@ async def read_body(request: Request, kind: type[Body], statement_bytes: int) ->
 
 
 async def _read(request: Request, most_bytes: int) -> bytes:
-    """Read a body; stop where it is too large."""
+    """Read a body; one that is too large is refused, once it was sent: who is cut off while sending reads no answer."""
     chunks: list[bytes] = []
     n_bytes = 0
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
             async for chunk in request.stream():
                 n_bytes += len(chunk)
-                if n_bytes > most_bytes:
-                    raise too_large("body", f"more than {most_bytes} bytes", most_bytes)
-                chunks.append(chunk)
+                if n_bytes > DRAINED_BYTES:
+                    break
+                if n_bytes <= most_bytes:
+                    chunks.append(chunk)
     except (TimeoutError, ClientDisconnect) as error:
         raise refusal(
             HTTPStatus.REQUEST_TIMEOUT,
@@ -95,6 +98,8 @@ async def _read(request: Request, most_bytes: int) -> bytes:
             f"{n_bytes} bytes",
             f"all of it within {BODY_TIMEOUT_S} s",
         ) from error
+    if n_bytes > most_bytes:
+        raise too_large("body", f"more than {most_bytes} bytes", most_bytes)
     return b"".join(chunks)
 
 
