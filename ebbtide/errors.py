@@ -225,3 +225,15 @@ class DeltaFeatureError(Terminal):
 
 class VersionTakenError(Transient):
     """Raised when somebody else committed the version of a Delta table that was to be committed."""
+
+
+class StoreUnavailableError(Transient):
+    """Raised when an object store failed for as long as a call is tried again: it was slow, or not there; nothing is half done."""
+
+
+class StoreRefusedError(Terminal):
+    """Raised when an object store refuses a call: of its rights, or because the bucket, the region or the endpoint is another."""
+
+
+class StoreUnsafeError(Terminal):
+    """Raised when an object store overwrites what is to be put only if it is absent; nothing was written to a table."""

@@ -21,7 +21,9 @@ from ebbtide.errors import ConfigError, DamagedFileError
 from ebbtide.redaction import has_unseen, redacted
 
 LOCAL_SCHEME = "file"
-SCHEMES = (LOCAL_SCHEME, "s3", "s3a", "gs", "abfs", "abfss", "hdfs")
+OBJECT_STORES = ("s3", "s3a", "gs", "abfs", "abfss")
+"""Schemes of what `ebbtide.object_store` serves."""
+SCHEMES = (LOCAL_SCHEME, *OBJECT_STORES, "hdfs")
 """Of the URIs that a location may be."""
 MOST_BYTES_OF_NAME = 255
 """Of a file or a folder: what file systems take."""
@@ -31,14 +33,31 @@ PRIVATE = 0o700
 """Mode of the folders that others must not look into."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=[/\\])")
 """Of a URI, or the drive of a Windows path."""
-_STORE_ERROR = "AWS Error"
-"""In what Arrow says when an object store has failed, and not the file."""
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def _open(location: str) -> tuple[pafs.FileSystem, str]:
-    """Return the filesystem of a location and the path in it; Hadoop's `s3a` is Arrow's `s3`."""
-    return pafs.FileSystem.from_uri(location.replace("s3a://", "s3://", 1))  # type: ignore[no-any-return]
+    """Return the filesystem of a location and the path in it."""
+    if is_in_object_store(location):
+        from ebbtide.object_store.arrow import file_system
+
+        return file_system(location)
+    return pafs.FileSystem.from_uri(location)  # type: ignore[no-any-return]
+
+
+def is_in_object_store(location: str) -> bool:
+    """Return whether a location is in a store that `ebbtide.object_store` serves."""
+    scheme, is_uri, _ = location.partition("://")
+    return bool(is_uri) and scheme in OBJECT_STORES
+
+
+def storage_options(location: str) -> dict[str, str]:
+    """Return what another client of a location's store, deltalake for instance, is to be told beside the environment."""
+    if not is_in_object_store(location):
+        return {}
+    from ebbtide.object_store.bucket import client_options
+
+    return client_options(location)
 
 
 def refuse_unusable(field: str, location: str) -> None:
@@ -237,6 +256,17 @@ def is_folder(location: str) -> bool:
     return bool(fs.get_file_info(path).type == pafs.FileType.Directory)
 
 
+def is_file(location: str) -> bool:
+    """Return whether a file is there; of a store that is one request, where `exists` may take two."""
+    if is_in_object_store(location):
+        from ebbtide.object_store.bucket import bucket_of, parted
+
+        _, key = parted(location)
+        return bucket_of(location).found(key) is not None
+    fs, path = _open(location)
+    return bool(fs.get_file_info(path).type == pafs.FileType.File)
+
+
 def exists(location: str) -> bool:
     """Return whether a file or folder is there."""
     fs, path = _open(location)
@@ -245,21 +275,28 @@ def exists(location: str) -> bool:
 
 def read_bytes(location: str) -> bytes | None:
     """Return a file's bytes; None if it is absent."""
-    if not exists(location):
-        return None
+    if is_in_object_store(location):
+        from ebbtide.object_store.bucket import bucket_of, parted
+
+        _, key = parted(location)
+        return bucket_of(location).read(key)
     fs, path = _open(location)
-    with fs.open_input_stream(path, compression=None) as stream:
-        return bytes(stream.read())
+    try:
+        with fs.open_input_stream(path, compression=None) as stream:
+            return bytes(stream.read())
+    except FileNotFoundError:
+        return None
 
 
 def read_range(location: str, offset: int, size: int) -> bytes | None:
     """Return some bytes of a file, fewer where it ends; None if it is absent."""
-    if not exists(location):
-        return None
     fs, path = _open(location)
-    with fs.open_input_file(path) as file:
-        file.seek(offset)
-        return bytes(file.read(size))
+    try:
+        with fs.open_input_file(path) as file:
+            file.seek(offset)
+            return bytes(file.read(size))
+    except FileNotFoundError:
+        return None
 
 
 def write_bytes(location: str, data: bytes) -> None:
@@ -286,7 +323,8 @@ def read_parquet(location: str, columns: list[str] | None = None, *, footer: str
         if footer is not None and _footer_checksum(file) != footer:
             raise _damaged(location, "damaged", "another footer")
         # `read_table` would load pandas, a CPU second.
-        stored = pq.ParquetFile(file, page_checksum_verification=True)
+        # Of a store, a few long ranges in place of one of each column and row group.
+        stored = pq.ParquetFile(file, page_checksum_verification=True, pre_buffer=not is_local(location))
         return stored.read(columns=columns)
 
 
@@ -313,7 +351,7 @@ def _damage_refused(location: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise _damaged(location, "gone", error) from error
     except OSError as error:
-        is_parsers = error.errno is None and _STORE_ERROR not in str(error)
+        is_parsers = error.errno is None
         if is_parsers:
             raise _damaged(location, "damaged", error) from error
         raise

@@ -14,6 +14,7 @@ SPARK = {"pyspark", "delta", "py4j"}
 ROOMS = {
     "redaction": set(),
     "errors": set(),
+    "object_store": {"pyarrow"},
     "paths": COLUMNS,
     "java": set(),
     "tasks": {"pyspark"},
@@ -50,6 +51,7 @@ ALONE = {
     "uvicorn": "ebbtide/sql/gateway/",
     "urllib3": "ebbtide/sql/gateway_client.py",
     "rocksdict": "ebbtide/stores/rocksdb",
+    "obstore": "ebbtide/object_store/",
     "numba": "ebbtide/model/compiled.py",
 }
 """Libraries that one place has to itself."""
@@ -145,4 +147,5 @@ def test_environment_is_read_by_what_belongs_to_the_machine_only():
         "java.py",
         "cli/sql_gateway.py",
         "dagster/resources.py",
+        "object_store/bucket.py",
     }

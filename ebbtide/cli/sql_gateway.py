@@ -22,8 +22,15 @@ if TYPE_CHECKING:
     from ebbtide.sql.session import Session
 
 PORT = 8083
+PROJECT_DEFS = "pipelines/defs"
+"""Where a project has its definitions."""
+DEFS = "defs"
 STOPS_WITHIN_S = 1
 """How long the end waits for a JVM that is just being started; it ends with this process anyway."""
+
+
+def _default_defs() -> str:
+    return PROJECT_DEFS if Path(PROJECT_DEFS).is_dir() else DEFS
 
 
 def _seconds(context: click.Context, option: click.Parameter, text: str) -> float:
@@ -41,7 +48,12 @@ def _seconds(context: click.Context, option: click.Parameter, text: str) -> floa
     "--host", default="127.0.0.1", show_default=True, help="Where to listen; beyond loopback it needs a token."
 )
 @click.option("--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="0: any that is free.")
-@click.option("--defs", default="defs", show_default=True, help="Folder of the definitions; statements add to it.")
+@click.option(
+    "--defs",
+    default=_default_defs,
+    show_default=f"{PROJECT_DEFS} if it is there, else {DEFS}",
+    help="Folder of the definitions; statements add to it.",
+)
 @root_option
 @click.option(
     "--environment",

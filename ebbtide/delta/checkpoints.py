@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from ebbtide.delta import log
-from ebbtide.paths import delete
+from ebbtide.paths import delete, storage_options
 
 INTERVAL = 100
 """Commits between two checkpoints."""
@@ -48,7 +48,7 @@ def _checkpoint(table: str, version: int) -> bool:
     from deltalake.exceptions import DeltaError
 
     try:
-        DeltaTable(table, version=version).create_checkpoint()
+        DeltaTable(table, version=version, storage_options=storage_options(table)).create_checkpoint()
     except (DeltaError, OSError) as error:
         _log.warning("No checkpoint of version %d of '%s' was written: %s", version, table, error)
         return False
@@ -60,6 +60,6 @@ def _clean_up(table: str) -> None:
     from deltalake.exceptions import DeltaError
 
     try:
-        DeltaTable(table).cleanup_metadata()
+        DeltaTable(table, storage_options=storage_options(table)).cleanup_metadata()
     except (DeltaError, OSError) as error:
         _log.warning("Old commits of '%s' were not deleted: %s", table, error)

@@ -18,14 +18,17 @@ from typing import Any, Protocol
 from ebbtide.delta.log import CHECKSUM, NO_CHECKSUM, commit_file, with_checksum
 from ebbtide.delta.snapshot import Action
 from ebbtide.errors import DeltaLogError, VersionTakenError
-from ebbtide.paths import exists
+from ebbtide.paths import is_file
 
 
 class Puts(Protocol):
     """Puts files where there are none."""
 
     def put_if_absent(self, location: str, data: bytes) -> bool:
-        """Write a file whole, or leave the one that is there; return whether it was written."""
+        """Write a file whole, or leave the one that is there; return whether it was written.
+
+        Where an answer may be lost, a file of the same bytes counts as ours: nobody else's may be the same.
+        """
 
 
 class LocalPuts:
@@ -81,6 +84,7 @@ def commit(
     """
     said = {
         "timestamp": now_ms(),
+        "txnId": str(uuid.uuid4()),  # no two commits have the same bytes: see `Puts`
         **info,
         CHECKSUM: NO_CHECKSUM,
     }
@@ -98,7 +102,8 @@ def commit(
 
 def _refuse_hole(table: str, version: int) -> None:
     """Refuse to put a version that was lost: whoever has read the one after it has read other actions in its place."""
-    if exists(commit_file(table, version + 1)):
+    has_later = is_file(commit_file(table, version + 1))
+    if has_later and not is_file(commit_file(table, version)):
         raise DeltaLogError.of(
             f"The log of the Delta table '{table}' is not whole.",
             got=f"version {version + 1} without version {version}",

@@ -21,10 +21,10 @@ import pyarrow as pa
 from ebbtide.delta import log
 from ebbtide.delta.commit import commit
 from ebbtide.delta.table import create_if_absent
-from ebbtide.errors import LeaseHeldError, LeaseLostError, VersionTakenError
+from ebbtide.errors import LeaseHeldError, LeaseLostError, StoreUnavailableError, VersionTakenError
 from ebbtide.ledger.facts import FREE, LedgerFacts
 from ebbtide.ledger.process import host_and_pid, is_gone, is_here, this_process
-from ebbtide.ledger.puts import puts_of
+from ebbtide.ledger.puts import puts_of, refuse_unsafe
 from ebbtide.paths import make_private
 
 COLUMNS = pa.schema([("pipeline", pa.string())])
@@ -69,6 +69,7 @@ class Lease:
     def __enter__(self) -> Self:
         home, _, _ = self.path.rpartition("/")
         make_private(home)  # whoever takes the lease makes the pipeline's folder: what is in it is nobody else's
+        refuse_unsafe(self.path)
         create_if_absent(puts_of(self.path), self.path, COLUMNS, {}, name=f"{self.pipeline} ledger")
         version, seen = self._read()
         if seen is None:
@@ -85,7 +86,11 @@ class Lease:
             holder=self._me,
             heartbeat=0,
         )
-        self._take(version + 1)
+        try:
+            self._take(version + 1)
+        except StoreUnavailableError:
+            _ended.add(self._me)  # the turn may be taken all the same: its answer was lost
+            raise
         self._beat.start()
         return self
 
@@ -96,6 +101,9 @@ class Lease:
         trace: TracebackType | None,
     ) -> None:
         self._done.set()
+        if isinstance(error, StoreUnavailableError):
+            _ended.add(self._me)
+            return  # the store was waited for long enough
         self._beat.join()
         try:
             if self._lost is None and self._is_mine():

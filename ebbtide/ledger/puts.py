@@ -1,4 +1,11 @@
-"""How a table's commits are put: by a link on local disks, elsewhere through the log store that Delta has for the place."""
+"""How a table's commits are put if they are absent, so that of two writers one has a version.
+
+| where | by |
+|---|---|
+| local disks | a link |
+| S3, Google Cloud Storage, Azure | a conditional put: of the store itself, without a JVM |
+| elsewhere, HDFS for instance | the log store that Delta has for the place, in the JVM |
+"""
 
 from __future__ import annotations
 
@@ -8,6 +15,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from ebbtide.delta.commit import LocalPuts, Puts
+from ebbtide.paths import is_in_object_store, is_local
 
 LOCAL = LocalPuts()
 
@@ -18,15 +26,43 @@ def puts_of(table: str) -> Puts:
     Args:
         table: Its location.
     """
-    is_local = "://" not in table or table.startswith("file://")
-    return LOCAL if is_local else LogStorePuts(table)
+    if is_local(table) or table.startswith("file://"):
+        return LOCAL
+    return ObjectPuts() if is_in_object_store(table) else LogStorePuts(table)
+
+
+def refuse_unsafe(table: str) -> None:
+    """Refuse an object store that overwrites what is to be put if it is absent.
+
+    Args:
+        table: Location of a table in it.
+
+    Raises:
+        StoreUnsafeError: it does.
+    """
+    if not is_in_object_store(table):
+        return
+    from ebbtide.object_store.bucket import bucket_of, parted
+
+    _, key = parted(table)
+    bucket_of(table).refuse_overwriting(key)
+
+
+class ObjectPuts:
+    """By a conditional put, `If-None-Match: *`."""
+
+    def put_if_absent(self, location: str, data: bytes) -> bool:
+        """See `Puts`."""
+        from ebbtide.object_store.bucket import bucket_of, parted
+
+        _, key = parted(location)
+        return bucket_of(location).put_if_absent(key, data)
 
 
 class LogStorePuts:
     """Through Delta's own `LogStore`, in the JVM of the session that is running: of every store that Spark is set up for.
 
-    Whether a version is put only if it is absent is the store's promise: on S3 one writer's cluster at a time has it, or
-    all with `spark.delta.logStore.s3a.impl=io.delta.storage.S3DynamoDBLogStore`.
+    Whether a version is put only if it is absent is the store's promise.
 
     Args:
         table: Location of the table.

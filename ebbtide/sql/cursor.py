@@ -104,11 +104,12 @@ class Cursor:
         Raises:
             SqlSyntaxError: something else comes next.
         """
+        sign = "-" if self.take("-") else ""
         token = self.token
         if token is None or keyword(token) in {"(", ")", ",", "=", ";"}:
             self.refuse(what)
         self._at += 1
-        return token.text
+        return sign + token.text
 
     def rest(self) -> Statement:
         """Read all that is left, as a statement of its own; it may be empty."""

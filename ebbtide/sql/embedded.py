@@ -16,16 +16,17 @@ from ebbtide.errors import SqlError
 from ebbtide.sql import statements as ast
 from ebbtide.sql.catalog import Catalog, Filled
 from ebbtide.sql.completion import completions
+from ebbtide.sql.dagster_jobs import DagsterJobs
 from ebbtide.sql.declaring import create_function, create_source, create_table, drop, kind_of
 from ebbtide.sql.filling import plan_insert, write_filling
-from ebbtide.sql.jobs import ProcessJobs
+from ebbtide.sql.jobs import Jobs, ProcessJobs, job_of
 from ebbtide.sql.listing import columns, describe, fits, show, show_create
 from ebbtide.sql.operations import Listed, Output, RunningOperation, Whole
 from ebbtide.sql.parsing import CHANGES_ROWS, parse, parse_text
 from ebbtide.sql.references import find_references
 from ebbtide.sql.results import Result, ResultColumn, ResultKind, Row
 from ebbtide.sql.session import Completion, Operation
-from ebbtide.sql.settings import SPARK, Settings
+from ebbtide.sql.settings import DAGSTER, SPARK, Settings
 from ebbtide.sql.spark_errors import told
 from ebbtide.sql.tokens import Statement, keyword, split
 
@@ -200,7 +201,7 @@ class EmbeddedSession:
 
     @_answer.register
     def _(self, asked: ast.StopJob, operation: str) -> Output:
-        job = self._jobs.job(asked.job)
+        job = job_of(self._jobs, asked.job)
         job.stop()
         return _done(f"Job '{job.id}' ends after its step.")
 
@@ -229,8 +230,9 @@ class EmbeddedSession:
         return _done(drop(self.catalog, asked))
 
     @property
-    def _jobs(self) -> ProcessJobs:
-        return ProcessJobs(self.catalog.root)
+    def _jobs(self) -> Jobs:
+        url = self._settings[DAGSTER]
+        return DagsterJobs(url) if url else ProcessJobs(self.catalog.root)
 
     def _query(self, asked: ast.Select, operation: str) -> Output:
         from ebbtide.sql.queries import Queries  # only once Spark is needed
@@ -263,9 +265,11 @@ class EmbeddedSession:
         for filling in fillings:
             write_filling(self.catalog, filling)
         pipelines: list[Filled] = [self.catalog.pipeline(filling.name) for filling in fillings]
-        job = self._jobs.start(pipelines)
-        names = ", ".join(job.pipelines)
-        return _done(f"Job '{job.id}' fills {names}. SHOW JOBS tells how it goes, STOP JOB '{job.id}' ends it.")
+        lines = []
+        for job in self._jobs.start(pipelines):
+            names = ", ".join(job.pipelines)
+            lines.append(f"Job '{job.id}' fills {names}. SHOW JOBS tells how it goes, STOP JOB '{job.id}' ends it.")
+        return _done("\n".join(lines))
 
 
 def new_spark_session(log_file: Path | None = None) -> SparkSession:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import sqlglot
@@ -17,7 +18,7 @@ from ebbtide.sql.catalog import Catalog, Declared, DeclaredKind, Filled, write_p
 from ebbtide.sql.declaring import kind_of
 from ebbtide.sql.options import attributes_of, explained
 from ebbtide.sql.statements import Insert
-from ebbtide.sql.tokens import Statement
+from ebbtide.sql.tokens import Statement, keyword
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,9 @@ def _parsed(query: Statement) -> exp.Select:
             allowed="SELECT expressions FROM source [WHERE condition]",
             next_step=str(details.get("description", "")),
         ) from error
+    marks = [keyword(token) for token in query.tokens]
+    if (",", ",") in pairwise(marks):  # sqlglot passes over it
+        raise SqlError.of(f"The query at {query.place} cannot be read.", got=", ,", allowed="one comma")
     if not isinstance(parsed, exp.Select):
         raise _not_applicable(query, type(parsed).key.upper())
     return parsed

@@ -65,11 +65,9 @@ def _filled(catalog: Catalog, name: str) -> Filled:
         raise SqlError.of(
             f"'{name}' is a source: changes in no order, not rows.",
             allowed="tables",
-            next_step=f"Fill a table from it: CREATE TABLE t (..), INSERT INTO t SELECT * FROM {name}.",
+            next_step="Fill a table from it: CREATE TABLE, then INSERT INTO.",
         )
-    raise SqlError.of(
-        f"Nothing fills the table '{name}' yet.", next_step=f"INSERT INTO {name} SELECT .. FROM a source."
-    )
+    raise SqlError.of(f"Nothing fills the table '{name}' yet.", next_step="Fill it by INSERT INTO.")
 
 
 def sink_version(catalog: Catalog, name: str) -> int:

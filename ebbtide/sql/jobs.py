@@ -1,4 +1,4 @@
-"""Jobs: runs of pipelines that go on when the session that began them is over. Each is a process of its own.
+"""Jobs: runs of pipelines that go on when the session that began them is over; here each is a process of its own.
 
 A job is a folder ROOT/.sql/jobs/ID:
 
@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
+from typing import Protocol
 
 from ebbtide.errors import SqlError
 from ebbtide.ledger.process import host_and_pid, is_gone, is_here
@@ -47,9 +48,68 @@ class JobStatus(StrEnum):
     FAILED = "FAILED"
 
 
+class Job(Protocol):
+    """A run of pipelines that goes on by itself."""
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+
+    @property
+    def pipelines(self) -> tuple[str, ...]:
+        """Names of what it runs."""
+
+    @property
+    def started(self) -> str:
+        """When, as ISO 8601 in UTC."""
+
+    @property
+    def status(self) -> JobStatus:
+        """Where it stands."""
+
+    @property
+    def message(self) -> str:
+        """What it said last; empty if nothing."""
+
+    def stop(self) -> None:
+        """Ask it to end after its step.
+
+        Raises:
+            SqlError: it cannot be asked from here.
+        """
+
+
+class Jobs(Protocol):
+    """What runs jobs."""
+
+    def all(self) -> Sequence[Job]:
+        """Return all jobs, the newest first."""
+
+    def start(self, pipelines: Sequence[Filled]) -> Sequence[Job]:
+        """Begin to run pipelines.
+
+        Raises:
+            SqlError: they cannot be run.
+        """
+
+
+def job_of(jobs: Jobs, id_: str) -> Job:
+    """Return one job.
+
+    Raises:
+        SqlError: there is none of this id.
+    """
+    found = jobs.all()
+    for job in found:
+        if job.id == id_:
+            return job
+    running = [job.id for job in found if job.status is JobStatus.RUNNING]
+    raise SqlError.of("There is no such job.", got=id_, allowed=", ".join(running) or "none: no job is running")
+
+
 @dataclass(frozen=True)
-class Job:
-    """A job.
+class ProcessJob:
+    """A job that is a process.
 
     Args:
         folder: Of its files.
@@ -62,7 +122,7 @@ class Job:
     started: str
 
     @classmethod
-    def read(cls, folder: Path) -> Job:
+    def read(cls, folder: Path) -> ProcessJob:
         """Read it from its folder."""
         asked = json.loads((folder / "job.json").read_text(encoding="utf-8"))
         return cls(folder, tuple(asked["pipelines"]), asked["started"])
@@ -126,25 +186,13 @@ class ProcessJobs:
 
     root: str
 
-    def all(self) -> list[Job]:
+    def all(self) -> list[ProcessJob]:
         """Return all jobs, the newest first."""
         folders = self._folder.glob("*/process")
-        jobs = [Job.read(process.parent) for process in folders]
+        jobs = [ProcessJob.read(process.parent) for process in folders]
         return sorted(jobs, key=lambda job: (job.started, job.id), reverse=True)
 
-    def job(self, id_: str) -> Job:
-        """Return one.
-
-        Raises:
-            SqlError: there is none of this id.
-        """
-        found = [job for job in self.all() if job.id == id_]
-        if not found:
-            running = [job.id for job in self.all() if job.status is JobStatus.RUNNING]
-            raise SqlError.of("There is no such job.", got=id_, allowed=", ".join(running) or "none: no job is running")
-        return found[0]
-
-    def start(self, pipelines: Sequence[Filled]) -> Job:
+    def start(self, pipelines: Sequence[Filled]) -> list[ProcessJob]:
         """Begin a job that runs pipelines one after the other.
 
         Raises:
@@ -169,7 +217,7 @@ class ProcessJobs:
                 start_new_session=True,  # a Ctrl-C, or the end of the session, is none of its business
             )
         self._await_start(folder, process)
-        return Job.read(folder)
+        return [ProcessJob.read(folder)]
 
     @property
     def _folder(self) -> Path:

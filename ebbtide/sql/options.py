@@ -52,15 +52,18 @@ def attributes_of(*options: Mapping[str, str]) -> dict[str, Any]:
         SqlError: one is set by both, or contradicts another.
     """
     attributes: dict[str, Any] = {}
-    known: set[str] = set()
+    known: set[tuple[str, ...]] = set()
     for given in options:
         for option, value in given.items():
-            if option in known:
+            field = spec_field(option)
+            if field in known:
                 raise SqlError.of(
-                    f"The option '{option}' is set by the source and by the table.", allowed="one of them"
+                    f"The option '{option}' is set twice.",
+                    got=".".join(field),
+                    allowed="once, by the source or by the table",
                 )
-            known.add(option)
-            _put(attributes, spec_field(option), _value(option, value))
+            known.add(field)
+            _put(attributes, field, _value(option, value))
     attributes.setdefault("order", "arrival")
     return attributes
 

@@ -18,12 +18,14 @@ class Setting:
         description: What it does.
         allowed: What values it takes, in words.
         takes: Whether it takes one.
+        is_fixed: Only what a session begins with counts: whoever may execute statements may not set it.
     """
 
     default: str
     description: str
     allowed: str
     takes: Callable[[str], bool]
+    is_fixed: bool = False
 
 
 def _one_of(*values: str) -> Callable[[str], bool]:
@@ -33,6 +35,10 @@ def _one_of(*values: str) -> Callable[[str], bool]:
 def _number_from(least: int) -> Callable[[str], bool]:
     return lambda value: value.isdecimal() and int(value) >= least
 
+
+SPARK = "spark."
+DAGSTER = "dagster-url"
+"""The setting that says where jobs are run."""
 
 SETTINGS: Mapping[str, Setting] = {
     "max-rows": Setting(
@@ -48,10 +54,16 @@ SETTINGS: Mapping[str, Setting] = {
         "batch, streaming",
         _one_of("batch", "streaming"),
     ),
+    DAGSTER: Setting(
+        "",
+        "URL of a Dagster webserver, whose runs jobs are then; else each is a process.",
+        "http:// or https://, or nothing",
+        lambda value: not value or value.startswith(("http://", "https://")),
+        is_fixed=True,
+    ),
     "poll-interval": Setting("1", "Seconds between two looks for changes.", "a number from 1 on", _number_from(1)),
 }
 """The settings that a session has, beside `spark.*`; clients have further ones of their own."""
-SPARK = "spark."
 
 
 class Settings:
@@ -76,9 +88,15 @@ class Settings:
         """Set one.
 
         Raises:
-            SqlError: there is none of that name, or it does not take the value.
+            SqlError: there is none of that name, it does not take the value, or it is fixed.
         """
         refuse_unfit(key, value)
+        if key in SETTINGS and SETTINGS[key].is_fixed:
+            raise SqlError.of(
+                f"The setting '{key}' is fixed.",
+                allowed="the value that the session began with",
+                next_step="Set it in the environment's file.",
+            )
         self._now[key] = value
 
     def reset(self, key: str | None) -> None:

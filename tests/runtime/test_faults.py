@@ -9,15 +9,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from killing import PLACES, Killer
-from local_run import HOUR, START, perform
+from local_run import HOUR, START, kept_apart, perform
 from victims import refuse_fed_twice, spec_of, tables, write_source
 
-from ebbtide.delta import checkpoints, joining, key_index, log
+from ebbtide.delta import checkpoints, key_index, log
 from ebbtide.delta.commit import LocalPuts
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after
 from ebbtide.errors import CheckpointMismatchError, DamagedFileError, DeltaLogError, TableMismatchError
-from ebbtide.runtime import driver, step
+from ebbtide.runtime import step
 from ebbtide.runtime.plan import Plan
 
 pytestmark = pytest.mark.xdist_group("faults")
@@ -72,10 +72,7 @@ class Victim:
 
 @pytest.fixture(scope="module", autouse=True)
 def put_back():
-    """Runs without a JVM replace Spark's stream for the whole process: not for the tests of other files."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver, "_stream", driver._stream)
-        patch.setattr(joining, "WIDTH", joining.WIDTH)
+    with kept_apart():
         yield
 
 

@@ -8,17 +8,20 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from pyspark.sql.streaming.datasource import ReadMaxFiles
 
 from ebbtide.delta import joining
 from ebbtide.maintenance import migration, quarantine_drop, quarantine_replay
 from ebbtide.maintenance.job import maintain
 from ebbtide.maintenance.redecoding import origin_of
+from ebbtide.paths import exists, is_local, join, list_files, read_bytes, write_bytes
 from ebbtide.runtime import driver
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
@@ -50,7 +53,7 @@ def stream(
     planned = plan.at("plan.json")
     write_plan(planned, found.parts)
     reader = FileStreamReader(planned, given.max_files_per_step, given.max_bytes_per_step)
-    checkpoint = Checkpoint(Path(plan.checkpoint.path))
+    checkpoint = Checkpoint(plan.checkpoint.path)
     frame: Any = SimpleNamespace(sparkSession=spark)
     while not stop.is_set():
         batch = checkpoint.next_batch(reader)
@@ -64,14 +67,14 @@ class Checkpoint:
     """The files of Spark's checkpoint, as Spark writes them.
 
     Args:
-        path: The folder.
+        path: The folder's location.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str) -> None:
         self.path = path
-        if not (path / "metadata").exists():
-            path.mkdir(parents=True, exist_ok=True)
-            (path / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
+        metadata = join(path, "metadata")
+        if not exists(metadata):
+            write_bytes(metadata, json.dumps({"id": str(uuid.uuid4())}).encode())
 
     def next_batch(self, reader: FileStreamReader) -> int | None:
         """Return the batch to make, planned if none is open; None if nothing is left to read."""
@@ -80,7 +83,7 @@ class Checkpoint:
             return planned
         start = reader.initialOffset()
         if planned >= 0:
-            start = json.loads((self.path / "offsets" / str(planned)).read_text().splitlines()[2])
+            start = json.loads(read_bytes(join(self.path, "offsets", str(planned))).splitlines()[2])
         end = reader.latestOffset(start, ReadMaxFiles(reader.max_files))
         if end == start:
             return None
@@ -91,15 +94,28 @@ class Checkpoint:
 
     def note(self, log: str, batch: int, lines: list[str]) -> None:
         """Put a file of a log in one piece."""
-        folder = self.path / log
-        folder.mkdir(exist_ok=True)
-        unnamed = folder / f".{batch}.tmp"
-        unnamed.write_text("\n".join(lines))
-        unnamed.rename(folder / str(batch))
+        text = "\n".join(lines)
+        folder = join(self.path, log)
+        if not is_local(folder):
+            write_bytes(join(folder, str(batch)), text.encode())
+            return
+        Path(folder).mkdir(exist_ok=True)
+        unnamed = Path(folder, f".{batch}.tmp")
+        unnamed.write_text(text)
+        unnamed.rename(Path(folder, str(batch)))
 
     def _last(self, log: str) -> int:
-        batches = [int(path.name) for path in self.path.glob(f"{log}/*") if path.name.isdigit()]
+        batches = [int(name) for name in list_files(join(self.path, log)) if name.isdigit()]
         return max(batches, default=-1)
+
+
+@contextmanager
+def kept_apart() -> Iterator[None]:
+    """Give back what `perform` replaces for the whole process: it is not for the tests of other files."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver, "_stream", driver._stream)
+        patch.setattr(joining, "WIDTH", joining.WIDTH)
+        yield
 
 
 def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str, Any]) -> Any:

@@ -136,13 +136,13 @@ def _event(change: str, row: Row) -> Event:
     return Event("d" if is_delete else "c", row["n"], row if is_delete else None, None if is_delete else row)
 
 
-def shown(spec: Pipeline, root: Path) -> list[Row]:
+def shown(spec: Pipeline, root: Path | str) -> list[Row]:
     """Return the sink's rows, the user's columns only, in order of key."""
     rows = _rows(Plan.under(str(root), spec).at("sink"), spec.sink_table.columns)
     return sorted(rows, key=lambda row: row["id"])
 
 
-def tables(spec: Pipeline, root: Path) -> dict[str, list[str]]:
+def tables(spec: Pipeline, root: Path | str) -> dict[str, list[str]]:
     """Return all that a pipeline's tables mean: rows, live entries, emitted changes, bad records, files read, changes fed."""
     plan = Plan.under(str(root), spec)
     fed = [(kind, row) for _, kind, row in feed(plan)]

@@ -1,0 +1,20 @@
+"""Commits to a table as one of two: `racer.py TABLE NAME N`. Begins when told by a line, and says which versions it made."""
+
+import json
+import sys
+
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import commit_on
+from ebbtide.ledger.puts import puts_of
+
+if __name__ == "__main__":
+    table, name, n = sys.argv[1:]
+    snapshot = Snapshot.read(table)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+    made = []
+    for number in range(int(n)):
+        snapshot = commit_on(puts_of(table), snapshot, lambda _: [], name, number, {"operation": "WRITE"})
+        made.append(snapshot.version)
+    sys.stdout.write(json.dumps(made))

@@ -1,0 +1,157 @@
+"""SQL on Spark: from CREATE SOURCE to changes as they come."""
+
+import time
+
+import pytest
+from spark_support import change, write
+
+from ebbtide.errors import EbbtideError, OperationCanceledError
+from ebbtide.runtime.driver import run
+from ebbtide.sql.catalog import Catalog
+from ebbtide.sql.embedded import EmbeddedSession
+from ebbtide.sql.filling import plan_insert, write_filling
+from ebbtide.sql.parsing import parse_text
+from ebbtide.sql.results import OperationStatus, ResultKind
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return tmp_path_factory.mktemp("sql")
+
+
+@pytest.fixture(scope="module")
+def catalog(home):
+    return Catalog(str(home / "root"), home / "defs")
+
+
+@pytest.fixture(scope="module")
+def session(spark, catalog):
+    session = EmbeddedSession(catalog, {"poll-interval": "1"}, start_spark=spark.newSession)
+    yield session
+    session.close()
+
+
+@pytest.fixture(scope="module")
+def do(session):
+    """Execute a statement; return all its rows, or its message."""
+
+    def do(text):
+        operation = session.execute(text)
+        result = operation.result(120)
+        rows, token = [], 0
+        while token is not None:
+            page = operation.page(token, 120)
+            rows += page.rows
+            token = page.next
+        operation.close()
+        return rows if result.columns else result.message
+
+    return do
+
+
+@pytest.fixture(scope="module")
+def step(spark, catalog, home):
+    """Give the source further changes, and make a step of them."""
+
+    def step(*changes):
+        write(home / "in", changes, first=len(list((home / "in").iterdir())))
+        run(spark, catalog.pipeline("kept").spec, catalog.root)
+
+    return step
+
+
+@pytest.fixture(scope="module")
+def kept(do, catalog, step, home):
+    """A table filled in two steps."""
+    (home / "in").mkdir()
+    do(f"""CREATE SOURCE log (id BIGINT NOT NULL, v STRING, seq BIGINT, PRIMARY KEY (id))
+        WITH (path = '{home / "in"}', format = plain, records = value, sequence = seq, max_files_per_step = 1)""")
+    do("CREATE TABLE kept (id BIGINT NOT NULL, v STRING, seq BIGINT, PRIMARY KEY (id))")
+    write_filling(catalog, plan_insert(catalog, parse_text("INSERT INTO kept SELECT * FROM log")))
+    step(change("+I", 1, "a", 1), change("+I", 2, "b", 2))
+    step(change("+U", 1, "c", 3), change("-D", 2, "b", 4), change("+I", 3, "d", 5))
+
+
+@pytest.mark.usefixtures("kept")
+def test_rows_state_changes_and_steps_are_asked_for(do, session):
+    assert do("SELECT id, v FROM kept ORDER BY id DESC") == [[3, "d"], [1, "c"]]
+    assert do("SELECT * FROM kept WHERE id = 1") == [[1, "c", 3]]
+    assert do("SELECT k.id FROM kept STEP AS OF 1 k ORDER BY 1") == [[1], [2]]
+    assert do("SELECT id, tombstone FROM kept$state ORDER BY id") == [[1, False], [2, True], [3, False]]
+    assert do("SELECT count(*) FROM kept$changes WHERE _change_type = 'insert'") == [[3]]
+    assert do("SELECT step, records FROM kept$steps ORDER BY 1") == [[1, 2], [2, 3]]
+    assert do("SELECT 1 AS a, 2 AS a, NULL, INTERVAL '1' DAY") == [[1, 2, None, "INTERVAL '1' DAY"]]
+    assert [row[:2] for row in do("SHOW PIPELINES")] == [["kept", 2]]
+
+
+@pytest.mark.usefixtures("kept")
+def test_rows_beyond_the_most_are_cut_off_and_said(do, session):
+    do("SET max-rows = 1")
+    cut = session.execute("SELECT id FROM kept ORDER BY id")
+    assert "Cut off at 1 rows" in cut.result(60).message
+    assert cut.page(0, 60).rows == [[1]]
+    do("RESET max-rows")
+
+
+@pytest.mark.usefixtures("kept")
+def test_changes_come_step_by_step_and_are_taken_up_from_a_position(session, step):
+    operation = session.execute("SELECT id, v FROM kept WHERE v <> 'x' EMIT CHANGES FROM 'kept=1'")
+    assert operation.result(60).kind is ResultKind.CHANGES
+    first = operation.page(0, 60)
+    assert [[row[0], *row[2:]] for row in first.rows] == [
+        ["-U", 1, "a"],
+        ["+U", 1, "c"],
+        ["-D", 2, "b"],
+        ["+I", 3, "d"],
+    ]
+    assert operation.page(1, 0.1) is None
+    step(change("+U", 3, "x", 6), change("+I", 4, "e", 7))
+    second = operation.page(first.next, 60)
+    assert [[row[0], *row[2:]] for row in second.rows] == [["-D", 3, "d"], ["+I", 4, "e"]]
+    operation.cancel()
+    with pytest.raises(OperationCanceledError):
+        operation.page(second.next, 10)
+    again = session.execute(f"SELECT id, v FROM kept WHERE v <> 'x' EMIT CHANGES FROM '{first.position}'")
+    assert again.page(0, 60).rows == second.rows
+    again.close()
+    whole = session.execute("SELECT id, v FROM kept EMIT CHANGES")
+    assert sorted(row[2:] for row in whole.page(0, 60).rows) == [[1, "c"], [3, "x"], [4, "e"]]
+    whole.close()
+
+
+@pytest.mark.usefixtures("kept")
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("SELECT nope\nFROM kept", "At line 1, column 8"),
+        ("SELECT 1\n  FRM kept", "At line 2, column"),
+        ("SELECT * FROM nope", "nope"),
+        ("SELECT * FROM log", "is a source: changes in no order"),
+        ("SELECT * FROM kept EMIT CHANGES FROM 'other=1'", "no position of the query"),
+        ("SELECT * FROM kept STEP AS OF 1 a, kept$state STEP AS OF 99", "no such step"),
+        ("UPDATE kept SET v = 'x'", "kept by its pipeline; UPDATE at line 1, column 1"),
+        ("DELETE FROM kept", "kept by its pipeline"),
+        ("MERGE INTO kept USING kept ON 1 = 1 WHEN MATCHED THEN DELETE", "kept by its pipeline"),
+        ("SELECT raise_error('boom')", "boom"),
+    ],
+)
+def test_what_cannot_be_asked_is_told_in_a_sentence(do, statement, told):
+    with pytest.raises(EbbtideError) as raised:
+        do(statement)
+    assert told in str(raised.value)
+    assert "\tat " not in str(raised.value)
+    assert "Relation [" not in str(raised.value)
+
+
+def test_query_is_cancelled_and_the_session_lives(session, do):
+    operation = session.execute("SELECT count(*) FROM range(100000000000)")
+    assert operation.result(1) is None
+    operation.cancel()
+    assert operation.status is OperationStatus.CANCELED
+    with pytest.raises(OperationCanceledError):
+        operation.result(10)
+    deadline = time.monotonic() + 30
+    while session.spark().sparkContext.statusTracker().getActiveJobsIds():
+        assert time.monotonic() < deadline, "the job is still running"
+        time.sleep(0.05)
+    assert do("SELECT 1") == [[1]]

@@ -1,0 +1,48 @@
+"""A catalog of two sources, a table and a function, and a session over it."""
+
+from pathlib import Path
+
+import pytest
+
+from ebbtide.sql.catalog import Catalog
+from ebbtide.sql.embedded import EmbeddedSession
+
+SOURCE = """CREATE SOURCE log (id BIGINT NOT NULL, v STRING, at TIMESTAMP, amount DECIMAL(12,2), PRIMARY KEY (id))
+    COMMENT 'what happened' WITH (path = '{path}', format = plain, format.position = '[p]', sequence = 'at, id')"""
+TABLE = "CREATE TABLE kept (id BIGINT NOT NULL, v STRING, at TIMESTAMP, PRIMARY KEY (id)) WITH (ttl = '30d')"
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    """An empty catalog."""
+    return Catalog(str(tmp_path / "root"), tmp_path / "defs")
+
+
+@pytest.fixture
+def session(catalog: Catalog):
+    """A session over it that has started no Spark."""
+    session = EmbeddedSession(catalog, {})
+    yield session
+    session.close()
+
+
+@pytest.fixture
+def do(session: EmbeddedSession):
+    """Execute a statement; return its message, or its rows."""
+
+    def do(text: str):
+        operation = session.execute(text)
+        result = operation.result(60)
+        rows = operation.page(0, 60).rows
+        operation.close()
+        return rows if result.columns else result.message
+
+    return do
+
+
+@pytest.fixture
+def declared(do, tmp_path: Path):
+    """A source and a table are declared."""
+    (tmp_path / "in").mkdir()
+    do(SOURCE.format(path=tmp_path / "in"))
+    do(TABLE)

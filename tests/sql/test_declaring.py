@@ -1,0 +1,133 @@
+"""CREATE, DROP, SHOW and DESCRIBE, from files alone."""
+
+import re
+
+import pytest
+import yaml
+
+from ebbtide.errors import ConfigError, EbbtideError, SqlError
+
+
+@pytest.mark.usefixtures("declared")
+def test_what_is_declared_is_listed_described_and_written_again(do, catalog):
+    assert do("SHOW TABLES") == [["kept", "table, not filled yet", ""]]
+    assert do("SHOW SOURCES LIKE 'l%'") == [["log", "what happened"]]
+    assert do("SHOW SOURCES LIKE 'x%'") == []
+    assert do("DESCRIBE kept") == [
+        ["id", "BIGINT", False, True, ""],
+        ["v", "STRING", True, False, ""],
+        ["at", "TIMESTAMP", True, False, ""],
+    ]
+    [[statement]] = do("SHOW CREATE SOURCE log")
+    before = catalog.entries()["log"]
+    do("DROP SOURCE log")
+    assert do(statement) == "Created source 'log'."
+    assert catalog.entries()["log"] == before
+
+
+@pytest.mark.usefixtures("declared")
+def test_name_that_is_taken_is_refused_kept_or_replaced(do, tmp_path):
+    again = "(id BIGINT, PRIMARY KEY (id)) WITH (path = 'in', format = debezium)"
+    with pytest.raises(SqlError, match="There is a source 'log' already"):
+        do(f"CREATE SOURCE log {again}")
+    assert do(f"CREATE SOURCE IF NOT EXISTS log {again}") == "There is a source 'log' already."
+    assert len(do("DESCRIBE log")) == 4
+    assert do(f"CREATE OR REPLACE SOURCE log {again}") == "Created source 'log'."
+    assert len(do("DESCRIBE log")) == 1
+    with pytest.raises(SqlError, match="There is a table 'kept' already"):
+        do(f"CREATE OR REPLACE SOURCE kept {again}")
+
+
+@pytest.mark.usefixtures("declared")
+def test_function_is_declared_and_dropped(do):
+    assert do("CREATE FUNCTION twice AS 'shop.functions:twice'") == "Created function 'twice'."
+    assert do("SHOW FUNCTIONS") == [["twice", "shop.functions:twice"]]
+    assert do("DROP FUNCTION twice") == "Dropped function 'twice'."
+    assert do("DROP FUNCTION IF EXISTS twice") == "There is no function 'twice'."
+    with pytest.raises(SqlError, match=r"There is no function 'kept'. Got: a table"):
+        do("DROP FUNCTION kept")
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("CREATE SOURCE s (id BIGINT, PRIMARY KEY (id)) WITH (format = debezium)", "source: Field required"),
+        ("CREATE SOURCE s (id BIGINT, PRIMARY KEY (id)) WITH (path = x)", "format: Field required"),
+        ("CREATE SOURCE s (id BIGINT, PRIMARY KEY (no)) WITH (path = x, format = debezium)", "key: got no; allowed"),
+        ("CREATE SOURCE s (id MONEY, PRIMARY KEY (id)) WITH (path = x, format = debezium)", "MONEY"),
+        ("CREATE SOURCE s (id BIGINT, id INT, PRIMARY KEY (id)) WITH (path = x, format = debezium)", "id"),
+        ("CREATE SOURCE s (id BIGINT, PRIMARY KEY (id)) WITH (path = x, format = xml)", "format at line 1, column 63"),
+        (
+            "CREATE SOURCE s (id BIGINT, PRIMARY KEY (id)) WITH (path = x, format = debezium, sequence = nope)",
+            "order.sequence: got nope",
+        ),
+        (
+            "CREATE SOURCE s (id BIGINT, PRIMARY KEY (id)) WITH (path = x, format = debezium, max_files_per_step = -1)",
+            "source.max_files_per_step at line 1, column 82",
+        ),
+        (
+            "CREATE SOURCE s (id BIGINT, PRIMARY KEY (id)) WITH (pth = x)",
+            "no option 'pth' of a source, at line 1, column 53",
+        ),
+        ("CREATE SOURCE s (id BIGINT, PRIMARY KEY (id)) WITH (path = '[x')", "no list or object"),
+        ("CREATE SOURCE s (id BIGINT, PRIMARY KEY (id)) WITH (name = x)", "no option 'name'"),
+        (
+            "CREATE SOURCE s (id BIGINT, PRIMARY KEY (id)) WITH (format = debezium, format.type = plain)",
+            "set twice. Got: format.type",
+        ),
+        ("CREATE SOURCE s (id BIGINT, PRIMARY KEY (id)) WITH (order = arrival, sequence = x)", "no option 'order'"),
+        ("CREATE TABLE t (id BIGINT, PRIMARY KEY (id)) WITH (path = x)", "no option 'path' of a table"),
+        ("CREATE TABLE t (id BIGINT, PRIMARY KEY (no))", "columns that it lacks. Got: no. Allowed: id"),
+        ("CREATE TABLE t (nonsense, PRIMARY KEY (id))", "schema"),
+        ("CREATE TABLE `a b` (id BIGINT, PRIMARY KEY (id))", "no name of a table"),
+        ("CREATE TABLE `../x` (id BIGINT, PRIMARY KEY (id))", "no name of a table"),
+        ("CREATE FUNCTION f AS 'os.system'", "stands for no function"),
+        ("CREATE FUNCTION f AS '../x:y'", "stands for no function"),
+        ("DROP TABLE no", "There is no table 'no'"),
+        ("SHOW STEPS", "tells of one pipeline"),
+        ("SHOW STEPS FROM no", "There is no pipeline 'no'"),
+        ("SHOW CREATE TABLE no", "There is no table 'no'"),
+        ("STOP JOB '1'", "There is no such job"),
+        ("SET nope = 1", "no such setting. Got: nope"),
+        ("SET max-rows = many", "does not take this value. Got: many. Allowed: a number"),
+        ("SET dagster-url = 'http://127.0.0.1:1'", "The setting 'dagster-url' is fixed"),
+        ("RESET nope", "no such setting"),
+        ("USE elsewhere", "no such catalog. Got: elsewhere. Allowed: default"),
+        ("CREATE MATERIALIZED VIEW v AS SELECT 1", "cannot be created yet"),
+        ("QUIT", "client's to do"),
+    ],
+)
+def test_what_is_not_usable_is_refused_before_a_file_is_written(do, catalog, statement, told):
+    with pytest.raises(EbbtideError, match=re.escape(told)):
+        do(statement)
+    assert not list(catalog.folder.rglob("*.yaml"))
+
+
+@pytest.mark.parametrize("option", ["password", "source.secret_key", "api-token"])
+def test_credential_in_an_option_is_refused_and_not_told(do, option):
+    with pytest.raises(SqlError) as raised:
+        do(f"CREATE SOURCE s (id BIGINT, PRIMARY KEY (id)) WITH ('{option}' = 'hunter2-secret')")
+    assert "hunter2" not in str(raised.value)
+    assert option in str(raised.value)
+
+
+def test_settings_are_set_shown_and_reset(do):
+    assert ["max-rows", "10000"] in do("SET")
+    do("SET max-rows = 5")
+    do("SET spark.hadoop.fs.s3a.secret.key = hunter2-secret")
+    assert do("SET max-rows") == [["max-rows", "5"]]
+    assert ["spark.hadoop.fs.s3a.secret.key", "***"] in do("SET")
+    do("RESET")
+    assert do("SET max-rows") == [["max-rows", "10000"]]
+
+
+@pytest.mark.usefixtures("declared")
+def test_a_name_that_is_there_twice_and_a_file_that_is_not_usable_are_told(do, catalog):
+    other = catalog.folder / "group" / "log" / "source.yaml"
+    other.parent.mkdir(parents=True)
+    other.write_text(yaml.safe_dump({"columns": "id INT", "key": ["id"]}))
+    with pytest.raises(SqlError, match="The name 'log' is there twice"):
+        do("SHOW TABLES")
+    other.write_text("colums: id INT")
+    with pytest.raises(ConfigError, match=r"log/source.yaml' is not usable. Got: colums"):
+        do("SHOW TABLES")

@@ -1,0 +1,103 @@
+"""INSERT INTO makes the `defs.yaml` of a pipeline, and refuses queries that no pipeline can apply."""
+
+import pytest
+import yaml
+
+from ebbtide.errors import SqlError
+from ebbtide.spec.load import load
+from ebbtide.sql.filling import plan_insert, write_filling
+from ebbtide.sql.parsing import parse_text
+
+pytestmark = pytest.mark.usefixtures("declared")
+
+
+def filled(catalog, text):
+    return plan_insert(catalog, parse_text(text))
+
+
+def test_columns_as_they_are_make_a_pipeline_that_reads_no_others(catalog, tmp_path):
+    filling = filled(catalog, "INSERT INTO kept SELECT id, v, at FROM log")
+    folder = write_filling(catalog, filling)
+    spec = load(folder)
+    assert spec.name == "kept"
+    assert spec.table.columns.names == ["id", "v", "at"]
+    assert (spec.key, spec.sequence, spec.ttl.ttl.days) == (["id"], ("at", "id"), 30)
+    assert spec.source.path == str(tmp_path / "in")
+    assert spec.description == "what happened"
+    assert list(catalog.pipelines()) == ["kept"]
+    assert not (tmp_path / "defs" / "kept" / "table.yaml").exists()
+
+
+def test_columns_may_be_named_in_any_order(catalog):
+    filling = filled(catalog, "INSERT INTO kept (v, at, id) SELECT v, at, id FROM log AS l")
+    assert "transform" not in filling.attributes
+
+
+def test_the_same_statement_again_finds_the_pipeline_and_another_is_refused(catalog):
+    text = "INSERT INTO kept SELECT id, v, at FROM log"
+    folder = write_filling(catalog, filled(catalog, text))
+    written = (catalog.folder / "kept" / "defs.yaml").read_text()
+    again = filled(catalog, text)
+    assert write_filling(catalog, again) == folder
+    assert (catalog.folder / "kept" / "defs.yaml").read_text() == written
+    document = yaml.safe_load(written)
+    document["attributes"]["source"]["path"] = "elsewhere"
+    (catalog.folder / "kept" / "defs.yaml").write_text(yaml.safe_dump(document))
+    with pytest.raises(SqlError, match=r"filled by another statement already. Got: source"):
+        filled(catalog, text)
+
+
+def test_statement_set_is_checked_whole_before_anything_is_written(do, catalog):
+    with pytest.raises(SqlError, match="no source 'nope'"):
+        do("BEGIN STATEMENT SET; INSERT INTO kept SELECT id, v, at FROM log; INSERT INTO kept SELECT * FROM nope; END")
+    assert catalog.pipelines() == {}
+
+
+def test_plan_is_told_and_nothing_is_done(do, catalog):
+    lines = [row[0] for row in do("EXPLAIN INSERT INTO kept SELECT id, v, at FROM log")]
+    assert "name: kept" in lines
+    assert catalog.pipelines() == {}
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("SELECT id, v, at FROM nope", "There is no source 'nope'. Allowed: log"),
+        ("SELECT id, v, at FROM kept", "There is no source 'kept'"),
+        ("SELECT id, v FROM log", "Got: 2 expressions. Allowed: 3: id, v, at"),
+        ("SELECT 1, 2, 3", "no source or several"),
+        ("SELECT l.id, l.v, l.at FROM log l JOIN log m ON l.id = m.id", "Got: JOIN"),
+        ("SELECT l.id, l.v, l.at FROM log l, log m", "Got: JOIN"),
+        ("SELECT id, v, at FROM log WHERE id IN (SELECT id FROM log)", "no source or several"),
+        ("SELECT id, v, at FROM (SELECT * FROM log)", "no source or several"),
+        ("SELECT id, max(v), max(at) FROM log GROUP BY id", "Got: GROUP BY"),
+        ("SELECT DISTINCT id, v, at FROM log", "Got: DISTINCT"),
+        ("SELECT id, v, at FROM log ORDER BY id", "Got: ORDER BY"),
+        ("SELECT id, v, at FROM log LIMIT 1", "Got: LIMIT"),
+        ("WITH x AS (SELECT 1) SELECT id, v, at FROM log", "Got: WITH"),
+        ("SELECT id, v, at FROM log UNION ALL SELECT id, v, at FROM log", "Got: UNION"),
+        ("VALUES (1, 'a', null)", "Got: VALUES"),
+        ("SELECT id, v, at FROM log WHERE", "cannot be read"),
+        ("SELECT id, v,, at FROM log", "cannot be read"),
+    ],
+)
+def test_query_that_no_pipeline_can_apply_is_refused(catalog, query, told):
+    with pytest.raises(SqlError) as raised:
+        filled(catalog, f"INSERT INTO kept {query}")
+    assert told in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("into", "told"),
+    [
+        ("nope", "There is no table 'nope'. Got: nothing of this name"),
+        ("log", "There is no table 'log'. Got: a source"),
+        ("kept (id, v)", "does not fill"),
+        ("kept (id, v, nope)", "are not the table's. Got: id, v, nope. Allowed: id, v, at"),
+        ("kept (id, v, v)", "are not the table's"),
+    ],
+)
+def test_table_that_cannot_be_filled_is_refused(catalog, into, told):
+    with pytest.raises(SqlError) as raised:
+        filled(catalog, f"INSERT INTO {into} SELECT id, v, at FROM log")
+    assert told in str(raised.value)

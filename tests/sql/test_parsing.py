@@ -1,0 +1,161 @@
+"""Statements of ours, and what is left to Spark."""
+
+import pytest
+
+from ebbtide.errors import SqlSyntaxError
+from ebbtide.sql import statements as ast
+from ebbtide.sql.parsing import parse_text
+from ebbtide.sql.statements import Client, IfThere, ObjectKind, Shown
+
+COLUMNS = "id BIGINT NOT NULL, at TIMESTAMP, m MAP<STRING, DECIMAL(12,2)> COMMENT 'a, b', PRIMARY KEY (id, `a b`) NOT ENFORCED"
+
+
+def test_source_has_columns_key_options_and_comment():
+    asked = parse_text(
+        f"create source if not exists Orders ({COLUMNS}) comment 'all, of them' with ('a.b' = 'x', path = in, n = 3)"
+    )
+    assert isinstance(asked, ast.CreateSource)
+    assert asked.name == "Orders"
+    assert asked.columns == "id BIGINT NOT NULL, at TIMESTAMP, m MAP<STRING, DECIMAL(12,2)> COMMENT 'a, b'"
+    assert asked.key == ("id", "a b")
+    assert {name: option.value for name, option in asked.options.items()} == {"a.b": "x", "path": "in", "n": "3"}
+    assert (asked.comment, asked.if_there) == ("all, of them", IfThere.KEEP)
+
+
+def test_option_knows_its_place():
+    asked = parse_text("CREATE TABLE t (a INT, PRIMARY KEY (a))\nWITH (\n  'ttl' = '1d')")
+    assert str(asked.options["ttl"].place) == "line 3, column 3"
+
+
+def test_insert_has_table_columns_and_query_as_written():
+    asked = parse_text("INSERT INTO t (a, b) SELECT x, 'a;b' -- why\nFROM s")
+    assert (asked.table, asked.columns, asked.query.text) == ("t", ("a", "b"), "SELECT x, 'a;b' -- why\nFROM s")
+    assert str(asked.query.place) == "line 1, column 22"
+
+
+@pytest.mark.parametrize("begin", ["EXECUTE STATEMENT SET BEGIN", "BEGIN STATEMENT SET;"])
+def test_statement_set_holds_inserts_with_their_places(begin):
+    asked = parse_text(f"{begin}\n INSERT INTO a SELECT 1;\n INSERT INTO b SELECT 2;\nEND")
+    assert [(insert.table, insert.query.text, insert.query.place.line) for insert in asked.inserts] == [
+        ("a", "SELECT 1", 2),
+        ("b", "SELECT 2", 3),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "query", "position"),
+    [
+        ("SELECT * FROM t EMIT CHANGES", "SELECT * FROM t", None),
+        ("SELECT * FROM t emit changes from 't=3'", "SELECT * FROM t", "t=3"),
+    ],
+)
+def test_query_that_emits_changes(text, query, position):
+    asked = parse_text(text)
+    assert (asked.query.text, asked.emits_changes, asked.position) == (query, True, position)
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("SHOW TABLES", ast.Show(Shown.TABLES)),
+        ("SHOW STEPS FROM orders", ast.Show(Shown.STEPS, "orders")),
+        ("show jobs like 'ord%'", ast.Show(Shown.JOBS, None, "ord%")),
+        ("SHOW CREATE MATERIALIZED VIEW v", ast.ShowCreate(ObjectKind.MATERIALIZED_VIEW, "v")),
+        ("DROP SOURCE IF EXISTS s", ast.Drop(ObjectKind.SOURCE, "s", if_exists=True)),
+        ("CREATE FUNCTION f AS 'a.b:c'", ast.CreateFunction("f", "a.b:c")),
+        ("STOP JOB '12-ab'", ast.StopJob("12-ab")),
+        ("SET", ast.SetOption()),
+        ("SET max-rows", ast.SetOption("max-rows")),
+        ("SET max-rows = 10", ast.SetOption("max-rows", "10")),
+        ("SET 'a.b' = 'c d'", ast.SetOption("a.b", "c d")),
+        ("SET spark.sql.x = a b", ast.SetOption("spark.sql.x", "a b")),
+        ("RESET", ast.Reset()),
+        ("RESET max-rows", ast.Reset("max-rows")),
+        ("USE prod", ast.Use("prod")),
+        ("SOURCE 'a.sql'", ast.RunScript("a.sql")),
+        ("help", Client.HELP),
+        ("exit", Client.QUIT),
+    ],
+)
+def test_statement_is_read(text, asked):
+    assert parse_text(text) == asked
+
+
+@pytest.mark.parametrize("refresh", ["EVERY '5m'", "ON CHANGE", "MANUAL"])
+def test_view_has_query_and_refresh(refresh):
+    asked = parse_text(f"CREATE OR REPLACE MATERIALIZED VIEW v COMMENT 'c' REFRESH {refresh} AS SELECT 1")
+    assert (asked.name, asked.query.text, asked.comment, asked.if_there) == ("v", "SELECT 1", "c", IfThere.REPLACE)
+    assert asked.refresh == refresh.removeprefix("EVERY ").strip("'")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE VIEW v AS SELECT 1",
+        "CREATE TEMPORARY VIEW v AS SELECT 1",
+        "SHOW DATABASES",
+        "DROP VIEW v",
+        "DESCRIBE HISTORY t",
+        "SET VARIABLE x = 1",
+        "USE SCHEMA x",
+        "DECLARE x INT",
+        "UPDATE t SET a = 1",
+        "BEGIN SELECT 1; END",
+    ],
+)
+def test_all_else_is_left_to_spark(text):
+    assert isinstance(parse_text(text), ast.SparkStatement)
+
+
+@pytest.mark.parametrize(
+    "text", ["SELECT 1", "WITH a AS (SELECT 1) SELECT * FROM a", "VALUES (1)", "FROM t |> LIMIT 1", "(SELECT 1)"]
+)
+def test_queries_are_known_as_such(text):
+    assert isinstance(parse_text(text), ast.Select)
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "allowed"),
+    [
+        ("CREATE TABLE", "line 1, column 13", "a name"),
+        ("CREATE TABLE t", "line 1, column 15", "(columns)"),
+        ("CREATE TABLE t ()", "line 1, column 17", "columns"),
+        ("CREATE TABLE t (a INT", "line 1, column 22", ")"),
+        ("CREATE TABLE t (a INT, PRIMARY KEY (a)) WITH ('a' 'b')", "line 1, column 51", "="),
+        ("CREATE TABLE t (a INT, PRIMARY KEY (a)) WITH ('a' = 'b'", "line 1, column 56", ", or )"),
+        ("CREATE TABLE t (a INT, PRIMARY KEY (a)) nonsense", "line 1, column 41", "the end of the statement"),
+        ("CREATE OR REPLACE TABLE t (a INT, PRIMARY KEY (a))", "line 1, column 27", "without OR REPLACE"),
+        ("CREATE SOURCE s AS SELECT 1", "line 1, column 17", "(columns)"),
+        ("CREATE MATERIALIZED VIEW v AS DELETE FROM t", "line 1, column 31", "SELECT"),
+        ("CREATE MATERIALIZED VIEW v REFRESH NEVER AS SELECT 1", "line 1, column 36", "EVERY"),
+        ("INSERT INTO t", "line 1, column 14", "SELECT"),
+        ("INSERT INTO t VALUE (1)", "line 1, column 15", "SELECT"),
+        ("SHOW STEPS FROM", "line 1, column 16", "a table"),
+        ("SHOW CREATE", "line 1, column 12", "SOURCE, TABLE"),
+        ("STOP JOB", "line 1, column 9", "a job's id"),
+        ("SET a =", "line 1, column 8", "a value"),
+        ("USE a b", "line 1, column 7", "the end of the statement"),
+        ("BEGIN STATEMENT SET; DELETE FROM t; END", "line 1, column 22", "INSERT INTO"),
+        ("BEGIN STATEMENT SET; END", "line 1, column 22", "INSERT INTO"),
+        ("EXPLAIN", "line 1, column 8", "a statement"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_its_place(text, place, allowed):
+    with pytest.raises(SqlSyntaxError) as raised:
+        parse_text(text)
+    assert f"cannot be read at {place}." in str(raised.value)
+    assert f"Allowed: {allowed}" in str(raised.value).replace("Allowed: CREATE TABLE without", "Allowed: without")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("CREATE TABLE t (a INT)", "have no key"),
+        ("CREATE TABLE t (a INT, PRIMARY KEY (a)) WITH (x = 1, x = 2)", "'x' is there twice at line 1, column 54"),
+        ("SELECT 1; SELECT 2", "Got: 2 statements"),
+        ("", "Got: 0 statements"),
+    ],
+)
+def test_what_is_missing_or_too_much_is_told(text, told):
+    with pytest.raises(SqlSyntaxError, match=told):
+        parse_text(text)

@@ -1,0 +1,60 @@
+"""Rows of a result as JSON values, from files page by page."""
+
+import json
+import math
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ebbtide.sql.rows import WrittenRows, json_value
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, None),
+        (True, True),
+        (2**62, 2**62),
+        (1.5, 1.5),
+        (math.nan, "nan"),
+        (-math.inf, "-inf"),
+        (Decimal("1E+3"), "1000"),
+        (Decimal("0.10"), "0.10"),
+        (b"\x00\xff", "00ff"),
+        (date(2026, 1, 2), "2026-01-02"),
+        (datetime(2026, 1, 2, 3, 4, 5, 6), "2026-01-02 03:04:05.000006"),  # noqa: DTZ001
+        (datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "2026-01-02 03:04:05"),
+        ([Decimal("1.0"), None], ["1.0", None]),
+        ({"a": b"\x01"}, {"a": "01"}),
+        ([("k", date(2026, 1, 2))], [["k", "2026-01-02"]]),
+    ],
+)
+def test_value_is_what_json_holds_exactly(value, shown):
+    assert json.loads(json.dumps(json_value(value))) == shown
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Seven rows in three files, one of them empty, of small row groups."""
+    for number, values in enumerate(([0, 1, 2, 3], [], [4, 5, 6])):
+        pq.write_table(
+            pa.table({"c0": pa.array(values, pa.int64())}), tmp_path / f"part-{number:05d}-x.parquet", row_group_size=2
+        )
+    (tmp_path / "_SUCCESS").touch()
+    return WrittenRows.read(tmp_path)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
+def test_pages_of_any_size_make_all_rows_in_order(written, size):
+    pages = [written.slice(start, start + size) for start in range(0, written.count, size)]
+    assert [row for page in pages for row in page] == [[number] for number in range(7)]
+    assert all(len(page) == size for page in pages[:-1])
+
+
+def test_only_the_first_count_where_they_are_cut_off(written):
+    first = written.first(5)
+    assert (first.count, first.slice(3, 100)) == (5, [[3], [4]])
+    assert written.first(100).count == 7
