@@ -82,6 +82,31 @@ def test_what_writes_or_reaches_out_of_sql_is_refused(statement):
         refuse_writing(statement)
 
 
+REACHING = (
+    "dagster-url",
+    "spark.hadoop.fs.s3a.endpoint",
+    "spark.sql.catalog.x",
+    "SPARK.jars",
+    "spark.sql.catalogImplementation",
+)
+
+
+@pytest.mark.parametrize("key", REACHING)
+def test_clients_do_not_set_what_is_reached(key):
+    with pytest.raises(GatewayError, match=rf"not set by its clients\. Got: {key}"):
+        refuse_writing(f"SET '{key}' = 'http://192.0.2.1'")
+    refuse_writing(f"SET '{key}'")
+    with serving(read_only=True) as gateway:
+        assert gateway.call("POST", "/v1/sessions", {"settings": {key: "x"}}).status == 403
+    with serving() as gateway:
+        assert gateway.call("POST", "/v1/sessions", {"settings": {key: "x"}}).status == 201
+
+
+@pytest.mark.parametrize("key", ["max-rows", "spark.sql.shuffle.partitions", "a"])
+def test_clients_set_what_concerns_their_results(key):
+    refuse_writing(f"SET '{key}' = '1'")
+
+
 @pytest.mark.parametrize("statement", ["SELECT 'open", "CREATE TABLE a AS SELECT 1", "EXPLAIN"])
 def test_what_cannot_be_read_is_refused(statement):
     with pytest.raises(SqlSyntaxError):

@@ -21,7 +21,7 @@ from ebbtide.errors import GatewayError, OperationCanceledError
 from ebbtide.sql import statements as ast
 from ebbtide.sql.gateway.answers import answer, failure
 from ebbtide.sql.gateway.limits import Limits
-from ebbtide.sql.gateway.read_only import refuse_writing
+from ebbtide.sql.gateway.read_only import refuse_setting, refuse_writing
 from ebbtide.sql.gateway.requests import (
     SHOWN,
     CompleteBody,
@@ -109,6 +109,9 @@ class Gateway:
 
     async def _open(self, request: Request) -> Response:
         body = await self._body(request, OpenBody)
+        if self._read_only:
+            for key in body.settings:
+                refuse_setting(key)
         hosted = await on_thread(self._sessions.open, body.settings)
         described = await on_thread(self._described, hosted)
         return answer(described, HTTPStatus.CREATED)

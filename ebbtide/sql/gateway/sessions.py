@@ -150,6 +150,7 @@ class Sessions:
         self._places = threading.BoundedSemaphore(limits.sessions)
         self._hosted: dict[str, HostedSession] = {}
         self._lock = threading.Lock()
+        self._saying = threading.Lock()
         self._is_ending = False
 
     def __len__(self) -> int:
@@ -259,7 +260,9 @@ class Sessions:
             self._tell(hosted, f"did not end well: {error}")
 
     def _tell(self, hosted: HostedSession, what: str) -> None:
-        self._say(f"Session {hosted.id[:SHOWN]} {what} ({len(self)} of {self._limits.sessions}).")
+        line = f"Session {hosted.id[:SHOWN]} {what} ({len(self)} of {self._limits.sessions})."
+        with self._saying:  # lines of two threads would run into each other
+            self._say(line)
 
 
 @contextmanager
