@@ -11,6 +11,7 @@ from ebbtide.cli.inspection import state, status
 from ebbtide.cli.quarantine import quarantine
 from ebbtide.cli.replaying import replay
 from ebbtide.cli.running import refresh, run
+from ebbtide.cli.sql_gateway import sql_gateway
 from ebbtide.cli.upkeep import acknowledge, adopt, maintenance_command, migrate, repair, rewind
 from ebbtide.maintenance.jobs import JOBS
 
@@ -28,5 +29,5 @@ def main() -> None:
 
 _maintenance = [maintenance_command(job) for job in JOBS]
 _keeping = (*_maintenance, adopt, repair, acknowledge, rewind, migrate, quarantine)
-for _command in (run, refresh, status, state, *_keeping, replay):
+for _command in (run, refresh, status, state, *_keeping, replay, sql_gateway):
     main.add_command(_command)
