@@ -22,6 +22,7 @@ _HOMES = {
     "rewind": "upkeep",
     "run": "running",
     "sql": "sql",
+    "sql-gateway": "sql_gateway",
     "state": "inspection",
     "status": "inspection",
 }

@@ -39,19 +39,19 @@ class BackgroundSession:
         if not wait([opening], timeout_s).done:
             return None
         if opening.exception() is not None:
-            self._forget(opening)
+            self.forget()
         return opening.result()
+
+    def forget(self) -> None:
+        """Forget it: the next call of `get` opens another."""
+        with self._lock:
+            self._opening = None
 
     def close(self) -> None:
         """Close it, if it is open; one that is still being opened ends with the process."""
         opening = self._opening
         if opening is not None and opening.done() and opening.exception() is None:
             opening.result().close()
-
-    def _forget(self, opening: Future[Session]) -> None:
-        with self._lock:
-            if self._opening is opening:
-                self._opening = None
 
     def _open(self, opening: Future[Session]) -> None:
         try:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
-from ebbtide.errors import EbbtideError, SqlError
+from ebbtide.errors import EbbtideError, SessionGoneError, SqlError
 from ebbtide.sql import statements as ast
 from ebbtide.sql.parsing import parse
 from ebbtide.sql.reference import help_text
@@ -163,6 +163,10 @@ class Client:
             except KeyboardInterrupt:
                 if not execution.end():
                     printer.say("The statement was asked to end and has not yet; it goes on behind the prompt.")
+                raise
+            except SessionGoneError:
+                self._background.forget()
+                printer.say("The next statement opens a new session: its settings are those that sessions begin with.")
                 raise
 
 

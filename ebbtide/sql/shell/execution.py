@@ -15,8 +15,8 @@ from ebbtide.sql.results import Page, Result, ResultKind
 from ebbtide.sql.session import Operation, Session
 from ebbtide.sql.shell.waiting import Waiting
 
-CANCEL_S = 2.0
-"""How long the shell waits for a statement to end; what takes longer ends by itself."""
+CANCEL_S = 1.5
+"""How long the shell waits for a statement to end, so that Ctrl-C gives the prompt back within 2 s; what takes longer ends by itself."""
 
 
 class Execution:

@@ -95,10 +95,8 @@ class Shell:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            self._background.close()
-        finally:
-            self._interrupts.__exit__(kind, error, trace)
+        self._interrupts.__exit__(kind, error, trace)  # Ctrl-C now ends a closing that hangs
+        self._background.close()
 
     def _printer(self) -> Printer:
         if not self._is_interactive:

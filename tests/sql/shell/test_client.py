@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from memory_session import MemorySession
 
-from ebbtide.errors import ConfigError, EbbtideError, SqlError, SqlSyntaxError
+from ebbtide.errors import ConfigError, EbbtideError, SessionGoneError, SqlError, SqlSyntaxError
 from ebbtide.sql.shell.background import BackgroundSession
 from ebbtide.sql.shell.client import Client
 from ebbtide.sql.shell.console import Console
@@ -163,6 +163,24 @@ def test_session_that_cannot_be_opened_is_tried_again():
     session = background.get(30)
     background.close()
     assert session.is_closed.is_set()
+
+
+def test_session_that_is_gone_is_replaced_by_a_new_one(tmp_path):
+    written = Written(tmp_path)
+    opened = []
+
+    class Gone(MemorySession):
+        def _answer(self, statement, cancelled):
+            raise SessionGoneError("There is no such session.")
+
+    sessions = [Gone({}), written.session]
+    background = written.client._background
+    background._open_session = lambda: opened.append(sessions.pop(0)) or opened[-1]
+    with pytest.raises(ScriptFailedError, match="no such session"):
+        written.run("SELECT * FROM few")
+    assert "opens a new session" in written.out.getvalue()
+    assert "(2 rows)" in written.run("SELECT * FROM few")
+    assert len(opened) == 2
 
 
 def test_messages_have_no_credentials_and_no_control_characters(written):
