@@ -13,7 +13,13 @@ from ebbtide.runtime.driver import run
 
 CRASH = Path(__file__).parent / "crash.py"
 PLACES = ("after the decision",)
-OTHERS = ("before the decision", "after the quarantine", "after the sink", "after the changelog", "before the quarantine")
+OTHERS = (
+    "before the decision",
+    "after the quarantine",
+    "after the sink",
+    "after the changelog",
+    "before the quarantine",
+)
 FILES = [
     [change("+I", 1, "a", 1), change("+I", 2, "b", 2), "{"],
     [change("-D", 1, "a", 3), change("+U", 2, "c", 4), change("+I", 3, "d", 5), "["],
