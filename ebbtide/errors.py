@@ -54,9 +54,26 @@ class EbbtideError(Exception):
     def within(cls, error: BaseException) -> EbbtideError | None:
         """Find the error of ours that a worker raised in what Spark made of it; None if there is none."""
         for found in re.finditer(r"^(?:ebbtide\.errors\.)(\w+): (.+)$", str(error), re.MULTILINE):
-            kind = globals().get(found[1])
-            if isinstance(kind, type) and issubclass(kind, EbbtideError):
-                return kind(found[2])
+            named = cls.named(found[1], found[2])
+            if named is not None:
+                return named
+        return None
+
+    @classmethod
+    def named(cls, kind: str, message: str) -> EbbtideError | None:
+        """Make the error of ours that has a name; None if there is none of it.
+
+        Args:
+            kind: Name of its class.
+            message: As it was raised elsewhere.
+
+        Example:
+            >>> EbbtideError.named("SqlError", "There is no table 'a'.")
+            SqlError("There is no table 'a'.")
+        """
+        found = globals().get(kind)
+        if isinstance(found, type) and issubclass(found, EbbtideError):
+            return found(message)
         return None
 
 
@@ -82,6 +99,26 @@ class SqlSyntaxError(SqlError):
 
 class OperationCanceledError(SqlError):
     """Raised when the result of a statement is asked for that was cancelled."""
+
+
+class GatewayError(Terminal):
+    """Raised when a SQL gateway refuses a request: its token, its form or size, a statement that it does not take."""
+
+
+class GatewayBusyError(Transient):
+    """Raised when a SQL gateway has no place for one more session or operation."""
+
+
+class GatewayGoneError(Transient):
+    """Raised when a SQL gateway does not answer, or is ending."""
+
+
+class SessionGoneError(SqlError):
+    """Raised when a session of a SQL gateway is over: it was closed, it was idle for too long, or the gateway was restarted."""
+
+
+class OperationGoneError(SqlError):
+    """Raised when an operation of a SQL gateway is asked for that was closed."""
 
 
 class MissingExtraError(Terminal):

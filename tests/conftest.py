@@ -16,6 +16,12 @@ settings.register_profile("mutants", derandomize=True, max_examples=15, phases=Q
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_copies(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep local copies apart from those of the user's own runs: a process looks at all that are there."""
+    os.environ["EBBTIDE_CACHE"] = str(tmp_path_factory.mktemp("copies"))
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:  # noqa: F821 - loaded when needed
     """One Spark session for the whole test process."""
@@ -35,3 +41,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
         session = build_session("ebbtide-tests", settings)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Makes pipelines that run without Spark."""
+    from local_pipeline import LocalPipeline
+    from local_run import kept_apart
+
+    with kept_apart():
+        yield lambda **fields: LocalPipeline(tmp_path, **fields)

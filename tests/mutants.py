@@ -13,6 +13,7 @@ import resource
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -27,13 +28,17 @@ from mutmut.stats import status_by_exit_code
 from mutmut.utils.file_utils import change_cwd
 from mutmut.workers import isolation
 
-ROOMS = ("ebbtide/model", "ebbtide/operators", "ebbtide/formats", "ebbtide/sources")
+PURE = ("ebbtide/model", "ebbtide/operators", "ebbtide/formats", "ebbtide/sources")
+STEPS = [f"ebbtide/runtime/{name}.py" for name in ("step", "publish", "decide", "belonging", "idle", "fold", "stage")]
+ROOMS = (*PURE, "ebbtide/ledger", *STEPS, "ebbtide/sinks", "ebbtide/maintenance")
 BUDGET_S = 8
 """The most that the tests of one mutant take, as measured without mutants."""
 CPU_S = 10
 """A test run that has used this much, and twice what it was measured to take, has a loop that does not end."""
 MEMORY = 6 << 30
 """Bytes; the same for a loop that fills a list."""
+LOADED = ("numba", "pandas", "deltalake", "sqlglot.transforms")
+"""Loaded where they are first used: a second of each fork that would load them."""
 KILLED = ("killed", "timeout")
 """A mutant that runs for ever is one whose tests never pass."""
 
@@ -82,10 +87,11 @@ class CollectedTests(PytestRunner):
 
     def warm_up(self) -> None:
         """Collect all tests; none of them runs here."""
-        import numba  # noqa: F401 - a second of each fork that would load it
         import pytest
         from _pytest.config import _prepareconfig
 
+        for module in LOADED:
+            import_module(module)
         arguments = ["--rootdir=.", "--tb=no", "-q", "-s", *self._pytest_add_cli_args]
         with change_cwd("mutants"):
             config = _prepareconfig([*arguments, *self._pytest_add_cli_args_test_selection])

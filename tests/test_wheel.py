@@ -90,7 +90,12 @@ def test_without_extras_a_spec_is_read_and_what_is_missing_is_said(bare, tmp_pat
     status = bare.call(tmp_path, "ebbtide", "status", ".")
     assert status.returncode == 0, status.stderr
     assert "plain" in status.stdout
-    for module, extra in [("dagster", "dagster"), ("quality.validate", "quality")]:
+    for module, extra in [
+        ("dagster", "dagster"),
+        ("quality.validate", "quality"),
+        ("sql.gateway", "sql"),
+        ("sql.remote", "sql"),
+    ]:
         asked = bare.call(tmp_path, "python", "-c", f"import ebbtide.{module}")
         assert asked.stderr.splitlines()[-1].endswith(f"Install it: pip install 'ebbtide[{extra}]'.")
 

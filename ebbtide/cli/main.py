@@ -5,17 +5,50 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or a spec that is not usable, 3 a so
 
 from __future__ import annotations
 
+from pkgutil import resolve_name
+
 import click
 
-from ebbtide.cli.inspection import state, status
-from ebbtide.cli.quarantine import quarantine
-from ebbtide.cli.replaying import replay
-from ebbtide.cli.running import refresh, run
-from ebbtide.cli.upkeep import acknowledge, adopt, maintenance_command, migrate, repair, rewind
 from ebbtide.maintenance.jobs import JOBS
 
+_HOMES = {
+    "acknowledge": "upkeep",
+    "adopt": "upkeep",
+    "migrate": "upkeep",
+    "quarantine": "quarantine",
+    "refresh": "running",
+    "repair": "upkeep",
+    "replay": "replaying",
+    "rewind": "upkeep",
+    "run": "running",
+    "sql": "sql",
+    "sql-gateway": "sql_gateway",
+    "state": "inspection",
+    "status": "inspection",
+}
+"""The module of each command; `JOBS` has the others."""
+_JOBS = {job.command: job for job in JOBS}
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+class _Commands(click.Group):
+    """Loads a command when it is asked for: `ebbtide sql` prompts long before what runs pipelines would be there."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*_HOMES, *_JOBS])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in _JOBS:
+            from ebbtide.cli.upkeep import maintenance_command
+
+            return maintenance_command(_JOBS[cmd_name])
+        if cmd_name not in _HOMES:
+            return None
+        function = cmd_name.replace("-", "_")
+        command: click.Command = resolve_name(f"ebbtide.cli.{_HOMES[cmd_name]}:{function}")
+        return command
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="ebbtide")
 def main() -> None:
     """Upsert sinks and expiring state for Spark.
@@ -24,9 +57,3 @@ def main() -> None:
 
     Exit codes: 0 done, also if nothing is new; 1 failed; 2 wrong usage or spec; 3 no file in a source's folder matches.
     """
-
-
-_maintenance = [maintenance_command(job) for job in JOBS]
-_keeping = (*_maintenance, adopt, repair, acknowledge, rewind, migrate, quarantine)
-for _command in (run, refresh, status, state, *_keeping, replay):
-    main.add_command(_command)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ebbtide.cli.reporting import ROOT
+from ebbtide.cli.errors import ROOT
 from ebbtide.errors import ConfigError
 from ebbtide.paths import refuse_unusable
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from ebbtide.cli.reporting import FAILED, Reporter
+from ebbtide.cli.errors import FAILED
+from ebbtide.cli.reporting import Reporter
 from ebbtide.errors import ConfigError
 
 Cases = list[Any]

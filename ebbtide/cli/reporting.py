@@ -10,15 +10,13 @@ from typing import Any
 
 import click
 
+from ebbtide.cli.errors import FAILED, ROOT, error_text, exit_code, typed
 from ebbtide.cli.quiet import QuietSpark
-from ebbtide.cli.typed import as_typed
-from ebbtide.errors import ConfigError, EbbtideError
+from ebbtide.errors import EbbtideError
 from ebbtide.redaction import shown
 from ebbtide.spec.load import load_all
 from ebbtide.spec.pipeline import Pipeline
 
-ROOT = ".ebbtide"
-FAILED, USAGE, NOTHING_MATCHED = 1, 2, 3
 Located = tuple[str, Pipeline]
 """Where a spec is, and the spec."""
 
@@ -52,7 +50,7 @@ class Reporter:
         if self.as_json:
             click.echo(json.dumps(result.as_dict(), default=str))
         else:
-            click.echo(shown(self._typed(text(result), location)))
+            click.echo(shown(typed(text(result), self.root, location)))
 
     @contextmanager
     def errors(self, location: str | None = None, spark: QuietSpark | None = None) -> Iterator[None]:
@@ -64,34 +62,21 @@ class Reporter:
         """
         try:
             yield
-        except ConfigError as error:
-            self._print_error(str(error), location, spark)
-            raise click.exceptions.Exit(USAGE) from error
         except EbbtideError as error:
-            self._print_error(_with_class(error), location, spark)
-            raise click.exceptions.Exit(FAILED) from error
+            self._print_error(error, location, spark)
+            raise click.exceptions.Exit(exit_code(error)) from error
         except Exception as error:
             library = type(error).__module__.partition(".")[0]
             is_from_spark = library in ("pyspark", "py4j")
             if is_from_spark:
-                self._print_error(_with_class(error), location, spark)
+                self._print_error(error, location, spark)
             if spark is not None and spark.tail():
                 click.echo(shown(spark.tail()), err=True)
             if is_from_spark:
                 raise click.exceptions.Exit(FAILED) from error
             raise
 
-    def _print_error(self, message: str, location: str | None, spark: QuietSpark | None) -> None:
+    def _print_error(self, error: Exception, location: str | None, spark: QuietSpark | None) -> None:
         if spark is not None:
             spark.live.show("")
-        click.echo(shown(f"Error: {self._typed(message, location)}"), err=True)
-
-    def _typed(self, message: str, location: str | None) -> str:
-        """Complete the commands that a message names with spec and root."""
-        spec = [location] if location else []
-        root = ["--root", self.root] if self.root != ROOT else []
-        return as_typed(message, *spec, *root)
-
-
-def _with_class(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+        click.echo(shown(f"Error: {error_text(error, self.root, location)}"), err=True)

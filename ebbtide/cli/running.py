@@ -12,10 +12,11 @@ from typing import Any
 
 import click
 
+from ebbtide.cli.errors import FAILED, NOTHING_MATCHED
 from ebbtide.cli.live import Live, RunView
 from ebbtide.cli.options import of_pipelines
 from ebbtide.cli.quiet import QuietSpark, quiet_spark
-from ebbtide.cli.reporting import FAILED, NOTHING_MATCHED, Located, Reporter, load_specs
+from ebbtide.cli.reporting import Located, Reporter, load_specs
 from ebbtide.runtime.clock import system_clock
 from ebbtide.runtime.progress import RunSummary
 from ebbtide.spec.ddl import added_ddl

@@ -101,8 +101,7 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Adop
         LeaseHeldError: the pipeline is being run.
     """
     tables = Plan.under(root, spec)
-    n_left = _adoptable(spark, tables).count()
-    report = AdoptReport(spec.name, n_left)
+    _adoptable(spark, tables)
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
     with Lease(tables.at("ledger"), spec.name, lease_ttl_s) as lease:
         tables.state.create()
@@ -110,12 +109,14 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Adop
         refuse_changed_spec(tables, stepper)
         stepper.publish(spark)
         tables.sink.extend(spark)
+        n_rows = _unadopted(spark, tables).count()  # an open step of an earlier try has adopted its own just now
+        n_left = n_rows
         steps = []
         while n_left:
             some = _unadopted(spark, tables).limit(ROWS_PER_STEP)
             n_left = max(0, n_left - ROWS_PER_STEP)
             steps.append(_adopt(spark, stepper, some, n_left, clock_ms))
-        return AdoptReport(report.pipeline, report.rows, tuple(steps))
+        return AdoptReport(spec.name, n_rows, tuple(steps))
 
 
 def _adopt(spark: SparkSession, stepper: Stepper, rows: DataFrame, n_left: int, clock_ms: int) -> int:

@@ -315,7 +315,7 @@ class Stepper:
             restores: The tables beside the state, and the versions that they go back to.
         """
         pending_key_changes = self._pends(version, earlier)
-        facts = self.maintenance_step(StepKind.REWIND, earlier.clock)
+        facts = self.maintenance_step(StepKind.REWIND)
         stands_at = {name: getattr(earlier, name) for name in Frontier.model_fields}
         no_records = {"records": 0, "quarantined": 0, "ignored_columns": [], "floor_raised": False}
         made_by = {

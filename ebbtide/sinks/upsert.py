@@ -38,6 +38,8 @@ from ebbtide.model.hashing import key_hashes
 ROWS_PER_FILE = 1_000_000
 STATISTICS_COLUMNS = 32
 """Columns, the first ones, that statistics are kept of."""
+IsBelow = Callable[[pa.Table], NDArray[np.bool_]]
+"""Marks the rows that a TRUNCATE deletes."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Upsert:
 
     keys: pa.Table
     rows: pa.Table
-    is_below: Callable[[pa.Table], NDArray[np.bool_]] | None = None
+    is_below: IsBelow | None = None
     floor_columns: tuple[str, ...] = ()
 
 
@@ -254,7 +256,7 @@ class Upserter:
                 index = self._cache.index_of(file)
                 found, _ = index.find(keys_in_order, hashes_in_order)
             if upsert.is_below is not None:
-                below = self._below(file, upsert)
+                below = self._below(file, upsert.is_below, upsert.floor_columns)
                 found = np.union1d(found, below)
             if len(found):
                 yield from self._losing(file, found)
@@ -341,20 +343,18 @@ class Upserter:
         rows = index.rows.take(indices)
         return rows.cast(self._columns)
 
-    def _below(self, file: DataFile, upsert: Upsert) -> NDArray[np.int64]:
-        """Return which rows of a file's index a TRUNCATE deletes."""
-        if upsert.is_below is None:
-            return np.zeros(0, np.int64)
-        columns = [self._columns.field(name) for name in upsert.floor_columns]
+    def _below(self, file: DataFile, is_below: IsBelow, names: Sequence[str]) -> NDArray[np.int64]:
+        """Return which rows of a file's index a TRUNCATE deletes, judged by some columns."""
+        columns = [self._columns.field(name) for name in names]
         rows = read_file(
             self._table,
             file,
             pa.schema(columns),
             live=False,
         )
-        is_below = upsert.is_below(rows)
+        below = is_below(rows)
         index = self._cache.index_of(file)
-        return np.flatnonzero(is_below[index.positions])
+        return np.flatnonzero(below[index.positions])
 
 
 def with_vectors(snapshot: Snapshot) -> list[Action]:

@@ -35,7 +35,8 @@ def told(error: BaseException, statement: Statement | None = None) -> EbbtideErr
     if placed is None or statement is None:
         return SqlError(message[:MOST_CHARACTERS])
     place = _place(statement, int(placed[1]), int(placed[2]))
-    return SqlError(f"{message[:MOST_CHARACTERS]} At {place}.")
+    sentence = message[:MOST_CHARACTERS].removesuffix(".")
+    return SqlError(f"{sentence}. At {place}.")
 
 
 def _place(statement: Statement, line: int, position: int) -> Place:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import ClassVar
 
 from sqlglot import Token, TokenType, errors
@@ -148,32 +147,42 @@ def _words(token: Token, text: str) -> Iterator[Token]:
         yield Token(TokenType.VAR, word[0], token.line, token.col, start, end)
 
 
-def _parts(tokens: Iterable[Token]) -> list[list[Token]]:
-    """Return the tokens of each statement."""
-    parts: list[list[Token]] = [[]]
-    for token in tokens:
-        if token.token_type is TokenType.SEMICOLON and _depth(parts[-1]) == 0:
-            parts.append([])
-        else:
-            parts[-1].append(token)
-    return [part for part in parts if part]
+@dataclass
+class _Blocks:
+    """Counts the blocks, and CASE expressions in them, that are open where the tokens of a statement were read to."""
 
+    depth: int = 0
+    is_in_block: bool = False
 
-def _depth(tokens: list[Token]) -> int:
-    """Return how many blocks, and CASE expressions in them, are open at the end of some tokens of one statement or more."""
-    depth = 0
-    words = [keyword(token) for token in tokens]
-    in_block = False
-    for position, (before, word) in enumerate(pairwise(["", *words])):
-        after = words[position + 1] if position + 1 < len(words) else ""
+    @property
+    def are_closed(self) -> bool:
+        return not self.is_in_block or self.depth <= 0
+
+    def read(self, before: str, word: str, after: str) -> None:
+        """Take the next keyword, between its neighbours."""
         opens = word == "BEGIN" and after != "TRANSACTION"
         if opens:
-            in_block = True
+            self.is_in_block = True
         if opens or (word == "CASE" and before != "END"):
-            depth += 1
+            self.depth += 1
         elif word == "END" and after not in _INNER_ENDS:
-            depth -= 1
-    return max(depth, 0) if in_block else 0
+            self.depth -= 1
+
+
+def _parts(tokens: Sequence[Token]) -> list[list[Token]]:
+    """Return the tokens of each statement."""
+    parts: list[list[Token]] = [[]]
+    blocks = _Blocks()
+    words = [keyword(token) for token in tokens]
+    neighbours = zip(["", *words], words, [*words[1:], ""], strict=False)
+    for token, (before, word, after) in zip(tokens, neighbours, strict=True):
+        if token.token_type is TokenType.SEMICOLON and blocks.are_closed:
+            parts.append([])
+            blocks = _Blocks()
+        else:
+            parts[-1].append(token)
+            blocks.read(before, word, after)
+    return [part for part in parts if part]
 
 
 def _refuse_unclosed(text: str) -> None:
@@ -236,7 +245,8 @@ def _comment_end(text: str, start: int) -> int:
 def _quote_end(text: str, start: int) -> int:
     """Return the offset after a quoted text or name, -1 if it does not end."""
     quote = text[start]
-    is_raw = bool(_RAW.search(text[:start]))
+    prefix = text[max(start - 2, 0) : start]
+    is_raw = bool(_RAW.search(prefix))
     has_escapes = quote != "`" and not is_raw
     at = start + 1
     while at < len(text):

@@ -1,5 +1,11 @@
+"""What Spark's checkpoint says: its id, what each batch was made of, and what of it was only planned."""
+
+import hashlib
+import json
+
 import pytest
 
+from ebbtide.errors import CheckpointMismatchError
 from ebbtide.ledger.checkpoint import Checkpoint
 
 
@@ -33,7 +39,69 @@ def test_plan_that_spark_has_committed_stays_though_the_state_knows_nothing_of_i
     assert planned(checkpoint) == [0, 1]
 
 
+def test_plans_of_a_checkpoint_that_has_committed_nothing_are_all_forgotten(tmp_path):
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "0").touch()
+    (tmp_path / "offsets" / "1").touch()
+    checkpoint = Checkpoint(str(tmp_path))
+    checkpoint.forget_undecided(None)
+    assert planned(checkpoint) == []
+
+
 def test_checkpoint_that_is_not_there_has_nothing_open(tmp_path):
     absent = Checkpoint(str(tmp_path / "no"))
     absent.forget_undecided(None)
     assert not absent.is_open
+
+
+def test_id_is_the_one_that_spark_has_minted(tmp_path):
+    checkpoint = Checkpoint(str(tmp_path))
+    assert checkpoint.query_id is None
+    (tmp_path / "metadata").write_text('{"id": "5d0a"}')
+    assert checkpoint.query_id == "5d0a"
+
+
+def test_batch_is_known_by_all_of_its_file_and_read_as_spark_writes_it(tmp_path):
+    text = "\n".join(["v1", json.dumps({"batchTimestampMs": 17, "batchWatermarkMs": 0}), '{"files": [["a", 1]]}'])
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "3").write_text(text)
+    offsets = Checkpoint(str(tmp_path)).offsets(3)
+    assert offsets.source == {"files": [["a", 1]]}
+    assert offsets.timestamp_ms == 17
+    assert offsets.hash == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_batch_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(CheckpointMismatchError) as raised:
+        Checkpoint(str(tmp_path)).offsets(3)
+    assert str(raised.value) == (
+        f"The checkpoint '{tmp_path}' has no offsets for batch 3. Restore it, or run 'ebbtide refresh'."
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("metadata", '{"id', "JSONDecodeError"),
+        ("metadata", '{"name": 1}', r"KeyError\('id'\)"),
+        ("metadata", "[]", "TypeError"),
+        ("offsets/0", "v1\n{}", "ValueError"),
+        ("offsets/0", "v1\n{}\n{}", r"KeyError\('batchTimestampMs'\)"),
+        ("offsets/0", 'v1\n{"batchTimestampMs": null}\n{}', "TypeError"),
+    ],
+)
+def test_damaged_file_is_named_with_the_way_out(tmp_path, name, text, why):
+    file = tmp_path / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text)
+    checkpoint = Checkpoint(str(tmp_path))
+    with pytest.raises(CheckpointMismatchError, match=why) as raised:
+        _ = checkpoint.query_id if name == "metadata" else checkpoint.offsets(0)
+    assert str(raised.value).startswith(f"The file '{file}' of Spark's checkpoint is torn or damaged. Got: ")
+    assert str(raised.value).endswith(" Restore it, or run 'ebbtide refresh'.")
+
+
+def test_discarded_checkpoint_leaves_nothing(checkpoint, tmp_path):
+    checkpoint.discard()
+    assert not tmp_path.exists()
+    assert checkpoint.last_committed() is None

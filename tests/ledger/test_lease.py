@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from ebbtide.delta import log
-from ebbtide.errors import LeaseHeldError, LeaseLostError
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.errors import LeaseHeldError, LeaseLostError, VersionTakenError
 from ebbtide.ledger.facts import FREE
 from ebbtide.ledger.lease import Lease
+from ebbtide.ledger.process import this_process
 
 ELSEWHERE = "elsewhere:1:1/x"
 
@@ -31,8 +33,12 @@ def test_lease_of_a_silent_holder_elsewhere_is_taken_over_and_the_loser_stops(pa
         with Lease(path, "p", 0.5) as winner:
             assert winner.facts.epoch == stale.facts.epoch + 1
             assert winner.facts.incarnation == stale.facts.incarnation
-            with pytest.raises(LeaseLostError, match="taken 'p' over"):
+            with pytest.raises(LeaseLostError) as raised:
                 stale.check()
+            assert str(raised.value) == (
+                f"Another run has taken 'p' over. Got: {this_process()}."
+                " This run stopped before its next commit; nothing is lost."
+            )
             with pytest.raises(LeaseLostError):
                 stale._renew()
 
@@ -72,12 +78,35 @@ def test_lease_is_won_by_one_of_many_who_see_it_free(path):
     assert (won, len(refused)) == ([2], 5)
 
 
-def test_taker_whose_version_was_taken_meanwhile_is_refused(path):
+def test_lease_of_a_living_process_of_this_machine_is_refused_at_once(path):
+    with Lease(path, "p", 3600), pytest.raises(LeaseHeldError) as raised, Lease(path, "p", 3600):
+        pass
+    assert str(raised.value) == (
+        f"Pipeline 'p' is being run by process {os.getpid()} on '{os.uname().nodename}'. Allowed: one run at a time."
+        " Wait for it to end, or stop it, and start again."
+    )
+
+
+def about_to_take(path):
+    """A lease that has seen that it is free, and the version at which it has."""
     with Lease(path, "p", 3600):
         pass
     late = Lease(path, "p", 3600)
     version, seen = late._read()
     late.facts = seen.model_copy(update={"epoch": seen.epoch + 1, "holder": late._me, "heartbeat": 0})
+    return late, version
+
+
+def test_taker_who_comes_after_a_whole_turn_of_another_is_refused(path):
+    late, version = about_to_take(path)
+    with Lease(path, "p", 3600):
+        pass
+    with pytest.raises(LeaseHeldError, match="by process that has ended on 'another host'"):
+        late._take(version + 1)
+
+
+def test_taker_whose_version_was_taken_meanwhile_is_refused(path):
+    late, version = about_to_take(path)
     with Lease(path, "p", 3600), pytest.raises(LeaseHeldError):
         late._take(version + 1)
 
@@ -90,6 +119,95 @@ def test_lease_beats_and_is_free_in_the_end(path):
         assert lease.facts.heartbeat >= 3
     _, last = lease._read()
     assert last.holder == FREE
+
+
+class Pauses:
+    """Stands in for the event that ends the heartbeats: notes how long each pause is, and ends after some."""
+
+    def __init__(self, n):
+        self.n, self.seen = n, []
+
+    def wait(self, pause_s):
+        self.seen.append(pause_s)
+        return len(self.seen) > self.n
+
+
+def test_heart_beats_three_times_in_a_lease_s_time_and_sooner_after_a_beat_that_failed(path, caplog):
+    lease = Lease(path, "p", 90)
+    beats = iter([None, OSError("disk"), OSError("store"), None])
+
+    def renew():
+        error = next(beats)
+        if error:
+            raise error
+
+    lease._renew, lease._done = renew, Pauses(4)
+    lease._keep()
+    assert lease._done.seen == [30, 30, 7.5, 7.5, 30]
+    assert caplog.messages == [
+        f"A heartbeat of 'p' failed, the next follows in 7.5 s: {why}" for why in ("disk", "store")
+    ]
+
+
+def test_heartbeat_of_a_lease_that_was_lost_is_the_last(path):
+    def lost():
+        raise LeaseLostError("lost")
+
+    lease = Lease(path, "p", 90)
+    lease._renew, lease._done = lost, Pauses(4)
+    lease._keep()
+    assert len(lease._done.seen) == 1
+
+
+def test_heartbeat_thread_bears_the_pipeline_s_name_and_keeps_no_process_alive(path):
+    with Lease(path, "p", 3600):
+        [beat] = [thread for thread in threading.enumerate() if thread.name == "lease-p"]
+        assert beat.daemon
+    assert not beat.is_alive()
+
+
+def test_turns_are_commits_of_the_ledger_one_after_the_other(path):
+    with Lease(path, "p", 3600) as lease:
+        lease._renew()
+        lease._renew()
+    assert log.versions(path) == list(range(5))
+    operations = [log.commit_info(log.actions(path, version))["operation"] for version in log.versions(path)]
+    assert operations == ["CREATE TABLE", *["LEASE"] * 4]
+    assert Snapshot.read(path).metadata["name"] == "p ledger"
+
+
+def test_heartbeat_whose_version_was_taken_is_put_as_the_next(path, monkeypatch):
+    with Lease(path, "p", 3600) as lease:
+        read, stale = lease._read, [lease._read()]
+        lease._renew()
+        monkeypatch.setattr(lease, "_read", lambda: stale.pop() if stale else read())
+        lease._renew()
+        version, newest = read()
+        assert (version, newest.heartbeat) == (3, lease.facts.heartbeat)
+
+
+def test_heartbeat_that_others_are_always_faster_than_is_given_up(path, monkeypatch):
+    tries = []
+
+    def taken(version, _):
+        tries.append(version)
+        raise VersionTakenError("taken")
+
+    with Lease(path, "p", 3600) as lease, monkeypatch.context() as patch:
+        patch.setattr(lease, "_commit", taken)
+        with pytest.raises(VersionTakenError) as raised:
+            lease._renew()
+    assert str(raised.value) == f"The ledger '{path}' is written by others all the time. Got: 5 tries."
+    assert len(tries) == 5
+
+
+def test_run_that_never_noticed_that_it_was_taken_over_ends_without_a_word(path):
+    with Lease(path, "p", 3600) as stale:
+        stale._me = ELSEWHERE
+        stale._renew(holder=ELSEWHERE)
+        winner = Lease(path, "p", 0.1).__enter__()
+    winner.check()
+    winner.__exit__(None, None, None)
 
 
 def test_new_incarnation_is_stored(path):
@@ -164,7 +282,7 @@ def test_folder_of_a_pipeline_is_made_private(tmp_path):
     assert modes == [0o700, 0o700]
 
 
-def test_lease_that_could_not_be_given_back_is_taken_again_by_the_same_process(path, monkeypatch):
+def test_lease_that_could_not_be_given_back_is_taken_again_by_the_same_process(path, monkeypatch, caplog):
     def full(*_, **changes):
         raise OSError(28, "No space left on device")
 
@@ -173,5 +291,6 @@ def test_lease_that_could_not_be_given_back_is_taken_again_by_the_same_process(p
     monkeypatch.setattr(first, "_renew", full)
     failure = ValueError("what ended the run")
     assert first.__exit__(ValueError, failure, None) is None, "the run fails of that, not of the disk"
+    assert caplog.messages == ["The lease of 'p' was not given back: [Errno 28] No space left on device"]
     with Lease(path, "p", 3600) as second:
         assert second.facts.epoch == first.facts.epoch + 1

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,29 @@ def test_a_process_that_ended_is_gone():
 def test_a_number_that_another_process_has_since_is_gone():
     place, pid, started = process.this_process().rsplit(":", 2)
     assert process.is_gone(f"{place}:{pid}:{int(started) - 1}")
+
+
+def test_colons_in_a_place_are_part_of_its_name():
+    name = "fe80::1@boot-1:12:345"
+    assert process.host_and_pid(name) == ("fe80::1", "12")
+    assert not process.is_here(name)
+    assert not process.is_gone(name)
+
+
+def test_process_keeps_its_name_whatever_it_calls_itself_and_however_it_grows():
+    own = Path("/proc/self/comm")
+    called, before = own.read_text(), process.this_process()
+    held = bytearray(50_000_000)
+    try:
+        own.write_text("a) b (c) 1 2")
+        assert process.this_process() == before
+    finally:
+        own.write_text(called)
+    del held
+
+
+def test_of_a_process_that_is_not_there_no_start_is_known():
+    assert process._started(2**22 + 1) == ""
 
 
 @pytest.mark.parametrize("change", ["another host", "another boot", "another namespace", "an older name"])

@@ -29,6 +29,8 @@ def step(table, number, *actions):
 def test_last_step_is_found_again_from_the_commits_since(table):
     seen = OwnTable(table, "sink")
     assert seen.last_step() == 0
+    step(table, None)
+    assert (seen.last_step(), OwnTable(table, "sink").last_step()) == (0, 0)
     step(table, 4)
     assert (seen.last_step(), OwnTable(table, "sink").last_step()) == (4, 4)
     step(table, None)
@@ -37,6 +39,22 @@ def test_last_step_is_found_again_from_the_commits_since(table):
     step(table, 6)
     assert seen.find() == OwnTable(table, "sink").find()
     assert (seen.find().step, seen.find().id) == (6, Snapshot.read(table).id)
+
+
+def test_table_that_another_has_replaced_has_another_id(table):
+    seen = OwnTable(table, "sink")
+    step(table, 4)
+    before = seen.find()
+    metadata = {**Snapshot.read(table).metadata, "id": "another"}
+    step(table, None, {"metaData": metadata})
+    assert before.id != "another"
+    assert (seen.find().id, seen.find().step) == ("another", 4)
+
+
+def test_table_with_features_that_are_not_read_here_is_known_all_the_same(table):
+    features = {"readerFeatures": ["fromLater"], "writerFeatures": ["fromLater"]}
+    step(table, 4, {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}})
+    assert OwnTable(table, "sink").find().step == 4
 
 
 def test_there_is_no_step_where_there_is_no_table(tmp_path):

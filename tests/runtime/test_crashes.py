@@ -5,9 +5,21 @@ import shutil
 import signal
 
 import pytest
-from killing import PLACES, UPKEEP, Killer
+from killing import AFTER, PLACES, UPKEEP, Killer
 from local_run import HOUR, START
-from victims import KINDS, changes_of, expected, mended_line, refuse_fed_twice, shown, spec_of, tables, write_source
+from victims import (
+    KINDS,
+    changes_of,
+    expected,
+    kinds_for,
+    mended_line,
+    refuse_fed_twice,
+    shown,
+    spec_for,
+    spec_of,
+    tables,
+    write_source,
+)
 
 from ebbtide.runtime.plan import Plan
 
@@ -30,7 +42,7 @@ TELLING = {"the step is committed", "the sink is emptied", "the checkpoint is di
 LATER = START + HOUR
 EXPIRED = START + 2 * HOUR + 1_500  # what the first two of three steps wrote has expired
 MENDED = [mended_line(number) for number in range(3)]
-BEFORE = {"cleanup": ("run unfolded", "replay unfolded later")}
+BEFORE = {"cleanup": ("run unfolded", "replay unfolded later"), "adopt": ("table",)}
 
 
 def runs():
@@ -44,8 +56,8 @@ def runs():
 
 
 def jobs():
-    for kind in KINDS:
-        for job, places in UPKEEP.items():
+    for job, places in UPKEEP.items():
+        for kind in kinds_for(job):
             for place in places:
                 is_quick = kind == "arrival" or (kind, job) == ("stateful", "migrate") or place in TELLING
                 yield pytest.param(kind, job, place, marks=[] if is_quick else [pytest.mark.grid])
@@ -68,12 +80,12 @@ class Victim:
 
     def __init__(self, killer, kind, source, root):
         self.killer, self.kind, self.root = killer, kind, root
+        self.source = source
         self.spec = spec_of(kind, source)
-        self.other_ttl = spec_of(kind, source, ttl="1d")
 
     def work(self, asked):
         job, *how = asked.split()
-        spec = self.other_ttl if job == "migrate" else self.spec
+        spec = spec_for(job, self.kind, self.source)
         given = {"mended": MENDED, "width": 100 if "unfolded" in how else 2}
         clock_ms = EXPIRED if "later" in how else LATER
         return [self.kind, job, spec.model_dump_json(by_alias=True), clock_ms, given]
@@ -86,9 +98,10 @@ class Victim:
         died = self.killer.order(root=str(self.root), works=[self.work(job)], place=place)
         assert died["code"] == -signal.SIGKILL, f"{place} was not reached: {died['said']}"
 
-    def tables(self):
-        refuse_fed_twice(Plan.under(str(self.root), self.spec))
-        return tables(self.spec, self.root)
+    def tables(self, job="run"):
+        spec = spec_for(job, self.kind, self.source)
+        refuse_fed_twice(Plan.under(str(self.root), spec))
+        return tables(spec, self.root)
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +117,7 @@ def undisturbed(killer, sources, tmp_path_factory):
                 shutil.copytree(find(kind, *jobs[:-1])[0], root)
             victim.do(jobs[-1])
             assert jobs != ("run",) or shown(victim.spec, root) == expected(kind, changes_of(kind))
-            known[kind, jobs] = root, victim.tables()
+            known[kind, jobs] = root, {} if jobs == ("table",) else victim.tables(jobs[-1])
         return known[kind, jobs]
 
     return find
@@ -125,13 +138,22 @@ def test_job_killed_is_done_when_it_is_asked_again(killer, sources, undisturbed,
     shutil.copytree(undisturbed(kind, *before)[0], root)
     victim = Victim(killer, kind, sources[kind], root)
     victim.die(job, UPKEEP[job][place])
-    is_emptied = job == "refresh" and place != "the incarnation is renewed"
-    victim.do("run" if is_emptied else job)  # a refresh that has begun is gone on with by any run
-    assert victim.tables() == undisturbed(kind, *before, job)[1]
+    after = AFTER.get(job, ())
+    if not has_gone_back(victim):
+        victim.do(job)
+    victim.do(*after)
+    assert victim.tables(job) == undisturbed(kind, *before, job, *after)[1]
+
+
+def has_gone_back(victim):
+    """Whether a refresh or a rewind has begun: any run goes on with it."""
+    return any(
+        facts.kind in ("reset", "rewind") for _, facts in Plan.under(str(victim.root), victim.spec).state.steps()
+    )
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize("job", ["run", "refresh", "compaction", "migrate"])
+@pytest.mark.parametrize("job", ["run", "refresh", "compaction", "migrate", "rewind"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_run_killed_before_and_after_each_of_its_writes_is_finished_by_the_next(
     killer, sources, undisturbed, tmp_path, kind, job
@@ -153,7 +175,9 @@ def test_run_killed_before_and_after_each_of_its_writes_is_finished_by_the_next(
     for write in range(n_events):
         victim, code = attempt(tmp_path / str(write), write)
         assert code == -signal.SIGKILL, write
-        begun = any(facts.kind == "reset" for _, facts in Plan.under(str(victim.root), victim.spec).state.steps())
-        victim.do("run" if job == "refresh" and begun else job)
-        assert victim.tables() == undisturbed(kind, *before, job)[1], write
+        victim.do("run" if has_gone_back(victim) else job)
+        want = (*before, job, "run") if job == "rewind" else (*before, job)
+        if job == "rewind":
+            victim.do("run")
+        assert victim.tables() == undisturbed(kind, *want)[1], write
         shutil.rmtree(victim.root)

@@ -67,10 +67,13 @@ def test_step_without_bad_rows_makes_no_table(table):
 
 
 def test_bad_rows_that_an_older_version_left_behind_are_not_passed_over(table):
-    with pytest.raises(
-        StoredFormatError, match=r"The 2 bad records of step 3 of 't' are not in its quarantine.*refresh"
-    ):
+    with pytest.raises(StoredFormatError) as raised:
         table.append(facts(3, quarantined=2))
+    assert str(raised.value) == (
+        "The 2 bad records of step 3 of 't' are not in its quarantine."
+        " Got: a step decided by an older Ebbtide and not finished."
+        " Run 'ebbtide refresh' to rebuild the sink from the source."
+    )
     table.append(decided(table, 3, bad("a", "b")))
     table.append(facts(3, quarantined=2))
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from ebbtide.delta import joining, key_index
+from ebbtide.delta import joining, key_index, log
 from ebbtide.delta import table as tables
 from ebbtide.delta.commit import LocalPuts, commit
 from ebbtide.delta.snapshot import Snapshot
@@ -110,6 +110,16 @@ def test_rows_below_a_truncate_go_whatever_their_key_is(tmp_path):
     assert ours(path) == theirs(path) == {(3, "x"): 100} | {(n, "x"): n for n in range(10, 20)}
 
 
+def test_rows_below_a_truncate_are_found_in_a_file_that_has_lost_some(tmp_path):
+    path = made(tmp_path)
+    upserter = Upserter(path, COLUMNS, KEY, PUTS)
+    upserter.apply(change({(n, "x"): n for n in range(7)}), "app", 1, {})
+    upserter.apply(change({}, deleted=[(0, "x"), (1, "x")]), "app", 2, {})
+    below = change({}, is_below=lambda rows: rows["v"].to_numpy() < 4, floor_columns=("v",))
+    upserter.apply(below, "app", 3, {})
+    assert ours(path) == theirs(path) == {(n, "x"): n for n in (4, 5, 6)}
+
+
 def test_commit_of_others_between_is_met_with_another_look(tmp_path, monkeypatch):
     """Another writer joins all files into one just before ours is committed."""
     path = made(tmp_path)
@@ -130,11 +140,56 @@ def test_commit_of_others_between_is_met_with_another_look(tmp_path, monkeypatch
     assert ours(path) == theirs(path) == want
 
 
+def test_files_are_written_again_without_the_rows_that_others_have_taken_out_by_vectors(tmp_path):
+    path = made(tmp_path)
+    Upserter(path, COLUMNS, KEY, PUTS).apply(change({(n, "x"): n for n in range(5)}), "app", 1, {})
+    Upserter(path, COLUMNS, KEY, PUTS).apply(change({}, deleted=[(0, "x"), (3, "x")]), "app", 2, {})
+    Upserter(path, COLUMNS, KEY, PUTS, by_vectors=False).apply(change({(1, "x"): 10}), "app", 3, {})
+    assert ours(path) == theirs(path) == {(1, "x"): 10, (2, "x"): 2, (4, "x"): 4}
+
+
+def test_one_file_is_joined_with_itself_only_to_be_rid_of_dead_rows(tmp_path):
+    path = made(tmp_path)
+    upserter = Upserter(path, COLUMNS, KEY, PUTS)
+    upserter.apply(change({(n, "x"): n for n in range(5)}), "app", 1, {})
+    upserter.fold(everything=True)
+    assert Snapshot.read(path).version == 1
+    upserter.apply(change({}, deleted=[(0, "x")]), "app", 2, {})
+    upserter.fold(everything=True)
+    joined = Snapshot.read(path)
+    [file] = joined.files.values()
+    assert (file.vector, file.rows, joined.version) == (None, 4, 3)
+    changed = [action.get("add") or action.get("remove") for action in log.actions(path, 3)]
+    assert [file["dataChange"] for file in changed if file] == [False, False]
+    assert ours(path) == theirs(path) == {(n, "x"): n for n in range(1, 5)}
+
+
+def test_files_of_a_table_with_a_rule_for_writers_are_not_joined(tmp_path):
+    path = made(tmp_path)
+    upserter = Upserter(path, COLUMNS, KEY, PUTS)
+    for number in (1, 2):
+        upserter.apply(change({(number, "x"): number}), "app", number, {})
+    found = Snapshot.read(path)
+    metadata = {**found.metadata, "configuration": {**found.configuration, "delta.appendOnly": "true"}}
+    commit(PUTS, path, found.version + 1, [{"metaData": metadata}], {"operation": "SET TBLPROPERTIES"})
+    with pytest.raises(DeltaFeatureError, match=f"{path}.*appendOnly"):
+        upserter.fold(everything=True)
+
+
+def defining(path):
+    """What the newest commit says of the table itself."""
+    actions = log.actions(path, log.versions(path)[-1])
+    return {kind for action in actions for kind in action} & {"protocol", "metaData"}
+
+
 def test_table_made_without_vectors_gets_them(tmp_path):
     path = made(tmp_path, **{"delta.enableDeletionVectors": "false"})
     Upserter(path, COLUMNS, KEY, PUTS).apply(change({(1, "x"): 1, (2, "x"): 2}), "app", 1, {})
     Upserter(path, COLUMNS, KEY, PUTS).apply(change({(1, "x"): 3}), "app", 2, {})
     assert Snapshot.read(path).configuration["delta.enableDeletionVectors"] == "true"
+    assert defining(path) == {"protocol", "metaData"}
+    Upserter(path, COLUMNS, KEY, PUTS).apply(change({(1, "x"): 3, (2, "x"): 2}), "app", 3, {})
+    assert defining(path) == set(), "once"
     assert ours(path) == theirs(path) == {(1, "x"): 3, (2, "x"): 2}
 
 

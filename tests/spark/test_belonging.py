@@ -69,7 +69,13 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+HEALED = ("a deleted sink", "a deleted state and checkpoint")
+"""The others are refused in `tests/runtime/test_belonging.py` too."""
+
+
+@pytest.mark.parametrize(
+    "damage", [*HEALED, *(pytest.param(name, marks=pytest.mark.grid) for name in DAMAGES if name not in HEALED)]
+)
 def test_damage_is_refused_and_a_refresh_heals(spark, copied, damage):
     here, earlier, spec = copied
     do, message = DAMAGES[damage]
@@ -83,7 +89,7 @@ def test_damage_is_refused_and_a_refresh_heals(spark, copied, damage):
     if (here / "state").exists():
         with pytest.raises(TableMismatchError, match=message):
             idle_run(spec, root, 0)
-    if damage in ("a deleted sink", "a deleted state and checkpoint"):
+    if damage in HEALED:
         refresh(spark, spec, root)
         assert [(row["id"], row["v"]) for row in sink(spark, here.parent, spec)] == ROWS
 

@@ -81,8 +81,11 @@ def change(spec, kind, which, n, **more):
 
 @pytest.mark.parametrize(
     ("order", "sink"),
-    [({"sequence": ["seq"]}, {}), ("arrival", {}), ({"sequence": ["seq"]}, {"write": "merge"})],
-    ids=["sequence", "arrival", "merge"],
+    [
+        pytest.param({"sequence": ["seq"]}, {}, id="sequence"),
+        pytest.param("arrival", {}, id="arrival", marks=pytest.mark.grid),
+        pytest.param({"sequence": ["seq"]}, {"write": "merge"}, id="merge", marks=pytest.mark.grid),
+    ],
 )
 def test_names_and_key_types_work_to_the_end_and_nothing_personal_is_shown(spark, tmp_path, order, sink):
     spec, root = hostile_spec(tmp_path, order, sink), str(tmp_path / "root")

@@ -22,6 +22,7 @@ def ledger_of(root, spec):
     return str(root / spec.name / "ledger")
 
 
+@pytest.mark.grid
 def test_nothing_to_do_is_certain_or_denied(spark, tmp_path):
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]))
     root = str(tmp_path)

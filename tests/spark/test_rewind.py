@@ -100,6 +100,7 @@ def killed(*_, **__):
     raise InterruptedError
 
 
+@pytest.mark.grid
 def test_what_is_gone_is_refused_before_anything_changes(spark, tmp_path):
     spec = made(spark, tmp_path, "sequence")
     root = tmp_path / "root"

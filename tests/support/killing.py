@@ -73,6 +73,28 @@ UPKEEP: dict[str, dict[str, Place]] = {
     },
     "drop": COMMITS
     | {"the quarantine is committed": ("ebbtide.sinks.quarantine:QuarantineTable", "append", "after", 1)},
+    "alter": COMMITS
+    | {
+        "the entries are rewritten": ("ebbtide.maintenance.migration", "rewritten", "after", 1),
+        "the sink's rows are rewritten": ("ebbtide.sinks.stage", "run_tasks", "after", 1),
+        "the sink has its columns": ("ebbtide.sinks.delta:SinkTable", "alter", "after", 1),
+    },
+    "rewind": COMMITS
+    | {
+        "the incarnation is renewed": ("ebbtide.ledger.lease:Lease", "renew_incarnation", "after", 1),
+        "the sink is put back": ("ebbtide.sinks.delta:SinkTable", "restore", "after", 1),
+        "another table is put back": ("ebbtide.runtime.publish", "restore_stage", "after", 1),
+        "all tables are put back": ("ebbtide.runtime.publish", "_restore_tables", "after", 1),
+        "the checkpoint is discarded": ("ebbtide.ledger.checkpoint:Checkpoint", "discard", "after", 1),
+    },
+    "adopt": COMMITS
+    | {
+        "the sink is extended": ("ebbtide.sinks.delta:SinkTable", "extend", "after", 1),
+        "the rows are staged": ("ebbtide.runtime.step:Stepper", "decide", "before", 1),
+        "the sink is committed": ("ebbtide.sinks.delta:SinkTable", "apply", "after", 1),
+        "the staged files are deleted": ("ebbtide.maintenance.adopt", "delete", "after", 1),
+        "the second step is committed": ("ebbtide.state_table.table:StateTable", "commit_files", "after", 2),
+    },
     "refresh": {
         "the incarnation is renewed": ("ebbtide.ledger.lease:Lease", "renew_incarnation", "after", 1),
         "the state is emptied": ("ebbtide.state_table.table:StateTable", "reset", "after", 1),
@@ -82,6 +104,8 @@ UPKEEP: dict[str, dict[str, Place]] = {
         "the first step is committed": ("ebbtide.state_table.table:StateTable", "commit_files", "after", 2),
     },
 }
+AFTER = {"refresh": ("run",), "rewind": ("run",), "adopt": ("run",)}
+"""What shows more of what was done, and finishes a refresh or a rewind that has begun."""
 WRITES = (
     ("os", "link"),
     ("ebbtide.delta.table", "write_parquet"),
@@ -190,9 +214,10 @@ def serve() -> None:
 
 def _warm_up() -> None:
     """Have all loaded and compiled that runs need, once for all children."""
-    from local_run import START, perform
+    from local_run import START, adopt_without_spark, perform
     from victims import KINDS, spec_of, write_source
 
+    adopt_without_spark()
     with tempfile.TemporaryDirectory() as folder:
         for kind in KINDS:
             source = write_source(Path(folder, "in", kind), kind)

@@ -8,23 +8,30 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxFiles
 
 from ebbtide.delta import joining
-from ebbtide.maintenance import migration, quarantine_drop, quarantine_replay
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import add_file, commit_after, create, read_rows, redefined
+from ebbtide.ledger.puts import LOCAL
+from ebbtide.maintenance import adopt, migration, quarantine_drop, quarantine_replay, rewind
 from ebbtide.maintenance.job import maintain
 from ebbtide.maintenance.redecoding import origin_of
 from ebbtide.paths import exists, is_local, join, list_files, read_bytes, write_bytes
 from ebbtide.runtime import driver
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
+from ebbtide.sinks.delta import SinkTable
 from ebbtide.sinks.quarantine import Selection
 from ebbtide.sources.files import FileStreamReader, write_plan
 from ebbtide.sources.source import Discovery
@@ -109,6 +116,63 @@ class Checkpoint:
         return max(batches, default=-1)
 
 
+ADOPTED = [{"id": 100 + number, "v": f"old{number}", "n": -1} for number in range(5)]
+"""Rows of the table of others: keys that no change is of."""
+
+
+def make_table(path: str, columns: pa.Schema) -> None:
+    """Make a table as others have it: the user's columns alone."""
+    create(LOCAL, path, columns, {}, name="theirs", info={})
+    rows = pa.Table.from_pylist(ADOPTED, columns)
+    empty = Snapshot.read(path)
+    assert empty is not None
+    commit_after(LOCAL, empty, [add_file(path, "theirs.parquet", rows, bounded=())], {"operation": "WRITE"})
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Rows, as far as an adoption asks Spark for them."""
+
+    rows: pa.Table
+
+    def count(self) -> int:
+        return len(self.rows)
+
+    def limit(self, n: int) -> Frame:
+        return Frame(self.rows.slice(0, n))
+
+    def mapInArrow(self, work: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], _: str) -> Frame:  # noqa: N802
+        batches = [batch for batch in self.rows.to_batches() if len(batch)]
+        results = [result for batch in work(batches) for result in batch.to_pylist()]
+        return Frame(pa.Table.from_pylist(results))
+
+    def collect(self) -> list[Any]:
+        rows: list[Any] = self.rows.to_pylist()
+        return rows
+
+
+def adopt_without_spark() -> None:
+    """Have adoptions read the table, and give it columns, without Spark; what they refuse is not looked for."""
+
+    def unadopted(_: Any, tables: Plan) -> Frame:
+        sink = Snapshot.read(tables.sink.path)
+        assert sink is not None
+        rows = read_rows(sink, tables.sink.schema)
+        left = rows.filter(pc.is_null(rows["_changed_by"]))
+        return Frame(left.select(tables.spec.sink_table.columns.names))
+
+    def extend(sink: SinkTable, _: Any) -> None:
+        found = Snapshot.read(sink.path)
+        assert found is not None
+        actions = redefined(found, sink._stored_schema, sink._stored_properties)
+        commit_after(LOCAL, found, actions, {"operation": "SET TBLPROPERTIES"})
+
+    adopting: Any = adopt
+    sinks: Any = SinkTable
+    adopting._adoptable = adopting._unadopted = unadopted
+    sinks.extend = extend
+
+
 @contextmanager
 def kept_apart() -> Iterator[None]:
     """Give back what `perform` replaces for the whole process: it is not for the tests of other files."""
@@ -122,7 +186,8 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
     """Do what a user asks for, by name.
 
     Args:
-        work: `run`, `refresh`, `cleanup`, `compaction`, `migrate`, `replay`, `drop`.
+        work: `run`, `refresh`, `cleanup`, `compaction`, `migrate`, `alter` (a migration of columns), `replay`, `drop`, `rewind` (to
+            step 1), `table` (one of others in the sink's place), `adopt`.
         spec: The pipeline as it is for this.
         root: Folder of the tables.
         clock_ms: The time.
@@ -134,8 +199,15 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
     if work in ("run", "refresh"):
         begin = getattr(driver, work)
         return begin(SPARK, spec, root, clock=lambda: clock_ms)
-    if work == "migrate":
+    if work in ("migrate", "alter"):
         return migration.apply(SPARK, spec, root, clock_ms)
+    if work == "rewind":
+        return rewind.apply(SPARK, spec, root, to_step=1)
+    if work == "table":
+        return make_table(Plan.under(root, spec).sink.path, spec.sink_table.columns)
+    if work == "adopt":
+        adopt.ROWS_PER_STEP = 2
+        return adopt.apply(SPARK, spec, root, clock_ms)
     if work == "drop":
         return quarantine_drop.apply(SPARK, spec, root, Selection(steps=(1,)), "given up")
     if work == "replay":

@@ -24,16 +24,18 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from killing import PLACES, UPKEEP, Killer, Place
+from killing import AFTER, PLACES, UPKEEP, Killer, Place
 from local_run import HOUR, START
 from victims import (
     KINDS,
     changes_of,
     expected,
     feed,
+    kinds_for,
     mended_line,
     refuse_fed_twice,
     shown,
+    spec_for,
     spec_of,
     tables,
     write_source,
@@ -99,12 +101,12 @@ class Torture:
             found[note["fault"]][note["number"]] = note
         return found
 
-    def attempt(self, fault: str, number: int, do: Callable[[Path, str, int], bool]) -> None:
-        """Make a run, and note whether its tables held."""
+    def attempt(self, fault: str, number: int, kinds: tuple[str, ...], do: Callable[[Path, str, int], bool]) -> None:
+        """Make a run of the next kind, and note whether its tables held."""
         home = self.folder / "now"
         shutil.rmtree(home, ignore_errors=True)
         home.mkdir()
-        kind = KINDS[number % len(KINDS)]
+        kind = kinds[number % len(kinds)]
         began = time.monotonic()
         why = ""
         try:
@@ -126,13 +128,13 @@ def without_spark(killer: Killer, job: str, place: Place) -> Callable[[Path, str
     def do(home: Path, kind: str, number: int) -> bool:
         source = write_source(home / "in", kind, number)
         given = {"mended": [mended_line(each) for each in range(3)]}
-        spec = spec_of(kind, source)
-        other = spec_of(kind, source, ttl="1d")
+        after = AFTER.get(job, ())
+        last_spec = spec_for((job, *after)[-1], kind, source)
 
         def order(root: str, *jobs: str, **more: Any) -> int | None:
             works = []
             for each in jobs:
-                text = (other if each == "migrate" else spec).model_dump_json(by_alias=True)
+                text = spec_for(each, kind, source).model_dump_json(by_alias=True)
                 is_late = each == "replay" and job == "cleanup"
                 clock_ms = START + 2 * HOUR + 1_500 if is_late else START + HOUR
                 width = {"width": 100} if job == "cleanup" else {}
@@ -140,21 +142,21 @@ def without_spark(killer: Killer, job: str, place: Place) -> Callable[[Path, str
             code: int | None = killer.order(root=str(home / root), works=works, **more)["code"]
             return code
 
-        before = {"run": (), "cleanup": ("run", "replay")}.get(job, ("run",))
-        twin = order("twin", *before, job)
+        before = {"run": (), "cleanup": ("run", "replay"), "adopt": ("table",)}.get(job, ("run",))
+        twin = order("twin", *before, job, *after)
         if before:
             order("killed", *before)
         died = order("killed", job, place=place)
         if died not in (0, -signal.SIGKILL) or twin != 0:
             raise NotHeldError(f"codes {died} and {twin}")
-        steps = Plan.under(str(home / "killed"), spec).state.steps()
-        is_emptied = any(
-            facts.kind is StepKind.RESET for _, facts in steps
-        )  # a run goes on with a refresh that has begun
-        if order("killed", "run" if is_emptied else job) != 0:
+        steps = Plan.under(str(home / "killed"), last_spec).state.steps()
+        # A run goes on with a refresh or a rewind that has begun.
+        has_gone_back = any(facts.kind in (StepKind.RESET, StepKind.REWIND) for _, facts in steps)
+        again = () if has_gone_back else (job,)
+        if order("killed", *again, *after) != 0:
             raise NotHeldError("it did not go on")
-        refuse_fed_twice(Plan.under(str(home / "killed"), spec))
-        if tables(spec, home / "killed") != tables(spec, home / "twin"):
+        refuse_fed_twice(Plan.under(str(home / "killed"), last_spec))
+        if tables(last_spec, home / "killed") != tables(last_spec, home / "twin"):
             raise NotHeldError("other tables than those of the twin")
         return died == -signal.SIGKILL
 
@@ -253,7 +255,6 @@ def with_spark(torture: Torture, work: str, place: Place | None, whom: str = "")
     """Kill a run with Spark at a place or, None, somebody at a random time; run it again here, and look at its tables."""
 
     def do(home: Path, kind: str, number: int) -> bool:
-        kind = "sequence" if work in REPAIRS else kind
         spec = spec_of(kind, write_source(home / "in", kind, number), ttl="2d", lease_ttl="2s")
         if work != "run":
             run(torture.spark, spec, str(home))
@@ -283,20 +284,24 @@ def with_spark(torture: Torture, work: str, place: Place | None, whom: str = "")
     return do
 
 
-def faults(torture: Torture, killer: Killer) -> Iterator[tuple[str, Callable[[Path, str, int], bool]]]:
-    """Yield all faults, by name, the quick ones first."""
+Fault = tuple[str, tuple[str, ...], Callable[[Path, str, int], bool]]
+"""Its name, the kinds of pipelines that can meet it, and what makes a run with it."""
+
+
+def faults(torture: Torture, killer: Killer) -> Iterator[Fault]:
+    """Yield all faults, the quick ones first."""
     for place, at in PLACES.items():
-        yield f"driver without Spark, run: {place}", without_spark(killer, "run", at)
+        yield f"driver without Spark, run: {place}", KINDS, without_spark(killer, "run", at)
     for job, places in UPKEEP.items():
         for place, at in places.items():
-            yield f"driver without Spark, {job}: {place}", without_spark(killer, job, at)
+            yield f"driver without Spark, {job}: {place}", kinds_for(job), without_spark(killer, job, at)
     for whom in RANDOM:
-        yield f"{whom} at a random time", with_spark(torture, "run", None, whom)
+        yield f"{whom} at a random time", KINDS, with_spark(torture, "run", None, whom)
     for job, places in REPAIRS.items():
         for place, at in places.items():
-            yield f"driver with Spark, {job}: {place}", with_spark(torture, job, at)
+            yield f"driver with Spark, {job}: {place}", ("sequence",), with_spark(torture, job, at)
     for place, at in PLACES.items():
-        yield f"driver with Spark, run: {place}", with_spark(torture, "run", at)
+        yield f"driver with Spark, run: {place}", KINDS, with_spark(torture, "run", at)
 
 
 def report(torture: Torture, path: Path) -> None:
@@ -308,7 +313,7 @@ def report(torture: Torture, path: Path) -> None:
         "a process is killed with SIGKILL (a group gets SIGTERM), the same is asked again, and the tables are compared: without Spark",
         "with those of a pipeline that was not killed, row by row of all tables and of the change feed; with Spark with the reference model,",
         "and the change feed as Spark reads it with what the log says. `Struck` are the runs in which the signal found somebody at that",
-        "place; `held` those whose tables were right.",
+        "place; `held` those whose tables were right. Without Spark an adoption reads the table, and gives it columns, by stand-ins of the tests.",
         "",
         "| fault | runs | struck | held |",
         "|---|---|---|---|",
@@ -338,10 +343,10 @@ def main() -> int:
     scratch.mkdir(exist_ok=True)
     with Killer(scratch) as killer:
         for number in range(given.runs):
-            for fault, do in faults(torture, killer):
+            for fault, kinds, do in faults(torture, killer):
                 is_wanted = given.only in fault and number not in torture.known()[fault]
                 if is_wanted and time.monotonic() < end:
-                    torture.attempt(fault, number, do)
+                    torture.attempt(fault, number, kinds, do)
     report(torture, PROJECT / "docs" / "torture.md")
     notes = [note for by_number in torture.known().values() for note in by_number.values()]
     return int(not all(note["held"] for note in notes))

@@ -1,0 +1,34 @@
+"""What is printed of an error, and the exit code that it ends a command with."""
+
+from __future__ import annotations
+
+from ebbtide.cli.typed import as_typed
+from ebbtide.errors import ConfigError
+
+ROOT = ".ebbtide"
+"""Folder of all pipelines' tables, if none is named."""
+FAILED, USAGE, NOTHING_MATCHED = 1, 2, 3
+
+
+def exit_code(error: Exception) -> int:
+    """Return the exit code for an error."""
+    return USAGE if isinstance(error, ConfigError) else FAILED
+
+
+def error_text(error: Exception, root: str = ROOT, location: str | None = None) -> str:
+    """Return an error in one sentence, the commands that it names completed with spec and root.
+
+    Args:
+        error: It.
+        root: Folder of all pipelines' tables.
+        location: Of the spec that was worked on.
+    """
+    message = str(error) if isinstance(error, ConfigError) else f"{type(error).__name__}: {error}"
+    return typed(message, root, location)
+
+
+def typed(message: str, root: str, location: str | None) -> str:
+    """Complete the commands that a message names with spec and root."""
+    spec = [location] if location else []
+    named_root = ["--root", root] if root != ROOT else []
+    return as_typed(message, *spec, *named_root)

@@ -1,0 +1,190 @@
+"""`ebbtide sql`: statements, typed or from scripts."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from ebbtide.cli.errors import ROOT, error_text, exit_code
+from ebbtide.errors import EbbtideError
+from ebbtide.redaction import shown
+from ebbtide.sql import opening
+from ebbtide.sql.opening import DEFS, Target
+from ebbtide.sql.shell.console import Console
+from ebbtide.sql.shell.formats import ResultFormat
+from ebbtide.sql.shell.settings import ClientSettings
+from ebbtide.sql.shell.shell import Shell
+from ebbtide.sql.shell.variables import variables
+
+if TYPE_CHECKING:
+    from ebbtide.sql.shell.scripts import Script
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+_EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
+_OF_THIS_PROCESS = ("root", "defs", "environment")
+"""Options that say what an embedded session works on."""
+
+
+def _target_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that say what a session works on."""
+    options = (
+        click.option(
+            "--defs", default=DEFS, show_default=True, help="Folder of the definitions; statements add to it."
+        ),
+        click.option(
+            "--root",
+            default=ROOT,
+            show_default=True,
+            envvar="EBBTIDE_ROOT",
+            help="Folder of all pipelines' tables: a path or a URI.",
+        ),
+        click.option("--environment", type=_EXISTING, help="A YAML file of sources, functions, variables, settings."),
+        click.option("--gateway", metavar="URL", help="Let a gateway execute the statements, on what it works on."),
+        click.option("--token-file", type=_EXISTING, help="The gateway's token: a file of mode 600."),
+        click.option("--token-env", "token_variable", help="The gateway's token: the name of a variable."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command("sql")
+@click.option("-e", "text", metavar="STATEMENTS", help="Execute these and leave.")
+@click.option("-f", "file", type=_EXISTING, help="Execute the statements of a file and leave.")
+@click.option("-i", "init", type=_EXISTING, help="Execute the statements of a file first.")
+@click.option("-D", "definitions", metavar="NAME=VALUE", multiple=True, help="${NAME} in statements stands for VALUE.")
+@click.option(
+    "--format",
+    "result_format",
+    type=click.Choice([form.value for form in ResultFormat]),
+    default=ResultFormat.TABLE.value,
+    show_default=True,
+    help="How rows are shown; SET result-format changes it.",
+)
+@_target_options
+@click.pass_context
+def sql(
+    context: click.Context,
+    /,
+    text: str | None,
+    file: Path | None,
+    init: Path | None,
+    definitions: tuple[str, ...],
+    result_format: str,
+    **of_target: Any,
+) -> None:
+    """Execute SQL: typed, of a script, or of standard input. HELP lists the statements.
+
+    The first statement of a script that fails ends it.
+
+    Exit codes: 0 done; 1 a statement failed; 2 wrong usage; 130 ended by Ctrl-C.
+    """
+    if text is not None and file is not None:
+        raise click.UsageError("Got -e and -f. Allowed: one of them.")
+    _refuse_unfit(context, **of_target)
+    target = Target(**of_target)
+    has_script = text is not None or file is not None
+    is_interactive = not has_script and sys.stdin.isatty() and sys.stdout.isatty()
+    for stream in (sys.stdout, sys.stderr):
+        _take_all(stream)
+    with _errors(target.root):
+        values = variables(definitions)
+        with Shell(
+            lambda: opening.open_session(target),
+            lambda: _all_variables(target, values),
+            ClientSettings(ResultFormat(result_format)),
+            Console(sys.stdout, sys.stderr),
+            is_interactive=is_interactive,
+        ) as shell:
+            has_quit = shell.run(_scripts(init, file, text, is_interactive=is_interactive))
+            if is_interactive and not has_quit:
+                _interact(shell, target.root)
+
+
+def _take_all(stream: TextIO) -> None:
+    """Let a stream escape what its encoding lacks, rather than fail."""
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")
+
+
+def _interact(shell: Shell, root: str) -> None:
+    from ebbtide.sql.shell.history import state_folder
+
+    shell.interact(state_folder(), lambda error: f"Error: {_error_text(error, root)}")
+
+
+def _scripts(init: Path | None, file: Path | None, text: str | None, *, is_interactive: bool) -> Iterator[Script]:
+    """Yield what is to be executed before anybody is asked."""
+    if init is None and is_interactive:
+        return  # nothing is loaded for that
+    from ebbtide.sql.shell.scripts import Script
+
+    if init is not None:
+        yield Script.read(init)
+    if file is not None:
+        yield Script.read(file)
+    elif text is not None:
+        yield Script("-e", text, Path.cwd())
+    elif not is_interactive:
+        yield Script("standard input", sys.stdin.read(), Path.cwd())
+
+
+def _all_variables(target: Target, values: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the variables of the environment's file, and those of -D above them."""
+    if target.environment is None:
+        return values
+    from ebbtide.sql.environment import read_environment
+
+    return {**read_environment(target.environment).variables, **values}
+
+
+def _refuse_unfit(
+    context: click.Context, gateway: str | None, token_file: Path | None, token_variable: str | None, **others: Any
+) -> None:
+    """Refuse options that would not be looked at."""
+    if token_file is not None and token_variable is not None:
+        raise click.UsageError("Got --token-env and --token-file. Allowed: one of them.")
+    if gateway is None and (token_file or token_variable):
+        raise click.UsageError("Got a token. Allowed: with --gateway.")
+    given = [name for name in _OF_THIS_PROCESS if _is_typed(context, name)]
+    if gateway is not None and given:
+        raise click.UsageError(f"Got --gateway and --{given[0]}. The gateway works on what it was started with.")
+
+
+def _is_typed(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+
+
+@contextmanager
+def _errors(root: str) -> Iterator[None]:
+    """Print an error and end with its code."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(INTERRUPTED) from None
+    except Exception as error:
+        cause = _cause(error)
+        if not isinstance(cause, EbbtideError):
+            raise
+        click.echo(shown(f"Error: {_error_text(error, root)}"), err=True)
+        raise click.exceptions.Exit(exit_code(cause)) from error
+
+
+def _error_text(error: Exception, root: str) -> str:
+    text = error_text(_cause(error), root)
+    where = getattr(error, "where", "")
+    return f"{where}: {text}" if where else text
+
+
+def _cause(error: Exception) -> Exception:
+    """Return what a script failed with, or the error itself."""
+    from ebbtide.sql.shell.scripts import ScriptFailedError
+
+    return error.error if isinstance(error, ScriptFailedError) else error

@@ -1,0 +1,171 @@
+"""`ebbtide sql-gateway`: sessions of SQL for clients on this machine or elsewhere, by HTTP."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ebbtide.cli.options import root_option
+from ebbtide.cli.quiet import new_log
+from ebbtide.cli.reporting import Reporter
+from ebbtide.model.durations import parse_duration
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ebbtide.sql.gateway.sessions import OpenSession
+    from ebbtide.sql.session import Session
+
+PORT = 8083
+PROJECT_DEFS = "pipelines/defs"
+"""Where a project has its definitions."""
+DEFS = "defs"
+STOPS_WITHIN_S = 1
+"""How long the end waits for a JVM that is just being started; it ends with this process anyway."""
+
+
+def _default_defs() -> str:
+    return PROJECT_DEFS if Path(PROJECT_DEFS).is_dir() else DEFS
+
+
+def _seconds(context: click.Context, option: click.Parameter, text: str) -> float:
+    """Read a duration with its unit, as in specs."""
+    try:
+        duration = parse_duration(text)
+        seconds: float = duration.total_seconds()
+    except (ValueError, AttributeError) as error:
+        raise click.BadParameter(str(error)) from error
+    return seconds
+
+
+@click.command("sql-gateway")
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Where to listen; beyond loopback it needs a token."
+)
+@click.option("--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="0: any that is free.")
+@click.option(
+    "--defs",
+    default=_default_defs,
+    show_default=f"{PROJECT_DEFS} if it is there, else {DEFS}",
+    help="Folder of the definitions; statements add to it.",
+)
+@root_option
+@click.option(
+    "--environment",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A YAML file of sources, functions, settings.",
+)
+@click.option("--read-only", is_flag=True, help="Take SELECT, SHOW, DESCRIBE, EXPLAIN, SET and RESET only.")
+@click.option("--token-env", metavar="NAME", help="The token that clients must send: the name of a variable.")
+@click.option("--token-file", type=click.Path(path_type=Path), help="The token: a file of mode 600.")
+@click.option(
+    "--idle-timeout",
+    default="10m",
+    show_default=True,
+    callback=_seconds,
+    help="How long a session lives without a request or a heartbeat.",
+)
+@click.option("--max-sessions", default=20, show_default=True, type=click.IntRange(1), help="Sessions at a time.")
+def sql_gateway(
+    host: str,
+    port: int,
+    defs: str,
+    root: str,
+    environment: Path | None,
+    read_only: bool,
+    token_env: str | None,
+    token_file: Path | None,
+    idle_timeout: float,
+    max_sessions: int,
+) -> None:
+    """Serve SQL sessions over HTTP, to 'ebbtide sql --gateway URL' and any client of REST.
+
+    SIGTERM or Ctrl-C ends it: running queries are cancelled, jobs go on.
+    """
+    with Reporter(root).errors():
+        from ebbtide.sql.gateway import GatewayServer, Limits
+
+        spark = _SharedSpark(root)
+        token = _token(token_env, token_file)
+        server = GatewayServer(
+            _opener(defs, root, environment, spark),
+            host=host,
+            port=port,
+            token=token,
+            limits=Limits(sessions=max_sessions, idle_timeout_s=idle_timeout),
+            read_only=read_only,
+            say=click.echo,
+        )
+        click.echo(f"SQL gateway: {server.url}")
+        try:
+            server.run()
+        finally:
+            spark.stop()
+        click.echo("The SQL gateway has ended.")
+
+
+def _token(variable: str | None, file: Path | None) -> str | None:
+    from ebbtide.sql.bearer import token_of_file, token_of_variable
+
+    if variable is not None and file is not None:
+        raise click.UsageError("Got --token-env and --token-file. Allowed: one of them.")
+    if variable is not None:
+        token: str = token_of_variable(variable, os.environ)
+        del os.environ[variable]  # what statements can start or call must not find it
+        return token
+    return None if file is None else token_of_file(file)
+
+
+def _opener(defs: str, root: str, file: Path | None, spark: _SharedSpark) -> OpenSession:
+    """Return what opens a client's session."""
+    from ebbtide.sql.catalog import Catalog
+    from ebbtide.sql.embedded import EmbeddedSession
+
+    if file is None:
+        catalog = Catalog(root, Path(defs))
+        common: Mapping[str, str] = {}
+    else:
+        from ebbtide.sql.environment import read_environment
+
+        environment = read_environment(file)
+        catalog = Catalog(root, Path(defs), environment.given)
+        common = environment.settings
+
+    def open_session(settings: Mapping[str, str]) -> Session:
+        return EmbeddedSession(catalog, {**common, **settings}, start_spark=spark.session)
+
+    return open_session
+
+
+class _SharedSpark:
+    """One JVM for all sessions, started when the first of them needs it; each has a Spark session of its own in it.
+
+    Args:
+        root: Folder of all pipelines' tables; the JVM's log is in `.logs` there.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._lock = threading.Lock()
+        self._log: Path | None = None
+        self._last: SparkSession | None = None
+
+    def session(self) -> SparkSession:
+        """Return a new Spark session."""
+        from ebbtide.sql.embedded import new_spark_session
+
+        with self._lock:
+            self._log = self._log or new_log(self._root)
+            self._last = new_spark_session(self._log)
+            return self._last
+
+    def stop(self) -> None:
+        """Stop Spark, if it was started."""
+        is_idle = self._lock.acquire(timeout=STOPS_WITHIN_S)
+        if is_idle and self._last is not None:
+            self._last.stop()

@@ -1,0 +1,74 @@
+"""The token of a gateway, given by reference: the name of a variable, or a file that its owner alone may read."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from ebbtide.errors import ConfigError
+from ebbtide.redaction import hide
+
+LEAST_LENGTH = 16
+"""Of a token: a shorter one is soon guessed."""
+MOST_LENGTH = 4096
+FORM = re.compile(r"[A-Za-z0-9._~+/=-]+")
+"""What RFC 6750 lets a token have."""
+TO_GET_ONE = "Make one: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'."
+OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+def token_of_variable(name: str, environment: Mapping[str, str]) -> str:
+    """Return the token that a variable holds.
+
+    Args:
+        name: Of the variable.
+        environment: This process's.
+
+    Raises:
+        ConfigError: it is not set, or is not a token.
+    """
+    if name not in environment:
+        raise ConfigError.of(
+            "The variable of the gateway's token is not set.",
+            got=f"--token-env {name}",
+            next_step=f"Set {name} in the environment of this process. {TO_GET_ONE}",
+        )
+    return _usable(environment[name], f"the variable {name}")
+
+
+def token_of_file(path: Path) -> str:
+    """Return the token that a file holds.
+
+    Raises:
+        ConfigError: it cannot be read, others may read it, or it holds no token.
+    """
+    try:
+        with path.open(encoding="ascii", errors="replace") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            text = file.read(MOST_LENGTH)
+    except OSError as error:
+        raise ConfigError.of("The file of the gateway's token cannot be read.", got=error) from error
+    if mode & OF_OTHERS or not stat.S_ISREG(mode):
+        raise ConfigError.of(
+            "The file of the gateway's token is open to others.",
+            got=f"{path}, mode {stat.S_IMODE(mode):o}",
+            allowed="a file of mode 600",
+            next_step=f"chmod 600 {path}, and put a new token into it: others may have read this one.",
+        )
+    return _usable(text.strip(), f"the file {path}")
+
+
+def _usable(token: str, place: str) -> str:
+    """Return a token that may be used; it is shown nowhere from now on."""
+    hide(token)
+    if len(token) < LEAST_LENGTH or len(token) >= MOST_LENGTH or not FORM.fullmatch(token):
+        raise ConfigError.of(
+            f"What {place} holds is not a token.",
+            got=f"{len(token)} characters",
+            allowed=f"{LEAST_LENGTH} or more letters, digits and . _ ~ + / = -",
+            next_step=TO_GET_ONE,
+        )
+    return token

@@ -1,0 +1,338 @@
+"""The endpoints: each reads its request, asks the session on a thread, and answers."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from functools import partial
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ebbtide.errors import GatewayError, OperationCanceledError
+from ebbtide.sql import statements as ast
+from ebbtide.sql.gateway.answers import answer, failure
+from ebbtide.sql.gateway.limits import Limits
+from ebbtide.sql.gateway.read_only import refuse_setting, refuse_writing
+from ebbtide.sql.gateway.requests import (
+    SHOWN,
+    CompleteBody,
+    OpenBody,
+    StatementBody,
+    page_token,
+    read_body,
+    refusal,
+    refuse_long,
+    seconds,
+)
+from ebbtide.sql.gateway.sessions import HostedOperation, HostedSession, Sessions
+from ebbtide.sql.gateway.threads import on_thread
+from ebbtide.sql.parsing import parse_text
+from ebbtide.sql.results import Result, Row
+
+Returned = TypeVar("Returned")
+Handler = Callable[[Request], Awaitable[Response]]
+TURN_S = 1
+"""How much longer than asked for a request may wait for another one that waits for the same operation."""
+JOB = re.compile(r"[A-Za-z0-9_.:-]{1,255}")
+"""A job's id, as it may stand in a path."""
+CONFIGURING = (ast.SetOption, ast.Reset, ast.Use)
+
+
+class Gateway:
+    """Answers requests from its sessions.
+
+    Args:
+        sessions: Those of its clients.
+        limits: What clients may have.
+        read_only: Whether statements that write are refused.
+    """
+
+    def __init__(self, sessions: Sessions, limits: Limits, *, read_only: bool) -> None:
+        self._sessions = sessions
+        self._limits = limits
+        self._read_only = read_only
+
+    def app(self) -> Starlette:
+        """Return what serves it."""
+        session = "/v1/sessions/{session}"
+        operation = f"{session}/operations/{{operation}}"
+        endpoints: list[tuple[str, str, Handler]] = [
+            ("GET", "/v1/health", self._health),
+            ("GET", "/v1/info", self._info),
+            ("POST", "/v1/sessions", self._open),
+            ("GET", session, self._describe),
+            ("DELETE", session, self._close),
+            ("POST", f"{session}/configure", self._configure),
+            ("POST", f"{session}/heartbeat", self._heartbeat),
+            ("POST", f"{session}/complete", self._complete),
+            ("POST", f"{session}/statements", self._execute),
+            ("GET", f"{session}/jobs", self._jobs),
+            ("POST", f"{session}/jobs/{{job}}/stop", self._stop_job),
+            ("GET", operation, self._status),
+            ("DELETE", operation, self._close_operation),
+            ("GET", f"{operation}/result", self._result),
+            ("GET", f"{operation}/pages/{{token}}", self._page),
+            ("POST", f"{operation}/cancel", self._cancel),
+        ]
+        routes = [Route(path, _failing_in_json(handler), methods=[method]) for method, path, handler in endpoints]
+        app = Starlette(routes=routes, exception_handlers={HTTPException: _no_such_endpoint})
+        app.router.redirect_slashes = False
+        return app
+
+    # --- without a session
+
+    async def _health(self, request: Request) -> Response:
+        self._sessions.refuse_if_ending()
+        return answer({"status": "ok"})
+
+    async def _info(self, request: Request) -> Response:
+        return answer(
+            {
+                "product": "ebbtide",
+                "version": importlib.metadata.version("ebbtide"),
+                "read_only": self._read_only,
+                "sessions": len(self._sessions),
+                "limits": asdict(self._limits),
+            }
+        )
+
+    # --- sessions
+
+    async def _open(self, request: Request) -> Response:
+        body = await self._body(request, OpenBody)
+        if self._read_only:
+            for key in body.settings:
+                refuse_setting(key)
+        hosted = await on_thread(self._sessions.open, body.settings)
+        described = await on_thread(self._described, hosted)
+        return answer(described, HTTPStatus.CREATED)
+
+    async def _describe(self, request: Request) -> Response:
+        hosted = self._hosted(request)
+        with hosted.used():
+            return answer(await on_thread(self._described, hosted))
+
+    async def _close(self, request: Request) -> Response:
+        hosted = self._hosted(request)
+        await on_thread(self._sessions.close, hosted.id)
+        return answer({"session": hosted.id})
+
+    async def _configure(self, request: Request) -> Response:
+        """Execute SET, RESET or USE, and wait for its end."""
+        hosted = self._hosted(request)
+        body = await self._statement(request)
+        with hosted.used():
+            await on_thread(_refuse_all_but_configuring, body.statement)
+            await self._rows_of(hosted, body.statement)
+            return answer(await on_thread(self._described, hosted))
+
+    async def _heartbeat(self, request: Request) -> Response:
+        hosted = self._hosted(request)
+        with hosted.used():
+            return answer({"session": hosted.id, "idle_timeout_s": self._limits.idle_timeout_s})
+
+    async def _complete(self, request: Request) -> Response:
+        hosted = self._hosted(request)
+        body = await self._body(request, CompleteBody)
+        refuse_long("text", body.text, self._limits.statement_bytes)
+        with hosted.used():
+            offset = min(body.offset, len(body.text))
+            completions = await on_thread(hosted.session.complete, body.text, offset)
+        return answer({"completions": [asdict(completion) for completion in completions]})
+
+    # --- operations
+
+    async def _execute(self, request: Request) -> Response:
+        hosted = self._hosted(request)
+        body = await self._statement(request)
+        with hosted.used():
+            operation = await self._begin(hosted, body.statement)
+            return answer(_of_operation(operation), HTTPStatus.CREATED)
+
+    async def _status(self, request: Request) -> Response:
+        hosted, operation = self._operation(request)
+        with hosted.used():
+            return answer(await on_thread(_of_operation, operation))
+
+    async def _result(self, request: Request) -> Response:
+        hosted, operation = self._operation(request)
+        timeout_s = seconds(request, self._limits.wait_s)
+        with hosted.used():
+            result = await _in_turn(operation, timeout_s, operation.operation.result)
+        if result is None:
+            return answer(_of_operation(operation), HTTPStatus.ACCEPTED)
+        return answer({"kind": result.kind, "columns": _columns(result), "message": result.message})
+
+    async def _page(self, request: Request) -> Response:
+        hosted, operation = self._operation(request)
+        token = page_token(request)
+        timeout_s = seconds(request, self._limits.wait_s)
+        with hosted.used():
+            page = await _in_turn(operation, timeout_s, partial(operation.pages.page, token))
+        if page is None:
+            return answer(_of_operation(operation), HTTPStatus.ACCEPTED)
+        return answer({"rows": page.rows, "next": page.next, "position": page.position, "notice": page.notice})
+
+    async def _cancel(self, request: Request) -> Response:
+        hosted, operation = self._operation(request)
+        with hosted.used():
+            await on_thread(operation.operation.cancel)
+            return answer(await on_thread(_of_operation, operation))
+
+    async def _close_operation(self, request: Request) -> Response:
+        hosted, operation = self._operation(request)
+        with hosted.used():
+            await on_thread(hosted.close_operation, operation.operation.id)
+        return answer({"operation": operation.operation.id})
+
+    # --- jobs
+
+    async def _jobs(self, request: Request) -> Response:
+        hosted = self._hosted(request)
+        with hosted.used():
+            return answer(await self._rows_of(hosted, "SHOW JOBS"))
+
+    async def _stop_job(self, request: Request) -> Response:
+        hosted = self._hosted(request)
+        job: str = request.path_params["job"]
+        if not JOB.fullmatch(job):
+            allowed = "1 to 255 letters, digits, _ . : -"
+            raise refusal(
+                HTTPStatus.BAD_REQUEST, "The job's id is not usable.", job[:SHOWN], allowed, "SHOW JOBS lists them."
+            )
+        with hosted.used():
+            return answer(await self._rows_of(hosted, f"STOP JOB '{job}'"))
+
+    # --- what they share
+
+    def _hosted(self, request: Request) -> HostedSession:
+        return self._sessions.get(request.path_params["session"])
+
+    def _operation(self, request: Request) -> tuple[HostedSession, HostedOperation]:
+        hosted = self._hosted(request)
+        return hosted, hosted.operation(request.path_params["operation"])
+
+    async def _body(self, request: Request, kind: type[Any]) -> Any:
+        return await read_body(request, kind, self._limits.statement_bytes)
+
+    async def _statement(self, request: Request) -> StatementBody:
+        body: StatementBody = await self._body(request, StatementBody)
+        refuse_long("statement", body.statement, self._limits.statement_bytes)
+        return body
+
+    async def _begin(self, hosted: HostedSession, statement: str) -> HostedOperation:
+        self._sessions.refuse_if_ending()
+        if self._read_only:
+            await on_thread(refuse_writing, statement)
+        return await on_thread(hosted.execute, statement)
+
+    async def _rows_of(self, hosted: HostedSession, statement: str) -> dict[str, Any]:
+        """Execute a short statement to its end; return its message, columns and rows."""
+        operation = await self._begin(hosted, statement)
+        try:
+            return await on_thread(_all_of, operation, self._limits.wait_s)
+        finally:
+            await on_thread(hosted.close_operation, operation.operation.id)
+
+    def _described(self, hosted: HostedSession) -> dict[str, Any]:
+        return {
+            "session": hosted.id,
+            "catalog": hosted.session.catalog_name,
+            "settings": dict(hosted.session.settings),
+            "idle_timeout_s": self._limits.idle_timeout_s,
+            "operations": [_of_operation(operation) for operation in list(hosted.operations.values())],
+        }
+
+
+def _all_of(operation: HostedOperation, timeout_s: float) -> dict[str, Any]:
+    """Return message, columns and rows of a short statement."""
+    result = operation.operation.result(timeout_s)
+    if result is None:
+        raise _too_late(timeout_s)
+    rows: list[Row] = []
+    token = 0 if result.columns else None
+    while token is not None:
+        page = operation.pages.page(token, timeout_s)
+        if page is None:
+            raise _too_late(timeout_s)
+        rows += page.rows
+        token = page.next
+    return {"message": result.message, "columns": _columns(result), "rows": rows}
+
+
+def _too_late(timeout_s: float) -> OperationCanceledError:
+    return OperationCanceledError.of(
+        "The statement was not over in time; it is cancelled.",
+        allowed=f"{timeout_s:g} s",
+        next_step="Try again once other statements of the session are over.",
+    )
+
+
+async def _in_turn(
+    operation: HostedOperation,
+    timeout_s: float,
+    wait: Callable[[float], Returned | None],
+) -> Returned | None:
+    """Wait for something of an operation, one request at a time; None if the time is up."""
+    loop = asyncio.get_running_loop()
+    ends_at = loop.time() + timeout_s
+    try:
+        await asyncio.wait_for(operation.turn.acquire(), timeout_s + TURN_S)
+    except TimeoutError:
+        return None
+    try:
+        left_s = max(ends_at - loop.time(), 0)
+        return await on_thread(wait, left_s)
+    finally:
+        operation.turn.release()
+
+
+def _columns(result: Result) -> list[dict[str, str]]:
+    return [asdict(column) for column in result.columns]
+
+
+def _of_operation(operation: HostedOperation) -> dict[str, Any]:
+    return {"operation": operation.operation.id, "status": operation.operation.status}
+
+
+def _refuse_all_but_configuring(statement: str) -> None:
+    parsed = parse_text(statement)
+    if not isinstance(parsed, CONFIGURING):
+        raise GatewayError.of(
+            "This statement does not configure a session.",
+            got=type(parsed).__name__,
+            allowed="SET, RESET, USE",
+            next_step="Send others to /statements.",
+        )
+
+
+def _failing_in_json(handler: Handler) -> Handler:
+    """Answer with its error if a handler fails."""
+
+    async def answered(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except Exception as error:  # noqa: BLE001 - what is not ours is logged
+            return failure(error)
+
+    return answered
+
+
+async def _no_such_endpoint(request: Request, error: Exception) -> Response:
+    """Answer what the router says of a path that is none, or of a method that it has not."""
+    if not isinstance(error, HTTPException):
+        return failure(error)
+    got = f"{request.method} {request.scope['path']}"[:SHOWN]
+    refused = refusal(HTTPStatus(error.status_code), "There is no such endpoint.", got, "those of docs/sql-gateway.md")
+    made = failure(refused)
+    made.headers.update(error.headers or {})
+    return made

@@ -1,0 +1,282 @@
+"""The sessions that a gateway holds for its clients, and the operations of each."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from ebbtide.errors import EbbtideError, GatewayBusyError, GatewayGoneError, OperationGoneError, SessionGoneError
+from ebbtide.sql.gateway.limits import Limits
+from ebbtide.sql.gateway.pages import Pages
+from ebbtide.sql.session import Operation, Session
+
+OpenSession = Callable[[Mapping[str, str]], Session]
+"""Opens a session with settings."""
+ID_BYTES = 16
+"""Of a session's id: who knows it may use the session, so it cannot be guessed."""
+SHOWN = 8
+"""Characters of an id that the gateway prints."""
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class HostedOperation:
+    """An operation of a client.
+
+    Args:
+        operation: It.
+        pages: Its rows, as they are handed out.
+        turn: Held by the request that waits for it: each operation has one thread waiting at most.
+    """
+
+    operation: Operation
+    pages: Pages
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class HostedSession:
+    """A client's session.
+
+    Args:
+        session: It.
+        limits: What it may have.
+        clock: In seconds.
+    """
+
+    def __init__(self, session: Session, limits: Limits, clock: Clock) -> None:
+        self.id = secrets.token_urlsafe(ID_BYTES)
+        self.session = session
+        self.operations: dict[str, HostedOperation] = {}
+        self._limits = limits
+        self._clock = clock
+        self._places = threading.BoundedSemaphore(limits.operations)
+        self._lock = threading.Lock()
+        self._n_requests = 0
+        self._used_at = clock()
+
+    @property
+    def idle_s(self) -> float:
+        """How long it was not used; 0 while a request is being answered."""
+        with self._lock:
+            return 0 if self._n_requests else self._clock() - self._used_at
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Keep it from being idle while a request is answered."""
+        with self._lock:
+            self._n_requests += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._n_requests -= 1
+                self._used_at = self._clock()
+
+    def execute(self, statement: str) -> HostedOperation:
+        """Begin to execute a statement.
+
+        Raises:
+            GatewayBusyError: it has as many operations as it may have.
+        """
+        busy = GatewayBusyError.of(
+            "The session has no place for one more operation.",
+            got=f"{self._limits.operations} that are not closed",
+            allowed=self._limits.operations,
+            next_step="Close those that are done with, then execute again.",
+        )
+        with _place(self._places, busy):
+            operation = self.session.execute(statement)
+        hosted = HostedOperation(operation, Pages(operation, self._limits.page_rows))
+        self.operations[operation.id] = hosted
+        return hosted
+
+    def operation(self, operation_id: str) -> HostedOperation:
+        """Return an operation.
+
+        Raises:
+            OperationGoneError: there is none of this id.
+        """
+        found = self.operations.get(operation_id)
+        if found is None:
+            raise OperationGoneError.of(
+                "The session has no such operation.",
+                got=operation_id,
+                allowed="the id of one that is not closed",
+                next_step="Execute the statement again.",
+            )
+        return found
+
+    def close_operation(self, operation_id: str) -> None:
+        """Forget an operation; cancels it if it runs.
+
+        Raises:
+            OperationGoneError: there is none of this id.
+        """
+        hosted = self.operation(operation_id)
+        if self.operations.pop(operation_id, None) is None:
+            return  # another request was faster
+        try:
+            hosted.operation.close()
+        finally:
+            self._places.release()
+
+
+class Sessions:
+    """All sessions of a gateway.
+
+    Args:
+        open_session: Opens one.
+        limits: How many there may be, and what each may have.
+        say: Is told of each that begins or ends, a line.
+        clock: In seconds.
+    """
+
+    def __init__(
+        self,
+        open_session: OpenSession,
+        limits: Limits,
+        say: Callable[[str], None],
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._open_session = open_session
+        self._limits = limits
+        self._say = say
+        self._clock = clock
+        self._places = threading.BoundedSemaphore(limits.sessions)
+        self._hosted: dict[str, HostedSession] = {}
+        self._lock = threading.Lock()
+        self._saying = threading.Lock()
+        self._is_ending = False
+
+    def __len__(self) -> int:
+        return len(self._hosted)
+
+    def open(self, settings: Mapping[str, str]) -> HostedSession:
+        """Open a session.
+
+        Raises:
+            GatewayBusyError: there are as many as there may be.
+            GatewayGoneError: the gateway is ending.
+        """
+        self.refuse_if_ending()
+        busy = GatewayBusyError.of(
+            "The gateway has no place for one more session.",
+            got=f"{self._limits.sessions} sessions",
+            allowed=self._limits.sessions,
+            next_step="Close one, wait until an idle one ends, or start the gateway with a greater --max-sessions.",
+        )
+        with _place(self._places, busy):
+            session = self._open_session(settings)
+        hosted = HostedSession(session, self._limits, self._clock)
+        with self._lock:
+            self._hosted[hosted.id] = hosted
+        self._tell(hosted, "opened")
+        if self._is_ending:  # it began to end while this one was being opened
+            self.close(hosted.id)
+            self.refuse_if_ending()
+        return hosted
+
+    def get(self, session_id: str) -> HostedSession:
+        """Return a session.
+
+        Raises:
+            SessionGoneError: there is none of this id.
+        """
+        hosted = self._hosted.get(session_id)
+        if hosted is None:
+            raise SessionGoneError.of(
+                "There is no such session: it was closed, it was idle for too long, or the gateway was restarted.",
+                allowed=f"a session that was used within the last {self._limits.idle_timeout_s:g} s",
+                next_step="Open a new one. Jobs of the old one go on: SHOW JOBS lists them.",
+            )
+        return hosted
+
+    def close(self, session_id: str, why: str = "closed") -> None:
+        """End a session: its queries are cancelled, its jobs go on.
+
+        Raises:
+            SessionGoneError: there is none of this id.
+        """
+        hosted = self.get(session_id)
+        with self._lock:
+            is_first = self._hosted.pop(session_id, None) is not None
+        if not is_first:
+            return
+        try:
+            for operation_id in list(hosted.operations):
+                hosted.close_operation(operation_id)
+        finally:
+            hosted.session.close()
+            self._places.release()
+            self._tell(hosted, why)
+
+    def close_idle(self) -> None:
+        """End those that were idle for too long."""
+        timeout_s = self._limits.idle_timeout_s
+        for hosted in list(self._hosted.values()):
+            if hosted.idle_s >= timeout_s:
+                self._close_all_the_same(hosted, f"closed: idle for {timeout_s:g} s")
+
+    def end(self, timeout_s: float) -> None:
+        """Refuse new sessions and statements from now on; end all sessions, each on a thread of its own.
+
+        Args:
+            timeout_s: How long to wait for them; one that hangs ends with the process.
+        """
+        self._is_ending = True
+        ends_at = time.monotonic() + timeout_s
+        why = "closed: the gateway ends"
+        threads = [
+            threading.Thread(target=self._close_all_the_same, args=(hosted, why), daemon=True)
+            for hosted in list(self._hosted.values())
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            left_s = ends_at - time.monotonic()
+            thread.join(max(left_s, 0))
+
+    def refuse_if_ending(self) -> None:
+        """Refuse what would begin something new.
+
+        Raises:
+            GatewayGoneError: the gateway is ending.
+        """
+        if self._is_ending:
+            raise GatewayGoneError.of("The gateway is ending.", next_step="Try again when it was started again.")
+
+    def _close_all_the_same(self, hosted: HostedSession, why: str) -> None:
+        """End a session of which nobody waits for the end: an error of it is said."""
+        try:
+            self.close(hosted.id, why)
+        except SessionGoneError:
+            return  # its client was faster
+        except EbbtideError as error:
+            self._tell(hosted, f"did not end well: {error}")
+
+    def _tell(self, hosted: HostedSession, what: str) -> None:
+        line = f"Session {hosted.id[:SHOWN]} {what} ({len(self)} of {self._limits.sessions})."
+        with self._saying:  # lines of two threads would run into each other
+            self._say(line)
+
+
+@contextmanager
+def _place(places: threading.Semaphore, busy: GatewayBusyError) -> Iterator[None]:
+    """Take a place for what begins; give it back if that does not begin.
+
+    Args:
+        places: Those that are free.
+        busy: Raised if none is.
+    """
+    if not places.acquire(blocking=False):
+        raise busy
+    try:
+        yield
+    except BaseException:
+        places.release()
+        raise

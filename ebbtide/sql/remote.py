@@ -1,0 +1,170 @@
+"""A session in a gateway, over HTTP: the protocol of an embedded one. Needs `pip install 'ebbtide[sql]'`."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from ebbtide.errors import EbbtideError, SessionGoneError, Transient
+from ebbtide.sql.gateway_client import GatewayClient
+from ebbtide.sql.results import OperationStatus, Page, Result, ResultColumn, ResultKind
+from ebbtide.sql.session import Completion, CompletionKind, Operation
+
+Answered = TypeVar("Answered")
+POLL_S = 15
+"""How long one request waits; a wait that takes longer is several."""
+HEARTBEATS_PER_TIMEOUT = 4
+"""So that one or two may be lost."""
+
+
+class RemoteSession:
+    """A session in a gateway. It is kept alive by heartbeats until it is closed, or this process ends.
+
+    Args:
+        url: Of the gateway, as it printed it.
+        token: That it wants; None: none.
+        settings: What the session begins with.
+
+    Raises:
+        ConfigError: the URL is not usable.
+        GatewayGoneError: no gateway answers there.
+        GatewayError: it wants another token.
+        GatewayBusyError: it has no place for one more session.
+    """
+
+    def __init__(self, url: str, token: str | None = None, settings: Mapping[str, str] | None = None) -> None:
+        self._client = GatewayClient(url, token)
+        begins_with = dict(settings or {})
+        opened = self._client.call("POST", "/sessions", {"settings": begins_with})
+        self.id: str = opened["session"]
+        """What the gateway knows it by: whoever has it and the token may use the session."""
+        self._path = f"/sessions/{quote(self.id, safe='')}"
+        self._is_closed = threading.Event()
+        interval_s = opened["idle_timeout_s"] / HEARTBEATS_PER_TIMEOUT
+        heartbeat = threading.Thread(target=self._keep_alive, args=(interval_s,), daemon=True, name="heartbeat")
+        heartbeat.start()
+
+    @property
+    def catalog_name(self) -> str:
+        """Name of the catalog in use."""
+        name: str = self._client.call("GET", self._path)["catalog"]
+        return name
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Its settings, credentials masked."""
+        settings: dict[str, str] = self._client.call("GET", self._path)["settings"]
+        return settings
+
+    def execute(self, statement: str) -> Operation:
+        """Begin to execute one statement; errors are raised by the operation, also that the gateway refuses it."""
+        try:
+            begun = self._client.call("POST", f"{self._path}/statements", {"statement": statement})
+        except EbbtideError as error:
+            return _RefusedOperation(error)
+        return _RemoteOperation(self._client, self._path, begun["operation"])
+
+    def complete(self, text: str, offset: int) -> list[Completion]:
+        """Return what the word before an offset may become."""
+        found = self._client.call("POST", f"{self._path}/complete", {"text": text, "offset": offset})
+        return [
+            Completion(completion["text"], completion["start"], CompletionKind(completion["kind"]))
+            for completion in found["completions"]
+        ]
+
+    def close(self) -> None:
+        """End it: its queries are cancelled, its jobs go on. One that the gateway no longer has, or can reach, is over too."""
+        if self._is_closed.is_set():
+            return
+        self._is_closed.set()
+        with suppress(SessionGoneError, Transient):  # the gateway ends it by itself when it hears no heartbeat
+            self._client.call("DELETE", self._path)
+        self._client.close()
+
+    def _keep_alive(self, interval_s: float) -> None:
+        while not self._is_closed.wait(interval_s):
+            try:
+                self._client.call("POST", f"{self._path}/heartbeat")
+            except Transient:
+                continue  # what the user does next will say so
+            except EbbtideError:
+                return  # the session is over
+
+
+class _RemoteOperation:
+    """A statement that a gateway executes."""
+
+    def __init__(self, client: GatewayClient, session_path: str, operation_id: str) -> None:
+        self.id = operation_id
+        self._client = client
+        self._path = f"{session_path}/operations/{quote(operation_id, safe='')}"
+
+    @property
+    def status(self) -> OperationStatus:
+        answered = self._client.call("GET", self._path)
+        return OperationStatus(answered["status"])
+
+    def result(self, timeout_s: float | None = None) -> Result | None:
+        return self._wait(f"{self._path}/result", "columns", _result, timeout_s)
+
+    def page(self, token: int = 0, timeout_s: float | None = None) -> Page | None:
+        return self._wait(f"{self._path}/pages/{token}", "rows", _page, timeout_s)
+
+    def cancel(self) -> None:
+        self._client.call("POST", f"{self._path}/cancel")
+
+    def close(self) -> None:
+        self._client.call("DELETE", self._path)
+
+    def _wait(
+        self,
+        path: str,
+        field: str,
+        read: Callable[[dict[str, Any]], Answered],
+        timeout_s: float | None,
+    ) -> Answered | None:
+        """Ask again and again until the answer has what is waited for; None if the time is up."""
+        ends_at = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            left_s = POLL_S if ends_at is None else ends_at - time.monotonic()
+            wait_s = min(max(left_s, 0), POLL_S)
+            answered = self._client.call("GET", f"{path}?timeout_s={wait_s:.3f}", waits_s=wait_s)
+            if field in answered:
+                return read(answered)
+            if ends_at is not None and time.monotonic() >= ends_at:
+                return None
+
+
+class _RefusedOperation:
+    """A statement that never began."""
+
+    id = ""
+    status = OperationStatus.FAILED
+
+    def __init__(self, error: EbbtideError) -> None:
+        self._error = error
+
+    def result(self, timeout_s: float | None = None) -> Result | None:
+        raise self._error
+
+    def page(self, token: int = 0, timeout_s: float | None = None) -> Page | None:
+        raise self._error
+
+    def cancel(self) -> None:
+        """Do nothing: it is over."""
+
+    def close(self) -> None:
+        """Do nothing: it stored nothing."""
+
+
+def _result(answered: dict[str, Any]) -> Result:
+    columns = tuple(ResultColumn(column["name"], column["type"]) for column in answered["columns"])
+    return Result(ResultKind(answered["kind"]), columns, answered["message"])
+
+
+def _page(answered: dict[str, Any]) -> Page:
+    return Page(answered["rows"], answered["next"], answered["position"], answered["notice"])

@@ -1,0 +1,1 @@
+"""The interactive client: statements are typed or read from scripts, results are shown."""

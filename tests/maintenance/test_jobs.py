@@ -1,0 +1,247 @@
+"""Cleanup, compaction and rewind without Spark: what goes, what stays, and what the report says of it."""
+
+import pytest
+from local_pipeline import up
+from local_run import HOUR, SPARK, START
+
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.errors import ConfigError, HistoryGoneError, LeaseHeldError, SpecChangedError, TableMismatchError
+from ebbtide.ledger.lease import Lease
+from ebbtide.maintenance import rewind
+from ebbtide.maintenance.job import MaintenanceReport, maintain
+from ebbtide.maintenance.jobs import job_named
+from ebbtide.model.step import StepKind
+
+EXPIRING = {"ttl": {"ttl": "1h"}}
+
+
+def stored(pipeline):
+    """The state's rows for entries: id, step, whether it was dropped."""
+    rows = pipeline.table("state", pipeline.plan.state.schema)
+    return sorted((row["id"], row["_step"], row["_removed"]) for row in rows if row["_entry"] == "row")
+
+
+def test_job_has_nothing_to_do_where_there_is_no_step(make):
+    pipeline = make()
+    assert maintain(SPARK, pipeline.spec, pipeline.root, "cleanup") == MaintenanceReport("t", "cleanup")
+    assert not pipeline.home.exists(), "nothing is made"
+    pipeline.plan.state.create()
+    assert maintain(SPARK, pipeline.spec, pipeline.root, "cleanup") == MaintenanceReport("t", "cleanup")
+    with pytest.raises(ConfigError) as raised:
+        maintain(SPARK, pipeline.spec, pipeline.root, "forget")
+    assert str(raised.value) == (
+        "There is no maintenance job of this name. Got: forget. Allowed: cleanup, compaction, vacuum."
+    )
+    assert job_named("compaction").command == "compact"
+
+
+def test_job_of_a_pipeline_whose_state_was_lost_is_refused(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    (pipeline.home / "state").rename(pipeline.home / "away")
+    with pytest.raises(TableMismatchError, match="has no steps"):
+        maintain(SPARK, pipeline.spec, pipeline.root, "compaction")
+
+
+def test_job_waits_for_no_run_and_takes_no_changed_spec(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    with Lease(pipeline.plan.at("ledger"), "t", 60), pytest.raises(LeaseHeldError):
+        pipeline.do("compaction")
+    pipeline.spec = pipeline.with_fields(ttl="1h")
+    with pytest.raises(SpecChangedError):
+        pipeline.do("compaction")
+
+
+def test_job_finishes_the_open_step_first(make, monkeypatch):
+    pipeline = make()
+    pipeline.put(up(1, 1))
+    with monkeypatch.context() as patch:
+        patch.setattr("ebbtide.runtime.step.publish", broken)
+        with pytest.raises(InterruptedError):
+            pipeline.run()
+    pipeline.do("compaction")
+    assert pipeline.rows() == {1: 1}
+
+
+def broken(_, __, head):
+    if head.facts is not None:
+        raise InterruptedError
+    return {}
+
+
+def test_compaction_keeps_the_newest_version_of_each_live_entry_and_the_files_read(make):
+    pipeline = make(**EXPIRING)
+    pipeline.read(up(1, 1), up(2, 2, "-D"), clock_ms=START)
+    pipeline.read(up(1, 3), up(3, 3, "-D"), clock_ms=START)
+    assert stored(pipeline) == [(1, 1, False), (1, 2, False), (2, 1, False), (3, 2, False)]
+    files_read = pipeline.plan.state.files(pipeline.plan.state.snapshot().files.values())
+    before = pipeline.plan.state.snapshot()
+    report = pipeline.do("compaction")
+    assert stored(pipeline) == [(1, 2, False), (2, 1, False), (3, 2, False)]
+    assert (report.pipeline, report.job, report.step) == ("t", "compaction", 3)
+    assert (report.entries, report.rows_removed) == (3, 1)
+    after = pipeline.plan.state.snapshot()
+    assert (report.files_before, report.files_after) == (len(before.files), len(after.files))
+    assert report.bytes_before == sum(file.size for file in before.files.values())
+    assert report.bytes_after == sum(file.size for file in after.files.values())
+    assert report.oldest_ms == START
+    assert report.stored_files_after > report.stored_files_before > 0, "the old files are kept for a while"
+    assert report.stored_bytes_after > report.stored_bytes_before > 0
+    assert pipeline.plan.state.files(after.files.values()) == files_read
+    assert len(Snapshot.read(pipeline.plan.sink.path).files) == 1
+    assert pipeline.last.kind is StepKind.COMPACTION
+    again = pipeline.do("compaction")
+    assert (again.step, again.files_before, again.rows_removed) == (None, len(after.files), 0)
+    assert pipeline.rows() == {1: 3}
+    assert pipeline.read(up(1, 9))[0].step == 4
+
+
+def expired_tombstone(make):
+    """Key 2 was deleted an hour before the last step's clock, and no tick came since."""
+    pipeline = make(**EXPIRING)
+    pipeline.read(up(1, 1), up(2, 2, "-D"), clock_ms=START)
+    with pipeline.stepper() as stepper:
+        later = stepper.maintenance_step(StepKind.CLEANUP, stepper.next_clock(START + HOUR))
+        stepper.commit(later, [])
+    return pipeline
+
+
+@pytest.mark.parametrize("job", ["cleanup", "compaction"])
+def test_what_has_expired_by_the_last_step_s_clock_goes_and_no_row_of_the_sink(make, job):
+    pipeline = expired_tombstone(make)
+    report = pipeline.do(job)
+    assert stored(pipeline) == [(1, 1, False)]
+    assert (report.step, report.rows_removed, report.entries) == (3, 1, 1)
+    assert pipeline.rows() == {1: 1}
+
+
+def test_cleanup_that_finds_nothing_makes_no_step(make):
+    pipeline = make(**EXPIRING)
+    pipeline.read(up(1, 1), up(2, 2, "-D"), clock_ms=START)
+    version = pipeline.versions()["state"]
+    report = pipeline.do("cleanup")
+    assert (report.step, report.entries, report.rows_removed) == (None, 2, 0)
+    assert pipeline.versions()["state"] == version
+
+
+def test_cleanup_trims_the_quarantine_by_its_limits(make):
+    pipeline = make(quarantine={"max_bytes": 3})
+    pipeline.read("{1", "{2")
+    report = pipeline.do("cleanup")
+    assert (report.quarantine_max_bytes, report.quarantine_max_age) == (1, 0)
+    assert pipeline.plan.quarantine.size() == 1
+    assert report.step == pipeline.last.step == 2
+    assert "1 quarantined records dropped by max_bytes" in report.text()
+    assert pipeline.do("cleanup").quarantine_max_bytes == 0
+
+
+def test_report_is_written_for_people():
+    report = MaintenanceReport("t", "cleanup", 7, 3, 2, 5, 4, 500, 400, 1, 9, 8, 900, 800, 1, 2)
+    assert report.text() == (
+        "t: cleanup, step 7: 2 rows removed, 3 entries kept, files 5 -> 4, bytes 500 -> 400,"
+        " 1 quarantined records dropped by max_age, 2 quarantined records dropped by max_bytes."
+    )
+    assert MaintenanceReport("t", "cleanup", 7).text() == (
+        "t: cleanup, step 7: 0 rows removed, 0 entries kept, files 0 -> 0, bytes 0 -> 0."
+    )
+    assert MaintenanceReport("t", "vacuum", entries=3).text() == "t: vacuum: found nothing to do; 3 entries."
+    freed = MaintenanceReport(
+        "t",
+        "vacuum",
+        entries=3,
+        stored_files_before=9,
+        stored_files_after=8,
+        stored_bytes_before=900,
+        stored_bytes_after=800,
+    )
+    assert freed.text() == "t: vacuum: on disk 9 files -> 8, 900 bytes -> 800; 3 entries."
+    assert freed.as_dict()["stored_files_after"] == 8
+
+
+@pytest.fixture
+def three_steps(make):
+    pipeline = make()
+    pipeline.read(up(1, 1), up(2, 2))
+    pipeline.read(up(1, 3), "{")
+    pipeline.read(up(2, 4, "-D"))
+    return pipeline
+
+
+def test_rewind_is_planned_and_done_with_all_tables(three_steps):
+    pipeline = three_steps
+    versions = pipeline.versions()
+    planned = rewind.plan(SPARK, pipeline.spec, pipeline.root, 1)
+    assert pipeline.versions() == versions, "a plan changes nothing"
+    assert (planned.pipeline, planned.to_step, planned.kind, planned.steps, planned.records, planned.step) == (
+        "t",
+        1,
+        "batch",
+        2,
+        3,
+        None,
+    )
+    state_version = next(version for version, facts in pipeline.plan.state.steps() if facts.step == 1)
+    assert planned.versions == {"state": state_version, "sink": 1, "quarantine": 0}
+    assert planned.text() == (
+        "t: back to step 1 (batch): 2 steps undone, 3 records to be read again."
+        f"\n  state to version {state_version}, sink to version 1, quarantine to version 0"
+        "\n  To do it: 'ebbtide rewind --to-step 1 --apply'."
+    )
+    done = rewind.apply(SPARK, pipeline.spec, pipeline.root, 1)
+    assert done.as_dict() == {**planned.as_dict(), "step": 4}
+    assert done.text().endswith("\n  Done in step 4. The next run reads on from there.")
+    assert pipeline.rows() == {1: 1, 2: 2}
+    assert pipeline.plan.quarantine.size() == 0
+    assert stored(pipeline) == [(1, 1, False), (2, 1, False)]
+    steps = pipeline.run().steps
+    assert [(step.step, step.kind, step.batch_id) for step in steps] == [(5, "batch", 0), (6, "batch", 1)]
+    assert pipeline.rows() == {1: 3}
+    assert pipeline.plan.quarantine.size() == 1
+    rewind.apply(SPARK, pipeline.spec, pipeline.root, 3)
+    assert pipeline.rows() == {1: 3}, "a rewind can be rewound"
+
+
+def test_step_that_is_not_there_cannot_be_gone_back_to(three_steps):
+    with pytest.raises(HistoryGoneError) as raised:
+        rewind.plan(SPARK, three_steps.spec, three_steps.root, 9)
+    assert str(raised.value) == (
+        "'t' cannot go back to step 9. Got: step 9."
+        " Allowed: 1 to 3: the steps since the last refresh whose commits are kept."
+        " Run 'ebbtide refresh' to rebuild all tables from the source."
+    )
+    three_steps.do("refresh")
+    with pytest.raises(HistoryGoneError, match="Allowed: 4 to 7: "):
+        rewind.plan(SPARK, three_steps.spec, three_steps.root, 3)
+
+
+def test_step_of_another_spec_cannot_be_gone_back_to(three_steps):
+    three_steps.spec = three_steps.with_fields(ttl="1h")
+    three_steps.do("migrate")
+    versions = three_steps.versions()
+    with pytest.raises(SpecChangedError) as raised:
+        rewind.apply(SPARK, three_steps.spec, three_steps.root, 1)
+    assert str(raised.value) == (
+        "Step 1 of 't' was made with another spec. Got: ttl. Allowed: the spec of the step. Change the spec back first."
+    )
+    assert three_steps.versions() == versions
+
+
+def test_versions_whose_files_are_gone_are_refused_before_anything_changes(three_steps):
+    sink = Snapshot.read(three_steps.plan.sink.path, 1)
+    for file in sink.files.values():
+        (three_steps.home / "sink" / file.path).unlink()
+    versions = three_steps.versions()
+    with pytest.raises(HistoryGoneError, match=r"sink' cannot be brought back to version 1\. .* deleted, as by VACUUM"):
+        rewind.apply(SPARK, three_steps.spec, three_steps.root, 1)
+    assert three_steps.versions() == versions
+
+
+def test_rewind_finishes_the_open_step_first(three_steps, monkeypatch):
+    three_steps.put(up(5, 5))
+    with monkeypatch.context() as patch:
+        patch.setattr("ebbtide.runtime.step.publish", lambda *given: broken(*given) if given[2].facts.step > 3 else {})
+        with pytest.raises(InterruptedError):
+            three_steps.run()
+    rewind.apply(SPARK, three_steps.spec, three_steps.root, 4)
+    assert three_steps.rows() == {1: 3, 5: 5}

@@ -1,0 +1,210 @@
+"""Tables that do not belong together are refused with the way out, without Spark: what was deleted, replaced, put back, changed by others."""
+
+import shutil
+
+import pytest
+from local_pipeline import up
+from local_run import SPARK
+
+from ebbtide.delta import log
+from ebbtide.delta.commit import commit
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import commit_after
+from ebbtide.errors import TableMismatchError
+from ebbtide.ledger.puts import LOCAL
+from ebbtide.model.step import StepKind
+from ebbtide.runtime.belonging import OwnTables, refuse_lost_state, refuse_others_sink
+
+REPAIR = "Run 'ebbtide repair' to bring it to what the state shows, or 'ebbtide refresh' to rebuild it from the source."
+REFRESH = "Restore the state table, or run 'ebbtide refresh' to rebuild all tables from the source."
+
+
+@pytest.fixture
+def two_steps(make):
+    """A pipeline after two steps; its folder as it was after the first is beside it."""
+    pipeline = make()
+    pipeline.read(up(1, 1), "{")
+    shutil.copytree(pipeline.home, pipeline.home.with_name("earlier"))
+    pipeline.read(up(1, 2), "[")
+    return pipeline
+
+
+def refused(pipeline):
+    """What a run says, which must change nothing."""
+    before = pipeline.versions()
+    with pytest.raises(TableMismatchError) as raised:
+        pipeline.run()
+    assert pipeline.versions() == before
+    return str(raised.value)
+
+
+def put_back(pipeline, *names):
+    for name in names:
+        shutil.rmtree(pipeline.home / name)
+        shutil.copytree(pipeline.home.with_name("earlier") / name, pipeline.home / name)
+
+
+@pytest.mark.parametrize("name", ["sink", "quarantine"])
+def test_table_that_was_deleted_is_not_made_again(two_steps, name):
+    shutil.rmtree(two_steps.home / name)
+    assert refused(two_steps) == (
+        f"The table at '{two_steps.plan.at(name)}' is gone. Allowed: the table that the pipeline has written. {REPAIR}"
+    )
+
+
+def test_sink_that_was_deleted_behind_the_first_step_is_missed(make):
+    """The facts of that step were written before there was one."""
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    shutil.rmtree(pipeline.home / "sink")
+    assert "sink' is gone" in refused(pipeline)
+
+
+def test_table_that_another_stands_in_the_place_of_is_refused(two_steps):
+    sink = Snapshot.read(two_steps.plan.sink.path)
+    metadata = {**sink.metadata, "id": "another"}
+    commit_after(LOCAL, sink, [{"metaData": metadata}], {"operation": "REPLACE"})
+    assert refused(two_steps) == (
+        f"The table at '{sink.table}' is another one than the pipeline's. Got: id another. Allowed: id {sink.id}. {REPAIR}"
+    )
+
+
+def test_table_that_was_put_back_is_refused(two_steps):
+    two_steps.read(up(1, 3))  # its facts know that the sink had step 2
+    put_back(two_steps, "sink")
+    assert refused(two_steps) == (
+        f"The table at '{two_steps.plan.sink.path}' is older than the state: it was put back to an earlier version."
+        f" Got: step 1. Allowed: step 2 or the one after it. {REPAIR}"
+    )
+
+
+def test_table_that_lacks_only_the_last_step_gets_it(two_steps):
+    put_back(two_steps, "sink")
+    assert two_steps.rows() == {1: 1}
+    two_steps.run()
+    assert two_steps.rows() == {1: 2}
+
+
+def test_state_that_was_put_back_is_refused(two_steps):
+    put_back(two_steps, "state", "checkpoint")
+    assert refused(two_steps) == (
+        f"The state at '{two_steps.plan.state.path}' is older than '{two_steps.plan.sink.path}'."
+        f" Got: step 1 in the state, 2 in the other. Allowed: the state of the last step. {REFRESH}"
+    )
+
+
+def test_state_that_was_deleted_is_not_made_again(two_steps):
+    shutil.rmtree(two_steps.home / "state")
+    message = refused(two_steps)
+    assert message == (
+        f"The state at '{two_steps.plan.state.path}' has no steps, but '{two_steps.plan.sink.path}' has."
+        f" Got: step 2. Allowed: the state that wrote it. {REFRESH}"
+    )
+    assert not (two_steps.home / "state").exists()
+    two_steps.plan.state.create()
+    assert refused(two_steps) == message
+
+
+def test_table_of_others_with_rows_is_never_taken_for_the_sink(make):
+    pipeline = make()
+    pipeline.do("table")
+    path = pipeline.plan.sink.path
+    message = (
+        f"There is a table at '{path}' that 't' has not written. Got: 1 data files, and no step."
+        " Allowed: no table, or an empty one. Run 'ebbtide adopt' to make it the sink with its rows; or give the pipeline"
+        " another name or root, or move the table away."
+    )
+    assert refused(pipeline) == message
+    with pytest.raises(TableMismatchError) as raised:
+        refuse_others_sink(pipeline.plan, OwnTables(pipeline.plan))
+    assert str(raised.value) == message
+
+
+def test_sink_of_others_is_known_though_it_has_features_that_are_not_read_here(make):
+    pipeline = make()
+    pipeline.do("table")
+    features = {"readerFeatures": ["fromLater"], "writerFeatures": ["fromLater"]}
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, **features}
+    commit(LOCAL, pipeline.plan.sink.path, 2, [{"protocol": protocol}], {"operation": "UPGRADE"})
+    assert "has not written" in refused(pipeline)
+
+
+def test_empty_table_and_none_are_as_good_as_the_sink_s_own(make):
+    pipeline = make()
+    refuse_lost_state(pipeline.plan, OwnTables(pipeline.plan))
+    pipeline.plan.sink.create(SPARK)
+    refuse_lost_state(pipeline.plan, OwnTables(pipeline.plan))
+
+
+def test_sink_whose_adoption_is_not_done_is_refused(two_steps):
+    with two_steps.stepper() as stepper:
+        stepper.commit(stepper.maintenance_step(StepKind.CLEANUP, unadopted=3), [])
+    assert refused(two_steps) == (
+        f"Not all rows of '{two_steps.plan.sink.path}' were adopted. Got: 3 left."
+        " Run 'ebbtide adopt --apply' again: it goes on where it ended."
+    )
+
+
+def test_what_is_known_of_tables_is_what_wrote_them_last(two_steps):
+    tables = OwnTables(two_steps.plan)
+    assert tables.facts().keys() == {"sink", "quarantine"}
+    assert tables.last_step() == 2
+    two_steps.read(up(1, 3))
+    assert (tables.last_step(), tables.last_step("sink"), tables.last_step("quarantine")) == (3, 3, 2)
+    assert OwnTables(two_steps.plan).last_step("changelog") == 0
+
+
+def others(pipeline, *, data_change=True, removes=False, operation="DELETE"):
+    """Change the state as somebody else does: a file of rows comes twice, or goes."""
+    state = pipeline.plan.state.snapshot()
+    file = next(iter(state.files.values()))
+    add = {**file.add, "path": f"copy-{state.version}.parquet", "dataChange": data_change}
+    shutil.copy(file.location(state.table), pipeline.home / "state" / add["path"])
+    actions = [file.removed(0, data_change=data_change)] if removes else [{"add": add}]
+    commit_after(LOCAL, state, actions, {"operation": operation})
+
+
+def test_state_that_others_changed_is_refused_until_it_is_as_it_was(two_steps):
+    state = two_steps.plan.state.path
+    decided, _ = two_steps.plan.state.last()
+    before = two_steps.plan.state.snapshot()
+    others(two_steps)
+    changed = log.versions(state)[-1]
+    message = (
+        f"The state at '{state}' was changed by somebody else. Got: version {changed}, DELETE."
+        f" Allowed: what version {decided} holds. Bring it back (RESTORE TABLE delta.`{state}` TO VERSION AS OF {decided}),"
+        " or run 'ebbtide refresh' to rebuild all tables from the source."
+    )
+    assert refused(two_steps) == message
+    others(two_steps, data_change=False, operation="OPTIMIZE")
+    assert refused(two_steps) == message, "who joins files behind it does not make it right"
+    now = two_steps.plan.state.snapshot()
+    back = [file.removed(0, data_change=True) for id_, file in now.files.items() if id_ not in before.files]
+    commit_after(LOCAL, now, back, {"operation": "RESTORE"})
+    assert two_steps.run().steps == []
+
+
+def test_files_of_the_state_may_be_joined_by_others(two_steps):
+    others(two_steps, data_change=False, removes=True, operation="OPTIMIZE")
+    others(two_steps, data_change=False, operation="OPTIMIZE")
+    with two_steps.stepper():
+        pass
+
+
+def test_change_of_somebody_who_does_not_say_what_it_was_is_refused_too(two_steps):
+    state = two_steps.plan.state.snapshot()
+    file = next(iter(state.files.values()))
+    commit_after(LOCAL, state, [file.removed(0, data_change=True)], {})
+    assert f"Got: version {state.version + 1}, unknown." in refused(two_steps)
+
+
+def test_state_that_is_joined_and_changed_and_brought_back_to_the_joined_files_is_right(two_steps):
+    others(two_steps, data_change=False, operation="OPTIMIZE")
+    joined = two_steps.plan.state.snapshot()
+    others(two_steps)
+    assert "changed by somebody else" in refused(two_steps)
+    now = two_steps.plan.state.snapshot()
+    back = [file.removed(0, data_change=True) for id_, file in now.files.items() if id_ not in joined.files]
+    commit_after(LOCAL, now, back, {"operation": "RESTORE"})
+    with two_steps.stepper():
+        pass

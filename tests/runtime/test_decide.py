@@ -1,0 +1,169 @@
+"""A step is decided alike in the driver and dealt out to tasks, with what its keys wait for, and the sink's rows where entries expired."""
+
+from types import SimpleNamespace
+
+import pytest
+from disk import DiskPipeline
+from local_pipeline import up
+from local_run import HOUR, START
+from quarantine_support import by_seq
+from support import change, envelope, record, spec
+
+from ebbtide.delta.table import read_rows
+from ebbtide.runtime import decide as deciding
+from ebbtide.runtime.decide import partitions, read_before
+
+UNSENT = "__debezium_unavailable_value"
+
+
+@pytest.fixture(params=[0, 20_000], ids=["dealt out", "in the driver"])
+def rows_in_driver(request, monkeypatch):
+    monkeypatch.setattr(deciding, "ROWS_IN_DRIVER", request.param)
+    return request.param
+
+
+@pytest.mark.parametrize(
+    ("asked", "rows", "tasks"),
+    [("8", 0, 8), ("8", 400_000, 8), ("8", 400_001, 9), ("1", 50_000, 1), ("1", 50_001, 2), (None, 0, 2)],
+)
+def test_many_rows_go_to_more_tasks_than_spark_is_set_up_for(asked, rows, tasks):
+    spark = SimpleNamespace(conf={"spark.sql.shuffle.partitions": asked})
+    assert partitions(spark, rows) == tasks
+
+
+def test_batch_is_decided_alike_wherever(tmp_path, rows_in_driver):
+    disk = DiskPipeline(by_seq(), tmp_path, tasks=3)
+    disk.step([change("+I", id=n, n=n, seq=n) for n in range(20)])
+    disk.step([change("+U", id=n, n=-n, seq=100) for n in range(0, 20, 2)])
+    assert [row["n"] for row in disk.rows()] == [n if n % 2 else -n for n in range(20)]
+    assert disk.metrics["inserted"] == 20
+    assert disk.metrics["updated"] == 10
+    n_shares = disk._items if rows_in_driver == 0 else []
+    assert len(n_shares) == (3 if rows_in_driver == 0 else 0)
+
+
+def test_limit_is_the_most_that_the_driver_decides(tmp_path, monkeypatch):
+    monkeypatch.setattr(deciding, "ROWS_IN_DRIVER", 2)
+    disk = DiskPipeline(by_seq(), tmp_path, tasks=3)
+    disk.step([change("+I", id=n, n=n, seq=n) for n in range(2)])
+    assert not hasattr(disk, "_items")
+    disk.step([change("+I", id=n, n=n, seq=n) for n in range(3, 6)])
+    assert len(disk._items) == 3
+
+
+def test_tick_expires_all_that_is_due_wherever(tmp_path, rows_in_driver):
+    disk = DiskPipeline(by_seq(ttl={"ttl": "1h", "expire_live": True}), tmp_path, tasks=3)
+    disk.step([change("+I", id=n, n=n, seq=n) for n in range(7)], now_ms=0)
+    version = disk.snapshot.version
+    disk.tick(now_ms=HOUR - 1)
+    assert disk.snapshot.version == version, "nothing is due, and nothing is written"
+    disk.tick(now_ms=HOUR)
+    assert disk.metrics["expired"] == 7
+    if rows_in_driver == 0:
+        assert [len(group) for group in disk._items] == [3, 3, 1]
+    disk.tick(now_ms=2 * HOUR)
+    assert disk.metrics["expired"] == 7
+
+
+def test_as_many_keys_as_the_driver_takes_expire_without_a_task(make, monkeypatch):
+    monkeypatch.setattr(deciding, "ROWS_IN_DRIVER", 3)
+    pipeline = make(ttl={"ttl": "1h", "expire_live": True})
+    pipeline.read(up(1, 1), up(2, 2), up(3, 3), clock_ms=START)
+    [tick] = pipeline.run(START + HOUR).steps
+    assert tick.metrics["expired"] == 3
+
+
+def test_sink_s_row_stands_in_for_an_entry_that_has_expired(tmp_path):
+    disk = DiskPipeline(by_seq(ttl={"ttl": "1h", "expire_live": True}), tmp_path)
+    disk.step([change("+I", id=1, n=1, seq=5)], now_ms=0)
+    disk.tick(now_ms=HOUR)
+    disk.step([change("+U", id=1, n=9, seq=4)], now_ms=HOUR)
+    assert disk.rows() == [{"id": 1, "n": 1, "seq": 5}]
+    disk.step([change("+U", id=1, n=9, seq=6)], now_ms=HOUR)
+    assert disk.rows() == [{"id": 1, "n": 9, "seq": 6}]
+
+
+def test_sink_that_a_reset_has_emptied_stands_in_for_nothing(make):
+    pipeline = make(ttl={"ttl": "1h", "expire_live": True})
+    pipeline.read(up(1, 5), clock_ms=START)
+    pipeline.do("refresh", START)
+    assert pipeline.rows() == {1: 5}
+
+
+def moved(lsn, old, new, body=UNSENT):
+    """A change of a key that may leave the value out."""
+    return record(envelope("u", lsn, before={"id": old}, after={"id": new, "body": body}), lsn)
+
+
+def created(lsn, id_, body):
+    return record(envelope("c", lsn, after={"id": id_, "body": body}), lsn)
+
+
+SCHEMA = "id BIGINT NOT NULL, body STRING"
+
+
+def shown(disk):
+    """The sink's rows; a step has written at most one entry of a key."""
+    state = read_rows(disk.plan.state.snapshot(), disk.plan.state.schema).to_pylist()
+    written = [(row["id"], row["_step"]) for row in state if row["_entry"] == "row"]
+    assert len(set(written)) == len(written)
+    return {row["id"]: row["body"] for row in disk.rows()}
+
+
+def test_row_whose_key_changed_takes_its_value_from_the_old_key_within_a_step(tmp_path, rows_in_driver):
+    disk = DiskPipeline(spec(SCHEMA), tmp_path, tasks=3)
+    disk.step([created(1, 1, "a"), moved(2, 1, 2), created(3, 9, "z")])
+    assert shown(disk) == {2: "a", 9: "z"}
+
+
+def test_row_that_waits_takes_its_value_from_a_later_step(tmp_path, rows_in_driver):
+    disk = DiskPipeline(spec(SCHEMA), tmp_path, tasks=3)
+    disk.step([moved(2, 1, 2)])
+    assert disk.head.pending_key_changes
+    disk.step([created(1, 1, "a"), created(3, 9, "z")])
+    assert shown(disk) == {2: "a", 9: "z"}
+    assert not disk.head.pending_key_changes
+
+
+def test_row_that_waits_over_two_keys_takes_its_value_from_the_first(tmp_path, rows_in_driver):
+    disk = DiskPipeline(spec(SCHEMA), tmp_path, tasks=3)
+    disk.step([moved(3, 2, 3)])
+    disk.step([moved(2, 1, 2)])
+    disk.step([created(1, 1, "a")])
+    assert shown(disk) == {3: "a"}
+
+
+def test_record_that_an_earlier_step_has_read_is_not_applied_again(make):
+    placed = {"format": {"type": "plain", "position": ["p", "o"]}, "order": "arrival"}
+    pipeline = make(**placed)
+    lines = [f'{{"p": 0, "o": {n}, "kind": "+I", "row": {{"id": 1, "n": {n}}}}}' for n in range(2)]
+    pipeline.read(lines[0])
+    [step] = pipeline.read(*lines)
+    assert step.metrics["redelivered"] == 1
+    assert step.metrics["updated"] == 1
+
+
+def pipeline_head(pipeline):
+    with pipeline.stepper() as stepper:
+        return stepper.head
+
+
+def test_by_sequence_no_offsets_are_kept(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    assert read_before(pipeline.plan, pipeline_head(pipeline)) is None
+
+
+def test_files_that_were_read_are_noted_with_the_step_that_read_them(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    pipeline.read(up(2, 2))
+    state = pipeline.table("state", pipeline.plan.state.schema)
+    assert sorted(row["_step"] for row in state if row["_entry"] == "file") == [1, 2]
+
+
+def test_counts_that_are_not_0_stand_in_the_step_s_facts(make):
+    pipeline = make()
+    pipeline.read(up(1, 1), up(2, 2))
+    pipeline.read(up(1, 0), up(2, 3))
+    assert pipeline.last.counts == {"changes": 2, "updated": 1, "superseded": 1}

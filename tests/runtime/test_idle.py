@@ -1,0 +1,218 @@
+"""Whether a run would find nothing to do is certain or denied, without Spark: whatever is open, held, due or changed makes a run start."""
+
+import pytest
+from local_pipeline import killed, up
+from local_run import HOUR, SPARK, START
+
+from ebbtide.errors import LateFileError, SourceReadError, TableMismatchError
+from ebbtide.ledger.lease import Lease
+from ebbtide.model.step import StepKind
+from ebbtide.runtime import idle
+from ebbtide.runtime import step as stepping
+from ebbtide.runtime.idle import idle_run
+from ebbtide.sinks.changelog import ChangelogTable
+from ebbtide.sinks.delta import SinkTable
+
+EXPIRING = {"ttl": {"ttl": "1h", "expire_live": True}}
+
+
+def test_pipeline_without_a_step_has_all_to_do(make):
+    pipeline = make()
+    assert not pipeline.is_idle()
+    pipeline.plan.state.create()
+    assert not pipeline.is_idle()
+    pipeline.run()
+    assert not pipeline.is_idle(), "of an empty source nothing was made yet"
+
+
+def test_pipeline_that_has_read_all_is_idle_and_told_as_a_run_is(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    (pipeline.source / "notes.txt").write_text("x")
+    summary = idle_run(pipeline.spec, pipeline.root, START + HOUR)
+    assert (summary.pipeline, summary.root, summary.steps) == ("t", str(pipeline.home), [])
+    assert (summary.files_unmatched, summary.files_young) == (1, 0)
+    pipeline.put(up(2, 2))
+    assert not pipeline.is_idle(), "a new file"
+
+
+def test_file_that_is_too_young_leaves_a_pipeline_idle_and_is_told(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    pipeline.put(up(2, 2))
+    pipeline.spec = pipeline.with_fields(source={"min_age": "1h"})
+    young_ms = int((pipeline.source / "0001.jsonl").stat().st_mtime * 1000) + 1_000
+    summary = idle_run(pipeline.spec, pipeline.root, young_ms)
+    assert (summary.steps, summary.files_young) == ([], 1)
+    assert idle_run(pipeline.spec, pipeline.root, young_ms + HOUR) is None
+
+
+def test_source_that_is_gone_or_moved_or_empty_is_for_the_run_to_tell(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    moved = pipeline.source.rename(pipeline.source.with_name("moved"))
+    with pytest.raises(SourceReadError):
+        pipeline.is_idle()
+    pipeline.source = moved
+    pipeline.spec = pipeline.with_fields()
+    assert not pipeline.is_idle(), "the run asks whether it is the same source"
+    for file in moved.iterdir():
+        file.rename(file.with_suffix(".txt"))
+    assert not pipeline.is_idle()
+
+
+def test_changed_spec_and_format_are_for_the_run_to_refuse(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    same = pipeline.spec
+    pipeline.spec = pipeline.with_fields(ttl="1h")
+    assert not pipeline.is_idle()
+    pipeline.spec = same
+    assert pipeline.is_idle()
+
+
+def test_pipeline_that_is_being_run_or_whose_run_died_is_not_idle(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    with Lease(pipeline.plan.at("ledger"), "t", 60):
+        assert not pipeline.is_idle()
+    assert pipeline.is_idle()
+    for file in (pipeline.home / "ledger" / "_delta_log").iterdir():
+        file.unlink()
+    assert not pipeline.is_idle(), "without a ledger nothing is certain"
+
+
+def test_open_batch_is_something_to_do(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    checkpoint = pipeline.home / "checkpoint"
+    committed = checkpoint / "commits" / "0"
+    text = committed.read_text()
+    committed.unlink()
+    assert not pipeline.is_idle(), "decided, not committed"
+    committed.write_text(text)
+    planned = checkpoint / "offsets" / "1"
+    planned.write_text((checkpoint / "offsets" / "0").read_text())
+    assert not pipeline.is_idle(), "planned"
+    planned.unlink()
+    (checkpoint / "metadata").write_text('{"id": "another"}')
+    assert not pipeline.is_idle(), "another checkpoint"
+
+
+def test_tables_that_do_not_belong_together_are_refused(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    pipeline.read(up(1, 2))
+    (pipeline.home / "sink").rename(pipeline.home / "away")
+    with pytest.raises(TableMismatchError, match="is gone"):
+        pipeline.is_idle()
+
+
+def test_late_file_is_refused(make):
+    pipeline = make(order="arrival")
+    pipeline.put(up(1, 1, "+I"))
+    (pipeline.source / "0000.jsonl").rename(pipeline.source / "0005.jsonl")
+    pipeline.run()
+    pipeline.put(up(1, 1, "+I"))
+    with pytest.raises(LateFileError):
+        pipeline.is_idle()
+
+
+def test_state_of_many_files_is_left_to_spark(make, monkeypatch):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    monkeypatch.setattr(idle, "MOST_FILES", len(pipeline.plan.state.snapshot().files))
+    assert pipeline.is_idle()
+    monkeypatch.setattr(idle, "MOST_FILES", len(pipeline.plan.state.snapshot().files) - 1)
+    assert not pipeline.is_idle()
+
+
+def test_entry_that_is_due_is_something_to_do_until_a_tick_has_expired_it(make):
+    pipeline = make(**EXPIRING)
+    pipeline.read(up(1, 5), clock_ms=START)
+    assert pipeline.is_idle(START + HOUR - 1)
+    assert not pipeline.is_idle(START + HOUR)
+    [tick] = pipeline.run(START + HOUR).steps
+    assert tick.kind == "tick"
+    assert pipeline.is_idle(START + HOUR), "what has expired is not due again"
+
+
+@pytest.mark.parametrize(("owner", "method"), [(SinkTable, "apply"), (ChangelogTable, "append")])
+def test_tick_that_did_not_reach_a_table_is_something_to_do(make, monkeypatch, owner, method):
+    pipeline = make(order="arrival", ttl="1h", materializer={"emission": "every", "on_expire": "delete"})
+    pipeline.read(up(1, 5, "+I"), clock_ms=START)
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, method, killed)
+        with pytest.raises(InterruptedError):
+            pipeline.run(START + HOUR)
+    assert pipeline.last.kind is StepKind.TICK
+    assert not pipeline.is_idle(START + HOUR)
+    pipeline.run(START + HOUR)
+    assert pipeline.is_idle(START + HOUR)
+
+
+def test_where_downtime_is_left_out_each_run_writes_down_when_it_ended(make):
+    pipeline = make(**EXPIRING, downtime_over="1m")
+    pipeline.read(up(1, 1), clock_ms=START)
+    assert not pipeline.is_idle(START)
+
+
+def test_many_entries_are_left_to_spark_where_one_may_be_due(make, monkeypatch):
+    pipeline = make(**EXPIRING)
+    pipeline.read(up(1, 1), clock_ms=START)
+    monkeypatch.setattr(idle, "MOST_ROWS", 0)
+    assert pipeline.is_idle(START + HOUR - 1), "statistics say that nothing can have expired"
+    pipeline.read(up(1, 2), clock_ms=START + HOUR - 1)
+    at = START + HOUR + 10
+    assert not pipeline.is_idle(at), "an older version of the entry may be"
+    monkeypatch.undo()
+    assert pipeline.is_idle(at), "the newest is not"
+
+
+@pytest.mark.parametrize("kind", [StepKind.QUARANTINE_DROP, StepKind.CLEANUP, StepKind.REPAIR])
+def test_step_of_a_job_is_finished_once_its_tables_have_it(make, kind, monkeypatch):
+    pipeline = make()
+    pipeline.read(up(1, 1), "{")
+    with pipeline.stepper() as stepper:
+        stepper.commit(stepper.maintenance_step(kind), [])
+    is_for_a_table = kind is not StepKind.CLEANUP
+    assert pipeline.is_idle() == (not is_for_a_table)
+
+
+def test_state_of_a_function_is_due_when_it_expires(make):
+    pipeline = make(function="victims:Totals", ttl={"total": "1h", "seen": "2h"})
+    pipeline.read(up(1, 1, "+I"), clock_ms=START)
+    assert pipeline.is_idle(START + HOUR - 1)
+    assert not pipeline.is_idle(START + HOUR)
+    pipeline.run(START + HOUR)
+    assert pipeline.is_idle(START + HOUR)
+    assert not pipeline.is_idle(START + 2 * HOUR)
+
+
+def test_timer_of_a_function_is_due_at_its_time(make):
+    pipeline = make(function="user_functions:Alarm", schema="id BIGINT, n BIGINT")
+    [batch] = pipeline.read(up(1, 1, "+I"), clock_ms=START).copy()
+    assert pipeline.is_idle(batch.now_ms + 49)
+    assert not pipeline.is_idle(batch.now_ms + 50)
+
+
+def test_refresh_that_has_read_nothing_is_something_to_do(make, monkeypatch):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    with pipeline.stepper() as stepper:
+        stepper.reset(SPARK, "another", START + HOUR)
+    assert not pipeline.is_idle()
+
+
+def test_migration_that_did_not_reach_the_sink_is_something_to_do(make, monkeypatch):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    pipeline.spec = pipeline.with_fields(schema="id BIGINT NOT NULL, n INT, more INT")
+    with monkeypatch.context() as patch:
+        patch.setattr(stepping, "publish", killed)
+        with pytest.raises(InterruptedError):
+            pipeline.do("alter")
+    assert pipeline.last.kind is StepKind.MIGRATION
+    assert not pipeline.is_idle()
+    pipeline.run()
+    assert pipeline.is_idle()

@@ -1,0 +1,248 @@
+"""What a step has decided reaches each table once, whoever publishes it, however often; what a later step has written is left alone."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from local_pipeline import killed, up
+from local_run import SPARK
+from support import envelope
+
+from ebbtide.delta import log
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.errors import LeaseLostError, SpecChangedError
+from ebbtide.ledger.facts import Head
+from ebbtide.model.step import StepKind
+from ebbtide.runtime import publish as publishing
+from ebbtide.runtime.publish import publish
+from ebbtide.sinks.changelog import ChangelogTable
+from ebbtide.sinks.delta import SinkTable
+from ebbtide.sinks.quarantine import QuarantineTable
+
+EVERY = {"order": "arrival", "materializer": {"emission": "every"}}
+
+
+def head_of(pipeline):
+    version, facts = pipeline.plan.state.last()
+    return Head(version, facts)
+
+
+def test_nothing_is_published_before_the_first_step(make):
+    pipeline = make()
+    pipeline.plan.state.create()
+    assert publish(SPARK, pipeline.plan, Head(0, None)) == {}
+    assert list(pipeline.versions()) == ["state"]
+
+
+def test_published_step_is_published_once_and_its_counts_are_told_again(make):
+    pipeline = make(**EVERY)
+    pipeline.read(up(1, 1, "+I"), up(2, 2, "+I"), "{")
+    versions = pipeline.versions()
+    counts = publish(SPARK, pipeline.plan, head_of(pipeline))
+    assert (counts["inserted"], counts["emitted"]) == (2, 2)
+    assert pipeline.versions() == versions
+
+
+@pytest.mark.parametrize(
+    ("lines", "tables"),
+    [
+        ([up(2, 2, "+I")], {"sink", "changelog"}),
+        ([up(1, 1, "-D")], {"sink", "changelog"}),
+        ([up(7, 7, "-D")], set()),
+        (["{"], {"quarantine"}),
+    ],
+)
+def test_only_tables_for_which_something_was_decided_are_written(make, lines, tables):
+    pipeline = make(**EVERY)
+    pipeline.read(up(1, 1, "+I"), "[")
+    before = pipeline.versions()
+    pipeline.read(*lines)
+    after = pipeline.versions()
+    assert {name for name in after if after[name] > before[name]} == tables | {"state"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "counts", "floor_raised", "only_inserts"),
+    [
+        (StepKind.BATCH, {"inserted": 1}, False, True),
+        (StepKind.BATCH, {"inserted": 1, "updated": 1}, False, False),
+        (StepKind.BATCH, {"updated": 1}, False, False),
+        (StepKind.BATCH, {"deleted": 1}, False, False),
+        (StepKind.BATCH, {"filled": 1}, False, False),
+        (StepKind.BATCH, {"inserted": 1}, True, False),
+        (StepKind.BATCH, {}, True, False),
+        (StepKind.ADOPT, {"inserted": 1}, False, False),
+        (StepKind.BATCH, {"changes": 1}, False, None),
+    ],
+)
+def test_sink_is_told_whether_no_key_of_a_step_is_in_it_yet(
+    make, monkeypatch, kind, counts, floor_raised, only_inserts
+):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    version, last = pipeline.plan.state.last()
+    told = []
+    monkeypatch.setattr(SinkTable, "apply", lambda *given, only_inserts: told.append(only_inserts))
+    facts = last.model_copy(update={"step": 2, "kind": kind, "floor_raised": floor_raised, "floor": [1]})
+    publishing._publish_changes(SPARK, pipeline.plan, version, facts, Counter(counts))
+    assert told == ([] if only_inserts is None else [only_inserts])
+
+
+@pytest.mark.parametrize("owner", [SinkTable, ChangelogTable, QuarantineTable])
+def test_tables_that_a_step_has_not_reached_are_written_by_whoever_comes_next(make, monkeypatch, owner):
+    pipeline = make(**EVERY)
+    pipeline.put(up(1, 1, "+I"), "{")
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, "apply" if owner is SinkTable else "append", killed)
+        with pytest.raises(InterruptedError):
+            pipeline.run()
+    counts = publish(SPARK, pipeline.plan, head_of(pipeline))
+    assert counts["inserted"] == 1
+    assert pipeline.rows() == {1: 1}
+    assert len(pipeline.table("changelog", pipeline.plan.changelog.schema)) == 1
+    assert pipeline.plan.quarantine.size() == 1
+
+
+def test_table_that_a_later_step_has_written_is_not_written_by_an_earlier_one(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    stale = head_of(pipeline)
+    pipeline.read(up(1, 2))
+    versions = pipeline.versions()
+    with pytest.raises(LeaseLostError) as raised:
+        publish(SPARK, pipeline.plan, stale)
+    assert str(raised.value) == (
+        "Another run has gone on with 't'. Got: step 1, after step 2. Nothing was written twice; start the run again."
+    )
+    assert pipeline.versions() == versions
+
+
+def test_step_that_decides_nothing_for_the_sink_writes_nothing(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    versions = pipeline.versions()
+    with pipeline.stepper() as stepper:
+        stepper.commit(stepper.maintenance_step(StepKind.COMPACTION), [])
+        assert stepper.publish(SPARK) == {}
+    assert pipeline.versions() == versions | {"state": versions["state"] + 1}
+
+
+def test_truncate_reaches_sink_and_changelog_though_no_row_is_emitted(make):
+    pipeline = make(**EVERY, format={"type": "debezium"})
+    pipeline.read(json.dumps(envelope("c", 1, after={"id": 1, "n": 1})))
+    before = pipeline.versions()
+    pipeline.read(json.dumps(envelope("t", 2)))
+    assert pipeline.last.floor_raised
+    after = pipeline.versions()
+    assert pipeline.rows() == {}
+    assert after["changelog"] == before["changelog"] + 1
+    kinds = [row["_kind"] for row in pipeline.table("changelog", pipeline.plan.changelog.schema)]
+    assert sorted(kinds) == ["+I", "T"]
+
+
+def test_refresh_leaves_nothing_of_what_the_tables_showed(make, monkeypatch):
+    pipeline = make(**EVERY)
+    pipeline.read(up(1, 1, "+I"), "{")
+    staged = Path(pipeline.plan.at("staged"), "2")
+    staged.mkdir(parents=True)
+    with monkeypatch.context() as patch:
+        patch.setattr("ebbtide.runtime.driver._discover", killed)  # right behind the reset
+        with pytest.raises(InterruptedError):
+            pipeline.do("refresh")
+    assert pipeline.last.kind is StepKind.RESET
+    for name, columns in (
+        ("sink", pipeline.spec.sink_table.columns),
+        ("changelog", pipeline.plan.changelog.schema),
+    ):
+        assert pipeline.table(name, columns) == []
+    assert pipeline.plan.quarantine.size() == 0
+    assert not (pipeline.home / "checkpoint").exists()
+    assert not staged.parent.exists()
+    versions = pipeline.versions()
+    assert publish(SPARK, pipeline.plan, head_of(pipeline)) == {}
+    assert pipeline.versions() == versions
+
+
+def test_checkpoint_that_a_run_has_begun_since_the_reset_is_kept(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    pipeline.do("refresh")
+    reset = next(facts for _, facts in pipeline.plan.state.steps() if facts.kind is StepKind.RESET)
+    own = pipeline.plan.checkpoint.query_id
+    assert own != reset.query_id
+    publishing._discard_read(pipeline.plan, reset)
+    assert pipeline.plan.checkpoint.query_id == own
+    publishing._discard_read(pipeline.plan, reset.model_copy(update={"query_id": own}))
+    assert pipeline.plan.checkpoint.query_id is None
+
+
+def altered(pipeline):
+    return pipeline.with_fields(schema="id BIGINT NOT NULL, n INT, more INT DEFAULT 7")
+
+
+@pytest.mark.parametrize("owner", [SinkTable, ChangelogTable])
+def test_tables_that_lack_the_columns_of_a_migration_get_them_from_a_run_with_its_spec(make, monkeypatch, owner):
+    pipeline = make(**EVERY)
+    pipeline.read(up(1, 1, "+I"))
+    before = pipeline.spec
+    pipeline.spec = altered(pipeline)
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, "alter", killed)
+        with pytest.raises(InterruptedError):
+            pipeline.do("alter")
+    step = pipeline.last.step
+    after = pipeline.spec
+    pipeline.spec = before
+    with pytest.raises(SpecChangedError) as raised:
+        publish(SPARK, pipeline.plan, head_of(pipeline))
+    message = str(raised.value)
+    assert message == (
+        f"The migration of 't' in step {step} is not finished, and the spec is not that of it. Got: {before.identity}."
+        f" Allowed: {after.identity}. Run 'ebbtide run' or 'ebbtide migrate --apply' with that spec first."
+    )
+    pipeline.spec = after
+    pipeline.run()
+    assert pipeline.table("sink", pipeline.spec.sink_table.columns) == [{"id": 1, "n": 1, "more": 7}]
+    [emitted] = pipeline.table("changelog", pipeline.plan.changelog.schema)
+    assert emitted["more"] == 7
+    versions = pipeline.versions()
+    pipeline.spec = before
+    publish(SPARK, pipeline.plan, head_of(pipeline))
+    assert pipeline.versions() == versions, "done already, it asks for no spec"
+
+
+def test_rewind_that_ended_between_two_tables_goes_on_with_the_second(make, monkeypatch):
+    pipeline = make(**EVERY)
+    pipeline.read(up(1, 1, "+I"))
+    pipeline.read(up(2, 2, "+I"))
+    with monkeypatch.context() as patch:
+        patch.setattr(publishing, "restore_stage", killed)
+        with pytest.raises(InterruptedError):
+            pipeline.do("rewind")
+    assert pipeline.rows() == {1: 1}
+    assert len(pipeline.table("changelog", pipeline.plan.changelog.schema)) == 2
+    publish(SPARK, pipeline.plan, head_of(pipeline))
+    assert len(pipeline.table("changelog", pipeline.plan.changelog.schema)) == 1
+    assert Snapshot.read(pipeline.plan.changelog.path).transactions == {"t/changelog": pipeline.last.step}
+
+
+def test_rewind_brings_back_each_table_once(make):
+    pipeline = make(**EVERY)
+    pipeline.read(up(1, 1, "+I"))
+    pipeline.read(up(1, 1, "-D"), up(2, 2, "+I"), "{")
+    pipeline.do("rewind")
+    assert pipeline.last.kind is StepKind.REWIND
+    assert pipeline.last.restores.keys() == {"sink", "changelog", "quarantine"} & pipeline.versions().keys()
+    assert pipeline.rows() == {1: 1}
+    assert len(pipeline.table("changelog", pipeline.plan.changelog.schema)) == 1
+    assert pipeline.plan.quarantine.size() == 0
+    assert not (pipeline.home / "checkpoint").exists()
+    versions = pipeline.versions()
+    publish(SPARK, pipeline.plan, head_of(pipeline))
+    assert pipeline.versions() == versions
+    operations = [
+        log.commit_info(log.actions(pipeline.plan.at(name), versions[name]))["operation"]
+        for name in ("sink", "changelog")
+    ]
+    assert operations == ["RESTORE", "RESTORE"]

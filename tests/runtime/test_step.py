@@ -1,0 +1,445 @@
+"""A step is decided once and finished by whoever comes next; what does not follow the last one is refused, and so is a run that was
+taken over."""
+
+import json
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+from local_pipeline import LATER, killed, stop_after, up
+from local_run import BATCH_MS, HOUR, SPARK, START
+from support import envelope
+
+from ebbtide.delta import log
+from ebbtide.errors import CheckpointMismatchError, LeaseLostError, QuarantineThresholdError
+from ebbtide.ledger.checkpoint import Checkpoint
+from ebbtide.model.clock import Reading
+from ebbtide.model.step import BatchSummary, StepKind
+from ebbtide.runtime import step as stepping
+from ebbtide.runtime.step import Stepper
+
+
+def test_each_file_is_a_batch_and_a_step_of_its_own(make):
+    pipeline = make()
+    pipeline.put(up(1, 1), up(2, 2))
+    pipeline.put(up(1, 3), "{")
+    first, second = pipeline.run().steps
+    assert (first.step, first.kind, first.batch_id, first.records, first.quarantined) == (1, "batch", 0, 2, 0)
+    assert (second.step, second.kind, second.batch_id, second.records, second.quarantined) == (2, "batch", 1, 2, 1)
+    assert first.metrics["inserted"] == 2
+    assert second.metrics["updated"] == 1
+    assert first.pipeline == pipeline.spec.name
+    assert [first.now_ms, second.now_ms] == [START, START + BATCH_MS], "the time at which the batch was planned"
+    assert 0 < first.seconds < 60
+    assert pipeline.rows() == {1: 3, 2: 2}
+    assert pipeline.run().steps == [], "nothing is read twice"
+
+
+def test_facts_say_what_made_the_step_and_what_it_was_made_of(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    pipeline.read(up(2, 2))
+    facts = pipeline.last
+    checkpoint = pipeline.plan.checkpoint
+    assert (facts.step, facts.batch_id, facts.kind) == (2, 1, StepKind.BATCH)
+    assert facts.offsets_hash == checkpoint.offsets(1).hash
+    assert facts.query_id == checkpoint.query_id
+    assert facts.source_path == str(pipeline.source)
+    assert facts.spec == pipeline.spec.identity
+    assert facts.pipeline == pipeline.spec.name
+    assert facts.epoch == 2, "each run has taken the lease once"
+    assert facts.tables["sink"].step == 1
+    assert facts.state_version < log.versions(pipeline.plan.state.path)[-1]
+
+
+def test_batch_that_spark_did_not_commit_is_finished_and_not_decided_again(make, monkeypatch):
+    pipeline = make()
+    pipeline.put(up(1, 1), "{")
+    with monkeypatch.context() as patch:
+        patch.setattr(stepping, "publish", lambda *given: killed() if given[2].facts else {})
+        with pytest.raises(InterruptedError):
+            pipeline.run()
+    assert pipeline.rows() == {}
+    decided = pipeline.versions()["state"]
+    [replayed] = pipeline.run().steps
+    assert (replayed.kind, replayed.step, replayed.batch_id, replayed.records) == ("replay", 1, 0, 2)
+    assert replayed.quarantined == 1
+    assert pipeline.rows() == {1: 1}
+    assert pipeline.versions()["state"] == decided
+
+
+def test_batch_behind_which_another_step_stands_is_not_published_again(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    with pipeline.stepper() as stepper:
+        stepper.commit(stepper.maintenance_step(StepKind.CLEANUP), [])
+    pipeline.forget_commit(0)
+    versions = pipeline.versions()
+    [replayed] = pipeline.run().steps
+    assert (replayed.kind, replayed.step, replayed.metrics) == ("replay", 1, {})
+    assert pipeline.versions() == versions
+    assert pipeline.read(up(2, 2))[0].step == 3
+
+
+def test_batch_that_does_not_follow_the_last_is_refused(make):
+    pipeline = make()
+    pipeline.put(up(1, 1))
+    pipeline.put(up(2, 2))
+    pipeline.run()
+    with pipeline.stepper() as stepper, pytest.raises(CheckpointMismatchError) as raised:
+        stepper._decided(0, pipeline.plan.checkpoint.offsets(0))
+    assert str(raised.value) == (
+        "The checkpoint is at batch 0, the state at 1. Allowed: the checkpoint that wrote this state."
+        f" Restore '{pipeline.plan.checkpoint.path}', or run 'ebbtide refresh' to rebuild the sink from the source."
+    )
+    with pipeline.stepper() as stepper, pytest.raises(CheckpointMismatchError, match="at batch 3, the state at 1"):
+        stepper._decided(3, pipeline.plan.checkpoint.offsets(0))
+    with pipeline.stepper() as stepper:
+        assert stepper._decided(2, pipeline.plan.checkpoint.offsets(0)) is None
+        assert stepper._decided(1, pipeline.plan.checkpoint.offsets(1)) == stepper.last
+
+
+def test_batch_that_was_decided_from_other_records_is_refused(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    pipeline.forget_commit(0)
+    offsets = pipeline.home / "checkpoint" / "offsets" / "0"
+    offsets.write_text(offsets.read_text() + "\n")
+    with pytest.raises(CheckpointMismatchError, match="Batch 0 was decided from other records than the checkpoint now"):
+        pipeline.run()
+    assert pipeline.rows() == {1: 1}
+
+
+ACTS = {
+    "batch": lambda stepper: stepper.batch(stepper.frame, 1),
+    "decide": lambda stepper: stepper.decide(SPARK, None, None),
+    "tick": lambda stepper: stepper.tick(SPARK, LATER + 3 * HOUR),
+    "commit": lambda stepper: stepper.commit(stepper.maintenance_step(StepKind.CLEANUP), []),
+    "reset": lambda stepper: stepper.reset(SPARK, "another", LATER),
+    "rewound": lambda stepper: stepper.rewound(stepper.last, stepper.version, {}),
+    "fold": lambda stepper: stepper.fold(SPARK),
+}
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_run_that_was_taken_over_commits_nothing(make, act):
+    pipeline = make(ttl={"ttl": "1h", "expire_live": True})
+    pipeline.put(up(1, 1))
+    pipeline.put(up(1, 2))
+    stop = threading.Event()
+    pipeline.run(stop=stop, on_progress=stop_after(1, stop))
+    offsets = pipeline.home / "checkpoint" / "offsets"
+    (offsets / "1").write_text((offsets / "0").read_text())
+    with pipeline.taken_over() as stepper:
+        stepper.frame = type("Frame", (), {"sparkSession": SPARK})
+        versions = pipeline.versions()
+        ledger = log.versions(pipeline.plan.at("ledger"))
+        with pytest.raises(LeaseLostError):
+            ACTS[act](stepper)
+        assert pipeline.versions() == versions
+        assert log.versions(pipeline.plan.at("ledger")) == ledger
+        assert not (pipeline.home / "staged").exists()
+
+
+def test_take_over_right_behind_the_look_at_the_lease_is_met_by_the_fence_of_each_table(make, monkeypatch):
+    pipeline = make()
+    pipeline.read(up(1, 1), "{")
+    with pipeline.taken_over() as stale:
+        monkeypatch.setattr(stale.lease, "check", lambda: None)
+        stale.newest()
+        winner = Stepper(pipeline.plan, stale.lease, LATER)
+        winner.commit(winner.maintenance_step(StepKind.COMPACTION), [])
+        versions = pipeline.versions()
+        with pytest.raises(LeaseLostError):
+            stale.commit(stale.maintenance_step(StepKind.CLEANUP), [])
+        with pytest.raises(LeaseLostError):
+            stale.reset(SPARK, "another", LATER)
+    assert pipeline.versions() == versions
+    assert pipeline.last.kind is StepKind.COMPACTION
+
+
+def test_watermark_stays_behind_the_greatest_event_time_of_earlier_steps(make):
+    by_event = {"ttl": "1h", "time_characteristic": "EVENT_TIME"}
+    pipeline = make(
+        schema="id BIGINT NOT NULL, n INT, at TIMESTAMP", event_time="at", allowed_delay="10s", ttl=by_event
+    )
+    [first] = pipeline.read(up(1, 1, at="1970-01-01T00:01:00Z"), up(2, 2, at="1970-01-01T00:00:30Z"))
+    [second] = pipeline.read(up(3, 3, at="1970-01-01T00:02:00Z"))
+    [third] = pipeline.read(up(4, 4, at="1970-01-01T00:00:01Z"))
+    assert [first.watermark_ms, second.watermark_ms, third.watermark_ms] == [None, 50_000, 110_000]
+
+
+def test_clock_that_jumps_is_held_back_and_that_is_told(make):
+    pipeline = make(max_clock_jump="1h", ttl={"ttl": "1h", "expire_live": True})
+    [first] = pipeline.read(up(1, 1), clock_ms=START)
+    [tick] = pipeline.run(START + 9 * HOUR).steps
+    assert (tick.now_ms, tick.held_ms) == (first.now_ms + HOUR, 8 * HOUR)
+
+
+def test_staged_files_go_with_the_step_and_with_a_step_that_fails(make, monkeypatch):
+    pipeline = make()
+    seen = []
+
+    def looking(*given):
+        staged = stage(*given)
+        seen.append(sorted(path.name for path in Path(pipeline.plan.at("staged")).iterdir()))
+        return staged
+
+    stage = stepping.stage
+    monkeypatch.setattr(stepping, "stage", looking)
+    pipeline.read(up(1, 1))
+    assert seen == [["1"]], "each step stages in a folder of its own"
+    assert not (pipeline.home / "staged").exists()
+    pipeline.put(up(1, 2))
+    with monkeypatch.context() as patch:
+        patch.setattr(stepping, "decide", killed)
+        with pytest.raises(InterruptedError):
+            pipeline.run()
+    assert not (pipeline.home / "staged").exists()
+    assert pipeline.last.step == 1
+
+
+def test_failure_of_a_step_is_told_though_what_was_staged_cannot_be_deleted(make, monkeypatch):
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    pipeline = make()
+    pipeline.put(up(1, 1))
+    monkeypatch.setattr(stepping, "decide", killed)
+    monkeypatch.setattr(stepping, "delete", full)
+    with pytest.raises(InterruptedError):
+        pipeline.run()
+
+
+def test_too_many_bad_records_refuse_the_step_and_stay_to_be_looked_at(make):
+    pipeline = make(quarantine={"max_rows_per_step": 1})
+    pipeline.read(up(1, 1), "{")
+    assert pipeline.last.quarantined == 1, "as many as are allowed"
+    pipeline.put(up(1, 2), "{", "[")
+    with pytest.raises(QuarantineThresholdError) as raised:
+        pipeline.run()
+    staged = pipeline.plan.at("staged")
+    assert str(raised.value) == (
+        "Pipeline 't' met too many bad records in one step; nothing of it was committed. Got: 2 of 3."
+        " Allowed: up to 1 (quarantine.max_rows_per_step)."
+        f" See their reasons in '{staged}' (_reason, _detail, _raw), then repair the source or the spec, or raise the limit."
+    )
+    assert list(Path(staged).rglob("*"))
+    assert pipeline.last.step == 1
+
+
+def test_bad_record_that_comes_again_is_counted_as_redelivered(make):
+    placed = {"format": {"type": "plain", "position": ["p", "o"]}, "order": "arrival"}
+    pipeline = make(**placed)
+    good = '{"p": 0, "o": 0, "kind": "+I", "row": {"id": 1, "n": 1}}'
+    bad = '{"p": 0, "o": 1, "kind": "+I", "row": {"id": null, "n": 2}}'
+    assert pipeline.read(good, bad)[0].quarantined == 1
+    [again] = pipeline.read(good, bad)
+    assert (again.quarantined, again.metrics["redelivered"]) == (0, 2)
+    assert again.records == 2
+
+
+def test_tick_follows_what_the_pipeline_lets_expire(make):
+    pipeline = make(ttl={"ttl": "1h", "expire_live": True})
+    pipeline.plan.state.create()
+    with pipeline.stepper() as stepper:
+        assert stepper.tick(SPARK, LATER) is None, "there is nothing before the first step"
+    [batch] = pipeline.read(up(1, 1), clock_ms=START)
+    assert pipeline.run(START + HOUR - 1).steps == [], "nothing is due"
+    [tick] = pipeline.run(START + HOUR).steps
+    assert (tick.kind, tick.step, tick.batch_id, tick.records) == ("tick", 2, None, 0)
+    assert tick.metrics["expired"] == 1
+    assert tick.now_ms == START + HOUR
+    assert 0 < tick.seconds < 60
+    assert (pipeline.last.kind, pipeline.last.batch_id, pipeline.last.query_id) == (
+        StepKind.TICK,
+        batch.batch_id,
+        pipeline.plan.checkpoint.query_id,
+    )
+    assert pipeline.run(START + HOUR).steps == []
+
+
+def test_tick_of_a_pipeline_in_which_nothing_expires_is_none(make, monkeypatch):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    monkeypatch.setattr(stepping, "expire", killed)
+    with pipeline.stepper() as stepper:
+        assert stepper.tick(SPARK, LATER) is None
+
+
+def test_tick_writes_down_that_the_source_has_moved(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    moved = pipeline.source.rename(pipeline.source.with_name("moved"))
+    pipeline.source = moved
+    pipeline.spec = pipeline.with_fields()
+    [tick] = pipeline.run(accept_source_path=True).steps
+    assert tick.kind == "tick"
+    assert pipeline.last.source_path == str(moved)
+    assert pipeline.run().steps == []
+
+
+def test_tick_writes_down_when_a_run_ended_where_downtime_is_left_out(make):
+    pipeline = make(ttl={"ttl": "9d"}, downtime_over="1m")
+    steps = pipeline.read(up(1, 1), clock_ms=START)
+    assert [step.kind for step in steps] == ["batch", "tick"]
+    assert pipeline.last.kind is StepKind.TICK
+
+
+def test_reset_goes_on_counting_above_all_tables(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    pipeline.read(up(1, 2), "{")
+    before = pipeline.last
+    steps = pipeline.do("refresh").steps
+    assert [step.step for step in steps] == [4, 5], "the reset was step 3"
+    assert pipeline.rows() == {1: 2}
+    assert pipeline.last.incarnation != before.incarnation
+    assert pipeline.last.total_records == 3
+    with pipeline.stepper() as stepper:
+        stepper.reset(SPARK, "another", LATER)
+        assert not stepper.head.pending_key_changes
+    facts = pipeline.last
+    assert (facts.step, facts.kind, facts.incarnation, facts.batch_id) == (6, StepKind.RESET, "another", None)
+    assert pipeline.rows() == {}
+    assert pipeline.plan.checkpoint == Checkpoint(str(pipeline.home / "checkpoint"))
+    assert pipeline.plan.checkpoint.query_id is None
+
+
+def test_reset_over_a_state_that_was_lost_counts_above_the_other_tables(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    pipeline.read(up(1, 2))
+    shutil.rmtree(pipeline.home / "state")
+    steps = pipeline.do("refresh").steps
+    assert [step.step for step in steps] == [4, 5]
+    assert pipeline.rows() == {1: 2}
+
+
+def test_rewound_pipeline_waits_again_for_what_it_waited_for(make):
+    keyed = {
+        "format": {"type": "debezium"},
+        "order": {"sequence": ["_lsn"]},
+        "schema": "id BIGINT NOT NULL, body STRING",
+    }
+    pipeline = make(**keyed)
+    unsent = {"id": 2, "body": "__debezium_unavailable_value"}
+    pipeline.read(json.dumps(envelope("u", 2, before={"id": 1}, after=unsent)))
+    waiting = pipeline.last
+    pipeline.read(json.dumps(envelope("c", 1, after={"id": 1, "body": "a"})))
+    with pipeline.stepper() as stepper:
+        assert not stepper.head.pending_key_changes
+        version = next(at for at, facts in pipeline.plan.state.steps() if facts.step == 1)
+        facts = stepper.rewound(waiting, version, {})
+        assert facts.pending_key_changes
+        stepper.advance_to(facts, stepper.version)
+        assert stepper.head.pending_key_changes
+        assert stepper.maintenance_step(StepKind.CLEANUP).pending_key_changes, "until a step reads records"
+
+
+def test_job_s_step_stands_where_the_last_one_stood(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    batch = pipeline.last
+    with pipeline.stepper() as stepper:
+        facts = stepper.maintenance_step(StepKind.COMPACTION)
+        later = stepper.maintenance_step(StepKind.CLEANUP, Reading(LATER, LATER), note="why")
+        replayed = stepper.maintenance_step(StepKind.QUARANTINE_REPLAY, batch=BatchSummary(records=3))
+        stepper.commit(facts, [])
+        assert (stepper.number, stepper.last, stepper.version) == (2, facts, pipeline.versions()["state"])
+    assert facts.clock == batch.clock
+    assert (facts.step, facts.batch_id, facts.offsets_hash) == (2, batch.batch_id, batch.offsets_hash)
+    assert (later.now_ms, later.note) == (LATER, "why")
+    assert (replayed.records, replayed.total_records) == (3, 4)
+    assert facts.epoch == batch.epoch + 1
+    assert pipeline.last == facts
+
+
+def test_job_s_step_before_the_first_batch_has_no_clock(make):
+    pipeline = make()
+    pipeline.plan.state.create()
+    with pipeline.stepper() as stepper:
+        facts = stepper.maintenance_step(StepKind.CLEANUP)
+    assert (facts.step, facts.now_ms, facts.wall_ms, facts.batch_id, facts.offsets_hash) == (1, 0, 0, None, None)
+
+
+def test_rewound_pipeline_stands_where_it_stood_and_begins_another_checkpoint(make):
+    pipeline = make()
+    pipeline.read(up(1, 1, note="x"), "{", clock_ms=START)
+    first = pipeline.last.model_copy(update={"floor": [1], "floor_raised": True})
+    assert first.ignored_columns == ["note"]
+    pipeline.read(up(1, 2), "[", clock_ms=LATER)
+    last = pipeline.last
+    with pipeline.stepper() as stepper:
+        version = next(at for at, facts in pipeline.plan.state.steps() if facts.step == 1)
+        facts = stepper.rewound(first, version, {"sink": 3})
+    assert (facts.step, facts.kind, facts.restores) == (last.step + 1, StepKind.REWIND, {"sink": 3})
+    assert facts.clock == first.clock
+    assert (facts.total_records, facts.total_quarantined) == (2, 1)
+    assert (facts.records, facts.quarantined, facts.ignored_columns, facts.floor_raised) == (0, 0, [], False)
+    assert facts.floor == [1]
+    assert facts.incarnation not in (first.incarnation, last.incarnation)
+    assert (facts.batch_id, facts.offsets_hash) == (None, None)
+    assert facts.pending_key_changes is False
+
+
+def test_phases_say_which_step_begins_what(make):
+    pipeline = make(ttl={"ttl": "1h", "expire_live": True})
+    pipeline.put(up(1, 1))
+    pipeline.put(up(2, 2))
+    phases = []
+    pipeline.run(START + 2 * HOUR, on_phase=lambda phase: phases.append((phase.name, phase.step, phase.files_read)))
+    assert phases[3:] == [
+        ("reading", 1, 0),
+        ("deciding", 1, 0),
+        ("merging", 1, 0),
+        ("reading", 2, 1),
+        ("deciding", 2, 1),
+        ("merging", 2, 1),
+        ("expiring", 3, 2),
+    ]
+
+
+def test_files_that_were_read_are_known_with_their_sizes(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    size = (pipeline.source / "0000.jsonl").stat().st_size
+    with pipeline.stepper() as stepper:
+        assert dict(stepper.files_read()) == {"0000.jsonl": size}
+
+
+def test_small_files_are_joined_once_a_step_is_published(make):
+    pipeline = make()
+    for number in range(3):
+        pipeline.put(up(number, number))
+    pipeline.do("run", width=2)
+    operations = [
+        log.commit_info(log.actions(pipeline.plan.sink.path, version))["operation"]
+        for version in log.versions(pipeline.plan.sink.path)
+    ]
+    assert operations == ["CREATE TABLE", "MERGE", "MERGE", "OPTIMIZE", "MERGE", "OPTIMIZE"]
+
+
+EVOLVE = {"schema_evolution_mode": "evolve"}
+
+
+def test_new_column_is_taken_in_by_a_step_of_its_own_before_the_batch_that_brings_it(make):
+    pipeline = make(**EVOLVE)
+    pipeline.read(up(1, 1))
+    [step] = pipeline.read(up(2, 2, note="x"))
+    assert (step.step, step.kind, step.ignored_columns, dict(step.evolved)) == (3, "batch", [], {"note": "STRING"})
+    evolution, batch = [facts for _, facts in pipeline.plan.state.steps()][1::-1]
+    assert (evolution.kind, evolution.step, evolution.changes_columns) == (StepKind.MIGRATION, 2, True)
+    assert evolution.columns_before == "`id` BIGINT NOT NULL, `n` INT"
+    assert evolution.now_ms == batch.now_ms
+    assert batch.evolved == {"note": "STRING"}
+    assert not (pipeline.home / "staged").exists()
+    rows = pipeline.table("sink", pipeline.plan.sink.schema)
+    assert sorted((row["id"], row["note"]) for row in rows) == [(1, None), (2, "x")]
+
+
+def test_ignored_columns_are_told_with_the_step(make):
+    pipeline = make()
+    [step] = pipeline.read(up(1, 1, note="x"))
+    assert step.ignored_columns == ["note"]

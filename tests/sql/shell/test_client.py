@@ -1,0 +1,189 @@
+"""The client over a session in memory, written to texts."""
+
+import io
+import re
+
+import pyarrow as pa
+import pytest
+from memory_session import MemorySession
+
+from ebbtide.errors import ConfigError, EbbtideError, SessionGoneError, SqlError, SqlSyntaxError
+from ebbtide.sql.shell.background import BackgroundSession
+from ebbtide.sql.shell.client import Client
+from ebbtide.sql.shell.console import Console
+from ebbtide.sql.shell.printing import Printer
+from ebbtide.sql.shell.scripts import MOST_NESTED, Script, ScriptFailedError
+from ebbtide.sql.shell.settings import ClientSettings
+from ebbtide.sql.shell.variables import variables
+from ebbtide.sql.shell.waiting import Interrupts, Waiting
+
+
+class Written:
+    """A client, its session, and what it wrote."""
+
+    def __init__(self, folder, values=None):
+        self.out, self.err = io.StringIO(), io.StringIO()
+        self.session = MemorySession({"few": pa.table({"id": [1, 2], "name": ["Ada", None]})})
+        console = Console(self.out, self.err)
+        printer = Printer(console, ClientSettings())
+        waiting = Waiting(Interrupts(), console)
+        self.client = Client(BackgroundSession(lambda: self.session), printer, waiting, values or {})
+        self.folder = folder
+
+    def run(self, text):
+        self.client.run(Script("test.sql", text, self.folder))
+        return self.out.getvalue()
+
+
+@pytest.fixture
+def written(tmp_path):
+    return Written(tmp_path)
+
+
+def test_statements_are_executed_in_order_and_messages_said(written):
+    shown = written.run("SET a = 1; SELECT * FROM few;\nSHOW TABLES")
+    assert shown == "a is 1.\nid | name\n---+-----\n 1 | Ada\n 2 | NULL\n(2 rows)\nname\n----\nfew\n(1 row)\n"
+
+
+def test_data_formats_have_nothing_but_data(written):
+    shown = written.run("SET result-format = csv; SET timing = on; SET a = 1; SELECT * FROM few;")
+    assert shown == "id,name\n1,Ada\n2,\n"
+    assert re.fullmatch(r"a is 1\.\nTime: \d+\.\d{3} s\nTime: \d+\.\d{3} s\n", written.err.getvalue())
+
+
+def test_settings_of_the_client_are_its_own(written):
+    shown = written.run("SET 'result-format' = 'vertical'; SET timing; RESET result-format; SET;")
+    assert "timing" in shown
+    assert "Of the client: result-format = table, timing = off" in shown
+    assert [statement.strip() for statement in written.session.executed] == ["SET"]
+    with pytest.raises(ScriptFailedError, match="Allowed: table, tableau, vertical, csv, json, markdown"):
+        written.run("SET result-format = xml")
+
+
+def test_places_in_errors_are_those_of_the_script(written):
+    with pytest.raises(ScriptFailedError, match=r"^test.sql, line 4: .* at line 5, column 11\.") as raised:
+        written.run("SELECT * FROM few;\n\n-- next\n  SHOW STEPS\n     FROM 'x';\nSET never = 1")
+    assert isinstance(raised.value.error, SqlSyntaxError)
+    assert not any("never" in statement for statement in written.session.executed)
+
+
+def test_script_that_cannot_be_split_executes_nothing(written):
+    with pytest.raises(ScriptFailedError, match="begins at line 2, column 8 is not closed"):
+        written.run("SET a = 1;\nSELECT 'torn;")
+    assert written.session.executed == []
+
+
+def test_source_is_relative_to_the_script_that_says_it(written, tmp_path):
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "one.sql").write_text("SOURCE 'two.sql'; SET after = 3;")
+    (tmp_path / "inner" / "two.sql").write_text("\ufeffSET two = 2;\n\nSELECT * FROM nowhere;")
+    with pytest.raises(ScriptFailedError, match=r"two\.sql, line 3: There is no table 'nowhere'"):
+        written.run("SOURCE 'inner/one.sql';")
+    assert written.session.settings == {"two": "2"}
+
+
+def test_source_that_is_a_circle_is_refused(written, tmp_path):
+    (tmp_path / "circle.sql").write_text("SOURCE 'circle.sql'")
+    with pytest.raises(ScriptFailedError, match=f"nested too deep.*{MOST_NESTED}"):
+        written.run("SOURCE 'circle.sql'")
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe\x00"])
+def test_source_that_cannot_be_read_is_refused(written, tmp_path, content):
+    if content is not None:
+        (tmp_path / "x.sql").write_bytes(content)
+    with pytest.raises(ScriptFailedError, match="cannot be read") as raised:
+        written.run("SOURCE 'x.sql'")
+    assert isinstance(raised.value.error, ConfigError)
+
+
+def test_quit_ends_all_scripts(written, tmp_path):
+    (tmp_path / "x.sql").write_text("QUIT; SET a = 1")
+    written.run("SOURCE 'x.sql'; SET b = 2;")
+    assert written.client.has_quit
+    assert written.session.settings == {}
+
+
+def test_help_lists_statements_settings_and_keys(written):
+    shown = written.run("HELP")
+    for listed in ("CREATE SOURCE name", "EMIT CHANGES", "SET result-format = vertical", "Ctrl-R", "\\watch"):
+        assert listed in shown
+
+
+def test_variables_stand_for_their_values(tmp_path):
+    written = Written(tmp_path, {"table": "few", "a.b": "1"})
+    assert "(2 rows)" in written.run("SELECT * FROM ${table}; SET x = '${a.b}'")
+    assert written.session.settings == {"x": "1"}
+
+
+@pytest.mark.parametrize("reference", ["${other}", "${}", "${table }"])
+def test_unknown_variables_are_refused_before_anything_is_executed(tmp_path, reference):
+    written = Written(tmp_path, {"table": "few"})
+    with pytest.raises(ScriptFailedError, match="is not defined"):
+        written.run(f"SELECT * FROM {reference}")
+    assert written.session.executed == []
+
+
+def test_variable_makes_no_second_statement(tmp_path):
+    written = Written(tmp_path, {"x": "few; DROP TABLE few"})
+    with pytest.raises(ScriptFailedError, match="not one statement"):
+        written.run("SOURCE ${x}")
+    with pytest.raises(ScriptFailedError, match="not one statement"):
+        written.run("SELECT * FROM ${x}")
+
+
+@pytest.mark.parametrize("definitions", [["a"], ["=1"], ["a b=1"], ["a=1", "a=2"]])
+def test_definitions_that_are_none_are_refused(definitions):
+    with pytest.raises(ConfigError, match="-D"):
+        variables(definitions)
+    assert variables(["a=b=c", "d="]) == {"a": "b=c", "d": ""}
+
+
+def test_operations_are_closed_whatever_comes_of_them(written):
+    begun = []
+    execute = written.session.execute
+    written.session.execute = lambda statement: begun.append(execute(statement)) or begun[-1]
+    with pytest.raises(ScriptFailedError):
+        written.run("SELECT * FROM few; SELECT * FROM nowhere")
+    assert [operation.is_closed for operation in begun] == [True, True]
+
+
+def test_session_that_cannot_be_opened_is_tried_again():
+    answers = [SqlError("not now"), MemorySession({})]
+
+    def open_session():
+        answer = answers.pop(0)
+        if isinstance(answer, EbbtideError):
+            raise answer
+        return answer
+
+    background = BackgroundSession(open_session)
+    with pytest.raises(SqlError, match="not now"):
+        background.get(30)
+    session = background.get(30)
+    background.close()
+    assert session.is_closed.is_set()
+
+
+def test_session_that_is_gone_is_replaced_by_a_new_one(tmp_path):
+    written = Written(tmp_path)
+    opened = []
+
+    class Gone(MemorySession):
+        def _answer(self, statement, cancelled):
+            raise SessionGoneError("There is no such session.")
+
+    sessions = [Gone({}), written.session]
+    background = written.client._background
+    background._open_session = lambda: opened.append(sessions.pop(0)) or opened[-1]
+    with pytest.raises(ScriptFailedError, match="no such session"):
+        written.run("SELECT * FROM few")
+    assert "opens a new session" in written.out.getvalue()
+    assert "(2 rows)" in written.run("SELECT * FROM few")
+    assert len(opened) == 2
+
+
+def test_messages_have_no_credentials_and_no_control_characters(written):
+    shown = written.run("SET a = 's3://user:hunter2@bucket'; SET b = 'x\x1b[2J'")
+    assert "hunter2" not in shown
+    assert "\x1b" not in shown

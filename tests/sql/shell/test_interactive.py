@@ -1,0 +1,195 @@
+"""The client in a real terminal."""
+
+import stat
+
+import pytest
+from terminal import Terminal, script
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """Where processes of these tests keep what Python compiles: only the first one waits for that."""
+    return {"PYTHONPYCACHEPREFIX": str(tmp_path_factory.mktemp("compiled")), "PYTHONDONTWRITEBYTECODE": ""}
+
+
+@pytest.fixture
+def shell(tmp_path, compiled):
+    """Start the client in a terminal; its session holds the tables `few` and `many`."""
+    opened = []
+
+    def start(*arguments, prompts=True, **environment):
+        state = {"XDG_STATE_HOME": str(tmp_path / "state")}
+        defs = ["--defs", str(tmp_path)]
+        terminal = Terminal([script("memory_shell.py"), *defs, *arguments], compiled | state | environment)
+        opened.append(terminal)
+        if prompts:
+            terminal.prompts()
+        return terminal
+
+    yield start
+    for terminal in opened:
+        terminal.__exit__(None, None, None)
+
+
+def test_a_statement_over_several_lines_is_executed_at_its_semicolon(shell):
+    terminal = shell()
+    terminal.type("SELECT *", "enter")
+    terminal.shows("->")
+    terminal.type("FROM few;", "enter")
+    shown = terminal.prompts("(2 rows)")
+    assert " 1 | Ada" in shown
+    assert " 2 | NULL" in shown
+
+
+def test_prompt_stands_while_the_session_is_still_being_opened(shell, tmp_path):
+    terminal = shell(SLOW="yes")
+    terminal.type("SELECT * FROM few;", "enter")
+    terminal.shows("Opening the session")
+    terminal.type("ctrl-c")
+    terminal.prompts("Cancelled.")
+    (tmp_path / "go").touch()
+    terminal.type("SELECT * FROM few;", "enter")
+    terminal.prompts("(2 rows)")
+
+
+def test_prompt_is_left_before_the_session_is_open(shell):
+    terminal = shell(SLOW="yes")
+    terminal.type("ctrl-d")
+    assert terminal.ends() == 0
+
+
+def test_words_are_completed_as_the_session_knows_them(shell):
+    terminal = shell()
+    terminal.type("SELECT * FROM fe", "tab")
+    terminal.shows("FROM few")
+    terminal.type(";", "enter")
+    terminal.prompts("(2 rows)")
+    terminal.type("SET result-f", "tab")
+    terminal.shows("SET result-format")
+    terminal.type(" = vert", "tab")
+    terminal.shows("SET result-format = vertical")
+    terminal.type(";", "enter")
+    terminal.prompts("SET result-format = vertical;")
+    terminal.type("SELECT * FROM few;", "enter")
+    terminal.shows("--- row 2 ---", "name | NULL")
+
+
+def test_ctrl_c_cancels_a_statement_and_the_shell_lives(shell):
+    terminal = shell()
+    terminal.type("SELECT sleep();", "enter")
+    terminal.shows("Running, ", " s. Ctrl-C cancels.")
+    terminal.type("ctrl-c")
+    assert "Running" not in terminal.prompts("Cancelled.")
+    terminal.type("SELECT * FROM nowhere;", "enter")
+    terminal.prompts("Error: SqlError: There is no table 'nowhere'.")
+    terminal.type("SELECT * FROM few;", "enter")
+    terminal.prompts("(2 rows)")
+
+
+def test_statement_that_does_not_end_when_cancelled_is_left_behind(shell):
+    terminal = shell()
+    terminal.type("SELECT stubborn();", "enter")
+    terminal.shows("Running, ")
+    terminal.type("ctrl-c")
+    terminal.prompts("has not yet; it goes on behind the prompt.", "Cancelled.")
+    terminal.type("ctrl-d")
+    assert terminal.ends() == 0
+
+
+def test_ctrl_c_at_the_prompt_clears_the_line(shell):
+    terminal = shell()
+    terminal.type("SELECT 'torn", "enter", "ctrl-c")
+    terminal.type("quit", "enter")
+    assert terminal.ends() == 0
+    assert "Error" not in terminal.text
+
+
+def test_rows_that_do_not_fit_are_shown_in_pages(shell):
+    terminal = shell()
+    terminal.type("SELECT * FROM many;", "enter")
+    shown = terminal.shows("row 1 of 100+", "name 21")
+    assert "name 22" not in shown
+    assert "long long long long long long long long…" in shown
+    terminal.type("page down")
+    terminal.shows("row 23 of", "name 22")
+    terminal.type("/", "NAME 473", "enter")
+    terminal.shows("row 474 of 500 ")
+    terminal.type("n")
+    terminal.shows("row 474 of 500 ")
+    terminal.type("/", "nothing like it", "enter")
+    terminal.shows("Not found: 'nothing like it'")
+    terminal.type("home")
+    terminal.shows("row 1 of 500")
+    terminal.type("right")
+    terminal.hides(" id ")
+    terminal.type("down", "enter")
+    terminal.shows("row 2   q: back", "東京 \\x1b[2J")
+    terminal.type("q")
+    terminal.shows("row 2 of 500")
+    terminal.type("r")
+    terminal.shows("row 1 of 100+")
+    terminal.type("q")
+    terminal.prompts("(100 rows read)")
+    assert b"\x1b[2J" not in terminal.written.split(b"many")[1]
+
+
+def test_changes_go_on_until_they_are_left(shell):
+    terminal = shell()
+    terminal.type("SELECT * FROM few EMIT CHANGES;", "enter")
+    shown = terminal.shows("-U", "+U", "step")
+    terminal.until(lambda: terminal.text != shown, "further changes")
+    terminal.type("home")
+    terminal.shows("change 1 of", "+I")
+    terminal.type("end")
+    terminal.hides("change 1 of")
+    terminal.type("q")
+    terminal.prompts("changes read)", "Go on from here: EMIT CHANGES FROM 'step-")
+    terminal.type("SELECT * FROM few;", "enter")
+    terminal.prompts("(2 rows)")
+
+
+def test_watch_executes_the_last_query_again_until_ctrl_c(shell):
+    terminal = shell()
+    terminal.type("\\watch 0.1", "enter")
+    terminal.prompts("There is no query to watch.")
+    terminal.type("SELECT * FROM few;", "enter")
+    terminal.prompts("(2 rows)")
+    terminal.type("\\watch 0.1", "enter")
+    terminal.until(lambda: terminal.written.count(b"(2 rows)") > 3, "three more results")
+    terminal.type("ctrl-c")
+    terminal.prompts("Cancelled.")
+
+
+def test_history_is_searched_and_keeps_no_credentials(shell, tmp_path):
+    terminal = shell()
+    terminal.type("SET s3.secret.key = verysecret;", "enter")
+    terminal.prompts("s3.secret.key is")
+    terminal.type("SELECT * FROM few;", "enter")
+    terminal.prompts("(2 rows)")
+    terminal.type("ctrl-d")
+    assert terminal.ends() == 0
+    file = tmp_path / "state" / "ebbtide" / "sql_history"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    kept = file.read_text()
+    assert "SET s3.secret.key = ***;" in kept
+    assert "verysecret" not in kept
+    later = shell()
+    later.type("ctrl-r", "few")
+    later.shows("SELECT * FROM few;")
+    later.type("enter", "enter")
+    later.prompts("(2 rows)")
+
+
+def test_script_of_a_session_comes_before_the_prompt(shell, tmp_path):
+    init = tmp_path / "init.sql"
+    init.write_text("SET result-format = csv; SELECT * FROM few;")
+    terminal = shell("-i", str(init))
+    assert "1,Ada" in terminal.text
+
+
+def test_ctrl_c_ends_a_script_with_its_own_exit_code(shell):
+    terminal = shell("-e", "SELECT sleep(); SELECT * FROM few;", prompts=False)
+    terminal.shows("Running, ")
+    terminal.type("ctrl-c")
+    assert terminal.ends() == 130
+    assert "rows" not in terminal.text

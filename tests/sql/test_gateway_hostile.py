@@ -1,0 +1,245 @@
+"""Hundreds of statements and requests that nobody sends in good faith: each is answered, none with a traceback or as a failure of the gateway."""
+
+import http.client
+import itertools
+import json
+import logging
+import random
+import socket
+from urllib.parse import quote, urlsplit
+
+import pytest
+from gateway_support import TOKEN, serving
+from hostile import TEXTS
+
+from ebbtide.sql.gateway import Limits
+from ebbtide.sql.gateway.requests import DRAINED_BYTES
+
+SQL = (
+    "SELECT '{}",
+    'SELECT * FROM "{}"',
+    "SELECT * FROM `{}`",
+    "SET '{}' = '{}'",
+    "SHOW TABLES LIKE '{}'",
+    "STOP JOB '{}'",
+    "CREATE SOURCE {} (id INT, PRIMARY KEY (id)) WITH ('a' = '{}')",
+)
+LONG = (
+    "''" * 4_000,
+    "BEGIN " + ";" * 8_000,
+    "(" * 8_000,
+    "SELECT " + "(" * 4_000 + ")" * 4_000,
+    "/*" * 8_000,
+    "--" * 8_000,
+    "`a`." * 2_000,
+    "CASE " * 6_000,
+    "CREATE TABLE a (" + "STRUCT<" * 2_000,
+    "SELECT " + "1," * 4_000,
+    ";" * 8_000,
+    "\\" * 8_000,
+    "r'" * 8_000,
+)
+TARGETS = (
+    *("/v1/../v1/info", "/v1/sessions/../../etc/passwd", "//v1/info", "/v1//info", "/v1/info/..", "/v1/%2e%2e/info"),
+    *("/v1/sessions/%00", "/v1/sessions/%ff%fe", "/v1/sessions/%2F%2Fx", "/v1/sessions/a%0d%0aX: y", "/v1/sessions/" + "a" * 20_000),
+    *("/v1/info?" + "a=b&" * 5_000, "/v1/info?timeout_s[]=1", "/v1/info;x", "/v1/info%20", "/V1/INFO", "/v1/info#x", "http://evil.example/v1/info"),
+    *("*", "/%", "/%zz", "/v1/sessions/$(id)", "/v1/sessions/{session}", "/v1/sessions/'; DROP TABLE a; --"),
+)  # fmt: skip
+RAW = (
+    b"\r\n\r\n",
+    b"GET\r\n\r\n",
+    b"GET / HTTP/9.9\r\n\r\n",
+    b"GET /v1/info HTTP/1.1\r\n\r\n",
+    b"GET /v1/info HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n",
+    b"GET /v1/info HTTP/1.0\r\n\r\n",
+    b"GET /v1/info HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 200_000 + b"\r\n\r\n",
+    b"GET /v1/info HTTP/1.1\r\nHost: localhost\r\n" + b"X: a\r\n" * 20_000 + b"\r\n",
+    b"GET /v1/info HTTP/1.1\r\nHost: localhost\r\nX : a\r\n\r\n",
+    b"GET /v1/info HTTP/1.1\r\nHost: localhost\r\nX: a\r\n folded\r\n\r\n",
+    b"GET /v1/info HTTP/1.1\r\nHost: localhost\r\nX: \x00\r\n\r\n",
+    b"GET /v1/info HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b\r\n\r\n",
+    b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: -1\r\n\r\n",
+    b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n{}",
+    b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99999999999\r\n\r\n{}",
+    b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /",
+    b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: gzip\r\n\r\n",
+    b"GET /v1/info HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: x\r\nSec-WebSocket-Version: 13\r\n\r\n",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    b"CONNECT evil.example:443 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    bytes(range(256)) * 16,
+)
+
+
+@pytest.fixture(scope="module")
+def gateway():
+    with serving(limits=Limits(statement_bytes=70_000)) as served:
+        yield served
+
+
+@pytest.fixture(autouse=True)
+def log(caplog):
+    """Nothing that is not ours was raised, in the app or in the server."""
+    with caplog.at_level(logging.ERROR):
+        yield caplog
+    assert caplog.text == ""
+
+
+def answered(reply):
+    assert reply.status < 500, reply.raw[:500]
+    assert b"Traceback" not in reply.raw
+    if reply.status >= 400:
+        assert set(reply.error) == {"class", "message", "retryable"}
+        assert len(reply.error["message"]) < 5_000
+
+
+def test_statements(gateway):
+    session = gateway.open()
+    forms = itertools.cycle(SQL)
+    statements = [next(forms).replace("{}", text) for text in TEXTS for _ in range(3)] + list(LONG)
+    assert len(statements) > 300
+    for statement in statements:
+        begun = gateway.call("POST", f"{session}/statements", {"statement": statement})
+        answered(begun)
+        if begun.status == 201:
+            operation = f"{session}/operations/{begun.json['operation']}"
+            answered(gateway.call("GET", f"{operation}/result?timeout_s=20"))
+            answered(gateway.call("DELETE", operation))
+    answered(gateway.call("GET", session))
+
+
+def test_statements_where_nothing_may_be_written():
+    with serving(read_only=True) as gateway:
+        session = gateway.open()
+        for statement in LONG:
+            begun = gateway.call("POST", f"{session}/statements", {"statement": statement})
+            answered(begun)
+            if begun.status == 201:
+                answered(gateway.call("DELETE", f"{session}/operations/{begun.json['operation']}"))
+
+
+def test_values_in_every_place(gateway):
+    for text in TEXTS:
+        opened = gateway.call("POST", "/v1/sessions", {"settings": {text: text}})
+        answered(opened)
+        session = f"/v1/sessions/{opened.json['session']}" if opened.status == 201 else gateway.open()
+        in_path = quote(text, safe="", errors="surrogatepass")[:3000]
+        answered(gateway.call("POST", f"{session}/complete", {"text": text, "offset": len(text)}))
+        answered(gateway.call("POST", f"{session}/configure", {"statement": text}))
+        answered(gateway.call("GET", f"/v1/sessions/{in_path}"))
+        answered(gateway.call("GET", f"{session}/operations/{in_path}/result?timeout_s={in_path}"))
+        answered(gateway.call("POST", f"{session}/jobs/{in_path}/stop"))
+        answered(gateway.call("DELETE", session))
+
+
+def test_torn_and_random_json(gateway):
+    session = gateway.open()
+    whole = json.dumps({"statement": "SELECT 'käufer'"}).encode()
+    chance = random.Random(7)
+    bodies = [whole[:end] for end in range(len(whole))]
+    bodies += [bytes(chance.randrange(256) for _ in range(40)) for _ in range(50)]
+    bodies += [
+        b'{"statement": ' + value + b"}"
+        for value in (b"1e999", b"NaN", b"9" * 5000, b"[" * 5000, b'"\\ud800"', b'"\\u0000"', b"{}")
+    ]
+    bodies += [
+        b'{"statement": "a", "statement": "b"}',
+        b'{"offset": -1, "text": ""}',
+        b'{"offset": 1e99, "text": ""}',
+        b"\x00" * 1000,
+    ]
+    for body in bodies:
+        for path in (f"{session}/statements", f"{session}/complete", f"{session}/configure", "/v1/sessions"):
+            reply = gateway.call("POST", path, raw=body)
+            answered(reply)
+            if "operation" in reply.json:
+                gateway.call("DELETE", f"{session}/operations/{reply.json['operation']}")
+            if "session" in reply.json:
+                gateway.call("DELETE", f"/v1/sessions/{reply.json['session']}")
+
+
+def test_huge_bodies(gateway):
+    session = gateway.open()
+    for body in (b"x" * 2_000_000, b'{"statement": "' + b"a" * 2_000_000 + b'"}', b" " * 2_000_000):
+        reply = gateway.call("POST", f"{session}/statements", raw=body)
+        assert reply.status == 413
+
+
+def test_body_without_end(gateway):
+    head = b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99999999999\r\n\r\n"
+    received = exchange(gateway, head + b" " * (DRAINED_BYTES + 1_000_000))
+    assert received == b"" or received.startswith(b"HTTP/1.1 413")
+
+
+def exchange(gateway, data):
+    """Send bytes; return what comes back until the gateway closes, or has nothing more to say."""
+    host, _, port = urlsplit(gateway.url).netloc.partition(":")
+    received = b""
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        try:
+            connection.sendall(data)
+            connection.shutdown(socket.SHUT_WR)
+            while chunk := connection.recv(65536):
+                received += chunk
+        except OSError:
+            pass  # it was closed while the rest was being sent
+    return received
+
+
+@pytest.mark.parametrize("data", RAW, ids=range(len(RAW)))
+def test_bytes_that_are_no_request(gateway, data):
+    received = exchange(gateway, data)
+    assert b"Traceback" not in received
+    status = received.split(b" ", 2)[1] if received.startswith(b"HTTP/") else b""
+    assert status < b"500"
+    answered(gateway.call("GET", "/v1/health"))
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=range(len(TARGETS)))
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE", "HEAD", "TRACE", "BREW"])
+def test_paths_that_lead_elsewhere(gateway, method, target):
+    target = target.replace(" ", "%20")
+    received = exchange(gateway, f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+    assert b"Traceback" not in received
+    assert b"root:" not in received
+    assert received.startswith((b"HTTP/1.1 2", b"HTTP/1.1 4"))
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
+def test_headers_that_lie(gateway, text):
+    value = text.encode("utf-8", "surrogatepass").replace(b"\r", b"").replace(b"\n", b"")[:5000]
+    for name in (b"Origin", b"Content-Type", b"Authorization", b"X-Forwarded-Host", b"Cookie", b"Accept"):
+        request = (
+            b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+            + name
+            + b": "
+            + value
+            + b"\r\n\r\n"
+        )
+        received = exchange(gateway, request)
+        assert b"Traceback" not in received
+        assert received == b"" or received.startswith(b"HTTP/1.1 4")
+
+
+def test_headers_do_not_let_anybody_in():
+    with serving(token=TOKEN) as guarded:
+        for path in (
+            "/v1/info",
+            "/v1/health/../info",
+            "/v1/health/",
+            "/v1/health?/v1/info",
+            "/v1/health%2f..%2finfo",
+            "/v1/%69nfo",
+        ):
+            for headers in (
+                {},
+                {"X-Forwarded-For": "127.0.0.1"},
+                {"X-Original-URL": "/v1/health"},
+                {"X-HTTP-Method-Override": "GET"},
+            ):
+                connection = http.client.HTTPConnection(urlsplit(guarded.url).netloc, timeout=60)
+                connection.request("GET", path, headers=headers)
+                answer = connection.getresponse().read()
+                connection.close()
+                assert b"version" not in answer

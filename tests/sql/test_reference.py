@@ -1,0 +1,18 @@
+from pathlib import Path
+
+from ebbtide.sql.parsing import _READERS
+from ebbtide.sql.reference import STATEMENTS, help_text
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "sql-shell.md"
+OTHER_NAMES = {"BEGIN", "DESC", "EXIT"}
+"""How statements may begin too."""
+
+
+def test_help_lists_every_statement_of_ours():
+    listed = {entry.syntax.split()[0] for entries in STATEMENTS.values() for entry in entries}
+    ours = {beginning.split()[0] for beginning in _READERS}
+    assert listed - {"SELECT", "\\watch"} == ours - OTHER_NAMES
+
+
+def test_page_has_what_help_says():
+    assert help_text() in PAGE.read_text(encoding="utf-8")

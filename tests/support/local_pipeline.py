@@ -1,0 +1,152 @@
+"""A pipeline over files whose runs are made in this process, without Spark; see `local_run`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from local_run import HOUR, SPARK, START, perform, stream
+from support import change, plain
+
+from ebbtide.delta import log
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import read_rows
+from ebbtide.ledger.facts import StepFacts
+from ebbtide.ledger.lease import Lease
+from ebbtide.maintenance.job import stepping
+from ebbtide.runtime import driver
+from ebbtide.runtime.idle import idle_run
+from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.progress import RunSummary, StepProgress
+from ebbtide.runtime.step import Stepper
+from ebbtide.spec.pipeline import Pipeline
+from ebbtide.spec.stateful import StatefulPipeline
+
+BY_SEQ = {"order": {"sequence": ["n"]}}
+TABLES = ("state", "sink", "changelog", "quarantine")
+LATER = START + HOUR
+
+
+def up(id_: int, n: int, kind: str = "+U", **row: Any) -> str:
+    """A change of a key, at a place in the sequence."""
+    return change(kind, id=id_, n=n, **row)
+
+
+class LocalPipeline:
+    """A pipeline of its own folder, by sequence unless fields say otherwise; one file a step.
+
+    Args:
+        folder: Where its source and its tables are.
+        fields: Further fields of its spec.
+    """
+
+    def __init__(self, folder: Path, **fields: Any) -> None:
+        self.source = folder / "in"
+        self.source.mkdir(parents=True, exist_ok=True)
+        self.root = str(folder / "root")
+        self.fields = {**BY_SEQ, **fields}
+        self.spec = self.with_fields()
+
+    def with_fields(self, **more: Any) -> Pipeline:
+        """The spec with some other fields: of a function's pipeline, if there is one."""
+        source = {"path": str(self.source), "records": "value", "max_files_per_step": 1, **more.pop("source", {})}
+        fields = {**self.fields, **more, "source": source}
+        if "function" not in fields:
+            return plain(**fields)
+        del fields["order"]
+        given = {"name": "t", "schema": "id BIGINT, n BIGINT", "key": ["id"], "format": {"type": "plain"}}
+        return StatefulPipeline(**{**given, **fields})
+
+    @property
+    def plan(self) -> Plan:
+        return Plan.under(self.root, self.spec)
+
+    @property
+    def home(self) -> Path:
+        return Path(self.root, self.spec.name)
+
+    def put(self, *lines: str) -> None:
+        """Add a file to the source."""
+        number = len(list(self.source.iterdir()))
+        (self.source / f"{number:04d}.jsonl").write_text("".join(line + "\n" for line in lines))
+
+    def read(self, *lines: str, clock_ms: int = LATER) -> list[StepProgress]:
+        """Add a file and run."""
+        self.put(*lines)
+        return self.run(clock_ms).steps
+
+    def run(self, clock_ms: int = LATER, **how: Any) -> RunSummary:
+        """Run."""
+        driver._stream = stream
+        return driver.run(SPARK, self.spec, self.root, clock=lambda: clock_ms, **how)
+
+    def do(self, work: str, clock_ms: int = LATER, **given: Any) -> Any:
+        """Do what a user asks for; see `perform`."""
+        return perform(work, self.spec, self.root, clock_ms, {"width": 100, **given})
+
+    def is_idle(self, clock_ms: int = LATER) -> bool:
+        """Whether a run would find nothing to do."""
+        return idle_run(self.spec, self.root, clock_ms) is not None
+
+    def rows(self) -> dict[int, int]:
+        """What the sink shows: n by id."""
+        return {row["id"]: row["n"] for row in self.table("sink", self.spec.sink_table.columns)}
+
+    def table(self, name: str, columns: Any) -> list[dict[str, Any]]:
+        """Rows of a table."""
+        snapshot = Snapshot.read(self.plan.at(name))
+        rows: list[dict[str, Any]] = [] if snapshot is None else read_rows(snapshot, columns).to_pylist()
+        return rows
+
+    @property
+    def last(self) -> StepFacts:
+        """Facts of the last step."""
+        _, facts = self.plan.state.last()
+        return facts
+
+    def versions(self) -> dict[str, int]:
+        """The newest version of each table."""
+        found = {name: log.versions(self.plan.at(name)) for name in TABLES}
+        return {name: versions[-1] for name, versions in found.items() if versions}
+
+    def forget_commit(self, batch: int) -> None:
+        """Leave a batch as Spark does that died before its own commit."""
+        (self.home / "checkpoint" / "commits" / str(batch)).unlink()
+
+    @contextmanager
+    def stepper(self) -> Iterator[Stepper]:
+        """What makes its steps, as a job has it."""
+        with stepping(SPARK, self.plan) as stepper:
+            yield stepper
+
+    @contextmanager
+    def taken_over(self) -> Iterator[Stepper]:
+        """What makes steps of a run that slept until another one took the pipeline over."""
+        beats: Callable[..., None] = Lease._keep
+        try:
+            Lease._keep = lambda _: None
+            with self.stepper() as stepper:
+                stepper.lease._me = "elsewhere@0-1:1:1/x"
+                stepper.lease._renew(holder=stepper.lease._me)
+                with Lease(self.plan.at("ledger"), self.spec.name, 0.05):
+                    yield stepper
+        finally:
+            Lease._keep = beats
+
+
+def killed(*_: Any, **__: Any) -> None:
+    """Stand in for a call that a process does not live to make."""
+    raise InterruptedError
+
+
+def stop_after(n_steps: int, stop: threading.Event) -> Callable[[StepProgress], None]:
+    """Return what asks a run to stop once it has made some steps."""
+
+    def on_progress(progress: StepProgress) -> None:
+        if progress.step >= n_steps:
+            stop.set()
+
+    return on_progress
