@@ -16,7 +16,9 @@ from ebbtide.spec.pipeline import read_document
 from ebbtide.spec.upsert import UpsertPipeline
 from ebbtide.sql.catalog import Catalog, Declared, DeclaredKind, Filled, write_pipeline
 from ebbtide.sql.declaring import kind_of
+from ebbtide.sql.listing import quoted
 from ebbtide.sql.options import attributes_of, explained
+from ebbtide.sql.projection import Projection, read_projection
 from ebbtide.sql.statements import Insert
 from ebbtide.sql.tokens import Statement, keyword
 
@@ -160,48 +162,52 @@ def _again(entry: Filled, source: Declared, query: exp.Select, asked: Insert) ->
 
 def _attributes(source: Declared, table: Declared, query: exp.Select, asked: Insert) -> dict[str, Any]:
     attributes = attributes_of(source.options, table.options)
-    selected = _selected(source, table, query, asked)
+    projection = _projection(query, asked.query)
+    selected = _selected(source, table, projection, asked)
     own: dict[str, Any] = {
         "name": table.name,
         "description": table.comment or source.comment,
     }
-    if _takes_columns_as_they_are(source, table, query, selected):
+    if projection.where is None and _takes_columns_as_they_are(source, table, selected):
         own |= {"schema": table.columns, "key": list(table.key)}
         if attributes["order"] == "arrival" and table.key != source.key:
             attributes.setdefault("materializer", {}).setdefault("upsert_key", list(source.key))
         return _in_order(own | attributes)
-    own |= {"schema": source.columns, "key": list(source.key)}
-    where = query.args.get("where")
     transform: dict[str, Any] = {
         "schema": table.columns,
-        "select": {name: expression.sql(dialect="spark") for name, expression in selected.items()},
+        "select": selected,
         "key": list(table.key),
     }
-    if where is not None:
-        transform["where"] = where.this.sql(dialect="spark")
-    return _in_order(own | {"transform": transform} | attributes)
+    if projection.where is not None:
+        transform["where"] = projection.where
+    own |= {"schema": source.columns, "key": list(source.key), "transform": transform}
+    return _in_order(own | attributes)
 
 
-def _selected(source: Declared, table: Declared, query: exp.Select, asked: Insert) -> dict[str, exp.Expression]:
+def _projection(query: exp.Select, statement: Statement) -> Projection:
+    has_alias = [isinstance(each, exp.Alias) for each in query.expressions]
+    [table] = query.find_all(exp.Table)
+    qualifiers = {table.name.lower(), table.alias_or_name.lower()}
+    return read_projection(statement, has_alias, qualifiers)
+
+
+def _selected(source: Declared, table: Declared, projection: Projection, asked: Insert) -> dict[str, str]:
     """Return each column of the table and the expression that fills it, by position."""
-    expressions: list[exp.Expression] = []
-    for each in query.expressions:
-        if isinstance(each, exp.Star):
-            names = parse_ddl(source.columns).columns.names
-            expressions += [exp.column(name, quoted=True) for name in names]
+    expressions: list[str] = []
+    for each in projection.expressions:
+        if each == "*":
+            expressions += map(quoted, parse_ddl(source.columns).columns.names)
         else:
-            expressions.append(each.unalias())
-    names = list(asked.columns) or parse_ddl(table.columns).columns.names
+            expressions.append(each)
+    known = parse_ddl(table.columns).columns.names
+    names = list(asked.columns) or known
     if len(names) != len(expressions):
         raise SqlError.of(
             f"The query at {asked.query.place} does not fill the columns of '{table.name}'.",
             got=f"{len(expressions)} expressions",
             allowed=f"{len(names)}: {', '.join(names)}",
         )
-    known = parse_ddl(table.columns).columns.names
-    strangers = [name for name in names if name not in known]
-    missing = [name for name in known if name not in names]
-    if strangers or missing:
+    if sorted(names) != sorted(known):
         raise SqlError.of(
             f"The columns named behind '{table.name}' are not the table's.",
             got=", ".join(names),
@@ -210,16 +216,12 @@ def _selected(source: Declared, table: Declared, query: exp.Select, asked: Inser
     return dict(zip(names, expressions, strict=True))
 
 
-def _takes_columns_as_they_are(
-    source: Declared, table: Declared, query: exp.Select, selected: dict[str, exp.Expression]
-) -> bool:
-    """Return whether nothing is computed, filtered or renamed: then decoding leaves the other columns out by itself."""
-    if query.args.get("where") is not None:
-        return False
+def _takes_columns_as_they_are(source: Declared, table: Declared, selected: dict[str, str]) -> bool:
+    """Return whether nothing is computed or renamed: then decoding leaves the other columns out by itself."""
     read = parse_ddl(source.columns).columns
     filled = parse_ddl(table.columns).columns
     for name, expression in selected.items():
-        is_same_column = isinstance(expression, exp.Column) and expression.name == name and name in read.names
+        is_same_column = expression in (name, quoted(name)) and name in read.names
         if not is_same_column or type_ddl(read.field(name).type) != type_ddl(filled.field(name).type):
             return False
     return set(source.key) <= set(selected)

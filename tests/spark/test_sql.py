@@ -143,6 +143,17 @@ def test_what_cannot_be_asked_is_told_in_a_sentence(do, statement, told):
     assert "Relation [" not in str(raised.value)
 
 
+@pytest.mark.usefixtures("kept")
+def test_table_of_expressions_and_a_condition_is_the_query_over_the_true_table(do, spark, catalog):
+    do("CREATE TABLE loud (no BIGINT NOT NULL, label STRING, PRIMARY KEY (no))")
+    insert = "INSERT INTO loud SELECT l.id AS no, upper(v) || '!' FROM log l WHERE v IS DISTINCT FROM 'c'"
+    write_filling(catalog, plan_insert(catalog, parse_text(insert)))
+    run(spark, catalog.pipeline("loud").spec, catalog.root)
+    true = do("SELECT id, upper(v) || '!' FROM kept WHERE v IS DISTINCT FROM 'c' ORDER BY id")
+    assert do("SELECT * FROM loud ORDER BY no") == true
+    assert true
+
+
 def test_query_is_cancelled_and_the_session_lives(session, do):
     operation = session.execute("SELECT count(*) FROM range(100000000000)")
     assert operation.result(1) is None

@@ -33,6 +33,61 @@ def test_columns_may_be_named_in_any_order(catalog):
     assert "transform" not in filling.attributes
 
 
+SELECTED = "CREATE TABLE shown (no BIGINT NOT NULL, label STRING, amount INT, PRIMARY KEY (no))"
+
+
+@pytest.mark.parametrize(
+    ("query", "select", "where"),
+    [
+        ("SELECT id, upper(v), amount::int FROM log", ("id", "upper(v)", "amount::int"), None),
+        ("SELECT l.id AS no, `l`.v label, l.amount FROM log l", ("id", "v", "amount"), None),
+        (
+            "SELECT id, concat_ws(',', v, 'a FROM b'), -- sum\n case when amount > 1 then 1 end x FROM log WHERE v IS DISTINCT FROM 'x' AND log.id > 1",
+            ("id", "concat_ws(',', v, 'a FROM b')", "case when amount > 1 then 1 end"),
+            "v IS DISTINCT FROM 'x' AND id > 1",
+        ),
+        (
+            "SELECT id, v is distinct from 'a' AS label, year(at) FROM log",
+            ("id", "v is distinct from 'a'", "year(at)"),
+            None,
+        ),
+        (
+            "SELECT id, trim(both ' ' from v), extract(year from at) FROM log",
+            ("id", "trim(both ' ' from v)", "extract(year from at)"),
+            None,
+        ),
+    ],
+)
+def test_expressions_and_condition_are_a_transform_as_they_were_written(do, catalog, query, select, where):
+    do(SELECTED)
+    attributes = filled(catalog, f"INSERT INTO shown {query}").attributes
+    transform = attributes["transform"]
+    assert tuple(transform["select"].values()) == select
+    assert transform.get("where") == where
+    assert list(transform["select"]) == ["no", "label", "amount"]
+    assert (attributes["key"], transform["key"]) == (["id"], ["no"])
+    spec = load(write_filling(catalog, filled(catalog, f"INSERT INTO shown {query}")))
+    assert spec.sink_table.columns.names == ["no", "label", "amount"]
+    assert filled(catalog, f"INSERT INTO shown {query}").existing is not None
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("SELECT id, rand(), 1 FROM log", "rand"),
+        ("SELECT id, nope, 1 FROM log", "nope"),
+        ("SELECT id, max(v), 1 FROM log", "max"),
+        ("SELECT amount, v, 1 FROM log", "transform.key"),
+        ("SELECT id, explode(array(v)), 1 FROM log", "explode"),
+    ],
+)
+def test_expression_that_is_not_over_a_row_is_refused(do, catalog, query, told):
+    do(SELECTED)
+    with pytest.raises(SqlError) as raised:
+        filled(catalog, f"INSERT INTO shown {query}")
+    assert told in str(raised.value)
+
+
 def test_the_same_statement_again_finds_the_pipeline_and_another_is_refused(catalog):
     text = "INSERT INTO kept SELECT id, v, at FROM log"
     folder = write_filling(catalog, filled(catalog, text))

@@ -1,0 +1,77 @@
+"""The expressions of a query as they were written: sqlglot says what a query is made of, and would write some of it otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from sqlglot import Token, TokenType
+
+from ebbtide.sql.tokens import Statement, keyword
+
+
+@dataclass(frozen=True)
+class Projection:
+    """`SELECT expressions FROM source [WHERE condition]`.
+
+    Args:
+        expressions: Each as text, without its alias.
+        where: The condition as text.
+    """
+
+    expressions: tuple[str, ...]
+    where: str | None = None
+
+
+def read_projection(query: Statement, has_alias: Sequence[bool], qualifiers: Collection[str]) -> Projection:
+    """Read a query over one source that has no other clauses.
+
+    Args:
+        query: Such a one; sqlglot can parse it.
+        has_alias: Of each expression, whether a name follows it.
+        qualifiers: Names of the source, that may stand before its columns; they are left out.
+    """
+    words = [keyword(token) for token in query.tokens]
+    outer = _outer(query.tokens)
+    from_ = next(at for at in outer if words[at] == "FROM" and words[at - 1] != "DISTINCT")
+    parts: list[list[Token]] = [[]]
+    for at in range(1, from_):
+        if words[at] == "," and at in outer:
+            parts.append([])
+        else:
+            parts[-1].append(query.tokens[at])
+    texts = []
+    for part, is_named in zip(parts, has_alias, strict=True):
+        n_alias = 0
+        if is_named:
+            n_alias = 2 if keyword(part[-2]) == "AS" else 1
+        texts.append(_text(query, part[: len(part) - n_alias], qualifiers))
+    condition = next((query.tokens[at + 1 :] for at in outer if at > from_ and words[at] == "WHERE"), None)
+    where = None if condition is None else _text(query, condition, qualifiers)
+    return Projection(tuple(texts), where)
+
+
+def _outer(tokens: Sequence[Token]) -> list[int]:
+    """Return the numbers of the tokens that stand in no brackets."""
+    depth = 0
+    found = []
+    for at, token in enumerate(tokens):
+        mark = keyword(token)
+        if mark in {")", "]"}:
+            depth -= 1
+        if depth == 0:
+            found.append(at)
+        if mark in {"(", "["}:
+            depth += 1
+    return found
+
+
+def _text(query: Statement, tokens: Sequence[Token], qualifiers: Collection[str]) -> str:
+    """Return the text of some tokens, without qualifiers."""
+    part = query.part(tokens)
+    text = part.text
+    for name, dot in reversed(list(zip(part.tokens, part.tokens[1:], strict=False))):
+        is_name = name.token_type in (TokenType.VAR, TokenType.IDENTIFIER)
+        if is_name and dot.text == "." and name.text.lower() in qualifiers:
+            text = text[: name.start] + text[dot.end + 1 :]
+    return text
