@@ -168,6 +168,7 @@ class Cursor:
         """Return whether a mark and a word follow without a space between."""
         if self._at + 1 >= len(self._tokens):
             return False
-        before, mark, after = self._tokens[self._at - 1], self._tokens[self._at], self._tokens[self._at + 1]
-        adjoins = mark.start == before.end + 1 and after.start == mark.end + 1
-        return mark.text == joint and adjoins
+        before, mark, after = self._tokens[self._at - 1 : self._at + 2]
+        adjoins_before = mark.start == before.end + 1
+        adjoins_after = after.start == mark.end + 1
+        return mark.text == joint and adjoins_before and adjoins_after

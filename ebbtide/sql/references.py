@@ -131,12 +131,14 @@ def _pin(tokens: tuple[Token, ...], position: int) -> tuple[Pin | None, int]:
     """Return the moment that is named at a token, and by how many tokens."""
     words = [keyword(token) for token in tokens[position : position + 5]]
     n_for = 1 if words[:1] == ["FOR"] else 0
-    kind, *as_of = words[n_for : n_for + 3] or [""]
-    number = words[n_for + 3 : n_for + 4]
-    is_pin = kind in list(PinKind) and as_of == ["AS", "OF"] and number and number[0].isdecimal()
+    phrase = words[n_for : n_for + 4]
+    if len(phrase) < 4:
+        return None, 0
+    kind, *as_of, number = phrase
+    is_pin = kind in list(PinKind) and as_of == ["AS", "OF"] and number.isdecimal()
     if not is_pin:
         return None, 0
-    return Pin(PinKind(kind), int(number[0])), n_for + 4
+    return Pin(PinKind(kind), int(number)), n_for + len(phrase)
 
 
 def _has_alias(tokens: tuple[Token, ...], position: int) -> bool:

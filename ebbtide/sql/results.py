@@ -32,7 +32,7 @@ class ResultKind(StrEnum):
     ROWS = "rows"
     """A table's, all of one moment."""
     CHANGES = "changes"
-    """Changes of it: before the columns asked for stand `op` (+I -U +U -D) and `step`; they may go on for ever."""
+    """Changes of it: before the columns asked for stand `op` (+I -U +U -D) and `version`, the table's; they may go on for ever."""
 
 
 @dataclass(frozen=True)

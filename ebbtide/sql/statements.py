@@ -49,27 +49,32 @@ Options = Mapping[str, Option]
 
 
 @dataclass(frozen=True)
-class CreateSource:
+class Declaration:
+    """What a source and a table are declared by.
+
+    Args:
+        name: Its own.
+        columns: As DDL.
+        key: Names of those that tell its rows apart.
+        options: Of WITH.
+        comment: For people.
+        if_there: See there.
+    """
+
+    name: str
+    columns: str
+    key: tuple[str, ...]
+    options: Options = field(default_factory=dict)
+    comment: str = ""
+    if_there: IfThere = IfThere.FAIL
+
+
+class CreateSource(Declaration):
     """`CREATE SOURCE name (columns, PRIMARY KEY (..)) WITH (..)`: where a changelog comes from, and what its rows are."""
 
-    name: str
-    columns: str
-    key: tuple[str, ...]
-    options: Options = field(default_factory=dict)
-    comment: str = ""
-    if_there: IfThere = IfThere.FAIL
 
-
-@dataclass(frozen=True)
-class CreateTable:
+class CreateTable(Declaration):
     """`CREATE TABLE name (columns, PRIMARY KEY (..)) WITH (..)`: a table to be kept right, filled by INSERT INTO."""
-
-    name: str
-    columns: str
-    key: tuple[str, ...]
-    options: Options = field(default_factory=dict)
-    comment: str = ""
-    if_there: IfThere = IfThere.FAIL
 
 
 @dataclass(frozen=True)
