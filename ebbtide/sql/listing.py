@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 
@@ -20,6 +20,30 @@ from ebbtide.sql.statements import Show, Shown
 
 MOST_STEPS = 1_000
 """Steps that SHOW STEPS tells of, the newest first."""
+STEP_COLUMNS = (
+    ResultColumn("step", "bigint"),
+    ResultColumn("kind"),
+    ResultColumn("at"),
+    ResultColumn("records", "bigint"),
+    ResultColumn("quarantined", "bigint"),
+    ResultColumn("state_version", "bigint"),
+)
+PIPELINE_COLUMNS = (
+    ResultColumn("name"),
+    ResultColumn("step", "bigint"),
+    ResultColumn("kind"),
+    ResultColumn("at"),
+    ResultColumn("records", "bigint"),
+    ResultColumn("quarantined", "bigint"),
+    ResultColumn("in_quarantine", "bigint"),
+)
+FIELD_COLUMNS = (
+    ResultColumn("column"),
+    ResultColumn("type"),
+    ResultColumn("nullable", "boolean"),
+    ResultColumn("key", "boolean"),
+    ResultColumn("comment"),
+)
 
 
 Listed = tuple[tuple[ResultColumn, ...], list[Row]]
@@ -57,13 +81,15 @@ def _tables(catalog: Catalog, pattern: str | None) -> Listed:
 
 def _declared(catalog: Catalog, kind: DeclaredKind, pattern: str | None) -> Listed:
     found = catalog.declared(kind).values()
-    rows: list[Row] = [[entry.name, entry.comment] for entry in found if fits(entry.name, pattern)]
+    fitting = [entry for entry in found if fits(entry.name, pattern)]
+    rows: list[Row] = [[entry.name, entry.comment] for entry in fitting]
     return columns("name", "comment"), rows
 
 
 def _functions(catalog: Catalog, pattern: str | None) -> Listed:
     found = catalog.declared(DeclaredKind.FUNCTION).values()
-    rows: list[Row] = [[entry.name, entry.target] for entry in found if fits(entry.name, pattern)]
+    fitting = [entry for entry in found if fits(entry.name, pattern)]
+    rows: list[Row] = [[entry.name, entry.target] for entry in fitting]
     return columns("name", "target"), rows
 
 
@@ -76,10 +102,7 @@ def _pipelines(catalog: Catalog, pattern: str | None) -> Listed:
             rows.append(
                 [name, last.step, last.kind and str(last.kind), at, last.records, last.quarantined, last.in_quarantine]
             )
-    names = columns("name", "step", "kind", "at", "records", "quarantined", "in_quarantine")
-    numbers = {"step", "records", "quarantined", "in_quarantine"}
-    typed = [ResultColumn(each.name, "bigint") if each.name in numbers else each for each in names]
-    return tuple(typed), rows
+    return PIPELINE_COLUMNS, rows
 
 
 def _steps(catalog: Catalog, asked: Show) -> Listed:
@@ -94,10 +117,10 @@ def steps(plan: Plan) -> Listed:
     rows: list[Row] = []
     for version, facts in islice(plan.state.steps(), MOST_STEPS):
         at = datetime.fromtimestamp(facts.now_ms / 1000, UTC)
-        rows.append([facts.step, str(facts.kind), _text(at), facts.records, facts.quarantined, version])
-    named = ("step", "bigint"), ("kind", "string"), ("at", "string")
-    counted = ("records", "bigint"), ("quarantined", "bigint"), ("state_version", "bigint")
-    return tuple(ResultColumn(*each) for each in (*named, *counted)), rows
+        kind = str(facts.kind)
+        row = [facts.step, kind, _text(at), facts.records, facts.quarantined, version]
+        rows.append(row)
+    return STEP_COLUMNS, rows
 
 
 def describe(catalog: Catalog, name: str) -> Listed | None:
@@ -117,8 +140,7 @@ def describe(catalog: Catalog, name: str) -> Listed | None:
         [field.name, type_ddl(field.type), field.nullable, field.name in key, comments.get(field.name, "")]
         for field in fields
     ]
-    named = ("column", "string"), ("type", "string"), ("nullable", "boolean"), ("key", "boolean"), ("comment", "string")
-    return tuple(ResultColumn(*each) for each in named), rows
+    return FIELD_COLUMNS, rows
 
 
 def _fields(entry: Entry) -> tuple[Iterable[pa.Field], Sequence[str], dict[str, str]]:
@@ -147,14 +169,19 @@ def _create_table(spec: Pipeline) -> str:
     return _create("TABLE", spec.name, ddl_of(spec.sink_table.columns), key, spec.description, {})
 
 
-def _create(what: str, name: str, body: str, key: str, comment: str, options: object) -> str:
-    lines = [f"CREATE {what} {quoted(name)} (", f"  {body.strip()},", f"  PRIMARY KEY ({key})", ")"]
+def _create(what: str, name: str, body: str, key: str, comment: str, options: Mapping[str, str]) -> str:
+    lines = [
+        f"CREATE {what} {quoted(name)} (",
+        f"  {body.strip()},",
+        f"  PRIMARY KEY ({key})",
+        ")",
+    ]
     if comment:
         lines.append(f"COMMENT {text(comment)}")
-    given = dict(options) if isinstance(options, dict) else {}
-    if given:
-        pairs = [f"  {text(option)} = {text(value)}" for option, value in given.items()]
-        lines.append("WITH (\n" + ",\n".join(pairs) + "\n)")
+    if options:
+        pairs = [f"  {text(option)} = {text(value)}" for option, value in options.items()]
+        listed = ",\n".join(pairs)
+        lines += ["WITH (", listed, ")"]
     return "\n".join(lines) + ";"
 
 

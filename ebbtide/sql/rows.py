@@ -29,15 +29,21 @@ def result_columns(frame: DataFrame) -> tuple[ResultColumn, ...]:
 
 def write_rows(frame: DataFrame, folder: Path) -> None:
     """Write a query's rows to files in its order; columns may have one name."""
-    numbered = [f"c{number}" for number in range(len(frame.columns))]
-    renamed = frame.toDF(*numbered)
-    storable = [_storable(name, field.dataType) for name, field in zip(numbered, renamed.schema, strict=True)]
-    renamed.select(*storable).write.parquet(str(folder))
+    n_columns = len(frame.columns)
+    names = [f"c{number}" for number in range(n_columns)]
+    renamed = frame.toDF(*names)
+    storable = [_storable(field.name, field.dataType) for field in renamed.schema]
+    rows = renamed.select(*storable)
+    rows.write.parquet(str(folder))
 
 
 def _storable(name: str, type_: DataType) -> Column:
-    is_text = type_.simpleString().startswith(_AS_TEXT)
-    return F.col(name).cast("string").alias(name) if is_text else F.col(name)
+    column = F.col(name)
+    shown = type_.simpleString()
+    if not shown.startswith(_AS_TEXT):
+        return column
+    text = column.cast("string")
+    return text.alias(name)
 
 
 @dataclass(frozen=True)
