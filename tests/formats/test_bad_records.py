@@ -270,7 +270,8 @@ def test_bad_records_of_every_kind_in_one_step_are_quarantined_in_their_order():
 def test_every_reason_on_the_page_occurs_among_the_kinds():
     page = (ROOT / "docs" / "bad-records.md").read_text(encoding="utf-8")
     cells = re.findall(r"^\| (`.+?) \|", page, re.MULTILINE)
-    assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} == {kind[1] for kind in KINDS.values()}
+    listed = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
+    assert listed - {"transform_failed"} == {kind[1] for kind in KINDS.values()}  # that one is no fault of a record
 
 
 @pytest.mark.parametrize("depth", [100, 190, 210, 300, 500, 700, 900, 960, 990, 1500])

@@ -8,6 +8,7 @@ from ebbtide.sql.dagster_jobs import DagsterJobs
 from ebbtide.sql.jobs import JobStatus, job_of
 
 
+@pytest.mark.grid
 @pytest.mark.usefixtures("sales_run")
 def test_job_is_a_run_that_is_listed_and_ends(dagster_dev, home, spec):
     jobs = DagsterJobs(dagster_dev.url)

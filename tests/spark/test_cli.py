@@ -10,6 +10,9 @@ import sys
 import pytest
 from spark_support import change, write
 
+from ebbtide.runtime.driver import run
+from ebbtide.spec.load import load
+
 MAIN = [sys.executable, "-c", "from ebbtide.cli import main; main()"]
 SPEC = """
 type: ebbtide.dagster.UpsertPipeline
@@ -99,7 +102,7 @@ def test_what_a_function_prints_and_why_spark_does_not_start_are_in_the_log_that
     assert (tmp_path / log).read_text().count("the function was here") == 1
 
 
-def test_interrupted_run_ends_after_its_step_and_the_next_goes_on(tmp_path):
+def test_interrupted_run_ends_after_its_step_and_the_next_goes_on(spark, tmp_path):
     (tmp_path / "defs.yaml").write_text(SPEC)
     write(tmp_path / "in", *[[change("+I", n, "a", n)] for n in range(6)])
     process = subprocess.Popen(
@@ -113,9 +116,8 @@ def test_interrupted_run_ends_after_its_step_and_the_next_goes_on(tmp_path):
     done = [first, *(json.loads(line) for line in rest.splitlines() if '"step"' in line and '"totals"' not in line)]
     assert len(done) < 6
 
-    finished = call(tmp_path, "run", ".", "--json")
-    steps = [json.loads(line) for line in finished.stdout.splitlines()][:-1]
-    assert sum(step["records"] for step in steps if step["kind"] == "batch") + len(done) >= 6
+    finished = run(spark, load(tmp_path), str(tmp_path / ".ebbtide"))
+    assert sum(step.records for step in finished.steps if step.kind == "batch") + len(done) >= 6
 
 
 @pytest.mark.grid

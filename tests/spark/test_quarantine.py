@@ -29,6 +29,7 @@ def without_v(id_, n):
     return json.dumps({"p": 0, "n": n, "kind": "+U", "row": {"id": id_, "seq": n}})
 
 
+@pytest.mark.grid
 def test_replay_killed_after_its_decision_is_finished_by_the_next_run(spark, tmp_path):
     first = [change("+I", 1, "a", 1), without_v(1, 5), *(without_v(n, n) for n in (6, 7, 8)), "{"]
     source = write(tmp_path / "in", first, [change("+U", 1, "b", 4), change("+U", 6, "newer", 9)])

@@ -119,6 +119,7 @@ def red(spark, root, spec):
 
 
 GRID = [
+    pytest.param("order_balances", 8, marks=pytest.mark.grid),
     pytest.param("price_list", 8, marks=pytest.mark.grid),
     pytest.param("customers", 8, marks=pytest.mark.grid),
     pytest.param("orders", 1, marks=pytest.mark.grid),
@@ -126,7 +127,7 @@ GRID = [
 ]
 
 
-@pytest.mark.parametrize(("name", "steps"), [("orders", 8), ("order_balances", 8), *GRID])
+@pytest.mark.parametrize(("name", "steps"), [("orders", 8), *GRID])
 def test_shop_table_selected_equals_the_select_over_the_truth(spark, tmp_path, name, steps):
     lines = shop_lines(name)
     if name == "orders":  # in order of arrival nothing is promised for shuffled records
@@ -303,6 +304,7 @@ def test_too_many_failing_rows_end_the_run_before_anything_of_the_step(spark, tm
     assert rows(spark, tmp_path, spec) == [(1, 1, "v1"), (2, 2, "v2"), (4, 4, "v4")]
 
 
+@pytest.mark.grid
 def test_run_killed_after_the_decision_is_finished_by_the_next(spark, tmp_path):
     personal = {"columns": {"v": {"personal": True}}}
     spec = transformed(plain_spec(write(tmp_path / "in", *FILES), **BY_SEQUENCE, **personal), NUMBERS)
