@@ -123,18 +123,10 @@ def _token(variable: str | None, file: Path | None) -> str | None:
 
 def _opener(defs: str, root: str, file: Path | None, spark: _SharedSpark) -> OpenSession:
     """Return what opens a client's session."""
-    from ebbtide.sql.catalog import Catalog
     from ebbtide.sql.embedded import EmbeddedSession
+    from ebbtide.sql.environment import catalog_of
 
-    if file is None:
-        catalog = Catalog(root, Path(defs))
-        common: Mapping[str, str] = {}
-    else:
-        from ebbtide.sql.environment import read_environment
-
-        environment = read_environment(file)
-        catalog = Catalog(root, Path(defs), environment.given)
-        common = environment.settings
+    catalog, common = catalog_of(root, defs, file)
 
     def open_session(settings: Mapping[str, str]) -> Session:
         return EmbeddedSession(catalog, {**common, **settings}, start_spark=spark.session)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from sqlglot import exp
 
 from ebbtide.errors import EbbtideError
-from ebbtide.sql.catalog import Catalog, Filled, Part
+from ebbtide.sql.catalog import Catalog, Entry, Filled, Part
 from ebbtide.sql.listing import describe
 from ebbtide.sql.session import Completion, CompletionKind
 from ebbtide.sql.settings import SETTINGS
@@ -51,7 +51,8 @@ def _candidates(catalog: Catalog, text: str, before: str) -> Iterator[tuple[str,
         yield from _of(SETTINGS, CompletionKind.SETTING)
         return
     try:
-        tables, columns = list(_tables(catalog)), list(_columns(catalog, text))
+        entries = catalog.entries()
+        tables, columns = list(_tables(entries)), list(_columns(entries, text))
     except EbbtideError:
         tables, columns = [], []
     yield from _of(columns, CompletionKind.COLUMN)
@@ -67,17 +68,17 @@ def _of(names: Iterable[str], kind: CompletionKind) -> Iterator[tuple[str, Compl
         yield name, kind
 
 
-def _tables(catalog: Catalog) -> Iterator[str]:
-    for name, entry in catalog.entries().items():
+def _tables(entries: Mapping[str, Entry]) -> Iterator[str]:
+    for name, entry in entries.items():
         yield name
         if isinstance(entry, Filled):
             yield from (f"{name}${part}" for part in Part)
 
 
-def _columns(catalog: Catalog, text: str) -> Iterator[str]:
+def _columns(entries: Mapping[str, Entry], text: str) -> Iterator[str]:
     """Yield the columns of the tables that FROM and JOIN name."""
     for name in _NAMED.findall(text):
-        described = describe(catalog, name.lower())
+        described = describe(entries, name.lower())
         if described is not None:
             _, rows = described
             yield from (str(row[0]) for row in rows)

@@ -61,6 +61,7 @@ class EmbeddedSession:
         self._start_spark = start_spark or (lambda: new_spark_session(self._folder / "spark.log"))
         self._spark: SparkSession | None = None
         self._starting = threading.Lock()
+        self._analysing = threading.Lock()
         self._folder = Path(tempfile.mkdtemp(prefix="ebbtide-sql-"))
         self._operations: dict[str, RunningOperation] = {}
 
@@ -130,7 +131,7 @@ class EmbeddedSession:
 
     @_answer.register
     def _(self, asked: ast.Describe, operation: str) -> Output:
-        described = describe(self.catalog, asked.name.lower())
+        described = describe(self.catalog.entries(), asked.name.lower())
         if described is None:
             return self._query(ast.Select(asked.statement), operation)
         return _listed(*described)
@@ -235,11 +236,13 @@ class EmbeddedSession:
         return DagsterJobs(url) if url else ProcessJobs(self.catalog.root)
 
     def _query(self, asked: ast.Select, operation: str) -> Output:
+        from ebbtide.sql.frames import Names
         from ebbtide.sql.queries import Queries  # only once Spark is needed
 
         spark = self.spark()
         spark.sparkContext.addJobTag(operation)  # the tags of Spark sessions are known to their threads alone
-        queries = Queries(spark, self.catalog, self._settings, self._folder / operation)
+        names = Names(self.catalog.root, self.catalog.entries())
+        queries = Queries(spark, names, self._settings, self._folder / operation, self._analysing)
         try:
             return queries.execute(asked)
         except Exception as error:

@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from ebbtide.errors import ConfigError
-from ebbtide.sql.catalog import Declared, DeclaredKind
+from ebbtide.sql.catalog import Catalog, Declared, DeclaredKind
 
 SECTIONS = ("sources", "functions", "variables", "settings")
 _OF_SOURCE = ("columns", "key", "options", "comment")
@@ -38,6 +38,22 @@ class Environment:
     given: tuple[Declared, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
+
+
+def catalog_of(root: str, defs: str, file: Path | None) -> tuple[Catalog, Mapping[str, str]]:
+    """Return the catalog, and the settings, that an embedded session begins with.
+
+    Args:
+        root: Folder of all pipelines' tables.
+        defs: Folder of the definitions.
+        file: Of the environment.
+
+    Raises:
+        ConfigError: the file cannot be read, or has what it must not have.
+    """
+    environment = read_environment(file)
+    catalog = Catalog(root, Path(defs), environment.given)
+    return catalog, environment.settings
 
 
 def read_environment(file: Path | None) -> Environment:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -10,37 +11,75 @@ from ebbtide.delta import log
 from ebbtide.errors import SqlError
 from ebbtide.inspect.state import state
 from ebbtide.runtime.plan import Plan
-from ebbtide.sql.catalog import Catalog, DeclaredKind, Entry, Filled, Part
+from ebbtide.sql.catalog import DeclaredKind, Entry, Filled, Part
 from ebbtide.sql.listing import steps
 from ebbtide.sql.references import PinKind, Reference
 
 FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
-def frame(spark: SparkSession, catalog: Catalog, reference: Reference, versions: Mapping[str, int]) -> DataFrame:
+@dataclass(frozen=True)
+class Names:
+    """What names stand for in one statement: its definitions are read once.
+
+    Args:
+        root: Folder of all pipelines' tables.
+        entries: The catalog's, by name.
+    """
+
+    root: str
+    entries: Mapping[str, Entry]
+
+    def queryable(self) -> list[str]:
+        """Return those that a query may mean: tables, those that nothing has filled yet too, and sources, to be refused by name."""
+        return [name for name, entry in self.entries.items() if not _is_function(entry)]
+
+    def filled(self, name: str) -> Filled:
+        """Return a table that has a pipeline.
+
+        Raises:
+            SqlError: it has none.
+        """
+        entry = self.entries[name]
+        if isinstance(entry, Filled):
+            return entry
+        if entry.kind is DeclaredKind.SOURCE:
+            raise SqlError.of(
+                f"'{name}' is a source: changes in no order, not rows.",
+                allowed="tables",
+                next_step="Fill a table from it: CREATE TABLE, then INSERT INTO.",
+            )
+        raise SqlError.of(f"Nothing fills the table '{name}' yet.", next_step="Fill it by INSERT INTO.")
+
+
+def _is_function(entry: Entry) -> bool:
+    return not isinstance(entry, Filled) and entry.kind is DeclaredKind.FUNCTION
+
+
+def frame(spark: SparkSession, names: Names, reference: Reference, versions: Mapping[str, int]) -> DataFrame:
     """Read a table, or a part of one, as of a moment.
 
     Args:
         spark: The session.
-        catalog: What the names stand for.
+        names: What they stand for.
         reference: The table.
         versions: Name of a table to the version of its sink that is now.
 
     Raises:
         SqlError: it does not exist yet, or no more.
     """
-    entry = _filled(catalog, reference.table)
-    plan = Plan.under(catalog.root, entry.spec)
+    entry = names.filled(reference.table)
+    plan = Plan.under(names.root, entry.spec)
     match reference.part:
         case None:
             version = versions[reference.table] if reference.pin is None else _version(plan, reference)
             return _shown(entry, _at(spark, plan.at("sink"), version))
         case Part.STATE:
             step = _step(plan, reference)
-            return state(spark, entry.spec, catalog.root, as_of_step=step)
+            return state(spark, entry.spec, names.root, as_of_step=step)
         case Part.STEPS:
-            names, rows = steps(plan)
-            schema = ", ".join(f"`{column.name}` {column.type}" for column in names)
+            columns, rows = steps(plan)
+            schema = ", ".join(f"`{column.name}` {column.type}" for column in columns)
             return spark.createDataFrame([tuple(row) for row in rows], schema)
         case Part.CHANGES:
             return _shown(entry, _feed(spark, plan.at("sink"), reference), *FEED_COLUMNS)
@@ -48,36 +87,14 @@ def frame(spark: SparkSession, catalog: Catalog, reference: Reference, versions:
             return _at(spark, _existing(plan, reference), _newest(plan.at(reference.part)))
 
 
-def queryable(catalog: Catalog) -> list[str]:
-    """Return the names that a query may mean: tables, those that nothing has filled yet too, and sources, to be refused by name."""
-    return [name for name, entry in catalog.entries().items() if _kind(entry) is not DeclaredKind.FUNCTION]
-
-
-def _kind(entry: Entry) -> DeclaredKind:
-    return DeclaredKind.TABLE if isinstance(entry, Filled) else entry.kind
-
-
-def _filled(catalog: Catalog, name: str) -> Filled:
-    entry = catalog.entries()[name]
-    if isinstance(entry, Filled):
-        return entry
-    if entry.kind is DeclaredKind.SOURCE:
-        raise SqlError.of(
-            f"'{name}' is a source: changes in no order, not rows.",
-            allowed="tables",
-            next_step="Fill a table from it: CREATE TABLE, then INSERT INTO.",
-        )
-    raise SqlError.of(f"Nothing fills the table '{name}' yet.", next_step="Fill it by INSERT INTO.")
-
-
-def sink_version(catalog: Catalog, name: str) -> int:
+def sink_version(names: Names, name: str) -> int:
     """Return the version of a pipeline's sink that is now.
 
     Raises:
         SqlError: it has none yet.
     """
-    entry = _filled(catalog, name)
-    plan = Plan.under(catalog.root, entry.spec)
+    entry = names.filled(name)
+    plan = Plan.under(names.root, entry.spec)
     return _newest(_existing(plan, Reference(name)))
 
 

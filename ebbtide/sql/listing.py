@@ -123,14 +123,14 @@ def steps(plan: Plan) -> Listed:
     return STEP_COLUMNS, rows
 
 
-def describe(catalog: Catalog, name: str) -> Listed | None:
+def describe(entries: Mapping[str, Entry], name: str) -> Listed | None:
     """Tell the columns of a source, a table or a part of a pipeline (`NAME$steps`); None if that takes Spark.
 
     Raises:
         SqlError: there is nothing of this name.
     """
     base, _, part = name.partition("$")
-    entry = catalog.entries().get(base)
+    entry = entries.get(base)
     if entry is None:
         return None
     if part:

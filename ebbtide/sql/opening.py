@@ -47,14 +47,12 @@ def open_session(target: Target) -> Session:
 
 def _embedded(target: Target) -> Session:
     from ebbtide.paths import refuse_unusable
-    from ebbtide.sql.catalog import Catalog
     from ebbtide.sql.embedded import EmbeddedSession
-    from ebbtide.sql.environment import read_environment
+    from ebbtide.sql.environment import catalog_of
 
     refuse_unusable("--root", target.root)
-    environment = read_environment(target.environment)
-    catalog = Catalog(target.root, Path(target.defs), environment.given)
-    session: Session = EmbeddedSession(catalog, environment.settings)
+    catalog, settings = catalog_of(target.root, target.defs, target.environment)
+    session: Session = EmbeddedSession(catalog, settings)
     return session
 
 

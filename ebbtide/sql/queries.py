@@ -9,7 +9,6 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ebbtide.sql.catalog import Catalog
 from ebbtide.sql.changes import (
     OWN_COLUMNS,
     Moment,
@@ -21,16 +20,13 @@ from ebbtide.sql.changes import (
     snapshot,
     steps_since,
 )
-from ebbtide.sql.frames import frame, queryable, sink_version
+from ebbtide.sql.frames import Names, frame, sink_version
 from ebbtide.sql.operations import Batch, Changes, Output, Whole
 from ebbtide.sql.references import Referring, find_references
 from ebbtide.sql.results import Result, ResultKind
 from ebbtide.sql.rows import WrittenRows, result_columns, write_rows
 from ebbtide.sql.settings import Settings
 from ebbtide.sql.statements import Select
-
-_ANALYSING = threading.Lock()
-"""Views are the session's: what one statement has them mean must not be changed by another before Spark has looked."""
 
 
 @dataclass(frozen=True)
@@ -39,15 +35,17 @@ class Queries:
 
     Args:
         spark: Its Spark session.
-        catalog: What names stand for.
+        names: What they stand for.
         settings: The session's.
         folder: For the rows of one query.
+        analysing: Views are the session's: what one statement has them mean must not be changed by another before Spark has looked.
     """
 
     spark: SparkSession
-    catalog: Catalog
+    names: Names
     settings: Settings
     folder: Path
+    analysing: threading.Lock
 
     def execute(self, asked: Select) -> Output:
         """Execute a query.
@@ -55,7 +53,7 @@ class Queries:
         Raises:
             SqlError: a table that it names has no rows yet.
         """
-        referring = find_references(asked.query, queryable(self.catalog))
+        referring = find_references(asked.query, self.names.queryable())
         is_streaming = self.settings["runtime-mode"] == "streaming" and bool(referring.references)
         if asked.emits_changes or is_streaming:
             return self._changes(referring, asked.position)
@@ -107,16 +105,16 @@ class Queries:
     def _key(self, names: list[str], columns: list[str]) -> list[str]:
         if len(names) != 1:
             return []
-        return key_of(columns, self.catalog.pipeline(names[0]).spec.sink_key)
+        return key_of(columns, self.names.filled(names[0]).spec.sink_key)
 
     def _newest(self, referring: Referring) -> dict[str, int]:
         """Return the versions of the tables that are read, as they are now."""
-        return {reference.table: sink_version(self.catalog, reference.table) for reference in referring.references}
+        return {reference.table: sink_version(self.names, reference.table) for reference in referring.references}
 
     def _analysed(self, referring: Referring, versions: Versions) -> DataFrame:
-        with _ANALYSING:
+        with self.analysing:
             for reference in referring.references:
-                rows = frame(self.spark, self.catalog, reference, versions)
+                rows = frame(self.spark, self.names, reference, versions)
                 rows.createOrReplaceTempView(f"`{reference.view}`")
             return self.spark.sql(referring.text)
 
