@@ -208,7 +208,10 @@ def _refuse_other_checkpoint(plan: Plan, stepper: Stepper) -> None:
 def _discover(plan: Plan, stepper: Stepper, now_ms: int) -> Discovery:
     """Find what the run reads."""
     files_read = stepper.files_read()
-    found = plan.source.discover(files_read, now_ms)
+    since = stepper.position or plan.checkpoint.start
+    found = plan.source.discover(files_read, now_ms, since)
+    if since is None and found.position is not None:
+        plan.checkpoint.note_start(found.position)
     last_batch = stepper.last.batch_id if stepper.last else None
     plan.checkpoint.forget_undecided(last_batch)
     return found

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ebbtide.sources import listing
 from ebbtide.sources.records import ReadRecords
-from ebbtide.sources.source import Discovery, Part, Records
+from ebbtide.sources.source import Discovery, Part, Position, Records
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,7 +41,12 @@ class FileSource:
         """See `Source`."""
         listing.refuse_absent(self.path)
 
-    def discover(self, read: Mapping[str, int | None], now_ms: int) -> Discovery:
+    def discover(
+        self,
+        read: Mapping[str, int | None],
+        now_ms: int,
+        since: Position | None = None,
+    ) -> Discovery:
         """See `Source` and `ebbtide.sources.listing.discover`."""
         return listing.discover(
             self.path,
@@ -87,3 +92,7 @@ class FileSource:
         from ebbtide.sources.files import files_of
 
         return files_of(offset)
+
+    def position_of(self, offset: Any, since: Position | None) -> Position | None:
+        """See `Source`: files are remembered by their names."""
+        return None

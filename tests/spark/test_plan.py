@@ -55,7 +55,7 @@ class DeltaLines:
     def refuse_absent(self):
         assert Path(self.path).exists()
 
-    def discover(self, read, now_ms):
+    def discover(self, read, now_ms, since=None):
         return Discovery(streams=True)
 
     def stream(self, spark, found, location):
@@ -71,6 +71,9 @@ class DeltaLines:
 
     def parts_of(self, offset):
         return []
+
+    def position_of(self, offset, since):
+        return None
 
 
 @dataclass(frozen=True)
