@@ -151,4 +151,5 @@ def test_environment_is_read_by_what_belongs_to_the_machine_only():
         "sql/opening.py",
         "sql/shell/history.py",
         "object_store/bucket.py",
+        "sources/kafka/client.py",
     }

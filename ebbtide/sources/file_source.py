@@ -57,12 +57,18 @@ class FileSource:
             now_ms=now_ms,
         )
 
+    def note(self, found: Discovery, location: str) -> None:
+        """See `Source`."""
+        from ebbtide.sources.files import write_plan
+
+        write_plan(location, found.parts)
+
     def stream(self, spark: SparkSession, found: Discovery, location: str) -> DataFrame:
         """See `Source`."""
-        from ebbtide.sources.files import FileDataSource, write_plan
+        from ebbtide.sources.files import FileDataSource
 
         spark.dataSource.register(FileDataSource)
-        write_plan(location, found.parts)
+        self.note(found, location)
         options: dict[str, str | int] = {
             "plan": location,
             "maxFiles": self.max_files_per_step,

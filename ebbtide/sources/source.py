@@ -79,6 +79,14 @@ class Source(Protocol):
             SourceLostError: what follows on `since` is not there any more, or the source is another one.
         """
 
+    def note(self, found: Discovery, location: str) -> None:
+        """Note what was found since for a stream that is running: it takes the next batch from there.
+
+        Args:
+            found: What `discover` returned.
+            location: That of `stream`.
+        """
+
     def stream(self, spark: SparkSession, found: Discovery, location: str) -> DataFrame:
         """Return the stream of what was found, in any columns.
 

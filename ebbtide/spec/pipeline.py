@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import pyarrow as pa
 import yaml
@@ -128,6 +128,15 @@ class Pipeline(SpecPart):
         default=256 * 2**20,
         gt=0,
         description="About how many bytes of changes and stored entries, as Arrow columns, a worker decides on together: whole keys, so one at least. Less takes less memory. Default: 268435456.",
+    )
+    run: Literal["bounded", "continuous"] = Field(
+        default="bounded",
+        description="bounded: a run reads what is there and ends; continuous: it goes on with what comes until it is stopped. Default: bounded.",
+    )
+    trigger_interval: PositiveDuration = Field(
+        default="1s",
+        validate_default=True,
+        description="Of a continuous run the least time from one step to the next. More make fewer, larger steps. Default: 1s.",
     )
     lease_ttl: PositiveDuration = Field(
         default="60s",

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import threading
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -28,6 +29,7 @@ from ebbtide.errors import (
 from ebbtide.runtime import decide, driver
 from ebbtide.runtime import step as step_module
 from ebbtide.runtime.finding import RecordsOfBatch
+from ebbtide.runtime.following import Faults, Following
 from ebbtide.runtime.plan import Plan
 from ebbtide.sinks.quarantine import Selection
 from ebbtide.sources.kafka import client as client_module
@@ -351,3 +353,39 @@ def test_killed_at_any_place_of_a_step_the_next_run_ends_with_the_same_rows(over
             pipeline.run()
             assert pipeline.rows() == {0: 10, 1: 11, 2: 7, 3: 8, 4: 9}, place
             assert pipeline.ranges() == ({"0": 6, "1": 0, "2": 0}, {"0": 12, "1": 0, "2": 0})
+
+
+def test_records_that_come_while_a_run_goes_on_are_read_and_facts_follow_on_each_other(over):
+    pipeline = over()
+    pipeline.send(up(1, 1))
+    stop = threading.Event()
+
+    def on_progress(step):
+        if step.step < 3:
+            pipeline.send(up(step.step + 1, 1), partition=step.step)
+        else:
+            stop.set()
+
+    pipeline.follow(Following(interval_ms=1), on_progress, stop)
+    assert pipeline.rows() == {1: 1, 2: 1, 3: 1}
+    assert pipeline.ranges() == ({"0": 1, "1": 1, "2": 0}, {"0": 1, "1": 1, "2": 1})
+
+
+@pytest.mark.grid
+def test_broker_that_is_away_for_a_while_is_waited_for(over, broker, monkeypatch):
+    pipeline = over()
+    pipeline.send(up(1, 1))
+    stop = threading.Event()
+    faults = []
+
+    def wait_after(self, error):
+        faults.append(error)
+        broker.start()
+        pipeline.send(up(2, 1))
+        return 0.0
+
+    monkeypatch.setattr(Faults, "wait_after", wait_after)
+    monkeypatch.setattr(client_module, "ANSWER_S", 1.0)
+    pipeline.follow(Following(interval_ms=1), lambda step: broker.stop() if step.step == 1 else stop.set(), stop)
+    assert [type(fault) for fault in faults] == [SourceUnavailableError]
+    assert pipeline.rows() == {1: 1, 2: 1}

@@ -58,6 +58,9 @@ class DeltaLines:
     def discover(self, read, now_ms, since=None):
         return Discovery(streams=True)
 
+    def note(self, found, location):
+        pass
+
     def stream(self, spark, found, location):
         return spark.readStream.format("delta").load(self.path).select(F.col("value").cast("binary"))
 

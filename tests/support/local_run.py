@@ -28,6 +28,7 @@ from ebbtide.maintenance.job import maintain
 from ebbtide.maintenance.redecoding import origin_of
 from ebbtide.paths import exists, is_local, join, list_files, read_bytes, write_bytes
 from ebbtide.runtime import driver
+from ebbtide.runtime.following import Following
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
 from ebbtide.sinks.delta import SinkTable
@@ -54,6 +55,8 @@ def stream(
     report: Callable[[Any], None],
     stop: threading.Event,
     begun: threading.Event,
+    follow: Following | None = None,
+    between: Callable[[], None] = lambda: None,
 ) -> None:
     """Drive the batches as Spark does: planned in `offsets`, made, noted in `commits`; what is open is made again first."""
     begun.set()
@@ -62,8 +65,12 @@ def stream(
     frame: Any = SimpleNamespace(sparkSession=spark)
     while not stop.is_set():
         batch = checkpoint.next_batch(reader)
-        if batch is None:
+        if batch is None and follow is None:
             return
+        if batch is None:
+            between()
+            stop.wait(0.01)
+            continue
         report(stepper.batch(frame, batch))
         checkpoint.note("commits", batch, ["v1", "{}"])
 
