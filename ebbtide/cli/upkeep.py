@@ -53,7 +53,12 @@ def migrate(specs: tuple[str, ...], root: str, as_json: bool, apply: bool, undo:
 @click.command()
 @of_pipelines
 @click.option("--apply", "apply", is_flag=True, help="Do it.")
-def repair(specs: tuple[str, ...], root: str, as_json: bool, apply: bool) -> None:
+def repair(
+    specs: tuple[str, ...],
+    root: str,
+    as_json: bool,
+    apply: bool,
+) -> None:
     """Bring a damaged, dropped or restored sink to what the state shows. Only tells what differs, unless --apply."""
     from ebbtide.maintenance import repair as repairing
 
@@ -68,7 +73,12 @@ def repair(specs: tuple[str, ...], root: str, as_json: bool, apply: bool) -> Non
 @click.command()
 @of_pipelines
 @click.option("--reason", required=True, help="Why the sink shall stay as it is; kept in the ledger.")
-def acknowledge(specs: tuple[str, ...], root: str, as_json: bool, reason: str) -> None:
+def acknowledge(
+    specs: tuple[str, ...],
+    root: str,
+    as_json: bool,
+    reason: str,
+) -> None:
     """Accept what others changed in a sink, and what checks have found so far: they begin anew."""
     from ebbtide.maintenance import repair as repairing
 
@@ -82,7 +92,13 @@ def acknowledge(specs: tuple[str, ...], root: str, as_json: bool, reason: str) -
 @of_pipelines
 @click.option("--to-step", type=click.IntRange(1), required=True, help="The step to go back to.")
 @click.option("--apply", "apply", is_flag=True, help="Do it.")
-def rewind(specs: tuple[str, ...], root: str, as_json: bool, to_step: int, apply: bool) -> None:
+def rewind(
+    specs: tuple[str, ...],
+    root: str,
+    as_json: bool,
+    to_step: int,
+    apply: bool,
+) -> None:
     """Bring all tables back to what they were after an earlier step. Only tells what it would undo, unless --apply."""
     from ebbtide.maintenance import rewind as rewinding
 

@@ -354,9 +354,13 @@ class Pipeline(SpecPart):
 
     def lacking(self, evolved: Mapping[str, str]) -> dict[str, str]:
         """Return those of some columns, with their types, that the schema neither has nor had, and that are not to be left out."""
-        known = {*self.table.columns.names, *self.renamed.values(), *self.ignored_columns}
-        compared = set(map(as_compared, known))
-        lacking = [name for name in evolved if as_compared(name) not in compared]
+        known = [
+            *self.table.columns.names,
+            *self.renamed.values(),
+            *self.ignored_columns,
+        ]
+        known_as_compared = {as_compared(name) for name in known}
+        lacking = [name for name in evolved if as_compared(name) not in known_as_compared]
         return {name: evolved[name] for name in lacking}
 
     def with_columns(self, evolved: Mapping[str, str]) -> Self:
