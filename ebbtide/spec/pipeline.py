@@ -114,7 +114,7 @@ class Pipeline(SpecPart):
     max_clock_jump: PositiveDuration = Field(
         default="366d",
         validate_default=True,
-        description="The most that a step's clock may be ahead of the last step's; a greater jump is held and reported. Default: 366d.",
+        description="The most that a step's clock may be ahead of the last step's; a greater jump is held and reported, and made up for by a day a step at most; `ebbtide clock` sets the clock by hand. Default: 366d.",
     )
     downtime_over: PositiveDuration | None = Field(
         default=None,
