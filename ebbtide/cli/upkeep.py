@@ -161,7 +161,7 @@ def clock(
     def operate(spark: QuietSpark, spec: Pipeline) -> clocks.ClockReport:
         wall_ms = system_clock()
         if not apply:
-            return clocks.plan(spark.session, spec, root, wall_ms, to_ms, watermark_ms)
+            return clocks.plan(spec, root, wall_ms, to_ms, watermark_ms)
         return clocks.apply(
             spark.session,
             spec,

@@ -12,6 +12,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from ebbtide.delta import log
 from ebbtide.errors import ConfigError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.maintenance.job import stepping
@@ -66,7 +67,6 @@ class ClockReport:
 
 
 def plan(
-    spark: SparkSession,
     spec: Pipeline,
     root: str,
     clock_ms: int,
@@ -76,7 +76,6 @@ def plan(
     """Return where the clock stands and what would be set. Changes nothing.
 
     Args:
-        spark: A session with Delta.
         spec: The pipeline.
         root: Folder of all pipelines' tables.
         clock_ms: The wall clock, epoch ms.
@@ -85,11 +84,13 @@ def plan(
 
     Raises:
         ConfigError: the clock would be ahead of the wall clock, or the watermark ahead of itself.
-        LeaseHeldError: the pipeline is being run.
     """
     tables = Plan.under(root, spec)
-    with stepping(spark, tables) as stepper:
-        return _planned(tables, stepper.last, clock_ms, to_ms, to_watermark_ms)
+    if not log.versions(tables.state.path):
+        return ClockReport(spec.name)
+    newest = tables.state.last()
+    last = None if newest is None else newest[1]
+    return _planned(tables, last, clock_ms, to_ms, to_watermark_ms)
 
 
 def apply(
@@ -104,8 +105,8 @@ def apply(
     """Set clock and watermark; arguments and errors as `plan`.
 
     Args:
-        spark: See `plan`.
-        spec: The same.
+        spark: A session with Delta.
+        spec: See `plan`.
         root: The same.
         clock_ms: The same.
         reason: Kept with the step.
@@ -113,11 +114,14 @@ def apply(
         to_watermark_ms: The same.
 
     Raises:
+        LeaseHeldError: the pipeline is being run.
         SpecChangedError: the spec no longer fits the stored state.
     """
     if not reason.strip():
         raise ConfigError.of("To set a clock takes a reason.", got="none", allowed="a text, kept with the step")
     tables = Plan.under(root, spec)
+    if not log.versions(tables.state.path):
+        return ClockReport(spec.name)
     with stepping(spark, tables) as stepper:
         report = _planned(tables, stepper.last, clock_ms, to_ms, to_watermark_ms)
         if stepper.last is None or not report.sets:
