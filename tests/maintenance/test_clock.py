@@ -120,6 +120,6 @@ def test_command_tells_where_the_clock_stands_and_what_it_would_set(make, tmp_pa
         f"{stands}, set to 2025-12-31T00:00:00.000+00:00.\n  To do it: the same with '--reason TEXT --apply'.\n"
     )
     assert "cannot be set ahead" in told("--to", "2999-01-01").output
-    assert "Allowed: now, or a time" in told("--to", "soon").output
+    assert "Allowed: now, or as 2026" in told("--to", "soon").output
     assert "Got --apply without --reason" in told("--to", "now", "--apply").output
     assert pipeline.last.step == 1, "nothing was done"
