@@ -15,6 +15,7 @@ _HOMES = {
     "acknowledge": "upkeep",
     "adopt": "upkeep",
     "migrate": "upkeep",
+    "new": "new",
     "quarantine": "quarantine",
     "refresh": "running",
     "repair": "upkeep",

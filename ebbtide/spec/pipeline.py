@@ -408,8 +408,17 @@ class Pipeline(SpecPart):
         attributes = document.get("attributes")
         if not isinstance(attributes, dict):
             raise ConfigError.of(f"The spec '{path}' has no attributes.", allowed="type: and attributes: at the top")
+        return cls.of_attributes(attributes, path)
+
+    @classmethod
+    def of_attributes(cls, attributes: Mapping[str, Any], path: Path) -> Self:
+        """Make the spec that stands, or is to stand, in a file.
+
+        Raises:
+            ConfigError: not a usable spec; the message names file and field.
+        """
         try:
-            spec = cls.model_validate(attributes)
+            spec = cls.model_validate(dict(attributes))
         except ValidationError as error:
             raise ConfigError.of(f"The spec '{path}' is not usable. {_explain(error)}") from error
         return spec.located(path)
