@@ -14,6 +14,7 @@ from ebbtide.maintenance.jobs import JOBS
 _HOMES = {
     "acknowledge": "upkeep",
     "adopt": "upkeep",
+    "clock": "upkeep",
     "migrate": "upkeep",
     "new": "new",
     "quarantine": "quarantine",

@@ -7,8 +7,10 @@ off, since it would evaluate one outside of that.
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -16,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -162,7 +165,8 @@ class Expressions:
         if field not in self._values:
             return "its value does not fit"
         try:
-            self._frame(row).select(self._values[field]).toArrow()
+            with _unlogged():
+                self._frame(row).select(self._values[field]).toArrow()
         except PySparkException as error:
             if self._reads_personal(field):
                 return f"[{error.getCondition()}] {MASK}"
@@ -267,6 +271,18 @@ def _tried(context: SparkContext, value: Column) -> Column:
     expression = utils.expression(value._jc)
     tried = catalyst.org.apache.spark.sql.catalyst.expressions.TryEval(expression)
     return ClassicColumn(utils.column(tried))
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """Keep PySpark from logging an error that is looked for: with its stack, and with values that may be personal."""
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _first_line(message: str) -> str:

@@ -114,7 +114,7 @@ class Pipeline(SpecPart):
     max_clock_jump: PositiveDuration = Field(
         default="366d",
         validate_default=True,
-        description="The most that a step's clock may be ahead of the last step's; a greater jump is held and reported. Default: 366d.",
+        description="The most that a step's clock may be ahead of the last step's; a greater jump is held and reported, and made up for by a day a step at most; `ebbtide clock` sets the clock by hand. Default: 366d.",
     )
     downtime_over: PositiveDuration | None = Field(
         default=None,
@@ -354,9 +354,13 @@ class Pipeline(SpecPart):
 
     def lacking(self, evolved: Mapping[str, str]) -> dict[str, str]:
         """Return those of some columns, with their types, that the schema neither has nor had, and that are not to be left out."""
-        known = {*self.table.columns.names, *self.renamed.values(), *self.ignored_columns}
-        compared = set(map(as_compared, known))
-        lacking = [name for name in evolved if as_compared(name) not in compared]
+        known = [
+            *self.table.columns.names,
+            *self.renamed.values(),
+            *self.ignored_columns,
+        ]
+        known_as_compared = {as_compared(name) for name in known}
+        lacking = [name for name in evolved if as_compared(name) not in known_as_compared]
         return {name: evolved[name] for name in lacking}
 
     def with_columns(self, evolved: Mapping[str, str]) -> Self:
