@@ -99,6 +99,9 @@ def test_feed_shows_each_row_before_and_after(tmp_path):
         ("update_postimage", 1, 10),
         ("update_preimage", 1, 1),
     ]
+    [cdc] = [action["cdc"] for action in log.actions(path, 2) if "cdc" in action]
+    file = tmp_path / "t" / cdc.pop("path")
+    assert cdc == {"partitionValues": {}, "size": file.stat().st_size, "dataChange": False}, "as Delta's protocol asks"
 
 
 def test_rows_below_a_truncate_go_whatever_their_key_is(tmp_path):
@@ -162,6 +165,22 @@ def test_one_file_is_joined_with_itself_only_to_be_rid_of_dead_rows(tmp_path):
     changed = [action.get("add") or action.get("remove") for action in log.actions(path, 3)]
     assert [file["dataChange"] for file in changed if file] == [False, False]
     assert ours(path) == theirs(path) == {(n, "x"): n for n in range(1, 5)}
+
+
+def test_large_file_of_dead_rows_and_small_files_are_written_again_together(tmp_path, monkeypatch):
+    monkeypatch.setattr(upserts, "ROWS_PER_FILE", 5_000)
+    monkeypatch.setattr(joining, "SMALL_BYTES", 4_000)
+    monkeypatch.setattr(joining, "WIDTH", 2)
+    path = made(tmp_path)
+    upserter = Upserter(path, COLUMNS, KEY, PUTS)
+    upserter.apply(change({(n, "x"): n for n in range(2_000)}), "app", 1, {})
+    upserter.apply(change({}, deleted=[(n, "x") for n in range(1, 2_000)]), "app", 2, {})
+    for number in (3, 4):
+        upserter.apply(change({(number, "y"): number}), "app", number, {})
+    upserter.fold()
+    [file] = Snapshot.read(path).files.values()
+    assert (file.vector, file.rows) == (None, 3)
+    assert ours(path) == {(0, "x"): 0, (3, "y"): 3, (4, "y"): 4}
 
 
 def test_files_of_a_table_with_a_rule_for_writers_are_not_joined(tmp_path):
