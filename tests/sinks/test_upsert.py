@@ -104,6 +104,45 @@ def test_feed_shows_each_row_before_and_after(tmp_path):
     assert cdc == {"partitionValues": {}, "size": file.stat().st_size, "dataChange": False}, "as Delta's protocol asks"
 
 
+def files_with(path, values):
+    """The actions that add a data file that lies ready."""
+    return [add_file(path, "ready.parquet", rows_of(values), bounded=("a",))]
+
+
+def keys_of(*keys):
+    return rows_of(dict.fromkeys(keys, 0)).select(KEY)
+
+
+@pytest.mark.parametrize("by_vectors", [True, False])
+def test_keys_that_are_replaced_have_the_rows_of_the_new_files_alone(tmp_path, by_vectors):
+    path = made(tmp_path, **{"delta.enableDeletionVectors": "false"})
+    upserter = Upserter(path, COLUMNS, KEY, PUTS, by_vectors=by_vectors)
+    upserter.apply(change({(n, "x"): n for n in range(5)}), "app", 1, {})
+    gone = keys_of((1, "x"), (2, "x"), (9, "x"))
+    adds = files_with(path, {(1, "x"): 10, (9, "x"): 90})
+    upserter.replace(gone, adds, "app", 2, {"userMetadata": "{}"})
+    want = {(0, "x"): 0, (1, "x"): 10, (3, "x"): 3, (4, "x"): 4, (9, "x"): 90}
+    assert ours(path) == theirs(path) == want
+    said = log.commit_info(log.actions(path, 2))
+    assert (said["operation"], said["userMetadata"]) == ("MERGE", "{}")
+    assert Snapshot.read(path).transactions == {"app": 2}
+    has_vectors = any(file.vector for file in Snapshot.read(path).files.values())
+    assert has_vectors is by_vectors
+    assert defining(path) == ({"protocol", "metaData"} if by_vectors else set())
+    upserter.replace(keys_of((0, "x")), [], "app", 2, {})
+    assert ours(path) == want, "a step is applied once"
+    upserter.apply(change({(3, "x"): 30}), "app", 3, {})
+    assert ours(path) == theirs(path) == want | {(3, "x"): 30}
+
+
+def test_rows_of_new_keys_are_added_and_nothing_else(tmp_path):
+    path = made(tmp_path, **{"delta.enableDeletionVectors": "false"})
+    upserter = Upserter(path, COLUMNS, KEY, PUTS)
+    upserter.replace(keys_of((1, "x")), files_with(path, {(1, "x"): 1}), "app", 1, {})
+    assert {kind for action in log.actions(path, 1) for kind in action} == {"commitInfo", "add", "txn"}
+    assert ours(path) == {(1, "x"): 1}
+
+
 def test_rows_below_a_truncate_go_whatever_their_key_is(tmp_path):
     path = made(tmp_path)
     upserter = Upserter(path, COLUMNS, KEY, PUTS)
@@ -220,3 +259,5 @@ def test_table_with_a_rule_for_writers_is_refused(tmp_path, property_, value, sa
     path = made(tmp_path, **{property_: value})
     with pytest.raises(DeltaFeatureError, match=rf"cannot be written.*{said}.*sink.write: merge"):
         Upserter(path, COLUMNS, KEY, PUTS).apply(change({(1, "x"): 1}), "app", 1, {})
+    with pytest.raises(DeltaFeatureError, match=rf"{path}.*cannot be written.*{said}.*sink.write: merge"):
+        Upserter(path, COLUMNS, KEY, PUTS).replace(keys_of((1, "x")), [], "app", 1, {})
