@@ -102,6 +102,10 @@ def test_feed_shows_each_row_before_and_after(tmp_path):
     [cdc] = [action["cdc"] for action in log.actions(path, 2) if "cdc" in action]
     file = tmp_path / "t" / cdc.pop("path")
     assert cdc == {"partitionValues": {}, "size": file.stat().st_size, "dataChange": False}, "as Delta's protocol asks"
+    first, second = log.actions(path, 1), log.actions(path, 2)
+    [gone] = [action["remove"] for action in second if "remove" in action]
+    assert gone["dataChange"]
+    assert log.commit_info(first)["timestamp"] <= gone["deletionTimestamp"] <= log.commit_info(second)["timestamp"]
 
 
 def files_with(path, values):
