@@ -1,5 +1,6 @@
 """Upserts by vectors and by writing files again: one row per key, whatever others do meanwhile, and a feed of what changed."""
 
+import json
 import random
 
 import pyarrow as pa
@@ -9,9 +10,9 @@ from deltalake import DeltaTable, QueryBuilder
 from ebbtide.delta import joining, key_index, log
 from ebbtide.delta import table as tables
 from ebbtide.delta.commit import LocalPuts, commit
-from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import add_file, create, read_rows
-from ebbtide.errors import DeltaFeatureError
+from ebbtide.errors import DeltaFeatureError, LeaseLostError
 from ebbtide.sinks import upsert as upserts
 from ebbtide.sinks.upsert import Upsert, Upserter
 
@@ -104,7 +105,9 @@ def test_feed_shows_each_row_before_and_after(tmp_path):
     assert cdc == {"partitionValues": {}, "size": file.stat().st_size, "dataChange": False}, "as Delta's protocol asks"
     first, second = log.actions(path, 1), log.actions(path, 2)
     [gone] = [action["remove"] for action in second if "remove" in action]
+    [came] = [action["add"] for action in second if "add" in action and "deletionVector" not in action["add"]]
     assert gone["dataChange"]
+    assert came["dataChange"]
     assert log.commit_info(first)["timestamp"] <= gone["deletionTimestamp"] <= log.commit_info(second)["timestamp"]
 
 
@@ -208,6 +211,55 @@ def test_one_file_is_joined_with_itself_only_to_be_rid_of_dead_rows(tmp_path):
     changed = [action.get("add") or action.get("remove") for action in log.actions(path, 3)]
     assert [file["dataChange"] for file in changed if file] == [False, False]
     assert ours(path) == theirs(path) == {(n, "x"): n for n in range(1, 5)}
+
+
+def test_few_small_files_are_left_alone_unless_all_are_to_be_joined(tmp_path):
+    path = made(tmp_path)
+    upserter = Upserter(path, COLUMNS, KEY, PUTS)
+    for number in (1, 2):
+        upserter.apply(change({(number, "x"): number}), "app", number, {})
+    upserter.fold()
+    assert len(Snapshot.read(path).files) == 2
+    upserter.fold(everything=True)
+    assert len(Snapshot.read(path).files) == 1
+
+
+def test_table_that_is_gone_is_named(tmp_path):
+    path = str(tmp_path / "gone")
+    with pytest.raises(LeaseLostError, match=f"^The Delta table '{path}' is gone"):
+        Upserter(path, COLUMNS, KEY, PUTS).apply(change({}), "app", 1, {})
+
+
+def test_keys_of_texts_are_found_whatever_the_statistics_say(tmp_path):
+    path = made(tmp_path)
+    key = ["b", "a"]
+    upserter = Upserter(path, COLUMNS, key, PUTS)
+    upserter.apply(change({(1, "x"): 1, (2, "y"): 2}), "app", 1, {})
+    upserter.apply(change({(2, "y"): 3}, deleted=[(1, "x")]), "app", 2, {})
+    assert ours(path) == {(2, "y"): 3}
+
+
+@pytest.mark.parametrize(
+    ("least", "greatest", "may_hold"),
+    [
+        (1, 4, False),
+        (1, 5, True),
+        (6, 8, True),
+        (1, 20, True),
+        (9, 12, True),
+        (10, 12, False),
+        (None, 4, True),
+        (10, None, True),
+        (None, None, True),
+    ],
+)
+def test_only_files_that_may_hold_a_key_are_looked_at(least, greatest, may_hold):
+    bounds = {"minValues": {"a": least} if least else {}, "maxValues": {"a": greatest} if greatest else {}}
+    file = DataFile({"path": "f", "size": 1, "stats": json.dumps(bounds)})
+    wanted = keys_of((5, "x"), (9, "x"))
+    assert upserts._may_hold(file, wanted, "a") is may_hold
+    assert upserts._may_hold(file, wanted, "b"), "texts are cut in statistics"
+    assert not upserts._may_hold(file, wanted.slice(2), "a")
 
 
 def test_large_file_of_dead_rows_and_small_files_are_written_again_together(tmp_path, monkeypatch):
