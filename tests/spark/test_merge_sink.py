@@ -90,12 +90,12 @@ def shown(spark, sink, *names):
 
 
 def test_table_is_made_once_with_the_properties_of_the_spec(spark, sink_of):
-    sink = sink_of(properties={"delta.logRetentionDuration": "interval 3 days"})
+    sink = sink_of(properties={"delta.logRetentionDuration": "interval 40 days"})
     made = Snapshot.read(sink.path, any_features=True)
     fields = {field["name"]: field["nullable"] for field in json.loads(made.metadata["schemaString"])["fields"]}
     assert fields == {"id": False, "n": True, "a.b": True, "_sequence": True, "_changed_by": True}
     settings = {name.removeprefix("delta."): value for name, value in made.configuration.items()}
-    assert settings["logRetentionDuration"] == "interval 3 days"
+    assert settings["logRetentionDuration"] == "interval 40 days"
     assert settings["enableChangeDataFeed"] == "true"
     assert settings["enableDeletionVectors"] == "false"
     sink.create(spark)
@@ -117,6 +117,7 @@ def test_table_that_spark_does_not_make_is_named_with_its_properties(sink_of, mo
 
 
 def test_step_is_merged_once_and_by_sequence(spark, sink):
+    unset = {name: spark.conf.get(f"spark.databricks.delta.{name}", None) for name in SETTINGS}
     first = Changes(sink, *(("I", row_of(id_, 5)) for id_ in (1, 2, 3, 4)))
     sink.apply(spark, first, facts(1), only_inserts=True)
     assert (operation(sink), marked(sink, 1)) == ("WRITE", True)
@@ -140,7 +141,8 @@ def test_step_is_merged_once_and_by_sequence(spark, sink):
     sink.apply(spark, Changes(sink, ("D", row_of(1, 9))), facts(3), only_inserts=False)
     sink.apply(spark, Changes(sink, ("I", row_of(9, 9))), facts(3), only_inserts=True)
     assert sink.version() == version, "a step is applied once"
-    assert [spark.conf.get(f"spark.databricks.delta.{name}", "unset") for name in SETTINGS[:3]] == ["unset"] * 3
+    left = [name for name in SETTINGS if spark.conf.get(f"spark.databricks.delta.{name}", None) != unset[name]]
+    assert not left, "settings of a step are for its statement alone"
 
 
 @pytest.mark.parametrize(("sequence", "floor"), [(("a.b",), [5]), ((), [5, 0, 0])], ids=["by sequence", "by arrival"])
@@ -243,9 +245,6 @@ def test_altered_table_is_written_again_under_the_other_columns(spark, sink):
         (2, 2, 7, None, 1),
     ]
     assert marked(wider, 2)
-    version = wider.version()
-    wider.alter(spark, COLUMNS, change, facts(2, StepKind.MIGRATION))
-    assert wider.version() == version
 
 
 def test_table_goes_back_is_joined_and_is_emptied_as_steps(spark, sink):
@@ -254,7 +253,7 @@ def test_table_goes_back_is_joined_and_is_emptied_as_steps(spark, sink):
     sink.join_files(spark)
     assert (operation(sink), len(Snapshot.read(sink.path, any_features=True).files)) == ("OPTIMIZE", 1)
     sink.restore(spark, 1, facts(3, StepKind.REWIND))
-    assert (shown(spark, sink), operation(sink), marked(sink, 3)) == ([(1, 1)], "RESTORE", True)
+    assert (shown(spark, sink), operation(sink), sink.last_step()) == ([(1, 1)], "RESTORE", 3)
     other = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.string())]))
     other.empty(spark, facts(4, StepKind.RESET))
     assert shown(spark, other, "id", "more") == []
