@@ -10,6 +10,8 @@ RUN := $(UV) run --frozen --quiet
 # Any Python will do for a look at Java, before anything is fetched.
 PYTHON := $(shell command -v python3 || echo "$(UV) run --no-project python")
 PORT ?= 3000
+# Modules are compiled once, also where the environment says not to: the tests start hundreds of processes.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F '|' '{printf "  make %-7s %s\n", $$1, $$2}'
