@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ebbtide.cli.options import root_option
+from ebbtide.cli.options import defs_option, root_option
 from ebbtide.cli.quiet import new_log
 from ebbtide.cli.reporting import Reporter
 from ebbtide.model.durations import parse_duration
@@ -22,15 +22,8 @@ if TYPE_CHECKING:
     from ebbtide.sql.session import Session
 
 PORT = 8083
-PROJECT_DEFS = "pipelines/defs"
-"""Where a project has its definitions."""
-DEFS = "defs"
 STOPS_WITHIN_S = 1
 """How long the end waits for a JVM that is just being started; it ends with this process anyway."""
-
-
-def _default_defs() -> str:
-    return PROJECT_DEFS if Path(PROJECT_DEFS).is_dir() else DEFS
 
 
 def _seconds(context: click.Context, option: click.Parameter, text: str) -> float:
@@ -48,12 +41,7 @@ def _seconds(context: click.Context, option: click.Parameter, text: str) -> floa
     "--host", default="127.0.0.1", show_default=True, help="Where to listen; beyond loopback it needs a token."
 )
 @click.option("--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="0: any that is free.")
-@click.option(
-    "--defs",
-    default=_default_defs,
-    show_default=f"{PROJECT_DEFS} if it is there, else {DEFS}",
-    help="Folder of the definitions; statements add to it.",
-)
+@defs_option
 @root_option
 @click.option(
     "--environment",
@@ -124,12 +112,17 @@ def _token(variable: str | None, file: Path | None) -> str | None:
 def _opener(defs: str, root: str, file: Path | None, spark: _SharedSpark) -> OpenSession:
     """Return what opens a client's session."""
     from ebbtide.sql.embedded import EmbeddedSession
-    from ebbtide.sql.environment import catalog_of
+    from ebbtide.sql.environment import beginning_of
 
-    catalog, common = catalog_of(root, defs, file)
+    beginning = beginning_of(root, defs, file)
 
     def open_session(settings: Mapping[str, str]) -> Session:
-        return EmbeddedSession(catalog, {**common, **settings}, start_spark=spark.session)
+        return EmbeddedSession(
+            beginning.catalog,
+            {**beginning.settings, **settings},
+            further=beginning.catalogs,
+            start_spark=spark.session,
+        )
 
     return open_session
 

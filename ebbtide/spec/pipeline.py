@@ -45,6 +45,7 @@ from ebbtide.spec.parts import (
     SpecPart,
     refuse,
 )
+from ebbtide.spec.row_functions import make_importable
 
 RESERVED_COLUMNS = frozenset(CHANGELOG_COLUMNS | ENTRY_COLUMNS | ARRIVAL_COLUMNS | STAGED_COLUMNS) | {
     *SEQUENCE_COLUMNS,
@@ -408,11 +409,18 @@ class Pipeline(SpecPart):
         attributes = document.get("attributes")
         if not isinstance(attributes, dict):
             raise ConfigError.of(f"The spec '{path}' has no attributes.", allowed="type: and attributes: at the top")
+        if cls.imports(attributes):
+            make_importable(project_of(path))
         try:
             spec = cls.model_validate(attributes)
         except ValidationError as error:
             raise ConfigError.of(f"The spec '{path}' is not usable. {_explain(error)}") from error
         return spec.located(path)
+
+    @classmethod
+    def imports(cls, attributes: Mapping[str, Any]) -> bool:
+        """Return whether a spec names functions of its project."""
+        return False
 
     def located(self, path: Path) -> Self:
         """Return the spec with its source's path made absolute.

@@ -26,6 +26,7 @@ from ebbtide.sql.references import Referring, find_references
 from ebbtide.sql.results import Result, ResultKind
 from ebbtide.sql.rows import WrittenRows, result_columns, write_rows
 from ebbtide.sql.settings import Settings
+from ebbtide.sql.spark_errors import told
 from ebbtide.sql.statements import Select
 
 
@@ -51,13 +52,16 @@ class Queries:
         """Execute a query.
 
         Raises:
-            SqlError: a table that it names has no rows yet.
+            EbbtideError: a table that it names has no rows yet; or Spark's errors, with their places as they were written.
         """
         referring = find_references(asked.query, self.names.queryable())
         is_streaming = self.settings["runtime-mode"] == "streaming" and bool(referring.references)
-        if asked.emits_changes or is_streaming:
-            return self._changes(referring, asked.position)
-        return self._rows(referring)
+        try:
+            if asked.emits_changes or is_streaming:
+                return self._changes(referring, asked.position)
+            return self._rows(referring)
+        except Exception as error:
+            raise told(error, referring.place) from error
 
     def _rows(self, referring: Referring) -> Output:
         rows = self._analysed(referring, self._newest(referring))
