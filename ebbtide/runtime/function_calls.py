@@ -60,17 +60,20 @@ class FunctionCalls:
         """
         for call, column in self.columns.items():
             arguments = [F.expr(text).alias(f"a{number}") for number, text in enumerate(call.arguments)]
-            whole = F.struct(F.lit(True).alias("is_whole"), *arguments)
-            with_arguments = frame.withColumn(_ARGUMENTS, tried(whole))
-            values = [F.col(f"{_ARGUMENTS}.a{number}") for number in range(len(arguments))]
-            function = checked_function(call.function, self.functions[call.function])
-            given = with_arguments.withColumn(_GIVEN, function(*values))
-            unusable = F.lit(f"{call.function}: its arguments fail")
-            error = F.when(F.col(_ARGUMENTS).isNull(), unusable).otherwise(F.col(f"{_GIVEN}.{ERROR}"))
-            value = F.col(f"{_GIVEN}.{VALUE}")
-            checked = given.withColumn(column, F.struct(value.alias(VALUE), error.alias(ERROR)))
+            is_whole = F.lit(True).alias("is_whole")
+            row = F.struct(is_whole, *arguments)
+            with_arguments = frame.withColumn(_ARGUMENTS, tried(row))
+            with_given = with_arguments.withColumn(_GIVEN, self._given(call))
+            checked = with_given.withColumn(column, _value_or_error(call))
             frame = checked.drop(_ARGUMENTS, _GIVEN)
         return frame
+
+    def _given(self, call: FunctionCall) -> Column:
+        """Return what the function gives for the arguments that are there."""
+        names = [f"{_ARGUMENTS}.a{number}" for number in range(len(call.arguments))]
+        arguments = [F.col(name) for name in names]
+        function = checked_function(call.function, self.functions[call.function])
+        return function(*arguments)
 
     def fields(self) -> list[StructField]:
         """Return the columns of the calls."""
@@ -82,3 +85,12 @@ class FunctionCalls:
 def _reading(column: str) -> str:
     """Return what stands in the place of a call: its value, or what it raised."""
     return f"if({column}.{ERROR} IS NULL, {column}.{VALUE}, raise_error({column}.{ERROR}))"
+
+
+def _value_or_error(call: FunctionCall) -> Column:
+    value = F.col(f"{_GIVEN}.{VALUE}")
+    raised = F.col(f"{_GIVEN}.{ERROR}")
+    unusable = F.lit(f"{call.function}: its arguments fail")
+    has_arguments = F.col(_ARGUMENTS).isNotNull()
+    error = F.when(has_arguments, raised).otherwise(unusable)
+    return F.struct(value.alias(VALUE), error.alias(ERROR))

@@ -186,9 +186,10 @@ def innermost_call(text: str, functions: Collection[str]) -> tuple[FunctionCall,
     kinds = [token.token_type for token in tokens]
     for at in reversed(range(len(tokens) - 1)):
         name = tokens[at].text.lower()
+        is_called = kinds[at + 1] is TokenType.L_PAREN
         is_text = kinds[at] is TokenType.STRING
         is_field = at > 0 and kinds[at - 1] is TokenType.DOT
-        if name not in functions or kinds[at + 1] is not TokenType.L_PAREN or is_text or is_field:
+        if name not in functions or not is_called or is_text or is_field:
             continue
         marks = _argument_marks(kinds, at + 1)
         offsets = [tokens[mark].start for mark in marks]

@@ -122,9 +122,12 @@ def _returned(target: str, function: Callable[..., Any]) -> Any:
 
 def _without_none(annotation: Any) -> Any:
     """Return the type of a value that may be missing: NULL is a value of all types."""
-    is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
-    others = [each for each in typing.get_args(annotation) if each is not types.NoneType]
-    return others[0] if is_union and len(others) == 1 else annotation
+    origin = typing.get_origin(annotation)
+    if origin not in (typing.Union, types.UnionType):
+        return annotation
+    members = typing.get_args(annotation)
+    others = [member for member in members if member is not types.NoneType]
+    return others[0] if len(others) == 1 else annotation
 
 
 def _spark_type(target: str, annotation: Any) -> str:

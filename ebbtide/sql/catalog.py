@@ -17,12 +17,13 @@ import yaml
 from ebbtide.errors import ConfigError, SqlError
 from ebbtide.spec.load import KINDS, load
 from ebbtide.spec.pipeline import Pipeline, read_document
-from ebbtide.spec.upsert import UpsertPipeline
 
 DEFAULT_CATALOG = "default"
 """Name of the catalog that a session begins with."""
 PIPELINE = "defs.yaml"
 """Name of a pipeline's file."""
+UPSERT = "ebbtide.dagster.UpsertPipeline"
+"""The `type` that the file of a table has."""
 
 FIELDS = ("columns", "key", "options", "comment", "target", "deterministic")
 """What the file of a declaration may say."""
@@ -228,9 +229,13 @@ def write_declared(catalog: Catalog, declared: Declared) -> Path:
 
 def write_pipeline(catalog: Catalog, attributes: Mapping[str, Any]) -> Path:
     """Write a pipeline's `defs.yaml`; return its folder."""
-    folder = catalog.folder / str(attributes["name"])
-    kind = next(name for name, model in KINDS.items() if model is UpsertPipeline)
-    _write(folder / PIPELINE, {"type": kind, "attributes": dict(attributes)})
+    name = str(attributes["name"])
+    folder = catalog.folder / name
+    document = {
+        "type": UPSERT,
+        "attributes": dict(attributes),
+    }
+    _write(folder / PIPELINE, document)
     return folder
 
 

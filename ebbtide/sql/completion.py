@@ -32,9 +32,12 @@ def completions(catalog: Catalog, text: str, offset: int) -> list[Completion]:
     found = _WORD.search(before)
     word = found[0] if found else ""
     start = offset - len(word)
-    candidates = _candidates(catalog, text, before)
-    fitting = [(name, kind) for name, kind in candidates if name.lower().startswith(word.lower()) and name != word]
-    return [Completion(name, start, kind) for name, kind in dict(fitting).items()]
+    typed = word.lower()
+    fitting: dict[str, CompletionKind] = {}
+    for name, kind in _candidates(catalog, text, before):
+        if name.lower().startswith(typed) and name != word:
+            fitting[name] = kind
+    return [Completion(name, start, kind) for name, kind in fitting.items()]
 
 
 def _candidates(catalog: Catalog, text: str, before: str) -> Iterator[tuple[str, CompletionKind]]:

@@ -172,19 +172,26 @@ class EmbeddedSession:
     @_answer.register
     def _(self, asked: ast.SetOption, operation: str) -> Output:
         if asked.key is None or asked.value is None:
-            rows: list[Row] = [[key, value] for key, value in self.settings.items() if asked.key in (None, key)]
+            rows: list[Row] = []
+            for key, value in self.settings.items():
+                if asked.key in (None, key):
+                    rows.append([key, value])
             return _listed(columns("key", "value"), rows)
         self._settings.set(asked.key, asked.value)
-        if asked.key.startswith(SPARK) and self._spark is not None:
+        is_of_spark = asked.key.startswith(SPARK)
+        if is_of_spark and self._spark is not None:
             self._spark.conf.set(asked.key, asked.value)
         return _done(f"Set '{asked.key}'.")
 
     @_answer.register
     def _(self, asked: ast.Reset, operation: str) -> Output:
         self._settings.reset(asked.key)
-        if asked.key is not None and asked.key.startswith(SPARK) and self._spark is not None:
+        if asked.key is None:
+            return _done("Reset all settings.")
+        is_of_spark = asked.key.startswith(SPARK)
+        if is_of_spark and self._spark is not None:
             self._spark.conf.unset(asked.key)
-        return _done("Reset all settings." if asked.key is None else f"Reset '{asked.key}'.")
+        return _done(f"Reset '{asked.key}'.")
 
     @_answer.register
     def _(self, asked: ast.Use, operation: str) -> Output:

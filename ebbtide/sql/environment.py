@@ -153,15 +153,19 @@ def _catalog(file: Path, name: Any, given: Any) -> tuple[Path, str | None]:
     if not is_name or name == DEFAULT_CATALOG:
         allowed = f"lower-case letters, digits and underscores, 63 at most; not '{DEFAULT_CATALOG}', the session's own"
         raise _unusable(file, f"catalogs: {name}", allowed)
-    catalog = _mapping(file, f"catalogs.{name}", {"defs": given} if isinstance(given, str) else given)
+    fields = {"defs": given} if isinstance(given, str) else given
+    catalog = _mapping(file, f"catalogs.{name}", fields)
     unknown = catalog.keys() - set(_OF_CATALOG)
     if unknown or "defs" not in catalog:
-        got = ", ".join(map(str, unknown)) or "no defs"
+        listed = ", ".join(map(str, unknown))
+        got = listed or "no defs"
         raise _unusable(file, f"catalogs.{name}: {got}", ", ".join(_OF_CATALOG))
     root = catalog.get("root")
-    if root is not None:
-        refuse_unusable(f"catalogs.{name}.root", str(root))
-    return Path(str(catalog["defs"])), root and str(root)
+    folder = Path(str(catalog["defs"]))
+    if root is None:
+        return folder, None
+    refuse_unusable(f"catalogs.{name}.root", str(root))
+    return folder, str(root)
 
 
 def _mapping(file: Path, name: str, given: Any) -> dict[str, Any]:

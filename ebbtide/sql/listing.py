@@ -69,12 +69,13 @@ def show(catalog: Catalog, asked: Show) -> Listed:
 
 def catalogs(known: Mapping[str, Catalog], in_use: str, pattern: str | None) -> Listed:
     """List what USE takes."""
-    rows: list[Row] = [
-        [name, str(catalog.folder), catalog.root, name == in_use]
-        for name, catalog in known.items()
-        if fits(name, pattern)
-    ]
-    return (*columns("name", "definitions", "root"), ResultColumn("in_use", "boolean")), rows
+    rows: list[Row] = []
+    for name, catalog in known.items():
+        if fits(name, pattern):
+            rows.append([name, str(catalog.folder), catalog.root, name == in_use])
+    shown = columns("name", "definitions", "root")
+    is_in_use = ResultColumn("in_use", "boolean")
+    return (*shown, is_in_use), rows
 
 
 def _tables(catalog: Catalog, pattern: str | None) -> Listed:
@@ -90,17 +91,21 @@ def _tables(catalog: Catalog, pattern: str | None) -> Listed:
 
 
 def _declared(catalog: Catalog, kind: DeclaredKind, pattern: str | None) -> Listed:
-    found = catalog.declared(kind).values()
-    fitting = [entry for entry in found if fits(entry.name, pattern)]
-    rows: list[Row] = [[entry.name, entry.comment] for entry in fitting]
+    rows: list[Row] = []
+    for entry in catalog.declared(kind).values():
+        if fits(entry.name, pattern):
+            rows.append([entry.name, entry.comment])
     return columns("name", "comment"), rows
 
 
 def _functions(catalog: Catalog, pattern: str | None) -> Listed:
-    found = catalog.declared(DeclaredKind.FUNCTION).values()
-    fitting = [entry for entry in found if fits(entry.name, pattern)]
-    rows: list[Row] = [[entry.name, entry.target, entry.is_deterministic] for entry in fitting]
-    return (*columns("name", "target"), ResultColumn("deterministic", "boolean")), rows
+    rows: list[Row] = []
+    for entry in catalog.declared(DeclaredKind.FUNCTION).values():
+        if fits(entry.name, pattern):
+            rows.append([entry.name, entry.target, entry.is_deterministic])
+    shown = columns("name", "target")
+    is_deterministic = ResultColumn("deterministic", "boolean")
+    return (*shown, is_deterministic), rows
 
 
 def _pipelines(catalog: Catalog, pattern: str | None) -> Listed:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -97,7 +99,9 @@ class Queries:
     def _batch(self, number: int, rows: DataFrame, moment: Moment) -> Batch:
         folder = self.folder / f"{number}"
         write_rows(rows, folder)
-        return Batch(WrittenRows.read(folder), position_text(moment.versions))
+        return Batch(
+            WrittenRows.read(folder), position_text(moment.versions), partial(shutil.rmtree, folder, ignore_errors=True)
+        )
 
     def _at(self, referring: Referring) -> Callable[[Versions], Moment]:
         return lambda versions: Moment(versions, self._analysed(referring, versions))

@@ -166,7 +166,9 @@ def test_declared_functions_are_called_in_queries_and_in_tables_where_a_row_that
     with pytest.raises(EbbtideError, match=r"^Python function raised ValueError: no length of 'e'"):
         do("SELECT by_length(v) FROM kept WHERE id = 4")
     do("CREATE TABLE called (id BIGINT NOT NULL, label STRING, n BIGINT, PRIMARY KEY (id))")
-    insert = "INSERT INTO called SELECT id, loud(v), by_length(loud(v)) + arrow_number('1') FROM log WHERE by_length(v) = 1"
+    insert = (
+        "INSERT INTO called SELECT id, loud(v), by_length(loud(v)) + arrow_number('1') FROM log WHERE by_length(v) = 1"
+    )
     write_filling(catalog, plan_insert(catalog, parse_text(insert)))
     run(spark, catalog.pipeline("called").spec, catalog.root)
     assert do("SELECT * FROM called ORDER BY id") == [[1, "C!", 3], [3, "X!", 3]]
