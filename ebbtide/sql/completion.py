@@ -33,10 +33,9 @@ def completions(catalog: Catalog, text: str, offset: int) -> list[Completion]:
     word = found[0] if found else ""
     start = offset - len(word)
     typed = word.lower()
-    fitting: dict[str, CompletionKind] = {}
-    for name, kind in _candidates(catalog, text, before):
-        if name.lower().startswith(typed) and name != word:
-            fitting[name] = kind
+    candidates = dict(_candidates(catalog, text, before))
+    candidates.pop(word, None)
+    fitting = {name: kind for name, kind in candidates.items() if name.lower().startswith(typed)}
     return [Completion(name, start, kind) for name, kind in fitting.items()]
 
 

@@ -91,18 +91,15 @@ def _tables(catalog: Catalog, pattern: str | None) -> Listed:
 
 
 def _declared(catalog: Catalog, kind: DeclaredKind, pattern: str | None) -> Listed:
-    rows: list[Row] = []
-    for entry in catalog.declared(kind).values():
-        if fits(entry.name, pattern):
-            rows.append([entry.name, entry.comment])
+    found = catalog.declared(kind).values()
+    rows: list[Row] = [[entry.name, entry.comment] for entry in found if fits(entry.name, pattern)]
     return columns("name", "comment"), rows
 
 
 def _functions(catalog: Catalog, pattern: str | None) -> Listed:
-    rows: list[Row] = []
-    for entry in catalog.declared(DeclaredKind.FUNCTION).values():
-        if fits(entry.name, pattern):
-            rows.append([entry.name, entry.target, entry.is_deterministic])
+    found = catalog.declared(DeclaredKind.FUNCTION).values()
+    fitting = [entry for entry in found if fits(entry.name, pattern)]
+    rows: list[Row] = [[entry.name, entry.target, entry.is_deterministic] for entry in fitting]
     shown = columns("name", "target")
     is_deterministic = ResultColumn("deterministic", "boolean")
     return (*shown, is_deterministic), rows
