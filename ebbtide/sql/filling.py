@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from sqlglot import exp
 
 from ebbtide.errors import ConfigError, SqlError
-from ebbtide.spec.ddl import parse_ddl, type_ddl
+from ebbtide.spec.ddl import TableSchema, parse_ddl, type_ddl
 from ebbtide.spec.pipeline import read_document
 from ebbtide.spec.upsert import UpsertPipeline
 from ebbtide.sql.catalog import Catalog, Declared, DeclaredKind, Filled, write_pipeline
@@ -251,13 +251,22 @@ def _selected(source: Declared, table: Declared, projection: Projection, asked: 
 
 def _takes_columns_as_they_are(source: Declared, table: Declared, selected: dict[str, str]) -> bool:
     """Return whether nothing is computed or renamed: then decoding leaves the other columns out by itself."""
-    read = parse_ddl(source.columns).columns
-    filled = parse_ddl(table.columns).columns
+    read = parse_ddl(source.columns)
+    filled = parse_ddl(table.columns)
     for name, expression in selected.items():
-        is_same_column = expression in (name, quoted(name)) and name in read.names
-        if not is_same_column or type_ddl(read.field(name).type) != type_ddl(filled.field(name).type):
+        is_same_column = expression in (name, quoted(name)) and name in read.columns.names
+        if not is_same_column:
+            return False
+        type_read = type_ddl(read.columns.field(name).type)
+        type_filled = type_ddl(filled.columns.field(name).type)
+        if type_read != type_filled or _default(read, name) != _default(filled, name):
             return False
     return set(source.key) <= set(selected)
+
+
+def _default(table: TableSchema, name: str) -> tuple[bool, Any]:
+    """Return whether a column has a default, and which: records that lack the column have it for a value."""
+    return name in table.defaults, table.defaults.get(name)
 
 
 _ORDER = ("name", "description", "source", "format", "schema", "transform", "key", "order", "ttl")

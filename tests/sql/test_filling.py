@@ -90,6 +90,17 @@ def test_function_that_is_not_declared_deterministic_is_refused_before_anything_
     assert catalog.pipelines() == {}
 
 
+def test_default_of_the_source_is_not_lost_where_the_table_has_none(do, catalog, tmp_path):
+    do(f"""CREATE SOURCE tiers (id BIGINT, tier STRING DEFAULT 'basic', PRIMARY KEY (id))
+        WITH (path = '{tmp_path / "in"}', format = plain, sequence = id)""")
+    do("CREATE TABLE without (id BIGINT, tier STRING, PRIMARY KEY (id))")
+    do("CREATE TABLE with_it (id BIGINT, tier STRING DEFAULT 'basic', PRIMARY KEY (id))")
+    attributes = filled(catalog, "INSERT INTO without SELECT * FROM tiers").attributes
+    assert "DEFAULT 'basic'" in attributes["schema"]
+    assert attributes["transform"]["select"] == {"id": "id", "tier": "tier"}
+    assert "transform" not in filled(catalog, "INSERT INTO with_it SELECT * FROM tiers").attributes
+
+
 @pytest.mark.parametrize(
     ("query", "told"),
     [

@@ -37,7 +37,7 @@ def by_length(v: str) -> int:
     return len(v)
 
 
-loud = udf(shout, StringType())
+shouted = udf(shout, StringType())
 
 
 @pandas_udf(LongType())
