@@ -54,6 +54,7 @@ ALONE = {
     "rocksdict": "ebbtide/stores/rocksdb",
     "obstore": "ebbtide/object_store/",
     "numba": "ebbtide/model/compiled.py",
+    "pandas": "ebbtide/runtime/row_functions.py",
 }
 """Libraries that one place has to itself."""
 

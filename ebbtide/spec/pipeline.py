@@ -45,6 +45,7 @@ from ebbtide.spec.parts import (
     SpecPart,
     refuse,
 )
+from ebbtide.spec.row_functions import make_importable
 
 RESERVED_COLUMNS = frozenset(CHANGELOG_COLUMNS | ENTRY_COLUMNS | ARRIVAL_COLUMNS | STAGED_COLUMNS) | {
     *SEQUENCE_COLUMNS,
@@ -421,11 +422,18 @@ class Pipeline(SpecPart):
         Raises:
             ConfigError: not a usable spec; the message names file and field.
         """
+        if cls.imports(attributes):
+            make_importable(project_of(path))
         try:
             spec = cls.model_validate(dict(attributes))
         except ValidationError as error:
             raise ConfigError.of(f"The spec '{path}' is not usable. {_explain(error)}") from error
         return spec.located(path)
+
+    @classmethod
+    def imports(cls, attributes: Mapping[str, Any]) -> bool:
+        """Return whether a spec names functions of its project."""
+        return False
 
     def located(self, path: Path) -> Self:
         """Return the spec with its source's path made absolute.
