@@ -16,6 +16,7 @@ _HOMES = {
     "adopt": "upkeep",
     "clock": "upkeep",
     "migrate": "upkeep",
+    "new": "new",
     "quarantine": "quarantine",
     "refresh": "running",
     "repair": "upkeep",

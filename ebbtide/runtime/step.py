@@ -171,7 +171,6 @@ class Stepper:
         new_columns = columns_taken_in(self.spec, staged.summary)
         if new_columns:
             self._take_in(frame.sparkSession, new_columns, clock)
-            delete(self.plan.at("staged"))
             number = self.number + 1
             staged = self._stage(frame, offsets, number, clock.wall_ms)
         bad = staged.bad()

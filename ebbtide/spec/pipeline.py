@@ -45,6 +45,7 @@ from ebbtide.spec.parts import (
     SpecPart,
     refuse,
 )
+from ebbtide.spec.row_functions import make_importable
 
 RESERVED_COLUMNS = frozenset(CHANGELOG_COLUMNS | ENTRY_COLUMNS | ARRIVAL_COLUMNS | STAGED_COLUMNS) | {
     *SEQUENCE_COLUMNS,
@@ -412,11 +413,27 @@ class Pipeline(SpecPart):
         attributes = document.get("attributes")
         if not isinstance(attributes, dict):
             raise ConfigError.of(f"The spec '{path}' has no attributes.", allowed="type: and attributes: at the top")
+        return cls.of_attributes(attributes, path)
+
+    @classmethod
+    def of_attributes(cls, attributes: Mapping[str, Any], path: Path) -> Self:
+        """Make the spec that stands, or is to stand, in a file.
+
+        Raises:
+            ConfigError: not a usable spec; the message names file and field.
+        """
+        if cls.imports(attributes):
+            make_importable(project_of(path))
         try:
-            spec = cls.model_validate(attributes)
+            spec = cls.model_validate(dict(attributes))
         except ValidationError as error:
             raise ConfigError.of(f"The spec '{path}' is not usable. {_explain(error)}") from error
         return spec.located(path)
+
+    @classmethod
+    def imports(cls, attributes: Mapping[str, Any]) -> bool:
+        """Return whether a spec names functions of its project."""
+        return False
 
     def located(self, path: Path) -> Self:
         """Return the spec with its source's path made absolute.

@@ -9,8 +9,9 @@ from pydantic import Field
 
 from ebbtide.errors import ConfigError
 from ebbtide.spec.ddl import TableSchema, ddl_of, is_exact, parse_ddl, type_ddl
-from ebbtide.spec.expressions import UnfitExpressionError, columns_read, single_column
+from ebbtide.spec.expressions import UnfitExpressionError, columns_read, functions_called, single_column
 from ebbtide.spec.parts import SpecPart, refuse
+from ebbtide.spec.row_functions import RowFunction, UnfitFunctionError, digest, refuse_own_name
 
 ALLOWED = "a Spark SQL expression over one row: no aggregate, window, subquery, generator, nor a function whose result changes"
 
@@ -41,6 +42,11 @@ class Transform(SpecPart):
         description="The sink's primary key. By sequence: the columns that the pipeline's key is selected as; in order of arrival: any with an exact type. Required.",
     )
 
+    functions: dict[str, str] = Field(
+        default_factory=dict,
+        description="Functions of the project that the expressions call: name to 'module:name', one that says what it returns (`def f(v: str) -> str`, or PySpark's udf, pandas_udf, arrow_udf). To name one is to declare that the same arguments always give the same value. Default: none.",
+    )
+
     @cached_property
     def table(self) -> TableSchema:
         """The sink's columns."""
@@ -62,6 +68,37 @@ class Transform(SpecPart):
         self._refuse_key()
         for field, text in self.expressions.items():
             _columns_of(field, text, source)
+        self._refuse_unfit_functions()
+
+    def _refuse_unfit_functions(self) -> None:
+        called: set[str] = set()
+        for text in self.expressions.values():
+            called |= functions_called(text, self.functions)
+        refuse(
+            "transform.functions",
+            sorted(self.functions.keys() - called),
+            "functions that an expression calls, in lower case",
+        )
+        for name in self.functions:
+            try:
+                refuse_own_name(name)
+                function = self.row_function(name)
+            except UnfitFunctionError as error:
+                raise ValueError(f"transform.functions.{name}: {error}") from error
+            if not function.is_deterministic:
+                got = f"{function.target}, which says that it is not deterministic"
+                refuse(f"transform.functions.{name}", [got], "a function whose value follows from its arguments alone")
+
+    def row_function(self, name: str) -> RowFunction:
+        """Import one of the functions.
+
+        Args:
+            name: Its name in expressions.
+
+        Raises:
+            UnfitFunctionError: there is none, or nothing says what it returns.
+        """
+        return RowFunction.load(self.functions[name])
 
     def _refuse_columns(self) -> None:
         names = self.table.columns.names
@@ -159,7 +196,15 @@ class Transform(SpecPart):
     def identity(self) -> dict[str, Any]:
         """What rows that were selected depend on."""
         selected = {name: self.select[name] for name in self.table.columns.names}
-        return {"schema": ddl_of(self.table.columns), "select": selected, "where": self.where, "key": self.key}
+        identity: dict[str, Any] = {
+            "schema": ddl_of(self.table.columns),
+            "select": selected,
+            "where": self.where,
+            "key": self.key,
+        }
+        if self.functions:
+            identity["functions"] = {name: [target, digest(target)] for name, target in self.functions.items()}
+        return identity
 
 
 def _columns_of(field: str, text: str, source: TableSchema) -> list[str]:

@@ -18,6 +18,7 @@ from ebbtide.quality.checks import CHECKS
 from ebbtide.quality.expectations import ExpectKeysToBeUnique
 from ebbtide.quality.suite import Batch
 from ebbtide.quality.validate import ExpectationRaisedError, validate
+from ebbtide.rules.event_time import too_old
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.driver import run, system_clock
 from ebbtide.runtime.fold import KeepEntries, rewritten
@@ -141,6 +142,17 @@ def test_joining_files_is_no_foreign_write_and_a_change_of_the_state_is(spark, t
     assert judge(spark, tables, "foreign_writes") == {("expect_commits_to_be_ours", "critical"): 0}
     spark.sql(f"DELETE FROM delta.`{tables.state.path}` WHERE id = 1")
     assert judge(spark, tables, "foreign_writes") == {("expect_commits_to_be_ours", "critical"): 1}
+
+
+def test_newest_event_is_held_to_what_the_spec_allows(spark, tables):
+    assert "event_time" not in {check.name for check in checks.checks_of(tables.spec)}
+    checked = tables.spec.model_copy(update={"checks": ChecksConfig(max_event_delay="1h")})
+    asked = Plan.under(tables.root.rpartition("/")[0], checked)
+    found = judge(spark, asked, "event_time")
+    assert found == {("expect_newest_event_to_be_recent", "critical"): 1}, "these records have no event time"
+    rows = [(1, None, None), (1, 0, 3_600_001), (1, 0, 3_600_000)]
+    newest = spark.createDataFrame(rows, "step BIGINT, newest_event_ms BIGINT, behind_ms BIGINT")
+    assert [row["behind_ms"] for row in too_old(newest, 3_600_000).collect()] == [None, 3_600_001]
 
 
 @pytest.mark.grid
