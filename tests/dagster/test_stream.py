@@ -92,6 +92,7 @@ def test_refresh_from_the_launchpad_rebuilds_and_checks_pass(spark, tmp_path):
     assert sink.asset_key == AssetKey("plain")
     numbers = {name: sink.metadata[name].value for name in ("dagster/row_count", "records", "step")}
     assert numbers == {"dagster/row_count": 1, "records": 1, "step": 2}, "step 1 was the reset"
+    assert sink.metadata["report"].value.startswith("1 step in ")
 
 
 @pytest.mark.spark

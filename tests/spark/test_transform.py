@@ -143,11 +143,12 @@ def test_shop_table_selected_equals_the_select_over_the_truth(spark, tmp_path, n
     assert red(spark, tmp_path, spec) == {}
 
 
-def test_row_that_fails_leaves_what_was_shown_and_all_jobs_go_by_what_is_selected(spark, tmp_path):
+def test_row_that_fails_leaves_what_was_shown_and_all_jobs_go_by_what_is_selected(spark, tmp_path, capfd):
     root = str(tmp_path)
     source = write(tmp_path / "in", *FILES)
     spec = transformed(plain_spec(source, **BY_SEQUENCE), NUMBERS)
     run(spark, spec, root)
+    assert "The value 'x'" not in capfd.readouterr().err, "PySpark logs what fails, personal or not"
     shown = [(2, 2, "v2"), (3, 3, "v3"), (4, 4, "v4")]
     assert rows(spark, tmp_path, spec) == shown, "1 left, 3 came, 2 keeps its row"
     [bad] = table(spark, tmp_path, spec, "quarantine")
