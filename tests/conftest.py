@@ -16,6 +16,18 @@ settings.register_profile("mutants", derandomize=True, max_examples=15, phases=Q
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put what takes long first: a long group that begins last would be waited for. Each group keeps its order."""
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    for turn, mark in enumerate(("launched", "spark", "xdist_group")):
+        if item.get_closest_marker(mark):
+            return turn
+    return 3
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_copies(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep local copies apart from those of the user's own runs: a process looks at all that are there."""
