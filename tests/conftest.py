@@ -21,11 +21,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_turn)
 
 
-def _turn(item: pytest.Item) -> int:
-    for turn, mark in enumerate(("launched", "spark", "xdist_group")):
-        if item.get_closest_marker(mark):
-            return turn
-    return 3
+def _turn(item: pytest.Item) -> tuple[bool, bool]:
+    is_launched = item.get_closest_marker("launched") is not None
+    is_grouped = item.get_closest_marker("xdist_group") is not None
+    return not is_launched, not is_grouped
 
 
 @pytest.fixture(scope="session", autouse=True)
