@@ -13,7 +13,13 @@ from support import envelope
 
 from ebbtide.delta import log
 from ebbtide.delta.commit import commit
-from ebbtide.errors import CheckpointMismatchError, LeaseLostError, QuarantineThresholdError, StoredFormatError
+from ebbtide.errors import (
+    CheckpointMismatchError,
+    LeaseLostError,
+    QuarantineThresholdError,
+    SchemaDriftError,
+    StoredFormatError,
+)
 from ebbtide.ledger.checkpoint import Checkpoint
 from ebbtide.ledger.facts import STATE_FORMAT
 from ebbtide.ledger.puts import LOCAL
@@ -482,6 +488,14 @@ def test_new_column_is_taken_in_by_a_step_of_its_own_before_the_batch_that_bring
     assert not (pipeline.home / "staged").exists()
     rows = pipeline.table("sink", pipeline.plan.sink.schema)
     assert sorted((row["id"], row["note"], row["_changed_by"]["step"]) for row in rows) == [(1, None, 1), (2, "x", 3)]
+
+
+def test_step_whose_records_do_not_fit_is_refused_where_the_spec_says_so(make):
+    pipeline = make(schema_evolution_mode="fail")
+    pipeline.read(up(1, 1))
+    with pytest.raises(SchemaDriftError, match=r"1 records, .*unknown_column"):
+        pipeline.read(up(2, 2, note="x"))
+    assert pipeline.last.step == 1
 
 
 def test_ignored_columns_are_told_with_the_step(make):
