@@ -14,6 +14,7 @@ from ebbtide.maintenance import rewind
 from ebbtide.maintenance.job import MaintenanceReport, maintain
 from ebbtide.maintenance.jobs import job_named
 from ebbtide.model.step import StepKind
+from ebbtide.state_table import rewriting
 from ebbtide.state_table.rewriting import BASE
 
 EXPIRING = {"ttl": {"ttl": "1h"}}
@@ -111,10 +112,11 @@ def test_compaction_keeps_the_newest_version_of_each_live_entry_and_the_files_re
     assert pipeline.read(up(1, 9))[0].step == 4
 
 
-def expired_tombstone(make):
-    """Key 2 was deleted an hour before the last step's clock, and no tick came since."""
+def expired_tombstones(make, n=1):
+    """Every second key was deleted an hour before the last step's clock, and no tick came since."""
     pipeline = make(**EXPIRING)
-    pipeline.read(up(1, 1), up(2, 2, "-D"), clock_ms=START)
+    lines = [up(number, number, "+U" if number % 2 else "-D") for number in range(1, 2 * n + 1)]
+    pipeline.read(*lines, clock_ms=START)
     with pipeline.stepper() as stepper:
         later = stepper.maintenance_step(StepKind.CLEANUP, stepper.next_clock(START + HOUR))
         stepper.commit(later, [])
@@ -123,11 +125,20 @@ def expired_tombstone(make):
 
 @pytest.mark.parametrize("job", ["cleanup", "compaction"])
 def test_what_has_expired_by_the_last_step_s_clock_goes_and_no_row_of_the_sink(make, job):
-    pipeline = expired_tombstone(make)
+    pipeline = expired_tombstones(make)
     report = pipeline.do(job)
     assert stored(pipeline) == [(1, 1, False)]
     assert (report.step, report.rows_removed, report.entries) == (3, 1, 1)
     assert pipeline.rows() == {1: 1}
+
+
+@pytest.mark.parametrize("job", ["cleanup", "compaction"])
+def test_state_is_gone_over_in_parts(make, monkeypatch, job):
+    monkeypatch.setattr(rewriting, "PART_BYTES", 2_000)
+    pipeline = expired_tombstones(make, 8)
+    report = pipeline.do(job)
+    assert [id_ for id_, _, _ in stored(pipeline)] == [1, 3, 5, 7, 9, 11, 13, 15]
+    assert (report.rows_removed, report.entries, report.oldest_ms) == (8, 8, START)
 
 
 def test_cleanup_that_finds_nothing_makes_no_step(make):
