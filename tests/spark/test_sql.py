@@ -162,7 +162,7 @@ def test_declared_functions_are_called_in_queries_and_in_tables_where_a_row_that
     for name in ("shouted", "by_length", "arrow_number"):
         do(f"CREATE FUNCTION {name} AS 'row_rules:{name}' DETERMINISTIC")
     assert do("SELECT shouted(v), by_length(v) FROM kept WHERE id = 1") == [["C!", 1]]
-    with pytest.raises(EbbtideError, match=r"^Python function raised ValueError: no length of 'e'"):
+    with pytest.raises(EbbtideError, match=r"^A Python function raised ValueError: no length of 'e'"):
         do("SELECT by_length(v) FROM kept WHERE id = 4")
     do("CREATE TABLE called (id BIGINT NOT NULL, label STRING, n BIGINT, PRIMARY KEY (id))")
     insert = "INSERT INTO called SELECT id, shouted(v), by_length(shouted(v)) + arrow_number('1') FROM log WHERE by_length(v) = 1"
