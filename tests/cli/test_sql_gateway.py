@@ -3,14 +3,12 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import urllib.request
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from gateway_support import running
 from sql_support import all_of
 
 from ebbtide.cli import main, sql_gateway
@@ -21,32 +19,11 @@ ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "a-token-of-a-test-0123456789"  # noqa: S105 - of no gateway
 
 
-def command(*arguments):
-    return [sys.executable, "-m", "ebbtide.cli", "sql-gateway", *arguments]
-
-
-def environment(**more):
-    return os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"} | more
-
-
 def refused(*arguments, **more):
     """Run it where it does not start; return its exit code and what it says."""
     done = CliRunner().invoke(main, ["sql-gateway", *arguments], env=more)
     assert TOKEN not in done.output
     return done.exit_code, done.output
-
-
-@contextmanager
-def running(folder, *arguments, **more):
-    """Run it; give the process and its URL."""
-    started = subprocess.Popen(
-        command("--port", "0", *arguments), cwd=folder, env=environment(**more), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )  # fmt: skip
-    try:
-        yield started, started.stdout.readline().split()[-1]
-    finally:
-        started.kill()
-        started.communicate()
 
 
 def test_it_prints_its_url_serves_and_ends_by_sigterm(tmp_path):

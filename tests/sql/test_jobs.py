@@ -1,14 +1,11 @@
 """Jobs of SQL outlive what began them: a shell that is left, a gateway that is killed."""
 
-import os
-import subprocess
-import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow.dataset as ds
 import pytest
+from gateway_support import running
 from spark_support import change, write
 from terminal import Terminal
 
@@ -54,28 +51,12 @@ def insert_and_quit(home):
 
 def insert_and_kill(home):
     """Begin a job through a gateway, and kill that."""
-    with gateway(home) as (process, url):
+    with running(home, *options(home)) as (process, url):
         session = RemoteSession(url)
         assert "fills kept" in session.execute(INSERT).result(60).message
         process.kill()
         process.wait()
         session.close()
-
-
-@contextmanager
-def gateway(home):
-    """Run a gateway as a process; give it and its URL."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ebbtide.cli", "sql-gateway", "--port", "0", *options(home)],
-        env=os.environ | ENVIRONMENT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield process, process.stdout.readline().split()[-1]
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def ended(job):
@@ -105,7 +86,7 @@ def test_job_outlives_what_began_it_and_its_table_is_right(home, begin):
     assert ended(job) is JobStatus.FINISHED, job.message
     rows = ds.dataset(home / "root" / "kept" / "sink", exclude_invalid_files=True).to_table(columns=["id", "v"])
     assert rows.to_pylist() == [{"id": 2, "v": "b"}]
-    with gateway(home) as (_, url):
+    with running(home, *options(home)) as (_, url):
         session = RemoteSession(url)
         [row] = session.execute("SHOW JOBS").page(0, 60).rows
         session.close()
