@@ -37,6 +37,7 @@ ROOMS = {
     "dagster": {"dagster", "pydantic"} | SPARK,
     "functions": set(),
     "testing": COLUMNS,
+    "proposal": COLUMNS | {"yaml"},
     "replay": COLUMNS,
     "cli": {"yaml", "pyarrow"} | SPARK,
 }

@@ -8,8 +8,10 @@ off, since it would evaluate one outside of that.
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -17,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -178,7 +181,9 @@ class Expressions:
         if field not in self._values:
             return "its value does not fit"
         try:
-            self._called(self._frame(row)).select(self._values[field]).toArrow()
+            called = self._called(self._frame(row))
+            with _unlogged():
+                called.select(self._values[field]).toArrow()
         except PySparkException as error:
             if self._reads_personal(field):
                 return f"[{error.getCondition()}] {MASK}"
@@ -296,6 +301,18 @@ def _tried(context: SparkContext, value: Column) -> Column:
     expression = utils.expression(value._jc)
     tried = catalyst.org.apache.spark.sql.catalyst.expressions.TryEval(expression)
     return ClassicColumn(utils.column(tried))
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """Keep PySpark from logging an error that is looked for: with its stack, and with values that may be personal."""
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _refusal(field: str, text: str, got: str, allowed: str) -> ConfigError:

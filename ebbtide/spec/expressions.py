@@ -115,8 +115,13 @@ def single_column(text: str, names: Iterable[str]) -> str | None:
         ('id', None)
     """
     tree = _parsed(text)
-    is_column = isinstance(tree, exp.Column) and len(tree.parts) == 1
-    return columns_read(text, names)[0] if is_column else None
+    if not isinstance(tree, exp.Column):
+        return None
+    is_plain = len(tree.parts) == 1
+    if not is_plain:
+        return None
+    [column] = columns_read(text, names)
+    return column
 
 
 def _parsed(text: str) -> exp.Expression:

@@ -64,16 +64,8 @@ class Transform(SpecPart):
         Raises:
             ValueError: a column is selected that the sink has not, or the other way; an expression is not one over a row.
         """
-        names = self.table.columns.names
-        shown = ", ".join(names)
-        refuse("transform.schema", list(self.table.defaults), "columns without DEFAULT: each is selected")
-        refuse("transform.select", [n for n in self.select if n not in names], f"columns of transform.schema: {shown}")
-        missing = [name for name in names if name not in self.select]
-        refuse("transform.select", [f"none for {name}" for name in missing], f"an expression for each of: {shown}")
-        refuse("transform.key", [k for k in self.key if k not in names], f"columns of transform.schema: {shown}")
-        refuse("transform.key", [k for k in self.key if self.key.count(k) > 1], "each column once")
-        inexact = [k for k in self.key if not is_exact(self.table.columns.field(k).type)]
-        refuse("transform.key", inexact, "columns with an exact type: no FLOAT, DOUBLE, ARRAY, MAP, STRUCT")
+        self._refuse_columns()
+        self._refuse_key()
         for field, text in self.expressions.items():
             _columns_of(field, text, source)
         self._refuse_unfit_functions()
@@ -107,6 +99,30 @@ class Transform(SpecPart):
             UnfitFunctionError: there is none, or nothing says what it returns.
         """
         return RowFunction.load(self.functions[name])
+
+    def _refuse_columns(self) -> None:
+        names = self.table.columns.names
+        shown = ", ".join(names)
+        unknown = [name for name in self.select if name not in names]
+        missing = [f"none for {name}" for name in names if name not in self.select]
+        defaults = list(self.table.defaults)
+        refuse("transform.schema", defaults, "columns without DEFAULT: each is selected")
+        refuse("transform.select", unknown, f"columns of transform.schema: {shown}")
+        refuse("transform.select", missing, f"an expression for each of: {shown}")
+
+    def _refuse_key(self) -> None:
+        columns = self.table.columns
+        shown = ", ".join(columns.names)
+        unknown = [name for name in self.key if name not in columns.names]
+        repeated = [name for name in self.key if self.key.count(name) > 1]
+        refuse("transform.key", unknown, f"columns of transform.schema: {shown}")
+        refuse("transform.key", repeated, "each column once")
+        inexact = []
+        for name in self.key:
+            type_ = columns.field(name).type
+            if not is_exact(type_):
+                inexact.append(name)
+        refuse("transform.key", inexact, "columns with an exact type: no FLOAT, DOUBLE, ARRAY, MAP, STRUCT")
 
     def refuse_other_key(self, source: TableSchema, key: list[str]) -> None:
         """Refuse a key of the sink that is not the source's, renamed at most.
@@ -143,8 +159,12 @@ class Transform(SpecPart):
     def source_keys(self, source: TableSchema) -> dict[str, str]:
         """Return the sink's key columns to those that they are; of a key as `refuse_other_key` lets pass."""
         names = source.columns.names
-        found = {name: single_column(self.select[name], names) for name in self.key}
-        return {name: column for name, column in found.items() if column is not None}
+        found = {}
+        for name in self.key:
+            column = single_column(self.select[name], names)
+            if column is not None:
+                found[name] = column
+        return found
 
     def columns_read(self, source: TableSchema) -> list[str]:
         """Return the source's columns that the expressions read, in the source's order."""
