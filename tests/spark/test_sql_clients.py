@@ -88,7 +88,7 @@ def test_views_for_clients_of_connect_are_the_tables_as_of_now(spark, catalog):
     session = spark.newSession()
     server = ConnectServer(session, catalog, pytest.fail)
     server.refresh()
-    assert {row.tableName for row in session.sql("SHOW VIEWS IN default").collect()} == {"kept"}
+    assert {row.viewName for row in session.sql("SHOW VIEWS IN default").collect()} == {"kept"}
     other = spark.newSession()
     assert [tuple(row) for row in other.sql("SELECT * FROM kept ORDER BY id").collect()] == [(1, "c"), (3, "d")]
     server.close_views()
