@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import Producer
 from kafka_broker import PASSWORD, USER, free_port
-from kafka_support import TopicPipeline, over_topic, records_of
+from kafka_support import TopicPipeline, over_topic, plainly, records_of
 from killing import PLACES, Killer
 from local_pipeline import LATER, up
 from local_run import SPARK, kept_apart, stream
@@ -26,6 +26,7 @@ from ebbtide.errors import (
     SourceReadError,
     SourceUnavailableError,
 )
+from ebbtide.inspect.backlog import lag
 from ebbtide.runtime import decide, driver
 from ebbtide.runtime import step as step_module
 from ebbtide.runtime.finding import RecordsOfBatch
@@ -389,3 +390,18 @@ def test_broker_that_is_away_for_a_while_is_waited_for(over, broker, monkeypatch
     pipeline.follow(Following(interval_ms=1), lambda step: broker.stop() if step.step == 1 else stop.set(), stop)
     assert [type(fault) for fault in faults] == [SourceUnavailableError]
     assert pipeline.rows() == {1: 1, 2: 1}
+
+
+def test_lag_is_told_per_partition_and_by_the_oldest_record(over, broker, topic):
+    pipeline = over()
+    for partition, age_ms, change in ((0, 7_000, up(1, 1)), (0, 6_000, up(2, 2)), (2, 5_000, up(3, 3))):
+        broker.put(topic, plainly(change, partition=partition, timestamp=LATER - age_ms))
+    found = lag(pipeline.spec, pipeline.root, LATER)
+    assert (dict(found.backlog.records), found.behind_ms) == ({0: 2, 1: 0, 2: 1}, 7_000)
+    assert found.text() == "3 records wait (partition 0: 2, 2: 1), the oldest for 7.0 s"
+    pipeline.run()
+    assert lag(pipeline.spec, pipeline.root, LATER).text() == "nothing waits"
+    broker.put(topic, plainly(up(1, 4), partition=2, timestamp=LATER - 1_000))
+    again = lag(pipeline.spec, pipeline.root, LATER)
+    assert (dict(again.backlog.records), again.behind_ms) == ({0: 0, 1: 0, 2: 1}, 1_000)
+    assert again.fingerprint != found.fingerprint
