@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Producer
 from kafka_broker import PASSWORD, USER, free_port
 from kafka_support import TopicPipeline, over_topic, plainly, records_of
@@ -17,6 +18,8 @@ from local_run import SPARK, kept_apart, stream
 from reference import canonical_rows, differences
 from support import SHOP, lines_of, shop
 
+from ebbtide import UpsertPipeline
+from ebbtide.cli.main import main
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
 from ebbtide.errors import (
@@ -405,3 +408,20 @@ def test_lag_is_told_per_partition_and_by_the_oldest_record(over, broker, topic)
     again = lag(pipeline.spec, pipeline.root, LATER)
     assert (dict(again.backlog.records), again.behind_ms) == ({0: 0, 1: 0, 2: 1}, 1_000)
     assert again.fingerprint != found.fingerprint
+
+
+def test_new_proposes_a_spec_by_the_records_of_a_topic(broker, topic, tmp_path, monkeypatch):
+    lines = [line for line in lines_of(SHOP / "capture") if b'"topic": "shop.public.orders"' in line]
+    broker.put(topic, records_of(lines))
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    asked = ["new", "orders", "--bootstrap-servers", broker.servers, "--topic", topic, "--sample", "500", "--json"]
+    result = CliRunner().invoke(main, asked)
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert (report["records"] > 400, report["bad_records"]) == (True, 0)
+    spec = UpsertPipeline.load("pipelines/defs/orders")
+    assert (spec.source.topic, spec.key, spec.sequence) == (topic, ["order_id"], ("_lsn",))
+    absent = CliRunner().invoke(main, [*asked[:1], "other", *asked[2:5], "no.such.topic"])
+    assert absent.exit_code == 1
+    assert "There is no topic 'no.such.topic'" in absent.stderr
