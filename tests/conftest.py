@@ -54,6 +54,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     session.stop()
 
 
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Broker"]:  # noqa: F821 - loaded when needed
+    """One Kafka broker for the whole test process."""
+    from kafka_broker import Broker
+
+    running = Broker(tmp_path_factory.mktemp("kafka"))
+    yield running
+    running.stop()
+
+
 @pytest.fixture
 def make(tmp_path):
     """Makes pipelines that run without Spark."""
