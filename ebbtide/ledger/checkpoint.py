@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ebbtide.errors import CheckpointMismatchError
-from ebbtide.paths import delete, join, list_files, read_bytes, write_bytes
+from ebbtide.paths import delete, join, list_files, read_bytes, replace_bytes
 
 START = "ebbtide_start.json"
 """Ours, beside Spark's files, so that it goes with them."""
@@ -61,7 +61,7 @@ class Checkpoint:
 
     def note_start(self, position: Mapping[str, Any]) -> None:
         """Note where the source's first batch begins: until it is decided, no step's facts tell."""
-        write_bytes(join(self.path, START), json.dumps(position).encode())
+        replace_bytes(join(self.path, START), json.dumps(position).encode())
 
     def last_committed(self) -> int | None:
         """Return the last batch that Spark committed."""

@@ -109,6 +109,7 @@ class Watcher:
         self._report = report
         self._looks_s = time.monotonic() + following.interval_ms / 1000
         self._ticked_ms = clock()
+        self._found: Discovery | None = None
 
     def look(self) -> None:
         """Look what is new, and note it for the stream; where nothing is, tick. Does nothing before its time.
@@ -133,7 +134,9 @@ class Watcher:
         plan = self._plan
         since = self._stepper.position or plan.checkpoint.start
         found = plan.source.discover(self._stepper.files_read(), self._clock(), since)
-        plan.source.note(found, plan.at("plan.json"))
+        if found != self._found:
+            plan.source.note(found, plan.at("plan.json"))
+            self._found = found
         return found
 
     def _tick(self) -> None:

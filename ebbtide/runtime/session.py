@@ -13,7 +13,6 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import os
-import re
 import signal
 import sys
 import threading
@@ -28,7 +27,7 @@ from pyspark.sql import SparkSession
 
 from ebbtide import java
 from ebbtide.errors import ConfigError, JavaMissingError
-from ebbtide.redaction import hide, is_credential
+from ebbtide.redaction import REFERENCE, hide, is_credential
 from ebbtide.runtime.jars import JARS, PACKAGES, note_jars, with_known_jars
 from ebbtide.sources.files import FileDataSource
 
@@ -53,9 +52,6 @@ SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
-
-REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-"""A setting's value that stands for a variable of the environment."""
 
 
 def build_session(

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from ebbtide.errors import SourceReadError
 from ebbtide.formats.records import MAX_RECORD_BYTES, RECORDS
-from ebbtide.paths import is_compressed, is_linked, join, open_stream, read_bytes, size_of, write_bytes
+from ebbtide.paths import is_compressed, is_linked, join, open_stream, read_bytes, replace_bytes, size_of
 from ebbtide.sources.lines import ByteOrderError, split_lines
 from ebbtide.sources.listing import changed_while_read, linked_error
 
@@ -75,7 +75,7 @@ def write_plan(location: str, files: Iterable[SizedFile]) -> None:
     """Write which files a run reads, for the source to take them from."""
     plan = [list(file) for file in files]
     text = json.dumps(plan)
-    write_bytes(location, text.encode())
+    replace_bytes(location, text.encode())
 
 
 class FilePartition(InputPartition):

@@ -8,15 +8,13 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from ebbtide.redaction import has_unseen, is_credential, redacted
+from ebbtide.redaction import REFERENCE, has_unseen, is_credential, redacted
 from ebbtide.spec.parts import Name, SpecPart, refuse
 
 BOOTSTRAP_SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
 """HOST:PORT."""
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 """What Kafka takes for a topic's name."""
-REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-"""A value that stands for a variable of the environment."""
 SECRETS = frozenset({"ssl.key.pem", "sasl.oauthbearer.config"})
 """Properties that are credentials without being named like one."""
 NO_SECRETS = frozenset({"sasl.oauthbearer.token.endpoint.url"})
@@ -150,10 +148,17 @@ class KafkaSource(SpecPart):
     @classmethod
     def _refuse_unfit_properties(cls, value: dict[str, str]) -> dict[str, str]:
         unknown = [name for name in value if name not in PROPERTIES]
-        refuse("properties", unknown, ", ".join(sorted(PROPERTIES)))
-        literal = [name for name, text in value.items() if is_secret(name) and not REFERENCE.fullmatch(text)]
+        literal = []
+        unseen = []
+        for name, text in value.items():
+            is_reference = REFERENCE.fullmatch(text) is not None
+            if is_secret(name) and not is_reference:
+                literal.append(name)
+            if has_unseen(text) and not name.endswith(".pem"):
+                unseen.append(name)
+        allowed = ", ".join(sorted(PROPERTIES))
+        refuse("properties", unknown, allowed)
         refuse("properties", literal, "credentials as ${NAME}, a variable of the environment")
-        unseen = [name for name, text in value.items() if has_unseen(text) and not name.endswith(".pem")]
         refuse("properties", unseen, "values all of whose characters can be seen")
         return value
 

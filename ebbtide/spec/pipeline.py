@@ -524,5 +524,7 @@ def field_path(location: tuple[int | str, ...]) -> tuple[str, ...]:
         ('source', 'topic')
     """
     names = tuple(map(str, location))
-    is_chosen = names[:1] == ("source",) and names[1:2] in (("files",), ("kafka",))
-    return ("source", *names[2:]) if is_chosen else names
+    chosen = names[:2]
+    if chosen in (("source", "files"), ("source", "kafka")):
+        return "source", *names[2:]
+    return names

@@ -14,8 +14,8 @@ import yaml
 from pydantic import ValidationError
 
 from ebbtide.errors import ConfigError, SqlError
-from ebbtide.redaction import is_credential
-from ebbtide.spec.kafka import REFERENCE, KafkaSource
+from ebbtide.redaction import REFERENCE, is_credential
+from ebbtide.spec.kafka import KafkaSource
 from ebbtide.spec.parts import FileSource
 from ebbtide.spec.pipeline import field_path
 from ebbtide.spec.upsert import UpsertPipeline

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,10 +10,8 @@ from types import ModuleType
 from typing import Any
 
 from ebbtide.errors import ConfigError, EbbtideError, MissingExtraError, SourceReadError, SourceUnavailableError
-from ebbtide.redaction import hide
+from ebbtide.redaction import REFERENCE, hide
 
-REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-"""A property's value that stands for a variable of the environment."""
 ANSWER_S = 8.0
 """How long the brokers have to answer a question: what is wrong with them is named within 10 s."""
 TELLING = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL", "_RESOLVE")

@@ -68,8 +68,12 @@ class TopicRange:
 
     def after(self, offsets: Offsets) -> Self:
         """Return what is left behind some offsets; of a partition that they lack, all of it."""
-        start = {partition: max(offset, offsets.get(partition, offset)) for partition, offset in self.start.items()}
-        end = {partition: max(start[partition], offset) for partition, offset in self.end.items()}
+        start = {}
+        end = {}
+        for partition, own in self.start.items():
+            first = max(own, offsets.get(partition, own))
+            start[partition] = first
+            end[partition] = max(first, self.end[partition])
         return replace(self, start=start, end=end)
 
     def first(self, most: int) -> Self:
@@ -94,17 +98,15 @@ class TopicRange:
         end = {partition: start + shares[partition] for partition, start in self.start.items()}
         return replace(self, end=end)
 
-    def refuse_gap(self, since: Self | None) -> None:
+    def refuse_gap(self, since: Self) -> None:
         """Refuse a batch that does not follow on the last one.
 
         Args:
-            since: The last one; None before the first.
+            since: The last one.
 
         Raises:
             CheckpointMismatchError: records between them would be lost, or be read twice.
         """
-        if since is None:
-            return
         stands_at = {partition: self.start.get(partition) for partition in since.end}
         if (self.topic_id, stands_at) != (since.topic_id, dict(since.end)):
             raise CheckpointMismatchError.of(

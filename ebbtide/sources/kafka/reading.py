@@ -90,9 +90,11 @@ class Reading:
                 heard = time.monotonic()
                 if partition is None:
                     continue
+                next_offset = message.offset()  # of the end of a partition it is the one that is still to come
                 if error is None:
                     partition.take(message)
-                if message.offset() >= partition.range.end - (error is None):
+                    next_offset += 1
+                if next_offset >= partition.range.end:
                     del left[message.partition()]
                     consumer.incremental_unassign([kafka.TopicPartition(message.topic(), message.partition())])
                     yield from partition.batches()
@@ -194,9 +196,12 @@ class _Ordered:
         return pa.record_batch(columns, schema=PLACED_RECORDS)
 
     def _values(self, messages: Sequence[Any]) -> list[bytes | None]:
-        values = [message.value() for message in messages]
-        limit = self._limit
-        return [value if value is None or len(value) <= limit else value[:limit] for value in values]
+        values = []
+        for message in messages:
+            value = message.value()
+            is_too_long = value is not None and len(value) > self._limit
+            values.append(value[: self._limit] if is_too_long else value)
+        return values
 
     def _running_times(self, messages: Sequence[Any]) -> list[int]:
         """Return the greatest time so far at each record, epoch ms: within a partition the offset alone decides."""

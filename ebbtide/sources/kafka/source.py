@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ebbtide.paths import write_bytes
+from ebbtide.paths import replace_bytes
 from ebbtide.sources.kafka.client import Client
 from ebbtide.sources.kafka.position import Offsets, TopicRange
 from ebbtide.sources.kafka.reading import PartitionRange, Reading, first_times
@@ -56,11 +56,10 @@ class KafkaSource:
         topic, at_time = self._ask()
         if since is None:
             found = topic.beginning(self.start, at_time)
-            position = found.to_json()
         else:
-            found = topic.following(TopicRange.from_json(since))
-            position = found.to_json()
-        return Discovery(streams=found.size > 0, position=position)
+            read_before = TopicRange.from_json(since)
+            found = topic.following(read_before)
+        return Discovery(streams=found.size > 0, position=found.to_json())
 
     def _ask(self) -> tuple[Topic, Offsets]:
         return ask(self.client, self.topic, self.start)
@@ -84,7 +83,7 @@ class KafkaSource:
 
     def note(self, found: Discovery, location: str) -> None:
         """Write what there is to read, for the stream to plan batches from."""
-        write_bytes(location, json.dumps(found.position).encode())
+        replace_bytes(location, json.dumps(found.position).encode())
 
     def records(self, frame: DataFrame, offset: Any, max_record_bytes: int) -> Records:
         """See `Source`: the offset names the ranges, which the tasks read by themselves."""
@@ -107,7 +106,9 @@ class KafkaSource:
     def position_of(self, offset: Any, since: Position | None) -> Position:
         """See `Source`."""
         batch = TopicRange.from_json(offset)
-        batch.refuse_gap(None if since is None else TopicRange.from_json(since))
+        if since is not None:
+            last = TopicRange.from_json(since)
+            batch.refuse_gap(last)
         return batch.to_json()
 
 
@@ -124,11 +125,12 @@ def dealt_out(batch: TopicRange, n_tasks: int, *, in_order: bool) -> list[list[P
         >>> [sum(each.size for each in task) for task in dealt_out(batch, 2, in_order=False)]
         [40000, 40000]
     """
-    whole = [PartitionRange(batch.topic, p, start, batch.end[p]) for p, start in batch.start.items()]
-    ranges = [each for each in whole if each.size]
-    if not in_order:
-        fair = max(-(-batch.size // n_tasks), LEAST_PER_TASK)
-        ranges = [piece for each in ranges for piece in _cut(each, fair)]
+    fair = max(-(-batch.size // n_tasks), LEAST_PER_TASK)
+    ranges: list[PartitionRange] = []
+    for partition, start in batch.start.items():
+        whole = PartitionRange(batch.topic, partition, start, batch.end[partition])
+        pieces = [whole] if in_order else _cut(whole, fair)
+        ranges += [piece for piece in pieces if piece.size]
     tasks: list[list[PartitionRange]] = [[] for _ in range(n_tasks)]
     for each in sorted(ranges, key=lambda range_: -range_.size):
         least = min(tasks, key=_size)
