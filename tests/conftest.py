@@ -8,12 +8,23 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 QUICK = (Phase.explicit, Phase.generate)  # a failure is enough, how small it is does not matter
-collect_ignore = ["mutants.py", "torture"]  # run by `make mutants`, with what that installs, and `make torture`
+collect_ignore = ["mutants.py", "spark_mutants.py", "torture"]  # run by `make mutants` and `make torture` alone
 quiet = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 settings.register_profile("fixed", derandomize=True, max_examples=60, **quiet)
 settings.register_profile("search", max_examples=5000, print_blob=True, **quiet)
 settings.register_profile("mutants", derandomize=True, max_examples=15, phases=QUICK, **quiet)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put what takes long first: a long group that begins last would be waited for. Each group keeps its order."""
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> tuple[bool, bool]:
+    is_launched = item.get_closest_marker("launched") is not None
+    is_grouped = item.get_closest_marker("xdist_group") is not None
+    return not is_launched, not is_grouped
 
 
 @pytest.fixture(scope="session", autouse=True)

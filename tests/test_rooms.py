@@ -37,6 +37,7 @@ ROOMS = {
     "dagster": {"dagster", "pydantic"} | SPARK,
     "functions": set(),
     "testing": COLUMNS,
+    "proposal": COLUMNS | {"yaml"},
     "replay": COLUMNS,
     "cli": {"yaml", "pyarrow"} | SPARK,
 }
@@ -53,6 +54,7 @@ ALONE = {
     "rocksdict": "ebbtide/stores/rocksdb",
     "obstore": "ebbtide/object_store/",
     "numba": "ebbtide/model/compiled.py",
+    "pandas": "ebbtide/runtime/row_functions.py",
     "confluent_kafka": "ebbtide/sources/kafka/",
 }
 """Libraries that one place has to itself."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ebbtide.sources import listing
 from ebbtide.sources.records import ReadRecords
-from ebbtide.sources.source import Discovery, Part, Position, Records
+from ebbtide.sources.source import Backlog, Discovery, Part, Position, Records
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,6 +56,11 @@ class FileSource:
             min_age_ms=self.min_age_ms,
             now_ms=now_ms,
         )
+
+    def backlog(self, found: Discovery) -> Backlog:
+        """See `Source`."""
+        sizes = [size or 0 for _, size in found.parts]
+        return Backlog(files=len(sizes), bytes=sum(sizes))
 
     def note(self, found: Discovery, location: str) -> None:
         """See `Source`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -39,6 +39,34 @@ class Discovery:
     young: int = 0
     unmatched: int = 0
     nothing_matched: str | None = None
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """How much of a source no step has read yet.
+
+    Args:
+        files: Files that wait; None of a source that has none.
+        bytes: Bytes of them.
+        records: Records that wait, per partition; where some were compacted or aborted there are fewer. Empty of a source without
+            partitions.
+        oldest_ms: Time of the oldest record that waits, epoch ms; None if nothing waits, or if that is not known.
+    """
+
+    files: int | None = None
+    bytes: int | None = None
+    records: Mapping[int, int] = field(default_factory=dict)
+    oldest_ms: int | None = None
+
+    @property
+    def total_records(self) -> int | None:
+        """Records of all partitions; None of a source without any."""
+        return sum(self.records.values()) if self.records else None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits."""
+        return not self.files and not self.total_records
 
 
 class Records(Protocol):
@@ -77,6 +105,13 @@ class Source(Protocol):
 
         Raises:
             SourceLostError: what follows on `since` is not there any more, or the source is another one.
+        """
+
+    def backlog(self, found: Discovery) -> Backlog:
+        """Measure what a run would read. Loads no Spark.
+
+        Args:
+            found: What `discover` returned.
         """
 
     def note(self, found: Discovery, location: str) -> None:

@@ -12,15 +12,18 @@ from types import SimpleNamespace
 
 import killing
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Producer
 from kafka_broker import PASSWORD, USER, free_port
-from kafka_support import TopicPipeline, over_topic, records_of
+from kafka_support import TopicPipeline, over_topic, plainly, records_of
 from killing import PLACES
 from local_pipeline import LATER, up
 from local_run import SPARK, kept_apart, stream
 from reference import canonical_rows, differences
 from support import SHOP, lines_of, shop
 
+from ebbtide import UpsertPipeline
+from ebbtide.cli.main import main
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
 from ebbtide.errors import (
@@ -30,6 +33,7 @@ from ebbtide.errors import (
     SourceReadError,
     SourceUnavailableError,
 )
+from ebbtide.inspect.backlog import lag
 from ebbtide.runtime import decide, driver
 from ebbtide.runtime import step as step_module
 from ebbtide.runtime.finding import RecordsOfBatch
@@ -397,3 +401,35 @@ def test_broker_that_is_away_for_a_while_is_waited_for(over, broker, monkeypatch
     pipeline.follow(Following(interval_ms=1), lambda step: broker.stop() if step.step == 1 else stop.set(), stop)
     assert [type(fault) for fault in faults] == [SourceUnavailableError]
     assert pipeline.rows() == {1: 1, 2: 1}
+
+
+def test_lag_is_told_per_partition_and_by_the_oldest_record(over, broker, topic):
+    pipeline = over()
+    for partition, age_ms, change in ((0, 7_000, up(1, 1)), (0, 6_000, up(2, 2)), (2, 5_000, up(3, 3))):
+        broker.put(topic, plainly(change, partition=partition, timestamp=LATER - age_ms))
+    found = lag(pipeline.spec, pipeline.root, LATER)
+    assert (dict(found.backlog.records), found.behind_ms) == ({0: 2, 1: 0, 2: 1}, 7_000)
+    assert found.text() == "3 records wait (partition 0: 2, 2: 1), the oldest for 7.0 s"
+    pipeline.run()
+    assert lag(pipeline.spec, pipeline.root, LATER).text() == "nothing waits"
+    broker.put(topic, plainly(up(1, 4), partition=2, timestamp=LATER - 1_000))
+    again = lag(pipeline.spec, pipeline.root, LATER)
+    assert (dict(again.backlog.records), again.behind_ms) == ({0: 0, 1: 0, 2: 1}, 1_000)
+    assert again.fingerprint != found.fingerprint
+
+
+def test_new_proposes_a_spec_by_the_records_of_a_topic(broker, topic, tmp_path, monkeypatch):
+    lines = [line for line in lines_of(SHOP / "capture") if b'"topic": "shop.public.orders"' in line]
+    broker.put(topic, records_of(lines))
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    asked = ["new", "orders", "--bootstrap-servers", broker.servers, "--topic", topic, "--sample", "500", "--json"]
+    result = CliRunner().invoke(main, asked)
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert (report["records"] > 400, report["bad_records"]) == (True, 0)
+    spec = UpsertPipeline.load("pipelines/defs/orders")
+    assert (spec.source.topic, spec.key, spec.sequence) == (topic, ["order_id"], ("_lsn",))
+    absent = CliRunner().invoke(main, [*asked[:1], "other", *asked[2:5], "no.such.topic"])
+    assert absent.exit_code == 1
+    assert "There is no topic 'no.such.topic'" in absent.stderr

@@ -17,6 +17,10 @@ MESSAGES = 10_000
 """Records that are asked of the client at once."""
 BATCH_BYTES = 8 * 2**20
 """Bytes of values in one Arrow batch: enough to amortise its cost, little beside a worker's memory."""
+FIRST_BYTES = 4096
+"""Bytes that are asked for to see a first record; a larger one comes all the same."""
+FIRST_S = 5.0
+"""How long first records are waited for."""
 SILENCE_S = 60.0
 """How long nothing may come although there is more."""
 PLACES_PER_PARTITION = 2**40
@@ -61,12 +65,7 @@ class Reading:
         """
         kafka = library()
         settings = {
-            **self.settings,
-            "group.id": self.settings["client.id"],  # which the client asks for; it never joins the group
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "auto.offset.reset": "error",
-            "isolation.level": "read_committed",
+            **_consuming(self.settings),
             "enable.partition.eof": True,  # of records that were aborted or compacted only the end tells
         }
         left = {each.partition: _Ordered(each, self) for each in ranges if each.size}
@@ -107,6 +106,45 @@ class Reading:
                     got=", ".join(f"partition {number}" for number in left),
                     next_step="Run again once they answer.",
                 )
+
+
+def first_times(settings: Mapping[str, str], ranges: Sequence[PartitionRange]) -> list[int]:
+    """Return the times of the first records of some ranges, epoch ms: of those that are told soon.
+
+    Args:
+        settings: The client's.
+        ranges: None of them empty.
+    """
+    if not ranges:
+        return []
+    kafka = library()
+    consumer = kafka.Consumer(
+        {**_consuming(settings), "queued.min.messages": 1, "fetch.message.max.bytes": FIRST_BYTES}
+    )
+    times: dict[int, int] = {}
+    try:
+        consumer.assign([kafka.TopicPartition(each.topic, each.partition, each.start) for each in ranges])
+        end = time.monotonic() + FIRST_S
+        while len(times) < len(ranges) and time.monotonic() < end:
+            for message in consumer.consume(len(ranges), timeout=0.1):
+                if message.error() is None:
+                    _, time_ms = message.timestamp()
+                    times.setdefault(message.partition(), time_ms)
+    finally:
+        consumer.close()
+    return [time_ms for time_ms in times.values() if time_ms >= 0]
+
+
+def _consuming(settings: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings of a client that reads ranges and leaves no trace at the brokers."""
+    return {
+        **settings,
+        "group.id": settings["client.id"],  # which the client asks for; it never joins the group
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "isolation.level": "read_committed",
+    }
 
 
 class _Ordered:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from ebbtide.paths import replace_bytes
 from ebbtide.sources.kafka.client import Client
 from ebbtide.sources.kafka.position import Offsets, TopicRange
-from ebbtide.sources.kafka.reading import PartitionRange, Reading
+from ebbtide.sources.kafka.reading import PartitionRange, Reading, first_times
 from ebbtide.sources.kafka.topic import Start, Topic, ask
 from ebbtide.sources.records import ReadRecords
-from ebbtide.sources.source import Discovery, Part, Position, Records
+from ebbtide.sources.source import Backlog, Discovery, Part, Position, Records
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,6 +73,13 @@ class KafkaSource:
         options: dict[str, str | int] = {"plan": location, "maxRecords": self.max_records_per_step}
         stream = spark.readStream.format(KafkaDataSource.name())
         return stream.options(**options).load()
+
+    def backlog(self, found: Discovery) -> Backlog:
+        """See `Source`; the time of the oldest record is that of the first one of some partition."""
+        waiting = TopicRange.from_json(found.position or {})
+        ranges = [PartitionRange(self.topic, p, start, waiting.end[p]) for p, start in waiting.start.items()]
+        times_ms = first_times(self.client.settings(), [each for each in ranges if each.size])
+        return Backlog(records=waiting.sizes, oldest_ms=min(times_ms, default=None))
 
     def note(self, found: Discovery, location: str) -> None:
         """Write what there is to read, for the stream to plan batches from."""
