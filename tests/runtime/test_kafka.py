@@ -433,3 +433,33 @@ def test_new_proposes_a_spec_by_the_records_of_a_topic(broker, topic, tmp_path, 
     absent = CliRunner().invoke(main, [*asked[:1], "other", *asked[2:5], "no.such.topic"])
     assert absent.exit_code == 1
     assert "There is no topic 'no.such.topic'" in absent.stderr
+
+
+def test_loss_that_is_accepted_is_noted_once_and_the_run_goes_on_with_what_is_left(over, broker):
+    pipeline = over()
+    pipeline.send(up(1, 1), up(2, 1))
+    pipeline.run(accept_loss=True)  # nothing is lost
+    pipeline.send(up(3, 1), up(4, 1))
+    broker.delete_below(pipeline.topic, {0: 3})
+    kinds = [step.kind for step in pipeline.run(accept_loss=True).steps]
+    assert kinds == ["tick", "batch"]
+    assert pipeline.rows() == {1: 1, 2: 1, 4: 1}
+    assert [lost for lost in pipeline.losses() if "partition 0: 2 is next" in lost] == pipeline.losses()
+    assert len(pipeline.losses()) == 1
+    assert pipeline.is_idle()
+    assert pipeline.run(accept_loss=True).steps == []
+
+
+def test_topic_made_anew_is_read_from_its_first_record_if_that_is_accepted(over, broker):
+    pipeline = over()
+    pipeline.send(up(1, 1), up(2, 1))
+    pipeline.run()
+    broker.delete(pipeline.topic)
+    broker.create(pipeline.topic, 3)
+    pipeline.send(up(3, 1), up(4, 1), up(5, 1))
+    pipeline.run(accept_loss=True)
+    assert pipeline.rows() == dict.fromkeys(range(1, 6), 1)
+    assert [lost.partition(" was deleted")[0] for lost in pipeline.losses()] == [f"Topic '{pipeline.topic}'"]
+    pipeline.send(up(6, 1))
+    pipeline.run()
+    assert pipeline.rows()[6] == 1

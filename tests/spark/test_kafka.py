@@ -1,9 +1,11 @@
 """A topic on Spark: the same table as from files."""
 
+from judging import verdict_of
 from kafka_support import over_topic, records_of
 from spark_support import forget_last_commit, same_as_truth, shop_lines, shop_spec
 
 from ebbtide.runtime.driver import run
+from ebbtide.runtime.plan import Plan
 from ebbtide.sources.kafka import source
 
 
@@ -18,3 +20,10 @@ def test_orders_from_a_topic_with_replay_equal_truth(spark, broker, tmp_path, mo
     broker.put("orders", records_of(lines[5_000:]))
     assert [step.kind for step in run(spark, spec, str(tmp_path)).steps] == ["replay", "batch"]
     assert same_as_truth(spark, tmp_path, spec)
+
+    tables = Plan.under(str(tmp_path), spec)
+    assert verdict_of(spark, tables, "source_loss").passed
+    broker.put("orders", [{"partition": 0, "value": None}])
+    broker.delete_below("orders", {0: -1})  # all
+    run(spark, spec, str(tmp_path), accept_loss=True)
+    assert not verdict_of(spark, tables, "source_loss").passed

@@ -61,6 +61,13 @@ class KafkaSource:
             found = topic.following(read_before)
         return Discovery(streams=found.size > 0, position=found.to_json())
 
+    def discover_left(self, since: Position) -> Discovery:
+        """See `Source`."""
+        topic, _ = self._ask()
+        read_before = TopicRange.from_json(since)
+        found = topic.left_of(read_before)
+        return Discovery(streams=found.size > 0, position=found.to_json())
+
     def _ask(self) -> tuple[Topic, Offsets]:
         return ask(self.client, self.topic, self.start)
 
