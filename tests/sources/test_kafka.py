@@ -2,6 +2,9 @@
 
 import json
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from ebbtide.sources.kafka.position import TopicRange
 from ebbtide.sources.kafka.source import dealt_out
 from ebbtide.sources.kafka.stream import KafkaStreamReader
@@ -47,3 +50,15 @@ def test_large_partition_is_cut_among_tasks_unless_its_order_counts():
     large = TopicRange("c", "t", "i", {0: 0, 1: 7}, {0: 100_000, 1: 7})
     assert covered(dealt_out(large, 4, in_order=False)) == [(0, at, at + 25_000) for at in range(0, 100_000, 25_000)]
     assert covered(dealt_out(large, 4, in_order=True)) == [(0, 0, 100_000)]
+
+
+@given(st.lists(st.integers(0, 90_000), min_size=1, max_size=6), st.integers(1, 8), st.booleans())
+def test_tasks_cover_a_batch_and_none_has_two_ranges_of_one_partition(sizes, n_tasks, in_order):
+    start = {partition: 3 * partition for partition in range(len(sizes))}
+    end = {partition: start[partition] + size for partition, size in enumerate(sizes)}
+    tasks = dealt_out(TopicRange("c", "t", "i", start, end), n_tasks, in_order=in_order)
+    assert len(tasks) <= n_tasks
+    assert all(len({each.partition for each in task}) == len(task) for task in tasks)
+    places = [place for partition, first, last in covered(tasks) for place in ((partition, first), (partition, last))]
+    joined = [place for place in places if places.count(place) == 1]
+    assert joined == [(p, offset) for p in start if sizes[p] for offset in (start[p], end[p])]

@@ -122,6 +122,9 @@ class KafkaSource:
 def dealt_out(batch: TopicRange, n_tasks: int, *, in_order: bool) -> list[list[PartitionRange]]:
     """Deal a batch's ranges out to tasks, the largest first; where order does not matter large ones are cut.
 
+    No task has two ranges of one partition: a piece as large as a task's fair share is a task's only one, and a partition has
+    one smaller piece at most.
+
     Args:
         batch: What it reads.
         n_tasks: Tasks, at most.
