@@ -258,9 +258,8 @@ class EmbeddedSession:
 
         spark = self.spark()
         spark.sparkContext.addJobTag(operation)  # the tags of Spark sessions are known to their threads alone
-        spark.sparkContext.setLocalProperty(
-            "spark.scheduler.pool", self.id
-        )  # a large query does not hold up other sessions
+        # Each session has a pool: a large query of one does not hold up the others.
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.id)
         names = Names(self.catalog.root, self.catalog.entries())
         queries = Queries(spark, names, self._settings, self._folder / operation, self._analysing)
         register(spark, self.catalog, asked.query)
