@@ -10,6 +10,8 @@ RUN := $(UV) run --frozen --quiet
 # Any Python will do for a look at Java, before anything is fetched.
 PYTHON := $(shell command -v python3 || echo "$(UV) run --no-project python")
 PORT ?= 3000
+# Modules are compiled once, also where the environment says not to: the tests start hundreds of processes.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F '|' '{printf "  make %-7s %s\n", $$1, $$2}'
@@ -19,7 +21,7 @@ demo: java $(UV_HERE) .venv ## Run the shop pipelines over the shipped capture a
 
 # Three at a time, on two cores too: runs that Dagster launches mostly wait.
 test: java .venv lint ## Run linters, type checks and all tests
-	$(RUN) pytest -q -n 3 --dist loadgroup --durations 20
+	$(RUN) pytest -q -n 3 --dist loadgroup --no-loadscope-reorder --durations 20
 
 lint: $(UV_HERE) .venv ## Run linters and type checks only
 	$(RUN) ruff check

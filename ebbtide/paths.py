@@ -307,6 +307,16 @@ def write_bytes(location: str, data: bytes) -> None:
         stream.write(data)
 
 
+def replace_bytes(location: str, data: bytes) -> None:
+    """Write a file in one piece: who reads it meanwhile sees the old one or the new one."""
+    if not is_local(location):
+        write_bytes(location, data)  # a put is in one piece
+        return
+    unnamed = f"{location}.{os.getpid()}"
+    write_bytes(unnamed, data)
+    Path(unnamed).replace(location)
+
+
 def read_parquet(location: str, columns: list[str] | None = None, *, footer: str | None = None) -> pa.Table:
     """Read a Parquet file; its pages must be as they were written.
 
@@ -364,7 +374,7 @@ def _damaged(location: str, how: str, error: object) -> DamagedFileError:
     return DamagedFileError.of(
         f"The file '{location}' is {how}.",
         got=first_line,
-        next_step="Nothing of it was used. Restore it from a copy; without one run 'ebbtide repair' if it is the sink's, else 'ebbtide refresh'.",
+        next_step="Nothing of it was used. Restore it from a copy; without one run 'ebbtide repair', which mends the sink, and says of the state how far back its files are whole.",
     )
 
 

@@ -18,6 +18,7 @@ from ebbtide import (
     UpsertPipeline,
 )
 from ebbtide.spec import parts
+from ebbtide.spec.kafka import KafkaSource, KafkaStart
 from ebbtide.spec.transform import Transform
 from ebbtide.spec.upsert import MaterializerConfig, SequenceOrder
 
@@ -27,6 +28,8 @@ MODELS: tuple[type[BaseModel], ...] = (
     UpsertPipeline,
     StatefulPipeline,
     parts.FileSource,
+    KafkaSource,
+    KafkaStart,
     parts.DebeziumFormat,
     parts.PlainFormat,
     parts.ColumnConfig,

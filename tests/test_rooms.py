@@ -37,6 +37,7 @@ ROOMS = {
     "dagster": {"dagster", "pydantic"} | SPARK,
     "functions": set(),
     "testing": COLUMNS,
+    "proposal": COLUMNS | {"yaml"},
     "replay": COLUMNS,
     "cli": {"yaml", "pyarrow"} | SPARK,
 }
@@ -53,6 +54,8 @@ ALONE = {
     "rocksdict": "ebbtide/stores/rocksdb",
     "obstore": "ebbtide/object_store/",
     "numba": "ebbtide/model/compiled.py",
+    "pandas": "ebbtide/runtime/row_functions.py",
+    "confluent_kafka": "ebbtide/sources/kafka/",
 }
 """Libraries that one place has to itself."""
 
@@ -150,4 +153,5 @@ def test_environment_is_read_by_what_belongs_to_the_machine_only():
         "sql/opening.py",
         "sql/shell/history.py",
         "object_store/bucket.py",
+        "sources/kafka/client.py",
     }

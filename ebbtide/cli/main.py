@@ -14,7 +14,10 @@ from ebbtide.maintenance.jobs import JOBS
 _HOMES = {
     "acknowledge": "upkeep",
     "adopt": "upkeep",
+    "clock": "upkeep",
+    "lag": "inspection",
     "migrate": "upkeep",
+    "new": "new",
     "quarantine": "quarantine",
     "refresh": "running",
     "repair": "upkeep",

@@ -82,6 +82,11 @@ class StepFacts(Frontier):
     source_path: str | None = Field(
         default=None, description="Where the source is, as the spec says: a relative path belongs to its project."
     )
+    source_position: dict[str, Any] | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="Of a source that is read by position, where the batch begins and ends (ebbtide.sources.kafka.position); of another kind of step that of the last batch before it. Absent of other sources.",
+    )
     code: str = Field(description="Version of Ebbtide.")
     tables: dict[str, TableFacts] = Field(
         default_factory=dict,
@@ -96,7 +101,7 @@ class StepFacts(Frontier):
         default=None, description="Of ACKNOWLEDGE: the version of the sink that was accepted."
     )
     reason: str | None = Field(
-        default=None, description="Why what others changed was acknowledged, in the words of who did."
+        default=None, description="Why what others changed was acknowledged, or a clock set, in the words of who did."
     )
     bad_rows: list[dict[str, Any]] | None = Field(
         default=None,

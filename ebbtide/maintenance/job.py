@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
+from ebbtide.errors import ConfigError
 from ebbtide.ledger.lease import Lease
 from ebbtide.maintenance.jobs import job_named
 from ebbtide.model.durations import to_ms
@@ -97,7 +98,7 @@ def stepping(
     plan: Plan,
     started_ms: int = 0,
     *,
-    mends: bool = False,
+    refuse: Callable[[Stepper], None] = Stepper.refuse_misfits,
 ) -> Iterator[Stepper]:
     """Hold a pipeline's lease, and yield what makes its steps.
 
@@ -105,20 +106,26 @@ def stepping(
         spark: A session with Delta.
         plan: The pipeline's.
         started_ms: The time, epoch ms; needed where a step moves the pipeline's clock on.
-        mends: The tables beside the state need not fit it.
+        refuse: Refuses tables that do not fit each other; what mends them lets some through.
 
     Raises:
         LeaseHeldError: the pipeline is being run.
+        TableMismatchError: see `ebbtide.runtime.belonging`.
+        ConfigError: it has no tables yet.
     """
+    if not log.versions(plan.state.path):
+        refuse_lost_state(plan, OwnTables(plan))
+        raise ConfigError.of(
+            f"'{plan.spec.name}' has made no step yet.",
+            got=f"no state at '{plan.state.path}'",
+            next_step="Run 'ebbtide run' first.",
+        )
     spec = plan.spec
     ledger = plan.at("ledger")
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
     with Lease(ledger, spec.name, lease_ttl_s) as lease:
         stepper = Stepper(plan, lease, started_ms)
-        if mends:
-            stepper.refuse_other_state()
-        else:
-            stepper.refuse_misfits()
+        refuse(stepper)
         yield stepper
 
 

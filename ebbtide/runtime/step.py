@@ -24,7 +24,7 @@ from ebbtide.model.schema_change import SchemaChange
 from ebbtide.model.step import BatchSummary, Frontier, StepKind, clock_after, next_frontier
 from ebbtide.paths import delete, join
 from ebbtide.runtime.bad_rows import refuse_too_many
-from ebbtide.runtime.belonging import OwnTables, refuse_misfits, refuse_other_state
+from ebbtide.runtime.belonging import OwnTables, refuse_misfits, refuse_older_state, refuse_other_tables
 from ebbtide.runtime.decide import decide, expire, read_before, selected_changes
 from ebbtide.runtime.drift import columns_taken_in, refuse_drift
 from ebbtide.runtime.finding import RecordsOfBatch
@@ -34,7 +34,7 @@ from ebbtide.runtime.progress import StepProgress
 from ebbtide.runtime.publish import publish
 from ebbtide.runtime.session import code_version
 from ebbtide.runtime.stage import Staged, stage
-from ebbtide.sources.source import Part
+from ebbtide.sources.source import Part, Position
 from ebbtide.spec.ddl import ddl_of
 from ebbtide.state_table.layout import FileSizes
 from ebbtide.state_table.staging import Staging
@@ -76,13 +76,26 @@ class Stepper:
         self._snapshot = plan.state.snapshot()
         self.tables = OwnTables(plan)
 
-    def refuse_other_state(self) -> None:
+    def refuse_older_state(self) -> None:
         """Refuse a state from which nothing can be repaired.
 
         Raises:
-            TableMismatchError: it was lost, put back or changed by others.
+            TableMismatchError: it was lost, or put back.
         """
-        refuse_other_state(self.plan, self.tables, self.head, self.newest())
+        refuse_older_state(self.plan, self.tables, self.head)
+
+    def refuse_other_tables(self) -> None:
+        """Refuse tables beside the state that cannot go back together with it.
+
+        Raises:
+            TableMismatchError: one was deleted, replaced or put back.
+        """
+        refuse_other_tables(self.plan, self.tables, self.head)
+
+    @property
+    def last_number(self) -> int:
+        """Number of the last step that any table has: of a state that was put back, a later one than its own."""
+        return max(self.number, self.tables.last_step())
 
     def refuse_misfits(self) -> None:
         """Refuse tables that do not belong to the stored state.
@@ -106,6 +119,11 @@ class Stepper:
     def number(self) -> int:
         """Number of the last step, 0 before the first."""
         return self.last.step if self.last else 0
+
+    @property
+    def position(self) -> Position | None:
+        """Where the source is read up to, of one that is read by position; None before the first step."""
+        return self.last.source_position if self.last else None
 
     def batch(self, frame: DataFrame, batch_id: int) -> StepProgress:
         """Make the step of one micro-batch, or finish it if its decision stands already."""
@@ -153,6 +171,7 @@ class Stepper:
         """Stage a batch and commit the decision; return its facts, and how many bad records were known already."""
         number = self.number + 1
         clock = self.next_clock(offsets.timestamp_ms)
+        position = self.plan.source.position_of(offsets.source, self.position)
         self._on_phase("reading", number)
         staged = self._stage(frame, offsets, number, clock.wall_ms)
         new_columns = columns_taken_in(self.spec, staged.summary)
@@ -173,6 +192,7 @@ class Stepper:
             summary,
             batch_id=batch_id,
             offsets_hash=offsets.hash,
+            source_position=position,
         )
         facts = facts.model_copy(update={"bad_rows": self.plan.quarantine.write(new_bad, facts)})
         facts = self.decide(frame.sparkSession, staged, facts, parts)
@@ -278,7 +298,7 @@ class Stepper:
     def reset(self, spark: SparkSession, incarnation: str, clock_ms: int) -> None:
         """Start over: a commit that empties the state is the decision; the sink, the quarantine and the checkpoint follow."""
         clock = self.next_clock(clock_ms)
-        number = 1 + max(self.number, self.tables.last_step())  # over all incarnations: a state may have been lost
+        number = 1 + self.last_number  # over all incarnations: a state may have been lost
         facts = self._facts(StepKind.RESET, clock, incarnation=incarnation, step=number)
         self.lease.check()
         self._snapshot = self.plan.state.reset(facts, self.newest())
@@ -318,13 +338,14 @@ class Stepper:
         stands_at = {name: getattr(earlier, name) for name in Frontier.model_fields}
         no_records = {"records": 0, "quarantined": 0, "ignored_columns": [], "floor_raised": False}
         made_by = {
-            "step": facts.step,
+            "step": 1 + self.last_number,
             "kind": StepKind.REWIND,
             "incarnation": self.lease.renew_incarnation(),
             "pending_key_changes": pending_key_changes,
             "restores": dict(restores),
             "batch_id": None,
             "offsets_hash": None,
+            "source_position": earlier.source_position,
         }
         return facts.model_copy(update=stands_at | no_records | made_by)
 
@@ -409,6 +430,7 @@ class Stepper:
             made_by["pending_key_changes"] = self.head.pending_key_changes
             made_by["batch_id"] = last.batch_id if last else None
             made_by["offsets_hash"] = last.offsets_hash if last else None
+            made_by["source_position"] = self.position
         frontier = next_frontier(last, kind, clock, self.plan.rules, batch)
         facts = dict(frontier) | made_by | given
         return StepFacts(**facts)

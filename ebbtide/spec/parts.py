@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Literal, Self
 
@@ -87,7 +88,7 @@ class SourcePart(SpecPart):
 class FileSource(SourcePart):
     """A folder of JSON-lines files, plain or gzip, and all folders in it; each file is read once, in the order of their whole names (`folder/name`)."""
 
-    type: Literal["files"] = Field(default="files", description="'files'. Default and only source.")
+    type: Literal["files"] = Field(default="files", description="'files'. Default.")
     path: str = Field(
         description="Folder of the files; relative to the project (the nearest folder above the spec with a pyproject.toml). Required."
     )
@@ -126,6 +127,12 @@ class FileSource(SourcePart):
                 leads_out.append(each)
         refuse("pattern", leads_out, "names below the source's folder, without '.' and '..'")
         return value
+
+
+def type_of_source(given: Any) -> str:
+    """Return which source is given, as a spec's fields or as a part."""
+    type_ = given.get("type", "files") if isinstance(given, Mapping) else getattr(given, "type", "files")
+    return str(type_)
 
 
 class FormatPart(SpecPart):
@@ -318,6 +325,10 @@ class ChecksConfig(SpecPart):
     )
     max_quarantine_rate: float = Field(
         default=0.01, ge=0, le=1, description="Greatest share of bad records, 0 to 1. Default: 0.01."
+    )
+    max_event_delay: PositiveDuration | None = Field(
+        default=None,
+        description="How long ago the newest event may be, by its event time, before the check 'event_time' fails: a source that is read but stands still. Default: none, and no such check.",
     )
     expectations: list[ExpectationConfig] = Field(
         default_factory=list,

@@ -6,7 +6,7 @@ pipeline is made of yet: `source.yaml`, `table.yaml`, `function.yaml`. Folders m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -17,10 +17,16 @@ import yaml
 from ebbtide.errors import ConfigError, SqlError
 from ebbtide.spec.load import KINDS, load
 from ebbtide.spec.pipeline import Pipeline, read_document
-from ebbtide.spec.upsert import UpsertPipeline
 
+DEFAULT_CATALOG = "default"
+"""Name of the catalog that a session begins with."""
 PIPELINE = "defs.yaml"
 """Name of a pipeline's file."""
+UPSERT = "ebbtide.dagster.UpsertPipeline"
+"""The `type` that the file of a table has."""
+
+FIELDS = ("columns", "key", "options", "comment", "target", "deterministic")
+"""What the file of a declaration may say."""
 
 
 class Part(StrEnum):
@@ -53,6 +59,7 @@ class Declared:
         options: Option to its value, as in WITH.
         comment: For people.
         target: Of a function, `module:name`.
+        is_deterministic: Of a function: the same arguments always give the same value.
     """
 
     kind: DeclaredKind
@@ -62,6 +69,7 @@ class Declared:
     options: Mapping[str, str] = field(default_factory=dict)
     comment: str = ""
     target: str = ""
+    is_deterministic: bool = False
 
     def document(self) -> dict[str, Any]:
         """Return what its file says."""
@@ -73,6 +81,7 @@ class Declared:
                 ("options", dict(self.options)),
                 ("comment", self.comment),
                 ("target", self.target),
+                ("deterministic", self.is_deterministic),
             )
             if value
         }
@@ -167,6 +176,30 @@ class Catalog:
                 yield Filled(path.parent, load(path))
 
 
+def refuse_shared_tables(names: Iterable[str], catalog: Catalog, others: Mapping[str, Catalog]) -> None:
+    """Refuse pipelines of which another catalog has one of that name below the same root: they would share tables.
+
+    Args:
+        names: Of the pipelines.
+        catalog: Whose they are.
+        others: Further catalogs, by name.
+
+    Raises:
+        SqlError: there is such a pipeline.
+    """
+    for other_name, other in others.items():
+        if other.root != catalog.root:
+            continue
+        shared = other.pipelines().keys() & set(names)
+        if shared:
+            raise SqlError.of(
+                f"The catalog '{other_name}' has a pipeline of one name, and the same root.",
+                got=", ".join(sorted(shared)),
+                allowed="each pipeline in one of them",
+                next_step="Give one of the catalogs a root of its own in the environment's file.",
+            )
+
+
 def _declared_kind(path: Path) -> DeclaredKind | None:
     is_known = path.stem in list(DeclaredKind)
     return DeclaredKind(path.stem) if is_known else None
@@ -174,12 +207,12 @@ def _declared_kind(path: Path) -> DeclaredKind | None:
 
 def _declared(kind: DeclaredKind, path: Path) -> Declared:
     _, document = read_document(path)
-    known = Declared(kind, path.parent.name).document().keys() | {"columns", "key", "options", "comment", "target"}
-    unknown = document.keys() - known
+    unknown = document.keys() - set(FIELDS)
     if unknown:
-        raise ConfigError.of(f"The file '{path}' is not usable.", got=", ".join(unknown), allowed=", ".join(known))
+        raise ConfigError.of(f"The file '{path}' is not usable.", got=", ".join(unknown), allowed=", ".join(FIELDS))
     key = tuple(document.pop("key", ()))
-    return Declared(kind, path.parent.name, key=key, **document)
+    is_deterministic = document.pop("deterministic", False)
+    return Declared(kind, path.parent.name, key=key, is_deterministic=is_deterministic, **document)
 
 
 def _is_pipeline(path: Path) -> bool:
@@ -197,9 +230,13 @@ def write_declared(catalog: Catalog, declared: Declared) -> Path:
 
 def write_pipeline(catalog: Catalog, attributes: Mapping[str, Any]) -> Path:
     """Write a pipeline's `defs.yaml`; return its folder."""
-    folder = catalog.folder / str(attributes["name"])
-    kind = next(name for name, model in KINDS.items() if model is UpsertPipeline)
-    _write(folder / PIPELINE, {"type": kind, "attributes": dict(attributes)})
+    name = str(attributes["name"])
+    folder = catalog.folder / name
+    document = {
+        "type": UPSERT,
+        "attributes": dict(attributes),
+    }
+    _write(folder / PIPELINE, document)
     return folder
 
 

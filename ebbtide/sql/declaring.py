@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from ebbtide.delta import log
 from ebbtide.errors import ConfigError, SqlError
+from ebbtide.paths import resolve
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.ddl import parse_ddl
-from ebbtide.spec.pipeline import NAME
+from ebbtide.spec.pipeline import NAME, project_of
+from ebbtide.spec.row_functions import TARGET
 from ebbtide.spec.upsert import UpsertPipeline
 from ebbtide.sql import statements as ast
 from ebbtide.sql.catalog import Catalog, Declared, DeclaredKind, Entry, Filled, write_declared
+from ebbtide.sql.functions import imported
 from ebbtide.sql.options import attributes_of, explained, refuse_unfit, texts
 from ebbtide.sql.statements import IfThere, ObjectKind
-
-_TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
 def create_source(catalog: Catalog, asked: ast.CreateSource) -> str:
@@ -40,7 +44,8 @@ def create_source(catalog: Catalog, asked: ast.CreateSource) -> str:
         UpsertPipeline.model_validate(pipeline_of_source(declared))
     except (ValidationError, ConfigError) as error:
         raise explained(error, asked.options) from error
-    return _write(catalog, declared, asked.if_there)
+    lasting = replace(declared, options=_with_lasting_path(catalog, declared.options))
+    return _write(catalog, lasting, asked.if_there)
 
 
 def create_table(catalog: Catalog, asked: ast.CreateTable) -> str:
@@ -69,11 +74,23 @@ def create_function(catalog: Catalog, asked: ast.CreateFunction) -> str:
     """Declare a function; return what was done.
 
     Raises:
-        SqlError: what it stands for is not written as `module:name`, or the name is taken.
+        SqlError: it cannot be imported, nothing says what it returns, or the name is taken or Spark's own.
     """
-    if not _TARGET.fullmatch(asked.target):
+    if not re.fullmatch(TARGET, asked.target):
         raise SqlError.of(f"'{asked.name}' stands for no function.", got=asked.target, allowed="'module:name'")
-    declared = Declared(DeclaredKind.FUNCTION, asked.name.lower(), target=asked.target)
+    declared = Declared(
+        DeclaredKind.FUNCTION,
+        asked.name.lower(),
+        target=asked.target,
+        is_deterministic=asked.is_deterministic,
+    )
+    function = imported(catalog, declared)
+    if asked.is_deterministic and not function.is_deterministic:
+        raise SqlError.of(
+            f"'{asked.target}' says that it is not deterministic.",
+            got="DETERMINISTIC",
+            allowed="CREATE FUNCTION without that word: it can then be called in queries alone",
+        )
     return _write(catalog, declared, asked.if_there)
 
 
@@ -114,6 +131,18 @@ def pipeline_of_source(source: Declared) -> dict[str, Any]:
     attributes = attributes_of(source.options)
     columns = {"name": source.name, "schema": source.columns, "key": list(source.key)}
     return {**columns, **attributes}
+
+
+def _with_lasting_path(catalog: Catalog, options: Mapping[str, str]) -> Mapping[str, str]:
+    """Return a source's options with a path that means the same tomorrow.
+
+    In a project a relative one belongs to its folder. Where there is no project it is the current folder's, and is made absolute.
+    """
+    path = options.get("path", "")
+    has_project = (project_of(catalog.folder) / "pyproject.toml").exists()
+    if not path or has_project:
+        return options
+    return {**options, "path": resolve(path, Path.cwd())}
 
 
 def _refuse_drop(catalog: Catalog, entry: Filled) -> None:

@@ -1,5 +1,7 @@
 """Cleanup, compaction and rewind without Spark: what goes, what stays, and what the report says of it."""
 
+import shutil
+
 import pytest
 from local_pipeline import up
 from local_run import HOUR, SPARK, START
@@ -38,6 +40,10 @@ def test_job_has_nothing_to_do_where_there_is_no_step(make):
     assert not pipeline.home.exists(), "nothing is made"
     pipeline.plan.state.create()
     assert maintain(SPARK, pipeline.spec, pipeline.root, "cleanup") == MaintenanceReport("t", "cleanup")
+    shutil.rmtree(pipeline.home)
+    with pytest.raises(ConfigError, match=r"'t' has made no step yet\. .* Run 'ebbtide run' first"):
+        rewind.plan(SPARK, pipeline.spec, pipeline.root, 1)
+    assert not pipeline.home.exists()
     with pytest.raises(ConfigError) as raised:
         maintain(SPARK, pipeline.spec, pipeline.root, "forget")
     assert str(raised.value) == (

@@ -6,6 +6,10 @@ import pytest
 import yaml
 
 from ebbtide.errors import ConfigError, EbbtideError, SqlError
+from ebbtide.spec.load import load
+from ebbtide.sql.catalog import DeclaredKind
+from ebbtide.sql.filling import plan_insert, write_filling
+from ebbtide.sql.parsing import parse_text
 
 
 @pytest.mark.usefixtures("declared")
@@ -40,8 +44,9 @@ def test_name_that_is_taken_is_refused_kept_or_replaced(do, tmp_path):
 
 @pytest.mark.usefixtures("declared")
 def test_function_is_declared_and_dropped(do):
-    assert do("CREATE FUNCTION twice AS 'shop.functions:twice'") == "Created function 'twice'."
-    assert do("SHOW FUNCTIONS") == [["twice", "shop.functions:twice"]]
+    assert do("CREATE FUNCTION twice AS 'row_rules:twice' DETERMINISTIC") == "Created function 'twice'."
+    assert do("SHOW FUNCTIONS") == [["twice", "row_rules:twice", True]]
+    assert do("SHOW CREATE FUNCTION twice") == [["CREATE FUNCTION twice AS 'row_rules:twice' DETERMINISTIC;"]]
     assert do("DROP FUNCTION twice") == "Dropped function 'twice'."
     assert do("DROP FUNCTION IF EXISTS twice") == "There is no function 'twice'."
     with pytest.raises(SqlError, match=r"There is no function 'kept'. Got: a table"):
@@ -83,6 +88,14 @@ def test_function_is_declared_and_dropped(do):
         ("CREATE TABLE `../x` (id BIGINT, PRIMARY KEY (id))", "no name of a table"),
         ("CREATE FUNCTION f AS 'os.system'", "stands for no function"),
         ("CREATE FUNCTION f AS '../x:y'", "stands for no function"),
+        ("CREATE FUNCTION f AS 'no_such_module:f'", "No module named 'no_such_module'; allowed: 'module:name'"),
+        ("CREATE FUNCTION f AS 'row_rules:nope'", "has no attribute 'nope'"),
+        ("CREATE FUNCTION f AS 'os:system'", "builtin_function_or_method; allowed: a function with the type"),
+        ("CREATE FUNCTION f AS 'row_rules:untyped'", "row_rules:untyped, which has no type; allowed: a function"),
+        ("CREATE FUNCTION f AS 'row_rules:of_a_set'", "returns set[str]; allowed: bool, int, float, str"),
+        ("CREATE FUNCTION upper AS 'row_rules:twice'", "got upper, a function of Spark; allowed: another name"),
+        ("CREATE FUNCTION f AS 'row_rules:changing' DETERMINISTIC", "says that it is not deterministic"),
+        ("CREATE FUNCTION f AS 'row_rules:total'", "which gives no value for each row"),
         ("DROP TABLE no", "There is no table 'no'"),
         ("SHOW STEPS", "tells of one pipeline"),
         ("SHOW STEPS FROM no", "There is no pipeline 'no'"),
@@ -131,3 +144,18 @@ def test_a_name_that_is_there_twice_and_a_file_that_is_not_usable_are_told(do, c
     other.write_text("colums: id INT")
     with pytest.raises(ConfigError, match=r"log/source.yaml' is not usable. Got: colums"):
         do("SHOW TABLES")
+
+
+@pytest.mark.parametrize("is_project", [True, False])
+def test_relative_path_belongs_to_the_project_else_to_the_current_folder(
+    do, catalog, tmp_path, monkeypatch, is_project
+):
+    monkeypatch.chdir(tmp_path)
+    if is_project:
+        (tmp_path / "pyproject.toml").touch()
+    do("CREATE SOURCE clicks (id BIGINT, PRIMARY KEY (id)) WITH (path = 'in/clicks', format = plain)")
+    written = catalog.declared(DeclaredKind.SOURCE)["clicks"].options["path"]
+    assert written == ("in/clicks" if is_project else str((tmp_path / "in" / "clicks").resolve()))
+    do("CREATE TABLE seen (id BIGINT, PRIMARY KEY (id))")
+    folder = write_filling(catalog, plan_insert(catalog, parse_text("INSERT INTO seen SELECT * FROM clicks")))
+    assert load(folder).source.path == str((tmp_path / "in" / "clicks").resolve())

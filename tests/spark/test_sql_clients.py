@@ -1,0 +1,121 @@
+"""SQL over Spark by other ways than a session here: through the gateway, and through Spark Connect."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pyspark
+import pytest
+from gateway_support import serving
+from spark_support import change, write
+from sql_support import all_of
+
+from ebbtide.runtime.driver import run
+from ebbtide.sql.catalog import Catalog
+from ebbtide.sql.connect import ConnectServer
+from ebbtide.sql.embedded import EmbeddedSession
+from ebbtide.sql.filling import plan_insert, write_filling
+from ebbtide.sql.parsing import parse_text
+from ebbtide.sql.remote import RemoteSession
+
+STATEMENTS = """
+SHOW TABLES; SHOW TABLES LIKE 'k%'; SHOW SOURCES; SHOW FUNCTIONS; SHOW PIPELINES; SHOW STEPS FROM kept; SHOW STEPS;
+SHOW JOBS; SHOW CATALOGS; SHOW CREATE TABLE kept; SHOW CREATE SOURCE log; SHOW CREATE TABLE nope; DESCRIBE kept;
+DESCRIBE log; EXPLAIN INSERT INTO kept SELECT * FROM log; EXPLAIN INSERT INTO nope SELECT * FROM log;
+EXPLAIN CREATE TABLE a (id INT, PRIMARY KEY (id)); DROP SOURCE nope; DROP TABLE kept; CREATE TABLE kept (id BIGINT, PRIMARY KEY (id));
+CREATE TABLE IF NOT EXISTS kept (id BIGINT, PRIMARY KEY (id)); CREATE FUNCTION f AS 'nope'; CREATE SOURCE s (id BIGINT);
+UPDATE kept SET v = 'x'; DELETE FROM kept; MERGE INTO kept USING kept ON true WHEN MATCHED THEN DELETE; SELECT 'open; SELECT * FROM log;
+SELECT * FROM kept EMIT CHANGES FROM 'nope=1'; SET max-rows = none; SET unknown = 1; SET max-rows; USE nope; USE default; STOP JOB 'none'; HELP;
+SELECT * FROM kept$nope; SELECT nope FROM kept; SELECT * FROM nope; SELECT 1 FRM kept; SELECT count(*)\nFROM kept$state s WHERE nope = 1;
+SELECT NULL, true, 1.5, 2.5e0, 'a', X'0AFF', DATE '2026-01-02', TIMESTAMP '2026-01-02 03:04:05.6', CAST('NaN' AS DOUBLE);
+SELECT 1 AS a, 2 AS a, INTERVAL '1' DAY, array(1, 2), map('a', 1), named_struct('a', 1), 9007199254740993L;
+VALUES (1, 'a'), (2, NULL); SELECT * FROM kept ORDER BY id; SELECT v, count(*) FROM kept STEP AS OF 1 GROUP BY v ORDER BY v;
+SELECT id, tombstone FROM kept$state ORDER BY id; SELECT step, records FROM kept$steps ORDER BY step; SELECT * FROM kept$quarantine;
+SET max-rows = 1; SELECT id FROM kept ORDER BY id; RESET max-rows; SET page-rows = 2; SELECT id FROM range(5) ORDER BY id; RESET; SET;
+SELECT 1 / 0; SET spark.sql.ansi.enabled = false; SELECT 1 / 0; DECLARE VARIABLE three INT DEFAULT 3; SELECT three
+"""
+
+
+@pytest.fixture(scope="module")
+def catalog(spark, tmp_path_factory):
+    """A catalog with a table of two steps."""
+    home = tmp_path_factory.mktemp("clients")
+    catalog = Catalog(str(home / "root"), home / "defs")
+    session = EmbeddedSession(catalog, {}, start_spark=spark.newSession)
+    source = write(
+        home / "in",
+        [change("+I", 1, "a", 1), change("+I", 2, "b", 2)],
+        [change("+U", 1, "c", 3), change("-D", 2, "b", 4), change("+I", 3, "d", 5)],
+    )
+    for text in (
+        f"""CREATE SOURCE log (id BIGINT NOT NULL, v STRING, seq BIGINT, PRIMARY KEY (id))
+            WITH (path = '{source}', format = plain, records = value, sequence = seq, max_files_per_step = 1)""",
+        "CREATE TABLE kept (id BIGINT NOT NULL, v STRING, PRIMARY KEY (id))",
+    ):
+        session.execute(text).result(60)
+    write_filling(catalog, plan_insert(catalog, parse_text("INSERT INTO kept SELECT id, v FROM log")))
+    run(spark, catalog.pipeline("kept").spec, catalog.root)
+    session.close()
+    return catalog
+
+
+def test_statements_give_the_same_here_and_through_the_gateway(spark, catalog):
+    def open_session(settings):
+        return EmbeddedSession(catalog, settings, start_spark=spark.newSession)
+
+    statements = STATEMENTS.split(";")
+    assert len(statements) >= 60
+    with serving(open_session) as gateway:
+        direct, remote = open_session({}), RemoteSession(gateway.url)
+        for statement in statements:
+            here, there = direct.execute(statement), remote.execute(statement)
+            assert all_of(there) == all_of(here), statement
+            here.close()
+            there.close()
+        remote.close()
+        direct.close()
+
+
+@pytest.fixture
+def connected(spark, catalog):
+    """Spark Connect over the catalog; its port."""
+    server = ConnectServer(spark.newSession(), catalog, pytest.fail)
+    yield server.start("127.0.0.1", 0, None)
+    server.stop()
+
+
+def test_views_for_clients_of_connect_are_the_tables_as_of_now(spark, catalog):
+    session = spark.newSession()
+    server = ConnectServer(session, catalog, pytest.fail)
+    server.refresh()
+    assert {row.viewName for row in session.sql("SHOW VIEWS IN default").collect()} == {"kept"}
+    other = spark.newSession()
+    assert [tuple(row) for row in other.sql("SELECT * FROM kept ORDER BY id").collect()] == [(1, "c"), (3, "d")]
+    server.close_views()
+    assert session.sql("SHOW VIEWS IN default").collect() == []
+
+
+@pytest.mark.grid
+def test_jdbc_client_lists_the_tables_and_reads_their_rows(connected, tmp_path):
+    script = tmp_path / "script.sql"
+    script.write_text("SHOW TABLES;\nSELECT * FROM kept ORDER BY id;\n")
+    jars = Path(pyspark.__file__).parent / "jars"
+    client = subprocess.run(
+        [
+            Path(os.environ["JAVA_HOME"]) / "bin" / "java" if "JAVA_HOME" in os.environ else "java",
+            *("-cp", f"{jars}/*:{jars}/connect-repl/*"),
+            "--add-opens=java.base/java.nio=ALL-UNNAMED",
+            "org.apache.hive.beeline.BeeLine",
+            *("-u", f"jdbc:sc://127.0.0.1:{connected}"),
+            *("-d", "org.apache.spark.sql.connect.client.jdbc.SparkConnectDriver"),
+            *("--outputformat=csv2", "--silent=true", "-f", script),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert client.returncode == 0, client.stderr
+    lines = client.stdout.splitlines()
+    assert "default,kept,false" in lines
+    assert lines[lines.index("id,v") :][:3] == ["id,v", "1,c", "3,d"]
