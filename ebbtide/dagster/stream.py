@@ -29,6 +29,10 @@ class StreamConfig(dg.Config):
     accept_source_path: bool = Field(
         default=False, description="The source's files have moved to where the spec now says: go on reading there."
     )
+    accept_loss: bool = Field(
+        default=False,
+        description="Records of the source are lost: go on with those that are left; the check 'source_loss' then fails.",
+    )
 
 
 def pool(spec: Pipeline) -> str:
@@ -48,7 +52,11 @@ def stream_assets(spec: Pipeline) -> dg.AssetsDefinition:
         clock: ClockResource,
     ) -> Iterator[dg.MaterializeResult[Any]]:
         observer = Observer(context, spec)
-        again = partial(ebbtide.run, accept_source_path=config.accept_source_path)
+        again = partial(
+            ebbtide.run,
+            accept_source_path=config.accept_source_path,
+            accept_loss=config.accept_loss,
+        )
         operate = ebbtide.refresh if config.refresh else again
 
         def work(report: Any, stop: Any) -> RunSummary:

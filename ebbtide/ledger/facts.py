@@ -87,6 +87,11 @@ class StepFacts(Frontier):
         exclude_if=lambda value: value is None,
         description="Of a source that is read by position, where the batch begins and ends (ebbtide.sources.kafka.position); of another kind of step that of the last batch before it. Absent of other sources.",
     )
+    lost: str | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="Of TICK: which records of the source are lost, where somebody accepted that. Absent of other steps.",
+    )
     code: str = Field(description="Version of Ebbtide.")
     tables: dict[str, TableFacts] = Field(
         default_factory=dict,

@@ -10,7 +10,7 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from ebbtide.delta import log
-from ebbtide.errors import CheckpointMismatchError, SourceStartError, SpecChangedError, Transient
+from ebbtide.errors import CheckpointMismatchError, SourceLostError, SourceStartError, SpecChangedError, Transient
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.lease import Lease
 from ebbtide.model.durations import to_ms
@@ -48,6 +48,7 @@ def run(
     stop: threading.Event | None = None,
     clock: Clock = system_clock,
     accept_source_path: bool = False,
+    accept_loss: bool = False,
     follow: Following | None = None,
 ) -> RunSummary:
     """Read all that is there, bring the sink up to date, expire what is due, and end, or go on with what comes.
@@ -61,6 +62,7 @@ def run(
         stop: Set it to end the run after the step under way.
         clock: Returns the time, epoch ms: of the closing tick, and that files' ages count to.
         accept_source_path: The source has moved: go on reading where the spec now says.
+        accept_loss: Records of the source are lost: go on with those that are left, and note it.
         follow: Go on until `stop` is set. Default: as the spec's `run` says.
 
     Raises:
@@ -76,6 +78,7 @@ def run(
         clock,
         fresh=False,
         accepts=accept_source_path,
+        accepts_loss=accept_loss,
         follow=follow or following_of(spec),
     )
 
@@ -119,6 +122,7 @@ def _under_lease(
     *,
     fresh: bool,
     accepts: bool,
+    accepts_loss: bool = False,
     follow: Following | None = None,
 ) -> RunSummary:
     plan = Plan.under(root, spec)
@@ -162,6 +166,9 @@ def _under_lease(
         _refuse_other_checkpoint(plan, stepper)
         stepper.publish(spark)
         begin("listing the source")
+        if accepts_loss:
+            loss = _accept_loss(spark, plan, stepper, clock())
+            report(loss)
         found = _discover(plan, stepper, clock())
         n_files = len(found.parts)
         summary.nothing_matched = found.nothing_matched
@@ -215,6 +222,22 @@ def _refuse_other_checkpoint(plan: Plan, stepper: Stepper) -> None:
             allowed=f"the checkpoint with id {last.query_id} at '{checkpoint.path}'",
             next_step="Restore it, or run 'ebbtide refresh' to rebuild the sink from the source.",
         )
+
+
+def _accept_loss(spark: SparkSession, plan: Plan, stepper: Stepper, now_ms: int) -> StepProgress | None:
+    """Note which records of the source are lost, if any are, and go on behind them."""
+    since = stepper.position or plan.checkpoint.start
+    if since is None:
+        return None
+    try:
+        plan.source.discover(stepper.files_read(), now_ms, since)
+    except SourceLostError as error:
+        left = plan.source.discover_left(since).position
+        if left is None:
+            raise
+        next_batch = left | {"to": left["from"]}
+        return stepper.accept_loss(spark, next_batch, str(error), now_ms)
+    return None
 
 
 def _discover(plan: Plan, stepper: Stepper, now_ms: int) -> Discovery:
