@@ -129,6 +129,7 @@ class Stepper:
         """Make the step of one micro-batch, or finish it if its decision stands already."""
         started = time.monotonic()
         self.lease.check()
+        self.lease.make_way()
         offsets = self.plan.checkpoint.offsets(batch_id)
         decided = self._decided(batch_id, offsets)
         parts = list(self.plan.source.parts_of(offsets.source))
