@@ -153,6 +153,8 @@ def _counts_text(summary: RunSummary) -> str:
     totals = summary.totals
     counts = [f"{totals[name]} {name.replace('_', ' ')}" for name in COUNTS if totals[name]]
     parts = [", ".join(counts) or "nothing new"]
+    if summary.recomputed:
+        parts.append(f"computed whole: {'; '.join(summary.recomputed)}")
     if summary.files_young:
         parts.append(f"younger than source.min_age and left: {summary.files_young}")
     if summary.ignored_columns:
