@@ -115,6 +115,8 @@ class MaterializedView(Pipeline):
         refuse("schema", maps, "columns without MAP, which cannot be compared: map_entries makes an array of one")
         expires_live = self.ttl is not None and self.ttl.expire_live
         refuse("ttl.expire_live", [True] if expires_live else [], "false: rows leave a view by its query")
+        is_scheduled = "stream" in self.schedules.model_fields_set
+        refuse("schedules.stream", [self.schedules.stream] if is_scheduled else [], "none: refresh says when")
         refuse("columns.renamed_from", list(self.renamed.values()), "none: a view is computed again")
         return self
 
@@ -137,6 +139,11 @@ class MaterializedView(Pipeline):
     def takes_truncate(self) -> bool:
         """Its inputs tell of a TRUNCATE by deletes."""
         return False
+
+    @property
+    def stream_cron(self) -> str | None:
+        """When Dagster's schedule runs it: at the interval of `refresh`."""
+        return self.refresh.cron if isinstance(self.refresh, RefreshEvery) else None
 
     @property
     def column_sources(self) -> dict[str, list[str]]:

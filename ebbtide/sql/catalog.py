@@ -167,6 +167,31 @@ class Catalog:
                 yield Filled(path.parent, load(path))
 
 
+def filled(entries: Mapping[str, Entry], name: str) -> Filled:
+    """Return a table that has a pipeline.
+
+    Raises:
+        SqlError: it has none.
+    """
+    entry = entries[name]
+    if isinstance(entry, Filled):
+        return entry
+    if entry.kind is DeclaredKind.SOURCE:
+        raise SqlError.of(
+            f"'{name}' is a source: changes in no order, not rows.",
+            allowed="tables",
+            next_step="Fill a table from it: CREATE TABLE, then INSERT INTO.",
+        )
+    raise SqlError.of(f"Nothing fills the table '{name}' yet.", next_step="Fill it by INSERT INTO.")
+
+
+def queryable(entries: Mapping[str, Entry]) -> list[str]:
+    """Return what a query may mean: tables, those that nothing has filled yet too, and sources, to be refused by name."""
+    return [
+        name for name, entry in entries.items() if isinstance(entry, Filled) or entry.kind is not DeclaredKind.FUNCTION
+    ]
+
+
 def _declared_kind(path: Path) -> DeclaredKind | None:
     is_known = path.stem in list(DeclaredKind)
     return DeclaredKind(path.stem) if is_known else None
@@ -195,10 +220,19 @@ def write_declared(catalog: Catalog, declared: Declared) -> Path:
     return path
 
 
-def write_pipeline(catalog: Catalog, attributes: Mapping[str, Any]) -> Path:
-    """Write a pipeline's `defs.yaml`; return its folder."""
-    folder = catalog.folder / str(attributes["name"])
-    kind = next(name for name, model in KINDS.items() if model is UpsertPipeline)
+def write_pipeline(
+    catalog: Catalog, attributes: Mapping[str, Any], model: type[Pipeline] = UpsertPipeline, folder: Path | None = None
+) -> Path:
+    """Write a pipeline's `defs.yaml`; return its folder.
+
+    Args:
+        catalog: It becomes a part of.
+        attributes: What the file says.
+        model: Which kind of pipeline it is.
+        folder: Where one that is replaced stands. Default: a folder of its name.
+    """
+    folder = folder or catalog.folder / str(attributes["name"])
+    kind = next(name for name, known in KINDS.items() if known is model)
     _write(folder / PIPELINE, {"type": kind, "attributes": dict(attributes)})
     return folder
 

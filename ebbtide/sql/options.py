@@ -68,6 +68,14 @@ def attributes_of(*options: Mapping[str, str]) -> dict[str, Any]:
     return attributes
 
 
+def nested(options: Mapping[str, str]) -> dict[str, Any]:
+    """Return options by their dotted names as a part of a spec's attributes."""
+    attributes: dict[str, Any] = {}
+    for option, value in options.items():
+        _put(attributes, tuple(option.split(".")), _value(option, value))
+    return attributes
+
+
 def refuse_unfit(given: Options, *, of_source: bool) -> None:
     """Refuse options that are no fields, or not of what the statement declares.
 
