@@ -49,6 +49,7 @@ class Relation:
         bonds: Column to what it is bound to.
         origins: Column to the columns of tables that its values are made of.
         key: Columns by which its rows are told apart; None if that is not known.
+        equal: Columns that are equal in each row.
         losses: Why a reading is bound to no column any more.
     """
 
@@ -57,6 +58,7 @@ class Relation:
     bonds: Mapping[Column, Bonds] = field(default_factory=dict)
     origins: Mapping[Column, frozenset[Origin]] = field(default_factory=dict)
     key: frozenset[Column] | None = None
+    equal: frozenset[Equality] = frozenset()
     losses: Mapping[Reading, str] = field(default_factory=dict)
 
     def bonds_of(self, column: Column) -> Bonds:
@@ -109,11 +111,21 @@ def project(below: Relation, outputs: Sequence[Output]) -> Relation:
     bonds = {output.column: below.bonds_of(output.of) for output in outputs if output.of is not None}
     origins = {output.column: below.origins_of(output.reads) for output in outputs}
     columns = tuple(output.column for output in outputs)
-    return _with_losses(
-        replace(below, columns=columns, bonds=bonds, origins=origins, key=_key_shown(below.key, outputs)),
+    projected = replace(
         below,
-        "no column that it is told by is selected",
+        columns=columns,
+        bonds=bonds,
+        origins=origins,
+        key=_key_shown(below.key, outputs),
+        equal=_equal_shown(below.equal, outputs),
     )
+    return _with_losses(projected, below, "no column that it is told by is selected")
+
+
+def _equal_shown(equal: Iterable[Equality], outputs: Sequence[Output]) -> frozenset[Equality]:
+    """Return which columns of a projection are equal."""
+    shown = {output.of: output.column for output in outputs if output.of is not None}
+    return frozenset((shown[one], shown[other]) for one, other in equal if one in shown and other in shown)
 
 
 def _key_shown(key: frozenset[Column] | None, outputs: Sequence[Output]) -> frozenset[Column] | None:
@@ -128,7 +140,8 @@ def _key_shown(key: frozenset[Column] | None, outputs: Sequence[Output]) -> froz
 
 def restrict(below: Relation, equalities: Iterable[Equality]) -> Relation:
     """Return the rows that fit a condition: columns that must be equal share their bonds."""
-    return replace(below, bonds=_shared(below.bonds, equalities))
+    equal = below.equal.union(equalities)
+    return replace(below, bonds=_shared(below.bonds, equal), equal=equal)
 
 
 def join(left: Relation, right: Relation, how: Joining, equalities: Sequence[Equality]) -> Relation:
@@ -146,8 +159,10 @@ def join(left: Relation, right: Relation, how: Joining, equalities: Sequence[Equ
     shows_right = how not in (Joining.SEMI, Joining.ANTI)
     columns = (*left.columns, *right.columns) if shows_right else left.columns
     if how is Joining.INNER:
-        bonds = _shared({**left.bonds, **right.bonds}, equalities)
+        equal = left.equal.union(right.equal, equalities)
+        bonds = _shared({**left.bonds, **right.bonds}, equal)
     elif how is Joining.FULL:
+        equal = frozenset()
         bonds = {}
     else:
         kept, other = (right, left) if how is Joining.RIGHT else (left, right)
@@ -156,12 +171,15 @@ def join(left: Relation, right: Relation, how: Joining, equalities: Sequence[Equ
             own, others = (first, second) if first in bonds else (second, first)
             if own in bonds:
                 bonds[own] = {**other.bonds_of(others), **bonds[own]}
+        equal = kept.equal
+        bonds = _shared(bonds, equal)
     joined = Relation(
         columns,
         {**left.readings, **right.readings},
         bonds,
         {**left.origins, **right.origins},
         _key_of_join(left, right, how, equalities),
+        equal,
         {**left.losses, **right.losses},
     )
     return _with_losses(joined, joined, f"a {how} join", [left, right])
@@ -260,7 +278,7 @@ def combine(branches: Sequence[Relation]) -> Relation:
             origins[column] |= branch.origins_of([own])
     readings = {number: table for branch in branches for number, table in branch.readings.items()}
     losses = {number: why for branch in branches for number, why in branch.losses.items()}
-    combined = Relation(columns, readings, bonds, origins, None, losses)
+    combined = Relation(columns, readings, bonds, origins, losses=losses)
     return _with_losses(combined, combined, "a branch of a UNION, INTERSECT or EXCEPT", branches)
 
 
@@ -282,7 +300,7 @@ def beside(below: Relation, inner: Iterable[Relation]) -> Relation:
 
 def unbound(below: Relation, why: str) -> Relation:
     """Return a result of which nothing is known but what it reads."""
-    freed = replace(below, bonds={}, key=None)
+    freed = replace(below, bonds={}, key=None, equal=frozenset())
     return _with_losses(freed, below, why)
 
 
