@@ -13,6 +13,7 @@ from ebbtide import (
     CleanupConfig,
     CompactionFilter,
     IncrementalCleanup,
+    MaterializedView,
     StatefulPipeline,
     StateTtlConfig,
     UpsertPipeline,
@@ -20,12 +21,15 @@ from ebbtide import (
 from ebbtide.spec import parts
 from ebbtide.spec.transform import Transform
 from ebbtide.spec.upsert import MaterializerConfig, SequenceOrder
+from ebbtide.spec.view import RefreshEvery
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "spec.md"
 MODELS: tuple[type[BaseModel], ...] = (
     UpsertPipeline,
     StatefulPipeline,
+    MaterializedView,
+    RefreshEvery,
     parts.FileSource,
     parts.DebeziumFormat,
     parts.PlainFormat,

@@ -13,7 +13,7 @@ from typing import Any
 
 from ebbtide.errors import ViewQueryError
 from ebbtide.views import lineage
-from ebbtide.views.lineage import Column, Equality, Joining, Output, Relation
+from ebbtide.views.lineage import Column, Equality, Joining, Origin, Output, Relation
 
 PASSED = {
     "SubqueryAlias",
@@ -100,6 +100,8 @@ class PlanReader:
     """
 
     keys: Mapping[str, Sequence[str]]
+    _tables: dict[Column, Origin] = field(default_factory=dict)
+    _used: set[Column] = field(default_factory=set)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _shared: dict[int, Node] = field(default_factory=dict)
 
@@ -111,9 +113,15 @@ class PlanReader:
         """
         for expression in _expressions(plan):
             _refuse_arbitrary(expression)
+            self._used.update(_reads(expression))
         given = self._rows(plan)
         inner = [self.relation(Node.of(each)) for each in _subqueries(plan)]
         return lineage.beside(given, inner)
+
+    @property
+    def read(self) -> frozenset[Origin]:
+        """The columns of tables that the plans read."""
+        return frozenset(origin for column, origin in self._tables.items() if column in self._used)
 
     def _rows(self, plan: Node) -> Relation:
         if plan.kind == "View" and _view_name(plan) in self.keys:
@@ -140,6 +148,7 @@ class PlanReader:
         name = _view_name(view)
         output = [Node.of(each) for each in view.children[0].fields["output"]]
         names = {_column(each): str(each.fields["name"]) for each in output}
+        self._tables.update({column: (name, own) for column, own in names.items()})
         key = [column for column, own in names.items() if own in self.keys[name]]
         return lineage.read(next(self._numbers), name, names, key)
 

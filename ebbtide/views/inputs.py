@@ -75,12 +75,8 @@ class ViewTables:
         return False
 
     def stream(self, spark: SparkSession, found: Discovery, location: str) -> DataFrame:
-        """See `Source`: one batch, up to the versions of now."""
-        from ebbtide.views.stream import VersionsDataSource, write_position
-
-        spark.dataSource.register(VersionsDataSource)
-        write_position(location, self.pinned())
-        return spark.readStream.format(VersionsDataSource.name()).option("position", location).load()
+        """See `Source`: a view has none, its steps are begun by the run itself."""
+        raise NotImplementedError("a view is no stream")
 
     def records(self, frame: DataFrame, offset: Any, max_record_bytes: int) -> Records:
         """See `Source`: a view has none."""

@@ -20,7 +20,7 @@ from ebbtide.redaction import MASK
 from ebbtide.spec.ddl import type_ddl
 from ebbtide.spec.view import MaterializedView
 from ebbtide.views.catalyst import Node, PlanReader
-from ebbtide.views.lineage import Lineage
+from ebbtide.views.lineage import Lineage, Origin
 
 SETTINGS = {
     "spark.sql.ansi.enabled": "true",
@@ -38,10 +38,16 @@ class Analysis:
     Args:
         columns: Its columns.
         lineage: What they are made of.
+        read: All columns of tables that are read, for a condition too.
     """
 
     columns: pa.Schema
     lineage: Lineage
+    read: frozenset[Origin] = frozenset()
+
+    def columns_read(self, table: str) -> list[str]:
+        """Return the columns of a table that the query reads."""
+        return sorted(name for own, name in self.read if own == table)
 
 
 def new_session(spark: SparkSession) -> SparkSession:
@@ -94,7 +100,7 @@ def analyse(
     with _told_types():
         columns = to_arrow_schema(frame.schema)
     lineage = Lineage(tuple(columns.names), replace(result, columns=shown))
-    return Analysis(_as_spec_has_them(columns), lineage)
+    return Analysis(_as_spec_has_them(columns), lineage, reader.read)
 
 
 def _refuse_changing(session: SparkSession, plan: Any) -> None:

@@ -5,7 +5,8 @@
 2. The query is evaluated over the pinned versions, each input cut down to the rows with such values where it is bound.
 3. Its rows with such values, against those that the view has: what is new or another is an upsert, a key that is gone a delete.
 
-Rows go from Spark's tasks to files; the driver sees none.
+The query is Spark's in any case. What is little is cut here (`ebbtide.views.cutting`), and Spark is given that; else Spark cuts, and no
+row but what a task stages leaves the JVM.
 """
 
 from __future__ import annotations
@@ -17,15 +18,18 @@ from functools import cached_property, reduce
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from ebbtide.delta import log
 from ebbtide.model.step import ViewPosition
 from ebbtide.paths import join
-from ebbtide.sinks.delta import RESERVED
+from ebbtide.spec.ddl import is_exact
 from ebbtide.spec.view import MaterializedView
-from ebbtide.state_table.columns import column, columns, spark_schema
+from ebbtide.state_table.columns import column, columns
 from ebbtide.state_table.staged import Stager
+from ebbtide.views.cutting import MOST_ROWS, PinnedTable, distinct
 from ebbtide.views.inputs import ViewTables, why_whole
+from ebbtide.views.lineage import Cut
 from ebbtide.views.query import Analysis, analyse, evaluate, new_session, refuse_other_columns, told_errors
 from ebbtide.views.staging import COPIES, KIND, StageDifference
 
@@ -48,6 +52,19 @@ class Extent:
     def is_whole(self) -> bool:
         """Whether all rows are computed."""
         return bool(self.reason)
+
+
+@dataclass(frozen=True)
+class Touched:
+    """The values that changed rows have.
+
+    Args:
+        frame: Them, each once, for Spark.
+        rows: The same, if they are few.
+    """
+
+    frame: DataFrame
+    rows: pa.Table | None = None
 
 
 @dataclass(frozen=True)
@@ -89,8 +106,12 @@ class Recomputing:
         """
         refuse_other_columns(self.view, self.analysis.columns)
         work = StageDifference(self.view.name, stager, self.view.table.columns, step, wall_ms, self.view.personal)
+        extent = self.extent
+        if not (extent.is_whole or extent.changed):
+            return []
         with told_errors(has_personal=bool(self.view.personal)):
-            done = self._difference(self.extent).mapInArrow(work, "result STRING").collect()
+            rows = self._difference(extent)
+            done = rows.mapInArrow(work, "result STRING").collect()
         return [row["result"] for row in done]
 
     @cached_property
@@ -101,8 +122,11 @@ class Recomputing:
     @cached_property
     def analysis(self) -> Analysis:
         """What the query is."""
-        schemas = {name: self._at(name).schema for name in self.view.inputs}
-        return analyse(self.session, self.view.query, schemas)
+        return analyse(self.session, self.view.query, self._schemas)
+
+    @cached_property
+    def _schemas(self) -> dict[str, StructType]:
+        return {name: self._pinned(name).schema for name in self.view.inputs}
 
     @cached_property
     def extent(self) -> Extent:
@@ -125,15 +149,16 @@ class Recomputing:
     def _difference(self, extent: Extent) -> DataFrame:
         """Return what is new, another or gone, as `StageDifference` takes it."""
         own = self.view.table.columns.names
-        if not extent.is_whole and not extent.changed:
-            return self.session.createDataFrame([], spark_schema(self._difference_schema, nullable=True))
-        touched = None if extent.is_whole else self._touched(extent)
-        rows = {name: self._cut(name, extent, touched) for name in self.view.inputs}
-        new = evaluate(self.session, self.view.query, rows)
-        old = self._shown()
-        if touched is not None:
-            new = _with_values(new, extent.columns, touched, extent.columns)
-            old = _with_values(old, extent.columns, touched, extent.columns)
+        if extent.is_whole:
+            rows = {name: self._at(name) for name in self.view.inputs}
+            new = evaluate(self.session, self.view.query, rows)
+            old = _read(self.session, self._own)
+        else:
+            touched = self._touched(extent)
+            rows = {name: self._cut(name, extent, touched) for name in self.view.inputs}
+            every = evaluate(self.session, self.view.query, rows)
+            new = with_values(every, extent.columns, touched.frame)
+            old = self._cut_table(self._own, (extent.columns,), touched, own)
         return difference(
             new.select(*columns(own)), old.select(*columns(own)), self.view.key, is_unique=self._is_unique
         )
@@ -144,55 +169,80 @@ class Recomputing:
         known = self.analysis.lineage.key
         return known is not None and set(known) <= set(self.view.key)
 
-    @property
-    def _difference_schema(self) -> pa.Schema:
-        return pa.schema([(KIND, pa.string()), (COPIES, pa.int64()), *self.view.table.columns])
-
-    def _touched(self, extent: Extent) -> DataFrame:
-        """Return the values that the change feeds give, each once; from a file, whose size Spark then knows."""
-        lineage = self.analysis.lineage
+    def _touched(self, extent: Extent) -> Touched:
+        rows = self._touched_here(extent)
+        if rows is not None:
+            return Touched(self.session.createDataFrame(rows), rows)
         parts = []
         for name in extent.changed:
             feed = self._feed(name)
-            for cut in lineage.cut(name, extent.columns):
+            for cut in self.analysis.lineage.cut(name, extent.columns):
                 pairs = zip(cut, extent.columns, strict=True)
                 parts.append(feed.select(*[column(own).alias(shown) for own, shown in pairs]))
-        values = reduce(DataFrame.unionByName, parts).distinct()
-        location = join(self.folder, "touched")
-        values.write.mode("overwrite").parquet(location)
-        return self.session.read.parquet(location)
+        location = join(self.folder, "touched")  # a file, whose size Spark then knows
+        reduce(DataFrame.unionByName, parts).distinct().write.mode("overwrite").parquet(location)
+        return Touched(self.session.read.parquet(location))
+
+    def _touched_here(self, extent: Extent) -> pa.Table | None:
+        """Return the values that changed rows have; None if they are many, or not to be compared here."""
+        values = pa.schema([self.view.table.columns.field(name).with_nullable(True) for name in extent.columns])
+        if not all(is_exact(field.type) for field in values):
+            return None
+        found = []
+        for name in extent.changed:
+            cuts = self.analysis.lineage.cut(name, extent.columns)
+            own = self._pinned(name).changed_values(self._version_before(name), cuts, values)
+            if own is None:
+                return None
+            found.append(own)
+        each_once = distinct(pa.concat_tables(found))
+        return each_once if len(each_once) <= MOST_ROWS else None
 
     def _feed(self, name: str) -> DataFrame:
         """Return the rows that came, went or changed in an input since the last step, before and after."""
-        last = self.last.inputs[name].version if self.last else 0
         reader = self.session.read.format("delta").option("readChangeFeed", "true")
-        reader = reader.option("startingVersion", last + 1).option("endingVersion", self.to.inputs[name].version)
-        return reader.load(self.tables.location(name))
+        reader = reader.option("startingVersion", self._version_before(name) + 1)
+        return reader.option("endingVersion", self.to.inputs[name].version).load(self.tables.location(name))
 
-    def _cut(self, name: str, extent: Extent, touched: DataFrame | None) -> DataFrame:
+    def _version_before(self, name: str) -> int:
+        return self.last.inputs[name].version if self.last else -1
+
+    def _cut(self, name: str, extent: Extent, touched: Touched) -> DataFrame:
         """Return an input's rows as of the step; those that matter alone, where it is known which these are."""
-        rows = self._at(name)
         lineage = self.analysis.lineage
-        is_bound = set(extent.columns) <= set(lineage.columns_of(name))
-        if touched is None or not is_bound:
-            return rows
+        if not set(extent.columns) <= set(lineage.columns_of(name)):
+            return self._at(name)
         cuts = lineage.cut(name, extent.columns)
+        return self._cut_table(self._pinned(name), cuts, touched, self.analysis.columns_read(name))
+
+    def _cut_table(self, table: PinnedTable, cuts: Cut, touched: Touched, wanted: Sequence[str]) -> DataFrame:
+        """Return the rows of a table that have touched values."""
+        if touched.rows is not None:
+            rows = table.cut(cuts, touched.rows, wanted)
+            if rows is not None:
+                return self.session.createDataFrame(rows, table.schema)
+        left = _read(self.session, table)
         parts = []
         for cut in cuts:  # what an earlier part has is left out of the later ones
-            parts.append(_with_values(rows, cut, touched, extent.columns))
-            rows = _with_values(rows, cut, touched, extent.columns, how="left_anti")
+            parts.append(with_values(left, cut, touched.frame))
+            left = with_values(left, cut, touched.frame, how="left_anti")
         return reduce(DataFrame.unionAll, parts)
 
     def _at(self, name: str) -> DataFrame:
-        location = self.tables.location(name)
-        version = self.to.inputs[name].version
-        rows = self.session.read.format("delta").option("versionAsOf", version).load(location)
-        return rows.drop(*RESERVED)
+        return _read(self.session, self._pinned(name))
 
-    def _shown(self) -> DataFrame:
-        """Return the view's rows as they are now."""
-        version = log.versions(self.sink)[-1]
-        return self.session.read.format("delta").option("versionAsOf", version).load(self.sink)
+    def _pinned(self, name: str) -> PinnedTable:
+        return PinnedTable(self.tables.location(name), self.to.inputs[name].version)
+
+    @cached_property
+    def _own(self) -> PinnedTable:
+        """The view's rows as they are now."""
+        return PinnedTable(self.sink, log.versions(self.sink)[-1])
+
+
+def _read(session: SparkSession, table: PinnedTable) -> DataFrame:
+    rows = session.read.format("delta").option("versionAsOf", table.version).load(table.location)
+    return rows.select(*columns(table.schema.names))
 
 
 def difference(new: DataFrame, old: DataFrame, key: Sequence[str], *, is_unique: bool) -> DataFrame:
@@ -221,11 +271,15 @@ def difference(new: DataFrame, old: DataFrame, key: Sequence[str], *, is_unique:
     return changed.select(kind.alias(KIND), F.coalesce(F.col(COPIES), F.lit(1)).alias(COPIES), *fields)
 
 
-def _with_values(
-    rows: DataFrame, own: Sequence[str], values: DataFrame, names: Sequence[str], how: str = "left_semi"
-) -> DataFrame:
-    """Return the rows that have one of some values in some columns, or those that have not; null is a value too."""
-    left, right = rows.alias("r"), values.alias("v")
-    pairs = zip(own, names, strict=True)
+def with_values(rows: DataFrame, own: Sequence[str], values: DataFrame, *, how: str = "left_semi") -> DataFrame:
+    """Return the rows that have one of some values; null is a value too.
+
+    Args:
+        rows: Any.
+        own: Columns of them, in the order of the values'.
+        values: The values.
+        how: `left_semi`; `left_anti`: the rows that have none.
+    """
+    pairs = zip(own, values.columns, strict=True)
     is_there = [column(mine, "r").eqNullSafe(column(name, "v")) for mine, name in pairs]
-    return left.join(right, reduce(Column.__and__, is_there), how)
+    return rows.alias("r").join(values.alias("v"), reduce(Column.__and__, is_there), how)
