@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from ebbtide.delta import log
 from ebbtide.delta.feed import feed_files
@@ -55,9 +55,10 @@ class PinnedTable:
 
     @property
     def schema(self) -> StructType:
-        """Its columns, without reserved ones; told without a JVM."""
+        """Its columns, without reserved ones, all nullable; told without a JVM."""
         found = StructType.fromJson(json.loads(self.snapshot.metadata["schemaString"]))
-        return StructType([field for field in found if field.name not in RESERVED])
+        own = [field for field in found if field.name not in RESERVED]
+        return StructType([StructField(field.name, field.dataType) for field in own])
 
     def cut(self, cuts: Cut, values: pa.Table, wanted: Sequence[str]) -> pa.Table | None:
         """Return the rows that have some values.
