@@ -10,6 +10,8 @@ RUN := $(UV) run --frozen --quiet
 # Any Python will do for a look at Java, before anything is fetched.
 PYTHON := $(shell command -v python3 || echo "$(UV) run --no-project python")
 PORT ?= 3000
+# Modules are compiled once, also where the environment says not to: the tests start hundreds of processes.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F '|' '{printf "  make %-7s %s\n", $$1, $$2}'
@@ -41,8 +43,8 @@ model: $(UV_HERE) .venv ## Walk states beside their reference, at length
 	$(RUN) pytest -q -m model
 
 # The mutants are made in a folder of the same name; what was found there is kept, and made again where code or tests changed.
-mutants: $(UV_HERE) .venv ## Test the tests with mutants of the code (some only: ONLY=ebbtide/formats/columns.py)
-	$(UV) run --frozen --group mutants python tests/mutants.py $(ONLY)
+mutants: $(UV_HERE) .venv ## Test the tests with mutants of the code (some only: ONLY=ebbtide/formats/columns.py; then those on Spark: SPARK=1)
+	$(UV) run --frozen --group mutants python tests/$(if $(SPARK),spark_)mutants.py $(ONLY)
 
 # Hours, if all is to be run; what was run is noted in a folder of the same name, and not run again.
 torture: java $(UV_HERE) .venv ## Kill real processes at every place, and compare the tables (for a while only: MINUTES=30)

@@ -38,6 +38,7 @@ ROOMS = {
     "dagster": {"dagster", "pydantic"} | SPARK,
     "functions": set(),
     "testing": COLUMNS,
+    "proposal": COLUMNS | {"yaml"},
     "replay": COLUMNS,
     "cli": {"yaml", "pyarrow"} | SPARK,
 }
@@ -54,6 +55,7 @@ ALONE = {
     "rocksdict": "ebbtide/stores/rocksdb",
     "obstore": "ebbtide/object_store/",
     "numba": "ebbtide/model/compiled.py",
+    "pandas": "ebbtide/runtime/row_functions.py",
 }
 """Libraries that one place has to itself."""
 

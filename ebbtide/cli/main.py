@@ -14,7 +14,9 @@ from ebbtide.maintenance.jobs import JOBS
 _HOMES = {
     "acknowledge": "upkeep",
     "adopt": "upkeep",
+    "clock": "upkeep",
     "migrate": "upkeep",
+    "new": "new",
     "quarantine": "quarantine",
     "refresh": "running",
     "repair": "upkeep",

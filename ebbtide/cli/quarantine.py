@@ -106,29 +106,17 @@ def replay(
     **selected: Any,
 ) -> None:
     """Decode records again with the spec as it is now, and apply those that are good. Only tells what it would do, unless --apply."""
-    from ebbtide.maintenance import quarantine_replay
-    from ebbtide.maintenance.redecoding import read_mended
+    from ebbtide.maintenance.quarantine_replay import Replay, ReplayReport
 
     reporter = Reporter(root, as_json)
     located = load_specs(specs)
     if records_file is not None and len(located) > 1:
         raise click.UsageError(f"Got --records and {len(located)} specs. Allowed: one spec.")
     selection = _selection(**selected)
+    asked = Replay(selection, records_file, accept_late, applies=apply)
 
-    def operate(spark: QuietSpark, spec: Pipeline) -> quarantine_replay.ReplayReport:
-        mended = None if records_file is None else read_mended(records_file)
-        now_ms = system_clock()
-        if not apply:
-            return quarantine_replay.plan(spec, root, now_ms, selection, mended)
-        return quarantine_replay.apply(
-            spark.session,
-            spec,
-            root,
-            now_ms,
-            selection,
-            mended,
-            accept_late=accept_late,
-        )
+    def operate(spark: QuietSpark, spec: Pipeline) -> ReplayReport:
+        return asked.run(lambda: spark.session, spec, root, system_clock())
 
     report_each(reporter, located, operate)
 

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from ebbtide.cli.errors import ROOT, error_text, exit_code
+from ebbtide.cli.options import defs_option
 from ebbtide.errors import EbbtideError
 from ebbtide.redaction import shown
 from ebbtide.sql import opening
-from ebbtide.sql.opening import DEFS, Target
+from ebbtide.sql.opening import Target
 from ebbtide.sql.shell.console import Console
 from ebbtide.sql.shell.formats import ResultFormat
 from ebbtide.sql.shell.settings import ClientSettings
@@ -35,9 +36,7 @@ _OF_THIS_PROCESS = ("root", "defs", "environment")
 def _target_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options that say what a session works on."""
     options = (
-        click.option(
-            "--defs", default=DEFS, show_default=True, help="Folder of the definitions; statements add to it."
-        ),
+        defs_option,
         click.option(
             "--root",
             default=ROOT,

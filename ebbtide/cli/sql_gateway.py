@@ -10,27 +10,26 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ebbtide.cli.options import root_option
+from ebbtide.cli.options import defs_option, root_option
 from ebbtide.cli.quiet import new_log
 from ebbtide.cli.reporting import Reporter
+from ebbtide.errors import ConfigError
 from ebbtide.model.durations import parse_duration
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from ebbtide.sql.catalog import Catalog
+    from ebbtide.sql.connect import ConnectServer
+    from ebbtide.sql.environment import Beginning
     from ebbtide.sql.gateway.sessions import OpenSession
     from ebbtide.sql.session import Session
 
 PORT = 8083
-PROJECT_DEFS = "pipelines/defs"
-"""Where a project has its definitions."""
-DEFS = "defs"
+MOST_PORT = 65535
+LOOPBACK = "127.0.0.1"
 STOPS_WITHIN_S = 1
 """How long the end waits for a JVM that is just being started; it ends with this process anyway."""
-
-
-def _default_defs() -> str:
-    return PROJECT_DEFS if Path(PROJECT_DEFS).is_dir() else DEFS
 
 
 def _seconds(context: click.Context, option: click.Parameter, text: str) -> float:
@@ -43,17 +42,22 @@ def _seconds(context: click.Context, option: click.Parameter, text: str) -> floa
     return seconds
 
 
+def _address(context: click.Context, option: click.Parameter, text: str | None) -> tuple[str, int] | None:
+    """Read `PORT` or `HOST:PORT`."""
+    if text is None:
+        return None
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > MOST_PORT:
+        raise click.BadParameter(
+            f"got {text}; allowed: PORT or HOST:PORT, with a port up to {MOST_PORT}; 0 is any that is free"
+        )
+    return host.strip("[]") or LOOPBACK, int(port)
+
+
 @click.command("sql-gateway")
-@click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Where to listen; beyond loopback it needs a token."
-)
-@click.option("--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="0: any that is free.")
-@click.option(
-    "--defs",
-    default=_default_defs,
-    show_default=f"{PROJECT_DEFS} if it is there, else {DEFS}",
-    help="Folder of the definitions; statements add to it.",
-)
+@click.option("--host", default=LOOPBACK, show_default=True, help="Where to listen; beyond loopback it needs a token.")
+@click.option("--port", default=PORT, show_default=True, type=click.IntRange(0, MOST_PORT), help="0: any that is free.")
+@defs_option
 @root_option
 @click.option(
     "--environment",
@@ -70,6 +74,12 @@ def _seconds(context: click.Context, option: click.Parameter, text: str) -> floa
     callback=_seconds,
     help="How long a session lives without a request or a heartbeat.",
 )
+@click.option(
+    "--connect",
+    metavar="[HOST:]PORT",
+    callback=_address,
+    help="Open Spark Connect there, for JDBC and Python: it runs its clients' code. On loopback unless a host is given.",
+)
 @click.option("--max-sessions", default=20, show_default=True, type=click.IntRange(1), help="Sessions at a time.")
 def sql_gateway(
     host: str,
@@ -81,19 +91,26 @@ def sql_gateway(
     token_env: str | None,
     token_file: Path | None,
     idle_timeout: float,
+    connect: tuple[str, int] | None,
     max_sessions: int,
 ) -> None:
     """Serve SQL sessions over HTTP, to 'ebbtide sql --gateway URL' and any client of REST.
 
     SIGTERM or Ctrl-C ends it: running queries are cancelled, jobs go on.
     """
+    if connect is not None and read_only:
+        raise click.UsageError("Got --connect and --read-only. Spark Connect runs its clients' code, which may write.")
     with Reporter(root).errors():
+        from ebbtide.sql.environment import beginning_of
         from ebbtide.sql.gateway import GatewayServer, Limits
 
         spark = _SharedSpark(root)
         token = _token(token_env, token_file)
+        beginning = beginning_of(root, defs, environment)
+        if connect is not None:
+            _refuse_open_to_all(connect, token)
         server = GatewayServer(
-            _opener(defs, root, environment, spark),
+            _opener(beginning, spark),
             host=host,
             port=port,
             token=token,
@@ -103,6 +120,8 @@ def sql_gateway(
         )
         click.echo(f"SQL gateway: {server.url}")
         try:
+            if connect is not None:
+                spark.connect(beginning.catalog, connect, token)
             server.run()
         finally:
             spark.stop()
@@ -121,15 +140,30 @@ def _token(variable: str | None, file: Path | None) -> str | None:
     return None if file is None else token_of_file(file)
 
 
-def _opener(defs: str, root: str, file: Path | None, spark: _SharedSpark) -> OpenSession:
+def _refuse_open_to_all(address: tuple[str, int], token: str | None) -> None:
+    from ebbtide.sql.gateway.guard import is_loopback
+
+    host, port = address
+    if token is None and not is_loopback(host):
+        raise ConfigError.of(
+            "Spark Connect would run the code of everybody who reaches this machine.",
+            got=f"--connect {host}:{port} without a token",
+            allowed="a token, or a loopback address such as 127.0.0.1",
+            next_step="Give it one by --token-env or --token-file.",
+        )
+
+
+def _opener(beginning: Beginning, spark: _SharedSpark) -> OpenSession:
     """Return what opens a client's session."""
     from ebbtide.sql.embedded import EmbeddedSession
-    from ebbtide.sql.environment import catalog_of
-
-    catalog, common = catalog_of(root, defs, file)
 
     def open_session(settings: Mapping[str, str]) -> Session:
-        return EmbeddedSession(catalog, {**common, **settings}, start_spark=spark.session)
+        return EmbeddedSession(
+            beginning.catalog,
+            {**beginning.settings, **settings},
+            further=beginning.catalogs,
+            start_spark=spark.session,
+        )
 
     return open_session
 
@@ -146,6 +180,7 @@ class _SharedSpark:
         self._lock = threading.Lock()
         self._log: Path | None = None
         self._last: SparkSession | None = None
+        self._server: ConnectServer | None = None
 
     def session(self) -> SparkSession:
         """Return a new Spark session."""
@@ -156,8 +191,31 @@ class _SharedSpark:
             self._last = new_spark_session(self._log)
             return self._last
 
+    def connect(self, catalog: Catalog, address: tuple[str, int], token: str | None) -> None:
+        """Open Spark Connect.
+
+        Args:
+            catalog: Whose tables its clients see.
+            address: Host and port.
+            token: That they must send.
+
+        Raises:
+            ConfigError: it cannot listen there.
+        """
+        from ebbtide.sql.connect import ConnectServer
+
+        host, wanted_port = address
+        self._server = ConnectServer(self.session(), catalog, click.echo)
+        port = self._server.start(host, wanted_port, token)
+        shown_host = f"[{host}]" if ":" in host else host
+        click.echo(
+            f"Spark Connect: sc://{shown_host}:{port}. It runs its clients' code, with the rights of this process."
+        )
+
     def stop(self) -> None:
         """Stop Spark, if it was started."""
+        if self._server is not None:
+            self._server.stop()
         is_idle = self._lock.acquire(timeout=STOPS_WITHIN_S)
         if is_idle and self._last is not None:
             self._last.stop()

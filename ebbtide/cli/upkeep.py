@@ -1,6 +1,8 @@
-"""`ebbtide migrate`, `repair`, `acknowledge`, `rewind` and a command for each maintenance job: what is done to stored state between runs."""
+"""`ebbtide migrate`, `repair`, `acknowledge`, `rewind`, `clock` and a command for each maintenance job: what is done to stored state between runs."""
 
 from __future__ import annotations
+
+from datetime import UTC, datetime
 
 import click
 
@@ -53,7 +55,12 @@ def migrate(specs: tuple[str, ...], root: str, as_json: bool, apply: bool, undo:
 @click.command()
 @of_pipelines
 @click.option("--apply", "apply", is_flag=True, help="Do it.")
-def repair(specs: tuple[str, ...], root: str, as_json: bool, apply: bool) -> None:
+def repair(
+    specs: tuple[str, ...],
+    root: str,
+    as_json: bool,
+    apply: bool,
+) -> None:
     """Bring a damaged, dropped or restored sink to what the state shows. Only tells what differs, unless --apply."""
     from ebbtide.maintenance import repair as repairing
 
@@ -68,7 +75,12 @@ def repair(specs: tuple[str, ...], root: str, as_json: bool, apply: bool) -> Non
 @click.command()
 @of_pipelines
 @click.option("--reason", required=True, help="Why the sink shall stay as it is; kept in the ledger.")
-def acknowledge(specs: tuple[str, ...], root: str, as_json: bool, reason: str) -> None:
+def acknowledge(
+    specs: tuple[str, ...],
+    root: str,
+    as_json: bool,
+    reason: str,
+) -> None:
     """Accept what others changed in a sink, and what checks have found so far: they begin anew."""
     from ebbtide.maintenance import repair as repairing
 
@@ -82,7 +94,13 @@ def acknowledge(specs: tuple[str, ...], root: str, as_json: bool, reason: str) -
 @of_pipelines
 @click.option("--to-step", type=click.IntRange(1), required=True, help="The step to go back to.")
 @click.option("--apply", "apply", is_flag=True, help="Do it.")
-def rewind(specs: tuple[str, ...], root: str, as_json: bool, to_step: int, apply: bool) -> None:
+def rewind(
+    specs: tuple[str, ...],
+    root: str,
+    as_json: bool,
+    to_step: int,
+    apply: bool,
+) -> None:
     """Bring all tables back to what they were after an earlier step. Only tells what it would undo, unless --apply."""
     from ebbtide.maintenance import rewind as rewinding
 
@@ -90,6 +108,69 @@ def rewind(specs: tuple[str, ...], root: str, as_json: bool, to_step: int, apply
 
     def operate(spark: QuietSpark, spec: Pipeline) -> rewinding.RewindReport:
         return go(spark.session, spec, root, to_step)
+
+    report_each(Reporter(root, as_json), load_specs(specs), operate)
+
+
+def _epoch_ms(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
+    if text is None:
+        return None
+    if text == "now":
+        return system_clock()
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise click.BadParameter(f"Got {text}. Allowed: now, or a time as 2026-01-31T12:00:00.") from error
+    in_utc = time if time.tzinfo else time.replace(tzinfo=UTC)
+    return round(in_utc.timestamp() * 1000)
+
+
+@click.command()
+@of_pipelines
+@click.option(
+    "--to",
+    "to_ms",
+    metavar="TIME",
+    callback=_epoch_ms,
+    help="Processing time goes on from here: `now`, or a time, UTC unless it says otherwise.",
+)
+@click.option(
+    "--watermark",
+    "watermark_ms",
+    metavar="TIME",
+    callback=_epoch_ms,
+    help="The watermark goes back to this, and rises from there.",
+)
+@click.option("--reason", default="", help="Why, kept with the step; needed with --apply.")
+@click.option("--apply", "apply", is_flag=True, help="Do it.")
+def clock(
+    specs: tuple[str, ...],
+    root: str,
+    as_json: bool,
+    to_ms: int | None,
+    watermark_ms: int | None,
+    reason: str,
+    apply: bool,
+) -> None:
+    """Set the time that a pipeline's state ages by, after a wrong clock or event time. Only tells where it stands, unless --apply."""
+    from ebbtide.maintenance import clock as clocks
+
+    if apply and not reason.strip():
+        raise click.UsageError("Got --apply without --reason. Allowed: --apply --reason 'why the clock is set'.")
+
+    def operate(spark: QuietSpark, spec: Pipeline) -> clocks.ClockReport:
+        wall_ms = system_clock()
+        if not apply:
+            return clocks.plan(spark.session, spec, root, wall_ms, to_ms, watermark_ms)
+        return clocks.apply(
+            spark.session,
+            spec,
+            root,
+            wall_ms,
+            reason,
+            to_ms,
+            watermark_ms,
+        )
 
     report_each(Reporter(root, as_json), load_specs(specs), operate)
 

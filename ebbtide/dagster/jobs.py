@@ -34,23 +34,33 @@ def maintenance_job(spec: Pipeline, job: MaintenanceJob) -> dg.JobDefinition:
         out=dg.Out(dg.Nothing),
         description=job.description,
     )
-    def keep(context: dg.OpExecutionContext, spark: SparkResource, storage: StorageResource) -> None:
+    def keep(
+        context: dg.OpExecutionContext,
+        spark: SparkResource,
+        storage: StorageResource,
+    ) -> None:
         from ebbtide.maintenance.job import maintain
 
         report = supervised(lambda say, stop: maintain(spark.session, spec, storage.root, job.name))
         context.log.info(report.text())
-        metadata: dict[str, Any] = {"job": job.name, **numbers(report.as_dict())}
-        oldest_ms = metadata.pop("oldest_ms", None)
-        if oldest_ms is not None:
-            oldest_s = oldest_ms / 1000
-            metadata["oldest"] = dg.MetadataValue.timestamp(oldest_s)
-        context.log_event(dg.AssetObservation(state_key(spec), metadata=metadata))
+        observation = dg.AssetObservation(state_key(spec), metadata=_metadata(report))
+        context.log_event(observation)
 
     @dg.job(name=f"{spec.name}_{job.name}", description=job.description)
     def definition() -> None:
         keep()
 
     return definition
+
+
+def _metadata(report: Any) -> dict[str, Any]:
+    found = report.as_dict()
+    metadata: dict[str, Any] = {"job": report.job, **numbers(found)}
+    oldest_ms = metadata.pop("oldest_ms", None)
+    if oldest_ms is not None:
+        oldest_s = oldest_ms / 1000
+        metadata["oldest"] = dg.MetadataValue.timestamp(oldest_s)
+    return metadata
 
 
 def schedules(spec: Pipeline, jobs: dict[str, Any]) -> Iterator[dg.ScheduleDefinition]:

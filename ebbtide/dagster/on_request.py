@@ -190,23 +190,13 @@ class QuarantineReplayConfig(dg.Config):
 
 
 def _replay(spec: Pipeline, config: QuarantineReplayConfig, spark: SparkResource, root: str, now_ms: int) -> Any:
-    from ebbtide.maintenance import quarantine_replay
-    from ebbtide.maintenance.redecoding import read_mended
+    from ebbtide.maintenance.quarantine_replay import Replay
     from ebbtide.sinks.quarantine import Selection
 
     selection = Selection(tuple(config.reasons), tuple(config.steps), config.limit)
-    mended = None if config.records is None else read_mended(config.records)
-    if config.action == "plan":
-        return quarantine_replay.plan(spec, root, now_ms, selection, mended)
-    return quarantine_replay.apply(
-        spark.session,
-        spec,
-        root,
-        now_ms,
-        selection,
-        mended,
-        accept_late=config.accept_late,
-    )
+    is_apply = config.action == "apply"
+    asked = Replay(selection, config.records, config.accept_late, applies=is_apply)
+    return asked.run(lambda: spark.session, spec, root, now_ms)
 
 
 def _replay_metadata(report: Any) -> dict[str, Any]:

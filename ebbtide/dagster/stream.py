@@ -12,6 +12,7 @@ from pydantic import Field
 import ebbtide
 from ebbtide import Pipeline, RunSummary, StepProgress
 from ebbtide.dagster.metadata import asset_specs, state_key
+from ebbtide.dagster.report import report_of
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.dagster.supervise import supervised
 
@@ -50,24 +51,21 @@ def stream_assets(spec: Pipeline) -> dg.AssetsDefinition:
         again = partial(ebbtide.run, accept_source_path=config.accept_source_path)
         operate = ebbtide.refresh if config.refresh else again
 
-        def work(report: Any, stop: Any) -> tuple[RunSummary, int]:
-            session = spark.session
-            done = operate(
-                session,
+        def work(report: Any, stop: Any) -> RunSummary:
+            return operate(
+                spark.session,
                 spec,
                 storage.root,
                 on_progress=report,
                 stop=stop,
                 clock=clock.now_ms,
             )
-            sink = session.read.format("delta").load(f"{done.root}/sink")
-            return done, sink.count()
 
-        summary, rows = supervised(work, observer.step)
+        summary = supervised(work, observer.step)
         observer.flush()
         if summary.nothing_matched:
             context.log.warning(summary.nothing_matched)
-        yield from _results(spec, summary, rows, storage)
+        yield from _results(spec, summary, storage)
 
     return reconcile
 
@@ -117,9 +115,7 @@ class Observer:
         self._waiting, self._last = [], time.monotonic()
 
 
-def _results(
-    spec: Pipeline, summary: RunSummary, rows: int, storage: StorageResource
-) -> Iterator[dg.MaterializeResult[Any]]:
+def _results(spec: Pipeline, summary: RunSummary, storage: StorageResource) -> Iterator[dg.MaterializeResult[Any]]:
     status, totals = ebbtide.status(spec, storage.root), summary.totals
     run = {
         name: totals[name] for name in ("steps", "records", "inserted", "updated", "deleted", "quarantined", "expired")
@@ -137,9 +133,10 @@ def _results(
         asset_key=spec.name,
         metadata={
             "dagster/uri": f"{summary.root}/sink",
-            "dagster/row_count": rows,
             "table_version": status.sink_version or 0,
             "step": status.step,
+            "report": dg.MetadataValue.md(report_of(summary)),
+            **({} if status.sink_rows is None else {"dagster/row_count": status.sink_rows}),
             **run,
             **({"unmatched": totals["unmatched"]} if not spec.sequence else {}),
             **({"nothing_matched": summary.nothing_matched} if summary.nothing_matched else {}),

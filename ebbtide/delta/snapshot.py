@@ -259,6 +259,13 @@ class Snapshot:
         return str(self.metadata["id"])
 
     @property
+    def live_rows(self) -> int | None:
+        """Rows that count, of all files; None if a file's were not noted."""
+        counts = [file.live_rows for file in self.files.values()]
+        noted = [count for count in counts if count is not None]
+        return sum(noted) if len(noted) == len(counts) else None
+
+    @property
     def configuration(self) -> Mapping[str, str]:
         """The table's properties."""
         return self.metadata.get("configuration") or {}

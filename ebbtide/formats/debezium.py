@@ -160,7 +160,7 @@ class DebeziumDecoder:
         before = plain_row(value.get("before"), "before", fields)
         after = plain_row(value.get("after"), "after", fields)
         if before is None and op == "d":
-            before = _key_row(key)
+            before = key_row(key)
         position = self._position(op, event_ms, source, "source.")
         return _Event(
             op,
@@ -470,6 +470,43 @@ class _TypedEnvelopes:
         return tuple(position)
 
 
+@dataclass(frozen=True)
+class EventOrigin:
+    """Where an event comes from.
+
+    Args:
+        table: `schema.table`, of MySQL and MariaDB `database.table`; None if the event does not say.
+        sequence: What orders changes of this database's log; empty if the event does not say where it stands there.
+    """
+
+    table: str | None
+    sequence: tuple[str, ...]
+
+
+def origin_of(value: Json) -> EventOrigin | None:
+    """Return where an event comes from, in any of its forms; None if the value is no event."""
+    payload = value.get("payload") if value.keys() == {"schema", "payload"} else value
+    if not isinstance(payload, dict):
+        return None
+    source = payload.get("source")
+    if "op" in payload and isinstance(source, dict):
+        return _origin(source, "")
+    is_flattened = "__op" in payload or "__deleted" in payload
+    return _origin(payload, "__") if is_flattened else None
+
+
+def _origin(fields: Json, prefix: str) -> EventOrigin:
+    schema = fields.get(f"{prefix}schema") or fields.get(f"{prefix}db")
+    table = fields.get(f"{prefix}table")
+    qualified = f"{schema}.{table}" if schema and table else table
+    for sequence in (("_lsn",), ("_file", "_pos", "_row")):
+        name = sequence[0].removeprefix("_")
+        has_place = f"{prefix}{name}" in fields or f"{prefix}source_{name}" in fields
+        if has_place:
+            return EventOrigin(qualified, sequence)
+    return EventOrigin(qualified, ())
+
+
 def _nullable(types: dict[str, Any]) -> list[Field]:
     """Return the fields of a struct, by their types; each may be absent or null."""
     return [(name, name, type_ | None, None) for name, type_ in types.items()]
@@ -502,8 +539,8 @@ def _present(row: Json | None, side: str, op: str) -> Json:
     return row
 
 
-def _key_row(key: str | None) -> Json | None:
-    """Read a record's key, with or without its schema, as a row of the key's columns."""
+def key_row(key: str | None) -> Json | None:
+    """Read a record's key, with or without its schema, as a row of the key's columns; None if it is none."""
     try:
         row = json.loads(key or "null")
     except (ValueError, RecursionError):

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ebbtide.delta import log
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.errors import EbbtideError
 from ebbtide.ledger.tables import OwnTable
 from ebbtide.model.step import StepKind
 from ebbtide.runtime.plan import Plan
@@ -37,6 +39,7 @@ class Status:
         evolved: Columns that were taken in and that the spec's file lacks, to their types as DDL.
         sink_version: Version of the sink table; None if it is gone.
         state_version: Version of the state table.
+        sink_rows: Rows of the sink; None if it is gone, or if somebody else's files do not say.
     """
 
     pipeline: str
@@ -53,6 +56,7 @@ class Status:
     evolved: Mapping[str, str] = field(default_factory=dict)
     sink_version: int | None = None
     state_version: int | None = None
+    sink_rows: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -68,7 +72,8 @@ class Status:
         if self.watermark:
             watermark = _time_text(self.watermark)
             lines.append(f"  watermark {watermark}")
-        sink = f"sink {self.root}/sink, version {self.sink_version}, changed last by step {self.sink_step}"
+        rows = "" if self.sink_rows is None else f", {self.sink_rows} rows"
+        sink = f"sink {self.root}/sink, version {self.sink_version}{rows}, changed last by step {self.sink_step}"
         if self.sink_version is None:
             sink = f"sink {self.root}/sink is gone: 'ebbtide repair' makes it again"
         lines.append(f"  {sink}; state version {self.state_version}")
@@ -123,8 +128,18 @@ def status(spec: Pipeline, root: str) -> Status:
         ignored_columns=tuple(sorted(ignored.difference(known))),
         evolved=dict(tables.evolved),
         sink_version=max(sink_versions, default=None),
+        sink_rows=_rows(sink_path),
         state_version=max(state_versions, default=None),
     )
+
+
+def _rows(table: str) -> int | None:
+    """Return how many rows a table has by its log; None if that cannot be told."""
+    try:
+        snapshot = Snapshot.read(table, any_features=True)
+    except EbbtideError:
+        return None
+    return snapshot.live_rows if snapshot else None
 
 
 def _time(ms: int | None) -> datetime | None:

@@ -96,7 +96,7 @@ class StepFacts(Frontier):
         default=None, description="Of ACKNOWLEDGE: the version of the sink that was accepted."
     )
     reason: str | None = Field(
-        default=None, description="Why what others changed was acknowledged, in the words of who did."
+        default=None, description="Why what others changed was acknowledged, or a clock set, in the words of who did."
     )
     bad_rows: list[dict[str, Any]] | None = Field(
         default=None,

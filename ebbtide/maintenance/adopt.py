@@ -33,7 +33,7 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Staged
 from ebbtide.runtime.step import Stepper
 from ebbtide.spec.pipeline import Pipeline
-from ebbtide.state_table.columns import columns, spark_schema
+from ebbtide.state_table.columns import columns, numbered, spark_schema
 from ebbtide.state_table.staged import Stager
 from ebbtide.state_table.staging import to_json
 
@@ -126,8 +126,8 @@ def _adopt(spark: SparkSession, stepper: Stepper, rows: DataFrame, n_left: int, 
     folder = join(tables.at("staged"), str(number))
     operator = tables.operator
     stager = Stager(folder, operator.changes, operator.key)
-    adopted = AdoptedRows(tables.decoding, stager, number)
-    done = rows.mapInArrow(adopted, "result STRING").collect()
+    adopted = AdoptedRows(tables.decoding, stager, number, tuple(rows.columns))
+    done = numbered(rows).mapInArrow(adopted, "result STRING").collect()
     staged = Staged.of(row["result"] for row in done)
     clock = stepper.next_clock(clock_ms)
     no_records = replace(staged.summary, records=0)
@@ -147,20 +147,23 @@ class AdoptedRows:
         decoding: The pipeline's, which says what staged rows look like.
         stager: Writes them down.
         step: The step's number.
+        names: Of the table's columns, in the order of the rows'.
     """
 
     decoding: Decoding
     stager: Stager
     step: int
+    names: tuple[str, ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the staged file and its summary, as JSON."""
         staged = []
         summaries = []
         for part, batch in enumerate(batches):
-            rows = self._changes(pa.Table.from_batches([batch]), part)
-            staged.append(rows)
-            summary = summarize(rows, self.decoding, tracks_offsets=False)
+            rows = pa.Table.from_batches([batch]).rename_columns(self.names)
+            changes = self._changes(rows, part)
+            staged.append(changes)
+            summary = summarize(changes, self.decoding, tracks_offsets=False)
             summaries.append(summary)
         if staged:
             file = self.stager.stage(staged)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -97,7 +97,7 @@ def stepping(
     plan: Plan,
     started_ms: int = 0,
     *,
-    mends: bool = False,
+    refuse: Callable[[Stepper], None] = Stepper.refuse_misfits,
 ) -> Iterator[Stepper]:
     """Hold a pipeline's lease, and yield what makes its steps.
 
@@ -105,20 +105,18 @@ def stepping(
         spark: A session with Delta.
         plan: The pipeline's.
         started_ms: The time, epoch ms; needed where a step moves the pipeline's clock on.
-        mends: The tables beside the state need not fit it.
+        refuse: Refuses tables that do not fit each other; what mends them lets some through.
 
     Raises:
         LeaseHeldError: the pipeline is being run.
+        TableMismatchError: see `ebbtide.runtime.belonging`.
     """
     spec = plan.spec
     ledger = plan.at("ledger")
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
     with Lease(ledger, spec.name, lease_ttl_s) as lease:
         stepper = Stepper(plan, lease, started_ms)
-        if mends:
-            stepper.refuse_other_state()
-        else:
-            stepper.refuse_misfits()
+        refuse(stepper)
         yield stepper
 
 

@@ -8,6 +8,7 @@ the start. By arrival a record applies when it is replayed, after all that came 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -25,6 +26,7 @@ from ebbtide.maintenance.redecoding import (
     Mended,
     Redecoded,
     origin_of,
+    read_mended,
     redecoded,
     with_origins,
 )
@@ -147,6 +149,45 @@ def plan(spec: Pipeline, root: str, clock_ms: int, selection: Selection, mended:
     refuse_misfit(tables, last)
     attempt = _attempt(tables, last, clock_ms, selection, mended)
     return _report(attempt, last, clock_ms, mended)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What somebody asks to be replayed.
+
+    Args:
+        selection: Which records.
+        records_file: Location of mended records, see `read_mended`; None: the records as they are.
+        accept_late: By arrival, replay late ones too.
+        applies: Do it; else tell what it would do.
+    """
+
+    selection: Selection
+    records_file: str | None = None
+    accept_late: bool = False
+    applies: bool = False
+
+    def run(self, spark: Callable[[], SparkSession], spec: Pipeline, root: str, clock_ms: int) -> ReplayReport:
+        """Do it for a pipeline, or tell what it would do; errors as `apply`.
+
+        Args:
+            spark: Gives the session; a plan asks for none.
+            spec: See `apply`.
+            root: The same.
+            clock_ms: The same.
+        """
+        mended = None if self.records_file is None else read_mended(self.records_file)
+        if not self.applies:
+            return plan(spec, root, clock_ms, self.selection, mended)
+        return apply(
+            spark(),
+            spec,
+            root,
+            clock_ms,
+            self.selection,
+            mended,
+            accept_late=self.accept_late,
+        )
 
 
 def apply(

@@ -102,9 +102,16 @@ class Redecoded:
         Args:
             folder: Where the file goes.
         """
-        file = self.plan.stager(folder).stage([self.good])
-        origins = self.replayed.select(["origin"]).rename_columns(["_origin"])
-        return Staged((file,), self.summary, replayed=origin_offsets(origins), find=self._records)
+        stager = self.plan.stager(folder)
+        file = stager.stage([self.good])
+        origins = self.replayed.select(["origin"])
+        offsets = origin_offsets(origins.rename_columns(["_origin"]))
+        return Staged(
+            (file,),
+            self.summary,
+            replayed=offsets,
+            find=self._records,
+        )
 
     def _records(self, orders: Sequence[Order]) -> Found:
         """Find records by their orders, whose part is their index; see `ebbtide.runtime.stage.Find`."""

@@ -1,4 +1,4 @@
-"""Repair: the sink is brought to what the state shows. Acknowledge: it stays as it is, with a reason.
+"""Repair: the sink is brought to what the state shows, and the state to what its last step decided. Acknowledge: it stays as it is, with a reason.
 
 Both end what is red. A repair follows a damage: rows that others changed, a sink that was dropped, replaced or put back to an older
 version. It is a step: the decision is that the sink shall show the state, the redo compares both and writes what differs. To
@@ -18,7 +18,9 @@ from pyspark.sql import functions as F
 from ebbtide.delta import log
 from ebbtide.errors import RepairError
 from ebbtide.maintenance.job import stepping
+from ebbtide.maintenance.state_repair import decided_version, refuse_damaged_state, restore_state
 from ebbtide.model.step import StepKind
+from ebbtide.runtime.belonging import change_of_others
 from ebbtide.runtime.completeness import DECIDED, ROWS, SHOWN, differences, is_kept
 from ebbtide.runtime.driver import refuse_changed_spec
 from ebbtide.runtime.plan import Plan
@@ -38,6 +40,7 @@ class RepairReport:
         extra: Keys that it should not have.
         repeated: Keys of which it has several rows, counted among those above or not.
         made: Tables that were gone and are made anew.
+        state_version: Version of the state that its rows are brought back to; None: nobody changed them.
         action: What was done: `repair`, `acknowledge`; empty: nothing, this is the plan.
         step: The step that did it; None of a plan, and where nothing differed.
     """
@@ -48,13 +51,15 @@ class RepairReport:
     extra: int = 0
     repeated: int = 0
     made: tuple[str, ...] = ()
+    state_version: int | None = None
     action: str = ""
     step: int | None = None
 
     @property
     def differs(self) -> bool:
         """Whether there is anything to do."""
-        return bool(self.missing or self.other or self.extra or self.repeated or self.made)
+        of_rows = self.missing or self.other or self.extra or self.repeated
+        return bool(of_rows or self.made or self.state_version is not None)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
@@ -70,6 +75,8 @@ class RepairReport:
         lines = [f"{self.pipeline}: {counts}."]
         if self.made:
             lines.append(f"gone: {', '.join(self.made)}")
+        if self.state_version is not None:
+            lines.append(f"rows of the state that others changed: as in its version {self.state_version}")
         if self.step is None:
             lines.append("To bring the sink to what the state shows: 'ebbtide repair --apply'.")
             lines.append("To leave it as it is: 'ebbtide acknowledge --reason TEXT'.")
@@ -87,18 +94,21 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         root: Folder of all pipelines' tables.
 
     Raises:
-        RepairError: the state does not keep what the sink must show.
+        RepairError: the state does not keep what the sink must show, or a data file of it is gone or damaged.
         TableMismatchError: it is not the state that wrote the sink.
     """
     tables = Plan.under(root, spec)
-    _refuse_unkept(tables)
-    with stepping(spark, tables, mends=True) as stepper:
+    with stepping(spark, tables, refuse=Stepper.refuse_older_state) as stepper:
         if stepper.last is None:
             return RepairReport(spec.name)
+        refuse_damaged_state(stepper)
+        _refuse_unkept(tables)
         gone = _gone(tables)
-        if "sink" in gone:
-            return RepairReport(spec.name, made=gone)
-        return _compared(spark, stepper, gone)
+        changed_by, versions = change_of_others(stepper.version, stepper.newest())
+        report = RepairReport(spec.name, made=gone)
+        if "sink" not in gone:
+            report = _compared(spark, stepper, gone)
+        return replace(report, state_version=versions[-1] if changed_by else None)
 
 
 def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
@@ -109,11 +119,13 @@ def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         SpecChangedError: the spec no longer fits the stored state.
     """
     tables = Plan.under(root, spec)
-    _refuse_unkept(tables)
-    with stepping(spark, tables, mends=True) as stepper:
+    with stepping(spark, tables, refuse=Stepper.refuse_older_state) as stepper:
         if stepper.last is None:
             return RepairReport(spec.name)
         refuse_changed_spec(tables, stepper)
+        refuse_damaged_state(stepper)
+        _refuse_unkept(tables)
+        state_version = restore_state(stepper)
         gone = _gone(tables)
         tables.sink.create(spark)
         if spec.emits_every:
@@ -123,7 +135,7 @@ def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         facts = stepper.maintenance_step(StepKind.REPAIR)
         stepper.commit(facts, [])
         stepper.publish(spark)
-        return replace(report, action="repair", step=facts.step)
+        return replace(report, state_version=state_version, action="repair", step=facts.step)
 
 
 def acknowledge(spark: SparkSession, spec: Pipeline, root: str, reason: str) -> RepairReport:
@@ -183,7 +195,7 @@ def _differing(spark: SparkSession, stepper: Stepper) -> DataFrame:
         spark,
         stepper.plan,
         stepper.last,
-        state_version=stepper.newest().version,
+        state_version=decided_version(stepper),
         sink_version=stepper.plan.sink.version(),
     )
 

@@ -80,23 +80,29 @@ def plan(spark: SparkSession, spec: Pipeline, root: str, to_step: int) -> Rewind
         LeaseHeldError: the pipeline is being run.
     """
     tables = Plan.under(root, spec)
-    with stepping(spark, tables) as stepper:
-        stepper.publish(spark)
+    with stepping(spark, tables, refuse=Stepper.refuse_other_tables) as stepper:
+        _finish_open(spark, stepper)
         target = _Target.find(tables, stepper, to_step)
-        return target.report(stepper.number)
+        return target.report(stepper.last_number)
 
 
 def apply(spark: SparkSession, spec: Pipeline, root: str, to_step: int) -> RewindReport:
     """Go back to an earlier step; arguments and errors as `plan`."""
     tables = Plan.under(root, spec)
-    with stepping(spark, tables) as stepper:
-        stepper.publish(spark)
+    with stepping(spark, tables, refuse=Stepper.refuse_other_tables) as stepper:
+        _finish_open(spark, stepper)
         target = _Target.find(tables, stepper, to_step)
-        report = target.report(stepper.number)
+        report = target.report(stepper.last_number)
         facts = stepper.rewound(target.facts, target.version, target.versions)
         stepper.commit(facts, target.actions)
         stepper.publish(spark)
         return replace(report, step=facts.step)
+
+
+def _finish_open(spark: SparkSession, stepper: Stepper) -> None:
+    """Publish the last step; of a state that was put back it is in the other tables already, with later ones."""
+    if stepper.last_number == stepper.number:
+        stepper.publish(spark)
 
 
 @dataclass(frozen=True)

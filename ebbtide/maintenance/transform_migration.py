@@ -6,7 +6,7 @@ that fails leaves the sink and is quarantined, and what the quarantine held of f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +54,9 @@ def transform_migration(spec: Pipeline, last: StepFacts) -> list[str]:
         words += _changed(f"select.{name}", before["select"].get(name), after["select"].get(name))
     for part in ("where", "schema", "key"):
         words += _changed(part, before[part], after[part])
+    functions = [identity.get("functions", {}) for identity in (before, after)]
+    for name in sorted({*functions[0], *functions[1]}):
+        words += _changed(f"functions.{name}", *(each.get(name) for each in functions))
     return words
 
 
@@ -66,8 +69,14 @@ def with_stored_transform(spec: Pipeline, last: StepFacts) -> Pipeline:
     stored = last.spec.get("transform")
     if stored == spec.identity.get("transform"):
         return spec
-    fields = {name: stored[name] for name in ("schema", "select", "where", "key")} if stored else None
-    return spec.model_copy(update={"transform": Transform(**fields) if fields else None})
+    return spec.model_copy(update={"transform": Transform(**_fields(stored)) if stored else None})
+
+
+def _fields(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a stored transform: its functions without what told their code apart."""
+    fields = {name: stored[name] for name in ("schema", "select", "where", "key")}
+    functions = {name: target for name, (target, _) in stored.get("functions", {}).items()}
+    return {**fields, "functions": functions}
 
 
 @dataclass(frozen=True)

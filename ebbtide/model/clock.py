@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+CATCH_UP_MS = 24 * 60 * 60 * 1000
+"""How much more than the pause since the last step processing time may go on by: after a jump that was held, no step makes up
+for more. So a wrong clock does not win by many steps."""
+
 
 class Reading(NamedTuple):
     """The clock at a step.
@@ -39,7 +43,8 @@ def next_clock(
         wall_ms: The wall clock, epoch ms; of a batch when it was planned.
         started_ms: When this run began: a step planned before belongs to an earlier run.
         ignore_over_ms: A longer pause between two runs is downtime; None: none is.
-        max_jump_ms: The most that processing time goes on from one step to the next.
+        max_jump_ms: The most that processing time goes on from one step to the next; nor does it by more than the pause between
+            them and `CATCH_UP_MS`.
 
     Example:
         >>> first = next_clock(None, 1000, started_ms=0, ignore_over_ms=60, max_jump_ms=10**6)
@@ -56,7 +61,8 @@ def next_clock(
         downtime_ms += pause_ms
     # Processing time is wall time less downtime; it neither goes back nor beyond the limit.
     counted_ms = wall_ms - downtime_ms
-    limit_ms = last.now_ms + max_jump_ms
+    may_go_on_ms = min(max_jump_ms, max(pause_ms, 0) + CATCH_UP_MS)
+    limit_ms = last.now_ms + may_go_on_ms
     limited_ms = min(counted_ms, limit_ms)
     return Reading(
         now_ms=max(last.now_ms, limited_ms),

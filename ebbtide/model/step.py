@@ -37,6 +37,7 @@ class StepKind(StrEnum):
         REPAIR: The sink is brought to what the state shows.
         REWIND: All tables go back to what they were after an earlier step.
         ACKNOWLEDGE: What others changed in the sink, and what checks found so far, is accepted.
+        CLOCK: Processing time or the watermark is set by hand.
     """
 
     BATCH = "batch"
@@ -51,10 +52,11 @@ class StepKind(StrEnum):
     REPAIR = "repair"
     REWIND = "rewind"
     ACKNOWLEDGE = "acknowledge"
+    CLOCK = "clock"
 
     @property
     def is_maintenance(self) -> bool:
-        """Whether a maintenance job makes it: it decides nothing for the sink, and the clock stands still."""
+        """Whether a maintenance job makes it: it decides nothing for the sink, and the clock stands still or is set."""
         return self in (
             StepKind.CLEANUP,
             StepKind.COMPACTION,
@@ -62,6 +64,7 @@ class StepKind(StrEnum):
             StepKind.REPAIR,
             StepKind.REWIND,
             StepKind.ACKNOWLEDGE,
+            StepKind.CLOCK,
         )
 
     @property
@@ -320,7 +323,7 @@ def next_frontier(
         step=number,
         kind=kind,
         **clock._asdict(),
-        watermark_ms=_watermark_after(last, rules),
+        watermark_ms=watermark_after(last, rules),
         max_event_ms=_max_event_after(last, read),
         floor=floor,
         floor_raised=floor_raised,
@@ -360,8 +363,13 @@ def _max_event_after(last: Frontier | None, batch: BatchSummary) -> int | None:
     return max(event_times, default=None)
 
 
-def _watermark_after(last: Frontier | None, rules: StepRules) -> int | None:
-    """Return the watermark of the step after `last`: it follows from the events of earlier steps, and only rises."""
+def watermark_after(last: Frontier | None, rules: StepRules) -> int | None:
+    """Return the watermark of the step after `last`: it follows from the events of earlier steps, and only rises.
+
+    Args:
+        last: Where the pipeline stands; None before the first step.
+        rules: The pipeline's.
+    """
     if last is None:
         return None
     candidates = []

@@ -135,6 +135,10 @@ class Decision:
             changed_by = np.where(is_news & is_later, source, changed_by)
             sources[name] = source
             known_at[name] = rank
+        # No value of this step's, and yet other ones: a late delete took one away, or a change of the key moved one.
+        is_as_stored = is_filled & (changed_by < events.n_state)
+        cause = self._last_change[events.code[winner]]
+        changed_by = np.where(is_as_stored, cause, changed_by)
         return Rows(
             winner=winner,
             source=sources,
@@ -191,6 +195,16 @@ class Decision:
         has_value = source >= 0
         rank = np.where(has_value, since[source], UNKNOWN)
         return source, rank
+
+    @cached_property
+    def _last_change(self) -> Codes:
+        """The last change of each key; of a key that has none, the last one that it was decided with: one of a linked key."""
+        events = self.events
+        n_events = len(events.code)
+        changes = np.arange(events.n_state, n_events)
+        last_change = np.full(events.n_codes, n_events - 1)
+        last_change[events.code[changes]] = changes  # the last one of a key stays
+        return last_change
 
     @cached_property
     def _stored_knowledge(self) -> dict[str, Codes]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
+from ebbtide.model.durations import format_duration
 from ebbtide.spec.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -95,20 +96,35 @@ CHECKS = (
 
 
 def checks_of(spec: Pipeline) -> tuple[Check, ...]:
-    """Return the checks of a pipeline: those of all, and `expectations` where its spec names some.
+    """Return the checks of a pipeline: those of all, and those that its spec asks for.
 
     Args:
         spec: The pipeline.
     """
+    return (*CHECKS, *_event_time(spec), *_own_rules(spec))
+
+
+def _event_time(spec: Pipeline) -> Iterator[Check]:
+    max_delay = spec.checks.max_event_delay
+    if max_delay is None:
+        return
+    yield Check(
+        "event_time",
+        f"The newest event is no older than {format_duration(max_delay)}.",
+        judge="ebbtide.quality.suite:judge_event_time",
+        repair="See why the source stands still: the database's connector, or what writes the files. If it is quiet by nature, raise checks.max_event_delay.",
+    )
+
+
+def _own_rules(spec: Pipeline) -> Iterator[Check]:
     given = spec.checks.expectations
     if not given:
-        return CHECKS
+        return
     types = ", ".join(each.type for each in given)
-    own_rules = Check(
+    yield Check(
         "expectations",
         f"The sink keeps to the project's own rules: {types}.",
         judge="ebbtide.quality.suite:judge_expectations",
         repair="Repair the rows at their source, or change the rules in checks.expectations.",
         blocking=any(each.severity == "critical" for each in given),
     )
-    return (*CHECKS, own_rules)

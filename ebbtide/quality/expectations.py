@@ -21,7 +21,7 @@ from great_expectations.render.renderer.renderer import renderer
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ebbtide.rules import changelog, completeness, expiry, keys, ordering, quarantine, schema_drift, writes
+from ebbtide.rules import changelog, completeness, event_time, expiry, keys, ordering, quarantine, schema_drift, writes
 
 SAMPLE_ROWS = 20
 
@@ -171,6 +171,14 @@ class ExpectQuarantineRateToStayBelow(_ExpectNone):
     max_rate: float
     metric_dependencies, success_keys = _counts(quarantine.too_many, "max_rate")
     template = "At most $max_rate of the records may be bad."
+
+
+class ExpectNewestEventToBeRecent(_ExpectNone):
+    """Expect the newest event to lie back at most `max_delay_ms` (batch: `event_time.newest_event`)."""
+
+    max_delay_ms: int
+    metric_dependencies, success_keys = _counts(event_time.too_old, "max_delay_ms")
+    template = "The newest event must not lie back more than $max_delay_ms ms."
 
 
 class ExpectCommitsToBeOurs(_ExpectNone):

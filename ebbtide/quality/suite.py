@@ -15,7 +15,7 @@ from ebbtide.model.durations import to_ms
 from ebbtide.quality import expectations
 from ebbtide.quality.masking import BOOKKEEPING
 from ebbtide.quality.spec_expectations import expectation_of
-from ebbtide.rules import changelog, completeness, expiry, keys, ordering, quarantine, schema_drift, writes
+from ebbtide.rules import changelog, completeness, event_time, expiry, keys, ordering, quarantine, schema_drift, writes
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.plan import Plan
 from ebbtide.state_table.columns import columns
@@ -136,6 +136,16 @@ def judge_quarantine_rate(judged: Judged) -> Iterator[Batch]:
     max_rate = judged.tables.spec.checks.max_quarantine_rate
     stays_below = expectations.ExpectQuarantineRateToStayBelow(max_rate=max_rate)
     yield judged.batch(steps, [stays_below])
+
+
+def judge_event_time(judged: Judged) -> Iterator[Batch]:
+    """Judge how old the newest event is."""
+    max_delay = judged.tables.spec.checks.max_event_delay
+    if max_delay is None:
+        return
+    newest = event_time.newest_event(judged.spark, judged.tables, judged.clock_ms)
+    is_recent = expectations.ExpectNewestEventToBeRecent(max_delay_ms=to_ms(max_delay))
+    yield judged.batch(newest, [is_recent])
 
 
 def judge_schema_drift(judged: Judged) -> Iterator[Batch]:

@@ -13,7 +13,7 @@ from pyspark.sql import Window as Per
 from pyspark.sql import functions as F
 
 from ebbtide.model.changelog import ORDER
-from ebbtide.model.entries import DELETE
+from ebbtide.model.entries import DELETE, INSERT
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.plan import Plan
 from ebbtide.state_table.columns import columns, spark_schema
@@ -123,6 +123,8 @@ def _last_decisions(spark: SparkSession, tables: Plan, window: VersionRange, key
     number = F.row_number().over(newest_first)
     numbered = versions.withColumn("_n", number)
     last = numbered.where("_n = 1")
+    if tables.state.keeps_what_is_shown:
+        last = _as_shown_since(spark, tables, window, last)
     commit = tables.state.last()
     if commit is None:
         return last
@@ -131,6 +133,25 @@ def _last_decisions(spark: SparkSession, tables: Plan, window: VersionRange, key
         return last
     is_swept = tables.sink.below(facts.floor)
     return last.where(~is_swept)
+
+
+def _as_shown_since(spark: SparkSession, tables: Plan, window: VersionRange, last: DataFrame) -> DataFrame:
+    """Put what the state shows in the place of decisions that a later step has noted something after.
+
+    A fold leaves the newest version of an entry, here the note, and may leave an older decision on the key in a file beside it. A
+    key of which the state shows nothing is left out then: it may have forgotten a row that stays in the sink.
+    """
+    names = list(tables.sink.key)
+    entries = tables.state.read(spark, window.state_until)
+    by_key = entries.groupBy(*columns(names))
+    last_steps = by_key.agg(F.max("_step").alias("_last_step"))
+    beside = last.join(last_steps, names)
+    decided_last = beside.where("_step = _last_step")
+    noted = beside.where("_step < _last_step")
+    shown = tables.state.shown(spark, window.state_until)
+    shown_of_noted = shown.join(noted, names, "left_semi")
+    as_decided = shown_of_noted.withColumn("_change", F.lit(INSERT))
+    return decided_last.unionByName(as_decided, allowMissingColumns=True)
 
 
 def _changed_keys(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFrame:

@@ -54,8 +54,49 @@ def refuse_misfits(plan: Plan, tables: OwnTables, head: Head, state: Snapshot) -
     Raises:
         TableMismatchError: see there.
     """
-    refuse_other_state(plan, tables, head, state)
+    refuse_older_state(plan, tables, head)
+    _refuse_changed(plan, head, state)
+    refuse_other_tables(plan, tables, head)
+
+
+def refuse_older_state(plan: Plan, tables: OwnTables, head: Head) -> None:
+    """Refuse a state that is not the one that wrote the other tables last: nothing can be repaired from it.
+
+    Args:
+        plan: The pipeline.
+        tables: Those beside its state.
+        head: Its last step.
+
+    Raises:
+        TableMismatchError: it was lost, or put back to an older version.
+    """
     if head.facts is None:
+        refuse_lost_state(plan, tables)
+        return
+    step = head.facts.step
+    for name, table in tables.facts().items():
+        if table.step > step:
+            raise TableMismatchError.of(
+                f"The state at '{plan.state.path}' is older than '{plan.at(name)}'.",
+                got=f"step {step} in the state, {table.step} in the other",
+                allowed="the state of the last step",
+                next_step=f"Restore the state table; or run 'ebbtide rewind --to-step {step} --apply' to bring the other tables back to it, and read again what was read since; or 'ebbtide refresh' to rebuild all tables from the source.",
+            )
+
+
+def refuse_other_tables(plan: Plan, tables: OwnTables, head: Head) -> None:
+    """Refuse tables beside the state that are not the pipeline's, or lack a step that the state knows they had.
+
+    Args:
+        plan: The pipeline.
+        tables: Those beside its state.
+        head: Its last step.
+
+    Raises:
+        TableMismatchError: one was lost, replaced or put back to an older version; or there is no state.
+    """
+    if head.facts is None:
+        refuse_lost_state(plan, tables)
         return
     if head.facts.unadopted:
         raise TableMismatchError.of(
@@ -68,32 +109,6 @@ def refuse_misfits(plan: Plan, tables: OwnTables, head: Head, state: Snapshot) -
         _refuse_other(plan.at(name), known, found.get(name))
     if "sink" not in found:
         raise _gone(plan.at("sink"))
-
-
-def refuse_other_state(plan: Plan, tables: OwnTables, head: Head, state: Snapshot) -> None:
-    """Refuse a state that is not the one that wrote the other tables last: nothing can be repaired from it.
-
-    Args:
-        plan: The pipeline.
-        tables: Those beside its state.
-        head: Its last step.
-        state: The newest version of the state.
-
-    Raises:
-        TableMismatchError: it was lost, put back to an older version, or changed by others.
-    """
-    if head.facts is None:
-        refuse_lost_state(plan, tables)
-        return
-    for name, table in tables.facts().items():
-        if table.step > head.facts.step:
-            raise TableMismatchError.of(
-                f"The state at '{plan.state.path}' is older than '{plan.at(name)}'.",
-                got=f"step {head.facts.step} in the state, {table.step} in the other",
-                allowed="the state of the last step",
-                next_step=REFRESH,
-            )
-    _refuse_changed(plan, head.version, state)
 
 
 def refuse_others_sink(plan: Plan, tables: OwnTables) -> None:
@@ -163,31 +178,50 @@ def _gone(location: str) -> TableMismatchError:
     )
 
 
-def _refuse_changed(plan: Plan, version: int, state: Snapshot) -> None:
+def _refuse_changed(plan: Plan, head: Head, state: Snapshot) -> None:
     """Refuse a state whose rows others have changed since the last step; who changes them back is let through."""
+    if head.facts is None:
+        return
+    changed_by, versions = change_of_others(head.version, state)
+    if changed_by:
+        command = f"rewind --to-step {head.facts.step} --apply" if plan.operator.has_named_states else "repair --apply"
+        raise TableMismatchError.of(
+            f"The state at '{plan.state.path}' was changed by somebody else.",
+            got=changed_by,
+            allowed=f"what version {versions[-1]} holds",
+            next_step=f"Run 'ebbtide {command}' to bring it back, or 'ebbtide refresh' to rebuild all tables from the source.",
+        )
+
+
+def change_of_others(version: int, state: Snapshot) -> tuple[str, list[int]]:
+    """Return who changed the rows of a state since a step, and which of its versions have the rows of that step.
+
+    Args:
+        version: That of the step.
+        state: The newest version.
+
+    Returns:
+        The version and operation that changed rows, empty if none did; the versions that have the same rows, in order.
+    """
     since = range(version + 1, state.version + 1)
+    own = [version]
     if not any(log.changed_files(log.actions(state.table, later)) for later in since):
-        return
-    decided = Snapshot.read(state.table, version)
-    if decided is None or decided.files.keys() == state.files.keys():
-        return
-    at = decided
-    same_rows = [decided.files.keys()]  # the files of all versions that have the rows of the last step
+        return "", [*own, *since]
+    at = Snapshot.read(state.table, version)
+    if at is None:
+        return "", own
+    same_rows = [at.files.keys()]
     changed_by = ""
     while at.version < state.version:
         actions = log.actions(state.table, at.version + 1)
         at = at.after(actions)
         if at.files.keys() in same_rows:
             changed_by = ""
+            own.append(at.version)
         elif log.changed_files(actions):
             operation = log.commit_info(actions).get("operation", "unknown")
             changed_by = f"version {at.version}, {operation}"
         elif not changed_by:
             same_rows.append(at.files.keys())
-    if changed_by:
-        raise TableMismatchError.of(
-            f"The state at '{plan.state.path}' was changed by somebody else.",
-            got=changed_by,
-            allowed=f"what version {version} holds",
-            next_step=f"Bring it back (RESTORE TABLE delta.`{plan.state.path}` TO VERSION AS OF {version}), or run 'ebbtide refresh' to rebuild all tables from the source.",
-        )
+            own.append(at.version)
+    return changed_by, own

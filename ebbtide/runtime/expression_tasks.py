@@ -30,9 +30,12 @@ class Reading:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows."""
         for batch in batches:
-            for number in batch.column(0).to_pylist():
-                rows = self.inputs(self.items[number]).cast(self.columns)
-                yield from rows.to_batches(max_chunksize=ROWS_PER_BATCH)
+            numbers = batch.column(0)
+            for number in numbers.to_pylist():
+                item = self.items[number]
+                rows = self.inputs(item)
+                typed = rows.cast(self.columns)
+                yield from typed.to_batches(max_chunksize=ROWS_PER_BATCH)
 
 
 @dataclass(frozen=True)
@@ -52,10 +55,14 @@ class Finishing:
         context = TaskContext.get()
         number = context.partitionId() if context is not None else 0
         chunks = [batch.column(0) for batch in batches]
-        results = pa.chunked_array(chunks) if chunks else pa.chunked_array([[]], pa.null())
-        done = self.finish(self.items[number], results)
+        results = pa.chunked_array([[]], pa.null())
+        if chunks:
+            results = pa.chunked_array(chunks)
+        item = self.items[number]
+        done = self.finish(item, results)
         text = pickle.dumps((number, done))
-        yield pa.record_batch({"done": pa.array([text], pa.binary())})
+        pickled = pa.array([text], pa.binary())
+        yield pa.record_batch({"done": pickled})
 
 
 def unpickled(done: pa.ChunkedArray) -> list[Any]:

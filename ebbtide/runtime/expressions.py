@@ -1,14 +1,17 @@
 """A transform's expressions, evaluated by Spark SQL itself, so that a row is what the same SELECT makes of it.
 
-They run in a session of their own: ANSI, UTC, without functions that somebody registered in another. An expression fails
+They run in a session of their own: ANSI, UTC, without functions that somebody registered in another; those of the project are
+called beforehand (`function_calls`). An expression fails
 row by row: `TryEval` gives null for a row whose evaluation throws, and the rest go on. Sharing of common subexpressions is
 off, since it would evaluate one outside of that.
 """
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -16,14 +19,18 @@ from typing import Any
 import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import MASK
 from ebbtide.runtime.expression_tasks import Finishing, Reading, unpickled
+from ebbtide.runtime.function_calls import FunctionCalls
 from ebbtide.spec.ddl import TableSchema, type_ddl
 from ebbtide.spec.expressions import columns_read
+from ebbtide.spec.row_functions import UnfitFunctionError
 from ebbtide.spec.transform import ALLOWED, Transform
 from ebbtide.state_table.columns import spark_schema
 
@@ -65,6 +72,12 @@ class Expressions:
         names = self.transform.columns_read(self.source) or schema.names[:1]
         return pa.schema([schema.field(name).with_nullable(True) for name in names])
 
+    @cached_property
+    def calls(self) -> FunctionCalls:
+        """The calls of the project's functions in the expressions."""
+        functions = {name: self.transform.row_function(name) for name in self.transform.functions}
+        return FunctionCalls.read(self.transform.expressions.values(), functions)
+
     def evaluated(self, rows: pa.Table) -> pa.ChunkedArray:
         """Evaluate rows that are here; return what `Selected.of` reads.
 
@@ -82,7 +95,7 @@ class Expressions:
         """Return what `Selected.of` reads, of the rows of a frame in this session."""
         condition = F.lit(True)
         if self.transform.where is not None:
-            condition = F.expr(self.transform.where)
+            condition = self._expression(self.transform.where)
         fits = F.coalesce(condition, F.lit(False))
         values = [self._value(name) for name in self.sink.names]
         row = F.struct(*values)
@@ -90,11 +103,17 @@ class Expressions:
         row_if_fits = F.when(fits, row)
         whole = F.struct(fits.alias("fits"), row_if_fits.alias("row"))
         tried = _tried(self.context, whole)
-        return frame.select(tried.alias(RESULT))
+        return self._called(frame).select(tried.alias(RESULT))
+
+    def _expression(self, text: str) -> Column:
+        return F.expr(self.calls.texts[text])
+
+    def _called(self, frame: DataFrame) -> DataFrame:
+        return self.calls.evaluated(frame, lambda value: _tried(self.context, value))
 
     def _value(self, name: str) -> Column:
         type_ = type_ddl(self.sink.field(name).type)
-        value = F.expr(self.transform.select[name]).cast(type_)
+        value = self._expression(self.transform.select[name]).cast(type_)
         return value.alias(name)
 
     @property
@@ -140,7 +159,7 @@ class Expressions:
                 names.append(f"null in {column.name}")
                 value = _tried(self.context, self._value(column.name))
                 tried.append(value.isNull())
-        frame = self._frame(rows).select(F.array(*tried).alias("fails"))
+        frame = self._called(self._frame(rows)).select(F.array(*tried).alias("fails"))
         found = []
         for fails in frame.toArrow()["fails"].to_pylist():
             first = next((name for name, is_failing in zip(names, fails, strict=True) if is_failing), "transform")
@@ -152,7 +171,7 @@ class Expressions:
         """Field of the spec to what is evaluated for it."""
         values: dict[str, Column] = {}
         if self.transform.where is not None:
-            values["where"] = F.expr(self.transform.where)
+            values["where"] = self._expression(self.transform.where)
         for name in self.sink.names:
             values[name] = self._value(name)
         return values
@@ -162,7 +181,9 @@ class Expressions:
         if field not in self._values:
             return "its value does not fit"
         try:
-            self._frame(row).select(self._values[field]).toArrow()
+            called = self._called(self._frame(row))
+            with _unlogged():
+                called.select(self._values[field]).toArrow()
         except PySparkException as error:
             if self._reads_personal(field):
                 return f"[{error.getCondition()}] {MASK}"
@@ -183,18 +204,35 @@ class Expressions:
             ConfigError: an expression cannot be evaluated row by row, or its type does not fit its column.
         """
         types = {f"transform.select.{name}": self.sink.field(name).type for name in self.sink.names}
-        empty = self._frame(self.inputs.empty_table())
+        schema = StructType([*spark_schema(self.inputs), *self.calls.fields()])
+        empty = self.session.createDataFrame([], schema)
+        self._refuse_unfit_calls(empty)
         for field, text in self.transform.expressions.items():
             wanted = types.get(field, pa.bool_())
             problem = self._problem(empty, text, wanted, is_condition=field not in types)
             if problem is not None:
-                got, allowed = problem
-                raise ConfigError.of(
-                    f"The spec's {field} cannot be evaluated.",
-                    got=f"{text}: {got}",
-                    allowed=allowed,
-                    next_step=NEXT_STEP,
-                )
+                raise _refusal(field, text, *problem)
+
+    def _refuse_unfit_calls(self, empty: DataFrame) -> None:
+        for call in self.calls.columns:
+            field = f"transform.functions.{call.function}"
+            try:
+                self.calls.functions[call.function].refuse_arguments(len(call.arguments))
+            except UnfitFunctionError as error:
+                raise _refusal(field, call.function, str(error), "a call with its arguments") from error
+            for argument in call.arguments:
+                _, problem = self._analyzed(empty, argument)
+                if problem is not None:
+                    raise _refusal(field, argument, *problem)
+
+    def _analyzed(self, empty: DataFrame, text: str) -> tuple[DataFrame | None, tuple[str, str] | None]:
+        """Return an expression as Spark understands it, or what is wrong with it and what would be right."""
+        try:
+            frame = empty.select(F.expr(text).alias("value"))
+        except PySparkException as error:
+            return None, (_first_line(str(error)), f"{ALLOWED}; columns: {', '.join(self.inputs.names)}")
+        own = self._not_row_by_row(frame)
+        return (frame, None) if own is None else (None, (own, ALLOWED))
 
     def _problem(
         self,
@@ -205,13 +243,9 @@ class Expressions:
         is_condition: bool,
     ) -> tuple[str, str] | None:
         """Return what is wrong with an expression, and what would be right; None: nothing."""
-        try:
-            frame = empty.select(F.expr(text).alias("value"))
-        except PySparkException as error:
-            return _first_line(str(error)), f"{ALLOWED}; columns: {', '.join(self.inputs.names)}"
-        own = self._not_row_by_row(frame)
-        if own is not None:
-            return own, ALLOWED
+        frame, problem = self._analyzed(empty, self.calls.texts[text])
+        if frame is None:
+            return problem
         given = frame.schema["value"].dataType
         needed = spark_schema(pa.schema([("value", wanted)]))["value"].dataType
         fits = given == needed if is_condition else self._can_assign(given, needed)
@@ -267,6 +301,27 @@ def _tried(context: SparkContext, value: Column) -> Column:
     expression = utils.expression(value._jc)
     tried = catalyst.org.apache.spark.sql.catalyst.expressions.TryEval(expression)
     return ClassicColumn(utils.column(tried))
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """Keep PySpark from logging an error that is looked for: with its stack, and with values that may be personal."""
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _refusal(field: str, text: str, got: str, allowed: str) -> ConfigError:
+    return ConfigError.of(
+        f"The spec's {field} cannot be evaluated.",
+        got=f"{text}: {got}",
+        allowed=allowed,
+        next_step=NEXT_STEP,
+    )
 
 
 def _first_line(message: str) -> str:

@@ -24,7 +24,7 @@ from ebbtide.model.schema_change import SchemaChange
 from ebbtide.model.step import BatchSummary, Frontier, StepKind, ViewPosition, clock_after, next_frontier
 from ebbtide.paths import delete, join
 from ebbtide.runtime.bad_rows import refuse_too_many
-from ebbtide.runtime.belonging import OwnTables, refuse_misfits, refuse_other_state
+from ebbtide.runtime.belonging import OwnTables, refuse_misfits, refuse_older_state, refuse_other_tables
 from ebbtide.runtime.decide import decide, expire, read_before, selected_changes
 from ebbtide.runtime.drift import columns_taken_in, refuse_drift
 from ebbtide.runtime.finding import RecordsOfBatch
@@ -77,13 +77,26 @@ class Stepper:
         self._snapshot = plan.state.snapshot()
         self.tables = OwnTables(plan)
 
-    def refuse_other_state(self) -> None:
+    def refuse_older_state(self) -> None:
         """Refuse a state from which nothing can be repaired.
 
         Raises:
-            TableMismatchError: it was lost, put back or changed by others.
+            TableMismatchError: it was lost, or put back.
         """
-        refuse_other_state(self.plan, self.tables, self.head, self.newest())
+        refuse_older_state(self.plan, self.tables, self.head)
+
+    def refuse_other_tables(self) -> None:
+        """Refuse tables beside the state that cannot go back together with it.
+
+        Raises:
+            TableMismatchError: one was deleted, replaced or put back.
+        """
+        refuse_other_tables(self.plan, self.tables, self.head)
+
+    @property
+    def last_number(self) -> int:
+        """Number of the last step that any table has: of a state that was put back, a later one than its own."""
+        return max(self.number, self.tables.last_step())
 
     def refuse_misfits(self) -> None:
         """Refuse tables that do not belong to the stored state.
@@ -159,7 +172,6 @@ class Stepper:
         new_columns = columns_taken_in(self.spec, staged.summary)
         if new_columns:
             self._take_in(frame.sparkSession, new_columns, clock)
-            delete(self.plan.at("staged"))
             number = self.number + 1
             staged = self._stage(frame, offsets, number, clock.wall_ms)
         bad = staged.bad()
@@ -280,7 +292,7 @@ class Stepper:
     def reset(self, spark: SparkSession, incarnation: str, clock_ms: int) -> None:
         """Start over: a commit that empties the state is the decision; the sink, the quarantine and the checkpoint follow."""
         clock = self.next_clock(clock_ms)
-        number = 1 + max(self.number, self.tables.last_step())  # over all incarnations: a state may have been lost
+        number = 1 + self.last_number  # over all incarnations: a state may have been lost
         facts = self._facts(StepKind.RESET, clock, incarnation=incarnation, step=number)
         self.lease.check()
         self._snapshot = self.plan.state.reset(facts, self.newest())
@@ -320,7 +332,7 @@ class Stepper:
         stands_at = {name: getattr(earlier, name) for name in Frontier.model_fields}
         no_records = {"records": 0, "quarantined": 0, "ignored_columns": [], "floor_raised": False}
         made_by = {
-            "step": facts.step,
+            "step": 1 + self.last_number,
             "kind": StepKind.REWIND,
             "incarnation": self.lease.renew_incarnation(),
             "pending_key_changes": pending_key_changes,

@@ -16,7 +16,7 @@ Source: FLIP-544; Flink's `SinkUpsertMaterializer` emits so.
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -108,6 +108,6 @@ class ChangelogTable:
 
     def alter(self, spark: SparkSession, stored: pa.Schema, change: SchemaChange, facts: StepFacts) -> None:
         """Give the table the spec's columns; see `Sink.alter`. What was emitted before has the new columns too."""
-        before = ChangelogTable(self.path, stored)
+        before = replace(self, columns=stored)
         work = FileUnderNewColumns(self.path, before.schema, self.schema, BOUNDED, change)
         alter_stage(spark, work, facts, "changelog")

@@ -44,7 +44,7 @@ from ebbtide.model.sequences import stored_sequence_type
 from ebbtide.sinks.sink import ChangeSet
 from ebbtide.sinks.stage import alter_stage, commit_stage, restore_stage
 from ebbtide.sinks.upsert import STATISTICS_COLUMNS, Upsert, Upserter
-from ebbtide.state_table.columns import column, columns, quoted, spark_schema
+from ebbtide.state_table.columns import column, columns, numbered, quoted, spark_schema
 
 RESERVED = ("_sequence", "_changed_by")
 """Sink columns that views and comparisons leave out."""
@@ -205,7 +205,7 @@ class SinkTable:
     def _added(self, rows: DataFrame) -> list[Action]:
         """Write rows as data files, where they are; return the actions that add them."""
         write_rows = RowFiles(self.path, self.schema)
-        written = rows.mapInArrow(write_rows, "action STRING")
+        written = numbered(rows).mapInArrow(write_rows, "action STRING")
         return [json.loads(row["action"]) for row in written.collect()]
 
     def overwrite(self, spark: SparkSession, rows: DataFrame, facts: StepFacts) -> None:
@@ -404,7 +404,8 @@ class SinkTable:
         own = []
         limits = []
         for name, limit in zip(names, floor, strict=True):
-            value = F.col(f"{side}{self._rank}.{name}")
+            component = quoted(name, self._rank)
+            value = F.col(f"{side}{component}")
             bound = F.lit(limit).cast("bigint")
             own.append(value.alias(name))
             limits.append(bound.alias(name))
@@ -423,7 +424,7 @@ class RowFiles:
 
     Args:
         table: Its location.
-        columns: All its columns.
+        columns: All its columns, in the order of the rows'.
     """
 
     table: str
@@ -435,7 +436,8 @@ class RowFiles:
             if not len(batch):
                 continue
             rows = pa.Table.from_batches([batch])
-            typed = rows.cast(self.columns)
+            named = rows.rename_columns(self.columns.names)
+            typed = named.cast(self.columns)
             name = f"part-{uuid.uuid4()}.parquet"
             bounded = self.columns.names[:STATISTICS_COLUMNS]
             action = add_file(self.table, name, typed, bounded=bounded)

@@ -5,11 +5,13 @@ What passes here may still be refused by Spark's analyzer, which has the last wo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import sqlglot
-from sqlglot import exp
+from sqlglot import TokenType, exp
 
 from ebbtide.spec.ddl import as_compared
 
@@ -113,8 +115,13 @@ def single_column(text: str, names: Iterable[str]) -> str | None:
         ('id', None)
     """
     tree = _parsed(text)
-    is_column = isinstance(tree, exp.Column) and len(tree.parts) == 1
-    return columns_read(text, names)[0] if is_column else None
+    if not isinstance(tree, exp.Column):
+        return None
+    is_plain = len(tree.parts) == 1
+    if not is_plain:
+        return None
+    [column] = columns_read(text, names)
+    return column
 
 
 def _parsed(text: str) -> exp.Expression:
@@ -152,3 +159,74 @@ def _names_of(function: exp.Func) -> set[str]:
     if isinstance(function, exp.Anonymous):
         return {function.name.upper()}
     return {name.upper() for name in function.sql_names()}
+
+
+@dataclass(frozen=True)
+class FunctionCall:
+    """A call of a project's function in an expression.
+
+    Args:
+        function: Its name, in lower case.
+        arguments: As text; calls in them are replaced already.
+    """
+
+    function: str
+    arguments: tuple[str, ...]
+
+
+def innermost_call(text: str, functions: Collection[str]) -> tuple[FunctionCall, int, int] | None:
+    """Return the last call of one of some functions in an expression, and from where to where it stands; None: there is none.
+
+    No other call begins after it, so its arguments have none.
+
+    Args:
+        text: The expression; it parses.
+        functions: Their names, in lower case.
+
+    Example:
+        >>> innermost_call("tidy(a, tidy(b)) || c", ["tidy"])
+        (FunctionCall(function='tidy', arguments=('b',)), 8, 15)
+    """
+    tokens = sqlglot.tokenize(text, read="spark")
+    kinds = [token.token_type for token in tokens]
+    for at in reversed(range(len(tokens) - 1)):
+        name = tokens[at].text.lower()
+        is_called = kinds[at + 1] is TokenType.L_PAREN
+        is_text = kinds[at] is TokenType.STRING
+        is_field = at > 0 and kinds[at - 1] is TokenType.DOT
+        if name not in functions or not is_called or is_text or is_field:
+            continue
+        marks = _argument_marks(kinds, at + 1)
+        offsets = [tokens[mark].start for mark in marks]
+        arguments = [text[start + 1 : end].strip() for start, end in pairwise(offsets)]
+        call = FunctionCall(name, tuple(filter(None, arguments)))
+        return call, tokens[at].start, offsets[-1] + 1
+    return None
+
+
+def functions_called(text: str, functions: Collection[str]) -> set[str]:
+    """Return which of some functions an expression calls.
+
+    Example:
+        >>> functions_called("tidy(a) || other(b)", ["tidy", "trim_all"])
+        {'tidy'}
+    """
+    names = {function.name.lower() for function in _parsed(text).find_all(exp.Anonymous)}
+    return names.intersection(functions)
+
+
+def _argument_marks(kinds: list[TokenType], opening: int) -> list[int]:
+    """Return the places of a parenthesis, of the one that closes it, and of the commas between that are of no inner one."""
+    depth = 0
+    marks = []
+    for at in range(opening, len(kinds)):
+        kind = kinds[at]
+        if kind in (TokenType.L_PAREN, TokenType.L_BRACKET):
+            depth += 1
+        if depth == 1 and (at == opening or kind in (TokenType.COMMA, TokenType.R_PAREN)):
+            marks.append(at)
+        if kind in (TokenType.R_PAREN, TokenType.R_BRACKET):
+            depth -= 1
+        if depth == 0:
+            break
+    return marks

@@ -319,6 +319,10 @@ class ChecksConfig(SpecPart):
     max_quarantine_rate: float = Field(
         default=0.01, ge=0, le=1, description="Greatest share of bad records, 0 to 1. Default: 0.01."
     )
+    max_event_delay: PositiveDuration | None = Field(
+        default=None,
+        description="How long ago the newest event may be, by its event time, before the check 'event_time' fails: a source that is read but stands still. Default: none, and no such check.",
+    )
     expectations: list[ExpectationConfig] = Field(
         default_factory=list,
         description="Rules of the project's own, each judged on all of the sink's rows after a run, by the check 'expectations'. Default: none, and no such check.",

@@ -45,6 +45,7 @@ from ebbtide.spec.parts import (
     SpecPart,
     refuse,
 )
+from ebbtide.spec.row_functions import make_importable
 
 RESERVED_COLUMNS = frozenset(CHANGELOG_COLUMNS | ENTRY_COLUMNS | ARRIVAL_COLUMNS | STAGED_COLUMNS) | {
     *SEQUENCE_COLUMNS,
@@ -114,7 +115,7 @@ class Pipeline(SpecPart):
     max_clock_jump: PositiveDuration = Field(
         default="366d",
         validate_default=True,
-        description="The most that a step's clock may be ahead of the last step's; a greater jump is held and reported. Default: 366d.",
+        description="The most that a step's clock may be ahead of the last step's; a greater jump is held and reported, and made up for by a day a step at most; `ebbtide clock` sets the clock by hand. Default: 366d.",
     )
     downtime_over: PositiveDuration | None = Field(
         default=None,
@@ -359,9 +360,13 @@ class Pipeline(SpecPart):
 
     def lacking(self, evolved: Mapping[str, str]) -> dict[str, str]:
         """Return those of some columns, with their types, that the schema neither has nor had, and that are not to be left out."""
-        known = {*self.table.columns.names, *self.renamed.values(), *self.ignored_columns}
-        compared = set(map(as_compared, known))
-        lacking = [name for name in evolved if as_compared(name) not in compared]
+        known = [
+            *self.table.columns.names,
+            *self.renamed.values(),
+            *self.ignored_columns,
+        ]
+        known_as_compared = {as_compared(name) for name in known}
+        lacking = [name for name in evolved if as_compared(name) not in known_as_compared]
         return {name: evolved[name] for name in lacking}
 
     def with_columns(self, evolved: Mapping[str, str]) -> Self:
@@ -413,11 +418,27 @@ class Pipeline(SpecPart):
         attributes = document.get("attributes")
         if not isinstance(attributes, dict):
             raise ConfigError.of(f"The spec '{path}' has no attributes.", allowed="type: and attributes: at the top")
+        return cls.of_attributes(attributes, path)
+
+    @classmethod
+    def of_attributes(cls, attributes: Mapping[str, Any], path: Path) -> Self:
+        """Make the spec that stands, or is to stand, in a file.
+
+        Raises:
+            ConfigError: not a usable spec; the message names file and field.
+        """
+        if cls.imports(attributes):
+            make_importable(project_of(path))
         try:
-            spec = cls.model_validate(attributes)
+            spec = cls.model_validate(dict(attributes))
         except ValidationError as error:
             raise ConfigError.of(f"The spec '{path}' is not usable. {_explain(error)}") from error
         return spec.located(path)
+
+    @classmethod
+    def imports(cls, attributes: Mapping[str, Any]) -> bool:
+        """Return whether a spec names functions of its project."""
+        return False
 
     def located(self, path: Path) -> Self:
         """Return the spec with its source's path made absolute.

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
 from inspect import signature
-from pathlib import Path
 from typing import Any, Self
 
 import pyarrow as pa
@@ -22,7 +21,7 @@ from ebbtide.operators.working_store import StateSpec
 from ebbtide.redaction import printable
 from ebbtide.spec.ddl import TableSchema, as_compared, is_exact, parse_ddl
 from ebbtide.spec.parts import refuse
-from ebbtide.spec.pipeline import RESERVED_COLUMNS, Pipeline, project_of
+from ebbtide.spec.pipeline import RESERVED_COLUMNS, Pipeline
 
 
 class StatefulPipeline(Pipeline):
@@ -222,12 +221,9 @@ class StatefulPipeline(Pipeline):
         }
 
     @classmethod
-    def load(cls, location: str | Path) -> Self:
-        """Read a spec; its function may be in the spec's project. See `Pipeline.load`."""
-        project = str(project_of(Path(location)))
-        if project not in sys.path:
-            sys.path.append(project)
-        return super().load(location)
+    def imports(cls, attributes: Mapping[str, Any]) -> bool:
+        """Its function may be of the spec's project."""
+        return True
 
 
 def _class_of(function: str) -> type[StatefulFunction]:

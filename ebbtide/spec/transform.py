@@ -9,8 +9,9 @@ from pydantic import Field
 
 from ebbtide.errors import ConfigError
 from ebbtide.spec.ddl import TableSchema, ddl_of, is_exact, parse_ddl, type_ddl
-from ebbtide.spec.expressions import UnfitExpressionError, columns_read, single_column
+from ebbtide.spec.expressions import UnfitExpressionError, columns_read, functions_called, single_column
 from ebbtide.spec.parts import SpecPart, refuse
+from ebbtide.spec.row_functions import RowFunction, UnfitFunctionError, digest, refuse_own_name
 
 ALLOWED = "a Spark SQL expression over one row: no aggregate, window, subquery, generator, nor a function whose result changes"
 
@@ -41,6 +42,11 @@ class Transform(SpecPart):
         description="The sink's primary key. By sequence: the columns that the pipeline's key is selected as; in order of arrival: any with an exact type. Required.",
     )
 
+    functions: dict[str, str] = Field(
+        default_factory=dict,
+        description="Functions of the project that the expressions call: name to 'module:name', one that says what it returns (`def f(v: str) -> str`, or PySpark's udf, pandas_udf, arrow_udf). To name one is to declare that the same arguments always give the same value. Default: none.",
+    )
+
     @cached_property
     def table(self) -> TableSchema:
         """The sink's columns."""
@@ -58,18 +64,65 @@ class Transform(SpecPart):
         Raises:
             ValueError: a column is selected that the sink has not, or the other way; an expression is not one over a row.
         """
-        names = self.table.columns.names
-        shown = ", ".join(names)
-        refuse("transform.schema", list(self.table.defaults), "columns without DEFAULT: each is selected")
-        refuse("transform.select", [n for n in self.select if n not in names], f"columns of transform.schema: {shown}")
-        missing = [name for name in names if name not in self.select]
-        refuse("transform.select", [f"none for {name}" for name in missing], f"an expression for each of: {shown}")
-        refuse("transform.key", [k for k in self.key if k not in names], f"columns of transform.schema: {shown}")
-        refuse("transform.key", [k for k in self.key if self.key.count(k) > 1], "each column once")
-        inexact = [k for k in self.key if not is_exact(self.table.columns.field(k).type)]
-        refuse("transform.key", inexact, "columns with an exact type: no FLOAT, DOUBLE, ARRAY, MAP, STRUCT")
+        self._refuse_columns()
+        self._refuse_key()
         for field, text in self.expressions.items():
             _columns_of(field, text, source)
+        self._refuse_unfit_functions()
+
+    def _refuse_unfit_functions(self) -> None:
+        called: set[str] = set()
+        for text in self.expressions.values():
+            called |= functions_called(text, self.functions)
+        refuse(
+            "transform.functions",
+            sorted(self.functions.keys() - called),
+            "functions that an expression calls, in lower case",
+        )
+        for name in self.functions:
+            try:
+                refuse_own_name(name)
+                function = self.row_function(name)
+            except UnfitFunctionError as error:
+                raise ValueError(f"transform.functions.{name}: {error}") from error
+            if not function.is_deterministic:
+                got = f"{function.target}, which says that it is not deterministic"
+                refuse(f"transform.functions.{name}", [got], "a function whose value follows from its arguments alone")
+
+    def row_function(self, name: str) -> RowFunction:
+        """Import one of the functions.
+
+        Args:
+            name: Its name in expressions.
+
+        Raises:
+            UnfitFunctionError: there is none, or nothing says what it returns.
+        """
+        return RowFunction.load(self.functions[name])
+
+    def _refuse_columns(self) -> None:
+        names = self.table.columns.names
+        shown = ", ".join(names)
+        unknown = [name for name in self.select if name not in names]
+        missing = [f"none for {name}" for name in names if name not in self.select]
+        defaults = list(self.table.defaults)
+        refuse("transform.schema", defaults, "columns without DEFAULT: each is selected")
+        refuse("transform.select", unknown, f"columns of transform.schema: {shown}")
+        refuse("transform.select", missing, f"an expression for each of: {shown}")
+
+    def _refuse_key(self) -> None:
+        columns = self.table.columns
+        shown = ", ".join(columns.names)
+        unknown = [name for name in self.key if name not in columns.names]
+        repeated = [name for name in self.key if self.key.count(name) > 1]
+        refuse("transform.key", unknown, f"columns of transform.schema: {shown}")
+        refuse("transform.key", repeated, "each column once")
+        inexact = []
+        for name in self.key:
+            type_ = columns.field(name).type
+            if not is_exact(type_):
+                inexact.append(name)
+        refuse("transform.key", inexact, "columns with an exact type: no FLOAT, DOUBLE, ARRAY, MAP, STRUCT")
 
     def refuse_other_key(self, source: TableSchema, key: list[str]) -> None:
         """Refuse a key of the sink that is not the source's, renamed at most.
@@ -106,8 +159,12 @@ class Transform(SpecPart):
     def source_keys(self, source: TableSchema) -> dict[str, str]:
         """Return the sink's key columns to those that they are; of a key as `refuse_other_key` lets pass."""
         names = source.columns.names
-        found = {name: single_column(self.select[name], names) for name in self.key}
-        return {name: column for name, column in found.items() if column is not None}
+        found = {}
+        for name in self.key:
+            column = single_column(self.select[name], names)
+            if column is not None:
+                found[name] = column
+        return found
 
     def columns_read(self, source: TableSchema) -> list[str]:
         """Return the source's columns that the expressions read, in the source's order."""
@@ -139,7 +196,15 @@ class Transform(SpecPart):
     def identity(self) -> dict[str, Any]:
         """What rows that were selected depend on."""
         selected = {name: self.select[name] for name in self.table.columns.names}
-        return {"schema": ddl_of(self.table.columns), "select": selected, "where": self.where, "key": self.key}
+        identity: dict[str, Any] = {
+            "schema": ddl_of(self.table.columns),
+            "select": selected,
+            "where": self.where,
+            "key": self.key,
+        }
+        if self.functions:
+            identity["functions"] = {name: [target, digest(target)] for name, target in self.functions.items()}
+        return identity
 
 
 def _columns_of(field: str, text: str, source: TableSchema) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Literal, Self
 
@@ -279,6 +280,12 @@ class UpsertPipeline(Pipeline):
     def fixed_columns(self) -> set[str]:
         """Columns by which entries are told apart or ordered: their names are part of what is stored."""
         return super().fixed_columns | {*self.materializer.upsert_key}
+
+    @classmethod
+    def imports(cls, attributes: Mapping[str, Any]) -> bool:
+        """A transform may call functions of the spec's project."""
+        transform = attributes.get("transform")
+        return isinstance(transform, Mapping) and bool(transform.get("functions"))
 
     @property
     def migrates(self) -> frozenset[str]:

@@ -17,10 +17,16 @@ import yaml
 from ebbtide.errors import ConfigError, SqlError
 from ebbtide.spec.load import KINDS, load
 from ebbtide.spec.pipeline import Pipeline, read_document
-from ebbtide.spec.upsert import UpsertPipeline
 
+DEFAULT_CATALOG = "default"
+"""Name of the catalog that a session begins with."""
 PIPELINE = "defs.yaml"
 """Name of a pipeline's file."""
+UPSERT = "ebbtide.dagster.UpsertPipeline"
+"""The `type` that the file of a table has."""
+
+FIELDS = ("columns", "key", "options", "comment", "target", "deterministic")
+"""What the file of a declaration may say."""
 
 
 class Part(StrEnum):
@@ -53,6 +59,7 @@ class Declared:
         options: Option to its value, as in WITH.
         comment: For people.
         target: Of a function, `module:name`.
+        is_deterministic: Of a function: the same arguments always give the same value.
     """
 
     kind: DeclaredKind
@@ -62,6 +69,7 @@ class Declared:
     options: Mapping[str, str] = field(default_factory=dict)
     comment: str = ""
     target: str = ""
+    is_deterministic: bool = False
 
     def document(self) -> dict[str, Any]:
         """Return what its file says."""
@@ -73,6 +81,7 @@ class Declared:
                 ("options", dict(self.options)),
                 ("comment", self.comment),
                 ("target", self.target),
+                ("deterministic", self.is_deterministic),
             )
             if value
         }
@@ -192,6 +201,29 @@ def queryable(entries: Mapping[str, Entry]) -> list[str]:
     ]
 
 
+def refuse_shared_tables(catalogs: Mapping[str, Catalog], name: str) -> None:
+    """Refuse a catalog with a pipeline of which another one has one of that name below the same root: they would share tables.
+
+    Args:
+        catalogs: All of them, by name.
+        name: Of the one that is to be used.
+
+    Raises:
+        SqlError: there is such a pipeline.
+    """
+    wanted = catalogs[name]
+    others = [other for other in catalogs if other != name and catalogs[other].root == wanted.root]
+    for other in others:
+        shared = wanted.pipelines().keys() & catalogs[other].pipelines().keys()
+        if shared:
+            raise SqlError.of(
+                f"The catalogs '{name}' and '{other}' have pipelines of one name, and one root.",
+                got=", ".join(sorted(shared)),
+                allowed="each pipeline in one of them",
+                next_step=f"Give '{name}' a root of its own in the environment's file.",
+            )
+
+
 def _declared_kind(path: Path) -> DeclaredKind | None:
     is_known = path.stem in list(DeclaredKind)
     return DeclaredKind(path.stem) if is_known else None
@@ -199,12 +231,12 @@ def _declared_kind(path: Path) -> DeclaredKind | None:
 
 def _declared(kind: DeclaredKind, path: Path) -> Declared:
     _, document = read_document(path)
-    known = Declared(kind, path.parent.name).document().keys() | {"columns", "key", "options", "comment", "target"}
-    unknown = document.keys() - known
+    unknown = document.keys() - set(FIELDS)
     if unknown:
-        raise ConfigError.of(f"The file '{path}' is not usable.", got=", ".join(unknown), allowed=", ".join(known))
+        raise ConfigError.of(f"The file '{path}' is not usable.", got=", ".join(unknown), allowed=", ".join(FIELDS))
     key = tuple(document.pop("key", ()))
-    return Declared(kind, path.parent.name, key=key, **document)
+    is_deterministic = document.pop("deterministic", False)
+    return Declared(kind, path.parent.name, key=key, is_deterministic=is_deterministic, **document)
 
 
 def _is_pipeline(path: Path) -> bool:
@@ -221,19 +253,25 @@ def write_declared(catalog: Catalog, declared: Declared) -> Path:
 
 
 def write_pipeline(
-    catalog: Catalog, attributes: Mapping[str, Any], model: type[Pipeline] = UpsertPipeline, folder: Path | None = None
+    catalog: Catalog,
+    attributes: Mapping[str, Any],
+    kind: str = UPSERT,
+    folder: Path | None = None,
 ) -> Path:
     """Write a pipeline's `defs.yaml`; return its folder.
 
     Args:
         catalog: It becomes a part of.
         attributes: What the file says.
-        model: Which kind of pipeline it is.
+        kind: What the file says of which kind of pipeline it is.
         folder: Where one that is replaced stands. Default: a folder of its name.
     """
     folder = folder or catalog.folder / str(attributes["name"])
-    kind = next(name for name, known in KINDS.items() if known is model)
-    _write(folder / PIPELINE, {"type": kind, "attributes": dict(attributes)})
+    document = {
+        "type": kind,
+        "attributes": dict(attributes),
+    }
+    _write(folder / PIPELINE, document)
     return folder
 
 

@@ -88,19 +88,20 @@ def difference(before: Moment, after: Moment, key: Sequence[str]) -> DataFrame:
         after: The later.
         key: Columns of the query by which a new row replaces an old one; none: no row is an update.
     """
-    gone = _with_op(before.rows.exceptAll(after.rows), F.lit("-"), after)
-    new = _with_op(after.rows.exceptAll(before.rows), F.lit("+"), after)
-    both = gone.unionAll(new)
+    gone = before.rows.exceptAll(after.rows)
+    new = after.rows.exceptAll(before.rows)
+    with_sign = _with_op(gone, F.lit("-"), after).unionAll(_with_op(new, F.lit("+"), after))
+    sign = F.col(_OP)
+    kind = F.when(sign == "+", "I").otherwise("D")
     if not key:
-        told = F.when(F.col(_OP) == "+", "+I").otherwise("-D")
-        return both.withColumn(_OP, told)
+        return with_sign.withColumn(_OP, F.concat(sign, kind))
     keyed = [F.col(f"`{name}`") for name in key]
     of_key = Window.partitionBy(*keyed)
-    is_update = F.count(F.lit(1)).over(of_key) > 1
-    sign = F.col(_OP)
-    kind = F.when(is_update, "U").when(sign == "+", "I").otherwise("D")
-    in_order = both.withColumn(_OP, F.concat(sign, kind))
-    return in_order.orderBy(*keyed, F.col(_OP).desc())  # '-' is greater than '+'
+    n_of_key = F.count(F.lit(1)).over(of_key)
+    kind_of_key = F.when(n_of_key > 1, "U").otherwise(kind)
+    with_op = with_sign.withColumn(_OP, F.concat(sign, kind_of_key))
+    deletions_first = F.col(_OP).desc()  # '-' is greater than '+'
+    return with_op.orderBy(*keyed, deletions_first)
 
 
 def key_of(columns: Sequence[str], sink_key: Sequence[str]) -> list[str]:

@@ -9,20 +9,11 @@ from sqlglot import exp
 
 from ebbtide.errors import EbbtideError
 from ebbtide.sql.catalog import Catalog, Entry, Filled, Part
+from ebbtide.sql.keywords import KEYWORDS
 from ebbtide.sql.listing import describe
 from ebbtide.sql.session import Completion, CompletionKind
 from ebbtide.sql.settings import SETTINGS
 
-_KEYWORDS = """
-    SELECT FROM WHERE GROUP BY HAVING ORDER LIMIT JOIN LEFT RIGHT FULL INNER CROSS ON USING UNION ALL DISTINCT AS AND OR
-    NOT NULL IN IS LIKE BETWEEN EXISTS CASE WHEN THEN ELSE END CAST WITH VALUES OVER PARTITION INTERVAL TRUE FALSE DESC
-    ASC CREATE SOURCE TABLE MATERIALIZED VIEW FUNCTION PRIMARY KEY COMMENT REFRESH EVERY CHANGE MANUAL INSERT INTO DROP
-    SHOW TABLES SOURCES PIPELINES JOBS STEPS FUNCTIONS DESCRIBE EXPLAIN STOP JOB SET RESET USE EMIT CHANGES VERSION STEP
-    OF EXECUTE STATEMENT BEGIN HELP CLEAR QUIT
-    BOOLEAN TINYINT SMALLINT INT BIGINT FLOAT DOUBLE DECIMAL STRING BINARY DATE TIMESTAMP ARRAY MAP STRUCT
-"""
-KEYWORDS = tuple(_KEYWORDS.split())
-"""What statements are made of, Spark's and ours, with the types of columns."""
 _WORD = re.compile(r"[\w$.-]*$")
 _SET = re.compile(r"^\s*(SET|RESET)\s+[\w.-]*$", re.IGNORECASE)
 _TABLE_COMES = re.compile(r"\b(FROM|JOIN|INTO|TABLE|DESCRIBE|DESC|STEPS\s+IN|VIEW|SOURCE)\s+[\w$]*$", re.IGNORECASE)
@@ -41,9 +32,11 @@ def completions(catalog: Catalog, text: str, offset: int) -> list[Completion]:
     found = _WORD.search(before)
     word = found[0] if found else ""
     start = offset - len(word)
-    candidates = _candidates(catalog, text, before)
-    fitting = [(name, kind) for name, kind in candidates if name.lower().startswith(word.lower()) and name != word]
-    return [Completion(name, start, kind) for name, kind in dict(fitting).items()]
+    typed = word.lower()
+    candidates = dict(_candidates(catalog, text, before))
+    candidates.pop(word, None)
+    fitting = {name: kind for name, kind in candidates.items() if name.lower().startswith(typed)}
+    return [Completion(name, start, kind) for name, kind in fitting.items()]
 
 
 def _candidates(catalog: Catalog, text: str, before: str) -> Iterator[tuple[str, CompletionKind]]:

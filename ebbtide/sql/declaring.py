@@ -12,15 +12,15 @@ from ebbtide.errors import ConfigError, SqlError
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.ddl import parse_ddl
 from ebbtide.spec.pipeline import NAME
+from ebbtide.spec.row_functions import TARGET
 from ebbtide.spec.upsert import UpsertPipeline
 from ebbtide.spec.view import MaterializedView
 from ebbtide.sql import statements as ast
 from ebbtide.sql.catalog import Catalog, Declared, DeclaredKind, Entry, Filled, write_declared
+from ebbtide.sql.functions import imported
 from ebbtide.sql.options import attributes_of, explained, refuse_unfit, texts
 from ebbtide.sql.statements import IfThere, ObjectKind
 from ebbtide.sql.views import drop_view, users_of
-
-_TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
 def create_source(catalog: Catalog, asked: ast.CreateSource) -> str:
@@ -71,11 +71,23 @@ def create_function(catalog: Catalog, asked: ast.CreateFunction) -> str:
     """Declare a function; return what was done.
 
     Raises:
-        SqlError: what it stands for is not written as `module:name`, or the name is taken.
+        SqlError: it cannot be imported, nothing says what it returns, or the name is taken or Spark's own.
     """
-    if not _TARGET.fullmatch(asked.target):
+    if not re.fullmatch(TARGET, asked.target):
         raise SqlError.of(f"'{asked.name}' stands for no function.", got=asked.target, allowed="'module:name'")
-    declared = Declared(DeclaredKind.FUNCTION, asked.name.lower(), target=asked.target)
+    declared = Declared(
+        DeclaredKind.FUNCTION,
+        asked.name.lower(),
+        target=asked.target,
+        is_deterministic=asked.is_deterministic,
+    )
+    function = imported(catalog, declared)
+    if asked.is_deterministic and not function.is_deterministic:
+        raise SqlError.of(
+            f"'{asked.target}' says that it is not deterministic.",
+            got="DETERMINISTIC",
+            allowed="CREATE FUNCTION without that word: it can then be called in queries alone",
+        )
     return _write(catalog, declared, asked.if_there)
 
 

@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING, Any
 from ebbtide.errors import SqlError
 from ebbtide.spec.load import load
 from ebbtide.sql import statements as ast
-from ebbtide.sql.catalog import Catalog, Filled
+from ebbtide.sql.catalog import DEFAULT_CATALOG, Catalog, Filled, refuse_shared_tables
 from ebbtide.sql.completion import completions
 from ebbtide.sql.dagster_jobs import DagsterJobs
 from ebbtide.sql.declaring import create_function, create_source, create_table, drop, kind_of
 from ebbtide.sql.filling import plan_insert, write_filling
+from ebbtide.sql.functions import register
 from ebbtide.sql.jobs import Jobs, JobStatus, ProcessJobs, job_of
-from ebbtide.sql.listing import columns, describe, fits, show, show_create
+from ebbtide.sql.listing import catalogs, columns, describe, fits, show, show_create
 from ebbtide.sql.operations import Listed, Output, RunningOperation, Whole
 from ebbtide.sql.parsing import CHANGES_ROWS, parse, parse_text
 from ebbtide.sql.references import find_references
 from ebbtide.sql.results import Result, ResultColumn, ResultKind, Row
 from ebbtide.sql.session import Completion, Operation
 from ebbtide.sql.settings import DAGSTER, SPARK, Settings
-from ebbtide.sql.spark_errors import told
 from ebbtide.sql.statements import ObjectKind
-from ebbtide.sql.tokens import Statement, keyword, split
+from ebbtide.sql.tokens import Statement, keyword
 from ebbtide.sql.views import plan_view, write_view
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class EmbeddedSession:
     Args:
         catalog: What names stand for.
         settings: What it begins with.
-        catalogs: Further catalogs, for USE, by name.
+        further: Further catalogs, for USE, by name.
         catalog_name: Of `catalog`.
         start_spark: Gives a Spark session of its own. Default: one of this process's JVM, started if there is none.
     """
@@ -53,13 +53,13 @@ class EmbeddedSession:
         catalog: Catalog,
         settings: Mapping[str, str],
         *,
-        catalogs: Mapping[str, Catalog] | None = None,
-        catalog_name: str = "default",
+        further: Mapping[str, Catalog] | None = None,
+        catalog_name: str = DEFAULT_CATALOG,
         start_spark: Callable[[], SparkSession] | None = None,
     ) -> None:
         self.id = secrets.token_hex(8)
         self.catalog_name = catalog_name
-        self._catalogs = {**(catalogs or {}), catalog_name: catalog}
+        self._catalogs = {catalog_name: catalog, **(further or {})}
         self._settings = Settings(settings)
         self._start_spark = start_spark or (lambda: new_spark_session(self._folder / "spark.log"))
         self._spark: SparkSession | None = None
@@ -151,11 +151,12 @@ class EmbeddedSession:
             return _listed(columns("plan"), [[line] for line in planned.lines()] if planned else [])
         if not isinstance(explained, ast.Select | ast.SparkStatement):
             return _done(f"{type(explained).__name__}: done at once, from files.")
-        [explain] = split(f"EXPLAIN {asked.statement.text}")
-        return self._query(ast.Select(explain), operation)
+        return self._query(ast.Select(asked.whole), operation)
 
     @_answer.register
     def _(self, asked: ast.Show, operation: str) -> Output:
+        if asked.what is ast.Shown.CATALOGS:
+            return _listed(*catalogs(self._catalogs, self.catalog_name, asked.pattern))
         if asked.what is not ast.Shown.JOBS:
             return _listed(*show(self.catalog, asked))
         rows: list[Row] = []
@@ -177,24 +178,37 @@ class EmbeddedSession:
     @_answer.register
     def _(self, asked: ast.SetOption, operation: str) -> Output:
         if asked.key is None or asked.value is None:
-            rows: list[Row] = [[key, value] for key, value in self.settings.items() if asked.key in (None, key)]
+            rows: list[Row] = []
+            for key, value in self.settings.items():
+                if asked.key in (None, key):
+                    rows.append([key, value])
             return _listed(columns("key", "value"), rows)
         self._settings.set(asked.key, asked.value)
-        if asked.key.startswith(SPARK) and self._spark is not None:
+        is_of_spark = asked.key.startswith(SPARK)
+        if is_of_spark and self._spark is not None:
             self._spark.conf.set(asked.key, asked.value)
         return _done(f"Set '{asked.key}'.")
 
     @_answer.register
     def _(self, asked: ast.Reset, operation: str) -> Output:
         self._settings.reset(asked.key)
-        if asked.key is not None and asked.key.startswith(SPARK) and self._spark is not None:
+        if asked.key is None:
+            return _done("Reset all settings.")
+        is_of_spark = asked.key.startswith(SPARK)
+        if is_of_spark and self._spark is not None:
             self._spark.conf.unset(asked.key)
-        return _done("Reset all settings." if asked.key is None else f"Reset '{asked.key}'.")
+        return _done(f"Reset '{asked.key}'.")
 
     @_answer.register
     def _(self, asked: ast.Use, operation: str) -> Output:
         if asked.catalog not in self._catalogs:
-            raise SqlError.of("There is no such catalog.", got=asked.catalog, allowed=", ".join(self._catalogs))
+            raise SqlError.of(
+                "There is no such catalog.",
+                got=asked.catalog,
+                allowed=", ".join(self._catalogs),
+                next_step="The environment's file names catalogs; DATABASE or SCHEMA before the name is Spark's.",
+            )
+        refuse_shared_tables(self._catalogs, asked.catalog)
         self.catalog_name = asked.catalog
         return _done(f"Names now stand for those of '{asked.catalog}'.")
 
@@ -263,10 +277,8 @@ class EmbeddedSession:
         spark.sparkContext.addJobTag(operation)  # the tags of Spark sessions are known to their threads alone
         names = Names(self.catalog.root, self.catalog.entries())
         queries = Queries(spark, names, self._settings, self._folder / operation, self._analysing)
-        try:
-            return queries.execute(asked)
-        except Exception as error:
-            raise told(error, asked.query) from error
+        register(spark, self.catalog, asked.query)
+        return queries.execute(asked)
 
     def _refuse_change(self, statement: Statement) -> None:
         """Refuse to change a pipeline's table otherwise than by the pipeline."""

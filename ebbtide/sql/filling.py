@@ -11,11 +11,12 @@ from pydantic import ValidationError
 from sqlglot import exp
 
 from ebbtide.errors import ConfigError, SqlError
-from ebbtide.spec.ddl import parse_ddl, type_ddl
+from ebbtide.spec.ddl import TableSchema, parse_ddl, type_ddl
 from ebbtide.spec.pipeline import read_document
 from ebbtide.spec.upsert import UpsertPipeline
 from ebbtide.sql.catalog import Catalog, Declared, DeclaredKind, Filled, write_pipeline
 from ebbtide.sql.declaring import kind_of
+from ebbtide.sql.functions import imported, refuse_indeterministic
 from ebbtide.sql.listing import quoted
 from ebbtide.sql.options import attributes_of, explained
 from ebbtide.sql.projection import Projection, read_projection
@@ -49,14 +50,15 @@ def plan_insert(catalog: Catalog, asked: Insert) -> Filling:
     """
     query = _parsed(asked.query)
     source = _source(catalog, query, asked.query)
+    functions = _functions(catalog, query)
     name = asked.table.lower()
     entry = catalog.entries().get(name)
     if isinstance(entry, Filled):
-        return _again(entry, source, query, asked)
+        return _again(entry, source, query, asked, functions)
     if entry is None or entry.kind is not DeclaredKind.TABLE:
         got = "nothing of this name" if entry is None else f"a {kind_of(entry).lower()}"
         raise SqlError.of(f"There is no table '{name}'.", got=got, next_step=f"CREATE TABLE {name} (..) first.")
-    attributes = _attributes(source, entry, query, asked)
+    attributes = _attributes(source, entry, query, asked, functions)
     try:
         UpsertPipeline.model_validate(attributes)
     except (ValidationError, ConfigError) as error:
@@ -124,6 +126,23 @@ def _source(catalog: Catalog, query: exp.Select, statement: Statement) -> Declar
     return sources[name]
 
 
+def _functions(catalog: Catalog, query: exp.Select) -> dict[str, str]:
+    """Return the declared functions that a query calls, name to `module:name`.
+
+    Raises:
+        SqlError: one cannot be called, or was not declared deterministic.
+    """
+    declared = catalog.declared(DeclaredKind.FUNCTION)
+    called = {function.name.lower() for function in query.find_all(exp.Anonymous)}
+    found = {}
+    for name in sorted(called & declared.keys()):
+        function = declared[name]
+        refuse_indeterministic(function)
+        imported(catalog, function)
+        found[name] = function.target
+    return found
+
+
 def _not_applicable(statement: Statement, got: str) -> SqlError:
     return SqlError.of(
         f"A pipeline cannot apply the query at {statement.place} to each change.",
@@ -132,7 +151,13 @@ def _not_applicable(statement: Statement, got: str) -> SqlError:
     )
 
 
-def _again(entry: Filled, source: Declared, query: exp.Select, asked: Insert) -> Filling:
+def _again(
+    entry: Filled,
+    source: Declared,
+    query: exp.Select,
+    asked: Insert,
+    functions: dict[str, str],
+) -> Filling:
     """Return the pipeline that is there, if the statement is the one that made it.
 
     Raises:
@@ -148,7 +173,7 @@ def _again(entry: Filled, source: Declared, query: exp.Select, asked: Insert) ->
         tuple(transform["key"]),
         comment=stored.get("description", ""),
     )
-    attributes = _attributes(source, table, query, asked)
+    attributes = _attributes(source, table, query, asked, functions)
     others = [name for name, value in attributes.items() if stored.get(name) != value]
     if others:
         raise SqlError.of(
@@ -160,7 +185,13 @@ def _again(entry: Filled, source: Declared, query: exp.Select, asked: Insert) ->
     return Filling(stored, entry)
 
 
-def _attributes(source: Declared, table: Declared, query: exp.Select, asked: Insert) -> dict[str, Any]:
+def _attributes(
+    source: Declared,
+    table: Declared,
+    query: exp.Select,
+    asked: Insert,
+    functions: dict[str, str],
+) -> dict[str, Any]:
     attributes = attributes_of(source.options, table.options)
     projection = _projection(query, asked.query)
     selected = _selected(source, table, projection, asked)
@@ -180,6 +211,8 @@ def _attributes(source: Declared, table: Declared, query: exp.Select, asked: Ins
     }
     if projection.where is not None:
         transform["where"] = projection.where
+    if functions:
+        transform["functions"] = functions
     own |= {"schema": source.columns, "key": list(source.key), "transform": transform}
     return _in_order(own | attributes)
 
@@ -218,13 +251,22 @@ def _selected(source: Declared, table: Declared, projection: Projection, asked: 
 
 def _takes_columns_as_they_are(source: Declared, table: Declared, selected: dict[str, str]) -> bool:
     """Return whether nothing is computed or renamed: then decoding leaves the other columns out by itself."""
-    read = parse_ddl(source.columns).columns
-    filled = parse_ddl(table.columns).columns
+    read = parse_ddl(source.columns)
+    filled = parse_ddl(table.columns)
     for name, expression in selected.items():
-        is_same_column = expression in (name, quoted(name)) and name in read.names
-        if not is_same_column or type_ddl(read.field(name).type) != type_ddl(filled.field(name).type):
+        is_same_column = expression in (name, quoted(name)) and name in read.columns.names
+        if not is_same_column:
+            return False
+        type_read = type_ddl(read.columns.field(name).type)
+        type_filled = type_ddl(filled.columns.field(name).type)
+        if type_read != type_filled or _default(read, name) != _default(filled, name):
             return False
     return set(source.key) <= set(selected)
+
+
+def _default(table: TableSchema, name: str) -> tuple[bool, Any]:
+    """Return whether a column has a default, and which: records that lack the column have it for a value."""
+    return name in table.defaults, table.defaults.get(name)
 
 
 _ORDER = ("name", "description", "source", "format", "schema", "transform", "key", "order", "ttl")

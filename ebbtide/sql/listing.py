@@ -69,8 +69,19 @@ def show(catalog: Catalog, asked: Show) -> Listed:
             return _declared(catalog, DeclaredKind.SOURCE, asked.pattern)
         case Shown.FUNCTIONS:
             return _functions(catalog, asked.pattern)
-        case Shown.JOBS:
-            raise LookupError("jobs are listed by those who run them")
+        case Shown.JOBS | Shown.CATALOGS:
+            raise LookupError("these are listed by the session, which has them")
+
+
+def catalogs(known: Mapping[str, Catalog], in_use: str, pattern: str | None) -> Listed:
+    """List what USE takes."""
+    rows: list[Row] = []
+    for name, catalog in known.items():
+        if fits(name, pattern):
+            rows.append([name, str(catalog.folder), catalog.root, name == in_use])
+    shown = columns("name", "definitions", "root")
+    is_in_use = ResultColumn("in_use", "boolean")
+    return (*shown, is_in_use), rows
 
 
 def _tables(catalog: Catalog, pattern: str | None) -> Listed:
@@ -88,16 +99,17 @@ def _tables(catalog: Catalog, pattern: str | None) -> Listed:
 
 def _declared(catalog: Catalog, kind: DeclaredKind, pattern: str | None) -> Listed:
     found = catalog.declared(kind).values()
-    fitting = [entry for entry in found if fits(entry.name, pattern)]
-    rows: list[Row] = [[entry.name, entry.comment] for entry in fitting]
+    rows: list[Row] = [[entry.name, entry.comment] for entry in found if fits(entry.name, pattern)]
     return columns("name", "comment"), rows
 
 
 def _functions(catalog: Catalog, pattern: str | None) -> Listed:
     found = catalog.declared(DeclaredKind.FUNCTION).values()
     fitting = [entry for entry in found if fits(entry.name, pattern)]
-    rows: list[Row] = [[entry.name, entry.target] for entry in fitting]
-    return columns("name", "target"), rows
+    rows: list[Row] = [[entry.name, entry.target, entry.is_deterministic] for entry in fitting]
+    shown = columns("name", "target")
+    is_deterministic = ResultColumn("deterministic", "boolean")
+    return (*shown, is_deterministic), rows
 
 
 def _pipelines(catalog: Catalog, pattern: str | None) -> Listed:
@@ -166,7 +178,8 @@ def show_create(entry: Entry) -> str:
         spec = entry.spec
         return _create_view(entry, spec) if isinstance(spec, MaterializedView) else _create_table(spec)
     if entry.kind is DeclaredKind.FUNCTION:
-        return f"CREATE FUNCTION {quoted(entry.name)} AS {text(entry.target)};"
+        declared = " DETERMINISTIC" if entry.is_deterministic else ""
+        return f"CREATE FUNCTION {quoted(entry.name)} AS {text(entry.target)}{declared};"
     key = ", ".join(map(quoted, entry.key))
     what = entry.kind.upper()
     return _create(what, entry.name, entry.columns, key, entry.comment, entry.options)

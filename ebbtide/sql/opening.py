@@ -8,9 +8,6 @@ from pathlib import Path
 
 from ebbtide.sql.session import Session
 
-DEFS = "defs"
-"""Folder of definitions, if none is named."""
-
 
 @dataclass(frozen=True)
 class Target:
@@ -26,7 +23,7 @@ class Target:
     """
 
     root: str
-    defs: str = DEFS
+    defs: str
     environment: Path | None = None
     gateway: str | None = None
     token_file: Path | None = None
@@ -48,11 +45,11 @@ def open_session(target: Target) -> Session:
 def _embedded(target: Target) -> Session:
     from ebbtide.paths import refuse_unusable
     from ebbtide.sql.embedded import EmbeddedSession
-    from ebbtide.sql.environment import catalog_of
+    from ebbtide.sql.environment import beginning_of
 
     refuse_unusable("--root", target.root)
-    catalog, settings = catalog_of(target.root, target.defs, target.environment)
-    session: Session = EmbeddedSession(catalog, settings)
+    beginning = beginning_of(target.root, target.defs, target.environment)
+    session: Session = EmbeddedSession(beginning.catalog, beginning.settings, further=beginning.catalogs)
     return session
 
 

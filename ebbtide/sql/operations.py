@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from ebbtide.errors import EbbtideError, OperationCanceledError
+from ebbtide.errors import EbbtideError, OperationCanceledError, SqlError
 from ebbtide.sql.results import OperationStatus, Page, Result, Row
 from ebbtide.sql.spark_errors import told
 
+KEPT_PAGES = 2
+"""Of changes: when a page is asked for, the one before it, whose answer may have been lost, can be asked for again."""
 CANCELS_EVERY_S = 0.2
 """How often a cancelled operation is interrupted until it is over: a job of Spark's may begin after the first time."""
 
@@ -83,14 +85,21 @@ class Whole:
 
 @dataclass(frozen=True)
 class Batch:
-    """Changes up to a position."""
+    """Changes up to a position.
+
+    Args:
+        rows: They.
+        position: It.
+        delete: Deletes what holds the rows.
+    """
 
     rows: Rows
     position: str
+    delete: Callable[[], None] = lambda: None
 
 
 class Changes:
-    """Changes as they come; each page is of one batch.
+    """Changes as they come; each page is of one batch, and is kept until the page after the next was asked for.
 
     Args:
         result: What is known of them.
@@ -102,18 +111,31 @@ class Changes:
         self.result = result
         self._batches = batches
         self._page_rows = page_rows
-        self._pages: list[tuple[Batch, int]] = []
+        self._pages: dict[int, tuple[Batch, int]] = {}
+        self._n_pages = 0
         self._is_over = False
         self._changed = threading.Condition()
 
     def page(self, token: int, timeout_s: float | None) -> Page | None:
-        """Return a page; its token counts the pages."""
+        """Return a page; its token counts the pages.
+
+        Raises:
+            SqlError: it is there no more.
+        """
         with self._changed:
-            came = self._changed.wait_for(lambda: token < len(self._pages) or self._is_over, timeout_s)
+            self._forget(token - KEPT_PAGES)
+            came = self._changed.wait_for(lambda: token < self._n_pages or self._is_over, timeout_s)
             if not came:
                 return None
-            if token >= len(self._pages):
+            if token >= self._n_pages:
                 return Page()
+            if token not in self._pages:
+                raise SqlError.of(
+                    "This page is not to be had any more.",
+                    got=token,
+                    allowed=f"{min(self._pages, default=self._n_pages)} and those after it",
+                    next_step="EMIT CHANGES FROM a position takes the changes up from there.",
+                )
             batch, start = self._pages[token]
         rows = batch.rows.slice(start, start + self._page_rows)
         is_last = start + self._page_rows >= batch.rows.count
@@ -125,12 +147,23 @@ class Changes:
             for batch in self._batches(is_canceled):
                 starts = range(0, max(batch.rows.count, 1), self._page_rows)
                 with self._changed:
-                    self._pages += [(batch, start) for start in starts]
+                    for number, start in enumerate(starts, start=self._n_pages):
+                        self._pages[number] = batch, start
+                    self._n_pages += len(starts)
                     self._changed.notify_all()
         finally:
             with self._changed:
                 self._is_over = True
                 self._changed.notify_all()
+
+    def _forget(self, last: int) -> None:
+        """Forget the pages up to one, and delete the batches that have no other."""
+        gone = [number for number in self._pages if number <= last]
+        batches = {id(batch): batch for batch, _ in map(self._pages.pop, gone)}
+        kept = {id(batch) for batch, _ in self._pages.values()}
+        for name, batch in batches.items():
+            if name not in kept:
+                batch.delete()
 
 
 class RunningOperation:

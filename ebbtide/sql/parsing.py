@@ -70,7 +70,8 @@ def _create(cursor: Cursor) -> Parsed | None:
     match ObjectKind(kind):
         case ObjectKind.FUNCTION:
             cursor.expect("AS")
-            return ast.CreateFunction(name, cursor.text("'module:name'"), if_there)
+            target = cursor.text("'module:name'")
+            return ast.CreateFunction(name, target, if_there, is_deterministic=cursor.take("DETERMINISTIC"))
         case ObjectKind.MATERIALIZED_VIEW:
             return _create_view(cursor, name, if_there)
         case ObjectKind.SOURCE:
@@ -248,7 +249,7 @@ def _describe(cursor: Cursor) -> Parsed | None:
 def _explain(cursor: Cursor) -> Parsed:
     if cursor.at_end():
         cursor.refuse("a statement")
-    return ast.Explain(cursor.rest())
+    return ast.Explain(cursor.rest(), cursor.statement)
 
 
 def _set(cursor: Cursor) -> Parsed | None:

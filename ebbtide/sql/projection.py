@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from sqlglot import Token, TokenType
 
@@ -70,8 +71,15 @@ def _text(query: Statement, tokens: Sequence[Token], qualifiers: Collection[str]
     """Return the text of some tokens, without qualifiers."""
     part = query.part(tokens)
     text = part.text
-    for name, dot in reversed(list(zip(part.tokens, part.tokens[1:], strict=False))):
-        is_name = name.token_type in (TokenType.VAR, TokenType.IDENTIFIER)
-        if is_name and dot.text == "." and name.text.lower() in qualifiers:
-            text = text[: name.start] + text[dot.end + 1 :]
+    pairs = list(pairwise(part.tokens))
+    for name, dot in reversed(pairs):  # from the end on, so that offsets stay right
+        if dot.text == "." and _is_qualifier(name, qualifiers):
+            before = text[: name.start]
+            after = text[dot.end + 1 :]
+            text = before + after
     return text
+
+
+def _is_qualifier(token: Token, qualifiers: Collection[str]) -> bool:
+    is_name = token.token_type in (TokenType.VAR, TokenType.IDENTIFIER)
+    return is_name and token.text.lower() in qualifiers

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +28,7 @@ from ebbtide.sql.references import Referring, find_references
 from ebbtide.sql.results import Result, ResultKind
 from ebbtide.sql.rows import WrittenRows, result_columns, write_rows
 from ebbtide.sql.settings import Settings
+from ebbtide.sql.spark_errors import told
 from ebbtide.sql.statements import Select
 
 
@@ -51,13 +54,16 @@ class Queries:
         """Execute a query.
 
         Raises:
-            SqlError: a table that it names has no rows yet.
+            EbbtideError: a table that it names has no rows yet; or Spark's errors, with their places as they were written.
         """
         referring = find_references(asked.query, self.names.queryable())
         is_streaming = self.settings["runtime-mode"] == "streaming" and bool(referring.references)
-        if asked.emits_changes or is_streaming:
-            return self._changes(referring, asked.position)
-        return self._rows(referring)
+        try:
+            if asked.emits_changes or is_streaming:
+                return self._changes(referring, asked.position)
+            return self._rows(referring)
+        except Exception as error:
+            raise told(error, referring.place) from error
 
     def _rows(self, referring: Referring) -> Output:
         rows = self._analysed(referring, self._newest(referring))
@@ -93,7 +99,9 @@ class Queries:
     def _batch(self, number: int, rows: DataFrame, moment: Moment) -> Batch:
         folder = self.folder / f"{number}"
         write_rows(rows, folder)
-        return Batch(WrittenRows.read(folder), position_text(moment.versions))
+        return Batch(
+            WrittenRows.read(folder), position_text(moment.versions), partial(shutil.rmtree, folder, ignore_errors=True)
+        )
 
     def _at(self, referring: Referring) -> Callable[[Versions], Moment]:
         return lambda versions: Moment(versions, self._analysed(referring, versions))

@@ -14,7 +14,7 @@ from sqlglot import Token, TokenType
 
 from ebbtide.errors import SqlError
 from ebbtide.sql.catalog import Part
-from ebbtide.sql.tokens import Statement, keyword
+from ebbtide.sql.tokens import Place, Statement, keyword
 
 
 class PinKind(StrEnum):
@@ -54,16 +54,55 @@ class Reference:
 
 
 @dataclass(frozen=True)
+class Edit:
+    """What Spark is given in the place of a part of a statement.
+
+    Args:
+        start: Where the part begins, an offset of the statement.
+        end: Where it ends.
+        written: What stands there for Spark.
+    """
+
+    start: int
+    end: int
+    written: str
+
+
+@dataclass(frozen=True)
 class Referring:
     """A statement, and the tables that it names.
 
     Args:
-        text: As Spark takes it.
+        statement: As it was written.
         references: The tables.
+        edits: What is written otherwise for Spark, in order.
     """
 
-    text: str
+    statement: Statement
     references: frozenset[Reference]
+    edits: tuple[Edit, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The statement as Spark takes it."""
+        text = self.statement.text
+        for edit in reversed(self.edits):
+            text = text[: edit.start] + edit.written + text[edit.end :]
+        return text
+
+    def place(self, line: int, position: int) -> Place:
+        """Return where something stands in the script, that Spark has found at a line (from 1) and a position (from 0) of `text`."""
+        lines = self.text.split("\n")
+        offset = sum(len(each) + 1 for each in lines[: line - 1]) + position
+        for edit in self.edits:
+            if offset < edit.start:
+                break
+            end_for_spark = edit.start + len(edit.written)
+            if offset < end_for_spark:
+                offset = edit.start
+                break
+            offset += edit.end - end_for_spark
+        return self.statement.place_at(offset)
 
 
 def find_references(statement: Statement, names: Collection[str]) -> Referring:
@@ -79,7 +118,7 @@ def find_references(statement: Statement, names: Collection[str]) -> Referring:
         SqlError: there is no such part of a table.
     """
     references = set()
-    edits: list[tuple[int, int, str]] = []
+    edits = []
     tokens = statement.tokens
     for position, token in enumerate(tokens):
         found = _named(statement, position, names)
@@ -96,11 +135,8 @@ def find_references(statement: Statement, names: Collection[str]) -> Referring:
         if pin is not None and not _has_alias(tokens, after + n_pin):
             written += f" AS `{name}`"
         last = tokens[after + n_pin - 1]
-        edits.append((token.start, last.end + 1, written))
-    text = statement.text
-    for start, end, written in reversed(edits):
-        text = text[:start] + written + text[end:]
-    return Referring(text, frozenset(references))
+        edits.append(Edit(token.start, last.end + 1, written))
+    return Referring(statement, frozenset(references), tuple(edits))
 
 
 def _named(statement: Statement, position: int, names: Collection[str]) -> tuple[str, Part | None, int] | None:

@@ -27,6 +27,7 @@ class Shown(StrEnum):
     JOBS = "JOBS"
     STEPS = "STEPS"
     FUNCTIONS = "FUNCTIONS"
+    CATALOGS = "CATALOGS"
 
 
 class IfThere(StrEnum):
@@ -109,11 +110,19 @@ class RefreshView:
 
 @dataclass(frozen=True)
 class CreateFunction:
-    """`CREATE FUNCTION name AS 'module:name'`."""
+    """`CREATE FUNCTION name AS 'module:name' [DETERMINISTIC]`.
+
+    Args:
+        name: Of the function in statements.
+        target: Where it is, `module:name`.
+        if_there: See there.
+        is_deterministic: The same arguments always give the same value.
+    """
 
     name: str
     target: str
     if_there: IfThere = IfThere.FAIL
+    is_deterministic: bool = False
 
 
 @dataclass(frozen=True)
@@ -149,7 +158,7 @@ class StatementSet:
 
 @dataclass(frozen=True)
 class Show:
-    """`SHOW TABLES | SOURCES | PIPELINES | JOBS | STEPS [FROM name] | FUNCTIONS [LIKE 'pattern']`."""
+    """`SHOW TABLES | SOURCES | PIPELINES | JOBS | STEPS [FROM name] | FUNCTIONS | CATALOGS [LIKE 'pattern']`."""
 
     what: Shown
     of: str | None = None
@@ -179,9 +188,15 @@ class Describe:
 
 @dataclass(frozen=True)
 class Explain:
-    """`EXPLAIN statement`: what it would do; does nothing."""
+    """`EXPLAIN statement`: what it would do; does nothing.
+
+    Args:
+        statement: What is explained.
+        whole: With EXPLAIN: Spark explains what is not ours.
+    """
 
     statement: Statement
+    whole: Statement
 
 
 @dataclass(frozen=True)

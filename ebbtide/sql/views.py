@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from ebbtide.views.query import Analysis
 
+VIEW = "ebbtide.dagster.MaterializedView"
+"""What the file of a view says that it is."""
 FROM_STATEMENT = ("name", "schema_", "key", "description", "query", "inputs", "refresh")
 """Fields of the spec that a statement says by itself."""
 OPTIONS = tuple(name for name in MaterializedView.model_fields if name not in FROM_STATEMENT)
@@ -102,7 +104,7 @@ def write_view(catalog: Catalog, planned: PlannedView) -> Path:
     """Write a view's definition; return its folder."""
     existing = catalog.pipelines().get(planned.name)
     folder = existing.location if existing else None
-    return write_pipeline(catalog, planned.attributes, MaterializedView, folder)
+    return write_pipeline(catalog, planned.attributes, VIEW, folder)
 
 
 def drop_view(catalog: Catalog, entry: Filled) -> None:

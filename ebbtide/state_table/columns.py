@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -31,6 +31,12 @@ def column(name: str, side: str = "") -> Column:
 def columns(names: Iterable[str]) -> list[Column]:
     """Return columns by their names."""
     return [column(name) for name in names]
+
+
+def numbered(rows: DataFrame) -> DataFrame:
+    """Name columns by their places: Spark's `mapInArrow` takes no name with a dot in it."""
+    places = [str(place) for place in range(len(rows.columns))]
+    return rows.toDF(*places)
 
 
 def spark_schema(schema: pa.Schema, *, nullable: bool = False) -> Any:

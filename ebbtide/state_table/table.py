@@ -324,6 +324,11 @@ class StateTable:
         return rows.select(*beside, *out)
 
     @property
+    def keeps_what_is_shown(self) -> bool:
+        """Whether entries of the sink's own key and columns tell what it shows: not those of named states, nor what is selected later."""
+        return not self.operator.has_named_states and not self._output_key
+
+    @property
     def _output_key(self) -> KeyNames:
         """The key of what a transform selects from the entries; empty without one."""
         key: KeyNames = getattr(self.operator, "output_key", ())

@@ -60,6 +60,7 @@ def report_of(dagster_dev, run):
     return facts
 
 
+@pytest.mark.grid  # in one process: tests/dagster/test_stream.py
 def test_stateful_run_counts_with_all_checks_passed(dagster_dev, last_seen_run, changes, records):
     assert dagster_dev.verdicts(last_seen_run) == PASSED
     assert changes() == changes_of(records[:FIRST])

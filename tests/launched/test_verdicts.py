@@ -1,5 +1,6 @@
 """Plan that somebody broke: which checks turn red, and what then waits. Runs after the tests that want them whole."""
 
+import pytest
 from pyspark.sql import functions as F
 from spark_support import change, write
 
@@ -37,6 +38,7 @@ def test_planted_disorder_and_overdue_entry_turn_checks_red_and_block_downstream
     assert started == ["sales_reconcile", "sales_checks"], "the report waits for `ordering`"
 
 
+@pytest.mark.grid  # in one process: tests/dagster/test_stream.py
 def test_critical_rule_of_the_project_holds_back_what_reads_the_sink(dagster_dev, home):
     write(home / "in" / "priced", [change("+I", 1, "dear", 101), change("+I", 2, "cheap", 7)])
     run = dagster_dev.launch("priced_and_report")

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from ebbtide.delta import log
+from ebbtide.delta.commit import commit
 from ebbtide.delta.snapshot import Snapshot
-from ebbtide.errors import LeaseHeldError, LeaseLostError, VersionTakenError
+from ebbtide.errors import LeaseHeldError, LeaseLostError, StoreUnavailableError, VersionTakenError
 from ebbtide.ledger.facts import FREE
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.process import this_process
@@ -292,5 +293,31 @@ def test_lease_that_could_not_be_given_back_is_taken_again_by_the_same_process(p
     failure = ValueError("what ended the run")
     assert first.__exit__(ValueError, failure, None) is None, "the run fails of that, not of the disk"
     assert caplog.messages == ["The lease of 'p' was not given back: [Errno 28] No space left on device"]
+    with Lease(path, "p", 3600) as second:
+        assert second.facts.epoch == first.facts.epoch + 1
+
+
+def unavailable(*_):
+    raise StoreUnavailableError.of("The store does not answer.")
+
+
+def test_turn_that_was_taken_though_its_answer_was_lost_is_no_hindrance_to_the_same_process(path, monkeypatch):
+    def lost(*given):
+        commit(*given)
+        unavailable()
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ebbtide.ledger.lease.commit", lost)
+        with pytest.raises(StoreUnavailableError), Lease(path, "p", 3600):
+            pass
+    with Lease(path, "p", 3600) as second:
+        assert second.facts.epoch == 2
+
+
+def test_run_that_ended_because_its_store_went_away_writes_no_more_and_is_followed_by_the_same_process(path):
+    first = Lease(path, "p", 3600)
+    with pytest.raises(StoreUnavailableError), first:
+        unavailable()
+    assert first._newest().holder == first._me
     with Lease(path, "p", 3600) as second:
         assert second.facts.epoch == first.facts.epoch + 1

@@ -36,6 +36,14 @@ def test_colons_in_a_place_are_part_of_its_name():
     assert not process.is_gone(name)
 
 
+def test_process_of_a_place_with_colons_is_looked_up_there(monkeypatch):
+    monkeypatch.setattr(process, "_here", lambda: "fe80::1@boot-1")
+    name = process.this_process()
+    assert process.is_here(name)
+    assert not process.is_gone(name)
+    assert process.is_gone(f"fe80::1@boot-1:{2**22 + 1}:345")
+
+
 def test_process_keeps_its_name_whatever_it_calls_itself_and_however_it_grows():
     own = Path("/proc/self/comm")
     called, before = own.read_text(), process.this_process()

@@ -37,5 +37,13 @@ def test_clock_that_jumps_is_held_and_one_that_goes_back_stands_still():
     assert after(FIRST, 50 * HOUR, 0).now_ms == 100 * HOUR
 
 
+def test_clock_that_was_held_does_not_catch_up_by_many_steps():
+    held = after(FIRST, 10_000 * HOUR, 0, over=None)
+    following = after(held, 10_001 * HOUR, 0, over=None)
+    assert (held.now_ms, following.now_ms) == (1_100 * HOUR, (1_100 + 1 + 24) * HOUR)
+    back = after(following, 200 * HOUR, 0, over=None)
+    assert after(back, 201 * HOUR, 0, over=None).now_ms == following.now_ms
+
+
 def test_first_step_is_at_the_wall_clock():
     assert after(None, 5 * HOUR, 0) == Reading(5 * HOUR, 5 * HOUR, downtime_ms=0, held_ms=0)

@@ -65,12 +65,24 @@ def test_stored_row_is_filled_where_only_one_of_its_columns_is_and_waits_for_the
     assert pipeline.metrics["waiting"] == 2
 
 
-def test_row_filled_from_the_row_kept_under_its_old_key_stays_changed_by_its_own_event():
+def test_row_filled_from_the_row_kept_under_its_old_key_is_changed_by_the_change_that_tells_so():
     pipeline = run(
         [event("c", 4, 1, "long"), event("c", 6, 1, "next")], [event("u", 7, 2, KEPT)], [event("u", 5, 2, KEPT, was=1)]
     )
     entry = written(pipeline, 3)[2]
-    assert (entry["notes"], place(entry)) == ("long", (2, 0))
+    assert (entry["notes"], place(entry)) == ("long", (3, 0))
+
+
+def test_row_that_a_late_delete_takes_a_value_from_is_changed_by_the_delete():
+    pipeline = run([event("c", 4, 1, "long")], [event("u", 9, 1, KEPT)], [event("c", 7, 2, "x"), event("d", 6)])
+    entry = written(pipeline, 3)[1]
+    assert (entry["notes"], entry["_change"], place(entry)) == (None, "U", (3, 1))
+
+
+def test_row_that_is_filled_by_a_change_under_another_key_is_changed_by_one_of_the_step():
+    pipeline = run([event("c", 4, 3, "long"), event("u", 8, 2, KEPT, was=1)], [event("u", 6, 1, KEPT, was=3)])
+    entry = written(pipeline, 2)[2]
+    assert (entry["notes"], entry["_change"], place(entry)[0]) == ("long", "U", 2)
 
 
 def test_row_waits_for_a_value_that_came_neither_with_it_nor_with_the_delete_below_it():

@@ -1,6 +1,7 @@
 """Tables that do not belong together are refused with the way out, without Spark: what was deleted, replaced, put back, changed by others."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 from local_pipeline import up
@@ -10,13 +11,21 @@ from ebbtide.delta import log
 from ebbtide.delta.commit import commit
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after
-from ebbtide.errors import TableMismatchError
+from ebbtide.errors import RepairError, TableMismatchError
 from ebbtide.ledger.puts import LOCAL
+from ebbtide.maintenance.job import stepping
+from ebbtide.maintenance.state_repair import decided_version, refuse_damaged_state, restore_state
 from ebbtide.model.step import StepKind
 from ebbtide.runtime.belonging import OwnTables, refuse_lost_state, refuse_others_sink
+from ebbtide.runtime.step import Stepper
+from ebbtide.sinks.quarantine import COLUMNS
 
 REPAIR = "Run 'ebbtide repair' to bring it to what the state shows, or 'ebbtide refresh' to rebuild it from the source."
 REFRESH = "Restore the state table, or run 'ebbtide refresh' to rebuild all tables from the source."
+REWIND = (
+    "Restore the state table; or run 'ebbtide rewind --to-step 1 --apply' to bring the other tables back to it, and read again what was read"
+    " since; or 'ebbtide refresh' to rebuild all tables from the source."
+)
 
 
 @pytest.fixture
@@ -89,8 +98,15 @@ def test_state_that_was_put_back_is_refused(two_steps):
     put_back(two_steps, "state", "checkpoint")
     assert refused(two_steps) == (
         f"The state at '{two_steps.plan.state.path}' is older than '{two_steps.plan.sink.path}'."
-        f" Got: step 1 in the state, 2 in the other. Allowed: the state of the last step. {REFRESH}"
+        f" Got: step 1 in the state, 2 in the other. Allowed: the state of the last step. {REWIND}"
     )
+    two_steps.do("rewind")
+    assert (two_steps.rows(), two_steps.last.step) == ({1: 1}, 3), (
+        "steps go on counting after those of the other tables"
+    )
+    two_steps.run()
+    assert two_steps.rows() == {1: 2}
+    assert len(two_steps.table("quarantine", COLUMNS)) == 2
 
 
 def test_state_that_was_deleted_is_not_made_again(two_steps):
@@ -172,8 +188,8 @@ def test_state_that_others_changed_is_refused_until_it_is_as_it_was(two_steps):
     changed = log.versions(state)[-1]
     message = (
         f"The state at '{state}' was changed by somebody else. Got: version {changed}, DELETE."
-        f" Allowed: what version {decided} holds. Bring it back (RESTORE TABLE delta.`{state}` TO VERSION AS OF {decided}),"
-        " or run 'ebbtide refresh' to rebuild all tables from the source."
+        f" Allowed: what version {decided} holds. Run 'ebbtide repair --apply' to bring it back,"
+        " or 'ebbtide refresh' to rebuild all tables from the source."
     )
     assert refused(two_steps) == message
     others(two_steps, data_change=False, operation="OPTIMIZE")
@@ -182,6 +198,53 @@ def test_state_that_others_changed_is_refused_until_it_is_as_it_was(two_steps):
     back = [file.removed(0, data_change=True) for id_, file in now.files.items() if id_ not in before.files]
     commit_after(LOCAL, now, back, {"operation": "RESTORE"})
     assert two_steps.run().steps == []
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_state_that_others_changed_is_brought_back_to_the_rows_of_the_last_step(two_steps, joined):
+    if joined:  # the files of the step itself are not needed then
+        others(two_steps, data_change=False, removes=True, operation="OPTIMIZE")
+        others(two_steps, data_change=False, operation="OPTIMIZE")
+    right = two_steps.plan.state.snapshot()
+    others(two_steps, removes=True)
+    with stepping(SPARK, two_steps.plan, refuse=Stepper.refuse_older_state) as stepper:
+        assert decided_version(stepper) == right.version
+        assert restore_state(stepper) == right.version
+        assert restore_state(stepper) is None
+    assert two_steps.plan.state.snapshot().files.keys() == right.files.keys()
+    assert two_steps.run().steps == []
+
+
+def named_as_lost(pipeline, n_files):
+    """What a repair says of a state that has lost the files of its first steps, or of its last."""
+    with pipeline.stepper() as stepper, pytest.raises(RepairError) as raised:
+        refuse_damaged_state(stepper)
+    message = str(raised.value)
+    assert message.count(".parquet") == n_files
+    return message.partition("Restore them from a copy, or run ")[2]
+
+
+def test_lost_file_of_the_state_is_named_with_the_step_that_can_be_gone_back_to(two_steps):
+    with two_steps.stepper() as stepper:
+        refuse_damaged_state(stepper)
+        first = Snapshot.read(two_steps.plan.state.path, stepper.version - 1)
+        later = [file for id_, file in stepper.newest().files.items() if id_ not in first.files]
+    for file in later:
+        Path(file.location(two_steps.plan.state.path)).unlink()
+    refresh = "'ebbtide refresh' to rebuild all tables from the source."
+    assert named_as_lost(two_steps, len(later)) == (
+        "'ebbtide rewind --to-step 1 --apply': the files of that step are whole, and what was read since is read again;"
+        f" or {refresh}"
+    )
+    two_steps.do("rewind")
+    two_steps.run()
+    assert two_steps.rows() == {1: 2}
+    file = next(iter(first.files.values()))
+    location = Path(file.location(two_steps.plan.state.path))
+    data = bytearray(location.read_bytes())
+    data[len(data) // 3] ^= 0xFF
+    location.write_bytes(data)
+    assert named_as_lost(two_steps, 1) == refresh
 
 
 def test_files_of_the_state_may_be_joined_by_others(two_steps):

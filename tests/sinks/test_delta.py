@@ -17,7 +17,7 @@ from ebbtide.model.schema_change import SchemaChange
 from ebbtide.model.step import StepKind
 from ebbtide.sinks import stage
 from ebbtide.sinks.changelog import ChangelogTable
-from ebbtide.sinks.delta import SinkTable
+from ebbtide.sinks.delta import RowFiles, SinkTable
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int32()), ("seq", pa.int64())])
 PUTS = LocalPuts()
@@ -248,6 +248,29 @@ def test_altered_sink_has_its_rows_under_the_other_columns(sink, monkeypatch):
     version = sink.version()
     wider.alter(SPARK, COLUMNS, change, step)
     assert sink.version() == version
+
+
+def test_rows_that_a_task_is_given_become_data_files_of_the_table(sink):
+    rows = Changes(k1=("I", 1), k2=("I", 2)).rows(sink.schema).drop_columns("_change")
+    nothing = pa.RecordBatch.from_pylist([], sink.schema)
+    batches = [nothing, *rows.to_batches(), nothing, *rows.slice(1).to_batches()]
+    written = [
+        json.loads(row["action"]) for batch in RowFiles(sink.path, sink.schema)(batches) for row in batch.to_pylist()
+    ]
+    assert [json.loads(action["add"]["stats"])["numRecords"] for action in written] == [2, 1]
+    statistics = json.loads(written[0]["add"]["stats"])
+    assert (statistics["minValues"]["id"], statistics["maxValues"]["seq"]) == (1, 2)
+    names = [action["add"]["path"] for action in written]
+    assert all(name.startswith("part-") and name.endswith(".parquet") for name in names)
+    commit_after(PUTS, Snapshot.read(sink.path), written[:1], {"operation": "WRITE"})
+    assert shown(sink) == {1: 1, 2: 2}
+
+
+def test_only_the_first_columns_of_a_task_s_files_have_statistics(tmp_path):
+    columns = pa.schema([(f"c{number}", pa.int64()) for number in range(40)])
+    batch = pa.RecordBatch.from_pylist([dict.fromkeys(columns.names, 1)], columns)
+    [action] = [json.loads(row["action"]) for row in next(RowFiles(str(tmp_path), columns)([batch])).to_pylist()]
+    assert json.loads(action["add"]["stats"])["minValues"].keys() == set(columns.names[:32])
 
 
 def test_column_without_values_is_added_without_writing_a_file(sink):

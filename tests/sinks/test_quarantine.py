@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 
 from ebbtide.delta import joining
+from ebbtide.delta.commit import LocalPuts, commit, transaction_mark
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
 from ebbtide.errors import StoredFormatError
@@ -11,6 +12,8 @@ from ebbtide.ledger.facts import StepFacts
 from ebbtide.model.step import StepKind
 from ebbtide.sinks.quarantine import COLUMNS, QuarantineTable
 from ebbtide.state_table.staged import BAD_ROWS
+
+PUTS = LocalPuts()
 
 
 def facts(step, **more):
@@ -76,6 +79,15 @@ def test_bad_rows_that_an_older_version_left_behind_are_not_passed_over(table):
     )
     table.append(decided(table, 3, bad("a", "b")))
     table.append(facts(3, quarantined=2))
+
+
+def test_bad_rows_that_an_older_version_appended_are_known_by_its_mark(table):
+    table.append(decided(table, 1, bad("a")))
+    mark = transaction_mark("t/quarantine", 3)
+    commit(PUTS, table.path, Snapshot.read(table.path).version + 1, [mark], {"operation": "WRITE"})
+    table.append(facts(3, quarantined=2))
+    with pytest.raises(StoredFormatError):
+        table.append(facts(4, quarantined=2))
 
 
 def test_files_of_many_steps_are_joined(table, monkeypatch):

@@ -1,5 +1,6 @@
 """Upserts by vectors and by writing files again: one row per key, whatever others do meanwhile, and a feed of what changed."""
 
+import json
 import random
 
 import pyarrow as pa
@@ -9,9 +10,9 @@ from deltalake import DeltaTable, QueryBuilder
 from ebbtide.delta import joining, key_index, log
 from ebbtide.delta import table as tables
 from ebbtide.delta.commit import LocalPuts, commit
-from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import add_file, create, read_rows
-from ebbtide.errors import DeltaFeatureError
+from ebbtide.errors import DeltaFeatureError, LeaseLostError
 from ebbtide.sinks import upsert as upserts
 from ebbtide.sinks.upsert import Upsert, Upserter
 
@@ -99,6 +100,54 @@ def test_feed_shows_each_row_before_and_after(tmp_path):
         ("update_postimage", 1, 10),
         ("update_preimage", 1, 1),
     ]
+    [cdc] = [action["cdc"] for action in log.actions(path, 2) if "cdc" in action]
+    file = tmp_path / "t" / cdc.pop("path")
+    assert cdc == {"partitionValues": {}, "size": file.stat().st_size, "dataChange": False}, "as Delta's protocol asks"
+    first, second = log.actions(path, 1), log.actions(path, 2)
+    [gone] = [action["remove"] for action in second if "remove" in action]
+    [came] = [action["add"] for action in second if "add" in action and "deletionVector" not in action["add"]]
+    assert gone["dataChange"]
+    assert came["dataChange"]
+    assert log.commit_info(first)["timestamp"] <= gone["deletionTimestamp"] <= log.commit_info(second)["timestamp"]
+
+
+def files_with(path, values):
+    """The actions that add a data file that lies ready."""
+    return [add_file(path, "ready.parquet", rows_of(values), bounded=("a",))]
+
+
+def keys_of(*keys):
+    return rows_of(dict.fromkeys(keys, 0)).select(KEY)
+
+
+@pytest.mark.parametrize("by_vectors", [True, False])
+def test_keys_that_are_replaced_have_the_rows_of_the_new_files_alone(tmp_path, by_vectors):
+    path = made(tmp_path, **{"delta.enableDeletionVectors": "false"})
+    upserter = Upserter(path, COLUMNS, KEY, PUTS, by_vectors=by_vectors)
+    upserter.apply(change({(n, "x"): n for n in range(5)}), "app", 1, {})
+    gone = keys_of((1, "x"), (2, "x"), (9, "x"))
+    adds = files_with(path, {(1, "x"): 10, (9, "x"): 90})
+    upserter.replace(gone, adds, "app", 2, {"userMetadata": "{}"})
+    want = {(0, "x"): 0, (1, "x"): 10, (3, "x"): 3, (4, "x"): 4, (9, "x"): 90}
+    assert ours(path) == theirs(path) == want
+    said = log.commit_info(log.actions(path, 2))
+    assert (said["operation"], said["userMetadata"]) == ("MERGE", "{}")
+    assert Snapshot.read(path).transactions == {"app": 2}
+    has_vectors = any(file.vector for file in Snapshot.read(path).files.values())
+    assert has_vectors is by_vectors
+    assert defining(path) == ({"protocol", "metaData"} if by_vectors else set())
+    upserter.replace(keys_of((0, "x")), [], "app", 2, {})
+    assert ours(path) == want, "a step is applied once"
+    upserter.apply(change({(3, "x"): 30}), "app", 3, {})
+    assert ours(path) == theirs(path) == want | {(3, "x"): 30}
+
+
+def test_rows_of_new_keys_are_added_and_nothing_else(tmp_path):
+    path = made(tmp_path, **{"delta.enableDeletionVectors": "false"})
+    upserter = Upserter(path, COLUMNS, KEY, PUTS)
+    upserter.replace(keys_of((1, "x")), files_with(path, {(1, "x"): 1}), "app", 1, {})
+    assert {kind for action in log.actions(path, 1) for kind in action} == {"commitInfo", "add", "txn"}
+    assert ours(path) == {(1, "x"): 1}
 
 
 def test_rows_below_a_truncate_go_whatever_their_key_is(tmp_path):
@@ -164,6 +213,71 @@ def test_one_file_is_joined_with_itself_only_to_be_rid_of_dead_rows(tmp_path):
     assert ours(path) == theirs(path) == {(n, "x"): n for n in range(1, 5)}
 
 
+def test_few_small_files_are_left_alone_unless_all_are_to_be_joined(tmp_path):
+    path = made(tmp_path)
+    upserter = Upserter(path, COLUMNS, KEY, PUTS)
+    for number in (1, 2):
+        upserter.apply(change({(number, "x"): number}), "app", number, {})
+    upserter.fold()
+    assert len(Snapshot.read(path).files) == 2
+    upserter.fold(everything=True)
+    assert len(Snapshot.read(path).files) == 1
+
+
+def test_table_that_is_gone_is_named(tmp_path):
+    path = str(tmp_path / "gone")
+    with pytest.raises(LeaseLostError, match=f"^The Delta table '{path}' is gone"):
+        Upserter(path, COLUMNS, KEY, PUTS).apply(change({}), "app", 1, {})
+
+
+def test_keys_of_texts_are_found_whatever_the_statistics_say(tmp_path):
+    path = made(tmp_path)
+    key = ["b", "a"]
+    upserter = Upserter(path, COLUMNS, key, PUTS)
+    upserter.apply(change({(1, "x"): 1, (2, "y"): 2}), "app", 1, {})
+    upserter.apply(change({(2, "y"): 3}, deleted=[(1, "x")]), "app", 2, {})
+    assert ours(path) == {(2, "y"): 3}
+
+
+@pytest.mark.parametrize(
+    ("least", "greatest", "may_hold"),
+    [
+        (1, 4, False),
+        (1, 5, True),
+        (6, 8, True),
+        (1, 20, True),
+        (9, 12, True),
+        (10, 12, False),
+        (None, 4, True),
+        (10, None, True),
+        (None, None, True),
+    ],
+)
+def test_only_files_that_may_hold_a_key_are_looked_at(least, greatest, may_hold):
+    bounds = {"minValues": {"a": least} if least else {}, "maxValues": {"a": greatest} if greatest else {}}
+    file = DataFile({"path": "f", "size": 1, "stats": json.dumps(bounds)})
+    wanted = keys_of((5, "x"), (9, "x"))
+    assert upserts._may_hold(file, wanted, "a") is may_hold
+    assert upserts._may_hold(file, wanted, "b"), "texts are cut in statistics"
+    assert not upserts._may_hold(file, wanted.slice(2), "a")
+
+
+def test_large_file_of_dead_rows_and_small_files_are_written_again_together(tmp_path, monkeypatch):
+    monkeypatch.setattr(upserts, "ROWS_PER_FILE", 5_000)
+    monkeypatch.setattr(joining, "SMALL_BYTES", 4_000)
+    monkeypatch.setattr(joining, "WIDTH", 2)
+    path = made(tmp_path)
+    upserter = Upserter(path, COLUMNS, KEY, PUTS)
+    upserter.apply(change({(n, "x"): n for n in range(2_000)}), "app", 1, {})
+    upserter.apply(change({}, deleted=[(n, "x") for n in range(1, 2_000)]), "app", 2, {})
+    for number in (3, 4):
+        upserter.apply(change({(number, "y"): number}), "app", number, {})
+    upserter.fold()
+    [file] = Snapshot.read(path).files.values()
+    assert (file.vector, file.rows) == (None, 3)
+    assert ours(path) == {(0, "x"): 0, (3, "y"): 3, (4, "y"): 4}
+
+
 def test_files_of_a_table_with_a_rule_for_writers_are_not_joined(tmp_path):
     path = made(tmp_path)
     upserter = Upserter(path, COLUMNS, KEY, PUTS)
@@ -201,3 +315,5 @@ def test_table_with_a_rule_for_writers_is_refused(tmp_path, property_, value, sa
     path = made(tmp_path, **{property_: value})
     with pytest.raises(DeltaFeatureError, match=rf"cannot be written.*{said}.*sink.write: merge"):
         Upserter(path, COLUMNS, KEY, PUTS).apply(change({(1, "x"): 1}), "app", 1, {})
+    with pytest.raises(DeltaFeatureError, match=rf"{path}.*cannot be written.*{said}.*sink.write: merge"):
+        Upserter(path, COLUMNS, KEY, PUTS).replace(keys_of((1, "x")), [], "app", 1, {})

@@ -29,8 +29,8 @@ AFTER = {
 AFTER["merge"] = AFTER["sequence"]
 
 
-def spec_of(tmp_path, mode):
-    return plain_spec(write(tmp_path / "in", CHANGES), schema="id BIGINT, v STRING, seq BIGINT", **MODES[mode])
+def spec_of(tmp_path, mode, schema="id BIGINT, v STRING, seq BIGINT"):
+    return plain_spec(write(tmp_path / "in", CHANGES), schema=schema, **MODES[mode])
 
 
 def made(spark, tmp_path, spec, sql=ROWS):
@@ -48,8 +48,8 @@ def rows(spark, tmp_path, spec):
 )
 def test_rows_are_adopted_in_steps_and_stand_before_the_source(spark, tmp_path, mode, monkeypatch):
     monkeypatch.setattr(adopting, "ROWS_PER_STEP", 2)
-    spec = spec_of(tmp_path, mode)
-    path = made(spark, tmp_path, spec)
+    spec = spec_of(tmp_path, mode, "id BIGINT, v STRING, seq BIGINT, `a.b` INT DEFAULT NULL")
+    path = made(spark, tmp_path, spec, f"SELECT *, 7 AS `a.b` FROM ({ROWS})")
     before = rows(spark, tmp_path, spec)
     with pytest.raises(TableMismatchError, match="'ebbtide adopt'"):
         run(spark, spec, str(tmp_path))
@@ -73,7 +73,7 @@ def test_rows_are_adopted_in_steps_and_stand_before_the_source(spark, tmp_path, 
         "unique_key": True,
     }
     assert not repairing.plan(spark, spec, str(tmp_path)).differs
-    assert len(spark.read.format("delta").option("versionAsOf", 0).load(path).columns) == 3, "its history stays"
+    assert len(spark.read.format("delta").option("versionAsOf", 0).load(path).columns) == 4, "its history stays"
     with pytest.raises(AdoptionError, match="has made steps of its own"):
         adopting.plan(spark, spec, str(tmp_path))
 

@@ -4,13 +4,16 @@ import shutil
 
 import pytest
 from deltalake import DeltaTable
+from judging import verdict_of
 from spark_support import change, plain_spec, sink, write
 
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import CheckpointMismatchError, TableMismatchError
+from ebbtide.maintenance import repair as repairing
 from ebbtide.maintenance.job import maintain
 from ebbtide.runtime.driver import refresh, run
 from ebbtide.runtime.idle import idle_run
+from ebbtide.runtime.plan import Plan
 
 FILES = [
     [change("+I", 1, "a", 1), change("+I", 2, "b", 2), "{"],
@@ -124,16 +127,29 @@ def test_a_table_of_somebody_elses_is_never_taken_for_the_sink(spark, copied, tm
 def test_a_state_that_others_changed_is_refused_until_it_is_brought_back(spark, copied):
     here, _, spec = copied
     root, state = str(here.parent), str(here / "state")
-    version = Snapshot.read(state).version
     spark.sql(f"OPTIMIZE delta.`{state}`")
     assert run(spark, spec, root).steps == [], "joined files are no change"
-    spark.sql(f"DELETE FROM delta.`{state}` WHERE id = 3")
-    with pytest.raises(
-        TableMismatchError, match=rf"changed by somebody else\. Got: version \d+, DELETE\. .*OF {version}\)"
-    ):
-        run(spark, spec, root)
-    spark.sql(f"RESTORE TABLE delta.`{state}` TO VERSION AS OF {version}")
-    assert run(spark, spec, root).steps == []
+    version = Snapshot.read(state).version
+    for mended_by_hand in (True, False):
+        spark.sql(f"DELETE FROM delta.`{state}` WHERE id = 3")
+        with pytest.raises(
+            TableMismatchError,
+            match=r"changed by somebody else\. Got: version \d+, DELETE\. .*'ebbtide repair --apply'",
+        ):
+            run(spark, spec, root)
+        if mended_by_hand:
+            spark.sql(f"RESTORE TABLE delta.`{state}` TO VERSION AS OF {version}")
+        else:
+            spark.sql(f"UPDATE delta.`{here / 'sink'}` SET v = 'x' WHERE id = 1")
+            planned = repairing.plan(spark, spec, root)
+            assert (planned.other, planned.extra, planned.missing) == (1, 0, 0), (
+                "the sink is compared with what was decided"
+            )
+            assert planned.state_version is not None
+            assert repairing.repair(spark, spec, root).state_version == planned.state_version
+        assert run(spark, spec, root).steps == []
+    assert [(row["id"], row["v"]) for row in sink(spark, here.parent, spec)] == ROWS
+    assert not any(finding.broken for finding in verdict_of(spark, Plan.under(root, spec), "foreign_writes").findings)
 
 
 def test_a_deleted_checkpoint_is_refused(spark, copied):

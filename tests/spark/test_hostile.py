@@ -17,6 +17,7 @@ from ebbtide.cli.inspection import _those_where
 from ebbtide.errors import ConfigError
 from ebbtide.inspect.state import state
 from ebbtide.maintenance.job import maintain
+from ebbtide.maintenance.repair import repair
 from ebbtide.quality.checks import CHECKS
 from ebbtide.redaction import has_unseen
 from ebbtide.runtime.driver import run
@@ -106,6 +107,8 @@ def test_names_and_key_types_work_to_the_end_and_nothing_personal_is_shown(spark
         assert verdict.passed or check.name == "quarantine_rate", (check.name, verdict.findings)
     DeltaTable.forPath(spark, plan.sink.path).update(set={"v": "7"})
     _refuse_shown(spark, plan, tmp_path)
+    repair(spark, spec, root)
+    assert verdict_of(spark, plan, "complete").passed
 
 
 def _refuse_shown(spark, plan, home):

@@ -10,14 +10,18 @@ from judging import verdict_of
 from pyspark.sql import functions as F
 from spark_support import change, plain_spec, write
 
-from ebbtide.maintenance.job import maintain
+from ebbtide.delta.joining import commit_joined
+from ebbtide.ledger.puts import puts_of
+from ebbtide.maintenance.job import maintain, stepping
 from ebbtide.quality import checks
 from ebbtide.quality.checks import CHECKS
 from ebbtide.quality.expectations import ExpectKeysToBeUnique
 from ebbtide.quality.suite import Batch
 from ebbtide.quality.validate import ExpectationRaisedError, validate
+from ebbtide.rules.event_time import too_old
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.driver import run, system_clock
+from ebbtide.runtime.fold import KeepEntries, rewritten
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.parts import ChecksConfig
 
@@ -88,6 +92,25 @@ def test_sink_that_does_not_show_the_decision_breaks_ordering(spark, tables, sta
     assert found[("expect_sink_to_show_decisions", "critical")] == 1
 
 
+def test_note_that_a_fold_leaves_beside_an_older_decision_keeps_ordering(spark, tmp_path):
+    steps = [change("+I", 1, "a", 1)], [change("+U", 1, "B", 2)], [change("+U", 1, "b", 2)]
+    spec = plain_spec(write(tmp_path / "in", *steps), order=BY_SEQ)
+    root = str(tmp_path / "root")
+    run(spark, spec, root)
+    tables = Plan.under(root, spec)
+    with stepping(spark, tables) as stepper:
+        state = stepper.newest()
+        later = [file for file in state.files.values() if file.least("_step") > 1]
+        keep = KeepEntries(is_whole=False)
+        adds, _ = rewritten(spark, tables, later, keep, is_whole=False, data_change=False, step=3)
+        commit_joined(puts_of(tables.state.path), state, later, adds, {})
+    noted = tables.state.read(spark, tables.state.snapshot().version).orderBy("_step").collect()
+    assert [(row["_step"], row["v"], row["_change"]) for row in noted] == [(1, "a", "I"), (3, "B", None)]
+    assert judge(spark, tables, "ordering")[("expect_sink_to_show_decisions", "critical")] == 0
+    spark.sql(f"UPDATE delta.`{tables.sink.path}` SET v = 'x' WHERE id = 1")
+    assert judge(spark, tables, "ordering")[("expect_sink_to_show_decisions", "critical")] == 1
+
+
 def test_what_was_judged_good_is_not_judged_again_and_what_was_not_is(spark, tables):
     good = VersionRange.after(tables).until
     spark.sql(f"UPDATE delta.`{tables.sink.path}` SET _changed_by = {OLD} WHERE id = 2")
@@ -119,6 +142,17 @@ def test_joining_files_is_no_foreign_write_and_a_change_of_the_state_is(spark, t
     assert judge(spark, tables, "foreign_writes") == {("expect_commits_to_be_ours", "critical"): 0}
     spark.sql(f"DELETE FROM delta.`{tables.state.path}` WHERE id = 1")
     assert judge(spark, tables, "foreign_writes") == {("expect_commits_to_be_ours", "critical"): 1}
+
+
+def test_newest_event_is_held_to_what_the_spec_allows(spark, tables):
+    assert "event_time" not in {check.name for check in checks.checks_of(tables.spec)}
+    checked = tables.spec.model_copy(update={"checks": ChecksConfig(max_event_delay="1h")})
+    asked = Plan.under(tables.root.rpartition("/")[0], checked)
+    found = judge(spark, asked, "event_time")
+    assert found == {("expect_newest_event_to_be_recent", "critical"): 1}, "these records have no event time"
+    rows = [(1, None, None), (1, 0, 3_600_001), (1, 0, 3_600_000)]
+    newest = spark.createDataFrame(rows, "step BIGINT, newest_event_ms BIGINT, behind_ms BIGINT")
+    assert [row["behind_ms"] for row in too_old(newest, 3_600_000).collect()] == [None, 3_600_001]
 
 
 @pytest.mark.grid

@@ -124,6 +124,7 @@ def test_changes_come_step_by_step_and_are_taken_up_from_a_position(session, ste
     ("statement", "told"),
     [
         ("SELECT nope\nFROM kept", "At line 1, column 8"),
+        ("SELECT 1 FROM kept$state s\n, kept STEP AS OF 1 WHERE nope = 1", "At line 2, column 27"),
         ("SELECT 1\n  FRM kept", "At line 2, column"),
         ("SELECT * FROM nope", "nope"),
         ("SELECT * FROM log", "is a source: changes in no order"),
@@ -152,6 +153,24 @@ def test_table_of_expressions_and_a_condition_is_the_query_over_the_true_table(d
     true = do("SELECT id, upper(v) || '!' FROM kept WHERE v IS DISTINCT FROM 'c' ORDER BY id")
     assert do("SELECT * FROM loud ORDER BY no") == true
     assert true
+
+
+@pytest.mark.usefixtures("kept")
+def test_declared_functions_are_called_in_queries_and_in_tables_where_a_row_that_they_raise_on_is_quarantined(
+    do, spark, catalog
+):
+    for name in ("shouted", "by_length", "arrow_number"):
+        do(f"CREATE FUNCTION {name} AS 'row_rules:{name}' DETERMINISTIC")
+    assert do("SELECT shouted(v), by_length(v) FROM kept WHERE id = 1") == [["C!", 1]]
+    with pytest.raises(EbbtideError, match=r"^Python function raised ValueError: no length of 'e'"):
+        do("SELECT by_length(v) FROM kept WHERE id = 4")
+    do("CREATE TABLE called (id BIGINT NOT NULL, label STRING, n BIGINT, PRIMARY KEY (id))")
+    insert = "INSERT INTO called SELECT id, shouted(v), by_length(shouted(v)) + arrow_number('1') FROM log WHERE by_length(v) = 1"
+    write_filling(catalog, plan_insert(catalog, parse_text(insert)))
+    run(spark, catalog.pipeline("called").spec, catalog.root)
+    assert do("SELECT * FROM called ORDER BY id") == [[1, "C!", 3], [3, "X!", 3]]
+    [[detail]] = do("SELECT _detail FROM called$quarantine")
+    assert detail == "id=4: where: [USER_RAISED_EXCEPTION] by_length: ValueError: no length of 'e'"
 
 
 def test_query_is_cancelled_and_the_session_lives(session, do):

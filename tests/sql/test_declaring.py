@@ -40,8 +40,9 @@ def test_name_that_is_taken_is_refused_kept_or_replaced(do, tmp_path):
 
 @pytest.mark.usefixtures("declared")
 def test_function_is_declared_and_dropped(do):
-    assert do("CREATE FUNCTION twice AS 'shop.functions:twice'") == "Created function 'twice'."
-    assert do("SHOW FUNCTIONS") == [["twice", "shop.functions:twice"]]
+    assert do("CREATE FUNCTION twice AS 'row_rules:twice' DETERMINISTIC") == "Created function 'twice'."
+    assert do("SHOW FUNCTIONS") == [["twice", "row_rules:twice", True]]
+    assert do("SHOW CREATE FUNCTION twice") == [["CREATE FUNCTION twice AS 'row_rules:twice' DETERMINISTIC;"]]
     assert do("DROP FUNCTION twice") == "Dropped function 'twice'."
     assert do("DROP FUNCTION IF EXISTS twice") == "There is no function 'twice'."
     with pytest.raises(SqlError, match=r"There is no function 'kept'. Got: a table"):
@@ -83,6 +84,14 @@ def test_function_is_declared_and_dropped(do):
         ("CREATE TABLE `../x` (id BIGINT, PRIMARY KEY (id))", "no name of a table"),
         ("CREATE FUNCTION f AS 'os.system'", "stands for no function"),
         ("CREATE FUNCTION f AS '../x:y'", "stands for no function"),
+        ("CREATE FUNCTION f AS 'no_such_module:f'", "No module named 'no_such_module'; allowed: 'module:name'"),
+        ("CREATE FUNCTION f AS 'row_rules:nope'", "has no attribute 'nope'"),
+        ("CREATE FUNCTION f AS 'os:system'", "builtin_function_or_method; allowed: a function with the type"),
+        ("CREATE FUNCTION f AS 'row_rules:untyped'", "row_rules:untyped, which has no type; allowed: a function"),
+        ("CREATE FUNCTION f AS 'row_rules:of_a_set'", "returns set[str]; allowed: bool, int, float, str"),
+        ("CREATE FUNCTION upper AS 'row_rules:twice'", "got upper, a function of Spark; allowed: another name"),
+        ("CREATE FUNCTION f AS 'row_rules:changing' DETERMINISTIC", "says that it is not deterministic"),
+        ("CREATE FUNCTION f AS 'row_rules:total'", "which gives no value for each row"),
         ("DROP TABLE no", "There is no table 'no'"),
         ("SHOW STEPS", "tells of one pipeline"),
         ("SHOW STEPS FROM no", "There is no pipeline 'no'"),

@@ -10,7 +10,7 @@ def test_environment_declares_sources_functions_variables_and_settings(tmp_path)
     file.write_text("""
 sources:
   log: {columns: id BIGINT, key: [id], options: {path: in, header: true}}
-functions: {tidy: "rules:tidy"}
+functions: {tidy: "rules:tidy", mask: {target: "rules:mask", deterministic: true}}
 variables: {day: 2026-01-01}
 settings: {max-rows: 100}
 """)
@@ -18,6 +18,7 @@ settings: {max-rows: 100}
         (
             Declared(DeclaredKind.SOURCE, "log", "id BIGINT", ("id",), {"path": "in", "header": "true"}),
             Declared(DeclaredKind.FUNCTION, "tidy", target="rules:tidy"),
+            Declared(DeclaredKind.FUNCTION, "mask", target="rules:mask", is_deterministic=True),
         ),
         {"day": "2026-01-01"},
         {"max-rows": "100"},
@@ -34,6 +35,7 @@ def test_no_file_says_nothing():
         ("tables: {}", "Got: tables. Allowed: sources, functions, variables, settings"),
         ("sources: [a]", "sources"),
         ("sources: {a: {colums: x}}", "sources.a: colums"),
+        ("functions: {f: {module: x}}", "functions.f: module"),
         ("- a", "the file"),
         ("{", "cannot be read"),
     ],

@@ -71,6 +71,36 @@ def test_expressions_and_condition_are_a_transform_as_they_were_written(do, cata
     assert filled(catalog, f"INSERT INTO shown {query}").existing is not None
 
 
+def test_declared_functions_that_are_called_go_into_the_transform(do, catalog):
+    do(SELECTED)
+    do("CREATE FUNCTION twice AS 'row_rules:twice' DETERMINISTIC")
+    do("CREATE FUNCTION parts AS 'row_rules:parts' DETERMINISTIC")
+    query = "INSERT INTO shown SELECT id, upper(v), twice(CAST(amount AS INT)) FROM log WHERE twice(id) > 2"
+    attributes = filled(catalog, query).attributes
+    assert attributes["transform"]["functions"] == {"twice": "row_rules:twice"}
+    spec = load(write_filling(catalog, filled(catalog, query)))
+    assert spec.transform.identity["functions"]["twice"][0] == "row_rules:twice"
+
+
+def test_function_that_is_not_declared_deterministic_is_refused_before_anything_is_made(do, catalog):
+    do(SELECTED)
+    do("CREATE FUNCTION twice AS 'row_rules:twice'")
+    with pytest.raises(SqlError, match=r"'twice' is not declared deterministic.*CREATE OR REPLACE FUNCTION twice"):
+        filled(catalog, "INSERT INTO shown SELECT id, v, twice(id) FROM log")
+    assert catalog.pipelines() == {}
+
+
+def test_default_of_the_source_is_not_lost_where_the_table_has_none(do, catalog, tmp_path):
+    do(f"""CREATE SOURCE tiers (id BIGINT, tier STRING DEFAULT 'basic', PRIMARY KEY (id))
+        WITH (path = '{tmp_path / "in"}', format = plain, sequence = id)""")
+    do("CREATE TABLE without (id BIGINT, tier STRING, PRIMARY KEY (id))")
+    do("CREATE TABLE with_it (id BIGINT, tier STRING DEFAULT 'basic', PRIMARY KEY (id))")
+    attributes = filled(catalog, "INSERT INTO without SELECT * FROM tiers").attributes
+    assert "DEFAULT 'basic'" in attributes["schema"]
+    assert attributes["transform"]["select"] == {"id": "id", "tier": "tier"}
+    assert "transform" not in filled(catalog, "INSERT INTO with_it SELECT * FROM tiers").attributes
+
+
 @pytest.mark.parametrize(
     ("query", "told"),
     [

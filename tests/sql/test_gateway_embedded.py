@@ -18,6 +18,7 @@ SCRIPT = (
     "CREATE SOURCE other (id BIGINT, PRIMARY KEY (id)) WITH ('no' = 'in')",
     "CREATE TABLE seen (id BIGINT, at STRING, PRIMARY KEY (id))",
     "CREATE FUNCTION f AS 'os:system'",
+    "CREATE FUNCTION f AS 'row_rules:twice'",
     "CREATE MATERIALIZED VIEW v AS SELECT * FROM seen",
     "SHOW SOURCES",
     "SHOW SOURCES LIKE 'c%'",

@@ -64,6 +64,7 @@ def test_query_that_emits_changes(text, query, position):
         ("REFRESH MATERIALIZED VIEW v", ast.RefreshView("v")),
         ("DROP SOURCE IF EXISTS s", ast.Drop(ObjectKind.SOURCE, "s", if_exists=True)),
         ("CREATE FUNCTION f AS 'a.b:c'", ast.CreateFunction("f", "a.b:c")),
+        ("CREATE FUNCTION f AS 'a:b' DETERMINISTIC", ast.CreateFunction("f", "a:b", is_deterministic=True)),
         ("STOP JOB '12-ab'", ast.StopJob("12-ab")),
         ("SET", ast.SetOption()),
         ("SET max-rows", ast.SetOption("max-rows")),

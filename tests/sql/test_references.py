@@ -73,3 +73,34 @@ def test_part_that_there_is_not_is_refused_with_its_place():
         SqlError, match=r"'orders' has no such part, at line 2, column 6. Got: nope. Allowed: state, changes"
     ):
         referring("SELECT *\nFROM orders$nope")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT id, nope FROM orders",
+        "SELECT * FROM orders$state s WHERE nope = 1",
+        "SELECT s.a, nope FROM orders$state s,\n  items VERSION\n AS OF 3 i JOIN orders$steps\n WHERE nope",
+        "SELECT o.a FROM orders STEP\nAS OF 7, items WHERE\n    nope = 1",
+        "SELECT orders$state.nope",
+    ],
+)
+def test_place_of_what_spark_finds_is_where_it_was_written(text):
+    whole, offset = f"SELECT 1;\n  {text}", len("SELECT 1;\n  ") + text.index("nope")
+    _, statement = split(whole)
+    found = find_references(statement, NAMES)
+    line, position = places(found.text, found.text.index("nope"))
+    expected_line, expected_column = places(whole, offset)
+    told = found.place(line, position)
+    assert (told.line, told.column) == (expected_line, expected_column + 1)
+
+
+def places(text, offset):
+    """Line, from 1, and position in it, from 0, of an offset."""
+    before = text[:offset].split("\n")
+    return len(before), len(before[-1])
+
+
+def test_place_within_what_was_written_otherwise_is_where_that_begins():
+    found = referring("SELECT 1 FROM orders$state")
+    assert str(found.place(1, 17)) == "line 1, column 15"

@@ -9,7 +9,8 @@ import pydantic.fields
 import pytest
 
 import ebbtide.functions
-from ebbtide.state_table.shipping import project_sources, ship
+from ebbtide.state_table.project_sources import project_sources
+from ebbtide.state_table.shipping import ship
 
 FILES = {
     "shipped/__init__.py": "",

@@ -138,6 +138,13 @@ class Frame:
     def count(self) -> int:
         return len(self.rows)
 
+    @property
+    def columns(self) -> list[str]:
+        return self.rows.column_names
+
+    def toDF(self, *names: str) -> Frame:  # noqa: N802
+        return Frame(self.rows.rename_columns(names))
+
     def limit(self, n: int) -> Frame:
         return Frame(self.rows.slice(0, n))
 

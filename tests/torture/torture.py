@@ -19,6 +19,8 @@ import time
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,8 @@ REPAIRS: dict[str, dict[str, Place]] = {
 }
 RANDOM = ("driver", "JVM", "Python worker", "group")
 """Who gets a signal at a random time: SIGKILL, the whole process group SIGTERM."""
+BEFORE = {"run": (), "cleanup": ("run", "replay"), "adopt": ("table",)}
+"""What is done before a job, where it is not a run."""
 MOST_S = 180
 
 
@@ -93,8 +97,9 @@ class Torture:
             self._spark = build_session("torture", SETTINGS)
         return self._spark
 
+    @cached_property
     def known(self) -> dict[str, dict[int, dict[str, Any]]]:
-        """Return the notes, by fault and number."""
+        """The notes, by fault and number."""
         found: dict[str, dict[int, dict[str, Any]]] = defaultdict(dict)
         for line in self.notes.read_text(encoding="utf-8").splitlines() if self.notes.exists() else []:
             note = json.loads(line)
@@ -117,46 +122,99 @@ class Torture:
         note["seconds"] = round(time.monotonic() - began, 1)
         with self.notes.open("a", encoding="utf-8") as notes:
             print(json.dumps(note), file=notes)
+        self.known[fault][number] = note
         print(f"{fault} {number} {kind}: {'held' if not why else 'NOT HELD'}, {note['seconds']} s", flush=True)  # noqa: T201
         if why:
             shutil.copytree(home, self.folder / f"failed-{int(time.time())}", ignore_dangling_symlinks=True)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A job that is done with a pipeline that is killed at it, and with its twin that is not; both read one source.
+
+    Args:
+        killer: Has it done.
+        home: Folder of the source and of both.
+        job: Its name, as `perform` knows it.
+        kind: Of the pipelines.
+        number: What the records are drawn by.
+    """
+
+    killer: Killer
+    home: Path
+    job: str
+    kind: str
+    number: int
+
+    @property
+    def before(self) -> tuple[str, ...]:
+        """What is done before the job."""
+        return BEFORE.get(self.job, ("run",))
+
+    @property
+    def after(self) -> tuple[str, ...]:
+        """What is done after it."""
+        return AFTER.get(self.job, ())
+
+    @property
+    def last_spec(self) -> Pipeline:
+        """The spec of what is done last."""
+        *_, last = self.job, *self.after
+        return spec_for(last, self.kind, self.home / "in")
+
+    def order(self, root: str, *jobs: str, **more: Any) -> int | None:
+        """Have jobs done; return the exit status."""
+        works = [self._work(each) for each in jobs]
+        code: int | None = self.killer.order(root=str(self.home / root), works=works, **more)["code"]
+        return code
+
+    def _work(self, job: str) -> list[Any]:
+        spec = spec_for(job, self.kind, self.home / "in")
+        given: dict[str, Any] = {"mended": [mended_line(each) for each in range(3)]}
+        if self.job == "cleanup":
+            given["width"] = 100
+        is_late = job == "replay" and self.job == "cleanup"
+        clock_ms = START + 2 * HOUR + 1_500 if is_late else START + HOUR
+        return [self.kind, job, spec.model_dump_json(by_alias=True), clock_ms, given]
+
+    def plan(self, root: str) -> Plan:
+        """Return where the tables of one of both are."""
+        return Plan.under(str(self.home / root), self.last_spec)
+
+    def tables(self, root: str) -> dict[str, list[str]]:
+        """Return what they mean."""
+        return tables(self.last_spec, self.home / root)
+
+
+@lru_cache(maxsize=1)  # the places of a job follow one another
+def tables_of_twin(trial: Trial) -> dict[str, list[str]]:
+    """Return the tables of a pipeline that is not killed."""
+    code = trial.order("twin", *trial.before, trial.job, *trial.after)
+    if code != 0:
+        raise NotHeldError(f"the twin ended with {code}")
+    return trial.tables("twin")
 
 
 def without_spark(killer: Killer, job: str, place: Place) -> Callable[[Path, str, int], bool]:
     """Kill a driver without a JVM at a place, ask again, compare with one that was not killed."""
 
     def do(home: Path, kind: str, number: int) -> bool:
-        source = write_source(home / "in", kind, number)
-        given = {"mended": [mended_line(each) for each in range(3)]}
-        after = AFTER.get(job, ())
-        last_spec = spec_for((job, *after)[-1], kind, source)
-
-        def order(root: str, *jobs: str, **more: Any) -> int | None:
-            works = []
-            for each in jobs:
-                text = spec_for(each, kind, source).model_dump_json(by_alias=True)
-                is_late = each == "replay" and job == "cleanup"
-                clock_ms = START + 2 * HOUR + 1_500 if is_late else START + HOUR
-                width = {"width": 100} if job == "cleanup" else {}
-                works.append([kind, each, text, clock_ms, given | width])
-            code: int | None = killer.order(root=str(home / root), works=works, **more)["code"]
-            return code
-
-        before = {"run": (), "cleanup": ("run", "replay"), "adopt": ("table",)}.get(job, ("run",))
-        twin = order("twin", *before, job, *after)
-        if before:
-            order("killed", *before)
-        died = order("killed", job, place=place)
-        if died not in (0, -signal.SIGKILL) or twin != 0:
-            raise NotHeldError(f"codes {died} and {twin}")
-        steps = Plan.under(str(home / "killed"), last_spec).state.steps()
+        write_source(home / "in", kind, number)
+        trial = Trial(killer, home, job, kind, number)
+        want = tables_of_twin(trial)
+        if trial.before and trial.order("killed", *trial.before) != 0:
+            raise NotHeldError("what comes before the job failed")
+        died = trial.order("killed", job, place=place)
+        if died not in (0, -signal.SIGKILL):
+            raise NotHeldError(f"it ended with {died}")
+        plan = trial.plan("killed")
         # A run goes on with a refresh or a rewind that has begun.
-        has_gone_back = any(facts.kind in (StepKind.RESET, StepKind.REWIND) for _, facts in steps)
+        has_gone_back = any(facts.kind in (StepKind.RESET, StepKind.REWIND) for _, facts in plan.state.steps())
         again = () if has_gone_back else (job,)
-        if order("killed", *again, *after) != 0:
+        if trial.order("killed", *again, *trial.after) != 0:
             raise NotHeldError("it did not go on")
-        refuse_fed_twice(Plan.under(str(home / "killed"), last_spec))
-        if tables(last_spec, home / "killed") != tables(last_spec, home / "twin"):
+        refuse_fed_twice(plan)
+        if trial.tables("killed") != want:
             raise NotHeldError("other tables than those of the twin")
         return died == -signal.SIGKILL
 
@@ -318,7 +376,7 @@ def report(torture: Torture, path: Path) -> None:
         "| fault | runs | struck | held |",
         "|---|---|---|---|",
     ]
-    known = torture.known()
+    known = torture.known
     for fault, by_number in known.items():
         notes = by_number.values()
         struck, held = sum(note["struck"] for note in notes), sum(note["held"] for note in notes)
@@ -344,11 +402,11 @@ def main() -> int:
     with Killer(scratch) as killer:
         for number in range(given.runs):
             for fault, kinds, do in faults(torture, killer):
-                is_wanted = given.only in fault and number not in torture.known()[fault]
+                is_wanted = given.only in fault and number not in torture.known[fault]
                 if is_wanted and time.monotonic() < end:
                     torture.attempt(fault, number, kinds, do)
     report(torture, PROJECT / "docs" / "torture.md")
-    notes = [note for by_number in torture.known().values() for note in by_number.values()]
+    notes = [note for by_number in torture.known.values() for note in by_number.values()]
     return int(not all(note["held"] for note in notes))
 
 

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from pygments.lexers.sql import SqlLexer
 from pygments.token import Keyword, Name, String
 
-from ebbtide.sql.reference import STATEMENTS
+from ebbtide.sql.keywords import KEYWORDS
 
-_WORD = re.compile(r"[A-Z]{2,}")
-KEYWORDS = frozenset(
-    word for entries in STATEMENTS.values() for entry in entries for word in _WORD.findall(entry.syntax)
-)
-"""Words in capitals of the statements that HELP lists."""
 STYLE = {
     "pygments.keyword": "ansiblue bold",
     "pygments.name.builtin": "ansicyan",

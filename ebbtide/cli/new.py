@@ -1,0 +1,138 @@
+"""`ebbtide new`: a spec and its test from real records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ebbtide.cli.options import json_option
+from ebbtide.cli.reporting import Reporter
+from ebbtide.errors import ConfigError
+from ebbtide.paths import is_local, resolve
+from ebbtide.proposal.files import Trial, try_spec, write_spec, write_test
+from ebbtide.proposal.sample import Sample, take_sample
+from ebbtide.proposal.spec import propose
+from ebbtide.sources import listing
+from ebbtide.spec.pipeline import project_of
+from ebbtide.spec.upsert import UpsertPipeline
+
+
+@click.command()
+@click.argument("name")
+@click.option("--path", required=True, help="Folder of the source's files.")
+@click.option("--topic", help="Take only records of this topic.")
+@click.option("--table", help="Take only Debezium events of this source table.")
+@click.option("--key", metavar="COLUMN,..", help="The primary key. Default: that of the records.")
+@click.option(
+    "--sequence", metavar="COLUMN,..", help="What orders a key's changes. Default: the place in the database's log."
+)
+@click.option("--sample", type=click.IntRange(1), default=1000, show_default=True, help="Records to go by.")
+@click.option("--defs", default="pipelines/defs", show_default=True, help="Folder of the definitions.")
+@click.option("--tests", default="tests/pipelines", show_default=True, help="Folder of the tests.")
+@json_option
+def new(name: str, **options: Any) -> None:
+    """Write a spec and its test from real records.
+
+    The first records of the source tell format, columns, types, key and order. What they leave open stands as comments
+    above the spec. Nothing is run but the sample, in memory.
+    """
+    asked = _Asked(**options)
+    reporter = Reporter(as_json=asked.as_json)
+    with reporter.errors():
+        sample = take_sample(_lines(asked.path), asked.sample, topic=asked.topic, table=asked.table)
+        proposal = propose(sample, key=_names(asked.key), sequence=_names(asked.sequence))
+        folder = Path(asked.defs) / name
+        attributes = {"name": name, "source": _source(asked, folder, sample), **proposal.attributes}
+        spec = UpsertPipeline.of_attributes(attributes, folder / "defs.yaml")
+        trial = try_spec(spec, sample)
+        test_folder = Path(asked.tests) / name
+        write_spec(folder, attributes, proposal.notes)
+        write_test(test_folder, folder, name, sample, trial)
+        report = _Report(str(folder), str(test_folder), len(sample.records), trial, proposal.notes)
+        reporter.result(report, _Report.text, str(folder))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The command's options."""
+
+    path: str
+    topic: str | None
+    table: str | None
+    key: str | None
+    sequence: str | None
+    sample: int
+    defs: str
+    tests: str
+    as_json: bool
+
+
+@dataclass(frozen=True)
+class _Report:
+    """What was written, and how far it goes."""
+
+    spec: str
+    test: str
+    n_records: int
+    trial: Trial
+    notes: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "spec": self.spec,
+            "test": self.test,
+            "records": self.n_records,
+            "rows": len(self.trial.rows),
+            "bad_records": self.trial.n_bad,
+            "reasons": dict(self.trial.bad),
+            "notes": list(self.notes),
+        }
+
+    def text(self) -> str:
+        lines = [
+            f"{self.spec}/defs.yaml: {self.n_records} records became {len(self.trial.rows)} rows, {self.trial.n_bad} are bad.",
+            *(f"  {reason}: {detail}" for reason, detail in self.trial.bad.items()),
+            "To be looked at:" if self.notes else "",
+            *(f"  {note}" for note in self.notes),
+            f"{self.test}: the sample, its rows, and a test. They hold real values: look before you commit.",
+            f"Next: ebbtide run {self.spec}",
+        ]
+        return "\n".join(filter(None, lines))
+
+
+def _names(given: str | None) -> Sequence[str]:
+    return [name.strip() for name in given.split(",")] if given else ()
+
+
+def _lines(path: str) -> Iterator[bytes]:
+    """Yield the lines of a folder's files, in the order in which a run reads them."""
+    from ebbtide.sources.files import read_lines
+
+    folder = resolve(path)
+    listing.refuse_absent(folder)
+    found = listing.discover(folder, listing.PATTERNS, {}, in_order=False, min_age_ms=0, now_ms=0)
+    if found.nothing_matched:
+        raise ConfigError.of(found.nothing_matched)
+    for number, (name, size) in enumerate(found.parts):
+        for batch in read_lines(folder, name, number, size=size):
+            yield from batch["value"].to_pylist()
+
+
+def _source(asked: _Asked, folder: Path, sample: Sample) -> dict[str, str]:
+    """Return the spec's source; a path within the project is written as seen from there."""
+    project = project_of(folder)
+    location = resolve(asked.path)
+    if is_local(location) and Path(location).is_relative_to(project):
+        location = Path(location).relative_to(project).as_posix()
+    source = {"path": location}
+    if sample.holds == "value":
+        source["records"] = "value"
+    if asked.topic:
+        source["topic"] = asked.topic
+    if asked.table:
+        source["table"] = asked.table
+    return source

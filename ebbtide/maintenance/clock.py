@@ -1,0 +1,175 @@
+"""Clock: a pipeline's processing time and its watermark are set by hand, as a step of its own, with a reason.
+
+For when the machine's clock was wrong, or the event time of a record: both only rise by themselves, so that all later steps would
+go by the wrong time. Nothing else is changed: what expired by then stays gone, and a rewind to a step before brings it back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from ebbtide.errors import ConfigError
+from ebbtide.ledger.facts import StepFacts
+from ebbtide.maintenance.job import stepping
+from ebbtide.model.clock import Reading
+from ebbtide.model.step import StepKind, watermark_after
+from ebbtide.runtime.driver import refuse_changed_spec
+from ebbtide.runtime.plan import Plan
+from ebbtide.spec.pipeline import Pipeline
+
+
+@dataclass(frozen=True)
+class ClockReport:
+    """Where a pipeline's clock and watermark stand, and where they are set to.
+
+    Args:
+        pipeline: Its name.
+        now_ms: Processing time of its last step, epoch ms; None before the first.
+        watermark_ms: The watermark that its next step goes by, epoch ms; None before the first event.
+        to_ms: What processing time is set to; None: it is left.
+        to_watermark_ms: What the watermark is set to; None: it is left.
+        reason: Why; empty of a plan.
+        step: The step that did it; None of a plan, and where nothing is set.
+    """
+
+    pipeline: str
+    now_ms: int | None = None
+    watermark_ms: int | None = None
+    to_ms: int | None = None
+    to_watermark_ms: int | None = None
+    reason: str = ""
+    step: int | None = None
+
+    @property
+    def sets(self) -> bool:
+        """Whether anything is set."""
+        return self.to_ms is not None or self.to_watermark_ms is not None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return asdict(self)
+
+    def text(self) -> str:
+        """Write it for a terminal."""
+        clock = _set_text("clock", self.now_ms, self.to_ms)
+        watermark = _set_text("watermark", self.watermark_ms, self.to_watermark_ms)
+        lines = [f"{self.pipeline}: {clock}; {watermark}."]
+        if self.step is not None:
+            lines.append(f"Done in step {self.step}: {self.reason}")
+        elif self.sets:
+            lines.append("To do it: the same with '--reason TEXT --apply'.")
+        return "\n  ".join(lines)
+
+
+def plan(
+    spark: SparkSession,
+    spec: Pipeline,
+    root: str,
+    clock_ms: int,
+    to_ms: int | None = None,
+    to_watermark_ms: int | None = None,
+) -> ClockReport:
+    """Return where the clock stands and what would be set. Changes nothing.
+
+    Args:
+        spark: A session with Delta.
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+        clock_ms: The wall clock, epoch ms.
+        to_ms: Processing time to go on from, epoch ms. Default: it is left.
+        to_watermark_ms: Watermark to go on from, epoch ms. Default: it is left.
+
+    Raises:
+        ConfigError: the clock would be ahead of the wall clock, or the watermark ahead of itself.
+        LeaseHeldError: the pipeline is being run.
+    """
+    tables = Plan.under(root, spec)
+    with stepping(spark, tables) as stepper:
+        return _planned(tables, stepper.last, clock_ms, to_ms, to_watermark_ms)
+
+
+def apply(
+    spark: SparkSession,
+    spec: Pipeline,
+    root: str,
+    clock_ms: int,
+    reason: str,
+    to_ms: int | None = None,
+    to_watermark_ms: int | None = None,
+) -> ClockReport:
+    """Set clock and watermark; arguments and errors as `plan`.
+
+    Args:
+        spark: See `plan`.
+        spec: The same.
+        root: The same.
+        clock_ms: The same.
+        reason: Kept with the step.
+        to_ms: See `plan`.
+        to_watermark_ms: The same.
+
+    Raises:
+        SpecChangedError: the spec no longer fits the stored state.
+    """
+    if not reason.strip():
+        raise ConfigError.of("To set a clock takes a reason.", got="none", allowed="a text, kept with the step")
+    tables = Plan.under(root, spec)
+    with stepping(spark, tables) as stepper:
+        report = _planned(tables, stepper.last, clock_ms, to_ms, to_watermark_ms)
+        if stepper.last is None or not report.sets:
+            return report
+        refuse_changed_spec(tables, stepper)
+        stepper.publish(spark)
+        clock = stepper.last.clock
+        if to_ms is not None:
+            # Time goes on from there: what the wall clock is ahead by counts as downtime.
+            clock = Reading(to_ms, clock_ms, downtime_ms=clock_ms - to_ms)
+        facts = stepper.maintenance_step(StepKind.CLOCK, clock, reason=reason)
+        if to_watermark_ms is not None:
+            greatest_ms = to_watermark_ms + tables.rules.allowed_delay_ms
+            facts = facts.model_copy(update={"watermark_ms": to_watermark_ms, "max_event_ms": greatest_ms})
+        stepper.commit(facts, [])
+        return replace(report, reason=reason, step=facts.step)
+
+
+def _planned(
+    tables: Plan,
+    last: StepFacts | None,
+    clock_ms: int,
+    to_ms: int | None,
+    to_watermark_ms: int | None,
+) -> ClockReport:
+    name = tables.spec.name
+    if last is None:
+        return ClockReport(name)
+    watermark_ms = watermark_after(last, tables.rules)
+    if to_ms is not None and to_ms > clock_ms:
+        raise ConfigError.of(
+            f"The clock of '{name}' cannot be set ahead of the wall clock.",
+            got=_text(to_ms),
+            allowed=f"no later than {_text(clock_ms)}",
+        )
+    is_ahead = to_watermark_ms is not None and (watermark_ms is None or to_watermark_ms > watermark_ms)
+    if is_ahead:
+        raise ConfigError.of(
+            f"The watermark of '{name}' can only be set back; it rises with the events.",
+            got=_text(to_watermark_ms),
+            allowed=f"no later than {_text(watermark_ms)}",
+        )
+    return ClockReport(name, last.now_ms, watermark_ms, to_ms, to_watermark_ms)
+
+
+def _set_text(what: str, now_ms: int | None, to_ms: int | None) -> str:
+    text = f"{what} at {_text(now_ms)}"
+    return text if to_ms is None else f"{text}, set to {_text(to_ms)}"
+
+
+def _text(time_ms: int | None) -> str:
+    if time_ms is None:
+        return "none yet"
+    time = datetime.fromtimestamp(time_ms / 1000, UTC)
+    return time.isoformat(timespec="milliseconds")

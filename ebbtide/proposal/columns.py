@@ -1,0 +1,207 @@
+"""Types of columns by their values, with a note wherever these leave it open.
+
+| values in the sample | type |
+|---|---|
+| as the record's own schema says | that |
+| true, false | BOOLEAN |
+| integers of 64 bits | BIGINT; a time, if they lie between 2000 and 2100 and the column's name speaks of one |
+| other numbers | DOUBLE |
+| ISO 8601 text | DATE, TIMESTAMP with a zone, TIMESTAMP_NTZ without |
+| numbers as text, all with the same number of digits after the point | DECIMAL |
+| other text | STRING |
+| arrays, objects | ARRAY, STRUCT of such types |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from ebbtide.formats.columns import TimeUnit
+from ebbtide.formats.connect import MOST_PRECISE
+from ebbtide.formats.format import UNAVAILABLE, UNAVAILABLE_BYTES, DecodedChange
+from ebbtide.formats.inference import UNCERTAIN, agreed, type_of_value
+
+_UNSENT = (UNAVAILABLE, UNAVAILABLE_BYTES)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?")
+_ZONED_TIME = re.compile(_TIME.pattern + r"(Z|[+-]\d\d:?\d\d)")
+_DECIMAL = re.compile(r"-?\d+\.(\d+)")
+_NAMES_A_TIME = re.compile(
+    r"(^|_)(at|on|time|timestamp|ts|date|from|until|since|created|updated|modified|deleted)(_|$)"
+)
+_NAMES_A_DAY = re.compile(r"(^|_)(on|date|day|born|birthday)(_|$)")
+_SECONDS = range(946_684_800, 4_102_444_800)
+"""From 2000 up to 2100, since 1970."""
+_DAYS = range(-36_525, 47_482)
+"""From 1870 up to 2100, since 1970."""
+_KINDS: dict[type, str] = {
+    bool: "true or false",
+    int: "number",
+    float: "number",
+    Decimal: "number",
+    str: "text",
+    list: "array",
+    dict: "object",
+}
+"""What values are called in a note."""
+_UNITS: dict[TimeUnit, int] = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+
+@dataclass(frozen=True)
+class ProposedColumn:
+    """A column as it may stand in a spec.
+
+    Args:
+        name: Its name.
+        type: As DDL; None if its values do not tell one.
+        is_in_all: Every row has it.
+        unit: Of a timestamp of integers.
+        note: What the sample leaves open; empty if nothing.
+    """
+
+    name: str
+    type: str | None
+    is_in_all: bool
+    unit: TimeUnit | None = None
+    note: str = ""
+
+
+def propose_columns(changes: Sequence[DecodedChange]) -> list[ProposedColumn]:
+    """Propose the columns of some changes, in the order in which they are met.
+
+    Args:
+        changes: Those with whole rows.
+    """
+    names: dict[str, None] = {}
+    for change in changes:
+        row = change.row or {}
+        names |= dict.fromkeys(row)
+    return [_proposed(name, changes) for name in names]
+
+
+def _proposed(name: str, changes: Sequence[DecodedChange]) -> ProposedColumn:
+    rows = [change.row or {} for change in changes]
+    is_in_all = all(name in row for row in rows)
+    certain = _told_types(name, changes)
+    if len(certain) == 1:
+        unit = _told_unit(name, changes)
+        return ProposedColumn(name, certain.pop(), is_in_all, unit)
+    values = [row[name] for row in rows if _is_sent(row.get(name))]
+    if not values:
+        note = "null in all of the sample: STRING until you know better"
+        return ProposedColumn(name, "STRING", is_in_all, note=note)
+    if all(type(value) is int for value in values):
+        return _of_integers(name, values, is_in_all=is_in_all)
+    if all(isinstance(value, str) for value in values):
+        text_type, note = _of_texts(values)
+        return ProposedColumn(name, text_type, is_in_all, note=note)
+    type_ = _type_of(values)
+    note = "" if type_ else f"left out: its values are of several kinds ({_kinds(values)})"
+    return ProposedColumn(name, type_, is_in_all, note=note)
+
+
+def _told_types(name: str, changes: Sequence[DecodedChange]) -> set[str]:
+    """Return the types that records' own schemas give a column."""
+    told: set[str] = set()
+    for change in changes:
+        type_ = change.type_of(name) if change.type_of else None
+        if type_ not in (None, UNCERTAIN):
+            told.add(type_)
+    return told
+
+
+def _told_unit(name: str, changes: Sequence[DecodedChange]) -> TimeUnit | None:
+    """Return what records' own schemas say that the integers of a column are; None if they do not agree."""
+    units = set()
+    for change in changes:
+        known = change.units or {}
+        units.add(known.get(name))
+    return units.pop() if len(units) == 1 else None
+
+
+def _is_sent(value: Any) -> bool:
+    return value is not None and value not in _UNSENT
+
+
+def _of_integers(name: str, values: Sequence[int], *, is_in_all: bool) -> ProposedColumn:
+    """Propose a time where values and name speak for it: an integer does not say what it counts."""
+    if _are_within(values, _DAYS) and _NAMES_A_DAY.search(name):
+        note = "guessed by its name and range: days since 1970; BIGINT if it is a number"
+        return ProposedColumn(name, "DATE", is_in_all, note=note)
+    for unit, per_second in _UNITS.items():
+        are_times = _are_within([value // per_second for value in values], _SECONDS)
+        if are_times and _NAMES_A_TIME.search(name):
+            note = f"guessed by its name and range: {unit} since 1970; BIGINT if it is a number"
+            return ProposedColumn(name, "TIMESTAMP_NTZ", is_in_all, unit, note)
+    type_ = agreed({type_of_value(value) or "" for value in values})
+    if type_ is None:
+        return ProposedColumn(name, "DECIMAL(38,0)", is_in_all, note="some values have more than 64 bits")
+    return ProposedColumn(name, type_, is_in_all)
+
+
+def _are_within(values: Iterable[int], bounds: range) -> bool:
+    return all(value in bounds for value in values)
+
+
+def _of_texts(values: Sequence[str]) -> tuple[str, str]:
+    """Return the type of texts, and a note."""
+    if _all_match(values, _DATE):
+        return "DATE", ""
+    if _all_match(values, _ZONED_TIME):
+        return "TIMESTAMP", ""
+    if _all_match(values, _TIME):
+        return "TIMESTAMP_NTZ", ""
+    matches = [_DECIMAL.fullmatch(value) for value in values]
+    scales = {len(match[1]) if match else 0 for match in matches}
+    scale = max(scales)
+    if len(scales) == 1 and 0 < scale < MOST_PRECISE:
+        note = "guessed: numbers as text; take the precision of the source, or STRING if it is text"
+        return f"DECIMAL({MOST_PRECISE},{scale})", note
+    return "STRING", ""
+
+
+def _all_match(values: Sequence[str], form: re.Pattern[str]) -> bool:
+    return all(form.fullmatch(value) for value in values)
+
+
+def _type_of(values: Sequence[Any]) -> str | None:
+    """Return the one type that values have, also of those within arrays and objects; None if there is none."""
+    sent = [value for value in values if _is_sent(value)]
+    if not sent:
+        return "STRING"
+    if all(isinstance(value, list) for value in sent):
+        element = _type_of([each for value in sent for each in value])
+        return element and f"ARRAY<{element}>"
+    if all(isinstance(value, dict) for value in sent):
+        return _struct_of(sent)
+    types = {type_of_value(value) or UNCERTAIN for value in sent}
+    return agreed(types)
+
+
+def _struct_of(values: Sequence[dict[str, Any]]) -> str | None:
+    names = dict.fromkeys(name for value in values for name in value)
+    fields = []
+    for name in names:
+        type_ = _type_of([value.get(name) for value in values])
+        if type_ is None:
+            return None
+        fields.append(f"{quoted(name)}: {type_}")
+    return f"STRUCT<{', '.join(fields)}>" if fields else None
+
+
+def quoted(name: str) -> str:
+    """Return a column's name as DDL has it."""
+    is_plain = re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII)
+    if is_plain:
+        return name
+    escaped = name.replace("`", "``")
+    return f"`{escaped}`"
+
+
+def _kinds(values: Sequence[Any]) -> str:
+    kinds = {_KINDS[type(value)] for value in values}
+    return ", ".join(sorted(kinds))

@@ -1,0 +1,124 @@
+"""A proposal as files of a project: the spec, and a test of it over the sampled records."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ebbtide.errors import ConfigError
+from ebbtide.proposal.sample import Sample
+from ebbtide.spec.pipeline import Pipeline
+from ebbtide.testing import MemoryPipeline, canonical
+
+_TYPE = "ebbtide.dagster.UpsertPipeline"
+_TEST = '''\
+"""The pipeline `{name}` over real records: `sample.jsonl` becomes `rows.jsonl`. Look at both before you commit them."""
+
+from pathlib import Path
+
+from ebbtide import UpsertPipeline
+from ebbtide.testing import MemoryPipeline, canonical
+
+HERE = Path(__file__).parent
+SPEC = HERE / "{spec}"
+
+
+def test_the_sample_becomes_its_rows():
+    pipeline = MemoryPipeline(UpsertPipeline.load(SPEC))
+    pipeline.step((HERE / "sample.jsonl").read_bytes().splitlines())
+    rows = [canonical(row) for row in pipeline.rows()]
+    assert rows == (HERE / "rows.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [record["_detail"] for record in pipeline.quarantine] == []
+'''
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a spec makes of the sample.
+
+    Args:
+        rows: The sink's rows, as text.
+        bad: Why records are bad, one of each reason.
+        n_bad: How many are.
+    """
+
+    rows: tuple[str, ...]
+    bad: Mapping[str, str]
+    n_bad: int
+
+
+def write_spec(folder: Path, attributes: Mapping[str, Any], notes: Sequence[str]) -> None:
+    """Write a `defs.yaml`, the notes above it.
+
+    Raises:
+        ConfigError: There is one.
+    """
+    path = folder / "defs.yaml"
+    _refuse_existing(path)
+    document = {"type": _TYPE, "attributes": dict(attributes)}
+    text = yaml.dump(
+        document,
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        width=120,
+    )
+    comments = [f"# {note}\n" for note in notes]
+    head = "# Proposed by a sample of its records; to be looked at:\n"
+    _write(path, head + "".join(comments) + text)
+
+
+def try_spec(spec: Pipeline, sample: Sample) -> Trial:
+    """Run a spec over the sample, in memory."""
+    pipeline = MemoryPipeline(spec)
+    lines = [record.line for record in sample.records]
+    pipeline.step(lines)
+    rows = map(canonical, pipeline.rows())
+    bad = {record["_reason"]: record["_detail"] for record in pipeline.quarantine}
+    n_bad = len(pipeline.quarantine)
+    return Trial(tuple(rows), bad, n_bad)
+
+
+def write_test(folder: Path, spec_folder: Path, name: str, sample: Sample, trial: Trial) -> None:
+    """Write the sample, the rows that it becomes, and the test that compares them.
+
+    Raises:
+        ConfigError: There is one.
+    """
+    path = folder / f"test_{name}.py"
+    _refuse_existing(path)
+    lines = [record.line + b"\n" for record in sample.records]
+    rows = [f"{row}\n" for row in trial.rows]
+    _write(folder / "sample.jsonl", b"".join(lines).decode())
+    _write(folder / "rows.jsonl", "".join(rows))
+    here = folder.resolve()
+    spec = os.path.relpath(spec_folder.resolve(), here)
+    text = _TEST.format(name=name, spec=Path(spec).as_posix())
+    _write(path, text)
+
+
+def _refuse_existing(path: Path) -> None:
+    if path.exists():
+        raise ConfigError.of(f"There is '{path}'.", next_step="Choose another name, or delete the file.")
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts of several lines as such."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text)

@@ -1,0 +1,127 @@
+"""Raw lines to a sample: which records they are, and how they are coded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ebbtide.errors import ConfigError
+from ebbtide.formats.debezium import origin_of
+from ebbtide.formats.format import BadRecordError, Json
+from ebbtide.formats.parsing import parse_exactly
+from ebbtide.redaction import printable
+
+_ENVELOPE = {"topic", "partition", "offset", "value"}
+"""Fields of a line that holds a Kafka record."""
+_MOST_NAMES = 20
+"""Topics or tables that an error lists."""
+
+
+@dataclass(frozen=True)
+class SampledRecord:
+    """A record that could be parsed.
+
+    Args:
+        line: As it stands in its file.
+        value: Its value.
+        key: Its key as text; None if it has none.
+    """
+
+    line: bytes
+    value: Json
+    key: str | None
+
+
+@dataclass
+class Sample:
+    """Records of one table, and what lines hold: Kafka's records, or bare values."""
+
+    holds: Literal["kafka", "value"]
+    records: list[SampledRecord] = field(default_factory=list)
+    n_unreadable: int = 0
+
+
+def take_sample(lines: Iterable[bytes], n: int, *, topic: str | None, table: str | None) -> Sample:
+    """Take the first records of one topic and one table.
+
+    Args:
+        lines: Of files, in order; no more are read than needed.
+        n: Most records to take.
+        topic: Take only records of this topic.
+        table: Take only Debezium events of this source table.
+
+    Raises:
+        ConfigError: There is no such record, or they are of several topics or tables.
+    """
+    sample = Sample("value")
+    topics: Counter[str] = Counter()
+    tables: Counter[str] = Counter()
+    for line in lines:
+        if len(sample.records) == n:
+            break
+        try:
+            outer = parse_exactly(line)
+            is_kafka = outer.keys() >= _ENVELOPE
+            if is_kafka:
+                sample.holds = "kafka"
+                topics[str(outer["topic"])] += 1
+                if topic not in (None, outer["topic"]) or outer["value"] is None:
+                    continue
+            value = parse_exactly(outer["value"]) if is_kafka else outer
+        except (BadRecordError, TypeError):
+            sample.n_unreadable += 1
+            continue
+        origin = origin_of(value)
+        if origin is not None and origin.table is not None:
+            tables[origin.table] += 1
+            if not _is_asked(origin.table, table):
+                continue
+        key = outer.get("key") if is_kafka else None
+        record = SampledRecord(line, value, key if isinstance(key, str) else None)
+        sample.records.append(record)
+    _refuse_several("topic", topics, topic)
+    _refuse_several("table", tables, table)
+    if not sample.records:
+        raise ConfigError.of(
+            "There is no record to go by.",
+            got="; ".join(_found(sample, topics, tables)),
+            allowed="a folder with JSON lines, and a --topic or --table that they have",
+        )
+    return sample
+
+
+def _is_asked(table: str, asked: str | None) -> bool:
+    """Return whether an event of `schema.table` is taken, where `table` or `schema.table` is asked for."""
+    _, _, bare = table.rpartition(".")
+    return asked in (None, bare, table)
+
+
+def _refuse_several(what: str, found: Counter[str], asked: str | None) -> None:
+    if asked is not None or len(found) <= 1:
+        return
+    raise ConfigError.of(
+        f"The records are of several {what}s, which make a table each.",
+        got=_counted(found),
+        allowed=f"one of them: --{what} {printable(min(found))}",
+    )
+
+
+def _found(sample: Sample, topics: Counter[str], tables: Counter[str]) -> Iterator[str]:
+    yield f"{sample.n_unreadable} lines that are no JSON objects"
+    if topics:
+        yield f"topics {_counted(topics)}"
+    if tables:
+        yield f"tables {_counted(tables)}"
+
+
+def _counted(found: Counter[str]) -> str:
+    parts = []
+    for name, n in found.most_common(_MOST_NAMES):
+        shown = printable(name)
+        parts.append(f"{shown} ({n})")
+    n_left = len(found) - len(parts)
+    if n_left:
+        parts.append(f"and {n_left} more")
+    return ", ".join(parts)

@@ -1,0 +1,157 @@
+"""A sample to the attributes of a spec, and to the notes that go with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ebbtide.errors import ConfigError
+from ebbtide.formats.debezium import DebeziumDecoder, EventOrigin, key_row, origin_of
+from ebbtide.formats.format import BadRecordError, DecodedChange, Format
+from ebbtide.formats.plain import KINDS, PlainDecoder
+from ebbtide.model.changelog import RowKind
+from ebbtide.proposal.columns import ProposedColumn, propose_columns, quoted
+from ebbtide.proposal.sample import Sample
+from ebbtide.redaction import printable
+
+_WHOLE_ROWS = (RowKind.INSERT, RowKind.UPDATE_AFTER)
+"""Kinds of changes whose rows have all columns: a delete may have its key alone."""
+TTL = "30d"
+"""For how long deletes, or the rows of histories, are remembered, until somebody decides."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a spec may say.
+
+    Args:
+        attributes: Its format, schema, key, order and ttl, as they stand in a `defs.yaml`.
+        notes: What the sample leaves open, for people.
+    """
+
+    attributes: dict[str, Any]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """How records are read: the spec's format, and its decoder."""
+
+    settings: dict[str, Any]
+    decoder: Format
+    sequence: tuple[str, ...]
+
+
+def propose(sample: Sample, *, key: Sequence[str] = (), sequence: Sequence[str] = ()) -> Proposal:
+    """Propose format, schema, key and order for the records of a sample.
+
+    Args:
+        sample: The records.
+        key: The key's columns. Default: those of the records' own keys.
+        sequence: The columns that order a key's changes. Default: the place in the database's log, where records have
+            one; else changes apply as they arrive.
+
+    Raises:
+        ConfigError: The records are no changelog, or they do not tell their key.
+    """
+    reading = _reading_of(sample)
+    changes = _changes(sample, reading)
+    columns = propose_columns(changes)
+    key = tuple(key) or _key_of(sample, columns)
+    _refuse_unknown("key", key, columns)
+    order_columns = tuple(sequence) or reading.sequence
+    usable = [column for column in columns if column.type is not None]
+    units = {column.name: column.unit for column in usable if column.unit not in (None, "us")}
+    attributes: dict[str, Any] = {
+        "format": reading.settings | ({"time_units": units} if units else {}),
+        "schema": ",\n".join(_ddl(column, key) for column in usable) + "\n",
+        "key": list(key),
+        "order": {"sequence": list(order_columns)} if order_columns else "arrival",
+        "ttl": TTL,
+    }
+    left_out = [column.name for column in columns if column.type is None]
+    if left_out:
+        attributes["ignored_columns"] = left_out
+    notes = [f"{column.name}: {column.note}" for column in columns if column.note]
+    return Proposal(attributes, (*notes, *_order_notes(order_columns)))
+
+
+def _reading_of(sample: Sample) -> _Reading:
+    """Tell the format by the first record."""
+    first = sample.records[0].value
+    origin = origin_of(first)
+    if origin is not None:
+        return _debezium(origin)
+    kind = next((name for name, value in first.items() if value in KINDS), None)
+    if kind is None:
+        raise ConfigError.of(
+            "The records are no changelog that is known.",
+            got=f"fields {', '.join(map(printable, first))}",
+            allowed="Debezium's events (op, before, after, source; or __op), or rows with a kind: +I, -U, +U, -D",
+        )
+    row = next((name for name, value in first.items() if isinstance(value, dict)), None)
+    return _Reading({"type": "plain", "kind": kind, "row": row}, PlainDecoder(kind, row), ())
+
+
+def _debezium(origin: EventOrigin) -> _Reading:
+    return _Reading({"type": "debezium"}, DebeziumDecoder(key=(), sequence=()), origin.sequence)
+
+
+def _changes(sample: Sample, reading: _Reading) -> list[DecodedChange]:
+    """Return the changes with whole rows."""
+    whole: list[DecodedChange] = []
+    reasons: dict[str, str] = {}
+    for record in sample.records:
+        try:
+            changes = reading.decoder.changes(record.value, record.key)
+        except BadRecordError as error:
+            reasons[error.reason] = error.detail
+            continue
+        whole += [change for change in changes if change.kind in _WHOLE_ROWS]
+    if not whole:
+        raise ConfigError.of(
+            "No record of the sample adds a row, so that there are no columns to go by.",
+            got="; ".join(f"{reason}: {detail}" for reason, detail in reasons.items()) or "deletes only",
+            next_step="Take a larger --sample.",
+        )
+    return whole
+
+
+def _key_of(sample: Sample, columns: Sequence[ProposedColumn]) -> tuple[str, ...]:
+    """Return the columns of the records' own keys."""
+    for record in sample.records:
+        row = key_row(record.key)
+        if row:
+            return tuple(row)
+    raise ConfigError.of(
+        "The records have no key that tells the table's primary key.",
+        allowed=f"--key with some of {', '.join(printable(column.name) for column in columns)}",
+    )
+
+
+def _refuse_unknown(what: str, names: Sequence[str], columns: Sequence[ProposedColumn]) -> None:
+    usable = [column.name for column in columns if column.type is not None]
+    unknown = [name for name in names if name not in usable]
+    if unknown:
+        raise ConfigError.of(
+            f"The {what} has columns that the records do not have.",
+            got=", ".join(map(printable, unknown)),
+            allowed=", ".join(map(printable, usable)),
+        )
+
+
+def _ddl(column: ProposedColumn, key: Sequence[str]) -> str:
+    """Write a column; one that some rows lack is null in those."""
+    constraint = ""
+    if column.name in key:
+        constraint = " NOT NULL"
+    elif not column.is_in_all:
+        constraint = " DEFAULT NULL"
+    return f"{quoted(column.name)} {column.type}{constraint}"
+
+
+def _order_notes(sequence: Sequence[str]) -> Iterator[str]:
+    if not sequence:
+        yield "order: changes apply as they arrive; if a column orders a key's changes, {sequence: [that column]} is safer"
+    yield f"ttl: {TTL} is a guess; deletes and retractions that come later than that are not known any more"

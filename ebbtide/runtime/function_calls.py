@@ -1,0 +1,96 @@
+"""Calls of a project's functions in a transform's expressions: evaluated beforehand, as columns that the expressions then read.
+
+Spark takes such calls out of an expression and evaluates them, and their arguments, for all rows and outside of `TryEval`, so that one
+bad row would end the job. So the arguments are tried, the function tells what it raised as a value, and the expression raises that
+where it reads the value: only in rows, and branches, that need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField
+
+from ebbtide.runtime.row_functions import ERROR, VALUE, checked_function, checked_type
+from ebbtide.spec.expressions import FunctionCall, innermost_call
+from ebbtide.spec.row_functions import RowFunction
+
+_ARGUMENTS, _GIVEN = "_ebbtide_arguments", "_ebbtide_given"
+
+
+@dataclass
+class FunctionCalls:
+    """The calls in some expressions, in the order in which they are to be evaluated.
+
+    Args:
+        functions: Name to function.
+        columns: Each call to the column that has what it gives.
+        texts: Each expression to one that reads those columns.
+    """
+
+    functions: Mapping[str, RowFunction]
+    columns: dict[FunctionCall, str] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, expressions: Iterable[str], functions: Mapping[str, RowFunction]) -> FunctionCalls:
+        """Find the calls in some expressions."""
+        calls = cls(functions)
+        for text in expressions:
+            calls.texts[text] = calls._replaced(text)
+        return calls
+
+    def _replaced(self, text: str) -> str:
+        """Return an expression that reads columns in the place of calls."""
+        while (found := innermost_call(text, self.functions)) is not None:
+            call, start, end = found
+            column = self.columns.setdefault(call, f"_ebbtide_call{len(self.columns)}")
+            text = text[:start] + _reading(column) + text[end:]
+        return text
+
+    def evaluated(self, frame: DataFrame, tried: Callable[[Column], Column]) -> DataFrame:
+        """Return a frame with the columns of the calls.
+
+        Args:
+            frame: The rows.
+            tried: Gives null for a value whose evaluation fails.
+        """
+        for call, column in self.columns.items():
+            arguments = [F.expr(text).alias(f"a{number}") for number, text in enumerate(call.arguments)]
+            is_whole = F.lit(True).alias("is_whole")
+            row = F.struct(is_whole, *arguments)
+            with_arguments = frame.withColumn(_ARGUMENTS, tried(row))
+            with_given = with_arguments.withColumn(_GIVEN, self._given(call))
+            checked = with_given.withColumn(column, _value_or_error(call))
+            frame = checked.drop(_ARGUMENTS, _GIVEN)
+        return frame
+
+    def _given(self, call: FunctionCall) -> Column:
+        """Return what the function gives for the arguments that are there."""
+        names = [f"{_ARGUMENTS}.a{number}" for number in range(len(call.arguments))]
+        arguments = [F.col(name) for name in names]
+        function = checked_function(call.function, self.functions[call.function])
+        return function(*arguments)
+
+    def fields(self) -> list[StructField]:
+        """Return the columns of the calls."""
+        return [
+            StructField(column, checked_type(self.functions[call.function])) for call, column in self.columns.items()
+        ]
+
+
+def _reading(column: str) -> str:
+    """Return what stands in the place of a call: its value, or what it raised."""
+    return f"if({column}.{ERROR} IS NULL, {column}.{VALUE}, raise_error({column}.{ERROR}))"
+
+
+def _value_or_error(call: FunctionCall) -> Column:
+    value = F.col(f"{_GIVEN}.{VALUE}")
+    raised = F.col(f"{_GIVEN}.{ERROR}")
+    unusable = F.lit(f"{call.function}: its arguments fail")
+    has_arguments = F.col(_ARGUMENTS).isNotNull()
+    error = F.when(has_arguments, raised).otherwise(unusable)
+    return F.struct(value.alias(VALUE), error.alias(ERROR))

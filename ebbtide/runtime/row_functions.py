@@ -1,0 +1,206 @@
+"""Functions of a project as Spark's: workers import them from their sources, and a row on which one raises has an error for a value."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import DataType, StringType, StructField, StructType
+from pyspark.sql.udf import UserDefinedFunction
+
+from ebbtide.redaction import printable
+from ebbtide.spec.row_functions import ARROW, PANDAS, RowFunction, plain_types
+from ebbtide.state_table.shipping import Shipped, ship
+
+VALUE, ERROR = "value", "error"
+"""Fields of what a checked function gives."""
+MOST_CHARACTERS = 500
+"""Of an error."""
+MOST_INT = 2**63
+MOST_DECIMAL = 10**20
+"""What a BIGINT and a DECIMAL(38,18) do not hold any more, of either sign."""
+
+
+@dataclass(frozen=True)
+class Worker:
+    """What a worker calls.
+
+    Args:
+        name: Of the function, for errors.
+        shipped: The function.
+        types: What its values may be; empty: Spark converts them.
+    """
+
+    name: str
+    shipped: Shipped
+    types: tuple[type, ...] = ()
+
+    @cached_property
+    def function(self) -> Callable[..., Any]:
+        """The function, imported here."""
+        function: Callable[..., Any] = self.shipped.unpack()
+        return function
+
+    def __call__(self, *values: Any) -> Any:
+        """Return its value for a row, or for columns of rows."""
+        value = self.function(*values)
+        if self.types and value is not None:
+            return self._typed(value)
+        return value
+
+    def _typed(self, value: Any) -> Any:
+        """Return a value of the type that was declared: Spark would make NULL of another without a word."""
+        expected: Any = self.types[0]
+        is_of_type: bool = isinstance(value, self.types)
+        is_truth_for_number = isinstance(value, bool) and expected is not bool
+        if is_truth_for_number or not is_of_type:
+            raise TypeError(f"returned {type(value).__name__}, declared {expected.__name__}")
+        if expected is int and not -MOST_INT <= value < MOST_INT:
+            raise OverflowError("returned a number that BIGINT does not hold")
+        if expected.__name__ == "Decimal" and not abs(value) < MOST_DECIMAL:
+            raise OverflowError("returned a number that DECIMAL(38,18) does not hold")
+        return float(value) if expected is float else value
+
+    def told(self, error: Exception) -> str:
+        """Put an error of the function into words."""
+        words = f"{self.name}: {type(error).__name__}: {error}"
+        return printable(words)[:MOST_CHARACTERS]
+
+
+@dataclass(frozen=True)
+class CheckedRow:
+    """Calls a function for a row; what it raises is a value too."""
+
+    worker: Worker
+
+    def __call__(self, *values: Any) -> tuple[Any, str | None]:
+        """Return its value, and the error that it raised instead."""
+        try:
+            return self.worker(*values), None
+        except Exception as error:  # noqa: BLE001 - the row's expression fails with it
+            return None, self.worker.told(error)
+
+
+@dataclass(frozen=True)
+class CheckedArrow:
+    """Calls a function for columns of rows; if it raises, row by row."""
+
+    worker: Worker
+
+    def __call__(self, *columns: pa.Array) -> pa.Array:
+        """Return its values and errors."""
+        try:
+            return self._values(columns)
+        except Exception:  # noqa: BLE001 - some row has it
+            rows = [tuple(column.slice(at, 1) for column in columns) for at in range(len(columns[0]))]
+            checked = list(self._by_row(rows))
+        type_ = next((each.type for each in checked if each.field(VALUE).type != pa.null()), checked[0].type)
+        return pa.concat_arrays([each.cast(type_) for each in checked])
+
+    def _by_row(self, rows: list[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+        for row in rows:
+            try:
+                yield self._values(row)
+            except Exception as error:  # noqa: BLE001 - the row's expression fails with it
+                yield _checked(pa.nulls(1), pa.array([self.worker.told(error)]))
+
+    def _values(self, columns: tuple[pa.Array, ...]) -> pa.Array:
+        values = self.worker(*columns)
+        _refuse_other_length(len(values), len(columns[0]))
+        return _checked(values, pa.nulls(len(values), pa.string()))
+
+
+def _checked(values: pa.Array, errors: pa.Array) -> pa.Array:
+    return pa.StructArray.from_arrays([values, errors], [VALUE, ERROR])
+
+
+@dataclass(frozen=True)
+class CheckedPandas:
+    """Calls a function for columns of rows; if it raises, row by row."""
+
+    worker: Worker
+
+    def __call__(self, *columns: Any) -> Any:
+        """Return its values and errors."""
+        import pandas as pd
+
+        try:
+            return self._values(columns)
+        except Exception:  # noqa: BLE001 - some row has it
+            rows = [tuple(column.iloc[at : at + 1] for column in columns) for at in range(len(columns[0]))]
+            return pd.concat(list(self._by_row(rows)), ignore_index=True)
+
+    def _by_row(self, rows: list[tuple[Any, ...]]) -> Iterator[Any]:
+        import pandas as pd
+
+        for row in rows:
+            try:
+                yield self._values(row)
+            except Exception as error:  # noqa: BLE001 - the row's expression fails with it
+                yield pd.DataFrame({VALUE: [None], ERROR: [self.worker.told(error)]}, dtype=object)
+
+    def _values(self, columns: tuple[Any, ...]) -> Any:
+        import pandas as pd
+
+        values = self.worker(*columns)
+        _refuse_other_length(len(values), len(columns[0]))
+        return pd.DataFrame({VALUE: values.array, ERROR: None})
+
+
+def _refuse_other_length(n_values: int, n_rows: int) -> None:
+    if n_values != n_rows:
+        raise ValueError(f"returned {n_values} values for {n_rows} rows")
+
+
+def session_function(name: str, function: RowFunction) -> UserDefinedFunction:
+    """Return a function as queries call it: what it raises ends the query.
+
+    Args:
+        name: Its name in queries.
+        function: It.
+    """
+    return _of_spark(name, function, _worker(name, function), _type_of(function))
+
+
+def checked_function(name: str, function: RowFunction) -> UserDefinedFunction:
+    """Return a function as transforms call it: it gives `value`, and as `error` what it raised.
+
+    Args:
+        name: Its name in expressions.
+        function: It.
+    """
+    worker = _worker(name, function)
+    kinds: dict[int, Callable[[Worker], Callable[..., Any]]] = {PANDAS: CheckedPandas, ARROW: CheckedArrow}
+    checked = kinds.get(function.eval_type, CheckedRow)(worker)
+    return _of_spark(name, function, checked, checked_type(function))
+
+
+def checked_type(function: RowFunction) -> StructType:
+    """Return the type of what `checked_function` gives."""
+    return StructType([StructField(VALUE, _type_of(function)), StructField(ERROR, StringType())])
+
+
+def _worker(name: str, function: RowFunction) -> Worker:
+    module = sys.modules[function.call.__module__]
+    types = () if function.annotation is None else tuple(plain_types(function.annotation))
+    return Worker(name, ship(function.call, module.__name__), types)
+
+
+def _of_spark(name: str, function: RowFunction, call: Callable[..., Any], type_: DataType) -> UserDefinedFunction:
+    return UserDefinedFunction(
+        call,
+        type_,
+        name,
+        function.eval_type,
+        function.is_deterministic,
+    )
+
+
+def _type_of(function: RowFunction) -> DataType:
+    if isinstance(function.returns, DataType):
+        return function.returns
+    return DataType.fromDDL(function.returns)

@@ -1,0 +1,54 @@
+"""The report of a run, as people see it in the UI."""
+
+from ebbtide import RunSummary, StepProgress
+from ebbtide.dagster import report
+from ebbtide.dagster.report import report_of
+
+
+def step(number, **given):
+    metrics = given.pop("metrics", {"inserted": 2})
+    return StepProgress(
+        "plain", number, "batch", number, 1000, 1, metrics, 0, None, given.pop("held_ms", 0), 0.5, **given
+    )
+
+
+def test_sums_and_steps_of_a_run():
+    text = report_of(RunSummary("plain", "root", [step(1), step(2, metrics={"deleted": 3, "below_floor": 4})]))
+    assert text.splitlines()[0] == (
+        "2 steps in 1.0 s: 2,000 records, 2 inserted, 0 updated, 3 deleted, 2 quarantined, 4 below floor."
+    )
+    assert "| 2 | batch | 1970-01-01 00:00:00 | 1,000 | 0 | 0 | 3 | 1 | 0.50 |" in text
+    assert len(text.splitlines()) == 6
+
+
+def test_run_without_a_step_says_that_there_was_nothing_to_do():
+    assert report_of(RunSummary("plain", "root")) == "Nothing was to do: no new records, nothing due."
+
+
+def test_what_needs_an_eye_is_said():
+    summary = RunSummary(
+        "plain",
+        "root",
+        [step(1, ignored_columns=["a", "b"], evolved={"tier": "STRING"}, held_ms=5000)],
+        nothing_matched="it has no files",
+        files_unmatched=2,
+        files_young=3,
+    )
+    text = report_of(summary)
+    for said in (
+        "it has no files",
+        "3 files are too young",
+        "2 files do not match",
+        "`a`, `b`",
+        "`tier` STRING",
+        "held back** by up to 5,000 ms",
+    ):
+        assert said in text
+
+
+def test_long_runs_list_their_last_steps(monkeypatch):
+    monkeypatch.setattr(report, "MOST_STEPS", 2)
+    text = report_of(RunSummary("plain", "root", [step(number) for number in range(1, 6)]))
+    assert "| 3 |" not in text
+    assert "| 4 |" in text
+    assert "The first 3 steps are left out." in text

@@ -1,0 +1,98 @@
+"""Clock and watermark set by hand, without Spark: a step of its own, from which time goes on."""
+
+import pytest
+from local_pipeline import up
+from local_run import HOUR, SPARK, START
+
+from ebbtide.errors import ConfigError
+from ebbtide.maintenance import clock, rewind
+from ebbtide.model.step import StepKind
+
+DAYS = 24 * HOUR
+EXPIRING = {"order": "arrival", "ttl": "2h", "materializer": {"on_expire": "delete"}}
+BY_EVENT = {
+    "schema": "id BIGINT NOT NULL, n INT, at TIMESTAMP",
+    "event_time": "at",
+    "allowed_delay": "10s",
+    "ttl": {"ttl": "1h", "time_characteristic": "EVENT_TIME", "expire_live": True},
+    "quarantine": {"max_event_time_ahead": None},
+}
+
+
+def test_clock_that_was_ahead_is_set_back_with_a_reason_and_goes_on_from_there(make):
+    pipeline = make(**EXPIRING)
+    pipeline.read(up(1, 1), clock_ms=START)
+    pipeline.run(START + 30 * DAYS)  # the machine's clock was wrong
+    assert pipeline.rows() == {}
+    later = START + 3 * HOUR
+    planned = clock.plan(SPARK, pipeline.spec, pipeline.root, later, to_ms=later)
+    assert (planned.now_ms, planned.to_ms, planned.step) == (START + 30 * DAYS, later, None)
+    assert pipeline.last.kind is StepKind.TICK, "a plan changes nothing"
+
+    done = clock.apply(SPARK, pipeline.spec, pipeline.root, later, "the clock was a month ahead", to_ms=later)
+    assert "set to 1970-02-11T19:00:00.000+00:00" in done.text()
+    last = pipeline.last
+    assert (last.step, last.kind, last.now_ms, last.reason) == (
+        done.step,
+        "clock",
+        later,
+        "the clock was a month ahead",
+    )
+    [batch] = pipeline.read(up(2, 2), clock_ms=later)
+    assert batch.now_ms == later, "it was planned by a clock that was behind"
+    pipeline.run(later + HOUR)
+    assert (pipeline.rows(), pipeline.last.now_ms) == ({2: 2}, batch.now_ms)
+    pipeline.run(later + 2 * HOUR)
+    assert (pipeline.rows(), pipeline.last.now_ms) == ({}, later + 2 * HOUR)
+    rewind.apply(SPARK, pipeline.spec, pipeline.root, to_step=1)
+    assert (pipeline.rows(), pipeline.last.now_ms) == ({1: 1}, START), "what expired comes back"
+
+
+def test_clock_set_behind_the_wall_clock_stays_behind_by_as_much(make):
+    pipeline = make(**EXPIRING)
+    pipeline.read(up(1, 1), clock_ms=START)
+    week = 7 * DAYS
+    clock.apply(SPARK, pipeline.spec, pipeline.root, START + week, "the machine was off", to_ms=START)
+    pipeline.run(START + week + HOUR)
+    assert pipeline.rows() == {1: 1}
+    pipeline.run(START + week + 2 * HOUR)
+    assert (pipeline.rows(), pipeline.last.now_ms) == ({}, START + 2 * HOUR)
+
+
+def test_watermark_is_set_back_and_rises_with_the_events_from_there(make):
+    pipeline = make(**BY_EVENT)
+    pipeline.read(up(1, 1, at="2026-01-01T00:00:00Z"))
+    pipeline.read(up(2, 2, at="2999-01-01T00:00:00Z"))  # a wrong one
+    before = pipeline.last
+    to_ms = 1_767_225_600_000
+    done = clock.apply(SPARK, pipeline.spec, pipeline.root, START, "a wrong event time", to_watermark_ms=to_ms)
+    assert done.watermark_ms == before.max_event_ms - 10_000
+    assert (pipeline.last.watermark_ms, pipeline.last.now_ms) == (to_ms, before.now_ms)
+    pipeline.read(up(3, 3, at="2026-01-01T00:30:00Z"))
+    pipeline.read(up(4, 4, at="2026-01-01T00:30:00Z"))
+    assert pipeline.last.watermark_ms == to_ms + HOUR // 2 - 10_000
+    assert pipeline.rows().keys() >= {3, 4}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"to_ms": START + 1}, "ahead of the wall clock"),
+        ({"to_watermark_ms": START}, "only be set back"),
+    ],
+)
+def test_time_ahead_is_refused(make, given, message):
+    pipeline = make(**EXPIRING)
+    pipeline.read(up(1, 1), clock_ms=START)
+    for go in (clock.plan, lambda *args, **to: clock.apply(*args, "why", **to)):
+        with pytest.raises(ConfigError, match=message):
+            go(SPARK, pipeline.spec, pipeline.root, START, **given)
+    with pytest.raises(ConfigError, match="takes a reason"):
+        clock.apply(SPARK, pipeline.spec, pipeline.root, START, " ", to_ms=START)
+
+
+def test_pipeline_without_a_step_has_no_clock(make):
+    pipeline = make()
+    pipeline.plan.state.create()
+    report = clock.apply(SPARK, pipeline.spec, pipeline.root, START, "why", to_ms=START)
+    assert (report.now_ms, report.step) == (None, None)

@@ -1,0 +1,152 @@
+"""`ebbtide new`: from records to a spec and a test that holds."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from mariadb import TABLES
+
+from ebbtide import UpsertPipeline
+from ebbtide.cli.main import main
+from ebbtide.spec.ddl import parse_ddl
+
+ROOT = Path(__file__).resolve().parents[2]
+CAPTURE = str(ROOT / "data/shop/capture")
+JOIN = str(ROOT / "data/shop/join")
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def new(*arguments):
+    return CliRunner().invoke(main, ["new", *arguments])
+
+
+def records(project, *values):
+    folder = project / "in"
+    folder.mkdir()
+    (folder / "1.jsonl").write_text("".join(json.dumps(value) + "\n" for value in values))
+    return "in"
+
+
+def flattened(**row):
+    return {"__op": "c", "__lsn": 1, "__table": "t", **row}
+
+
+def test_orders_become_the_spec_that_a_person_would_write(project):
+    result = new("orders", "--path", CAPTURE, "--topic", "shop.public.orders", "--sample", "3000", "--json")
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert report["bad_records"] == 0
+    spec = UpsertPipeline.load("pipelines/defs/orders")
+    by_hand = UpsertPipeline.load(ROOT / "pipelines/defs/shop/orders")
+    assert (spec.key, spec.order, spec.format) == (by_hand.key, by_hand.order, by_hand.format)
+    types = {field.name: str(field.type) for field in spec.table.columns}
+    types_by_hand = {field.name: str(field.type).replace("(14", "(38") for field in by_hand.table.columns}
+    assert types == types_by_hand
+    assert spec.table.defaults == {"discount": None}  # it came later: the first rows lack it
+
+
+def test_the_test_that_it_writes_passes_and_can_fail(project):
+    assert new("balances", "--path", JOIN, "--key", "order_id", "--sample", "50").exit_code == 0
+    tests = project / "tests/pipelines/balances"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests)]
+    assert subprocess.run(command, check=False, capture_output=True).returncode == 0
+    with (tests / "sample.jsonl").open("a") as sample:
+        sample.write('{"kind": "?"}\n')
+    assert subprocess.run(command, check=False, capture_output=True).returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("table", "wider"),
+    [
+        ("orders", {"flags": "int64"}),
+        ("price_list", {"level": "int16"}),
+        ("customers", {"vip": "int16", "since": "int64"}),
+    ],
+)
+def test_records_with_schemas_tell_types_and_order(project, table, wider):
+    """Bits, years and times of day are integers without a type of their own; the connector sends TINYINT as int16."""
+    (project / "in").mkdir()
+    shutil.copy(ROOT / "tests/data/mariadb/with_schemas/shop.jsonl.gz", project / "in")
+    result = new(table, "--path", "in", "--topic", f"shop.shop.{table}", "--sample", "100", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["bad_records"] == 0
+    spec = UpsertPipeline.load(f"pipelines/defs/{table}")
+    assert spec.sequence == ("_file", "_pos", "_row")
+    _, by_hand, _ = TABLES[table]
+    columns_by_hand = parse_ddl(by_hand).columns
+    types = {field.name: str(field.type) for field in spec.table.columns}
+    assert types == {name: str(columns_by_hand.field(name).type) for name in types} | wider
+
+
+def test_a_path_in_the_project_is_written_as_seen_from_there(project):
+    path = records(project, flattened(id=1))
+    assert new("t", "--path", path, "--key", "id").exit_code == 0
+    spec = (project / "pipelines/defs/t/defs.yaml").read_text()
+    assert "path: in\n" in spec
+    assert "records: value\n" in spec
+
+
+def test_a_column_without_one_kind_of_value_is_left_out_and_said(project):
+    path = records(project, flattened(id=1, x="a"), flattened(id=2, x=1))
+    result = new("t", "--path", path, "--key", "id", "--json")
+    assert "x: left out: its values are of several kinds (number, text)" in json.loads(result.stdout)["notes"]
+    assert UpsertPipeline.load("pipelines/defs/t").ignored_columns == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "said"),
+    [
+        ([flattened(id=1)], [], "no key that tells the table's primary key. Allowed: --key with some of id."),
+        ([flattened(id=1)], ["--key", "no"], "The key has columns that the records do not have. Got: no. Allowed: id."),
+        ([{"a": 1}], [], "no changelog that is known. Got: fields a."),
+        ([[1], "x"], [], "no record to go by. Got: 2 lines that are no JSON objects."),
+        (
+            [flattened(id=1), flattened(id=1) | {"__table": "u"}],
+            [],
+            "several tables, which make a table each. Got: t (1), u (1).",
+        ),
+        (
+            [flattened(id=1)],
+            ["--table", "u"],
+            "no record to go by. Got: 0 lines that are no JSON objects; tables t (1).",
+        ),
+        ([{"__op": "d", "__lsn": 1, "id": 1}], [], "No record of the sample adds a row"),
+    ],
+)
+def test_what_it_cannot_tell_is_refused_before_anything_is_written(project, values, options, said):
+    result = new("t", "--path", records(project, *values), *options)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert not (project / "pipelines").exists()
+
+
+def test_several_topics_are_listed(project):
+    result = new("t", "--path", CAPTURE, "--sample", "1000")
+    assert result.exit_code == 2
+    assert "several topics" in result.stderr
+    assert "--topic shop.public." in result.stderr
+
+
+def test_what_is_there_is_not_overwritten(project):
+    path = records(project, flattened(id=1))
+    assert new("t", "--path", path, "--key", "id").exit_code == 0
+    again = new("t", "--path", path, "--key", "id")
+    assert again.exit_code == 2
+    assert "There is 'pipelines/defs/t/defs.yaml'." in again.stderr
+
+
+def test_a_name_that_a_pipeline_cannot_have_is_refused(project):
+    result = new("Ab c", "--path", records(project, flattened(id=1)), "--key", "id")
+    assert result.exit_code == 2
+    assert "name" in result.stderr
+    assert not (project / "pipelines").exists()

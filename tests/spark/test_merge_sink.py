@@ -1,0 +1,261 @@
+"""The Delta sink where Spark writes it: MERGE, replaced tables and columns, each as one step that is applied once."""
+
+import json
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as F
+
+from ebbtide.delta import log
+from ebbtide.delta.commit import LocalPuts
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import create
+from ebbtide.errors import ConfigError
+from ebbtide.ledger.facts import StepFacts
+from ebbtide.model.schema_change import SchemaChange
+from ebbtide.model.step import StepKind
+from ebbtide.sinks.delta import SinkTable
+from ebbtide.state_table.columns import spark_schema
+
+pytestmark = pytest.mark.grid  # pipelines over such sinks are run in short tests
+
+COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int32()), ("a.b", pa.int64())])
+SETTINGS = ("write.txnAppId", "write.txnVersion", "commitInfo.userMetadata", "merge.materializeSource")
+
+
+def facts(step, kind=StepKind.BATCH, **more):
+    made_by = {"pipeline": "t", "incarnation": "i", "epoch": 1, "state_version": 0, "spec": {}, "code": "0"}
+    return StepFacts(step=step, kind=kind, now_ms=1000, **made_by, **more)
+
+
+def row_of(id_, n, seq=None, by=None):
+    changed_by = {"step": n if by is None else by, "part": 0, "position": 0}
+    sequence = {"a.b": n if seq is None else seq, "op": 1}
+    return {"id": id_, "n": n, "a.b": n, "_sequence": sequence, "_changed_by": changed_by}
+
+
+def frame_of(spark, sink, rows, *more):
+    """Rows of the sink's columns and some more texts, in another order than its own."""
+    texts = [pa.field(name, pa.string()) for name in more]
+    columns = spark_schema(pa.schema([*texts, *sink.schema]), nullable=True)
+    frame = spark.createDataFrame(rows, columns)
+    return frame.select(*(F.col(f"`{name}`") for name in reversed(columns.names)))
+
+
+class Changes:
+    """A change set: what is to be done, and the row."""
+
+    def __init__(self, sink, *changes):
+        self.sink, self.changes = sink, changes
+
+    def frame(self, spark):
+        rows = [{"_change": kind, **row} for kind, row in self.changes]
+        return frame_of(spark, self.sink, rows, "_change")
+
+
+@pytest.fixture
+def sink_of(spark, tmp_path):
+    def make(name="a sink", sequence=("a.b",), **more):
+        sink = SinkTable(str(tmp_path / name), COLUMNS, ("id",), sequence, how="merge", **more)
+        sink.create(spark)
+        return sink
+
+    return make
+
+
+@pytest.fixture
+def sink(sink_of):
+    return sink_of()
+
+
+def newest(sink):
+    return log.actions(sink.path, log.versions(sink.path)[-1])
+
+
+def operation(sink):
+    return log.commit_info(newest(sink))["operation"]
+
+
+def marked(sink, step):
+    """Whether the newest commit says that it is this step."""
+    is_marked = Snapshot.read(sink.path, any_features=True).transactions == {"t/sink": step}
+    return is_marked and log.facts_in(newest(sink))["step"] == step == sink.last_step()
+
+
+def shown(spark, sink, *names):
+    names = names or ("id", "n")
+    rows = sink.read(spark, sink.version()).select(*names).collect()
+    return sorted(tuple(row) for row in rows)
+
+
+def test_table_is_made_once_with_the_properties_of_the_spec(spark, sink_of):
+    sink = sink_of(properties={"delta.logRetentionDuration": "interval 40 days"})
+    made = Snapshot.read(sink.path, any_features=True)
+    fields = {field["name"]: field["nullable"] for field in json.loads(made.metadata["schemaString"])["fields"]}
+    assert fields == {"id": False, "n": True, "a.b": True, "_sequence": True, "_changed_by": True}
+    settings = {name.removeprefix("delta."): value for name, value in made.configuration.items()}
+    assert settings["logRetentionDuration"] == "interval 40 days"
+    assert settings["enableChangeDataFeed"] == "true"
+    assert settings["enableDeletionVectors"] == "false"
+    sink.create(spark)
+    assert sink.version() == 0
+
+
+@pytest.mark.parametrize("properties", [{"delta.logRetentionDuration": "soon", "delta.appendOnly": "perhaps"}, {}])
+def test_table_that_spark_does_not_make_is_named_with_its_properties(sink_of, monkeypatch, properties):
+    if not properties:
+        monkeypatch.setattr(SinkTable, "_stored_properties", {"delta.appendOnly": "perhaps"})
+    with pytest.raises(ConfigError) as raised:
+        sink_of(properties=properties)
+    said = str(raised.value)
+    assert said.startswith("Spark does not make the sink '")
+    assert "/a sink': " in said
+    assert "\n" not in said
+    named = ", ".join(properties) or "none"
+    assert f"Got: table properties {named}. Correct the spec's sink.table_properties or its schema." in said
+
+
+def test_step_is_merged_once_and_by_sequence(spark, sink):
+    unset = {name: spark.conf.get(f"spark.databricks.delta.{name}", None) for name in SETTINGS}
+    first = Changes(sink, *(("I", row_of(id_, 5)) for id_ in (1, 2, 3, 4)))
+    sink.apply(spark, first, facts(1), only_inserts=True)
+    assert (operation(sink), marked(sink, 1)) == ("WRITE", True)
+    changes = Changes(
+        sink,
+        ("U", row_of(1, 6)),
+        ("D", row_of(2, 6)),
+        ("U", row_of(3, 4)),
+        ("D", row_of(4, 4)),
+        ("I", row_of(5, 1)),
+        ("D", row_of(6, 1)),
+    )
+    sink.apply(spark, changes, facts(2), only_inserts=False)
+    assert shown(spark, sink) == [(1, 6), (3, 5), (4, 5), (5, 1)]
+    assert (operation(sink), marked(sink, 2)) == ("MERGE", True)
+    equal = Changes(sink, ("U", row_of(1, 7, seq=6)))
+    sink.apply(spark, equal, facts(3), only_inserts=False)
+    assert shown(spark, sink)[0] == (1, 7)
+    assert shown(spark, sink, "`a.b`", "_sequence.op", "_changed_by.step")[-1] == (7, 1, 7)
+    version = sink.version()
+    sink.apply(spark, Changes(sink, ("D", row_of(1, 9))), facts(3), only_inserts=False)
+    sink.apply(spark, Changes(sink, ("I", row_of(9, 9))), facts(3), only_inserts=True)
+    assert sink.version() == version, "a step is applied once"
+    left = [name for name in SETTINGS if spark.conf.get(f"spark.databricks.delta.{name}", None) != unset[name]]
+    assert not left, "settings of a step are for its statement alone"
+
+
+@pytest.mark.parametrize(("sequence", "floor"), [(("a.b",), [5]), ((), [5, 0, 0])], ids=["by sequence", "by arrival"])
+def test_rows_below_a_truncate_go_with_the_merge_that_met_it(spark, sink_of, sequence, floor):
+    sink = sink_of(sequence=sequence)
+    first = Changes(sink, *(("I", row_of(n, n)) for n in (4, 5, 6)))
+    sink.apply(spark, first, facts(1), only_inserts=True)
+    sink.apply(spark, Changes(sink, ("I", row_of(7, 7))), facts(2, floor=floor), only_inserts=False)
+    assert shown(spark, sink) == [(4, 4), (5, 5), (6, 6), (7, 7)], "an old floor has done its work"
+    last = Changes(sink, ("U", row_of(6, 3)), ("I", row_of(8, 8)))
+    sink.apply(spark, last, facts(3, floor=floor, floor_raised=True), only_inserts=False)
+    assert shown(spark, sink) == [(5, 5), (6, 6 if sequence else 3), (7, 7), (8, 8)]
+    rows = sink.read(spark, sink.version())
+    below = rows.where(sink.below([*floor[:-1], floor[-1] + 1]))
+    assert {row["n"] for row in below.collect()} <= {3, 5}
+
+
+def test_row_of_a_table_that_is_adopted_has_no_sequence_and_takes_any_change(spark, tmp_path):
+    path = str(tmp_path / "a table")
+    create(LocalPuts(), path, COLUMNS, {}, name="theirs", info={})
+    spark.createDataFrame([(1, 1, 1), (2, 2, 2)], "id BIGINT, n INT, `a.b` BIGINT").write.format("delta").mode(
+        "append"
+    ).save(path)
+    sink = SinkTable(path, COLUMNS, ("id",), ("a.b",), how="merge")
+    sink.extend(spark)
+    assert shown(spark, sink, "id", "_sequence", "_changed_by") == [(1, None, None), (2, None, None)]
+    made = Snapshot.read(path, any_features=True)
+    names = [field["name"] for field in json.loads(made.metadata["schemaString"])["fields"]]
+    assert names == ["id", "n", "a.b", "_sequence", "_changed_by"]
+    assert made.configuration["delta.enableChangeDataFeed"] == "true"
+    assert made.configuration["delta.enableDeletionVectors"] == "false"
+    sink.apply(spark, Changes(sink, ("U", row_of(1, 0))), facts(1), only_inserts=False)
+    assert shown(spark, sink) == [(1, 0), (2, 2)]
+
+
+def test_keys_with_nulls_are_merged_as_other_values_are(spark, tmp_path):
+    columns = pa.schema([("id", pa.int64()), ("a.b", pa.int64()), ("n", pa.int32())])
+    sink = SinkTable(str(tmp_path / "sink"), columns, ("id", "a.b"), (), how="merge")
+    sink.create(spark)
+    keys = [(None, 1), (1, None), (1, 1), (None, None)]
+    first = [("I", {**row_of(None, n), "id": id_, "a.b": at}) for n, (id_, at) in enumerate(keys)]
+    sink.apply(spark, Changes(sink, *first), facts(1), only_inserts=True)
+    second = [("U", {**row_of(None, n + 10), "id": id_, "a.b": at}) for n, (id_, at) in enumerate(keys)]
+    sink.apply(spark, Changes(sink, *second), facts(2), only_inserts=False)
+    rows = sink.read(spark, sink.version()).select("n", "id", "`a.b`").collect()
+    assert {n: (id_, at) for n, id_, at in rows} == dict(enumerate(keys, start=10))
+    assert len(rows) == 4
+
+
+@pytest.mark.parametrize("how", ["merge", "vectors"])
+def test_replaced_keys_have_other_rows(spark, sink_of, how):
+    sink = replace(sink_of(), how=how)
+    first = frame_of(spark, sink, [row_of(n, n) for n in (1, 2, 3)])
+    sink.replace(spark, first.select("id"), first, facts(1, StepKind.REPAIR))
+    keys = spark.createDataFrame([(2,), (3,), (9,)], "id BIGINT")
+    rows = frame_of(spark, sink, [row_of(3, 30), row_of(9, 90)])
+    sink.replace(spark, keys, rows, facts(2, StepKind.REPAIR))
+    assert shown(spark, sink) == [(1, 1), (3, 30), (9, 90)]
+    assert marked(sink, 2)
+    version = sink.version()
+    sink.replace(spark, spark.createDataFrame([(7,)], "id BIGINT"), rows.limit(0), facts(2, StepKind.REPAIR))
+    assert (shown(spark, sink), how == "merge" or sink.version() == version) == ([(1, 1), (3, 30), (9, 90)], True)
+
+
+@pytest.mark.parametrize("how", ["merge", "vectors"])
+def test_overwritten_table_has_other_rows_and_columns_and_its_history(spark, sink_of, how):
+    sink = replace(sink_of(), how=how)
+    old = frame_of(spark, sink, [row_of(1, 1), row_of(2, 2)])
+    sink.overwrite(spark, old, facts(1, StepKind.MIGRATION))
+    other = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.string())]))
+    rows = frame_of(spark, other, [{**row_of(5, 5), "more": "m"}])
+    step = facts(2, StepKind.MIGRATION)
+    other.overwrite(spark, rows, step)
+    assert shown(spark, other, "id", "n", "more") == [(5, 5, "m")]
+    names = ["id", "n", "a.b", "more", "_sequence", "_changed_by"]
+    assert other.read(spark, other.version()).columns == names
+    assert marked(other, 2)
+    assert operation(other) == ("WRITE" if how == "merge" else "REPLACE TABLE")
+    assert Snapshot.read(sink.path, any_features=True).configuration["delta.enableChangeDataFeed"] == "true"
+    version = other.version()
+    other.overwrite(spark, rows.limit(0), step)
+    assert other.version() == version, "a step is applied once"
+    assert len(sink.read(spark, 1).collect()) == 2
+
+
+def test_altered_table_is_written_again_under_the_other_columns(spark, sink):
+    sink.apply(spark, Changes(sink, ("I", row_of(1, 1)), ("I", row_of(2, 2))), facts(1), only_inserts=True)
+    columns = pa.schema(
+        [COLUMNS.field("id"), ("count", pa.int64()), COLUMNS.field("a.b"), ("more", pa.int32()), ("none", pa.string())]
+    )
+    wider = replace(sink, columns=columns)
+    change = SchemaChange(added={"more": 7, "none": None}, renamed={"count": "n"})
+    wider.alter(spark, COLUMNS, change, facts(2, StepKind.MIGRATION))
+    stored = wider.read(spark, wider.version())
+    types = {field.name: field.dataType.simpleString() for field in stored.schema}
+    assert list(types) == ["id", "count", "a.b", "more", "none", "_sequence", "_changed_by"]
+    assert (types["count"], types["more"], types["none"]) == ("bigint", "int", "string")
+    assert shown(spark, wider, "id", "count", "more", "none", "_sequence.op") == [
+        (1, 1, 7, None, 1),
+        (2, 2, 7, None, 1),
+    ]
+    assert marked(wider, 2)
+
+
+def test_table_goes_back_is_joined_and_is_emptied_as_steps(spark, sink):
+    for number in (1, 2):
+        sink.apply(spark, Changes(sink, ("I", row_of(number, number))), facts(number), only_inserts=True)
+    sink.join_files(spark)
+    assert (operation(sink), len(Snapshot.read(sink.path, any_features=True).files)) == ("OPTIMIZE", 1)
+    sink.restore(spark, 1, facts(3, StepKind.REWIND))
+    assert (shown(spark, sink), operation(sink), sink.last_step()) == ([(1, 1)], "RESTORE", 3)
+    other = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.string())]))
+    other.empty(spark, facts(4, StepKind.RESET))
+    assert shown(spark, other, "id", "more") == []
+    assert (log.facts_in(newest(other))["step"], other.last_step()) == (4, 4)
+    assert len(sink.read(spark, 2).collect()) == 2

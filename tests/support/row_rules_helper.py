@@ -1,0 +1,5 @@
+"""What `row_rules` imports."""
+
+
+def shout(v):
+    return v.upper() + "!"
