@@ -312,10 +312,14 @@ def _unnamed(expression: Node) -> Node:
 
 def _is_same(one: Node, other: Node) -> bool:
     """Return whether two expressions are the same, but for the names by which columns were called."""
-    without = {"qualifier"}
-    own = {name: value for name, value in one.fields.items() if name not in without}
-    others = {name: value for name, value in other.fields.items() if name not in without}
-    return own == others and all(map(_is_same, one.children, other.children))
+    if _meaning(one) != _meaning(other) or len(one.children) != len(other.children):
+        return False
+    return all(map(_is_same, one.children, other.children))
+
+
+def _meaning(node: Node) -> dict[str, Any]:
+    """Return what a node says, but for the name of the table that a column was called by."""
+    return {name: value for name, value in node.fields.items() if name != "qualifier"}
 
 
 def _refuse_arbitrary(expression: Node, above: str = "") -> None:

@@ -310,10 +310,12 @@ def _only(bonds: Mapping[Column, Bonds], columns: set[Column]) -> dict[Column, B
 
 def _with_losses(after: Relation, before: Relation, why: str, parts: Sequence[Relation] = ()) -> Relation:
     """Note why readings that were bound before are not any more."""
-    bound = _bound(after)
-    was_bound = {reading for part in (parts or [before]) for reading in _bound(part)}
-    lost = dict.fromkeys(was_bound - bound, why)
-    return replace(after, losses={**lost, **after.losses}) if lost else after
+    was_bound = set()
+    for part in parts or [before]:
+        was_bound |= _bound(part)
+    lost = was_bound - _bound(after)
+    reasons = dict.fromkeys(lost, why)
+    return replace(after, losses={**reasons, **after.losses})
 
 
 def _bound(relation: Relation) -> set[Reading]:
@@ -349,9 +351,11 @@ class Lineage:
 
     def common_columns(self, tables: Iterable[str]) -> list[str]:
         """Return the columns of the view that are bound in every reading of several inputs."""
-        sets = [set(self.columns_of(table)) for table in tables]
-        common = set.intersection(*sets) if sets else set()
-        return [name for name in self.names if name in common]
+        common = list(self.names)
+        for table in tables:
+            own = self.columns_of(table)
+            common = [name for name in common if name in own]
+        return common
 
     def cut(self, table: str, columns: Sequence[str]) -> Cut:
         """Return for each reading of an input what columns of the view are called there.

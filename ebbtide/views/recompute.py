@@ -200,9 +200,13 @@ class Recomputing:
 
     def _feed(self, name: str) -> DataFrame:
         """Return the rows that came, went or changed in an input since the last step, before and after."""
-        reader = self.session.read.format("delta").option("readChangeFeed", "true")
-        reader = reader.option("startingVersion", self._version_before(name) + 1)
-        return reader.option("endingVersion", self.to.inputs[name].version).load(self.tables.location(name))
+        feed: dict[str, str | int] = {
+            "readChangeFeed": "true",
+            "startingVersion": self._version_before(name) + 1,
+            "endingVersion": self.to.inputs[name].version,
+        }
+        location = self.tables.location(name)
+        return self.session.read.format("delta").options(**feed).load(location)
 
     def _version_before(self, name: str) -> int:
         return self.last.inputs[name].version if self.last else -1
@@ -255,20 +259,36 @@ def difference(new: DataFrame, old: DataFrame, key: Sequence[str], *, is_unique:
         is_unique: `new` has each key once.
     """
     names = new.columns
-    copies = F.lit(1).cast("bigint")
-    if not is_unique:
-        copies = F.count(F.lit(1)).over(Window.partitionBy(*columns(key)))
-    counted = new.select(copies.alias(COPIES), F.struct(*columns(names)).alias("new"), *columns(key))
-    known = old.select(F.struct(*columns(names)).alias("old"), *columns(key))
-    is_same_key = [column(name, "n") == column(name, "o") for name in key]
-    both = counted.alias("n").join(known.alias("o"), reduce(Column.__and__, is_same_key), "full_outer")
-    is_gone = F.col("new").isNull()
-    is_other = ~F.col("new").eqNullSafe(F.col("old"))
-    changed = both.where(is_other | (F.col(COPIES) > 1))
-    row = F.coalesce(F.col("new"), F.col("old"))
-    kind = F.when(is_gone, F.lit("-D")).otherwise(F.lit("+U"))
-    fields = [row.getField(name).alias(name) for name in names]
-    return changed.select(kind.alias(KIND), F.coalesce(F.col(COPIES), F.lit(1)).alias(COPIES), *fields)
+    own_key = columns(key)
+    whole_row = F.struct(*columns(names))
+    counted = new.select(_copies(key, is_unique=is_unique), whole_row.alias("new"), *own_key)
+    known = old.select(whole_row.alias("old"), *own_key)
+    both = counted.alias("n").join(known.alias("o"), _is_same_key(key), "full_outer")
+    new_row = F.col("new")
+    old_row = F.col("old")
+    n_copies = F.col(COPIES)
+    is_other = ~new_row.eqNullSafe(old_row)
+    changed = both.where(is_other | (n_copies > 1))
+    kind = F.when(new_row.isNull(), "-D").otherwise("+U")
+    shown = F.coalesce(new_row, old_row)
+    fields = [shown.getField(name).alias(name) for name in names]
+    at_least_one = F.coalesce(n_copies, F.lit(1))
+    return changed.select(kind.alias(KIND), at_least_one.alias(COPIES), *fields)
+
+
+def _copies(key: Sequence[str], *, is_unique: bool) -> Column:
+    """Count the rows that have the same key."""
+    one = F.lit(1)
+    if is_unique:
+        return one.cast("bigint").alias(COPIES)
+    of_key = Window.partitionBy(*columns(key))
+    return F.count(one).over(of_key).alias(COPIES)
+
+
+def _is_same_key(key: Sequence[str]) -> Column:
+    """Return whether a new row has the key of an old one; of a row without a key that is never so."""
+    are_same = [column(name, "n") == column(name, "o") for name in key]
+    return reduce(Column.__and__, are_same)
 
 
 def with_values(rows: DataFrame, own: Sequence[str], values: DataFrame, *, how: str = "left_semi") -> DataFrame:
@@ -280,6 +300,12 @@ def with_values(rows: DataFrame, own: Sequence[str], values: DataFrame, *, how: 
         values: The values.
         how: `left_semi`; `left_anti`: the rows that have none.
     """
-    pairs = zip(own, values.columns, strict=True)
-    is_there = [column(mine, "r").eqNullSafe(column(name, "v")) for mine, name in pairs]
-    return rows.alias("r").join(values.alias("v"), reduce(Column.__and__, is_there), how)
+    left = rows.alias("r")
+    right = values.alias("v")
+    are_same = []
+    for mine, name in zip(own, values.columns, strict=True):
+        value = column(name, "v")
+        is_same = column(mine, "r").eqNullSafe(value)
+        are_same.append(is_same)
+    has_all = reduce(Column.__and__, are_same)
+    return left.join(right, has_all, how)
