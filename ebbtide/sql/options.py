@@ -17,7 +17,7 @@ from ebbtide.errors import ConfigError, SqlError
 from ebbtide.redaction import is_credential
 from ebbtide.spec.parts import FileSource
 from ebbtide.spec.upsert import UpsertPipeline
-from ebbtide.sql.statements import Options
+from ebbtide.sql.statements import Option, Options
 
 SEQUENCE = "sequence"
 _FROM_STATEMENT = ("name", "schema", "key", "description", "source", "order", "transform")
@@ -87,12 +87,7 @@ def refuse_unfit(given: Options, *, of_source: bool) -> None:
         SqlError: with the option's place.
     """
     for name, option in given.items():
-        if is_credential(name):
-            raise SqlError.of(
-                f"The option '{name}' at {option.place} is a credential.",
-                allowed="options without secrets",
-                next_step="Give it to Spark by its environment (docs/security.md).",
-            )
+        refuse_credential(name, option)
         first, *_ = spec_field(name)
         is_known = first in UpsertPipeline.model_fields and first not in _FROM_STATEMENT
         is_known |= name in OF_SOURCE or name == SEQUENCE
@@ -103,6 +98,20 @@ def refuse_unfit(given: Options, *, of_source: bool) -> None:
                 allowed=", ".join(_names(of_source=of_source)),
                 next_step="docs/spec.md tells of each.",
             )
+
+
+def refuse_credential(name: str, option: Option) -> None:
+    """Refuse an option whose name is that of a secret.
+
+    Raises:
+        SqlError: with the option's place.
+    """
+    if is_credential(name):
+        raise SqlError.of(
+            f"The option '{name}' at {option.place} is a credential.",
+            allowed="options without secrets",
+            next_step="Give it to Spark by its environment (docs/security.md).",
+        )
 
 
 def explained(error: ValidationError | ConfigError, given: Options) -> SqlError:

@@ -14,13 +14,12 @@ from ebbtide.delta import log
 from ebbtide.errors import ConfigError, SqlError, ViewQueryError
 from ebbtide.ledger.lease import Lease
 from ebbtide.paths import delete
-from ebbtide.redaction import is_credential
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.ddl import ddl_of, is_exact
 from ebbtide.spec.pipeline import NAME
 from ebbtide.spec.view import MaterializedView
 from ebbtide.sql.catalog import Catalog, Entry, Filled, filled, queryable, write_pipeline
-from ebbtide.sql.options import explained, nested, texts
+from ebbtide.sql.options import explained, nested, refuse_credential, texts
 from ebbtide.sql.references import find_references
 from ebbtide.sql.statements import CreateView, IfThere, Options
 from ebbtide.sql.tokens import Statement
@@ -155,12 +154,7 @@ def _refuse_taken(name: str, existing: Entry | None, if_there: IfThere) -> None:
 
 def _refuse_unfit_options(given: Options) -> None:
     for name, option in given.items():
-        if is_credential(name):
-            raise SqlError.of(
-                f"The option '{name}' at {option.place} is a credential.",
-                allowed="options without secrets",
-                next_step="Give it to Spark by its environment (docs/security.md).",
-            )
+        refuse_credential(name, option)
         if name.partition(".")[0] not in OPTIONS:
             raise SqlError.of(
                 f"There is no option '{name}' of a view, at {option.place}.",
