@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -45,7 +46,7 @@ class PinnedTable:
     location: str
     version: int
 
-    @property
+    @cached_property
     def snapshot(self) -> Snapshot:
         """What the version holds."""
         found = Snapshot.read(self.location, self.version)

@@ -236,7 +236,11 @@ class Recomputing:
         return _read(self.session, self._pinned(name))
 
     def _pinned(self, name: str) -> PinnedTable:
-        return PinnedTable(self.tables.location(name), self.to.inputs[name].version)
+        return self._inputs[name]
+
+    @cached_property
+    def _inputs(self) -> dict[str, PinnedTable]:
+        return {name: PinnedTable(self.tables.location(name), table.version) for name, table in self.to.inputs.items()}
 
     @cached_property
     def _own(self) -> PinnedTable:
