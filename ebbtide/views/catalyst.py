@@ -124,8 +124,10 @@ class PlanReader:
         return frozenset(origin for column, origin in self._tables.items() if column in self._used)
 
     def _rows(self, plan: Node) -> Relation:
-        if plan.kind == "View" and _view_name(plan) in self.keys:
+        if _is_own_view(plan) and _view_name(plan) in self.keys:
             return self._table(plan)
+        if plan.kind == "Sample":
+            raise ViewQueryError.of("The query takes a sample, another one each time.", got="TABLESAMPLE")
         if plan.kind in PASSED:
             return self.relation(plan.children[0])
         if plan.kind in LIMITS:
@@ -237,6 +239,13 @@ _READERS: dict[str, Callable[[PlanReader, Node], Relation]] = {
     "WithCTE": PlanReader.shared,
     "CTERelationRef": PlanReader.reference,
 }
+
+
+def _is_own_view(plan: Node) -> bool:
+    """Return whether a node is a temporary view of the session: one of all sessions has a database."""
+    return (
+        plan.kind == "View" and bool(plan.fields["isTempView"]) and "database" not in plan.fields["desc"]["identifier"]
+    )
 
 
 def _view_name(view: Node) -> str:

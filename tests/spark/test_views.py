@@ -256,7 +256,7 @@ UNFIT = {
     "SELECT v, 1 AS n, current_date() AS top FROM orders GROUP BY v": "changes from run to run",
     "SELECT v, 1 AS n, first(id) AS top FROM orders GROUP BY v": "order in which rows come. Got: First",
     "SELECT v, 1 AS n, collect_list(id) AS top FROM orders GROUP BY v": "Got: CollectList",
-    "SELECT v, 1 AS n, id AS top FROM orders TABLESAMPLE (10 PERCENT)": "not deterministic|through which keys",
+    "SELECT v, 1 AS n, id AS top FROM orders TABLESAMPLE (10 PERCENT)": "takes a sample",
     "SELECT v, n, top FROM nobody": "TABLE_OR_VIEW_NOT_FOUND",
     "SELECT v, 1 AS n, 2 AS top FROM orders GROUP BY v": r"Got: v STRING, n INT, top INT. Allowed: v STRING, n BIGINT",
     "SELECT v, count(*) AS n, max(1 DIV (id - 10)) AS top FROM orders GROUP BY v": "DIVIDE_BY_ZERO",
