@@ -187,6 +187,14 @@ class SourceReadError(Terminal):
     """Raised when a source file cannot be read: truncated, not gzip, gone."""
 
 
+class SourceLostError(Terminal):
+    """Raised when records that are next to be read are not there any more: deleted, or the source is another one under its name."""
+
+
+class SourceUnavailableError(Transient):
+    """Raised when a source does not answer in time; nothing of the step was committed."""
+
+
 class SourceStartError(Transient):
     """Raised when Spark could not start the source's Python process, after several attempts; no step was begun."""
 

@@ -307,6 +307,16 @@ def write_bytes(location: str, data: bytes) -> None:
         stream.write(data)
 
 
+def replace_bytes(location: str, data: bytes) -> None:
+    """Write a file in one piece: who reads it meanwhile sees the old one or the new one."""
+    if not is_local(location):
+        write_bytes(location, data)  # a put is in one piece
+        return
+    unnamed = f"{location}.{os.getpid()}"
+    write_bytes(unnamed, data)
+    Path(unnamed).replace(location)
+
+
 def read_parquet(location: str, columns: list[str] | None = None, *, footer: str | None = None) -> pa.Table:
     """Read a Parquet file; its pages must be as they were written.
 

@@ -11,6 +11,8 @@ import re
 
 MASK = "***"
 """Stands for what is not shown."""
+REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+"""A setting's value that stands for a variable of the environment."""
 LEAST_LENGTH = 4
 """Characters of the shortest value that is hidden: shorter ones stand in ordinary words."""
 _CREDENTIAL_NAME = r"(?:secret|passw(?:or)?d|token|access[-_.]?key|private[-_.]?key|credential|signature)"

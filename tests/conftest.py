@@ -16,6 +16,17 @@ settings.register_profile("mutants", derandomize=True, max_examples=15, phases=Q
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put what takes long first: a long group that begins last would be waited for. Each group keeps its order."""
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> tuple[bool, bool]:
+    is_launched = item.get_closest_marker("launched") is not None
+    is_grouped = item.get_closest_marker("xdist_group") is not None
+    return not is_launched, not is_grouped
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_copies(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep local copies apart from those of the user's own runs: a process looks at all that are there."""
@@ -41,6 +52,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
         session = build_session("ebbtide-tests", settings)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Broker"]:  # noqa: F821 - loaded when needed
+    """One Kafka broker for the whole test process."""
+    from kafka_broker import Broker
+
+    running = Broker(tmp_path_factory.mktemp("kafka"))
+    yield running
+    running.stop()
 
 
 @pytest.fixture

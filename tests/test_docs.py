@@ -19,6 +19,7 @@ from ebbtide import (
     UpsertPipeline,
 )
 from ebbtide.spec import parts
+from ebbtide.spec.kafka import KafkaSource, KafkaStart
 from ebbtide.spec.transform import Transform
 from ebbtide.spec.upsert import MaterializerConfig, SequenceOrder
 from ebbtide.spec.view import RefreshEvery
@@ -31,6 +32,8 @@ MODELS: tuple[type[BaseModel], ...] = (
     MaterializedView,
     RefreshEvery,
     parts.FileSource,
+    KafkaSource,
+    KafkaStart,
     parts.DebeziumFormat,
     parts.PlainFormat,
     parts.ColumnConfig,

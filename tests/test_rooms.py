@@ -56,6 +56,7 @@ ALONE = {
     "obstore": "ebbtide/object_store/",
     "numba": "ebbtide/model/compiled.py",
     "pandas": "ebbtide/runtime/row_functions.py",
+    "confluent_kafka": "ebbtide/sources/kafka/",
 }
 """Libraries that one place has to itself."""
 
@@ -153,4 +154,5 @@ def test_environment_is_read_by_what_belongs_to_the_machine_only():
         "sql/opening.py",
         "sql/shell/history.py",
         "object_store/bucket.py",
+        "sources/kafka/client.py",
     }

@@ -42,6 +42,7 @@ attributes:
   order: {sequence: [seq]}
 """
 SOURCE = "data/Größen 2026"
+pytestmark = pytest.mark.xdist_group("wheel")  # it is built once
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,11 @@ from ebbtide.cli.options import json_option, of_pipelines, root_option
 from ebbtide.cli.quiet import quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, load_specs
 from ebbtide.errors import ConfigError
+from ebbtide.inspect.backlog import Lag
+from ebbtide.inspect.backlog import lag as measure_lag
 from ebbtide.inspect.status import Status
 from ebbtide.redaction import printable
+from ebbtide.runtime.clock import system_clock
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,6 +33,16 @@ def status(specs: tuple[str, ...], root: str, as_json: bool) -> None:
     for location, spec in load_specs(specs):
         with reporter.errors(location):
             reporter.result(ebbtide.status(spec, root), Status.text, location)
+
+
+@click.command()
+@of_pipelines
+def lag(specs: tuple[str, ...], root: str, as_json: bool) -> None:
+    """Tell what waits in the sources of pipelines, without starting Spark."""
+    reporter = Reporter(root, as_json)
+    for location, spec in load_specs(specs):
+        with reporter.errors(location):
+            reporter.result(measure_lag(spec, root, system_clock()), Lag.line, location)
 
 
 @click.command()

@@ -15,6 +15,7 @@ _HOMES = {
     "acknowledge": "upkeep",
     "adopt": "upkeep",
     "clock": "upkeep",
+    "lag": "inspection",
     "migrate": "upkeep",
     "new": "new",
     "quarantine": "quarantine",

@@ -14,16 +14,30 @@ from ebbtide.cli.reporting import Reporter
 from ebbtide.errors import ConfigError
 from ebbtide.paths import is_local, resolve
 from ebbtide.proposal.files import Trial, try_spec, write_spec, write_test
-from ebbtide.proposal.sample import Sample, take_sample
+from ebbtide.proposal.sample import take_sample
 from ebbtide.proposal.spec import propose
 from ebbtide.sources import listing
+from ebbtide.sources.kafka.client import Client
+from ebbtide.sources.kafka.sampling import first_lines
+from ebbtide.spec.kafka import KafkaSource
 from ebbtide.spec.pipeline import project_of
 from ebbtide.spec.upsert import UpsertPipeline
+
+Source = tuple[dict[str, Any], Iterator[bytes]]
+"""A source as a spec has it, and the lines that are read of it."""
 
 
 @click.command()
 @click.argument("name")
-@click.option("--path", required=True, help="Folder of the source's files.")
+@click.option("--path", help="Folder of the source's files.")
+@click.option("--bootstrap-servers", metavar="HOST:PORT,..", help="Kafka's brokers, in the place of a folder.")
+@click.option(
+    "--property",
+    "properties",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A setting of the Kafka client; a credential as ${NAME}.",
+)
 @click.option("--topic", help="Take only records of this topic.")
 @click.option("--table", help="Take only Debezium events of this source table.")
 @click.option("--key", metavar="COLUMN,..", help="The primary key. Default: that of the records.")
@@ -43,10 +57,13 @@ def new(name: str, **options: Any) -> None:
     asked = _Asked(**options)
     reporter = Reporter(as_json=asked.as_json)
     with reporter.errors():
-        sample = take_sample(_lines(asked.path), asked.sample, topic=asked.topic, table=asked.table)
-        proposal = propose(sample, key=_names(asked.key), sequence=_names(asked.sequence))
         folder = Path(asked.defs) / name
-        attributes = {"name": name, "source": _source(asked, folder, sample), **proposal.attributes}
+        source, lines = _topic(asked) if asked.bootstrap_servers else _folder(asked, folder)
+        sample = take_sample(lines, asked.sample, topic=asked.topic, table=asked.table)
+        proposal = propose(sample, key=_names(asked.key), sequence=_names(asked.sequence))
+        if "path" in source and sample.holds == "value":
+            source["records"] = "value"
+        attributes = {"name": name, "source": source, **proposal.attributes}
         spec = UpsertPipeline.of_attributes(attributes, folder / "defs.yaml")
         trial = try_spec(spec, sample)
         test_folder = Path(asked.tests) / name
@@ -60,7 +77,9 @@ def new(name: str, **options: Any) -> None:
 class _Asked:
     """The command's options."""
 
-    path: str
+    path: str | None
+    bootstrap_servers: str | None
+    properties: tuple[str, ...]
     topic: str | None
     table: str | None
     key: str | None
@@ -108,31 +127,51 @@ def _names(given: str | None) -> Sequence[str]:
     return [name.strip() for name in given.split(",")] if given else ()
 
 
+def _folder(asked: _Asked, folder: Path) -> Source:
+    """Return the source that is a folder; a path within the project is written as seen from there."""
+    if asked.path is None:
+        raise click.UsageError("Got neither --path nor --bootstrap-servers. Allowed: one of them.")
+    project = project_of(folder)
+    location = resolve(asked.path)
+    lines = _lines(location)
+    if is_local(location) and Path(location).is_relative_to(project):
+        location = Path(location).relative_to(project).as_posix()
+    source: dict[str, Any] = {"path": location, "topic": asked.topic, "table": asked.table}
+    return _given(source), lines
+
+
 def _lines(path: str) -> Iterator[bytes]:
     """Yield the lines of a folder's files, in the order in which a run reads them."""
     from ebbtide.sources.files import read_lines
 
-    folder = resolve(path)
-    listing.refuse_absent(folder)
-    found = listing.discover(folder, listing.PATTERNS, {}, in_order=False, min_age_ms=0, now_ms=0)
+    listing.refuse_absent(path)
+    found = listing.discover(path, listing.PATTERNS, {}, in_order=False, min_age_ms=0, now_ms=0)
     if found.nothing_matched:
         raise ConfigError.of(found.nothing_matched)
     for number, (name, size) in enumerate(found.parts):
-        for batch in read_lines(folder, name, number, size=size):
+        for batch in read_lines(path, name, number, size=size):
             yield from batch["value"].to_pylist()
 
 
-def _source(asked: _Asked, folder: Path, sample: Sample) -> dict[str, str]:
-    """Return the spec's source; a path within the project is written as seen from there."""
-    project = project_of(folder)
-    location = resolve(asked.path)
-    if is_local(location) and Path(location).is_relative_to(project):
-        location = Path(location).relative_to(project).as_posix()
-    source = {"path": location}
-    if sample.holds == "value":
-        source["records"] = "value"
-    if asked.topic:
-        source["topic"] = asked.topic
-    if asked.table:
-        source["table"] = asked.table
-    return source
+def _topic(asked: _Asked) -> Source:
+    """Return the source that is a topic of Kafka."""
+    if asked.path is not None:
+        raise click.UsageError("Got --path and --bootstrap-servers. Allowed: one of them.")
+    if asked.topic is None:
+        raise click.UsageError("Got --bootstrap-servers without --topic. Allowed: both.")
+    properties = dict(each.partition("=")[::2] for each in asked.properties)
+    source: dict[str, Any] = {
+        "type": "kafka",
+        "bootstrap_servers": asked.bootstrap_servers,
+        "topic": asked.topic,
+        "table": asked.table,
+        "properties": properties,
+    }
+    checked = KafkaSource.model_validate(_given(source))
+    client = Client(checked.bootstrap_servers, checked.properties, "ebbtide-new")
+    return _given(source), first_lines(client, checked.topic, asked.sample)
+
+
+def _given(source: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields that were given."""
+    return {name: value for name, value in source.items() if value}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
@@ -21,20 +20,6 @@ def _usable_root(context: click.Context, option: click.Parameter, root: str) -> 
     return root
 
 
-PROJECT_DEFS, DEFS = "pipelines/defs", "defs"
-"""Where a project has its definitions, and where they are without it."""
-
-
-def _default_defs() -> str:
-    return PROJECT_DEFS if Path(PROJECT_DEFS).is_dir() else DEFS
-
-
-defs_option = click.option(
-    "--defs",
-    default=_default_defs,
-    show_default=f"{PROJECT_DEFS} if it is there, else {DEFS}",
-    help="Folder of the definitions; statements add to it.",
-)
 specs_argument = click.argument("specs", metavar="SPEC...", nargs=-1, required=True)
 root_option = click.option(
     "--root",

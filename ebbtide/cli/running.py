@@ -17,10 +17,12 @@ from ebbtide.cli.live import Live, RunView
 from ebbtide.cli.options import of_pipelines
 from ebbtide.cli.quiet import QuietSpark, quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, load_specs
+from ebbtide.errors import ConfigError
 from ebbtide.runtime.clock import system_clock
 from ebbtide.runtime.progress import RunSummary
 from ebbtide.spec.ddl import added_ddl
 from ebbtide.spec.pipeline import Pipeline
+from ebbtide.spec.view import MaterializedView
 
 UNMATCHED = (
     "{}: {} retractions matched no row. Where a Postgres table has no REPLICA IDENTITY FULL, its deletes tell the key "
@@ -35,7 +37,8 @@ Operate = Callable[..., RunSummary]
 @click.command()
 @of_pipelines
 @click.option("--accept-source-path", is_flag=True, help="The source's files have moved to where the spec now says.")
-def run(specs: tuple[str, ...], root: str, as_json: bool, accept_source_path: bool) -> None:
+@click.option("--follow", is_flag=True, help="Go on with what comes until SIGINT or SIGTERM; of one pipeline.")
+def run(specs: tuple[str, ...], root: str, as_json: bool, accept_source_path: bool, follow: bool) -> None:
     """Read all that is there, bring the sinks up to date, expire what is due. With nothing to do, Spark is not started.
 
     What Spark logs and functions of yours print is in a log file, ROOT/.logs.
@@ -48,9 +51,17 @@ def run(specs: tuple[str, ...], root: str, as_json: bool, accept_source_path: bo
         return run_pipeline(*arguments, **options, accept_source_path=accept_source_path)
 
     def run_idle(spec: Pipeline) -> RunSummary | None:
+        if spec.run == "continuous":
+            return None
         return idle_run(spec, root, system_clock())
 
     located = load_specs(specs)
+    if follow:
+        with Reporter(root, as_json).errors():
+            refuse_following_views(located)
+        located = [(location, spec.model_copy(update={"run": "continuous"})) for location, spec in located]
+    with Reporter(root, as_json).errors():
+        refuse_waiting(located)
     reporter = Reporter(root, as_json)
     _run_each(located, reporter, operate, run_idle)
 
@@ -69,6 +80,36 @@ def refresh(specs: tuple[str, ...], root: str, as_json: bool, yes: bool) -> None
         click.confirm(question, abort=True, err=True)
     reporter = Reporter(root, as_json)
     _run_each(located, reporter, refresh_pipeline)
+
+
+def refuse_following_views(located: list[Located]) -> None:
+    """Refuse to follow a materialized view.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    views = [spec.name for _, spec in located if isinstance(spec, MaterializedView)]
+    if views:
+        raise ConfigError.of(
+            "A materialized view is not followed: its refresh says when it is run.",
+            got=", ".join(views),
+            next_step="REFRESH MATERIALIZED VIEW and CREATE MATERIALIZED VIEW begin jobs that do (docs/views.md).",
+        )
+
+
+def refuse_waiting(located: list[Located]) -> None:
+    """Refuse pipelines that would wait for one that goes on for ever.
+
+    Raises:
+        ConfigError: there is one beside others.
+    """
+    names = [spec.name for _, spec in located if spec.run == "continuous"]
+    if names and len(located) > 1:
+        raise ConfigError.of(
+            "A run that goes on for ever takes one pipeline, as the others would wait for its end.",
+            got=", ".join(spec.name for _, spec in located),
+            next_step=f"Run {names[0]} in a process of its own.",
+        )
 
 
 def _run_each(
@@ -93,7 +134,8 @@ def _run_each(
                 summary = run_idle(spec) or on_spark(spec)
                 reporter.result(summary, _summary_text, location)
                 summaries.append(summary)
-            if stop.is_set():
+            was_to_end = spec.run == "bounded"
+            if stop.is_set() and was_to_end:
                 raise click.exceptions.Exit(FAILED)
     if any(summary.nothing_matched for summary in summaries):
         raise click.exceptions.Exit(NOTHING_MATCHED)

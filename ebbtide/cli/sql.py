@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from ebbtide.cli.defs import defs_option
 from ebbtide.cli.errors import ROOT, error_text, exit_code
-from ebbtide.cli.options import defs_option
 from ebbtide.errors import EbbtideError
 from ebbtide.redaction import shown
 from ebbtide.sql import opening

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ebbtide.cli.options import defs_option, root_option
+from ebbtide.cli.defs import defs_option
+from ebbtide.cli.options import root_option
 from ebbtide.cli.quiet import new_log
 from ebbtide.cli.reporting import Reporter
 from ebbtide.errors import ConfigError

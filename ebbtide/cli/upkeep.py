@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import click
 
 from ebbtide.cli.on_spark import report_each
@@ -112,33 +110,16 @@ def rewind(
     report_each(Reporter(root, as_json), load_specs(specs), operate)
 
 
-def _epoch_ms(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
-    if text is None:
-        return None
-    if text == "now":
-        return system_clock()
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise click.BadParameter(f"Got {text}. Allowed: now, or a time as 2026-01-31T12:00:00.") from error
-    in_utc = time if time.tzinfo else time.replace(tzinfo=UTC)
-    return round(in_utc.timestamp() * 1000)
-
-
 @click.command()
 @of_pipelines
 @click.option(
     "--to",
-    "to_ms",
     metavar="TIME",
-    callback=_epoch_ms,
     help="Processing time goes on from here: `now`, or a time, UTC unless it says otherwise.",
 )
 @click.option(
     "--watermark",
-    "watermark_ms",
     metavar="TIME",
-    callback=_epoch_ms,
     help="The watermark goes back to this, and rises from there.",
 )
 @click.option("--reason", default="", help="Why, kept with the step; needed with --apply.")
@@ -147,30 +128,20 @@ def clock(
     specs: tuple[str, ...],
     root: str,
     as_json: bool,
-    to_ms: int | None,
-    watermark_ms: int | None,
+    to: str | None,
+    watermark: str | None,
     reason: str,
     apply: bool,
 ) -> None:
     """Set the time that a pipeline's state ages by, after a wrong clock or event time. Only tells where it stands, unless --apply."""
-    from ebbtide.maintenance import clock as clocks
+    from ebbtide.maintenance.clock import ClockReport, Setting
 
     if apply and not reason.strip():
         raise click.UsageError("Got --apply without --reason. Allowed: --apply --reason 'why the clock is set'.")
+    asked = Setting(to, watermark, reason, applies=apply)
 
-    def operate(spark: QuietSpark, spec: Pipeline) -> clocks.ClockReport:
-        wall_ms = system_clock()
-        if not apply:
-            return clocks.plan(spark.session, spec, root, wall_ms, to_ms, watermark_ms)
-        return clocks.apply(
-            spark.session,
-            spec,
-            root,
-            wall_ms,
-            reason,
-            to_ms,
-            watermark_ms,
-        )
+    def operate(spark: QuietSpark, spec: Pipeline) -> ClockReport:
+        return asked.run(lambda: spark.session, spec, root, system_clock())
 
     report_each(Reporter(root, as_json), load_specs(specs), operate)
 

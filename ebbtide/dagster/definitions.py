@@ -8,12 +8,13 @@ from ebbtide import Pipeline
 from ebbtide.dagster.checks import sink_checks
 from ebbtide.dagster.jobs import maintenance_job, schedules, stream_job
 from ebbtide.dagster.on_request import ON_REQUEST
+from ebbtide.dagster.sensors import backlog_sensor
 from ebbtide.dagster.stream import stream_assets
 from ebbtide.maintenance.jobs import JOBS
 
 
 def pipeline_definitions(spec: Pipeline) -> dg.Definitions:
-    """Make a pipeline's assets, checks, jobs and schedules.
+    """Make a pipeline's assets, checks, jobs, schedules and sensor.
 
     Args:
         spec: The pipeline.
@@ -26,4 +27,5 @@ def pipeline_definitions(spec: Pipeline) -> dg.Definitions:
         asset_checks=[sink_checks(spec)],
         jobs=[*jobs.values(), *(job.of(spec) for job in ON_REQUEST)],
         schedules=list(schedules(spec, jobs)),
+        sensors=[backlog_sensor(spec, jobs["stream"])],
     )

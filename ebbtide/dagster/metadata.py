@@ -20,7 +20,8 @@ VALID_IN_KEYS = re.compile(r"[A-Za-z0-9_.-]+")
 def source_key(spec: Pipeline) -> dg.AssetKey:
     """Name what a pipeline reads: its topic, else its table, else its folder."""
     source = spec.source
-    folder = source.path.rstrip("/").rpartition("/")[2]
+    path = getattr(source, "path", "")
+    folder = path.rstrip("/").rpartition("/")[2]
     name = source.topic or source.table or folder
     return dg.AssetKey(["source", valid_in_keys(name)])
 

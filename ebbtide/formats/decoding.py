@@ -21,6 +21,7 @@ from ebbtide.formats.judging import Judge
 from ebbtide.formats.parsing import Parse, is_text, parse, parse_exactly
 from ebbtide.formats.quick import QuickDecoder, orders_of
 from ebbtide.formats.reading import Contents, Record, RecordReader
+from ebbtide.formats.records import stored_form
 from ebbtide.formats.settings import BAD, SKIPPED, TOMBSTONE, DecodingSettings
 from ebbtide.formats.typed import ColumnTyper
 from ebbtide.model.changelog import ORIGIN
@@ -40,7 +41,7 @@ class Decoding(DecodingSettings):
         step: int,
         wall_ms: int | None,
     ) -> Iterator[pa.RecordBatch]:
-        """Decode batches of `RECORDS`, good rows and bad ones together.
+        """Decode batches of `RECORDS` or `PLACED_RECORDS`, good rows and bad ones together.
 
         Args:
             records: Raw records.
@@ -152,12 +153,12 @@ class _Stager:
         records = list(by_row.values())
         rows = list(by_row)
         indices = pa.array(rows, pa.int64())
-        raw = self._batch.column("value")
+        bad_records = self._batch.take(indices)
         columns: StagedColumns = {
             "_kind": [BAD if record.has_own_offset else None for record in records],
             "_reason": [error.reason for error in errors.values()],
             "_detail": [self._detail(error) for error in errors.values()],
-            "_raw": raw.take(indices),
+            "_raw": stored_form(bad_records),
         }
         return self._table(columns, records)
 

@@ -21,6 +21,7 @@ from ebbtide.formats.encodings import decode_integer
 from ebbtide.formats.format import OriginOffset
 from ebbtide.formats.forms import RowForm, TakenChange, TypedForm, is_readable
 from ebbtide.formats.judging import ahead_of, null_indices
+from ebbtide.formats.records import are_placed
 from ebbtide.formats.settings import DELETING, DecodingSettings
 from ebbtide.formats.typed import (
     event_times,
@@ -137,7 +138,7 @@ class QuickDecoder:
         step: int,
         wall_ms: int | None,
     ) -> tuple[pa.Table, pa.RecordBatch]:
-        """Decode a batch of `RECORDS`.
+        """Decode a batch of `RECORDS` or `PLACED_RECORDS`.
 
         Args:
             batch: The records.
@@ -163,15 +164,15 @@ class QuickDecoder:
 
     def _read(self, batch: pa.RecordBatch) -> _Read:
         read = _Read()
-        is_kafka = self._settings.kafka_records
+        holds_envelopes = self._holds_envelopes(batch)
         topic = self._settings.topic
         limit = self._settings.max_record_bytes
         values = batch.column("value").to_pylist()
         for row, raw in enumerate(values):
             try:
-                if len(raw) > limit:
+                if raw is None or len(raw) > limit:
                     changes: Sequence[TakenChange] = ()
-                elif is_kafka:
+                elif holds_envelopes:
                     record = self._read_envelope(raw)
                     if topic and record.topic != topic:
                         continue
@@ -187,6 +188,10 @@ class QuickDecoder:
             else:
                 read.left.add(row)
         return read
+
+    def _holds_envelopes(self, batch: pa.RecordBatch) -> bool:
+        """Return whether the values of a batch are Kafka records, place and all."""
+        return self._settings.kafka_records and not are_placed(batch)
 
     def _of_kafka(self, record: _KafkaRecord) -> Sequence[TakenChange]:
         if record.value is None or not record.has_place:
@@ -245,11 +250,13 @@ class QuickDecoder:
 
     def _places(self, batch: pa.RecordBatch, read: _Read) -> list[Any]:
         """Return the columns of where the changes' records stand: Kafka's places, or files and lines."""
-        if self._settings.kafka_records:
+        if self._holds_envelopes(batch):
             place_of = attrgetter("topic", "partition", "offset")
             places = map(place_of, read.envelopes)
             return _columns_of(places, len(ORIGIN))
         indices = pa.array(read.rows, pa.int64())
+        if are_placed(batch):
+            return [batch.column(name).take(indices) for name in ("file", "partition", "offset")]
         files = batch.column("file")
         lines = batch.column("line")
         return [

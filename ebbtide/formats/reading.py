@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from ebbtide.formats.format import BadRecordError, DecodedChange, Json, OriginOffset
 from ebbtide.formats.parsing import Parse, kafka_origin, kafka_value
+from ebbtide.formats.records import are_placed
 from ebbtide.formats.settings import DecodingSettings
 
 
@@ -72,7 +73,31 @@ class RecordReader:
         self._contents = Contents()
 
     def read(self, batch: pa.RecordBatch) -> Contents:
-        """Read a batch of `RECORDS`; blank lines are no records."""
+        """Read a batch of `RECORDS`, of which blank lines are none, or of `PLACED_RECORDS`."""
+        if are_placed(batch):
+            self._read_placed(batch)
+        else:
+            self._read_lines(batch)
+        return self._contents
+
+    def _read_placed(self, batch: pa.RecordBatch) -> None:
+        names = ("file", "partition", "offset", "key", "value")
+        columns = (batch.column(name).to_pylist() for name in names)
+        for row, (*origin, key, raw) in enumerate(zip(*columns, strict=True)):
+            topic, partition, offset = origin
+            record = Record(row, (topic, partition, offset), has_own_offset=True)
+            if raw is None:
+                self._contents.tombstones.append(record)
+                continue
+            try:
+                self._refuse_too_large(raw)
+                value = self._parse(raw)
+                self._take_value(value, _text_of(key), record)
+            except BadRecordError as error:
+                record.bad = error
+                self._contents.refused.append(record)
+
+    def _read_lines(self, batch: pa.RecordBatch) -> None:
         files = batch.column("file").to_pylist()
         lines = batch.column("line").to_pylist()
         values = batch.column("value").to_pylist()
@@ -87,7 +112,6 @@ class RecordReader:
                 record.bad = error
                 record.stands_at(error.origin_offset)
                 self._contents.refused.append(record)
-        return self._contents
 
     def _read_record(self, raw: bytes, record: Record) -> None:
         self._refuse_too_large(raw)
@@ -106,6 +130,9 @@ class RecordReader:
             key = envelope.get("key")
             value = self._parse(text)
         key_text = key if isinstance(key, str) else None
+        self._take_value(value, key_text, record)
+
+    def _take_value(self, value: Json, key_text: str | None, record: Record) -> None:
         changes = self._settings.format.changes(value, key_text)
         if self._settings.renamed:
             changes = [self._under_new_names(change) for change in changes]
@@ -153,3 +180,11 @@ class RecordReader:
                 contents.records.append(record)
             else:
                 contents.tombstones.append(record)
+
+
+def _text_of(key: bytes | None) -> str | None:
+    """Return a record's key as text; None if it has none, or one that is no text."""
+    try:
+        return None if key is None else key.decode()
+    except UnicodeDecodeError:
+        return None

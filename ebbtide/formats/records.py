@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pyarrow as pa
 
 RECORDS = pa.schema(
@@ -13,5 +15,45 @@ RECORDS = pa.schema(
     ]
 )
 """Records of a file source: file name, its number within the step, line from 0, the line's bytes."""
+PLACED_RECORDS = pa.schema(
+    [
+        *RECORDS,
+        ("key", pa.binary()),
+        ("partition", pa.int64()),
+        ("offset", pa.int64()),
+    ]
+)
+"""Records of a source that tells key and place beside the value: `file` is its name, a topic; `part` and `line` order the records
+of a step; a null value is a tombstone."""
 MAX_RECORD_BYTES = 16 * 2**20
 """Bytes above which a record is bad, where the spec does not say; 16 times what Kafka takes."""
+
+
+def are_placed(batch: pa.RecordBatch) -> bool:
+    """Return whether records are `PLACED_RECORDS`."""
+    return "offset" in batch.schema.names
+
+
+def as_line(topic: str, partition: int, offset: int, key: bytes | None, value: bytes | None) -> bytes:
+    """Return a placed record as a line that holds a Kafka record, which the quarantine keeps; what is no text stays bare.
+
+    Example:
+        >>> as_line("t", 0, 7, None, b"{}")
+        b'{"topic": "t", "partition": 0, "offset": 7, "key": null, "value": "{}"}'
+    """
+    try:
+        key_text = None if key is None else key.decode()
+        value_text = None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return value or b""
+    record = {"topic": topic, "partition": partition, "offset": offset, "key": key_text, "value": value_text}
+    return json.dumps(record, ensure_ascii=False).encode()
+
+
+def stored_form(batch: pa.RecordBatch) -> pa.Array:
+    """Return (n,) the bytes by which the quarantine keeps records: lines as they are, placed records with their places."""
+    if not are_placed(batch):
+        return batch.column("value")
+    places = (batch.column(name).to_pylist() for name in ("file", "partition", "offset", "key", "value"))
+    lines = [as_line(*record) for record in zip(*places, strict=True)]
+    return pa.array(lines, pa.binary())

@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ebbtide.delta.commit import Puts
 from ebbtide.errors import CheckpointMismatchError
-from ebbtide.paths import delete, join, list_files, read_bytes
+from ebbtide.paths import delete, join, list_files, read_bytes, replace_bytes
+
+START = "ebbtide_start.json"
+"""Ours, beside Spark's files, so that it goes with them."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,21 @@ class Checkpoint:
             return str(metadata["id"])
         except (ValueError, KeyError, TypeError) as error:
             raise self._damaged("metadata", error) from error
+
+    @property
+    def start(self) -> dict[str, Any] | None:
+        """Where the source's first batch begins, as it was noted; None if it was not."""
+        raw = read_bytes(join(self.path, START))
+        if raw is None:
+            return None
+        try:
+            return dict(json.loads(raw))
+        except (ValueError, TypeError) as error:
+            raise self._damaged(START, error) from error
+
+    def note_start(self, position: Mapping[str, Any]) -> None:
+        """Note where the source's first batch begins: until it is decided, no step's facts tell."""
+        replace_bytes(join(self.path, START), json.dumps(position).encode())
 
     def last_committed(self) -> int | None:
         """Return the last batch that Spark committed."""

@@ -82,6 +82,11 @@ class StepFacts(Frontier):
     source_path: str | None = Field(
         default=None, description="Where the source is, as the spec says: a relative path belongs to its project."
     )
+    source_position: dict[str, Any] | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="Of a source that is read by position, where the batch begins and ends (ebbtide.sources.kafka.position); of another kind of step that of the last batch before it. Absent of other sources.",
+    )
     code: str = Field(description="Version of Ebbtide.")
     tables: dict[str, TableFacts] = Field(
         default_factory=dict,

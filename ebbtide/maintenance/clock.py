@@ -6,12 +6,14 @@ go by the wrong time. Nothing else is changed: what expired by then stays gone, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+from ebbtide.delta import log
 from ebbtide.errors import ConfigError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.maintenance.job import stepping
@@ -66,7 +68,6 @@ class ClockReport:
 
 
 def plan(
-    spark: SparkSession,
     spec: Pipeline,
     root: str,
     clock_ms: int,
@@ -76,7 +77,6 @@ def plan(
     """Return where the clock stands and what would be set. Changes nothing.
 
     Args:
-        spark: A session with Delta.
         spec: The pipeline.
         root: Folder of all pipelines' tables.
         clock_ms: The wall clock, epoch ms.
@@ -85,11 +85,13 @@ def plan(
 
     Raises:
         ConfigError: the clock would be ahead of the wall clock, or the watermark ahead of itself.
-        LeaseHeldError: the pipeline is being run.
     """
     tables = Plan.under(root, spec)
-    with stepping(spark, tables) as stepper:
-        return _planned(tables, stepper.last, clock_ms, to_ms, to_watermark_ms)
+    if not log.versions(tables.state.path):
+        return ClockReport(spec.name)
+    newest = tables.state.last()
+    last = None if newest is None else newest[1]
+    return _planned(tables, last, clock_ms, to_ms, to_watermark_ms)
 
 
 def apply(
@@ -104,8 +106,8 @@ def apply(
     """Set clock and watermark; arguments and errors as `plan`.
 
     Args:
-        spark: See `plan`.
-        spec: The same.
+        spark: A session with Delta.
+        spec: See `plan`.
         root: The same.
         clock_ms: The same.
         reason: Kept with the step.
@@ -113,11 +115,14 @@ def apply(
         to_watermark_ms: The same.
 
     Raises:
+        LeaseHeldError: the pipeline is being run.
         SpecChangedError: the spec no longer fits the stored state.
     """
     if not reason.strip():
         raise ConfigError.of("To set a clock takes a reason.", got="none", allowed="a text, kept with the step")
     tables = Plan.under(root, spec)
+    if not log.versions(tables.state.path):
+        return ClockReport(spec.name)
     with stepping(spark, tables) as stepper:
         report = _planned(tables, stepper.last, clock_ms, to_ms, to_watermark_ms)
         if stepper.last is None or not report.sets:
@@ -134,6 +139,72 @@ def apply(
             facts = facts.model_copy(update={"watermark_ms": to_watermark_ms, "max_event_ms": greatest_ms})
         stepper.commit(facts, [])
         return replace(report, reason=reason, step=facts.step)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What somebody asks to be set.
+
+    Args:
+        to: Processing time, as `time_ms` reads it; None: it is left.
+        watermark: The watermark, likewise.
+        reason: Why; needed to do it.
+        applies: Do it; else tell what it would do.
+    """
+
+    to: str | None = None
+    watermark: str | None = None
+    reason: str = ""
+    applies: bool = False
+
+    def run(self, spark: Callable[[], SparkSession], spec: Pipeline, root: str, clock_ms: int) -> ClockReport:
+        """Do it for a pipeline, or tell what it would do; errors as `apply`.
+
+        Args:
+            spark: Gives the session; a plan asks for none.
+            spec: See `apply`.
+            root: The same.
+            clock_ms: The same.
+        """
+        to_ms = time_ms(self.to, clock_ms)
+        watermark_ms = time_ms(self.watermark, clock_ms)
+        if not self.applies:
+            return plan(spec, root, clock_ms, to_ms, watermark_ms)
+        return apply(
+            spark(),
+            spec,
+            root,
+            clock_ms,
+            self.reason,
+            to_ms,
+            watermark_ms,
+        )
+
+
+def time_ms(text: str | None, now_ms: int) -> int | None:
+    """Read a time: `now`, or one in ISO 8601, UTC unless it says otherwise; epoch ms.
+
+    Args:
+        text: The time; None is none.
+        now_ms: The wall clock, epoch ms.
+
+    Raises:
+        ConfigError: it is neither.
+
+    Example:
+        >>> time_ms("1970-01-01T01:00:00+01:00", 7), time_ms("1970-01-02", 7), time_ms("now", 7)
+        (0, 86400000, 7)
+    """
+    if text is None:
+        return None
+    if text == "now":
+        return now_ms
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ConfigError.of("A time cannot be read.", got=text, allowed="now, or as 2026-01-31T12:00:00") from error
+    known = time if time.tzinfo else time.replace(tzinfo=UTC)
+    return round(known.timestamp() * 1000)
 
 
 def _planned(

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
+from ebbtide.errors import ConfigError
 from ebbtide.ledger.lease import Lease
 from ebbtide.maintenance.jobs import job_named
 from ebbtide.model.durations import to_ms
@@ -110,7 +111,15 @@ def stepping(
     Raises:
         LeaseHeldError: the pipeline is being run.
         TableMismatchError: see `ebbtide.runtime.belonging`.
+        ConfigError: it has no tables yet.
     """
+    if not log.versions(plan.state.path):
+        refuse_lost_state(plan, OwnTables(plan))
+        raise ConfigError.of(
+            f"'{plan.spec.name}' has made no step yet.",
+            got=f"no state at '{plan.state.path}'",
+            next_step="Run 'ebbtide run' first.",
+        )
     spec = plan.spec
     ledger = plan.at("ledger")
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000

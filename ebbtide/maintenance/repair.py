@@ -98,11 +98,11 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         TableMismatchError: it is not the state that wrote the sink.
     """
     tables = Plan.under(root, spec)
+    _refuse_unkept(spark, tables)
     with stepping(spark, tables, refuse=Stepper.refuse_older_state) as stepper:
         if stepper.last is None:
             return RepairReport(spec.name)
         refuse_damaged_state(stepper)
-        _refuse_unkept(tables)
         gone = _gone(tables)
         changed_by, versions = change_of_others(stepper.version, stepper.newest())
         report = RepairReport(spec.name, made=gone)
@@ -119,12 +119,12 @@ def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         SpecChangedError: the spec no longer fits the stored state.
     """
     tables = Plan.under(root, spec)
+    _refuse_unkept(spark, tables)
     with stepping(spark, tables, refuse=Stepper.refuse_older_state) as stepper:
         if stepper.last is None:
             return RepairReport(spec.name)
         refuse_changed_spec(tables, stepper)
         refuse_damaged_state(stepper)
-        _refuse_unkept(tables)
         state_version = restore_state(stepper)
         gone = _gone(tables)
         tables.sink.create(spark)
@@ -170,14 +170,19 @@ def acknowledge(spark: SparkSession, spec: Pipeline, root: str, reason: str) -> 
         return replace(report, action=f"acknowledged: {reason}", step=facts.step)
 
 
-def _refuse_unkept(tables: Plan) -> None:
-    if not is_kept(tables):
-        raise RepairError.of(
-            f"The state of '{tables.spec.name}' does not keep what its sink must show.",
-            got="a function of the user's, whose rows for the sink are forgotten once they are there",
-            allowed="an upsert pipeline",
-            next_step="Run 'ebbtide refresh' to rebuild the sink from the source.",
-        )
+def _refuse_unkept(spark: SparkSession, tables: Plan) -> None:
+    """Refuse a pipeline whose sink its state does not tell; of its lost files it is said all the same how far back the state is whole."""
+    if is_kept(tables):
+        return
+    if log.versions(tables.state.path):
+        with stepping(spark, tables, refuse=Stepper.refuse_older_state) as stepper:
+            refuse_damaged_state(stepper)
+    raise RepairError.of(
+        f"The state of '{tables.spec.name}' does not keep what its sink must show.",
+        got="a function of the user's, whose rows for the sink are forgotten once they are there",
+        allowed="an upsert pipeline",
+        next_step="Run 'ebbtide rewind' to go back to an earlier step, or 'ebbtide refresh' to rebuild the sink from the source.",
+    )
 
 
 def _gone(tables: Plan) -> tuple[str, ...]:

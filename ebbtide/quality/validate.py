@@ -58,7 +58,7 @@ class Verdict:
 
     Args:
         findings: One for each expectation.
-        docs: Its page in the Data Docs; None if nothing was judged.
+        docs: Its page in the Data Docs; None if none was written, as where nothing was judged.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -75,13 +75,13 @@ class Verdict:
         return any(finding.broken and finding.severity == "critical" for finding in self.findings)
 
 
-def validate(check: str, found: Iterable[Batch], docs: Path, keep: int) -> Verdict:
+def validate(check: str, found: Iterable[Batch], docs: Path | None, keep: int) -> Verdict:
     """Judge a check's batches.
 
     Args:
         check: Its name.
         found: What to judge.
-        docs: Local folder under which a site of Data Docs is written for this evaluation.
+        docs: Local folder under which a site of Data Docs is written for this evaluation; None: none is written.
         keep: Sites kept there; older ones are deleted.
 
     Raises:
@@ -107,7 +107,7 @@ def validate(check: str, found: Iterable[Batch], docs: Path, keep: int) -> Verdi
             _mask(outcome, batch.shown)
             _store_again(context.validation_results_store, name, outcome)
         verdict.findings += [_finding(result) for result in outcome.results]
-    if verdict.findings:
+    if docs is not None and verdict.findings:
         verdict.docs = _write_docs(context, docs, keep)
     return verdict
 

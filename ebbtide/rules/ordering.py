@@ -142,16 +142,22 @@ def _as_shown_since(spark: SparkSession, tables: Plan, window: VersionRange, las
     key of which the state shows nothing is left out then: it may have forgotten a row that stays in the sink.
     """
     names = list(tables.sink.key)
+    key = columns(names)
     entries = tables.state.read(spark, window.state_until)
-    by_key = entries.groupBy(*columns(names))
-    last_steps = by_key.agg(F.max("_step").alias("_last_step"))
+    by_key = entries.groupBy(*key)
+    last_step = F.max("_step")
+    last_steps = by_key.agg(last_step.alias("_last_step"))
     beside = last.join(last_steps, names)
     decided_last = beside.where("_step = _last_step")
-    noted = beside.where("_step < _last_step")
+    noted_since = beside.where("_step < _last_step")
     shown = tables.state.shown(spark, window.state_until)
-    shown_of_noted = shown.join(noted, names, "left_semi")
-    as_decided = shown_of_noted.withColumn("_change", F.lit(INSERT))
-    return decided_last.unionByName(as_decided, allowMissingColumns=True)
+    shown_there = shown.join(noted_since, names, "left_semi")
+    must_be_there = F.lit(INSERT)
+    as_decided = shown_there.withColumn("_change", must_be_there)
+    return decided_last.unionByName(
+        as_decided,
+        allowMissingColumns=True,
+    )
 
 
 def _changed_keys(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFrame:

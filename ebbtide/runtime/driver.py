@@ -7,16 +7,18 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from ebbtide.delta import log
-from ebbtide.errors import CheckpointMismatchError, EbbtideError, SourceStartError, SpecChangedError
+from ebbtide.errors import CheckpointMismatchError, SourceStartError, SpecChangedError, Transient
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.puts import puts_of
 from ebbtide.model.durations import to_ms
+from ebbtide.runtime.batches import Batches
 from ebbtide.runtime.belonging import OwnTables, refuse_lost_state, refuse_others_sink
 from ebbtide.runtime.clock import Clock, system_clock
+from ebbtide.runtime.following import Faults, Following, Watcher
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import OnPhase, OnProgress, Phase, RunSummary, StepProgress
 from ebbtide.runtime.step import Stepper
@@ -27,6 +29,8 @@ from ebbtide.views.inputs import ViewTables
 START_WAITS_S = (2.0, 10.0, 30.0)
 """Waits before the source is started again. Spark gives its Python process 10 s to connect, and no setting changes that: a
 machine that is busy for a while is waited for, one that is broken is reported within a minute and a half."""
+MOST_STEPS = 10_000
+"""Steps of one run that its summary tells of, the last ones: a run may go on for weeks."""
 SLOW_START = "failed to connect back"
 """What Spark says when that process did not come up in time (`PythonWorkerFactory.createSimpleWorker`)."""
 _log = logging.getLogger(__name__)
@@ -46,8 +50,9 @@ def run(
     stop: threading.Event | None = None,
     clock: Clock = system_clock,
     accept_source_path: bool = False,
+    follow: Following | None = None,
 ) -> RunSummary:
-    """Read all that is there, bring the sink up to date, expire what is due, and end.
+    """Read all that is there, bring the sink up to date, expire what is due, and end, or go on with what comes.
 
     Args:
         spark: A session with Delta; `ebbtide.runtime.session.build_session` makes one.
@@ -58,6 +63,7 @@ def run(
         stop: Set it to end the run after the step under way.
         clock: Returns the time, epoch ms: of the closing tick, and that files' ages count to.
         accept_source_path: The source has moved: go on reading where the spec now says.
+        follow: Go on until `stop` is set. Default: as the spec's `run` says.
 
     Raises:
         EbbtideError: see `ebbtide.errors`; the step under way has then left nothing, or is finished by the next run.
@@ -72,6 +78,7 @@ def run(
         clock,
         fresh=False,
         accepts=accept_source_path,
+        follow=follow or following_of(spec),
     )
 
 
@@ -114,6 +121,7 @@ def _under_lease(
     *,
     fresh: bool,
     accepts: bool,
+    follow: Following | None = None,
 ) -> RunSummary:
     plan = Plan.under(root, spec)
     summary = RunSummary(spec.name, plan.root)
@@ -121,6 +129,7 @@ def _under_lease(
     def report(progress: StepProgress | None) -> None:
         if progress is not None:
             summary.steps.append(progress)
+            del summary.steps[:-MOST_STEPS]
             on_progress(progress)
 
     def begin(name: str, step: int | None = None) -> None:
@@ -160,13 +169,18 @@ def _under_lease(
         summary.nothing_matched = found.nothing_matched
         summary.files_unmatched = found.unmatched
         summary.files_young = found.young
-        if found.streams or plan.checkpoint.is_open:
-            begin("starting the stream")
-            _read_up(spark, plan, found, stepper, report, stop, clock())
+        _read(spark, plan, found, stepper, report, stop, clock, begin, follow)
         if not stop.is_set():
             tick = stepper.tick(spark, clock())
             report(tick)
     return summary
+
+
+def following_of(spec: Pipeline) -> Following | None:
+    """Return how a spec's runs go on; None if they end."""
+    if spec.run == "bounded":
+        return None
+    return Following(to_ms(spec.trigger_interval))
 
 
 def refuse_unfit_transform(spark: SparkSession, plan: Plan) -> None:
@@ -208,7 +222,10 @@ def _refuse_other_checkpoint(plan: Plan, stepper: Stepper) -> None:
 def _discover(plan: Plan, stepper: Stepper, now_ms: int) -> Discovery:
     """Find what the run reads."""
     files_read = stepper.files_read()
-    found = plan.source.discover(files_read, now_ms)
+    since = stepper.position or plan.checkpoint.start
+    found = plan.source.discover(files_read, now_ms, since)
+    if since is None and found.position is not None:
+        plan.checkpoint.note_start(found.position)
     last_batch = stepper.last.batch_id if stepper.last else None
     plan.checkpoint.forget_undecided(last_batch)
     return found
@@ -300,22 +317,30 @@ def start_patiently(attempt: Callable[[], None], begun: threading.Event, stop: t
             return
 
 
-def _read_up(
+def _read(
     spark: SparkSession,
     plan: Plan,
     found: Discovery,
     stepper: Stepper,
     report: Callable[[StepProgress | None], None],
     stop: threading.Event,
-    now_ms: int,
+    clock: Clock,
+    begin: Callable[[str], None],
+    follow: Following | None,
 ) -> None:
-    """Make the steps of what was found."""
-    if isinstance(plan.source, ViewTables):
-        report(_view_step(spark, plan, plan.source, stepper, now_ms))
+    """Read what was found, and with `follow` what comes."""
+    if follow is not None:
+        begin("starting the stream")
+        _follow(spark, plan, found, stepper, report, stop, clock, follow)
+    elif not (found.streams or plan.checkpoint.is_open):
         return
-    begun = threading.Event()
-    attempt = partial(_stream, spark, plan, found, stepper, report, stop, begun)
-    start_patiently(attempt, begun, stop)
+    elif isinstance(plan.source, ViewTables):
+        report(_view_step(spark, plan, plan.source, stepper, clock()))
+    else:
+        begin("starting the stream")
+        begun = threading.Event()
+        attempt = partial(_stream, spark, plan, found, stepper, report, stop, begun)
+        start_patiently(attempt, begun, stop)
 
 
 def _view_step(spark: SparkSession, plan: Plan, tables: ViewTables, stepper: Stepper, now_ms: int) -> StepProgress:
@@ -337,6 +362,38 @@ def _view_step(spark: SparkSession, plan: Plan, tables: ViewTables, stepper: Ste
     return progress
 
 
+def _follow(
+    spark: SparkSession,
+    plan: Plan,
+    found: Discovery,
+    stepper: Stepper,
+    report: Callable[[StepProgress | None], None],
+    stop: threading.Event,
+    clock: Clock,
+    follow: Following,
+) -> None:
+    """Stream until `stop` is set. A fault that may pass ends the stream; it is started again where it was."""
+    faults = Faults(follow.fault_budget_s)
+
+    def report_success(progress: StepProgress | None) -> None:
+        faults.passed()
+        report(progress)
+
+    is_again = False
+    while not stop.is_set():
+        watcher = Watcher(spark, plan, stepper, follow, faults, clock, report)
+        begun = threading.Event()
+        try:
+            if is_again:
+                stepper.publish(spark)
+                found = _discover(plan, stepper, clock())
+            attempt = partial(_stream, spark, plan, found, stepper, report_success, stop, begun, follow, watcher.look)
+            start_patiently(attempt, begun, stop)
+        except Transient as error:
+            stop.wait(faults.wait_after(error))
+            is_again = True
+
+
 def _stream(
     spark: SparkSession,
     plan: Plan,
@@ -345,56 +402,26 @@ def _stream(
     report: Callable[[StepProgress | None], None],
     stop: threading.Event,
     begun: threading.Event,
+    follow: Following | None = None,
+    between: Callable[[], None] = lambda: None,
 ) -> None:
     """Drive Spark's micro-batches until the source is read up or `stop` is set; `begun` is set with the first.
 
-    Another thread waits for the query, so that an interrupt of this one never cuts a call into the JVM in two.
+    With `follow` only `stop` ends it, and `between` is called now and then while no batch is under way.
     """
-    failure: list[BaseException] = []
-    idle = threading.Event()
-    idle.set()
-
-    def step(frame: DataFrame, batch_id: int) -> None:
-        if stop.is_set():
-            raise InterruptedError("stopped between steps")
-        report(stepper.batch(frame, batch_id))
-
-    def on_batch(frame: DataFrame, batch_id: int) -> None:
-        begun.set()
-        idle.clear()  # before `stop` is looked at: whoever sees it set and us idle knows that no step will begin
-        try:
-            step(frame, batch_id)
-        except BaseException as error:
-            failure.append(error)
-            raise
-        finally:
-            idle.set()
-
+    batches = Batches(
+        lambda frame, batch_id: report(stepper.batch(frame, batch_id)),
+        between,
+        stop,
+        begun,
+    )
     frame = plan.source.stream(spark, found, plan.at("plan.json"))
-    writer = frame.writeStream.foreachBatch(on_batch)
+    writer = frame.writeStream.foreachBatch(batches.on_batch)
     writer = writer.queryName(plan.spec.name)
     writer = writer.option("checkpointLocation", plan.checkpoint.path)
-    query = writer.trigger(availableNow=True).start()
-    done = threading.Event()
-
-    def wait() -> None:
-        try:
-            query.awaitTermination()
-        except Exception as error:  # noqa: BLE001 - raised again below, on the thread that waits
-            failure.append(error)
-        finally:
-            done.set()
-
-    waiter = threading.Thread(
-        target=wait,
-        daemon=True,
-        name=f"query-{plan.spec.name}",
-    )
-    waiter.start()
-    while not done.wait(0.1):
-        if stop.is_set() and idle.is_set():
-            query.stop()
-    first = failure[0] if failure else None
-    is_stop = stop.is_set() and isinstance(first, InterruptedError)
-    if first is not None and not is_stop:
-        raise EbbtideError.within(first) or first
+    if follow is None:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{follow.interval_ms} milliseconds")
+    query = writer.start()
+    batches.drive(query, plan.spec.name)

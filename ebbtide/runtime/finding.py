@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from ebbtide.formats.decoding import Decoding
-from ebbtide.formats.records import RECORDS
+from ebbtide.formats.records import stored_form
 from ebbtide.sources.source import Records
 
 Order = tuple[int, ...]
@@ -31,15 +30,14 @@ class Picking:
     places: frozenset[tuple[int, int]]
 
     def __call__(self, records: Iterable[pa.RecordBatch]) -> str | None:
-        """Return them as JSON; None if the task has none."""
+        """Return them as an Arrow stream, in base64; None if the task has none."""
         picked = []
         for batch in records:
             places = zip(batch["part"].to_pylist(), batch["line"].to_pylist(), strict=True)
             wanted = [number for number, place in enumerate(places) if place in self.places]
-            for record in batch.take(pa.array(wanted, pa.int64())).to_pylist():
-                value = base64.b64encode(record["value"]).decode()
-                picked.append({**record, "value": value})
-        return json.dumps(picked) if picked else None
+            if wanted:
+                picked.append(batch.take(pa.array(wanted, pa.int64())))
+        return _as_text(picked) if picked else None
 
 
 @dataclass(frozen=True)
@@ -59,22 +57,37 @@ class RecordsOfBatch:
     def __call__(self, orders: Sequence[Order]) -> Found:
         """Return the records that are found."""
         places = frozenset((part, position) for step, part, position in orders if step == self.step)
-        rows = []
+        found: Found = {}
         for text in self.records.run(Picking(places)):
-            picked = json.loads(text)
-            rows += [{**record, "value": base64.b64decode(record["value"])} for record in picked]
-        return found_records(pa.Table.from_pylist(rows, RECORDS), self.decoding, self.step)
+            found |= found_records(_from_text(text), self.decoding, self.step)
+        return found
 
 
-def found_records(records: pa.Table, decoding: Decoding, step: int) -> Found:
-    """Return records by their orders, with their origins."""
-    raw_of = {(row["part"], row["line"]): row["value"] for row in records.to_pylist()}
+def found_records(records: Sequence[pa.RecordBatch], decoding: Decoding, step: int) -> Found:
+    """Return records by their orders, with their origins and the bytes that the quarantine keeps."""
+    raw_of: dict[tuple[int, int], bytes] = {}
+    for batch in records:
+        places = zip(batch["part"].to_pylist(), batch["line"].to_pylist(), strict=True)
+        raw_of |= dict(zip(places, stored_form(batch).to_pylist(), strict=True))
     found: Found = {}
-    for batch in decoding.decode(records.combine_chunks().to_batches(), step=step, wall_ms=None):
+    for batch in decoding.decode(records, step=step, wall_ms=None):
         for row in pa.Table.from_batches([batch]).select(["_order", "_origin"]).to_pylist():
             order = tuple(row["_order"].values())
             found[order] = row["_origin"], raw_of[order[1:]]
     return found
+
+
+def _as_text(batches: Sequence[pa.RecordBatch]) -> str:
+    stream = pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return base64.b64encode(stream.getvalue()).decode()
+
+
+def _from_text(text: str) -> list[pa.RecordBatch]:
+    with pa.ipc.open_stream(base64.b64decode(text)) as reader:
+        return list(reader)
 
 
 def nothing_found(orders: Sequence[Order]) -> Found:

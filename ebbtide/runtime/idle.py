@@ -45,7 +45,7 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
     Raises:
         SourceReadError: the source folder is not there.
         TableMismatchError: see `ebbtide.runtime.belonging`.
-        FileChangedError, LateFileError: see `ebbtide.sources.listing.discover`.
+        FileChangedError, LateFileError, SourceLostError: see `discover` of the source.
     """
     plan = Plan.under(root, spec)
     spec = plan.spec
@@ -72,7 +72,7 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
     if not is_idle:
         return None
     files_read = files_noted(state, snapshot.files.values())
-    listed = plan.source.discover(files_read, clock_ms)
+    listed = plan.source.discover(files_read, clock_ms, facts.source_position)
     if listed.streams or listed.nothing_matched:
         return None
     return RunSummary(spec.name, home, files_unmatched=listed.unmatched, files_young=listed.young)

@@ -27,8 +27,11 @@ from ebbtide.operators.sequence import SequenceOperator
 from ebbtide.operators.stateful import StatefulOperator
 from ebbtide.paths import join, refuse_links, refuse_unusable, resolve
 from ebbtide.sources.file_source import FileSource
+from ebbtide.sources.kafka.client import Client
+from ebbtide.sources.kafka.source import KafkaSource
 from ebbtide.sources.source import Source
 from ebbtide.spec import parts
+from ebbtide.spec.kafka import KafkaSource as KafkaSpec
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.stateful import StatefulPipeline
 from ebbtide.spec.upsert import UpsertPipeline
@@ -56,7 +59,7 @@ _UNKNOWN_COLUMNS: dict[str, UnknownColumns] = {
 
 def file_source(spec: Pipeline) -> Source:
     """Make the source of a folder of files."""
-    given = spec.source
+    given = cast("parts.FileSource", spec.source)
     return FileSource(
         given.path,
         tuple(given.pattern),
@@ -64,6 +67,19 @@ def file_source(spec: Pipeline) -> Source:
         min_age_ms=to_ms(given.min_age),
         max_files_per_step=given.max_files_per_step,
         max_bytes_per_step=given.max_bytes_per_step,
+    )
+
+
+def kafka_source(spec: Pipeline) -> Source:
+    """Make the source of a Kafka topic."""
+    given = cast("KafkaSpec", spec.source)
+    start = given.start
+    return KafkaSource(
+        Client(given.bootstrap_servers, given.properties, f"ebbtide-{spec.name}"),
+        given.topic,
+        start if isinstance(start, str) else start.timestamp or start.offsets or {},
+        in_order=not spec.sequence,
+        max_records_per_step=given.max_records_per_step,
     )
 
 
@@ -147,6 +163,7 @@ def delta_sink(spec: Pipeline, location: str) -> Sink:
 
 SOURCES: dict[type, Callable[[Pipeline], Source]] = {
     parts.FileSource: file_source,
+    KafkaSpec: kafka_source,
 }
 FORMATS: dict[type, Callable[[Pipeline], Format]] = {
     parts.DebeziumFormat: debezium,
@@ -269,7 +286,7 @@ class Plan:
     def tracks_offsets(self) -> bool:
         """Whether a redelivered record is known by its offset: by sequence the operator knows it by itself."""
         is_by_arrival = not self.spec.sequence
-        return is_by_arrival and self.spec.has_positions
+        return is_by_arrival and self.spec.may_repeat_offsets
 
     @property
     def checkpoint(self) -> Checkpoint:

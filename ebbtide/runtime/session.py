@@ -13,13 +13,13 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import os
-import re
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 
 from ebbtide import java
 from ebbtide.errors import ConfigError, JavaMissingError
-from ebbtide.redaction import hide, is_credential
+from ebbtide.redaction import REFERENCE, hide, is_credential
 from ebbtide.runtime.jars import JARS, PACKAGES, note_jars, with_known_jars
 from ebbtide.sources.files import FileDataSource
 
@@ -52,9 +52,6 @@ SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
-
-REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-"""A setting's value that stands for a variable of the environment."""
 
 
 def build_session(
@@ -132,12 +129,14 @@ def _start_jvm(settings: Mapping[str, str], log_file: Path | None) -> None:
     public = {name: value for name, value in settings.items() if not is_credential(name)}
     launch_conf = SparkConf().setAll(list(public.items()))
     conf = SparkConf().setAll(list(settings.items()))
+    # In a session of its own a signal to our process group does not end it under a step; it ends with our end of its input.
+    how: dict[str, Any] = {"start_new_session": True}
     if log_file is None:
-        gateway = launch_gateway(launch_conf)  # type: ignore[no-untyped-call]
+        gateway = launch_gateway(launch_conf, how)  # type: ignore[no-untyped-call]
     else:
         with log_file.open("ab") as log:
             outputs = {"stdout": log, "stderr": log}
-            gateway = launch_gateway(launch_conf, outputs)  # type: ignore[no-untyped-call]
+            gateway = launch_gateway(launch_conf, how | outputs)  # type: ignore[no-untyped-call]
     SparkContext(conf=conf, gateway=gateway)
 
 

@@ -34,7 +34,7 @@ from ebbtide.runtime.progress import StepProgress
 from ebbtide.runtime.publish import publish
 from ebbtide.runtime.session import code_version
 from ebbtide.runtime.stage import Staged, ViewStaging, stage, stage_view
-from ebbtide.sources.source import Part
+from ebbtide.sources.source import Part, Position
 from ebbtide.spec.ddl import ddl_of
 from ebbtide.spec.view import MaterializedView
 from ebbtide.state_table.layout import FileSizes
@@ -121,6 +121,11 @@ class Stepper:
         """Number of the last step, 0 before the first."""
         return self.last.step if self.last else 0
 
+    @property
+    def position(self) -> Position | None:
+        """Where the source is read up to, of one that is read by position; None before the first step."""
+        return self.last.source_position if self.last else None
+
     def batch(self, frame: DataFrame, batch_id: int) -> StepProgress:
         """Make the step of one micro-batch, or finish it if its decision stands already."""
         started = time.monotonic()
@@ -167,6 +172,7 @@ class Stepper:
         """Stage a batch and commit the decision; return its facts, and how many bad records were known already."""
         number = self.number + 1
         clock = self.next_clock(offsets.timestamp_ms)
+        position = self.plan.source.position_of(offsets.source, self.position)
         self._on_phase("reading", number)
         staged = self._stage(frame, offsets, number, clock.wall_ms)
         new_columns = columns_taken_in(self.spec, staged.summary)
@@ -187,6 +193,7 @@ class Stepper:
             summary,
             batch_id=batch_id,
             offsets_hash=offsets.hash,
+            source_position=position,
         )
         facts = facts.model_copy(update={"bad_rows": self.plan.quarantine.write(new_bad, facts)})
         facts = self.decide(frame.sparkSession, staged, facts, parts)
@@ -339,6 +346,7 @@ class Stepper:
             "restores": dict(restores),
             "batch_id": None,
             "offsets_hash": None,
+            "source_position": earlier.source_position,
         }
         return facts.model_copy(update=stands_at | no_records | made_by)
 
@@ -423,6 +431,7 @@ class Stepper:
             made_by["pending_key_changes"] = self.head.pending_key_changes
             made_by["batch_id"] = last.batch_id if last else None
             made_by["offsets_hash"] = last.offsets_hash if last else None
+            made_by["source_position"] = self.position
         frontier = next_frontier(last, kind, clock, self.plan.rules, batch)
         facts = dict(frontier) | made_by | given
         return StepFacts(**facts)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ebbtide.sources import listing
 from ebbtide.sources.records import ReadRecords
-from ebbtide.sources.source import Discovery, Part, Records
+from ebbtide.sources.source import Backlog, Discovery, Part, Position, Records
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,7 +41,12 @@ class FileSource:
         """See `Source`."""
         listing.refuse_absent(self.path)
 
-    def discover(self, read: Mapping[str, int | None], now_ms: int) -> Discovery:
+    def discover(
+        self,
+        read: Mapping[str, int | None],
+        now_ms: int,
+        since: Position | None = None,
+    ) -> Discovery:
         """See `Source` and `ebbtide.sources.listing.discover`."""
         return listing.discover(
             self.path,
@@ -52,12 +57,23 @@ class FileSource:
             now_ms=now_ms,
         )
 
+    def backlog(self, found: Discovery) -> Backlog:
+        """See `Source`."""
+        sizes = [size or 0 for _, size in found.parts]
+        return Backlog(files=len(sizes), bytes=sum(sizes))
+
+    def note(self, found: Discovery, location: str) -> None:
+        """See `Source`."""
+        from ebbtide.sources.files import write_plan
+
+        write_plan(location, found.parts)
+
     def stream(self, spark: SparkSession, found: Discovery, location: str) -> DataFrame:
         """See `Source`."""
-        from ebbtide.sources.files import FileDataSource, write_plan
+        from ebbtide.sources.files import FileDataSource
 
         spark.dataSource.register(FileDataSource)
-        write_plan(location, found.parts)
+        self.note(found, location)
         options: dict[str, str | int] = {
             "plan": location,
             "maxFiles": self.max_files_per_step,
@@ -87,3 +103,7 @@ class FileSource:
         from ebbtide.sources.files import files_of
 
         return files_of(offset)
+
+    def position_of(self, offset: Any, since: Position | None) -> Position | None:
+        """See `Source`: files are remembered by their names."""
+        return None

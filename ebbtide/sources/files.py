@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
 from itertools import accumulate
 from typing import Any, cast
 
@@ -22,7 +21,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from ebbtide.errors import SourceReadError
 from ebbtide.formats.records import MAX_RECORD_BYTES, RECORDS
-from ebbtide.paths import is_compressed, is_linked, join, open_stream, read_bytes, size_of, write_bytes
+from ebbtide.paths import is_compressed, is_linked, join, open_stream, read_bytes, replace_bytes, size_of
 from ebbtide.sources.lines import ByteOrderError, split_lines
 from ebbtide.sources.listing import changed_while_read, linked_error
 
@@ -76,7 +75,7 @@ def write_plan(location: str, files: Iterable[SizedFile]) -> None:
     """Write which files a run reads, for the source to take them from."""
     plan = [list(file) for file in files]
     text = json.dumps(plan)
-    write_bytes(location, text.encode())
+    replace_bytes(location, text.encode())
 
 
 class FilePartition(InputPartition):
@@ -100,9 +99,9 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.max_files = max_files
         self.max_bytes = max_bytes
 
-    @cached_property
+    @property
     def planned(self) -> list[list[Any]]:
-        """All files of the run, [name, size] each; read when first asked for, as Spark makes readers for other ends too."""
+        """All files of the run, [name, size] each; they may become more while it goes on."""
         raw = read_bytes(self.plan) or b"[]"
         return list(json.loads(raw))
 
@@ -122,8 +121,9 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         A `start` from an earlier run names files that the plan has not: the plan then begins at its first file.
         """
-        first = self._index_after(start["files"])
-        files = self.planned[first:]
+        planned = self.planned
+        first = _index_after(planned, start["files"])
+        files = planned[first:]
         if isinstance(limit, ReadMaxFiles):
             files = self._within_bytes(files[: limit.max_files])
         if not files:
@@ -140,14 +140,6 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         n_taken = max(n_within, 1)
         return files[:n_taken]
 
-    def _index_after(self, files: list[Any]) -> int:
-        """Return the index in the plan of the file after these."""
-        last = files[-1] if files else None
-        if last not in self.planned:
-            return 0
-        index = self.planned.index(last)
-        return index + 1
-
     def partitions(self, start: Offset, end: Offset) -> Sequence[FilePartition]:
         """Name the batch's files. Steps do not ask: they read the offset."""
         if start == end:
@@ -158,6 +150,15 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Name a partition's files."""
         own = cast("FilePartition", partition)
         yield from own.files
+
+
+def _index_after(planned: list[list[Any]], files: list[Any]) -> int:
+    """Return the index in a plan of the file after some files."""
+    last = files[-1] if files else None
+    if last not in planned:
+        return 0
+    index = planned.index(last)
+    return index + 1
 
 
 class FileDataSource(DataSource):

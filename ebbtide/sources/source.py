@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -16,6 +16,9 @@ Work = Callable[[Iterable[pa.RecordBatch]], str | None]
 Part = tuple[str, int | None]
 """A part of the source that is read as a whole, a file: its name and its size in bytes, None if that is not known."""
 
+Position = dict[str, Any]
+"""Where a batch begins and ends in a source without parts: JSON of its own, which the step's facts hold."""
+
 
 @dataclass(frozen=True)
 class Discovery:
@@ -24,6 +27,7 @@ class Discovery:
     Args:
         parts: New parts to read, in order. A source without parts gives none, and `streams` is true.
         streams: Whether there may be something to read.
+        position: Of a source without parts, where the run begins and ends, as its `stream` is to know it; else None.
         young: Parts left for a later run.
         unmatched: Parts that are not the source's, by its pattern.
         nothing_matched: What was found instead, where there is nothing to read at all and no good reason for it; else None.
@@ -31,9 +35,38 @@ class Discovery:
 
     parts: tuple[Part, ...] = ()
     streams: bool = False
+    position: Position | None = None
     young: int = 0
     unmatched: int = 0
     nothing_matched: str | None = None
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """How much of a source no step has read yet.
+
+    Args:
+        files: Files that wait; None of a source that has none.
+        bytes: Bytes of them.
+        records: Records that wait, per partition; where some were compacted or aborted there are fewer. Empty of a source without
+            partitions.
+        oldest_ms: Time of the oldest record that waits, epoch ms; None if nothing waits, or if that is not known.
+    """
+
+    files: int | None = None
+    bytes: int | None = None
+    records: Mapping[int, int] = field(default_factory=dict)
+    oldest_ms: int | None = None
+
+    @property
+    def total_records(self) -> int | None:
+        """Records of all partitions; None of a source without any."""
+        return sum(self.records.values()) if self.records else None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits."""
+        return not self.files and not self.total_records
 
 
 class Records(Protocol):
@@ -57,12 +90,36 @@ class Source(Protocol):
             SourceReadError: it is not there.
         """
 
-    def discover(self, read: Mapping[str, int | None], now_ms: int) -> Discovery:
+    def discover(
+        self,
+        read: Mapping[str, int | None],
+        now_ms: int,
+        since: Position | None = None,
+    ) -> Discovery:
         """Find what there is to read. Loads no Spark.
 
         Args:
             read: Parts that earlier steps read, to their sizes.
             now_ms: The time, epoch ms.
+            since: The position of the last step, or that of an earlier run's `Discovery` where there is none; None at first.
+
+        Raises:
+            SourceLostError: what follows on `since` is not there any more, or the source is another one.
+        """
+
+    def backlog(self, found: Discovery) -> Backlog:
+        """Measure what a run would read. Loads no Spark.
+
+        Args:
+            found: What `discover` returned.
+        """
+
+    def note(self, found: Discovery, location: str) -> None:
+        """Note what was found since for a stream that is running: it takes the next batch from there.
+
+        Args:
+            found: What `discover` returned.
+            location: That of `stream`.
         """
 
     def stream(self, spark: SparkSession, found: Discovery, location: str) -> DataFrame:
@@ -85,3 +142,14 @@ class Source(Protocol):
 
     def parts_of(self, offset: Any) -> Sequence[Part]:
         """Return the parts that a batch read, by its offset; remembered, so that no later run reads them again."""
+
+    def position_of(self, offset: Any, since: Position | None) -> Position | None:
+        """Return the position of a batch, by its offset; None of a source with parts.
+
+        Args:
+            offset: Its end, as it stands in the checkpoint.
+            since: The position of the last step.
+
+        Raises:
+            CheckpointMismatchError: the batch does not follow on it.
+        """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Literal, Self
 
@@ -87,7 +88,7 @@ class SourcePart(SpecPart):
 class FileSource(SourcePart):
     """A folder of JSON-lines files, plain or gzip, and all folders in it; each file is read once, in the order of their whole names (`folder/name`)."""
 
-    type: Literal["files"] = Field(default="files", description="'files'. Default and only source.")
+    type: Literal["files"] = Field(default="files", description="'files'. Default.")
     path: str = Field(
         description="Folder of the files; relative to the project (the nearest folder above the spec with a pyproject.toml). Required."
     )
@@ -126,6 +127,12 @@ class FileSource(SourcePart):
                 leads_out.append(each)
         refuse("pattern", leads_out, "names below the source's folder, without '.' and '..'")
         return value
+
+
+def type_of_source(given: Any) -> str:
+    """Return which source is given, as a spec's fields or as a part."""
+    type_ = given.get("type", "files") if isinstance(given, Mapping) else getattr(given, "type", "files")
+    return str(type_)
 
 
 class FormatPart(SpecPart):

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import pyarrow as pa
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
 
 from ebbtide.errors import ConfigError
 from ebbtide.formats.columns import convert
@@ -30,6 +30,7 @@ from ebbtide.operators.sequence import SEQUENCE_COLUMNS
 from ebbtide.paths import is_local, resolve
 from ebbtide.redaction import is_credential
 from ebbtide.spec.ddl import DELTA_REFUSES, TableSchema, added_ddl, all_names, as_compared, is_exact, parse_ddl
+from ebbtide.spec.kafka import KafkaSource
 from ebbtide.spec.parts import (
     ChecksConfig,
     ColumnConfig,
@@ -44,6 +45,7 @@ from ebbtide.spec.parts import (
     SchemaEvolutionMode,
     SpecPart,
     refuse,
+    type_of_source,
 )
 from ebbtide.spec.row_functions import make_importable
 
@@ -78,7 +80,9 @@ class Pipeline(SpecPart):
     description: str = Field(default="", description="What the sink holds, for people. Default: empty.")
     owners: list[str] = Field(default_factory=list, description="Email addresses or team:NAME. Default: none.")
     group: str = Field(default="default", pattern=NAME, description="Group of the assets. Default: default.")
-    source: FileSource = Field(
+    source: Annotated[
+        Annotated[FileSource, Tag("files")] | Annotated[KafkaSource, Tag("kafka")], Discriminator(type_of_source)
+    ] = Field(
         description="Where the changelog comes from. Another topic, table or kind of records under the same name is refused; a changed path is confirmed once by 'ebbtide run --accept-source-path'. Required."
     )
     format: Annotated[DebeziumFormat | PlainFormat, Field(discriminator="type")] = Field(
@@ -125,6 +129,15 @@ class Pipeline(SpecPart):
         default=256 * 2**20,
         gt=0,
         description="About how many bytes of changes and stored entries, as Arrow columns, a worker decides on together: whole keys, so one at least. Less takes less memory. Default: 268435456.",
+    )
+    run: Literal["bounded", "continuous"] = Field(
+        default="bounded",
+        description="bounded: a run reads what is there and ends; continuous: it goes on with what comes until it is stopped. Default: bounded.",
+    )
+    trigger_interval: PositiveDuration = Field(
+        default="1s",
+        validate_default=True,
+        description="Of a continuous run the least time from one step to the next. More make fewer, larger steps. Default: 1s.",
     )
     lease_ttl: PositiveDuration = Field(
         default="60s",
@@ -344,6 +357,12 @@ class Pipeline(SpecPart):
         return self.source.records == "kafka" or (isinstance(self.format, PlainFormat) and bool(self.format.position))
 
     @property
+    def may_repeat_offsets(self) -> bool:
+        """Whether a record may be delivered again under its offset: a topic is read once, unless records name other places."""
+        names_positions = isinstance(self.format, PlainFormat) and bool(self.format.position)
+        return self.has_positions and (names_positions or not isinstance(self.source, KafkaSource))
+
+    @property
     def kinds_taken(self) -> frozenset[RowKind]:
         """Kinds of changes that are not skipped."""
         return frozenset(RowKind)
@@ -382,8 +401,10 @@ class Pipeline(SpecPart):
         return {"source": self.source.identity, "format": self.format.identity}
 
     @property
-    def source_path(self) -> str:
-        """Where the source is, as the spec's file says: a relative path stays so, and moves with its project."""
+    def source_path(self) -> str | None:
+        """Where the source is, as the spec's file says: a relative path stays so, and moves with its project; None if it has none."""
+        if isinstance(self.source, KafkaSource):
+            return None
         resolved, written = self.__dict__.get(_WRITTEN, ("", ""))
         return written if self.source.path == resolved else self.source.path
 
@@ -446,6 +467,8 @@ class Pipeline(SpecPart):
         Args:
             path: The spec's file or folder; a relative source belongs to the nearest folder above with a pyproject.toml.
         """
+        if isinstance(self.source, KafkaSource):
+            return self
         written = self.source.path
         source = self.source.model_copy(update={"path": resolve(written, project_of(path))})
         located = self.model_copy(update={"source": source})
@@ -487,7 +510,7 @@ def _explain(error: ValidationError) -> str:
     """Return the field and the fault of each error, with the value that was got unless the message has it."""
     lines = []
     for details in error.errors(include_url=False):
-        names = [str(part) for part in details["loc"]]
+        names = field_path(details["loc"])
         field = ".".join(names)
         message = details["msg"].removeprefix("Value error, ")
         is_secret = any(map(is_credential, names))
@@ -496,3 +519,17 @@ def _explain(error: ValidationError) -> str:
             got = f", got {details['input']!r}"
         lines.append(f"{field}: {message}{got[:120]}")
     return "; ".join(lines) + "."
+
+
+def field_path(location: tuple[int | str, ...]) -> tuple[str, ...]:
+    """Return the names that lead to the field of an error, without the type by which a source's model was chosen.
+
+    Example:
+        >>> field_path(("source", "kafka", "topic"))
+        ('source', 'topic')
+    """
+    names = tuple(map(str, location))
+    chosen = names[:2]
+    if chosen in (("source", "files"), ("source", "kafka")):
+        return "source", *names[2:]
+    return names

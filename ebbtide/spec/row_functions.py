@@ -164,9 +164,12 @@ def make_importable(folder: Path) -> None:
 
 
 def digest(target: str) -> str:
-    """Return what tells a function's code from another: of its module, and of what that imports of its project, in turn."""
+    """Return what tells a function's code from another: of its module, and of what that imports of its project, in turn.
+
+    Empty where there is no code to read: the module is gone, or was typed.
+    """
     module, _, _ = target.partition(":")
-    file = getattr(sys.modules[module], "__file__", None)
+    file = getattr(sys.modules.get(module), "__file__", None)
     if file is None:
         return ""
     found = project_sources(module, Path(file))

@@ -84,6 +84,8 @@ class MaterializedView(Pipeline):
     event_time: ClassVar[Any] = None  # type: ignore[misc]
     allowed_delay: ClassVar[Any] = timedelta(0)  # type: ignore[misc]
     downtime_over: ClassVar[Any] = None  # type: ignore[misc]
+    run: ClassVar[Any] = "bounded"  # type: ignore[misc]
+    trigger_interval: ClassVar[Any] = timedelta(seconds=1)  # type: ignore[misc]
 
     query: str = Field(
         min_length=1,

@@ -6,7 +6,7 @@ pipeline is made of yet: `source.yaml`, `table.yaml`, `function.yaml`. Folders m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -201,26 +201,27 @@ def queryable(entries: Mapping[str, Entry]) -> list[str]:
     ]
 
 
-def refuse_shared_tables(catalogs: Mapping[str, Catalog], name: str) -> None:
-    """Refuse a catalog with a pipeline of which another one has one of that name below the same root: they would share tables.
+def refuse_shared_tables(names: Iterable[str], catalog: Catalog, others: Mapping[str, Catalog]) -> None:
+    """Refuse pipelines of which another catalog has one of that name below the same root: they would share tables.
 
     Args:
-        catalogs: All of them, by name.
-        name: Of the one that is to be used.
+        names: Of the pipelines.
+        catalog: Whose they are.
+        others: Further catalogs, by name.
 
     Raises:
         SqlError: there is such a pipeline.
     """
-    wanted = catalogs[name]
-    others = [other for other in catalogs if other != name and catalogs[other].root == wanted.root]
-    for other in others:
-        shared = wanted.pipelines().keys() & catalogs[other].pipelines().keys()
+    for other_name, other in others.items():
+        if other.root != catalog.root:
+            continue
+        shared = other.pipelines().keys() & set(names)
         if shared:
             raise SqlError.of(
-                f"The catalogs '{name}' and '{other}' have pipelines of one name, and one root.",
+                f"The catalog '{other_name}' has a pipeline of one name, and the same root.",
                 got=", ".join(sorted(shared)),
                 allowed="each pipeline in one of them",
-                next_step=f"Give '{name}' a root of its own in the environment's file.",
+                next_step="Give one of the catalogs a root of its own in the environment's file.",
             )
 
 

@@ -78,6 +78,10 @@ class ConnectServer:
         self._is_over.set()
         nothing = self._jvm.scala.Option.apply(None)
         self._service.stop(nothing, nothing)
+        self.close_views()
+
+    def close_views(self) -> None:
+        """Take the views away."""
         self._replace({})
 
     @property

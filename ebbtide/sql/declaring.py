@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from ebbtide.delta import log
 from ebbtide.errors import ConfigError, SqlError
+from ebbtide.paths import resolve
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.ddl import parse_ddl
-from ebbtide.spec.pipeline import NAME
+from ebbtide.spec.pipeline import NAME, project_of
 from ebbtide.spec.row_functions import TARGET
 from ebbtide.spec.upsert import UpsertPipeline
 from ebbtide.spec.view import MaterializedView
@@ -42,7 +46,8 @@ def create_source(catalog: Catalog, asked: ast.CreateSource) -> str:
         UpsertPipeline.model_validate(pipeline_of_source(declared))
     except (ValidationError, ConfigError) as error:
         raise explained(error, asked.options) from error
-    return _write(catalog, declared, asked.if_there)
+    lasting = replace(declared, options=_with_lasting_path(catalog, declared.options))
+    return _write(catalog, lasting, asked.if_there)
 
 
 def create_table(catalog: Catalog, asked: ast.CreateTable) -> str:
@@ -137,6 +142,18 @@ def pipeline_of_source(source: Declared) -> dict[str, Any]:
     attributes = attributes_of(source.options)
     columns = {"name": source.name, "schema": source.columns, "key": list(source.key)}
     return {**columns, **attributes}
+
+
+def _with_lasting_path(catalog: Catalog, options: Mapping[str, str]) -> Mapping[str, str]:
+    """Return a source's options with a path that means the same tomorrow.
+
+    In a project a relative one belongs to its folder. Where there is no project it is the current folder's, and is made absolute.
+    """
+    path = options.get("path", "")
+    has_project = (project_of(catalog.folder) / "pyproject.toml").exists()
+    if not path or has_project:
+        return options
+    return {**options, "path": resolve(path, Path.cwd())}
 
 
 def _drop_pipeline(catalog: Catalog, entry: Filled) -> None:

@@ -9,6 +9,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from functools import singledispatchmethod
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -208,7 +209,9 @@ class EmbeddedSession:
                 allowed=", ".join(self._catalogs),
                 next_step="The environment's file names catalogs; DATABASE or SCHEMA before the name is Spark's.",
             )
-        refuse_shared_tables(self._catalogs, asked.catalog)
+        earlier = dict(takewhile(lambda item: item[0] != asked.catalog, self._catalogs.items()))
+        wanted = self._catalogs[asked.catalog]
+        refuse_shared_tables(wanted.pipelines(), wanted, earlier)
         self.catalog_name = asked.catalog
         return _done(f"Names now stand for those of '{asked.catalog}'.")
 
@@ -297,6 +300,8 @@ class EmbeddedSession:
     def _fill(self, inserts: tuple[ast.Insert, ...]) -> Output:
         """Make pipelines of statements, and begin a job that runs them; all are checked before any is written."""
         fillings = [plan_insert(self.catalog, insert) for insert in inserts]
+        others = {name: catalog for name, catalog in self._catalogs.items() if name != self.catalog_name}
+        refuse_shared_tables([filling.name for filling in fillings], self.catalog, others)
         for filling in fillings:
             write_filling(self.catalog, filling)
         pipelines: list[Filled] = [self.catalog.pipeline(filling.name) for filling in fillings]

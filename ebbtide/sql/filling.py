@@ -199,7 +199,8 @@ def _attributes(
         "name": table.name,
         "description": table.comment or source.comment,
     }
-    if projection.where is None and _takes_columns_as_they_are(source, table, selected):
+    has_what_orders = set(_ordering(source, attributes)) <= set(selected)
+    if projection.where is None and has_what_orders and _takes_columns_as_they_are(source, table, selected):
         own |= {"schema": table.columns, "key": list(table.key)}
         if attributes["order"] == "arrival" and table.key != source.key:
             attributes.setdefault("materializer", {}).setdefault("upsert_key", list(source.key))
@@ -262,6 +263,14 @@ def _takes_columns_as_they_are(source: Declared, table: Declared, selected: dict
         if type_read != type_filled or _default(read, name) != _default(filled, name):
             return False
     return set(source.key) <= set(selected)
+
+
+def _ordering(source: Declared, attributes: dict[str, Any]) -> list[str]:
+    """Return the source's columns by which its changes are ordered, or have a time: without them they cannot be."""
+    order = attributes["order"]
+    sequence = [] if order == "arrival" else order["sequence"]
+    names = parse_ddl(source.columns).columns.names
+    return [name for name in (*sequence, attributes.get("event_time")) if name in names]
 
 
 def _default(table: TableSchema, name: str) -> tuple[bool, Any]:

@@ -91,7 +91,7 @@ def _existing(plan: Plan, reference: Reference) -> str:
         raise SqlError.of(
             f"There is no table '{reference.view}' yet.",
             got=location,
-            next_step=f"Run the pipeline first: INSERT INTO, or 'ebbtide run', of '{reference.table}'.",
+            next_step=f"SHOW JOBS tells whether a job fills '{reference.table}' just now; else run it: INSERT INTO, or 'ebbtide run'.",
         )
     return location
 

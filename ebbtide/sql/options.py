@@ -1,7 +1,7 @@
 """Options of WITH: where each belongs in a pipeline's spec.
 
 An option is a field of the spec by its dotted name (`quarantine.max_rate`). Fields of the source stand without `source.`
-(`path`, `topic`), `format` is the format's type, `sequence` the columns that order changes; without it they apply in order of
+(`path`, `topic`, `start.timestamp`; `properties.sasl.username` is the property `sasl.username`), `format` is the format's type, `sequence` the columns that order changes; without it they apply in order of
 arrival. A value is what YAML has there, as text; lists and objects as `[a, b]`, `{a: b}`.
 """
 
@@ -14,15 +14,19 @@ import yaml
 from pydantic import ValidationError
 
 from ebbtide.errors import ConfigError, SqlError
-from ebbtide.redaction import is_credential
+from ebbtide.redaction import REFERENCE, is_credential
+from ebbtide.spec.kafka import KafkaSource
 from ebbtide.spec.parts import FileSource
+from ebbtide.spec.pipeline import field_path
 from ebbtide.spec.upsert import UpsertPipeline
 from ebbtide.sql.statements import Option, Options
 
 SEQUENCE = "sequence"
 _FROM_STATEMENT = ("name", "schema", "key", "description", "source", "order", "transform")
 """Fields that a statement says by itself."""
-OF_SOURCE = frozenset(FileSource.model_fields)
+PROPERTIES = "properties"
+"""Options whose names go on with that of a client's property, dots and all."""
+OF_SOURCE = frozenset({*FileSource.model_fields, *KafkaSource.model_fields})
 """Options that are fields of the spec's `source`."""
 
 
@@ -32,9 +36,16 @@ def spec_field(option: str) -> tuple[str, ...]:
     Example:
         >>> spec_field("topic"), spec_field("format"), spec_field("checks.expiry_grace")
         (('source', 'topic'), ('format', 'type'), ('checks', 'expiry_grace'))
+        >>> spec_field("properties.sasl.username"), spec_field("start.timestamp")
+        (('source', 'properties', 'sasl.username'), ('source', 'start', 'timestamp'))
     """
-    if option in OF_SOURCE:
+    first, dot, rest = option.partition(".")
+    if first in OF_SOURCE and not dot:
         return "source", option
+    if first == PROPERTIES:
+        return "source", PROPERTIES, rest
+    if first in OF_SOURCE:
+        return "source", *option.split(".")
     if option == "format":
         return "format", "type"
     if option == SEQUENCE:
@@ -87,11 +98,14 @@ def refuse_unfit(given: Options, *, of_source: bool) -> None:
         SqlError: with the option's place.
     """
     for name, option in given.items():
-        refuse_credential(name, option)
+        is_reference = name.startswith(f"{PROPERTIES}.") and REFERENCE.fullmatch(option.value)
+        if not is_reference:
+            refuse_credential(name, option)
         first, *_ = spec_field(name)
+        is_of_source = first == "source"
         is_known = first in UpsertPipeline.model_fields and first not in _FROM_STATEMENT
-        is_known |= name in OF_SOURCE or name == SEQUENCE
-        belongs = of_source or name not in OF_SOURCE
+        is_known |= is_of_source or name == SEQUENCE
+        belongs = of_source or not is_of_source
         if not (is_known and belongs):
             raise SqlError.of(
                 f"There is no option '{name}' of a {'source' if of_source else 'table'}, at {option.place}.",
@@ -120,7 +134,7 @@ def explained(error: ValidationError | ConfigError, given: Options) -> SqlError:
         return SqlError(str(error))
     lines = []
     for details in error.errors(include_url=False, include_input=False):
-        path = tuple(str(part) for part in details["loc"])
+        path = field_path(details["loc"])
         message = details["msg"].removeprefix("Value error, ")
         place = _place_of(path, given)
         field = ".".join(path)

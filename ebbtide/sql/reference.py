@@ -27,7 +27,9 @@ STATEMENTS: Mapping[str, tuple[Entry, ...]] = {
             "CREATE MATERIALIZED VIEW name [(PRIMARY KEY (..))] [REFRESH ..] AS SELECT ..",
             "A query that is kept as a table.",
         ),
-        Entry("CREATE FUNCTION name AS 'module:name'", "A function of yours."),
+        Entry(
+            "CREATE FUNCTION name AS 'module:name' [DETERMINISTIC]", "A Python function; for INSERT INTO with the word."
+        ),
         Entry("DROP SOURCE | TABLE | MATERIALIZED VIEW | FUNCTION [IF EXISTS] name", "Removes a declaration."),
     ),
     "Fill": (
@@ -39,7 +41,8 @@ STATEMENTS: Mapping[str, tuple[Entry, ...]] = {
     "Ask": (
         Entry("SELECT ..", "The rows as of now. NAME$state, $changes, $changelog, $quarantine, $steps are tables too."),
         Entry("SELECT .. EMIT CHANGES [FROM 'position']", "The rows, then what becomes of them, without end."),
-        Entry("SHOW TABLES | SOURCES | PIPELINES | JOBS | STEPS [FROM name] | FUNCTIONS [LIKE '..']", "Lists them."),
+        Entry("SHOW TABLES | SOURCES | PIPELINES | JOBS | FUNCTIONS | CATALOGS [LIKE '..']", "Lists them."),
+        Entry("SHOW STEPS FROM name", "Lists the steps of a pipeline."),
         Entry("SHOW CREATE SOURCE | TABLE | MATERIALIZED VIEW | FUNCTION name", "The statement that declares it."),
         Entry("DESCRIBE name", "Columns and key of a table."),
         Entry("EXPLAIN statement", "What it would do; does nothing."),

@@ -21,6 +21,9 @@ from ebbtide.sql.results import ResultColumn, Row
 _AS_TEXT = ("void", "interval", "variant", "time", "geo")
 """How the names of types begin that Parquet does not hold, or Arrow not in a way that we show."""
 
+GROUP_BYTES = 2**20
+"""Of a group of rows in a file: each page reads the groups that hold it, whole."""
+
 
 def result_columns(frame: DataFrame) -> tuple[ResultColumn, ...]:
     """Return the columns of a query."""
@@ -34,7 +37,7 @@ def write_rows(frame: DataFrame, folder: Path) -> None:
     renamed = frame.toDF(*names)
     storable = [_storable(field.name, field.dataType) for field in renamed.schema]
     rows = renamed.select(*storable)
-    rows.write.parquet(str(folder))
+    rows.write.option("parquet.block.size", GROUP_BYTES).parquet(str(folder))
 
 
 def _storable(name: str, type_: DataType) -> Column:

@@ -13,7 +13,7 @@ MOST_CHARACTERS = 2_000
 _TRACES = ("\n\nJVM stacktrace:", "\n\tat ", "\n\n== SQL", "\n== SQL")
 """How what follows a message begins."""
 _CALLED = re.compile(r"^An error occurred while calling \S+\n: (?:[\w.$]+: )?")
-_RAISED = re.compile(r"exception was thrown from the Python worker:.*\n(?=\S)", re.DOTALL)
+_RAISED = re.compile(r"An exception was thrown from the Python worker:.*\n(?=\S)", re.DOTALL)
 """What stands before the last line of a Python function's traceback."""
 _PLACED = re.compile(r"[;(]?\s*line (\d+),? pos (\d+)[;)]?(?:\n.*)?$", re.DOTALL)
 
@@ -33,7 +33,7 @@ def told(error: BaseException, place: Callable[[int, int], Place] | None = None)
     text = _CALLED.sub("", str(error))
     for trace in _TRACES:
         text, _, _ = text.partition(trace)
-    text = _RAISED.sub("Python function raised ", text.rstrip())
+    text = _RAISED.sub("A Python function raised ", text.rstrip())
     placed = _PLACED.search(text)
     message = _PLACED.sub("", text).strip() or type(error).__name__
     if placed is None or place is None:

@@ -12,7 +12,7 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import SourceReadError
 from ebbtide.model.step import TableVersion, ViewPosition
 from ebbtide.paths import join
-from ebbtide.sources.source import Discovery, Part, Records
+from ebbtide.sources.source import Backlog, Discovery, Part, Position, Records
 from ebbtide.spec.view import MaterializedView
 from ebbtide.state_table.layout import newest_facts
 
@@ -55,24 +55,33 @@ class ViewTables:
                 inputs[name] = TableVersion(id=snapshot.id, version=snapshot.version)
         return ViewPosition(query=self.view.query_hash, inputs=inputs)
 
-    def discover(self, read: Mapping[str, int | None], now_ms: int) -> Discovery:
-        """See `Source`: there is something to read if a table or the query is another than at the last step."""
+    def discover(self, read: Mapping[str, int | None], now_ms: int, since: Position | None = None) -> Discovery:
+        """See `Source`: the parts are the tables whose rows are others than at the last step; all of them after another query."""
         newest = newest_facts(join(self.root, self.view.name, "state"))
         stored = newest[1].get("view") if newest else None
-        if stored is None:
-            return Discovery(streams=True)
-        return Discovery(streams=self._has_changed(ViewPosition.model_validate(stored)))
+        last = None if stored is None else ViewPosition.model_validate(stored)
+        changed: list[Part] = [(name, None) for name in self._changed(last)]
+        return Discovery(tuple(changed), streams=bool(changed))
 
-    def _has_changed(self, last: ViewPosition) -> bool:
-        """Return whether the query or the rows of a table are others than at the last step."""
+    def _changed(self, last: ViewPosition | None) -> list[str]:
         now = self.pinned()
-        if now.query != last.query or now.inputs.keys() != last.inputs.keys():
-            return True
-        for name, table in now.inputs.items():
-            before = last.inputs[name]
-            if table.id != before.id or has_changes(self.location(name), before.version, table.version):
-                return True
-        return False
+        if last is None or now.query != last.query or now.inputs.keys() != last.inputs.keys():
+            return list(now.inputs)
+        return [name for name, table in now.inputs.items() if self._has_changed(name, last.inputs[name], table)]
+
+    def _has_changed(self, name: str, before: TableVersion, now: TableVersion) -> bool:
+        return before.id != now.id or has_changes(self.location(name), before.version, now.version)
+
+    def backlog(self, found: Discovery) -> Backlog:
+        """See `Source`: the tables that have changed, whose bytes are not told."""
+        return Backlog(files=len(found.parts))
+
+    def note(self, found: Discovery, location: str) -> None:
+        """See `Source`: there is no stream that it could be noted for."""
+
+    def position_of(self, offset: Any, since: Position | None) -> Position | None:
+        """See `Source`: what was read stands in the step's facts as `view`."""
+        return None
 
     def stream(self, spark: SparkSession, found: Discovery, location: str) -> DataFrame:
         """See `Source`: a view has none, its steps are begun by the run itself."""

@@ -3,14 +3,12 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import urllib.request
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from gateway_support import running
 from sql_support import all_of
 
 from ebbtide.cli import main, sql_gateway
@@ -21,32 +19,11 @@ ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "a-token-of-a-test-0123456789"  # noqa: S105 - of no gateway
 
 
-def command(*arguments):
-    return [sys.executable, "-m", "ebbtide.cli", "sql-gateway", *arguments]
-
-
-def environment(**more):
-    return os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"} | more
-
-
 def refused(*arguments, **more):
     """Run it where it does not start; return its exit code and what it says."""
     done = CliRunner().invoke(main, ["sql-gateway", *arguments], env=more)
     assert TOKEN not in done.output
     return done.exit_code, done.output
-
-
-@contextmanager
-def running(folder, *arguments, **more):
-    """Run it; give the process and its URL."""
-    started = subprocess.Popen(
-        command("--port", "0", *arguments), cwd=folder, env=environment(**more), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )  # fmt: skip
-    try:
-        yield started, started.stdout.readline().split()[-1]
-    finally:
-        started.kill()
-        started.communicate()
 
 
 def test_it_prints_its_url_serves_and_ends_by_sigterm(tmp_path):
@@ -70,9 +47,18 @@ def test_it_does_not_open_to_others_without_a_token():
     assert "--token-env or --token-file" in said
 
 
+def test_spark_connect_does_not_open_to_others_without_a_token():
+    code, said = refused("--connect", "0.0.0.0:0", "--port", "0")
+    assert code == 2
+    assert "Got: --connect 0.0.0.0:0 without a token." in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
+        (["--connect", "0", "--read-only"], "Spark Connect runs its clients' code, which may write"),
+        (["--connect", "70000"], "PORT or HOST:PORT, with a port up to 65535"),
+        (["--connect", "here"], "got here"),
         (["--token-env", "NONE"], "Set NONE in the environment"),
         (["--token-file", "open"], "a file of mode 600"),
         (["--token-file", "none"], "cannot be read"),

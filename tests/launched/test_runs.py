@@ -8,7 +8,7 @@ from ebbtide.errors import LeaseHeldError
 from ebbtide.quality.checks import CHECKS
 from ebbtide.runtime.driver import run as run_pipeline
 
-FILES = 12
+FILES = 30
 """A file a step: so many that a run is still under way when it is to be ended."""
 
 

@@ -1,9 +1,13 @@
 """Clock and watermark set by hand, without Spark: a step of its own, from which time goes on."""
 
+import json
+
 import pytest
+from click.testing import CliRunner
 from local_pipeline import up
 from local_run import HOUR, SPARK, START
 
+from ebbtide.cli import main
 from ebbtide.errors import ConfigError
 from ebbtide.maintenance import clock, rewind
 from ebbtide.model.step import StepKind
@@ -25,7 +29,7 @@ def test_clock_that_was_ahead_is_set_back_with_a_reason_and_goes_on_from_there(m
     pipeline.run(START + 30 * DAYS)  # the machine's clock was wrong
     assert pipeline.rows() == {}
     later = START + 3 * HOUR
-    planned = clock.plan(SPARK, pipeline.spec, pipeline.root, later, to_ms=later)
+    planned = clock.plan(pipeline.spec, pipeline.root, later, to_ms=later)
     assert (planned.now_ms, planned.to_ms, planned.step) == (START + 30 * DAYS, later, None)
     assert pipeline.last.kind is StepKind.TICK, "a plan changes nothing"
 
@@ -84,15 +88,38 @@ def test_watermark_is_set_back_and_rises_with_the_events_from_there(make):
 def test_time_ahead_is_refused(make, given, message):
     pipeline = make(**EXPIRING)
     pipeline.read(up(1, 1), clock_ms=START)
-    for go in (clock.plan, lambda *args, **to: clock.apply(*args, "why", **to)):
-        with pytest.raises(ConfigError, match=message):
-            go(SPARK, pipeline.spec, pipeline.root, START, **given)
+    with pytest.raises(ConfigError, match=message):
+        clock.plan(pipeline.spec, pipeline.root, START, **given)
+    with pytest.raises(ConfigError, match=message):
+        clock.apply(SPARK, pipeline.spec, pipeline.root, START, "why", **given)
     with pytest.raises(ConfigError, match="takes a reason"):
         clock.apply(SPARK, pipeline.spec, pipeline.root, START, " ", to_ms=START)
 
 
 def test_pipeline_without_a_step_has_no_clock(make):
     pipeline = make()
-    pipeline.plan.state.create()
-    report = clock.apply(SPARK, pipeline.spec, pipeline.root, START, "why", to_ms=START)
-    assert (report.now_ms, report.step) == (None, None)
+    for _ in ("without a state", "with an empty one"):
+        assert clock.plan(pipeline.spec, pipeline.root, START).text() == "t: clock at none yet; watermark at none yet."
+        assert clock.apply(SPARK, pipeline.spec, pipeline.root, START, "why", to_ms=START).step is None
+        pipeline.plan.state.create()
+
+
+def test_command_tells_where_the_clock_stands_and_what_it_would_set(make, tmp_path):
+    pipeline = make(**BY_EVENT)
+    pipeline.read(up(1, 1, at="2026-01-01T00:00:00Z"), clock_ms=START)
+    fields = pipeline.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    spec = tmp_path / "defs.yaml"
+    spec.write_text(json.dumps({"type": "ebbtide.dagster.UpsertPipeline", "attributes": fields}))
+
+    def told(*options):
+        return CliRunner().invoke(main, ["clock", str(spec), "--root", pipeline.root, *options])
+
+    stands = "t: clock at 1970-02-11T16:00:00.000+00:00; watermark at 2025-12-31T23:59:50.000+00:00"
+    assert told().output == f"{stands}.\n"
+    assert told("--watermark", "2025-12-31T01:00:00+01:00").output == (
+        f"{stands}, set to 2025-12-31T00:00:00.000+00:00.\n  To do it: the same with '--reason TEXT --apply'.\n"
+    )
+    assert "cannot be set ahead" in told("--to", "2999-01-01").output
+    assert "Allowed: now, or as 2026" in told("--to", "soon").output
+    assert "Got --apply without --reason" in told("--to", "now", "--apply").output
+    assert pipeline.last.step == 1, "nothing was done"

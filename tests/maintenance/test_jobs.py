@@ -1,16 +1,23 @@
 """Cleanup, compaction and rewind without Spark: what goes, what stays, and what the report says of it."""
 
+import shutil
+
 import pytest
 from local_pipeline import up
 from local_run import HOUR, SPARK, START
 
+from ebbtide.delta import log
+from ebbtide.delta.commit import commit
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import ConfigError, HistoryGoneError, LeaseHeldError, SpecChangedError, TableMismatchError
 from ebbtide.ledger.lease import Lease
+from ebbtide.ledger.puts import LOCAL
 from ebbtide.maintenance import rewind
 from ebbtide.maintenance.job import MaintenanceReport, maintain
 from ebbtide.maintenance.jobs import job_named
 from ebbtide.model.step import StepKind
+from ebbtide.state_table import rewriting
+from ebbtide.state_table.rewriting import BASE
 
 EXPIRING = {"ttl": {"ttl": "1h"}}
 
@@ -21,12 +28,22 @@ def stored(pipeline):
     return sorted((row["id"], row["_step"], row["_removed"]) for row in rows if row["_entry"] == "row")
 
 
+def notes(pipeline):
+    """The state's rows that are for no entry, the source files that were read."""
+    rows = pipeline.table("state", pipeline.plan.state.schema)
+    return [row for row in rows if row["_entry"] == "file"]
+
+
 def test_job_has_nothing_to_do_where_there_is_no_step(make):
     pipeline = make()
     assert maintain(SPARK, pipeline.spec, pipeline.root, "cleanup") == MaintenanceReport("t", "cleanup")
     assert not pipeline.home.exists(), "nothing is made"
     pipeline.plan.state.create()
     assert maintain(SPARK, pipeline.spec, pipeline.root, "cleanup") == MaintenanceReport("t", "cleanup")
+    shutil.rmtree(pipeline.home)
+    with pytest.raises(ConfigError, match=r"'t' has made no step yet\. .* Run 'ebbtide run' first"):
+        rewind.plan(SPARK, pipeline.spec, pipeline.root, 1)
+    assert not pipeline.home.exists()
     with pytest.raises(ConfigError) as raised:
         maintain(SPARK, pipeline.spec, pipeline.root, "forget")
     assert str(raised.value) == (
@@ -91,16 +108,21 @@ def test_compaction_keeps_the_newest_version_of_each_live_entry_and_the_files_re
     assert pipeline.plan.state.files(after.files.values()) == files_read
     assert len(Snapshot.read(pipeline.plan.sink.path).files) == 1
     assert pipeline.last.kind is StepKind.COMPACTION
+    written = [action["add"] for action in log.actions(pipeline.plan.state.path, after.version) if "add" in action]
+    assert all(add["dataChange"] for add in written), "older versions of entries are gone"
+    assert [BASE.items() <= add["tags"].items() for add in written].count(True) == 1, "the next folds go by its size"
+    assert {row["_step"] for row in notes(pipeline)} == {3}
     again = pipeline.do("compaction")
     assert (again.step, again.files_before, again.rows_removed) == (None, len(after.files), 0)
     assert pipeline.rows() == {1: 3}
     assert pipeline.read(up(1, 9))[0].step == 4
 
 
-def expired_tombstone(make):
-    """Key 2 was deleted an hour before the last step's clock, and no tick came since."""
+def expired_tombstones(make, n=1):
+    """Every second key was deleted an hour before the last step's clock, and no tick came since."""
     pipeline = make(**EXPIRING)
-    pipeline.read(up(1, 1), up(2, 2, "-D"), clock_ms=START)
+    lines = [up(number, number, "+U" if number % 2 else "-D") for number in range(1, 2 * n + 1)]
+    pipeline.read(*lines, clock_ms=START)
     with pipeline.stepper() as stepper:
         later = stepper.maintenance_step(StepKind.CLEANUP, stepper.next_clock(START + HOUR))
         stepper.commit(later, [])
@@ -109,11 +131,20 @@ def expired_tombstone(make):
 
 @pytest.mark.parametrize("job", ["cleanup", "compaction"])
 def test_what_has_expired_by_the_last_step_s_clock_goes_and_no_row_of_the_sink(make, job):
-    pipeline = expired_tombstone(make)
+    pipeline = expired_tombstones(make)
     report = pipeline.do(job)
     assert stored(pipeline) == [(1, 1, False)]
     assert (report.step, report.rows_removed, report.entries) == (3, 1, 1)
     assert pipeline.rows() == {1: 1}
+
+
+@pytest.mark.parametrize("job", ["cleanup", "compaction"])
+def test_state_is_gone_over_in_parts(make, monkeypatch, job):
+    monkeypatch.setattr(rewriting, "PART_BYTES", 2_000)
+    pipeline = expired_tombstones(make, 8)
+    report = pipeline.do(job)
+    assert [id_ for id_, _, _ in stored(pipeline)] == [1, 3, 5, 7, 9, 11, 13, 15]
+    assert (report.rows_removed, report.entries, report.oldest_ms) == (8, 8, START)
 
 
 def test_cleanup_that_finds_nothing_makes_no_step(make):
@@ -225,6 +256,21 @@ def test_step_of_another_spec_cannot_be_gone_back_to(three_steps):
         "Step 1 of 't' was made with another spec. Got: ttl. Allowed: the spec of the step. Change the spec back first."
     )
     assert three_steps.versions() == versions
+
+
+def test_all_that_changed_in_the_spec_is_named(three_steps):
+    facts = three_steps.last
+    other = facts.model_copy(update={"spec": {**facts.spec, "key": ["n"], "ttl": {"ttl": "1h"}}})
+    with pytest.raises(SpecChangedError, match=r"Got: (key, ttl|ttl, key)\. "):
+        rewind._refuse_other_spec(three_steps.plan, other)
+
+
+def test_sink_with_features_that_are_not_known_here_can_be_gone_back_in_as_far_as_a_plan_goes(three_steps):
+    sink = three_steps.plan.sink.path
+    features = {"readerFeatures": ["fromLater"], "writerFeatures": ["fromLater"]}
+    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
+    commit(LOCAL, sink, log.versions(sink)[-1] + 1, [protocol], {"operation": "UPGRADE PROTOCOL"})
+    assert rewind.plan(SPARK, three_steps.spec, three_steps.root, 1).versions["sink"] == 1
 
 
 def test_versions_whose_files_are_gone_are_refused_before_anything_changes(three_steps):

@@ -1,5 +1,6 @@
 """Records that are given up, by hand or by the spec's limits: counted, and never more than was meant."""
 
+import pyarrow as pa
 import pytest
 from disk import DiskPipeline
 from quarantine_support import ALL, by_seq, commits, held, raws, root_of
@@ -8,7 +9,7 @@ from ebbtide import status
 from ebbtide.maintenance import quarantine_drop
 from ebbtide.maintenance.job import maintain
 from ebbtide.model.step import StepKind
-from ebbtide.sinks.quarantine import Selection
+from ebbtide.sinks.quarantine import COLUMNS, Selection
 
 HOUR = 3_600_000
 
@@ -32,8 +33,22 @@ def test_plan_of_a_drop_has_no_effects(disk):
     before = commits(disk)
     plan = quarantine_drop.plan(disk.spec, root_of(disk), ALL)
     assert (plan.dropped, plan.reasons, plan.step) == (6, {"bad_json": 3, "unknown_kind": 3}, None)
-    assert "6 records to drop (3 bad_json, 3 unknown_kind)" in plan.text()
+    assert plan.text() == (
+        "t: 6 records to drop (3 bad_json, 3 unknown_kind).\n  Nothing was changed. To do it, add --apply --note 'why'."
+    )
     assert commits(disk) == before
+
+
+def test_nothing_is_dropped_where_there_is_no_quarantine(tmp_path):
+    pipeline = DiskPipeline(by_seq(), tmp_path)
+    report = quarantine_drop.apply(pipeline, pipeline.spec, root_of(pipeline), ALL, "why")
+    assert report == quarantine_drop.DropReport("t")
+
+
+def test_record_is_too_old_to_the_millisecond():
+    met = pa.table({"at": pa.array([999_999, 1_000_000, 1_000_001], pa.timestamp("ms", "UTC"))})
+    met = met.cast(pa.schema([COLUMNS.field("at")]))
+    assert quarantine_drop._not_after(met, 1_000_000).tolist() == [True, True, False]
 
 
 def test_drop_takes_what_was_selected_and_keeps_the_note(disk):

@@ -12,8 +12,17 @@ from local_run import BATCH_MS, HOUR, SPARK, START
 from support import envelope
 
 from ebbtide.delta import log
-from ebbtide.errors import CheckpointMismatchError, LeaseLostError, QuarantineThresholdError
+from ebbtide.delta.commit import commit
+from ebbtide.errors import (
+    CheckpointMismatchError,
+    LeaseLostError,
+    QuarantineThresholdError,
+    SchemaDriftError,
+    StoredFormatError,
+)
 from ebbtide.ledger.checkpoint import Checkpoint
+from ebbtide.ledger.facts import STATE_FORMAT
+from ebbtide.ledger.puts import LOCAL
 from ebbtide.model.clock import Reading
 from ebbtide.model.step import BatchSummary, StepKind
 from ebbtide.runtime import step as stepping
@@ -82,6 +91,17 @@ def test_batch_behind_which_another_step_stands_is_not_published_again(make):
     assert pipeline.read(up(2, 2))[0].step == 3
 
 
+def test_batch_behind_which_a_tick_stands_does_not_tell_the_tick_s_counts(make):
+    pipeline = make(ttl={"ttl": "1h", "expire_live": True})
+    pipeline.read(up(1, 1), clock_ms=START)
+    [tick] = pipeline.run(START + 9 * HOUR).steps
+    assert tick.kind == "tick"
+    assert any(tick.metrics.values())
+    pipeline.forget_commit(0)
+    [replayed] = pipeline.run(START + 9 * HOUR).steps
+    assert (replayed.kind, replayed.step, replayed.metrics) == ("replay", 1, {})
+
+
 def test_batch_that_does_not_follow_the_last_is_refused(make):
     pipeline = make()
     pipeline.put(up(1, 1))
@@ -96,7 +116,12 @@ def test_batch_that_does_not_follow_the_last_is_refused(make):
     with pipeline.stepper() as stepper, pytest.raises(CheckpointMismatchError, match="at batch 3, the state at 1"):
         stepper._decided(3, pipeline.plan.checkpoint.offsets(0))
     with pipeline.stepper() as stepper:
-        assert stepper._decided(2, pipeline.plan.checkpoint.offsets(0)) is None
+        offsets = pipeline.plan.checkpoint.offsets(0)
+        assert stepper._decided(2, offsets) is None
+        stepper.advance_to(stepper.last.model_copy(update={"batch_id": None}), stepper.version)
+        with pytest.raises(CheckpointMismatchError, match=r"at batch 1, the state at none\."):
+            stepper._decided(1, offsets)
+    with pipeline.stepper() as stepper:
         assert stepper._decided(1, pipeline.plan.checkpoint.offsets(1)) == stepper.last
 
 
@@ -170,6 +195,26 @@ def test_watermark_stays_behind_the_greatest_event_time_of_earlier_steps(make):
     assert [first.watermark_ms, second.watermark_ms, third.watermark_ms] == [None, 50_000, 110_000]
 
 
+def test_event_time_far_ahead_of_the_batch_s_own_time_is_bad(make):
+    ahead = {"quarantine": {"max_event_time_ahead": "1h"}, "schema_evolution_mode": "evolve"}
+    pipeline = make(schema="id BIGINT NOT NULL, n INT, at TIMESTAMP", event_time="at", **ahead)
+    near, far, farther = (f"1970-02-11T{time}Z" for time in ("17:00:00", "17:00:01", "17:00:02"))  # an hour after START
+    [first] = pipeline.read(up(1, 1, at=near), up(2, 2, at=far))
+    [second] = pipeline.read(up(3, 3, at=far, note="x"), up(4, 4, at=farther))
+    assert (first.quarantined, second.quarantined, dict(second.evolved)) == (1, 1, {"note": "STRING"})
+
+
+def test_state_of_an_older_format_is_nothing_that_a_job_goes_on_from(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    state = pipeline.plan.state.path
+    stored = json.loads(pipeline.last.to_json()) | {log.FACTS: STATE_FORMAT - 1}
+    said = {"operation": "WRITE", "userMetadata": json.dumps(stored)}
+    commit(LOCAL, state, log.versions(state)[-1] + 1, [], said)
+    with pytest.raises(StoredFormatError, match="an older"), pipeline.stepper():
+        pass
+
+
 def test_clock_that_jumps_is_held_back_and_that_is_told(make):
     pipeline = make(max_clock_jump="1h", ttl={"ttl": "1h", "expire_live": True})
     [first] = pipeline.read(up(1, 1), clock_ms=START)
@@ -238,6 +283,19 @@ def test_bad_record_that_comes_again_is_counted_as_redelivered(make):
     [again] = pipeline.read(good, bad)
     assert (again.quarantined, again.metrics["redelivered"]) == (0, 2)
     assert again.records == 2
+    other = bad.replace('"o": 1', '"o": 2')
+    [half_new] = pipeline.read(bad, other)
+    assert (half_new.quarantined, half_new.metrics["redelivered"]) == (1, 1)
+
+
+def test_bad_record_that_was_dropped_is_not_quarantined_again(make):
+    pipeline = make(format={"type": "plain", "position": ["p", "o"]}, order="arrival")
+    bad = '{"p": 0, "o": 1, "kind": "+I", "row": {"id": null, "n": 2}}'
+    pipeline.read(bad)
+    pipeline.do("drop")
+    [again] = pipeline.read(bad)
+    assert (again.quarantined, again.metrics["redelivered"]) == (0, 1)
+    assert pipeline.plan.quarantine.size() == 0
 
 
 def test_tick_follows_what_the_pipeline_lets_expire(make):
@@ -327,6 +385,8 @@ def test_rewound_pipeline_waits_again_for_what_it_waited_for(make):
     unsent = {"id": 2, "body": "__debezium_unavailable_value"}
     pipeline.read(json.dumps(envelope("u", 2, before={"id": 1}, after=unsent)))
     waiting = pipeline.last
+    with pipeline.stepper() as stepper:
+        assert stepper.head.pending_key_changes, "as the step before it was begun knew"
     pipeline.read(json.dumps(envelope("c", 1, after={"id": 1, "body": "a"})))
     with pipeline.stepper() as stepper:
         assert not stepper.head.pending_key_changes
@@ -436,7 +496,15 @@ def test_new_column_is_taken_in_by_a_step_of_its_own_before_the_batch_that_bring
     assert batch.evolved == {"note": "STRING"}
     assert not (pipeline.home / "staged").exists()
     rows = pipeline.table("sink", pipeline.plan.sink.schema)
-    assert sorted((row["id"], row["note"]) for row in rows) == [(1, None), (2, "x")]
+    assert sorted((row["id"], row["note"], row["_changed_by"]["step"]) for row in rows) == [(1, None, 1), (2, "x", 3)]
+
+
+def test_step_whose_records_do_not_fit_is_refused_where_the_spec_says_so(make):
+    pipeline = make(schema_evolution_mode="fail")
+    pipeline.read(up(1, 1))
+    with pytest.raises(SchemaDriftError, match=r"1 records, .*unknown_column"):
+        pipeline.read(up(2, 2, note="x"))
+    assert pipeline.last.step == 1
 
 
 def test_ignored_columns_are_told_with_the_step(make):

@@ -250,6 +250,17 @@ def test_altered_sink_has_its_rows_under_the_other_columns(sink, monkeypatch):
     assert sink.version() == version
 
 
+def test_small_table_is_altered_without_tasks(sink, monkeypatch):
+    for number in (1, 2):
+        apply(sink, number, **{f"k{number}": ("I", number)})
+    n_bytes = sum(file.size for file in Snapshot.read(sink.path).files.values())
+    monkeypatch.setattr(stage, "BYTES_IN_DRIVER", n_bytes)
+    wider = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.int32())]))
+    wider.alter(SPARK, COLUMNS, SchemaChange(added={"more": 7}), facts(3, StepKind.MIGRATION))
+    rows = read_rows(Snapshot.read(sink.path), wider.columns).to_pylist()
+    assert sorted((row["id"], row["more"]) for row in rows) == [(1, 7), (2, 7)]
+
+
 def test_rows_that_a_task_is_given_become_data_files_of_the_table(sink):
     rows = Changes(k1=("I", 1), k2=("I", 2)).rows(sink.schema).drop_columns("_change")
     nothing = pa.RecordBatch.from_pylist([], sink.schema)

@@ -106,8 +106,11 @@ def test_feed_shows_each_row_before_and_after(tmp_path):
     first, second = log.actions(path, 1), log.actions(path, 2)
     [gone] = [action["remove"] for action in second if "remove" in action]
     [came] = [action["add"] for action in second if "add" in action and "deletionVector" not in action["add"]]
+    [shortened] = [action["add"] for action in second if "add" in action and "deletionVector" in action["add"]]
     assert gone["dataChange"]
     assert came["dataChange"]
+    assert shortened["dataChange"]
+    assert log.commit_info(second)["operation"] == "MERGE"
     assert log.commit_info(first)["timestamp"] <= gone["deletionTimestamp"] <= log.commit_info(second)["timestamp"]
 
 
@@ -148,6 +151,25 @@ def test_rows_of_new_keys_are_added_and_nothing_else(tmp_path):
     upserter.replace(keys_of((1, "x")), files_with(path, {(1, "x"): 1}), "app", 1, {})
     assert {kind for action in log.actions(path, 1) for kind in action} == {"commitInfo", "add", "txn"}
     assert ours(path) == {(1, "x"): 1}
+
+
+def test_feed_without_images_is_left_to_the_data_files(tmp_path):
+    path = made(tmp_path)
+    upserter = Upserter(path, COLUMNS, KEY, PUTS, by_vectors=False, with_images=False)
+    upserter.apply(change({(1, "x"): 1, (2, "x"): 2}), "app", 1, {})
+    upserter.apply(change({(1, "x"): 10}), "app", 2, {})
+    assert not [action for action in log.actions(path, 2) if "cdc" in action]
+    assert ours(path) == theirs(path) == {(1, "x"): 10, (2, "x"): 2}
+
+
+@pytest.mark.parametrize("by_vectors", [True, False])
+def test_rows_that_are_gone_already_take_no_file_with_them(tmp_path, by_vectors):
+    path = made(tmp_path)
+    upserter = Upserter(path, COLUMNS, KEY, PUTS, by_vectors=by_vectors)
+    upserter.apply(change({(1, "x"): 1, (2, "x"): 2}), "app", 1, {})
+    for number in (2, 3):
+        upserter.apply(change({}, deleted=[(1, "x")]), "app", number, {})
+    assert {kind for action in log.actions(path, 3) for kind in action} == {"commitInfo", "txn"}
 
 
 def test_rows_below_a_truncate_go_whatever_their_key_is(tmp_path):
@@ -313,7 +335,7 @@ def test_table_made_without_vectors_gets_them(tmp_path):
 )
 def test_table_with_a_rule_for_writers_is_refused(tmp_path, property_, value, said):
     path = made(tmp_path, **{property_: value})
-    with pytest.raises(DeltaFeatureError, match=rf"cannot be written.*{said}.*sink.write: merge"):
+    with pytest.raises(DeltaFeatureError, match=rf"{path}.*cannot be written.*{said}.*sink.write: merge"):
         Upserter(path, COLUMNS, KEY, PUTS).apply(change({(1, "x"): 1}), "app", 1, {})
     with pytest.raises(DeltaFeatureError, match=rf"{path}.*cannot be written.*{said}.*sink.write: merge"):
         Upserter(path, COLUMNS, KEY, PUTS).replace(keys_of((1, "x")), [], "app", 1, {})

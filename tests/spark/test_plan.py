@@ -55,8 +55,11 @@ class DeltaLines:
     def refuse_absent(self):
         assert Path(self.path).exists()
 
-    def discover(self, read, now_ms):
+    def discover(self, read, now_ms, since=None):
         return Discovery(streams=True)
+
+    def note(self, found, location):
+        pass
 
     def stream(self, spark, found, location):
         return spark.readStream.format("delta").load(self.path).select(F.col("value").cast("binary"))
@@ -71,6 +74,9 @@ class DeltaLines:
 
     def parts_of(self, offset):
         return []
+
+    def position_of(self, offset, since):
+        return None
 
 
 @dataclass(frozen=True)

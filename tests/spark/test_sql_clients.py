@@ -21,23 +21,18 @@ from ebbtide.sql.remote import RemoteSession
 STATEMENTS = """
 SHOW TABLES; SHOW TABLES LIKE 'k%'; SHOW SOURCES; SHOW FUNCTIONS; SHOW PIPELINES; SHOW STEPS FROM kept; SHOW STEPS;
 SHOW JOBS; SHOW CATALOGS; SHOW CREATE TABLE kept; SHOW CREATE SOURCE log; SHOW CREATE TABLE nope; DESCRIBE kept;
-DESCRIBE log; DESCRIBE kept$steps; DESCRIBE nope; SHOW DATABASES; EXPLAIN INSERT INTO kept SELECT * FROM log;
-EXPLAIN CREATE TABLE a (id INT, PRIMARY KEY (id));
-SELECT 1; SELECT 1 AS a, 2 AS a; SELECT NULL, true, 1.5, 2.5e0, 'a', X'0AFF'; SELECT DATE '2026-01-02', TIMESTAMP '2026-01-02 03:04:05.6';
-SELECT INTERVAL '1' DAY, array(1, 2), map('a', 1), named_struct('a', 1); SELECT CAST(9007199254740993 AS BIGINT), CAST('NaN' AS DOUBLE);
-SELECT 'a;b' -- a comment;
-; VALUES (1, 'a'), (2, NULL); SELECT id FROM range(5) WHERE id > 2;
-SELECT * FROM kept ORDER BY id; SELECT id, upper(v) AS loud FROM kept WHERE id < 3 ORDER BY id DESC; SELECT count(*) FROM kept;
-SELECT v, count(*) FROM kept GROUP BY v HAVING count(*) > 0 ORDER BY v; SELECT * FROM kept VERSION AS OF 1 ORDER BY id;
-SELECT * FROM kept STEP AS OF 1 ORDER BY id; SELECT id, tombstone FROM kept$state ORDER BY id; SELECT step, records FROM kept$steps ORDER BY step;
-SELECT id, _change_type FROM kept$changes ORDER BY id, _change_type; SELECT * FROM kept$quarantine; SELECT * FROM kept$nope;
-WITH two AS (SELECT id FROM kept) SELECT a.id FROM two a JOIN kept b USING (id) ORDER BY 1; SELECT nope FROM kept; SELECT * FROM nope;
-SELECT * FROM log; SELECT 1 FRM kept; SELECT raise_error('boom'); SELECT 1 / 0; SELECT CAST('x' AS INT); UPDATE kept SET v = 'x'; DELETE FROM kept;
-SELECT 'open; SELECT * FROM kept EMIT CHANGES FROM 'nope=1'; SET max-rows = 1; SELECT id FROM kept ORDER BY id; RESET max-rows;
-SET page-rows = 2; SELECT id FROM range(5) ORDER BY id; SET page-rows = none; SET unknown = 1; SET spark.sql.ansi.enabled = false;
-SELECT CAST('x' AS INT) AS lenient; RESET; SET; SET max-rows; USE nope; USE default; STOP JOB 'none'; DROP SOURCE nope;
-CREATE TABLE kept (id BIGINT, PRIMARY KEY (id)); DROP TABLE kept; CREATE TEMPORARY VIEW two AS SELECT 2 AS two; SELECT * FROM two;
-DECLARE VARIABLE three INT DEFAULT 3; SELECT three; HELP
+DESCRIBE log; EXPLAIN INSERT INTO kept SELECT * FROM log; EXPLAIN INSERT INTO nope SELECT * FROM log;
+EXPLAIN CREATE TABLE a (id INT, PRIMARY KEY (id)); DROP SOURCE nope; DROP TABLE kept; CREATE TABLE kept (id BIGINT, PRIMARY KEY (id));
+CREATE TABLE IF NOT EXISTS kept (id BIGINT, PRIMARY KEY (id)); CREATE FUNCTION f AS 'nope'; CREATE SOURCE s (id BIGINT);
+UPDATE kept SET v = 'x'; DELETE FROM kept; MERGE INTO kept USING kept ON true WHEN MATCHED THEN DELETE; SELECT 'open; SELECT * FROM log;
+SELECT * FROM kept EMIT CHANGES FROM 'nope=1'; SET max-rows = none; SET unknown = 1; SET max-rows; USE nope; USE default; STOP JOB 'none'; HELP;
+SELECT * FROM kept$nope; SELECT nope FROM kept; SELECT * FROM nope; SELECT 1 FRM kept; SELECT count(*)\nFROM kept$state s WHERE nope = 1;
+SELECT NULL, true, 1.5, 2.5e0, 'a', X'0AFF', DATE '2026-01-02', TIMESTAMP '2026-01-02 03:04:05.6', CAST('NaN' AS DOUBLE);
+SELECT 1 AS a, 2 AS a, INTERVAL '1' DAY, array(1, 2), map('a', 1), named_struct('a', 1), 9007199254740993L;
+VALUES (1, 'a'), (2, NULL); SELECT * FROM kept ORDER BY id; SELECT v, count(*) FROM kept STEP AS OF 1 GROUP BY v ORDER BY v;
+SELECT id, tombstone FROM kept$state ORDER BY id; SELECT step, records FROM kept$steps ORDER BY step; SELECT * FROM kept$quarantine;
+SET max-rows = 1; SELECT id FROM kept ORDER BY id; RESET max-rows; SET page-rows = 2; SELECT id FROM range(5) ORDER BY id; RESET; SET;
+SELECT 1 / 0; SET spark.sql.ansi.enabled = false; SELECT 1 / 0; DECLARE VARIABLE three INT DEFAULT 3; SELECT three
 """
 
 
@@ -89,6 +84,18 @@ def connected(spark, catalog):
     server.stop()
 
 
+def test_views_for_clients_of_connect_are_the_tables_as_of_now(spark, catalog):
+    session = spark.newSession()
+    server = ConnectServer(session, catalog, pytest.fail)
+    server.refresh()
+    assert {row.viewName for row in session.sql("SHOW VIEWS IN default").collect()} == {"kept"}
+    other = spark.newSession()
+    assert [tuple(row) for row in other.sql("SELECT * FROM kept ORDER BY id").collect()] == [(1, "c"), (3, "d")]
+    server.close_views()
+    assert session.sql("SHOW VIEWS IN default").collect() == []
+
+
+@pytest.mark.grid
 def test_jdbc_client_lists_the_tables_and_reads_their_rows(connected, tmp_path):
     script = tmp_path / "script.sql"
     script.write_text("SHOW TABLES;\nSELECT * FROM kept ORDER BY id;\n")

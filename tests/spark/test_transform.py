@@ -15,16 +15,18 @@ from support import SHOP, lines_of
 
 from ebbtide import UpsertPipeline
 from ebbtide.errors import ConfigError, MigrationError, QuarantineThresholdError, SpecChangedError
+from ebbtide.inspect.state import state
 from ebbtide.maintenance import migration, quarantine_replay, rewind
 from ebbtide.maintenance import repair as repairing
 from ebbtide.maintenance.job import maintain
-from ebbtide.runtime.driver import run, system_clock
+from ebbtide.runtime.driver import refresh, run, system_clock
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.selection import expressions_of
 from ebbtide.sinks.quarantine import Selection
 from ebbtide.spec.ddl import type_ddl
 
 CRASH = Path(__file__).parent / "crash.py"
+DAY_MS = 86_400_000
 BY_SEQUENCE = {"order": {"sequence": ["seq"]}}
 SHOP_TRANSFORMS = {
     "orders": {
@@ -318,4 +320,44 @@ def test_run_killed_after_the_decision_is_finished_by_the_next(spark, tmp_path):
     assert rows(spark, tmp_path, spec) == [(2, 2, "v2"), (3, 3, "v3"), (4, 4, "v4")]
     [bad] = table(spark, tmp_path, spec, "quarantine")
     assert bad["detail"] == "id=2: n: [CAST_INVALID_INPUT] ***"
+    assert red(spark, tmp_path, spec) == {}
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("write_mode", ["merge", "rewrite"])
+def test_every_way_to_write_the_sink_shows_what_is_selected_and_a_refresh_too(spark, tmp_path, write_mode):
+    root = str(tmp_path)
+    more = [change("+U", 2, "2", 9), change("-D", 3, "3", 10), change("+U", 4, "hidden", 11)]
+    source = write(tmp_path / "in", *FILES, more, [change("+U", 4, "44", 12)])
+    spec = transformed(plain_spec(source, **BY_SEQUENCE), NUMBERS, sink={"write": write_mode})
+    shown = [(2, 2, "v2"), (4, 44, "v44")]
+    for make in (run, refresh):
+        make(spark, spec, root)
+        assert rows(spark, tmp_path, spec) == shown
+        assert red(spark, tmp_path, spec) == {}
+    spark.sql(f"DELETE FROM delta.`{Plan.under(root, spec).sink.path}` WHERE id = 4")
+    repairing.repair(spark, spec, root)
+    assert rows(spark, tmp_path, spec) == shown
+    assert red(spark, tmp_path, spec) == {}
+
+
+@pytest.mark.grid
+def test_selected_rows_expire_in_order_of_arrival_and_jobs_leave_what_is_shown(spark, tmp_path):
+    root = str(tmp_path)
+    source = write(tmp_path / "in", FILES[0])
+    expiring = {"ttl": "2d", "materializer": {"on_expire": "delete"}, "sink": {"write": "merge"}}
+    spec = transformed(plain_spec(source, **expiring), NUMBERS)
+    run(spark, spec, root)
+    write(source, [change("+U", 2, "22", 20), change("+I", 5, "x", 21)], first=1)
+    run(spark, spec, root, clock=lambda: system_clock() + DAY_MS)
+    [bad] = table(spark, tmp_path, spec, "quarantine")
+    mended = {tuple(bad["origin"].values()): change("+I", 5, "5", 21).encode()}
+    quarantine_replay.apply(spark, spec, root, system_clock() + DAY_MS, Selection(), mended, accept_late=True)
+    assert rows(spark, tmp_path, spec) == [(1, 1, "v1"), (2, 22, "v22"), (4, 4, "v4"), (5, 5, "v5")]
+    run(spark, spec, root, clock=lambda: system_clock() + int(2.5 * DAY_MS))
+    assert rows(spark, tmp_path, spec) == [(5, 5, "v5")], "a file's time is that of its planning, a replay's its own"
+    for job in ("cleanup", "compaction", "vacuum"):
+        maintain(spark, spec, root, job)
+    assert rows(spark, tmp_path, spec) == [(5, 5, "v5")]
+    assert [row["n"] for row in state(spark, spec, root).collect()] == [5]
     assert red(spark, tmp_path, spec) == {}

@@ -6,6 +6,10 @@ import pytest
 import yaml
 
 from ebbtide.errors import ConfigError, EbbtideError, SqlError
+from ebbtide.spec.load import load
+from ebbtide.sql.catalog import DeclaredKind
+from ebbtide.sql.filling import plan_insert, write_filling
+from ebbtide.sql.parsing import parse_text
 
 
 @pytest.mark.usefixtures("declared")
@@ -140,3 +144,18 @@ def test_a_name_that_is_there_twice_and_a_file_that_is_not_usable_are_told(do, c
     other.write_text("colums: id INT")
     with pytest.raises(ConfigError, match=r"log/source.yaml' is not usable. Got: colums"):
         do("SHOW TABLES")
+
+
+@pytest.mark.parametrize("is_project", [True, False])
+def test_relative_path_belongs_to_the_project_else_to_the_current_folder(
+    do, catalog, tmp_path, monkeypatch, is_project
+):
+    monkeypatch.chdir(tmp_path)
+    if is_project:
+        (tmp_path / "pyproject.toml").touch()
+    do("CREATE SOURCE clicks (id BIGINT, PRIMARY KEY (id)) WITH (path = 'in/clicks', format = plain)")
+    written = catalog.declared(DeclaredKind.SOURCE)["clicks"].options["path"]
+    assert written == ("in/clicks" if is_project else str((tmp_path / "in" / "clicks").resolve()))
+    do("CREATE TABLE seen (id BIGINT, PRIMARY KEY (id))")
+    folder = write_filling(catalog, plan_insert(catalog, parse_text("INSERT INTO seen SELECT * FROM clicks")))
+    assert load(folder).source.path == str((tmp_path / "in" / "clicks").resolve())

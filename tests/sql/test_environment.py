@@ -1,8 +1,9 @@
 import pytest
 
-from ebbtide.errors import ConfigError
+from ebbtide.errors import ConfigError, SqlError
 from ebbtide.sql.catalog import Declared, DeclaredKind
-from ebbtide.sql.environment import Environment, read_environment
+from ebbtide.sql.embedded import EmbeddedSession
+from ebbtide.sql.environment import Environment, beginning_of, read_environment
 
 
 def test_environment_declares_sources_functions_variables_and_settings(tmp_path):
@@ -36,6 +37,11 @@ def test_no_file_says_nothing():
         ("sources: [a]", "sources"),
         ("sources: {a: {colums: x}}", "sources.a: colums"),
         ("functions: {f: {module: x}}", "functions.f: module"),
+        ("catalogs: {Lab: lab/defs}", "catalogs: Lab. Allowed: lower-case letters"),
+        ("catalogs: {default: lab/defs}", "catalogs: default. .* not 'default', the session's own"),
+        ("catalogs: {1: lab/defs}", "catalogs: 1. Allowed: lower-case letters"),
+        ("catalogs: {lab: {root: lab}}", "catalogs.lab: no defs. Allowed: defs, root"),
+        ("catalogs: {lab: {folder: lab}}", "catalogs.lab: folder. Allowed: defs, root"),
         ("- a", "the file"),
         ("{", "cannot be read"),
     ],
@@ -45,3 +51,71 @@ def test_what_must_not_be_there_is_refused(tmp_path, text, said):
     file.write_text(text)
     with pytest.raises(ConfigError, match=said):
         read_environment(file)
+
+
+PIPELINE = """
+type: ebbtide.UpsertPipeline
+attributes:
+  {name: orders, source: {path: in}, format: {type: plain}, schema: id BIGINT, key: [id], order: arrival}
+"""
+
+
+@pytest.fixture
+def session(tmp_path):
+    """A session with a catalog beside its own that shares the root, and one that has its own."""
+    for folder in ("defs", "same", "lab"):
+        (tmp_path / folder / "orders").mkdir(parents=True)
+        (tmp_path / folder / "orders" / "defs.yaml").write_text(PIPELINE)
+    file = tmp_path / "env.yaml"
+    file.write_text(f"""
+functions: {{twice: "row_rules:twice"}}
+catalogs:
+  same: {tmp_path / "same"}
+  lab: {{defs: {tmp_path / "lab"}, root: {tmp_path / "lab_root"}}}
+  empty: {tmp_path / "empty"}
+""")
+    beginning = beginning_of(str(tmp_path / "root"), str(tmp_path / "defs"), file)
+    session = EmbeddedSession(beginning.catalog, beginning.settings, further=beginning.catalogs)
+    yield session
+    session.close()
+
+
+def test_catalogs_of_the_file_are_listed_and_used(session, tmp_path):
+    rows = session.execute("SHOW CATALOGS").page(0, 60).rows
+    root = str(tmp_path / "root")
+    assert rows == [
+        ["default", str(tmp_path / "defs"), root, True],
+        ["same", str(tmp_path / "same"), root, False],
+        ["lab", str(tmp_path / "lab"), str(tmp_path / "lab_root"), False],
+        ["empty", str(tmp_path / "empty"), root, False],
+    ]
+    for name, tables in (("lab", ["orders"]), ("empty", []), ("default", ["orders"])):
+        session.execute(f"USE {name}").result(60)
+        assert session.catalog_name == name
+        assert [row[0] for row in session.execute("SHOW TABLES").page(0, 60).rows] == tables
+        assert [row[0] for row in session.execute("SHOW FUNCTIONS").page(0, 60).rows] == ["twice"]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("nope", "There is no such catalog. Got: nope. Allowed: default, same, lab, empty"),
+        ("same", "The catalog 'default' has a pipeline of one name, and the same root. Got: orders"),
+    ],
+)
+def test_catalog_that_is_not_there_or_would_share_tables_is_refused(session, name, told):
+    with pytest.raises(SqlError, match=told):
+        session.execute(f"USE {name}").result(60)
+    assert session.catalog_name == "default"
+
+
+def test_table_is_not_filled_in_one_catalog_where_another_has_it_below_the_same_root(session, tmp_path):
+    for text in (
+        "USE empty",
+        f"CREATE SOURCE log (id BIGINT, PRIMARY KEY (id)) WITH (path = '{tmp_path}', format = plain)",
+        "CREATE TABLE orders (id BIGINT, PRIMARY KEY (id))",
+    ):
+        session.execute(text).result(60)
+    with pytest.raises(SqlError, match=r"'default' has a pipeline of one name, and the same root. Got: orders"):
+        session.execute("INSERT INTO orders SELECT * FROM log").result(60)
+    assert session.execute("SHOW PIPELINES").page(0, 60).rows == []

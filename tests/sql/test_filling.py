@@ -90,6 +90,13 @@ def test_function_that_is_not_declared_deterministic_is_refused_before_anything_
     assert catalog.pipelines() == {}
 
 
+def test_column_that_orders_changes_need_not_be_in_the_table(do, catalog):
+    do("CREATE TABLE few (id BIGINT NOT NULL, v STRING, PRIMARY KEY (id))")
+    spec = load(write_filling(catalog, filled(catalog, "INSERT INTO few SELECT id, v FROM log")))
+    assert spec.sequence == ("at", "id")
+    assert spec.sink_table.columns.names == ["id", "v"]
+
+
 def test_default_of_the_source_is_not_lost_where_the_table_has_none(do, catalog, tmp_path):
     do(f"""CREATE SOURCE tiers (id BIGINT, tier STRING DEFAULT 'basic', PRIMARY KEY (id))
         WITH (path = '{tmp_path / "in"}', format = plain, sequence = id)""")

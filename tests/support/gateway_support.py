@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import subprocess
+import sys
 import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from sql_support import MemorySession
 
 from ebbtide.sql.gateway import GatewayServer
 
+ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "a-token-of-a-test-0123456789"  # noqa: S105 - of no gateway
 
 
@@ -99,3 +104,21 @@ def serving(open_session=MemorySession, token=None, **options):
         server.stop()
         thread.join(60)
         assert not thread.is_alive()
+
+
+@contextmanager
+def running(folder, *arguments, **environment):
+    """Run `ebbtide sql-gateway` as a process; give the process and its URL."""
+    started = subprocess.Popen(
+        [sys.executable, "-m", "ebbtide.cli", "sql-gateway", "--port", "0", *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"} | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield started, started.stdout.readline().split()[-1]
+    finally:
+        started.kill()
+        started.communicate()

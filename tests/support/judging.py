@@ -22,6 +22,7 @@ def verdict_of(
     *,
     clock_ms: int | None = None,
     last_good: dict[str, Any] | None = None,
+    docs: Path | None = None,
 ) -> Verdict:
     """Return what a check comes to.
 
@@ -31,9 +32,9 @@ def verdict_of(
         check: Name of the check.
         clock_ms: The time. Default: now.
         last_good: Up to which versions it was judged good last.
+        docs: Where Data Docs are written. Default: none are.
     """
     [judge] = [each.load() for each in checks_of(tables.spec) if each.name == check]
     window = VersionRange.after(tables, last_good)
     judged = Judged(spark, tables, window, system_clock() if clock_ms is None else clock_ms)
-    docs = Path(tables.root).parent.parent / "docs"
     return validate(check, judge(judged), docs, 2)

@@ -110,7 +110,7 @@ WRITES = (
     ("os", "link"),
     ("ebbtide.delta.table", "write_parquet"),
     ("ebbtide.delta.vectors", "write_bytes"),
-    ("ebbtide.sources.files", "write_bytes"),
+    ("ebbtide.sources.files", "replace_bytes"),
     ("ebbtide.runtime.step", "delete"),
     ("ebbtide.runtime.publish", "delete"),
     ("ebbtide.ledger.checkpoint", "delete"),

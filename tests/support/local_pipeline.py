@@ -18,6 +18,7 @@ from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.lease import Lease
 from ebbtide.maintenance.job import stepping
 from ebbtide.runtime import driver
+from ebbtide.runtime.following import Following
 from ebbtide.runtime.idle import idle_run
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import RunSummary, StepProgress
@@ -82,6 +83,18 @@ class LocalPipeline:
         """Run."""
         driver._stream = stream
         return driver.run(SPARK, self.spec, self.root, clock=lambda: clock_ms, **how)
+
+    def follow(
+        self,
+        following: Following,
+        on_progress: Callable[[StepProgress], None],
+        stop: threading.Event,
+        clock: Callable[[], int] = lambda: LATER,
+    ) -> RunSummary:
+        """Run until `stop` is set."""
+        driver._stream = stream
+        how = {"on_progress": on_progress, "stop": stop, "clock": clock}
+        return driver.run(SPARK, self.spec, self.root, follow=following, **how)
 
     def do(self, work: str, clock_ms: int = LATER, **given: Any) -> Any:
         """Do what a user asks for; see `perform`."""

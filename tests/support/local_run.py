@@ -18,7 +18,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from pyspark.sql.streaming.datasource import ReadMaxFiles
 
 from ebbtide.delta import joining
 from ebbtide.delta.snapshot import Snapshot
@@ -29,11 +28,14 @@ from ebbtide.maintenance.job import maintain
 from ebbtide.maintenance.redecoding import origin_of
 from ebbtide.paths import exists, is_local, join, list_files, read_bytes, write_bytes
 from ebbtide.runtime import driver
+from ebbtide.runtime.following import Following
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
 from ebbtide.sinks.delta import SinkTable
 from ebbtide.sinks.quarantine import Selection
 from ebbtide.sources.files import FileStreamReader, write_plan
+from ebbtide.sources.kafka.source import KafkaSource
+from ebbtide.sources.kafka.stream import KafkaStreamReader
 from ebbtide.sources.source import Discovery
 from ebbtide.spec.pipeline import Pipeline
 
@@ -53,21 +55,35 @@ def stream(
     report: Callable[[Any], None],
     stop: threading.Event,
     begun: threading.Event,
+    follow: Following | None = None,
+    between: Callable[[], None] = lambda: None,
 ) -> None:
     """Drive the batches as Spark does: planned in `offsets`, made, noted in `commits`; what is open is made again first."""
     begun.set()
-    given = plan.spec.source
-    planned = plan.at("plan.json")
-    write_plan(planned, found.parts)
-    reader = FileStreamReader(planned, given.max_files_per_step, given.max_bytes_per_step)
+    reader = reader_of(plan, found)
     checkpoint = Checkpoint(plan.checkpoint.path)
     frame: Any = SimpleNamespace(sparkSession=spark)
     while not stop.is_set():
         batch = checkpoint.next_batch(reader)
-        if batch is None:
+        if batch is None and follow is None:
             return
+        if batch is None:
+            between()
+            stop.wait(0.01)
+            continue
         report(stepper.batch(frame, batch))
         checkpoint.note("commits", batch, ["v1", "{}"])
+
+
+def reader_of(plan: Plan, found: Discovery) -> FileStreamReader | KafkaStreamReader:
+    """Make what plans the batches, as Spark does from the stream's options."""
+    given: Any = plan.spec.source
+    planned = plan.at("plan.json")
+    if isinstance(plan.source, KafkaSource):
+        plan.source.note(found, planned)
+        return KafkaStreamReader(planned, given.max_records_per_step)
+    write_plan(planned, found.parts)
+    return FileStreamReader(planned, given.max_files_per_step, given.max_bytes_per_step)
 
 
 class Checkpoint:
@@ -83,7 +99,7 @@ class Checkpoint:
         if not exists(metadata):
             write_bytes(metadata, json.dumps({"id": str(uuid.uuid4())}).encode())
 
-    def next_batch(self, reader: FileStreamReader) -> int | None:
+    def next_batch(self, reader: FileStreamReader | KafkaStreamReader) -> int | None:
         """Return the batch to make, planned if none is open; None if nothing is left to read."""
         planned, committed = self._last("offsets"), self._last("commits")
         if planned > committed:
@@ -91,7 +107,7 @@ class Checkpoint:
         start = reader.initialOffset()
         if planned >= 0:
             start = json.loads(read_bytes(join(self.path, "offsets", str(planned))).splitlines()[2])
-        end = reader.latestOffset(start, ReadMaxFiles(reader.max_files))
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
         if end == start:
             return None
         batch = planned + 1

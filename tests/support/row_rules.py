@@ -32,8 +32,8 @@ def price(v: str) -> Decimal:
 
 
 def by_length(v: str) -> int:
-    if v == "e":
-        raise ValueError("no length of 'e'")
+    if v == "c":
+        raise ValueError("no length of 'c'")
     return len(v)
 
 

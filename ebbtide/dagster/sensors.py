@@ -1,0 +1,78 @@
+"""What a pipeline's source holds that no run has read, looked at every half minute: told, plotted, and read by a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+
+from ebbtide import Pipeline
+from ebbtide.dagster.resources import ClockResource, StorageResource
+from ebbtide.errors import Transient
+
+EVERY_S = 30
+"""Least time between two looks, seconds."""
+_UNDER_WAY = [
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+
+
+def backlog_sensor(spec: Pipeline, job: Any) -> dg.SensorDefinition:
+    """Make the sensor that launches a run once records, or files, wait; switched off at first.
+
+    Args:
+        spec: The pipeline.
+        job: The one that reads them.
+    """
+
+    @dg.sensor(
+        name=f"{spec.name}_backlog",
+        job=job,
+        minimum_interval_seconds=EVERY_S,
+        description=f"Looks what waits in the source of '{spec.name}', plots it, and launches {job.name} if anything does.",
+    )
+    def look(
+        context: dg.SensorEvaluationContext,
+        storage: StorageResource,
+        clock: ClockResource,
+    ) -> dg.SensorResult | dg.SkipReason:
+        from ebbtide.inspect.backlog import lag
+
+        try:
+            found = lag(spec, storage.root, clock.now_ms())
+        except Transient as error:
+            return dg.SkipReason(str(error))
+        told = found.text()
+        is_news = found.fingerprint != context.cursor
+        observations = [_observation(spec, found.as_dict())] if is_news else []
+        waits_for_run = _is_under_way(context.instance, job.name)
+        # One run for what waits: if it fails, the next one is for whoever sees to it, or for what comes.
+        launches = is_news and not found.backlog.is_empty and not waits_for_run
+        return dg.SensorResult(
+            run_requests=[dg.RunRequest(run_key=found.fingerprint)] if launches else [],
+            skip_reason=None if launches else f"{told}; a run is under way" if waits_for_run else told,
+            asset_events=observations,
+            cursor=context.cursor if waits_for_run else found.fingerprint,
+        )
+
+    return look
+
+
+def _is_under_way(instance: dg.DagsterInstance, job_name: str) -> bool:
+    runs = dg.RunsFilter(job_name=job_name, statuses=_UNDER_WAY)
+    return instance.get_runs_count(runs) > 0
+
+
+def _observation(spec: Pipeline, lag: dict[str, Any]) -> dg.AssetObservation:
+    """Return the numbers of a lag as the UI plots them."""
+    numbers: dict[str, Any] = {}
+    for name in ("files", "bytes", "records", "behind_ms"):
+        if lag[name] is not None:
+            numbers[f"waiting_{name}"] = lag[name]
+    for partition, n in lag["partitions"].items():
+        numbers[f"waiting_records_{partition}"] = n
+    return dg.AssetObservation(spec.name, metadata=numbers)

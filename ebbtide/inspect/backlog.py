@@ -1,0 +1,93 @@
+"""How far a pipeline is behind its source, asked of the source and the tables' logs alone: no JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.ledger.facts import StepFacts
+from ebbtide.runtime.plan import Plan
+from ebbtide.sources.source import Backlog
+from ebbtide.spec.pipeline import Pipeline
+from ebbtide.state_table.layout import files_noted
+
+
+@dataclass(frozen=True)
+class Lag:
+    """What waits in a pipeline's source.
+
+    Args:
+        pipeline: Its name.
+        backlog: What waits.
+        behind_ms: How long the oldest record has waited, ms; None if nothing waits, or if that is not known.
+        fingerprint: Another one where other records wait; the same while nothing comes and nothing is read.
+    """
+
+    pipeline: str
+    backlog: Backlog
+    behind_ms: int | None
+    fingerprint: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values; None of what the source has not."""
+        return {
+            "pipeline": self.pipeline,
+            "files": self.backlog.files,
+            "bytes": self.backlog.bytes,
+            "records": self.backlog.total_records,
+            "partitions": dict(self.backlog.records),
+            "behind_ms": self.behind_ms,
+        }
+
+    def text(self) -> str:
+        """Write it for people."""
+        if self.backlog.is_empty:
+            return "nothing waits"
+        return ", ".join(self._parts())
+
+    def line(self) -> str:
+        """Write it for a terminal."""
+        return f"{self.pipeline}: {self.text()}"
+
+    def _parts(self) -> Iterator[str]:
+        backlog = self.backlog
+        if backlog.files and backlog.bytes is None:
+            yield f"{backlog.files:,} tables have changed"
+        elif backlog.files:
+            yield f"{backlog.files:,} files wait, {backlog.bytes or 0:,} bytes"
+        if backlog.records:
+            shares = [f"{number}: {n:,}" for number, n in sorted(backlog.records.items()) if n]
+            yield f"{backlog.total_records:,} records wait (partition {', '.join(shares)})"
+        if self.behind_ms is not None:
+            yield f"the oldest for {self.behind_ms / 1000:,.1f} s"
+
+
+def lag(spec: Pipeline, root: str, clock_ms: int) -> Lag:
+    """Measure how far a pipeline is behind its source.
+
+    Args:
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+        clock_ms: The time, epoch ms.
+
+    Raises:
+        SourceReadError: the source cannot be read.
+        SourceUnavailableError: it does not answer.
+        SourceLostError, FileChangedError, LateFileError: the next run would refuse it.
+    """
+    plan = Plan.under(root, spec)
+    plan.source.refuse_absent()
+    commit = plan.state.last()
+    facts: StepFacts | None = None if commit is None else commit[1]
+    snapshot = Snapshot.read(plan.at("state"))
+    files = snapshot.files.values() if snapshot else ()
+    files_read = files_noted(plan.at("state"), files)
+    since = facts.source_position if facts and facts.source_position else plan.checkpoint.start
+    found = plan.source.discover(files_read, clock_ms, since)
+    backlog = plan.source.backlog(found)
+    behind_ms = None if backlog.oldest_ms is None else max(clock_ms - backlog.oldest_ms, 0)
+    told = repr((found.parts, found.position))
+    return Lag(spec.name, backlog, behind_ms, sha256(told.encode()).hexdigest()[:16])

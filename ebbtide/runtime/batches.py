@@ -1,0 +1,98 @@
+"""Drives Spark's micro-batches: each is a step, and between two of them the run may look around, or be stopped."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from ebbtide.errors import EbbtideError
+
+
+class Batches:
+    """The micro-batches of one query.
+
+    Args:
+        step: Makes the step of a batch.
+        between: Called now and then while no batch is under way.
+        stop: Set it to end the query after the batch under way.
+        begun: Set with the first batch.
+    """
+
+    def __init__(
+        self,
+        step: Callable[[DataFrame, int], None],
+        between: Callable[[], None],
+        stop: threading.Event,
+        begun: threading.Event,
+    ) -> None:
+        self._step = step
+        self._between = between
+        self._stop = stop
+        self._begun = begun
+        self._failure: list[BaseException] = []
+        self._idle = threading.Event()
+        self._idle.set()
+        self._turn = threading.Lock()
+
+    @property
+    def _is_over(self) -> bool:
+        return self._stop.is_set() or bool(self._failure)
+
+    def on_batch(self, frame: DataFrame, batch_id: int) -> None:
+        """Make a batch's step; Spark calls it."""
+        self._begun.set()
+        self._idle.clear()  # before `stop` is looked at: whoever sees it set and us idle knows that no step will begin
+        try:
+            with self._turn:
+                self._step_unless_over(frame, batch_id)
+        except BaseException as error:
+            self._failure.append(error)
+            raise
+        finally:
+            self._idle.set()
+
+    def _step_unless_over(self, frame: DataFrame, batch_id: int) -> None:
+        if self._is_over:
+            raise InterruptedError("stopped between steps")
+        self._step(frame, batch_id)
+
+    def drive(self, query: StreamingQuery, name: str) -> None:
+        """Wait for the end of the query; raise what ended it.
+
+        Another thread waits for it, so that an interrupt of this one never cuts a call into the JVM in two.
+        """
+        done = threading.Event()
+
+        def wait() -> None:
+            try:
+                query.awaitTermination()
+            except Exception as error:  # noqa: BLE001 - raised again below, on the thread that waits
+                self._failure.append(error)
+            finally:
+                done.set()
+
+        waiter = threading.Thread(target=wait, daemon=True, name=f"query-{name}")
+        waiter.start()
+        while not done.wait(0.1):
+            if not self._is_over:
+                self._look()
+            elif self._idle.is_set():
+                query.stop()
+        first = self._failure[0] if self._failure else None
+        is_stop = self._stop.is_set() and isinstance(first, InterruptedError)
+        if first is not None and not is_stop:
+            raise EbbtideError.within(first) or first
+
+    def _look(self) -> None:
+        """Look around, unless a batch is under way."""
+        if not self._turn.acquire(blocking=False):
+            return
+        try:
+            self._between()
+        except Exception as error:  # noqa: BLE001 - raised again once the query has ended
+            self._failure.append(error)
+        finally:
+            self._turn.release()

@@ -1,0 +1,148 @@
+"""What a run that never ends does between its batches: it looks what is new, ticks when nothing is, and waits faults out."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ebbtide.errors import SourceStartError, SourceUnavailableError, StoreUnavailableError, Transient
+from ebbtide.runtime.clock import Clock
+from ebbtide.sources.source import Discovery
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ebbtide.runtime.plan import Plan
+    from ebbtide.runtime.progress import StepProgress
+    from ebbtide.runtime.step import Stepper
+
+FAULTS = (SourceUnavailableError, SourceStartError, StoreUnavailableError)
+"""Errors that are waited out: brokers or stores that are away for a while. A lost lease is none: another run has it."""
+FIRST_WAIT_S = 1.0
+LONGEST_WAIT_S = 60.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Following:
+    """How a run goes on for ever.
+
+    Args:
+        interval_ms: Least time from one batch to the next, and from one look at the source to the next.
+        tick_every_ms: Least time from one tick to the next, while there is nothing to read.
+        fault_budget_s: How long faults of brokers and stores are waited out, from the first on without a success between.
+    """
+
+    interval_ms: int = 1_000
+    tick_every_ms: int = 30_000
+    fault_budget_s: float = 600.0
+
+
+class Faults:
+    """Waits faults out: longer each time, and not for ever.
+
+    Args:
+        budget_s: How long, from the first on.
+        now_s: A clock that only goes on.
+    """
+
+    def __init__(self, budget_s: float, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._budget_s = budget_s
+        self._now_s = now_s
+        self._first_s: float | None = None
+        self._wait_s = FIRST_WAIT_S
+
+    def wait_after(self, error: Transient) -> float:
+        """Return how long to wait until the next attempt, seconds.
+
+        Raises:
+            Transient: `error`, if it is none to be waited out, or the budget is used up.
+        """
+        now_s = self._now_s()
+        if self._first_s is None:
+            self._first_s = now_s
+        is_over = now_s - self._first_s > self._budget_s
+        if is_over or not isinstance(error, FAULTS):
+            raise error
+        wait_s, self._wait_s = self._wait_s, min(2 * self._wait_s, LONGEST_WAIT_S)
+        _log.warning("%s Again in %g s.", error, wait_s)
+        return wait_s
+
+    def passed(self) -> None:
+        """Note a success."""
+        self._first_s = None
+        self._wait_s = FIRST_WAIT_S
+
+
+class Watcher:
+    """Looks after a stream between its batches; whoever calls it sees to it that no batch is under way.
+
+    Args:
+        spark: The session.
+        plan: The pipeline.
+        stepper: Makes its steps.
+        following: How often.
+        faults: Waits out those of the brokers.
+        clock: Returns the time, epoch ms.
+        report: Takes the ticks' progress.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        plan: Plan,
+        stepper: Stepper,
+        following: Following,
+        faults: Faults,
+        clock: Clock,
+        report: Callable[[StepProgress | None], None],
+    ) -> None:
+        self._spark = spark
+        self._plan = plan
+        self._stepper = stepper
+        self._following = following
+        self._faults = faults
+        self._clock = clock
+        self._report = report
+        self._looks_s = time.monotonic() + following.interval_ms / 1000
+        self._ticked_ms = clock()
+        self._found: Discovery | None = None
+
+    def look(self) -> None:
+        """Look what is new, and note it for the stream; where nothing is, tick. Does nothing before its time.
+
+        Raises:
+            EbbtideError: see `ebbtide.errors`; a fault that could not be waited out among them.
+        """
+        now_s = time.monotonic()
+        if now_s < self._looks_s:
+            return
+        self._looks_s = now_s + self._following.interval_ms / 1000
+        try:
+            found = self._discover()
+        except Transient as error:
+            self._looks_s = now_s + self._faults.wait_after(error)
+            return
+        self._faults.passed()
+        if not found.streams:
+            self._tick()
+
+    def _discover(self) -> Discovery:
+        plan = self._plan
+        since = self._stepper.position or plan.checkpoint.start
+        found = plan.source.discover(self._stepper.files_read(), self._clock(), since)
+        if found != self._found:
+            plan.source.note(found, plan.at("plan.json"))
+            self._found = found
+        return found
+
+    def _tick(self) -> None:
+        now_ms = self._clock()
+        if now_ms - self._ticked_ms < self._following.tick_every_ms:
+            return
+        self._ticked_ms = now_ms
+        tick = self._stepper.tick(self._spark, now_ms)
+        self._report(tick)

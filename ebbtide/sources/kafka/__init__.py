@@ -1,0 +1,1 @@
+"""A Kafka topic as a source: planned by the driver, read by the tasks."""

@@ -1,0 +1,157 @@
+"""How the brokers are reached, and what their errors mean. The library is loaded where it is needed."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from ebbtide.errors import ConfigError, EbbtideError, MissingExtraError, SourceReadError, SourceUnavailableError
+from ebbtide.redaction import REFERENCE, hide
+
+ANSWER_S = 8.0
+"""How long the brokers have to answer a question: what is wrong with them is named within 10 s."""
+TELLING = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL", "_RESOLVE")
+"""Errors that say why a client gets no connection, and that do not pass by waiting."""
+Report = Callable[[Any], None]
+"""Takes an error of the client that belongs to no call."""
+
+
+@dataclass(frozen=True)
+class Client:
+    """How the brokers are reached; holds no credentials, only the names of variables.
+
+    Args:
+        servers: HOST:PORT, separated by commas.
+        properties: Settings by librdkafka's names; `${NAME}` is a variable of the environment.
+        name: What the brokers' logs call it.
+    """
+
+    servers: str
+    properties: Mapping[str, str]
+    name: str
+
+    def settings(self) -> dict[str, str]:
+        """Return the settings with their references followed; these values are shown nowhere from now on.
+
+        Raises:
+            ConfigError: a variable is not set.
+        """
+        given = {name: _from_environment(name, value) for name, value in self.properties.items()}
+        return {"client.id": self.name, **given, "bootstrap.servers": self.servers, "log_level": "0"}
+
+
+def library() -> ModuleType:
+    """Load the Kafka client.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    try:
+        import confluent_kafka
+        import confluent_kafka.admin
+    except ImportError as error:
+        raise MissingExtraError.of_extra("kafka", "confluent-kafka") from error
+    return confluent_kafka
+
+
+def _from_environment(name: str, value: str) -> str:
+    reference = REFERENCE.fullmatch(value)
+    if reference is None:
+        return value
+    variable = reference[1]
+    if variable not in os.environ:
+        raise ConfigError.of(
+            f"The property '{name}' of the Kafka source names a variable that is not set.",
+            got=value,
+            next_step=f"Set {variable} in the environment of this process.",
+        )
+    given = os.environ[variable]
+    hide(given)
+    return given
+
+
+class Asking:
+    """Asks the brokers; notes what the client reports beside its answers.
+
+    Args:
+        client: How they are reached.
+
+    Raises:
+        ConfigError: the client refuses a property.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._kafka = library()
+        self._reported: list[Any] = []
+        settings = {**client.settings(), "error_cb": self._reported.append}
+        try:
+            self.admin = self._kafka.admin.AdminClient(settings)
+        except self._kafka.KafkaException as error:
+            raise refused_properties(error) from error
+        self._end = time.monotonic() + ANSWER_S
+
+    def answer(self, future: Any) -> Any:
+        """Wait for an answer; give up early on what waiting does not mend.
+
+        Raises:
+            SourceReadError: the brokers refuse the client.
+            SourceUnavailableError: there is no answer.
+        """
+        while not future.done():
+            self.admin.poll(0.05)
+            telling = [error for error in self._reported if error.name() in TELLING]
+            if telling or time.monotonic() > self._end:
+                raise unreachable(self._client, telling or self._reported)
+        try:
+            return future.result()
+        except self._kafka.KafkaException as error:
+            kafka_error = error.args[0]
+            if kafka_error.name() in ("_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN"):
+                raise unreachable(self._client, [*self._reported, kafka_error]) from error
+            raise
+
+
+def refused_properties(error: Exception) -> ConfigError:
+    """Return the error for properties that the client does not take."""
+    return ConfigError.of(
+        "The Kafka client refuses the source's properties.",
+        got=_text(error.args[0]),
+        next_step="Correct source.properties; librdkafka's CONFIGURATION.md has their values.",
+    )
+
+
+def unreachable(client: Client, errors: list[Any]) -> EbbtideError:
+    """Return the error for brokers that do not let the client in, or do not answer.
+
+    Args:
+        client: How they are reached.
+        errors: What it reported, the most telling first.
+    """
+    name = errors[0].name() if errors else ""
+    got = _text(errors[0]) if errors else f"no answer within {ANSWER_S:g} s"
+    if name in ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED"):
+        return SourceReadError.of(
+            f"The Kafka brokers '{client.servers}' refuse the client's credentials.",
+            got=got,
+            next_step="Correct sasl.username and the variable that sasl.password names in source.properties.",
+        )
+    if name == "_SSL":
+        return SourceReadError.of(
+            f"There is no secure connection to the Kafka brokers '{client.servers}'.",
+            got=got,
+            next_step="Correct security.protocol and the ssl. settings in source.properties.",
+        )
+    return SourceUnavailableError.of(
+        f"The Kafka brokers '{client.servers}' do not answer.",
+        got=got,
+        next_step="Start them, or correct source.bootstrap_servers; where they ask for SASL or SSL, set security.protocol in source.properties.",
+    )
+
+
+def _text(error: Any) -> str:
+    return f"{error.name()}: {error.str()}"

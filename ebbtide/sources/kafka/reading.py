@@ -1,0 +1,225 @@
+"""Reads ranges of a topic as records; runs in the workers, so that it needs no Spark. Nothing is committed to the brokers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from ebbtide.errors import SourceLostError, SourceUnavailableError
+from ebbtide.formats.records import PLACED_RECORDS
+from ebbtide.sources.kafka.client import library
+
+MESSAGES = 10_000
+"""Records that are asked of the client at once."""
+BATCH_BYTES = 8 * 2**20
+"""Bytes of values in one Arrow batch: enough to amortise its cost, little beside a worker's memory."""
+FIRST_BYTES = 4096
+"""Bytes that are asked for to see a first record; a larger one comes all the same."""
+FIRST_S = 5.0
+"""How long first records are waited for."""
+SILENCE_S = 60.0
+"""How long nothing may come although there is more."""
+PLACES_PER_PARTITION = 2**40
+"""`line` of a record in order: its partition times this, and its place in the range."""
+
+
+@dataclass(frozen=True)
+class PartitionRange:
+    """A range of a partition: offsets from `start` up to below `end`."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """Its offsets."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Reads ranges of partitions; goes to the workers with the client's settings, which no message shows.
+
+    Args:
+        settings: The client's.
+        in_order: Order records over all partitions by their times (arrival mode); else by partition and offset.
+        max_value_bytes: Of a longer value one byte more than that is given.
+    """
+
+    settings: Mapping[str, str] = field(repr=False)
+    in_order: bool
+    max_value_bytes: int
+
+    def __call__(self, ranges: Sequence[PartitionRange]) -> Iterator[pa.RecordBatch]:
+        """Yield the records of some ranges, each partition's in their order.
+
+        Raises:
+            SourceLostError: a range begins where the topic has no records any more.
+            SourceUnavailableError: the brokers do not answer.
+        """
+        kafka = library()
+        settings = {
+            **_consuming(self.settings),
+            "enable.partition.eof": True,  # of records that were aborted or compacted only the end tells
+        }
+        left = {each.partition: _Ordered(each, self) for each in ranges if each.size}
+        consumer = kafka.Consumer(settings)
+        try:
+            places = [kafka.TopicPartition(each.topic, each.partition, each.start) for each in ranges if each.size]
+            consumer.assign(places)
+            yield from self._read(kafka, consumer, left)
+        finally:
+            consumer.close()
+
+    def _read(self, kafka: Any, consumer: Any, left: dict[int, _Ordered]) -> Iterator[pa.RecordBatch]:
+        heard = time.monotonic()
+        while left:
+            messages = consumer.consume(MESSAGES, timeout=0.2)
+            for message in messages:
+                partition = left.get(message.partition())
+                error = message.error()
+                if error is not None and error.code() != kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's name
+                    _refuse_lost(error, message)
+                    continue  # the client goes on by itself; what does not pass ends in silence
+                heard = time.monotonic()
+                if partition is None:
+                    continue
+                next_offset = message.offset()  # of the end of a partition it is the one that is still to come
+                if error is None:
+                    partition.take(message)
+                    next_offset += 1
+                if next_offset >= partition.range.end:
+                    del left[message.partition()]
+                    consumer.incremental_unassign([kafka.TopicPartition(message.topic(), message.partition())])
+                    yield from partition.batches()
+                elif partition.n_bytes >= BATCH_BYTES:
+                    yield from partition.batches()
+            if time.monotonic() - heard > SILENCE_S:
+                raise SourceUnavailableError.of(
+                    f"The Kafka brokers have sent nothing for {SILENCE_S:g} s; nothing of the step was committed.",
+                    got=", ".join(f"partition {number}" for number in left),
+                    next_step="Run again once they answer.",
+                )
+
+
+def first_times(settings: Mapping[str, str], ranges: Sequence[PartitionRange]) -> list[int]:
+    """Return the times of the first records of some ranges, epoch ms: of those that are told soon.
+
+    Args:
+        settings: The client's.
+        ranges: None of them empty.
+    """
+    if not ranges:
+        return []
+    kafka = library()
+    consumer = kafka.Consumer(
+        {**_consuming(settings), "queued.min.messages": 1, "fetch.message.max.bytes": FIRST_BYTES}
+    )
+    times: dict[int, int] = {}
+    try:
+        consumer.assign([kafka.TopicPartition(each.topic, each.partition, each.start) for each in ranges])
+        end = time.monotonic() + FIRST_S
+        while len(times) < len(ranges) and time.monotonic() < end:
+            for message in consumer.consume(len(ranges), timeout=0.1):
+                if message.error() is None:
+                    _, time_ms = message.timestamp()
+                    times.setdefault(message.partition(), time_ms)
+    finally:
+        consumer.close()
+    return [time_ms for time_ms in times.values() if time_ms >= 0]
+
+
+def _consuming(settings: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings of a client that reads ranges and leaves no trace at the brokers."""
+    return {
+        **settings,
+        "group.id": settings["client.id"],  # which the client asks for; it never joins the group
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "isolation.level": "read_committed",
+    }
+
+
+class _Ordered:
+    """Collects the records of one range.
+
+    Args:
+        range_: The range.
+        reading: What they are read for.
+    """
+
+    def __init__(self, range_: PartitionRange, reading: Reading) -> None:
+        self.range = range_
+        self.n_bytes = 0
+        self._in_order = reading.in_order
+        self._limit = reading.max_value_bytes + 1
+        self._newest_ms = -1
+        self._messages: list[Any] = []
+
+    def take(self, message: Any) -> None:
+        """Take a record, unless it stands behind the range."""
+        if message.offset() < self.range.end:
+            self._messages.append(message)
+            self.n_bytes += len(message)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield what was collected."""
+        messages, self._messages, self.n_bytes = self._messages, [], 0
+        if messages:
+            yield self._batch(messages)
+
+    def _batch(self, messages: Sequence[Any]) -> pa.RecordBatch:
+        n = len(messages)
+        topic, partition = self.range.topic, self.range.partition
+        offsets = [message.offset() for message in messages]
+        parts, lines = [partition] * n, offsets
+        if self._in_order:
+            first = partition * PLACES_PER_PARTITION - self.range.start
+            parts = self._running_times(messages)
+            lines = [first + offset for offset in offsets]
+        columns = [
+            pa.repeat(topic, n),
+            pa.array(parts, pa.int64()),
+            pa.array(lines, pa.int64()),
+            pa.array(self._values(messages), pa.binary()),
+            pa.array([message.key() for message in messages], pa.binary()),
+            pa.array([partition] * n, pa.int64()),
+            pa.array(offsets, pa.int64()),
+        ]
+        return pa.record_batch(columns, schema=PLACED_RECORDS)
+
+    def _values(self, messages: Sequence[Any]) -> list[bytes | None]:
+        values = []
+        for message in messages:
+            value = message.value()
+            is_too_long = value is not None and len(value) > self._limit
+            values.append(value[: self._limit] if is_too_long else value)
+        return values
+
+    def _running_times(self, messages: Sequence[Any]) -> list[int]:
+        """Return the greatest time so far at each record, epoch ms: within a partition the offset alone decides."""
+        times = []
+        newest = self._newest_ms
+        for message in messages:
+            _, time_ms = message.timestamp()
+            newest = max(newest, time_ms)
+            times.append(newest)
+        self._newest_ms = newest
+        return times
+
+
+def _refuse_lost(error: Any, message: Any) -> None:
+    if error.name() in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
+        raise SourceLostError.of(
+            f"Records of topic '{message.topic()}' were deleted while they were to be read; nothing of the step was committed.",
+            got=f"partition {message.partition()}: {error.str()}",
+            allowed="a topic that keeps records until they are read",
+            next_step="Run again to see which are missing.",
+        )

@@ -1,0 +1,30 @@
+"""The first records of a topic, to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ebbtide.formats.records import MAX_RECORD_BYTES, stored_form
+from ebbtide.sources.kafka.client import Client
+from ebbtide.sources.kafka.reading import PartitionRange, Reading
+from ebbtide.sources.kafka.topic import ask
+
+
+def first_lines(client: Client, topic: str, n: int) -> Iterator[bytes]:
+    """Yield the first records of all partitions of a topic, as lines that hold Kafka records.
+
+    Args:
+        client: How the brokers are reached.
+        topic: Its name.
+        n: Offsets to read, of each partition by its share.
+
+    Raises:
+        SourceReadError: there is no such topic, or the client may not read it.
+        SourceUnavailableError: the brokers do not answer.
+    """
+    found, at_time = ask(client, topic, "earliest")
+    first = found.beginning("earliest", at_time).first(n)
+    ranges = [PartitionRange(topic, partition, start, first.end[partition]) for partition, start in first.start.items()]
+    reading = Reading(client.settings(), in_order=False, max_value_bytes=MAX_RECORD_BYTES)
+    for batch in reading(ranges):
+        yield from stored_form(batch).to_pylist()

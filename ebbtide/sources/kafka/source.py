@@ -1,0 +1,147 @@
+"""A Kafka topic as a source. What is there is asked of the brokers by the driver; tasks read their ranges by themselves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ebbtide.paths import replace_bytes
+from ebbtide.sources.kafka.client import Client
+from ebbtide.sources.kafka.position import Offsets, TopicRange
+from ebbtide.sources.kafka.reading import PartitionRange, Reading, first_times
+from ebbtide.sources.kafka.topic import Start, Topic, ask
+from ebbtide.sources.records import ReadRecords
+from ebbtide.sources.source import Backlog, Discovery, Part, Position, Records
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RECORDS_IN_DRIVER = 10_000
+"""Offsets up to which a batch is read in the driver: a Spark job costs more."""
+LEAST_PER_TASK = 20_000
+"""Offsets below which a partition is not cut in two: a task has to connect first."""
+
+
+@dataclass(frozen=True)
+class KafkaSource:
+    """A topic; each record is read once.
+
+    Args:
+        client: How the brokers are reached.
+        topic: Its name.
+        start: Where the first step begins.
+        in_order: Records of all partitions apply in the order of their times (arrival mode).
+        max_records_per_step: Offsets that one step goes on by.
+    """
+
+    client: Client
+    topic: str
+    start: Start
+    in_order: bool
+    max_records_per_step: int
+
+    def refuse_absent(self) -> None:
+        """See `Source`: the brokers answer, and have the topic."""
+        self._ask()
+
+    def discover(
+        self,
+        read: Mapping[str, int | None],
+        now_ms: int,
+        since: Position | None = None,
+    ) -> Discovery:
+        """See `Source`."""
+        topic, at_time = self._ask()
+        if since is None:
+            found = topic.beginning(self.start, at_time)
+        else:
+            read_before = TopicRange.from_json(since)
+            found = topic.following(read_before)
+        return Discovery(streams=found.size > 0, position=found.to_json())
+
+    def _ask(self) -> tuple[Topic, Offsets]:
+        return ask(self.client, self.topic, self.start)
+
+    def stream(self, spark: SparkSession, found: Discovery, location: str) -> DataFrame:
+        """See `Source`."""
+        from ebbtide.sources.kafka.stream import KafkaDataSource
+
+        spark.dataSource.register(KafkaDataSource)
+        self.note(found, location)
+        options: dict[str, str | int] = {"plan": location, "maxRecords": self.max_records_per_step}
+        stream = spark.readStream.format(KafkaDataSource.name())
+        return stream.options(**options).load()
+
+    def backlog(self, found: Discovery) -> Backlog:
+        """See `Source`; the time of the oldest record is that of the first one of some partition."""
+        waiting = TopicRange.from_json(found.position or {})
+        ranges = [PartitionRange(self.topic, p, start, waiting.end[p]) for p, start in waiting.start.items()]
+        times_ms = first_times(self.client.settings(), [each for each in ranges if each.size])
+        return Backlog(records=waiting.sizes, oldest_ms=min(times_ms, default=None))
+
+    def note(self, found: Discovery, location: str) -> None:
+        """Write what there is to read, for the stream to plan batches from."""
+        replace_bytes(location, json.dumps(found.position).encode())
+
+    def records(self, frame: DataFrame, offset: Any, max_record_bytes: int) -> Records:
+        """See `Source`: the offset names the ranges, which the tasks read by themselves."""
+        spark = frame.sparkSession
+        batch = TopicRange.from_json(offset)
+        in_driver = batch.size <= RECORDS_IN_DRIVER
+        n_tasks = 1 if in_driver else spark.sparkContext.defaultParallelism
+        reading = Reading(self.client.settings(), self.in_order, max_record_bytes)
+        return ReadRecords(
+            spark,
+            dealt_out(batch, n_tasks, in_order=self.in_order),
+            reading,
+            in_driver=in_driver,
+        )
+
+    def parts_of(self, offset: Any) -> Sequence[Part]:
+        """See `Source`: a topic has none."""
+        return []
+
+    def position_of(self, offset: Any, since: Position | None) -> Position:
+        """See `Source`."""
+        batch = TopicRange.from_json(offset)
+        if since is not None:
+            last = TopicRange.from_json(since)
+            batch.refuse_gap(last)
+        return batch.to_json()
+
+
+def dealt_out(batch: TopicRange, n_tasks: int, *, in_order: bool) -> list[list[PartitionRange]]:
+    """Deal a batch's ranges out to tasks, the largest first; where order does not matter large ones are cut.
+
+    Args:
+        batch: What it reads.
+        n_tasks: Tasks, at most.
+        in_order: A partition is read by one task, which knows its times.
+
+    Example:
+        >>> batch = TopicRange("c", "t", "i", {0: 0, 1: 0}, {0: 50_000, 1: 30_000})
+        >>> [sum(each.size for each in task) for task in dealt_out(batch, 2, in_order=False)]
+        [40000, 40000]
+    """
+    fair = max(-(-batch.size // n_tasks), LEAST_PER_TASK)
+    ranges: list[PartitionRange] = []
+    for partition, start in batch.start.items():
+        whole = PartitionRange(batch.topic, partition, start, batch.end[partition])
+        pieces = [whole] if in_order else _cut(whole, fair)
+        ranges += [piece for piece in pieces if piece.size]
+    tasks: list[list[PartitionRange]] = [[] for _ in range(n_tasks)]
+    for each in sorted(ranges, key=lambda range_: -range_.size):
+        least = min(tasks, key=_size)
+        least.append(each)
+    return [task for task in tasks if task]
+
+
+def _size(task: Sequence[PartitionRange]) -> int:
+    return sum(each.size for each in task)
+
+
+def _cut(whole: PartitionRange, most: int) -> list[PartitionRange]:
+    starts = range(whole.start, whole.end, most)
+    return [PartitionRange(whole.topic, whole.partition, start, min(start + most, whole.end)) for start in starts]

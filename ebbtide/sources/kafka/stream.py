@@ -1,0 +1,78 @@
+"""A topic as Spark's stream: the data source plans batches from what the driver has noted, and asks no broker itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from ebbtide.errors import SourceReadError
+from ebbtide.paths import read_bytes
+from ebbtide.sources.kafka.position import TopicRange
+from ebbtide.sources.source import Position
+
+
+class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans steps; it lives in a process of its own, started by Spark, and holds no credentials.
+
+    Args:
+        plan: Location of the range that there is to read, which may grow while the stream runs.
+        max_records: Offsets of one step.
+    """
+
+    def __init__(self, plan: str, max_records: int) -> None:
+        self.plan = plan
+        self.max_records = max_records
+
+    def initialOffset(self) -> Position:  # noqa: N802 - Spark's name
+        """Return the offset before the first batch: where that begins, the plan tells."""
+        return {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Limit a step to `max_records`."""
+        return ReadMaxRows(self.max_records)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Leave the plan as it is: it was made for this run."""
+
+    def latestOffset(self, start: Position, limit: ReadLimit = ReadAllAvailable()) -> Position:  # noqa: N802, B008
+        """Return the range of the next batch; `start`, that of the last one, if there is no more."""
+        planned = self._planned()
+        left = planned.after(TopicRange.from_json(start).end) if start else planned
+        if isinstance(limit, ReadMaxRows):
+            left = left.first(limit.max_rows)
+        return left.to_json() if left.size else start
+
+    def _planned(self) -> TopicRange:
+        raw = read_bytes(self.plan)
+        if raw is None:
+            raise SourceReadError.of(f"The plan of the run is gone: '{self.plan}'.", next_step="Run again.")
+        return TopicRange.from_json(json.loads(raw))
+
+    def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:
+        """Name no partitions: steps read the offset."""
+        return [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
+        """Give no rows."""
+        return iter(())
+
+
+class KafkaDataSource(DataSource):
+    """`spark.readStream.format("ebbtide_kafka")` with options plan, maxRecords."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return "ebbtide_kafka"
+
+    def schema(self) -> str:
+        """Return the columns; no row is ever given."""
+        return "topic STRING"
+
+    def streamReader(self, schema: Any) -> KafkaStreamReader:  # noqa: N802 - Spark's name
+        """Return the reader."""
+        return KafkaStreamReader(self.options["plan"], int(self.options["maxRecords"]))

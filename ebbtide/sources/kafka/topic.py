@@ -1,0 +1,203 @@
+"""What a topic is at the moment, and whether it is still the one that was read, with all that is next to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ebbtide.errors import ConfigError, SourceLostError, SourceReadError
+from ebbtide.sources.kafka.client import ANSWER_S, Asking, Client, library
+from ebbtide.sources.kafka.position import Offsets, TopicRange
+
+Start = str | datetime | Offsets
+"""Where the first step begins: `earliest`, `latest`, a time or offsets."""
+REFRESH = "Run 'ebbtide refresh' to rebuild the sink from what the topic has now."
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as it is.
+
+    Args:
+        cluster_id: The cluster's own id.
+        name: Its name.
+        id: Its id.
+        earliest: Of each partition the offset of the first record.
+        latest: The offset after the last one that can be read: of an open transaction none can.
+    """
+
+    cluster_id: str
+    name: str
+    id: str
+    earliest: Offsets
+    latest: Offsets
+
+    def following(self, since: TopicRange) -> TopicRange:
+        """Return what there is to read behind a position. A partition that it lacks is read from its first record.
+
+        Raises:
+            SourceLostError: records are missing, or it is another topic.
+        """
+        self._refuse_other(since)
+        start = dict(self.earliest) | dict(since.end)
+        self._refuse_lost(start)
+        return self._up_to_end(start)
+
+    def beginning(self, start: Start, at_time: Offsets) -> TopicRange:
+        """Return what there is to read where nothing was read before.
+
+        Args:
+            start: Where to begin.
+            at_time: Of each partition the offset where that time begins.
+
+        Raises:
+            ConfigError: the offsets are not there.
+        """
+        if start == "earliest":
+            return self._up_to_end(self.earliest)
+        if start == "latest":
+            return self._up_to_end(self.latest)
+        if isinstance(start, datetime):
+            return self._up_to_end(at_time)
+        offsets = dict(self.earliest) | dict(_mapping(start))
+        self._refuse_unfit_start(offsets)
+        return self._up_to_end(offsets)
+
+    def _up_to_end(self, start: Offsets) -> TopicRange:
+        return TopicRange(self.cluster_id, self.name, self.id, dict(start), dict(self.latest))
+
+    def _refuse_other(self, since: TopicRange) -> None:
+        if self.cluster_id != since.cluster_id:
+            raise SourceLostError.of(
+                f"The Kafka cluster is not the one from which topic '{self.name}' was read.",
+                got=f"cluster {self.cluster_id}",
+                allowed=f"cluster {since.cluster_id}",
+                next_step=f"Correct source.bootstrap_servers; or, if the topic has moved for good: {REFRESH}",
+            )
+        if self.id != since.topic_id:
+            raise SourceLostError.of(
+                f"Topic '{self.name}' was deleted and made anew; its records are others than those that were read.",
+                got=f"topic id {self.id}",
+                allowed=f"topic id {since.topic_id}",
+                next_step=REFRESH,
+            )
+        gone = sorted(since.end.keys() - self.latest.keys())
+        if gone:
+            raise SourceLostError.of(
+                f"Topic '{self.name}' has fewer partitions than were read.",
+                got=f"without {_named(gone)}",
+                allowed=f"{len(since.end)} partitions or more",
+                next_step=REFRESH,
+            )
+
+    def _refuse_lost(self, start: Offsets) -> None:
+        below = [_place(p, offset, self.earliest[p]) for p, offset in start.items() if offset < self.earliest[p]]
+        if below:
+            raise SourceLostError.of(
+                f"Records of topic '{self.name}' that are next to be read were deleted, by its retention perhaps.",
+                got="; ".join(below),
+                allowed="a topic that keeps records until they are read",
+                next_step=f"{REFRESH} Let the topic keep them longer (retention.ms, retention.bytes), or run more often.",
+            )
+        beyond = [_place(p, offset, self.latest[p]) for p, offset in start.items() if offset > self.latest[p]]
+        if beyond:
+            raise SourceLostError.of(
+                f"Topic '{self.name}' ends before the records that were read: it has lost some, by an unclean leader election perhaps.",
+                got="; ".join(beyond),
+                allowed="a topic that has what was read of it",
+                next_step=REFRESH,
+            )
+
+    def _refuse_unfit_start(self, offsets: Offsets) -> None:
+        unknown = sorted(offsets.keys() - self.earliest.keys())
+        if unknown:
+            raise ConfigError.of(
+                f"source.start.offsets names partitions that topic '{self.name}' has not.",
+                got=_named(unknown),
+                allowed=f"0 to {len(self.earliest) - 1}",
+            )
+        unfit = [
+            f"partition {p}: {offset}, there are {self.earliest[p]} to {self.latest[p]}"
+            for p, offset in offsets.items()
+            if not self.earliest[p] <= offset <= self.latest[p]
+        ]
+        if unfit:
+            raise ConfigError.of(
+                f"source.start.offsets names offsets that topic '{self.name}' has not.", got="; ".join(unfit)
+            )
+
+
+def ask(client: Client, topic: str, start: Start) -> tuple[Topic, Offsets]:
+    """Ask the brokers about a topic.
+
+    Args:
+        client: How they are reached.
+        topic: Its name.
+        start: Where the first step would begin.
+
+    Returns:
+        The topic, and of each partition the offset where the time begins that `start` is; empty where it is none.
+
+    Raises:
+        SourceReadError: there is no such topic, or the client may not read it.
+        SourceUnavailableError: they do not answer in time.
+    """
+    asking = Asking(client)
+    kafka = library()
+    admin = kafka.admin
+    try:
+        cluster = asking.answer(asking.admin.describe_cluster(request_timeout=ANSWER_S))
+        names = kafka.TopicCollection([topic])
+        described = asking.answer(asking.admin.describe_topics(names, request_timeout=ANSWER_S)[topic])
+        partitions = [partition.id for partition in described.partitions]
+        earliest = _offsets(asking, topic, partitions, admin.OffsetSpec.earliest())
+        latest = _offsets(asking, topic, partitions, admin.OffsetSpec.latest())
+        at_time: Offsets = {}
+        if isinstance(start, datetime):
+            time_ms = int(start.timestamp() * 1000)
+            found = _offsets(asking, topic, partitions, admin.OffsetSpec.for_timestamp(time_ms))
+            at_time = {partition: latest[partition] if offset < 0 else offset for partition, offset in found.items()}
+    except kafka.KafkaException as error:
+        raise _unreadable(client, topic, error) from error
+    return Topic(cluster.cluster_id, topic, str(described.topic_id), earliest, latest), at_time
+
+
+def _offsets(asking: Asking, topic: str, partitions: list[int], spec: Any) -> dict[int, int]:
+    kafka = library()
+    places = {kafka.TopicPartition(topic, partition): spec for partition in partitions}
+    futures = asking.admin.list_offsets(
+        places,
+        isolation_level=kafka.IsolationLevel.READ_COMMITTED,
+        request_timeout=ANSWER_S,
+    )
+    return {place.partition: asking.answer(future).offset for place, future in futures.items()}
+
+
+def _unreadable(client: Client, topic: str, error: Exception) -> SourceReadError:
+    kafka_error = error.args[0]
+    name = kafka_error.name()
+    if name == "UNKNOWN_TOPIC_OR_PART":
+        return SourceReadError.of(
+            f"There is no topic '{topic}' at the Kafka brokers '{client.servers}'.",
+            next_step="Create it, or correct source.topic in the spec.",
+        )
+    return SourceReadError.of(
+        f"Topic '{topic}' at the Kafka brokers '{client.servers}' cannot be read.",
+        got=f"{name}: {kafka_error.str()}",
+        next_step="Let the client describe and read the topic, and run again.",
+    )
+
+
+def _mapping(start: Any) -> Mapping[int, int]:
+    return dict(start)
+
+
+def _named(partitions: list[int]) -> str:
+    names = ", ".join(map(str, partitions))
+    return f"partition {names}" if len(partitions) == 1 else f"partitions {names}"
+
+
+def _place(partition: int, next_offset: int, bound: int) -> str:
+    return f"partition {partition}: {next_offset} is next, the topic has {'only from' if bound > next_offset else 'up to'} {bound}"

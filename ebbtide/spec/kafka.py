@@ -1,0 +1,189 @@
+"""A Kafka topic as a pipeline's source."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from ebbtide.redaction import REFERENCE, has_unseen, is_credential, redacted
+from ebbtide.spec.parts import Name, SpecPart, refuse
+
+BOOTSTRAP_SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
+"""HOST:PORT."""
+TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+"""What Kafka takes for a topic's name."""
+SECRETS = frozenset({"ssl.key.pem", "sasl.oauthbearer.config"})
+"""Properties that are credentials without being named like one."""
+NO_SECRETS = frozenset({"sasl.oauthbearer.token.endpoint.url"})
+"""Properties that are named like a credential and are none."""
+PROPERTIES = frozenset(
+    {
+        "broker.address.family",
+        "client.id",
+        "client.rack",
+        "connections.max.idle.ms",
+        "enable.ssl.certificate.verification",
+        "fetch.max.bytes",
+        "fetch.message.max.bytes",
+        "queued.max.messages.kbytes",
+        "receive.message.max.bytes",
+        "sasl.kerberos.keytab",
+        "sasl.kerberos.principal",
+        "sasl.kerberos.service.name",
+        "sasl.mechanism",
+        "sasl.oauthbearer.client.id",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.config",
+        "sasl.oauthbearer.extensions",
+        "sasl.oauthbearer.method",
+        "sasl.oauthbearer.scope",
+        "sasl.oauthbearer.token.endpoint.url",
+        "sasl.password",
+        "sasl.username",
+        "security.protocol",
+        "socket.keepalive.enable",
+        "socket.timeout.ms",
+        "ssl.ca.location",
+        "ssl.ca.pem",
+        "ssl.certificate.location",
+        "ssl.certificate.pem",
+        "ssl.cipher.suites",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.key.location",
+        "ssl.key.password",
+        "ssl.key.pem",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+    }
+)
+"""Settings of the client that a spec may give: none that runs a command, loads a library or changes what is read."""
+
+
+class KafkaStart(SpecPart):
+    """Where the first step begins; exactly one of the two."""
+
+    timestamp: datetime | None = Field(
+        default=None,
+        description="At the first record with this time or a later one; without a zone it is UTC. Default: none.",
+    )
+    offsets: dict[int, int] | None = Field(
+        default=None,
+        description="Partition to the offset of its first record; one that is not named begins at its earliest. Default: none.",
+    )
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        given = [name for name in ("timestamp", "offsets") if getattr(self, name) is not None]
+        refuse("start", [] if len(given) == 1 else [" and ".join(given) or "neither"], "timestamp or offsets")
+        return self
+
+    @field_validator("timestamp")
+    @classmethod
+    def _has_zone(cls, value: datetime | None) -> datetime | None:
+        is_local = value is not None and value.tzinfo is None
+        return value.replace(tzinfo=UTC) if value is not None and is_local else value
+
+    @field_validator("offsets")
+    @classmethod
+    def _are_natural(cls, value: dict[int, int] | None) -> dict[int, int] | None:
+        negative = [
+            f"{partition}: {offset}" for partition, offset in (value or {}).items() if min(partition, offset) < 0
+        ]
+        refuse("start.offsets", negative, "partitions and offsets from 0")
+        return value
+
+
+class KafkaSource(SpecPart):
+    """A Kafka topic, read up to its end at the start of a run; of transactions only what was committed."""
+
+    type: Literal["kafka"] = Field(description="'kafka'.")
+    bootstrap_servers: str = Field(
+        description="Brokers to ask first: HOST:PORT, several separated by commas. They may change; another cluster is refused. Required."
+    )
+    topic: Name = Field(description="The topic. Required.")
+    table: Name | None = Field(
+        default=None,
+        description="Take only Debezium events of this source table, 'orders' or 'public.orders'. Default: all.",
+    )
+    start: Literal["earliest", "latest"] | KafkaStart = Field(
+        default="earliest",
+        description="Where the first step begins: earliest, latest, {timestamp: 2026-01-31T00:00:00Z} or {offsets: {0: 12, 1: 0}}, see [KafkaStart](#kafkastart). Later steps go on where the last one ended. Default: earliest.",
+    )
+    max_records_per_step: int = Field(
+        default=500_000,
+        gt=0,
+        description="Offsets that one step goes on by, over all partitions, above 0. More make fewer, longer steps. Default: 500000.",
+    )
+    properties: dict[str, str] = Field(
+        default_factory=dict,
+        description="Settings of the client, by librdkafka's names: {security.protocol: SASL_SSL, sasl.password: '${KAFKA_PASSWORD}'}. Credentials only as ${NAME}, a variable of the environment. Default: none, plain text.",
+    )
+
+    @field_validator("bootstrap_servers")
+    @classmethod
+    def _are_servers(cls, value: str) -> str:
+        servers = [server.strip() for server in value.split(",")]
+        unfit = [redacted(server) or "nothing" for server in servers if not BOOTSTRAP_SERVER.fullmatch(server)]
+        refuse("bootstrap_servers", unfit, "HOST:PORT, several separated by commas")
+        return ",".join(servers)
+
+    @field_validator("topic")
+    @classmethod
+    def _is_topic(cls, value: str) -> str:
+        refuse("topic", [] if TOPIC.fullmatch(value) else [value], "1 to 249 of letters, digits, '.', '_' and '-'")
+        return value
+
+    @field_validator("properties", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        """Take numbers and truth values as YAML has them."""
+        if not isinstance(value, dict):
+            return value
+        return {name: _text_of(each) for name, each in value.items()}
+
+    @field_validator("properties")
+    @classmethod
+    def _refuse_unfit_properties(cls, value: dict[str, str]) -> dict[str, str]:
+        unknown = [name for name in value if name not in PROPERTIES]
+        literal = []
+        unseen = []
+        for name, text in value.items():
+            is_reference = REFERENCE.fullmatch(text) is not None
+            if is_secret(name) and not is_reference:
+                literal.append(name)
+            if has_unseen(text) and not name.endswith(".pem"):
+                unseen.append(name)
+        allowed = ", ".join(sorted(PROPERTIES))
+        refuse("properties", unknown, allowed)
+        refuse("properties", literal, "credentials as ${NAME}, a variable of the environment")
+        refuse("properties", unseen, "values all of whose characters can be seen")
+        return value
+
+    @property
+    def records(self) -> Literal["kafka"]:
+        """What the quarantine keeps of a record: a line with its topic, partition, offset, key and value."""
+        return "kafka"
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Which records are read; from which brokers, and from where on, is told apart."""
+        return {"type": self.type, "topic": self.topic, "table": self.table}
+
+
+def is_secret(name: str) -> bool:
+    """Return whether a property holds a credential.
+
+    Example:
+        >>> is_secret("ssl.key.pem"), is_secret("sasl.username")
+        (True, False)
+    """
+    return name in SECRETS or (is_credential(name) and name not in NO_SECRETS)
+
+
+def _text_of(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int) else value

@@ -1,0 +1,69 @@
+"""The sensor on what waits in a source."""
+
+import dagster as dg
+import pytest
+from local_pipeline import LocalPipeline, up
+
+from ebbtide.dagster.definitions import pipeline_definitions
+from ebbtide.dagster.resources import ClockResource, StorageResource
+from ebbtide.errors import SourceReadError
+
+
+@pytest.fixture
+def pipeline(tmp_path):
+    return LocalPipeline(tmp_path)
+
+
+@pytest.fixture
+def look(pipeline):
+    definitions = pipeline_definitions(pipeline.spec)
+    [sensor] = definitions.sensors
+    resources = {"storage": StorageResource(root=pipeline.root), "clock": ClockResource()}
+
+    def look(cursor=None, instance=None):
+        with dg.build_sensor_context(
+            instance=instance or dg.DagsterInstance.ephemeral(), cursor=cursor, resources=resources
+        ) as context:
+            return sensor(context)
+
+    return look
+
+
+def test_what_waits_is_told_plotted_and_launched_once(pipeline, look):
+    pipeline.put(up(1, 1))
+    first = look()
+    [request] = first.run_requests
+    [observation] = first.asset_events
+    numbers = {name: value.value for name, value in observation.metadata.items()}
+    n_bytes = sum(file.stat().st_size for file in pipeline.source.iterdir())
+    assert numbers == {"waiting_files": 1, "waiting_bytes": n_bytes}
+    again = look(first.cursor)
+    assert (again.run_requests, again.asset_events) == ([], [])
+    assert again.skip_reason.skip_message.startswith("1 files wait")
+    pipeline.put(up(2, 2))
+    other = look(again.cursor)
+    assert other.run_requests[0].run_key != request.run_key
+    pipeline.run()
+    done = look(other.cursor)
+    assert done.run_requests == []
+    assert done.skip_reason.skip_message == "nothing waits"
+    assert [event.metadata["waiting_files"].value for event in done.asset_events] == [0]
+
+
+def test_while_a_run_is_under_way_none_is_launched_and_later_one_is(pipeline, look):
+    pipeline.put(up(1, 1))
+    with dg.DagsterInstance.ephemeral() as instance:
+        name = f"{pipeline.spec.name}_stream"
+        job = dg.JobDefinition(name=name, graph_def=dg.GraphDefinition(name))
+        run = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
+        held = look(None, instance)
+        assert held.run_requests == []
+        assert held.skip_reason.skip_message.endswith("a run is under way")
+        instance.report_run_canceled(run)
+        assert len(look(held.cursor, instance).run_requests) == 1
+
+
+def test_a_source_that_cannot_be_read_fails_the_tick(pipeline, look):
+    pipeline.source.rmdir()
+    with pytest.raises(SourceReadError):
+        look()

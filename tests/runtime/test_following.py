@@ -1,0 +1,74 @@
+"""Runs that go on for ever: batches come as records do, ticks come by the clock, faults are waited out for so long."""
+
+import threading
+
+import pytest
+from local_pipeline import up
+from local_run import HOUR, START
+
+from ebbtide.errors import LeaseLostError, SourceUnavailableError
+from ebbtide.runtime.following import Faults, Following
+
+OFTEN = Following(interval_ms=1, tick_every_ms=1)
+
+
+def follow(pipeline, on_progress, clock=lambda: START):
+    stop = threading.Event()
+    ended = pipeline.follow(OFTEN, lambda step: on_progress(step, stop), stop, clock)
+    return [step.kind for step in ended.steps]
+
+
+def test_files_that_come_while_a_run_goes_on_are_read_until_it_is_stopped(make):
+    pipeline = make()
+    pipeline.put(up(1, 1))
+
+    def on_progress(step, stop):
+        if step.step < 3:
+            pipeline.put(up(1, step.step + 1))
+        else:
+            stop.set()
+
+    assert follow(pipeline, on_progress) == ["batch"] * 3
+    assert pipeline.rows() == {1: 3}
+    assert pipeline.is_idle()
+
+
+def test_run_that_goes_on_expires_by_the_clock_while_nothing_comes(make):
+    pipeline = make(order="arrival", ttl="1h", materializer={"on_expire": "delete"})
+    pipeline.put(up(1, 1, "+I"))
+    now = [START]
+
+    def on_progress(step, stop):
+        now[0] += 2 * HOUR
+        if step.kind == "tick":
+            stop.set()
+
+    assert follow(pipeline, on_progress, lambda: now[0]) == ["batch", "tick"]
+    assert pipeline.rows() == {}
+
+
+def test_spec_says_that_its_runs_go_on(make):
+    pipeline = make(run="continuous", trigger_interval="10ms")
+    pipeline.put(up(1, 1))
+    stop = threading.Event()
+    pipeline.run(stop=stop, on_progress=lambda _: stop.set())
+    assert pipeline.rows() == {1: 1}
+
+
+def test_faults_are_waited_out_longer_each_time_within_the_budget():
+    now = [0.0]
+    faults = Faults(100.0, lambda: now[0])
+    waits = []
+    for _ in range(7):
+        waits.append(faults.wait_after(SourceUnavailableError("away")))
+        now[0] += waits[-1]
+    assert waits == [1, 2, 4, 8, 16, 32, 60]
+    with pytest.raises(SourceUnavailableError):
+        faults.wait_after(SourceUnavailableError("away"))
+    faults.passed()
+    assert faults.wait_after(SourceUnavailableError("away")) == 1
+
+
+def test_lost_lease_is_not_waited_out():
+    with pytest.raises(LeaseLostError):
+        Faults(100.0).wait_after(LeaseLostError("another run"))

@@ -1,0 +1,427 @@
+"""Topics of a real broker, read by runs without Spark: what is read, and what is refused because it would be lost."""
+
+import json
+import signal
+import threading
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka import Producer
+from kafka_broker import PASSWORD, USER, free_port
+from kafka_support import TopicPipeline, over_topic, plainly, records_of
+from killing import PLACES, Killer
+from local_pipeline import LATER, up
+from local_run import SPARK, kept_apart, stream
+from reference import canonical_rows, differences
+from support import SHOP, lines_of, shop
+
+from ebbtide import UpsertPipeline
+from ebbtide.cli.main import main
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import read_rows
+from ebbtide.errors import (
+    CheckpointMismatchError,
+    ConfigError,
+    SourceLostError,
+    SourceReadError,
+    SourceUnavailableError,
+)
+from ebbtide.inspect.backlog import lag
+from ebbtide.runtime import decide, driver
+from ebbtide.runtime import step as step_module
+from ebbtide.runtime.finding import RecordsOfBatch
+from ebbtide.runtime.following import Faults, Following
+from ebbtide.runtime.plan import Plan
+from ebbtide.sinks.quarantine import Selection
+from ebbtide.sources.kafka import client as client_module
+from ebbtide.sources.kafka.position import TopicRange
+from ebbtide.sources.kafka.topic import ask
+
+KILLS = ("the batch is planned", "the records are staged", "the state is committed", "the batch is made")
+pytestmark = pytest.mark.xdist_group("test_kafka.py")  # one broker for all
+
+
+@pytest.fixture(autouse=True)
+def _apart(monkeypatch):
+    monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 20_000)  # tests on Spark set it for their process
+    with kept_apart():
+        yield
+
+
+@pytest.fixture
+def topic(broker, request):
+    name = request.node.name.translate(str.maketrans("[] ", "...")) + "." + str(time.monotonic_ns())
+    broker.create(name, 3, retention_ms="-1")  # records may be of 1970
+    return name
+
+
+@pytest.fixture
+def over(broker, topic, tmp_path):
+    return lambda **fields: TopicPipeline(tmp_path, broker, topic, **fields)
+
+
+def same_as_truth(spec, root):
+    truth = [json.loads(line) for line in lines_of(SHOP / "truth" / f"{spec.name}.jsonl.gz")]
+    columns = spec.sink_table.columns
+    snapshot = Snapshot.read(Plan.under(str(root), spec).at("sink"))
+    rows = read_rows(snapshot, columns).to_pylist()
+    return differences(canonical_rows(rows, columns), canonical_rows(truth, columns)) == []
+
+
+@pytest.mark.parametrize("steps", [1, 8])
+def test_orders_from_three_partitions_redelivered_equal_the_truth(broker, topic, tmp_path, steps):
+    lines = [line for line in lines_of(SHOP / "capture") if b'"topic": "shop.public.orders"' in line]
+    half = len(lines) // 2
+    redelivered = [*lines[: half + 500], *lines[half:]]
+    broker.put(topic, records_of(redelivered))
+    spec = over_topic(shop("orders"), broker, topic, max_records_per_step=-(-len(redelivered) // steps))
+    driver._stream = stream
+    summary = driver.run(SPARK, spec, str(tmp_path), clock=lambda: 1_800_000_000_000)
+    assert len([step for step in summary.steps if step.kind == "batch"]) == steps
+    assert summary.totals["duplicates"] + summary.totals["superseded"] >= 400  # tombstones count as neither
+    assert same_as_truth(spec, tmp_path)
+
+
+def test_run_goes_on_where_the_last_one_ended_and_its_facts_say_from_where_to_where(over):
+    pipeline = over()
+    pipeline.send(up(1, 1), up(2, 1))
+    pipeline.send(up(3, 1), partition=2)
+    assert [step.records for step in pipeline.run().steps if step.kind == "batch"] == [3]
+    assert pipeline.ranges() == ({"0": 0, "1": 0, "2": 0}, {"0": 2, "1": 0, "2": 1})
+    assert pipeline.is_idle()
+    pipeline.send(up(1, 2))
+    assert not pipeline.is_idle()
+    pipeline.run()
+    assert pipeline.ranges() == ({"0": 2, "1": 0, "2": 1}, {"0": 3, "1": 0, "2": 1})
+    assert pipeline.rows() == {1: 2, 2: 1, 3: 1}
+
+
+def test_steps_take_no_more_records_than_they_may_and_a_new_partition_is_read_from_its_first(over, broker):
+    pipeline = over(source={"max_records_per_step": 2})
+    pipeline.send(*(up(number, 1) for number in range(5)))
+    assert [step.records for step in pipeline.run().steps if step.kind == "batch"] == [2, 2, 1]
+    broker.add_partition(pipeline.topic, 4)
+    pipeline.send(up(9, 1), partition=3)
+    pipeline.run()
+    assert pipeline.rows()[9] == 1
+
+
+def test_batch_that_spark_never_committed_is_not_read_again(over):
+    pipeline = over()
+    pipeline.send(up(1, 1))
+    pipeline.run()
+    pipeline.forget_commit(0)
+    pipeline.send(up(2, 1))
+    assert [step.kind for step in pipeline.run().steps] == ["replay", "batch"]
+    assert pipeline.rows() == {1: 1, 2: 1}
+
+
+@pytest.mark.parametrize("n_anew", [1, 3, 8])
+def test_topic_made_anew_is_refused_with_fewer_or_more_records_and_refresh_reads_it(over, broker, n_anew):
+    pipeline = over()
+    pipeline.send(up(1, 1), up(2, 1), up(3, 1))
+    pipeline.run()
+    broker.delete(pipeline.topic)
+    broker.create(pipeline.topic, 3)
+    pipeline.send(*(up(10 + number, 1) for number in range(n_anew)))
+    for _ in range(2):
+        with pytest.raises(SourceLostError, match=r"deleted and made anew.*topic id.*ebbtide refresh"):
+            pipeline.run()
+        with pytest.raises(SourceLostError):
+            pipeline.is_idle()
+    pipeline.do("refresh")
+    assert pipeline.rows() == {10 + number: 1 for number in range(n_anew)}
+
+
+def test_records_that_retention_took_before_they_were_read_are_refused(over, broker):
+    pipeline = over()
+    pipeline.send(up(1, 1), up(2, 1))
+    pipeline.run()
+    broker.delete_below(pipeline.topic, {0: 2})
+    assert pipeline.run().totals["records"] == 0  # they were read
+    pipeline.send(up(3, 1), up(4, 1))
+    broker.delete_below(pipeline.topic, {0: 3})
+    with pytest.raises(SourceLostError, match=r"partition 0: 2 is next, the topic has only from 3.*ebbtide refresh"):
+        pipeline.run()
+
+
+def test_records_deleted_between_plan_and_reading_are_refused_and_nothing_is_committed(over, broker, monkeypatch):
+    pipeline = over()
+    pipeline.send(up(1, 1), up(2, 1))
+    stage = step_module.stage
+
+    def stage_late(*args):
+        broker.delete_below(pipeline.topic, {0: 1})
+        return stage(*args)
+
+    monkeypatch.setattr(step_module, "stage", stage_late)
+    with pytest.raises(SourceLostError, match=r"deleted while they were to be read"):
+        pipeline.run()
+    assert pipeline.plan.state.last() is None
+
+
+def test_other_cluster_fewer_partitions_and_an_end_below_our_place_are_refused(over):
+    pipeline = over()
+    pipeline.send(up(1, 1))
+    pipeline.run()
+    last = TopicRange.from_json(pipeline.last.source_position)
+    now = ask(pipeline.plan.source.client, pipeline.topic, "earliest")[0]
+    for since, said in (
+        (replace(last, cluster_id="other"), r"cluster is not the one.*bootstrap_servers"),
+        (replace(last, end={**last.end, 3: 0}), r"fewer partitions.*partition 3"),
+        (replace(last, end={**last.end, 0: 7}), r"partition 0: 7 is next, the topic has up to 1"),
+    ):
+        with pytest.raises(SourceLostError, match=said + r".*ebbtide refresh"):
+            now.following(since)
+
+
+def test_checkpoint_whose_batch_does_not_follow_the_last_step_is_refused(over):
+    pipeline = over()
+    pipeline.send(up(1, 1), up(2, 1))
+    pipeline.run()
+    position = pipeline.last.source_position
+    later = position | {"from": position["to"] | {"0": 3}}
+    with pytest.raises(CheckpointMismatchError, match="does not begin where the last step ended"):
+        pipeline.plan.source.position_of(later, position)
+
+
+@pytest.mark.parametrize(
+    ("start", "rows"),
+    [
+        ("earliest", {1, 2, 3, 4}),
+        ("latest", {4}),
+        ({"timestamp": "1970-01-01T00:00:02Z"}, {2, 3, 4}),
+        ({"offsets": {0: 2}}, {3, 4}),
+    ],
+)
+def test_first_step_begins_where_the_spec_says_as_of_the_first_run(over, start, rows):
+    pipeline = over(source={"start": start})
+    for second in (1, 2, 3):
+        value = up(second, 1).encode()
+        pipeline.broker.put(pipeline.topic, [{"partition": 0, "value": value, "timestamp": 1_000 * second}])
+    pipeline.run()  # of the latest there is nothing, and no step
+    pipeline.send(up(4, 1))
+    pipeline.run()
+    assert set(pipeline.rows()) == rows
+
+
+def test_start_at_offsets_that_the_topic_has_not_is_refused(over):
+    for offsets, said in (({0: 5}, "partition 0: 5, there are 0 to 0"), ({7: 0}, "partitions that topic .* has not")):
+        with pytest.raises(ConfigError, match=said):
+            over(source={"start": {"offsets": offsets}}).run()
+
+
+def test_aborted_transactions_and_compacted_records_leave_holes_that_end_no_range(over, broker, topic):
+    pipeline = over()
+    producer = Producer({"bootstrap.servers": broker.servers, "transactional.id": topic})
+    producer.init_transactions(10)
+    for number, ending in enumerate(["commit", "abort", "commit", "abort"]):
+        producer.begin_transaction()
+        for id_ in range(3):
+            producer.produce(topic, up(10 * number + id_, 1).encode(), partition=0)
+        producer.flush(10)  # or what is aborted would never be sent
+        getattr(producer, f"{ending}_transaction")(10)
+    assert pipeline.run().totals["records"] == 6
+    assert pipeline.ranges()[1]["0"] == 16  # twelve records and four markers
+    assert set(pipeline.rows()) == {0, 1, 2, 20, 21, 22}
+    producer.begin_transaction()
+    producer.produce(topic, up(50, 1).encode(), partition=0)
+    producer.flush(10)
+    assert pipeline.run().totals["records"] == 0  # nothing of an open one
+    producer.commit_transaction(10)
+    assert pipeline.run().totals["records"] == 1
+
+
+def test_tombstones_large_records_and_bytes_that_are_no_text_are_counted_or_quarantined_and_can_be_replayed(over):
+    pipeline = over(quarantine={"max_record_bytes": 2_000})
+    large = up(7, 1, text="x" * 3_000_000).encode()
+    values = [up(1, 1).encode(), None, b"\xff{", large, b"{", b""]
+    records = [{"partition": 0, "value": value, "key": b"\xfe"} for value in values[:2]]
+    records += [{"partition": 0, "value": value, "key": b"k"} for value in values[2:]]
+    pipeline.broker.put(pipeline.topic, records, **{"message.max.bytes": 10_000_000})
+    summary = pipeline.run()
+    assert (summary.totals["records"], summary.totals["quarantined"]) == (6, 4)
+    bad = pipeline.plan.quarantine.records(Selection()).to_pylist()
+    assert [record["reason"] for record in bad] == ["not_utf8", "too_large", "bad_json", "bad_json"]
+    assert [record["origin"]["position"] for record in bad] == [2, 3, 4, 5]
+    assert len(bad[1]["raw"]) <= 2_001 + 200
+    assert json.loads(bad[2]["raw"])["key"] == "k"
+    pipeline.do("drop")
+
+
+def test_bad_record_is_replayed_once_it_was_mended(over):
+    pipeline = over()
+    pipeline.send("{")
+    pipeline.run()
+    [bad] = pipeline.plan.quarantine.records(Selection()).to_pylist()
+    record = json.loads(bad["raw"])
+    pipeline.do("replay", mended=[json.dumps(record | {"value": up(5, 1)})])
+    assert pipeline.rows() == {5: 1}
+    pipeline.send(up(6, 1))
+    pipeline.run()
+    assert pipeline.rows() == {5: 1, 6: 1}
+
+
+def test_by_arrival_partitions_interleave_by_the_greatest_time_so_far_then_by_their_number(over):
+    pipeline = over(order="arrival")
+    sent = [(0, 1, 10), (0, 2, 5), (1, 3, 7), (1, 4, 12), (2, 5, 10)]
+    for partition, n, time_ms in sent:
+        value = up(1, n, "+I").encode()
+        pipeline.broker.put(pipeline.topic, [{"partition": partition, "value": value, "timestamp": time_ms}])
+    pipeline.run()
+    # 3 at 7; then, all at 10, partition 0 with 1 and 2 and partition 2 with 5; then 4 at 12.
+    assert pipeline.rows() == {1: 4}
+    batches = pipeline.plan.source.records(
+        SimpleNamespace(sparkSession=SPARK), pipeline.last.source_position, 1_000_000
+    )
+    [order] = batches.run(lambda given: json.dumps(_values_in_order(given)))
+    assert json.loads(order) == [3, 1, 2, 5, 4]
+
+
+def _values_in_order(batches):
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    rows.sort(key=lambda row: (row["part"], row["line"]))
+    return [json.loads(row["value"])["row"]["n"] for row in rows]
+
+
+def test_rewind_goes_back_in_the_topic_too(over):
+    pipeline = over()
+    pipeline.send(up(1, 1))
+    pipeline.run()
+    pipeline.send(up(2, 1))
+    pipeline.run()
+    pipeline.do("rewind")
+    assert pipeline.rows() == {1: 1}
+    assert [step.records for step in pipeline.run().steps if step.kind == "batch"] == [1]
+    assert pipeline.rows() == {1: 1, 2: 1}
+
+
+def test_record_whose_transform_fails_is_quarantined_with_its_place(over):
+    pipeline = over(
+        transform={"schema": "id BIGINT, n INT", "select": {"id": "id", "n": "1 / n"}, "key": ["id"]},
+    )
+    assert pipeline.spec.has_transform
+    pipeline.send(up(1, 0), up(2, 1))
+    batch = json.loads(json.dumps(pipeline.plan.source.discover({}, 0).position))
+    records = pipeline.plan.source.records(SimpleNamespace(sparkSession=SPARK), batch, 1_000_000)
+    found = RecordsOfBatch(records, pipeline.plan.decoding, 3)([(3, 0, 1)])
+    [(origin, raw)] = found.values()
+    assert (origin["source"], origin["partition"], origin["position"]) == (pipeline.topic, 0, 1)
+    assert json.loads(json.loads(raw)["value"])["row"]["id"] == 2
+
+
+def test_broker_topic_password_and_variable_that_are_wrong_are_named(over, broker, monkeypatch):
+    sasl = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": USER}
+    sasl["sasl.password"] = "${EBBTIDE_TEST_PASSWORD}"
+    to_sasl = {"bootstrap_servers": broker.sasl_servers, "properties": sasl}
+    monkeypatch.delenv("EBBTIDE_TEST_PASSWORD", raising=False)
+    with pytest.raises(ConfigError, match=r"a variable that is not set.*EBBTIDE_TEST_PASSWORD"):
+        over(source=to_sasl).run()
+    monkeypatch.setenv("EBBTIDE_TEST_PASSWORD", "wrong-password")
+    with pytest.raises(SourceReadError, match=r"refuse the client's credentials.*sasl.password") as refused:
+        over(source=to_sasl).run()
+    assert "wrong-password" not in str(refused.value)
+    monkeypatch.setattr(client_module, "ANSWER_S", 2.0)
+    with pytest.raises(SourceUnavailableError, match=r"do not answer.*Connection refused.*bootstrap_servers"):
+        over(source={"bootstrap_servers": f"127.0.0.1:{free_port()}"}).run()
+    with pytest.raises(SourceReadError, match=r"There is no topic 'none'.*source.topic"):
+        over(source={"topic": "none"}).run()
+
+
+def test_password_is_used_and_stands_in_no_file(over, broker, monkeypatch, tmp_path):
+    monkeypatch.setenv("EBBTIDE_TEST_PASSWORD", PASSWORD)
+    properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": USER}
+    properties["sasl.password"] = "${EBBTIDE_TEST_PASSWORD}"
+    pipeline = over(source={"bootstrap_servers": broker.sasl_servers, "properties": properties})
+    pipeline.send(up(1, 1))
+    pipeline.run()
+    assert pipeline.rows() == {1: 1}
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert files
+    assert not [path for path in files if PASSWORD.encode() in path.read_bytes()]
+
+
+def test_killed_at_any_place_of_a_step_the_next_run_ends_with_the_same_rows(over, tmp_path):
+    pipeline = over(source={"max_records_per_step": 6})
+    pipeline.send(*(up(number % 5, number) for number in range(12)))
+    given = json.dumps(pipeline.spec.model_dump(mode="json", by_alias=True, exclude_unset=True))
+    works = [("sequence", "run", given, LATER, {})]
+    with Killer(tmp_path) as killer:
+        for number, place in enumerate(KILLS):
+            pipeline.root = str(tmp_path / str(number))
+            ended = killer.order(works=works, root=pipeline.root, place=PLACES[place])
+            assert ended["code"] == -signal.SIGKILL, (place, ended["said"])
+            pipeline.run()
+            assert pipeline.rows() == {0: 10, 1: 11, 2: 7, 3: 8, 4: 9}, place
+            assert pipeline.ranges() == ({"0": 6, "1": 0, "2": 0}, {"0": 12, "1": 0, "2": 0})
+
+
+def test_records_that_come_while_a_run_goes_on_are_read_and_facts_follow_on_each_other(over):
+    pipeline = over()
+    pipeline.send(up(1, 1))
+    stop = threading.Event()
+
+    def on_progress(step):
+        if step.step < 3:
+            pipeline.send(up(step.step + 1, 1), partition=step.step)
+        else:
+            stop.set()
+
+    pipeline.follow(Following(interval_ms=1), on_progress, stop)
+    assert pipeline.rows() == {1: 1, 2: 1, 3: 1}
+    assert pipeline.ranges() == ({"0": 1, "1": 1, "2": 0}, {"0": 1, "1": 1, "2": 1})
+
+
+@pytest.mark.grid
+def test_broker_that_is_away_for_a_while_is_waited_for(over, broker, monkeypatch):
+    pipeline = over()
+    pipeline.send(up(1, 1))
+    stop = threading.Event()
+    faults = []
+
+    def wait_after(self, error):
+        faults.append(error)
+        broker.start()
+        pipeline.send(up(2, 1))
+        return 0.0
+
+    monkeypatch.setattr(Faults, "wait_after", wait_after)
+    monkeypatch.setattr(client_module, "ANSWER_S", 1.0)
+    pipeline.follow(Following(interval_ms=1), lambda step: broker.stop() if step.step == 1 else stop.set(), stop)
+    assert [type(fault) for fault in faults] == [SourceUnavailableError]
+    assert pipeline.rows() == {1: 1, 2: 1}
+
+
+def test_lag_is_told_per_partition_and_by_the_oldest_record(over, broker, topic):
+    pipeline = over()
+    for partition, age_ms, change in ((0, 7_000, up(1, 1)), (0, 6_000, up(2, 2)), (2, 5_000, up(3, 3))):
+        broker.put(topic, plainly(change, partition=partition, timestamp=LATER - age_ms))
+    found = lag(pipeline.spec, pipeline.root, LATER)
+    assert (dict(found.backlog.records), found.behind_ms) == ({0: 2, 1: 0, 2: 1}, 7_000)
+    assert found.text() == "3 records wait (partition 0: 2, 2: 1), the oldest for 7.0 s"
+    pipeline.run()
+    assert lag(pipeline.spec, pipeline.root, LATER).text() == "nothing waits"
+    broker.put(topic, plainly(up(1, 4), partition=2, timestamp=LATER - 1_000))
+    again = lag(pipeline.spec, pipeline.root, LATER)
+    assert (dict(again.backlog.records), again.behind_ms) == ({0: 0, 1: 0, 2: 1}, 1_000)
+    assert again.fingerprint != found.fingerprint
+
+
+def test_new_proposes_a_spec_by_the_records_of_a_topic(broker, topic, tmp_path, monkeypatch):
+    lines = [line for line in lines_of(SHOP / "capture") if b'"topic": "shop.public.orders"' in line]
+    broker.put(topic, records_of(lines))
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    asked = ["new", "orders", "--bootstrap-servers", broker.servers, "--topic", topic, "--sample", "500", "--json"]
+    result = CliRunner().invoke(main, asked)
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert (report["records"] > 400, report["bad_records"]) == (True, 0)
+    spec = UpsertPipeline.load("pipelines/defs/orders")
+    assert (spec.source.topic, spec.key, spec.sequence) == (topic, ["order_id"], ("_lsn",))
+    absent = CliRunner().invoke(main, [*asked[:1], "other", *asked[2:5], "no.such.topic"])
+    assert absent.exit_code == 1
+    assert "There is no topic 'no.such.topic'" in absent.stderr

@@ -1,0 +1,47 @@
+"""Functions of a project in transforms on Spark: their code is a part of what the table is made by."""
+
+import sys
+
+import pytest
+from spark_support import change, plain_spec, sink, write
+
+from ebbtide import UpsertPipeline
+from ebbtide.errors import SpecChangedError
+from ebbtide.maintenance import migration
+from ebbtide.runtime.driver import run, system_clock
+
+TRANSFORM = {
+    "schema": "id BIGINT NOT NULL, n BIGINT",
+    "select": {"id": "id", "n": "score(v)"},
+    "key": ["id"],
+    "functions": {"score": "changing_rules:score"},
+}
+
+
+def spec_of(source, folder, code):
+    """The spec, once the function's module has this code."""
+    (folder / "changing_rules.py").write_text(code)
+    sys.modules.pop("changing_rules", None)
+    fields = plain_spec(source, order={"sequence": ["seq"]}).model_dump(
+        mode="json", by_alias=True, exclude_defaults=True
+    )
+    return UpsertPipeline(**fields | {"transform": TRANSFORM})
+
+
+@pytest.mark.grid
+def test_changed_code_of_a_function_is_refused_and_migrated(spark, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    root = str(tmp_path / "root")
+    source = write(tmp_path / "in", [change("+I", 1, "a", 1), change("+I", 2, "bb", 2)])
+    spec = spec_of(source, tmp_path, "def score(v: str) -> int:\n    return len(v)\n")
+    run(spark, spec, root)
+    assert [tuple(row.values()) for row in sink(spark, root, spec)] == [(1, 1), (2, 2)]
+
+    other = spec_of(source, tmp_path, "def score(v: str) -> int:\n    return 100 if v == 'a' else 1 // (len(v) - 2)\n")
+    with pytest.raises(SpecChangedError, match="ebbtide migrate"):
+        run(spark, other, root)
+    [words] = migration.plan(spark, other, root).changes
+    assert words.startswith("transform.functions.score: ['changing_rules:score', ")
+    migration.apply(spark, other, root, system_clock())
+    assert [tuple(row.values()) for row in sink(spark, root, other)] == [(1, 100)]
+    assert run(spark, other, root).steps == []

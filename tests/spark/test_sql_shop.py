@@ -1,0 +1,67 @@
+"""The shop in SQL alone: the script that makes its five tables, as a user executes it."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from spark_support import same_as_truth, shop_lines, write
+from support import SHOP
+
+from ebbtide.runtime.driver import run
+from ebbtide.sql.catalog import Catalog
+from ebbtide.sql.embedded import EmbeddedSession
+from ebbtide.sql.filling import plan_insert, write_filling
+from ebbtide.sql.jobs import JobStatus, ProcessJobs
+from ebbtide.sql.parsing import parse
+from ebbtide.sql.statements import StatementSet
+from ebbtide.sql.tokens import split
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = SHOP / "shop.sql"
+NAMES = {"customers", "orders", "order_items", "price_list", "order_balances"}
+
+
+def test_table_of_the_script_equals_the_source_database(spark, tmp_path):
+    write(tmp_path / "in", shop_lines("price_list"))
+    catalog = Catalog(str(tmp_path / "root"), tmp_path / "defs")
+    session = EmbeddedSession(catalog, {})
+    *declarations, filling = split(SCRIPT.read_text())
+    for declaration in declarations:
+        session.execute(declaration.text.replace("data/shop/capture", str(tmp_path / "in"))).result(60)
+    statements = parse(filling)
+    assert isinstance(statements, StatementSet)
+    assert {insert.table for insert in statements.inserts} == NAMES
+    for insert in statements.inserts:
+        write_filling(catalog, plan_insert(catalog, insert))
+    session.close()
+    spec = catalog.pipeline("price_list").spec
+    run(spark, spec, catalog.root)
+    assert same_as_truth(spark, Path(catalog.root), spec)
+
+
+@pytest.mark.grid
+def test_script_makes_the_five_tables_of_the_source_database(spark, tmp_path):
+    (tmp_path / "pyproject.toml").touch()  # paths of the script are relative to the project
+    (tmp_path / "data").symlink_to(ROOT / "data")
+    executed = subprocess.run(
+        [sys.executable, "-m", "ebbtide.cli", "sql", "-f", SCRIPT],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert executed.returncode == 0, executed.stderr
+    [job] = ProcessJobs(str(tmp_path / ".ebbtide")).all()
+    assert set(job.pipelines) == NAMES
+    ends_at = time.monotonic() + 1200
+    while job.status is JobStatus.RUNNING:
+        assert time.monotonic() < ends_at
+        time.sleep(1)
+    assert job.status is JobStatus.FINISHED, job.message
+    pipelines = Catalog(str(tmp_path / ".ebbtide"), tmp_path / "defs").pipelines()
+    wrong = [name for name, entry in pipelines.items() if not same_as_truth(spark, tmp_path / ".ebbtide", entry.spec)]
+    assert (set(pipelines), wrong) == (NAMES, [])

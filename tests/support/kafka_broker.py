@@ -1,0 +1,201 @@
+"""A Kafka broker from its published jars: KRaft, one node, on loopback and free ports. Resolved by the Ivy that Spark brings, so that no Maven is needed."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import subprocess
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+VERSION = "4.3.1"
+KAFKA = (
+    "kafka_2.13",
+    "kafka-clients",
+    "kafka-coordinator-common",
+    "kafka-group-coordinator",
+    "kafka-group-coordinator-api",
+    "kafka-metadata",
+    "kafka-raft",
+    "kafka-server",
+    "kafka-server-common",
+    "kafka-share-coordinator",
+    "kafka-storage",
+    "kafka-storage-api",
+    "kafka-tools-api",
+    "kafka-transaction-coordinator",
+)
+OTHERS = (
+    "com.dynatrace.hash4j:hash4j:0.22.0",
+    "com.github.ben-manes.caffeine:caffeine:3.2.0",
+    "com.google.re2j:re2j:1.8",
+    "com.yammer.metrics:metrics-core:2.2.0",
+    "commons-validator:commons-validator:1.10.1",
+    "net.sf.jopt-simple:jopt-simple:5.0.4",
+    "net.sourceforge.argparse4j:argparse4j:0.7.0",
+    "com.typesafe.scala-logging:scala-logging_2.13:3.9.6",
+    "org.bitbucket.b_c:jose4j:0.9.6",
+    "org.hdrhistogram:HdrHistogram:2.2.2",
+    "org.pcollections:pcollections:4.0.2",
+)
+"""What a broker needs and Spark does not bring."""
+SPARK_JARS = Path(pyspark.__file__).parent / "jars"
+OF_SPARK = (
+    "jackson-",
+    "log4j-",
+    "lz4-java-",
+    "scala-library-",
+    "scala-reflect-",
+    "slf4j-api-",
+    "snappy-java-",
+    "zstd-jni-",
+)
+JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+START_S = 60.0
+USER, PASSWORD = "app", "right-password"
+"""Who may come in by SASL."""
+
+
+def class_path() -> str:
+    """Find the broker's jars, resolved once for a user."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache / "ebbtide" / f"kafka-{VERSION}"
+    modules = [f"org.apache.kafka:{name}:{VERSION}" for name in KAFKA] + list(OTHERS)
+    wanted = [folder / "{1}-{2}.jar".format(*module.split(":")) for module in modules]
+    if not all(jar.exists() for jar in wanted):
+        folder.mkdir(parents=True, exist_ok=True)
+        _resolve(folder, modules)
+    ours = [jar for jar in sorted(SPARK_JARS.glob("*.jar")) if jar.name.startswith(OF_SPARK)]
+    return os.pathsep.join(map(str, [*wanted, *ours]))
+
+
+def _resolve(folder: Path, modules: Sequence[str]) -> None:
+    entries = [
+        '<dependency org="{}" name="{}" rev="{}" transitive="false"/>'.format(*module.split(":")) for module in modules
+    ]
+    ivy = folder / "ivy.xml"
+    ivy.write_text(
+        '<ivy-module version="2.0"><info organisation="tests" module="broker"/>'
+        '<configurations defaultconf="default" defaultconfmapping="default->master"><conf name="default"/></configurations>'
+        f"<dependencies>{''.join(entries)}</dependencies></ivy-module>"
+    )
+    jar = next(SPARK_JARS.glob("ivy-*.jar"))
+    command = ["java", *JVM, "-cp", str(jar), "org.apache.ivy.Main", "-ivy", str(ivy), "-cache", str(folder / "ivy")]
+    command += ["-retrieve", str(folder / "[artifact]-[revision].[ext]"), "-types", "jar", "bundle"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    if done.returncode or len(list(folder.glob("*.jar"))) < len(entries):
+        raise RuntimeError(f"The broker's jars cannot be resolved: {done.stdout[-2000:]}")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Broker:
+    """A running broker.
+
+    Args:
+        folder: Takes its data and its log.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port, self.sasl_port, self.controller_port = free_port(), free_port(), free_port()
+        self.servers = f"127.0.0.1:{self.port}"
+        self.sasl_servers = f"127.0.0.1:{self.sasl_port}"
+        self._class_path = class_path()
+        self._settings = folder / "server.properties"
+        folder.mkdir(parents=True, exist_ok=True)
+        settings = self._server_properties()
+        self._settings.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        cluster_id = urlsafe_b64encode(b"\x01" + secrets.token_bytes(15)).decode().rstrip("=")
+        self._java("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._settings)).wait(START_S)
+        self.start()
+
+    def _server_properties(self) -> dict[str, Any]:
+        login = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
+        return {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://{self.servers},SASL://{self.sasl_servers},CONTROLLER://127.0.0.1:{self.controller_port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl.plain.sasl.jaas.config": login,
+            "log.dirs": self.folder / "data",
+            "offsets.topic.replication.factor": 1,
+            "offsets.topic.num.partitions": 1,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "transaction.state.log.num.partitions": 1,
+            "message.max.bytes": 32 * 2**20,
+            "auto.create.topics.enable": "false",
+            "num.network.threads": 2,
+            "num.io.threads": 2,
+        }
+
+    def _java(self, *command: str) -> subprocess.Popen[bytes]:
+        log = (self.folder / "log.txt").open("ab")
+        with log:
+            arguments = ["java", *JVM, "-cp", self._class_path, *command]
+            return subprocess.Popen(arguments, stdout=log, stderr=log, start_new_session=True)
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        self._process = self._java("kafka.Kafka", str(self._settings))
+        self.admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        end = time.monotonic() + START_S
+        while True:
+            try:
+                self.admin.list_topics(timeout=1)
+            except KafkaException:
+                if time.monotonic() > end or self._process.poll() is not None:
+                    raise RuntimeError((self.folder / "log.txt").read_text()[-3000:]) from None
+            else:
+                return
+
+    def stop(self) -> None:
+        """End it at once."""
+        self._process.kill()
+        self._process.wait()
+
+    def create(self, topic: str, partitions: int = 1, **config: str) -> None:
+        named = {name.replace("_", "."): value for name, value in config.items()}
+        [made] = self.admin.create_topics([NewTopic(topic, partitions, 1, config=named)]).values()
+        made.result(30)
+
+    def add_partition(self, topic: str, total: int) -> None:
+        [added] = self.admin.create_partitions([NewPartitions(topic, total)]).values()
+        added.result(30)
+
+    def delete(self, topic: str) -> None:
+        [gone] = self.admin.delete_topics([topic]).values()
+        gone.result(30)
+
+    def delete_below(self, topic: str, offsets: Mapping[int, int]) -> None:
+        """Delete a topic's first records, as retention does."""
+        places = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
+        for gone in self.admin.delete_records(places).values():
+            gone.result(30)
+
+    def put(self, topic: str, records: Sequence[Mapping[str, Any]], **config: Any) -> None:
+        """Produce records: partition, value and, if they have them, key and timestamp."""
+        producer = Producer(
+            {"bootstrap.servers": self.servers, "linger.ms": 5, "queue.buffering.max.messages": 10_000_000, **config}
+        )
+        for record in records:
+            producer.produce(topic, **record)
+            producer.poll(0)
+        assert producer.flush(60) == 0
