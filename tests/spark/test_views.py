@@ -152,7 +152,10 @@ BY_VALUE = view_of(
 )
 
 
-@pytest.mark.parametrize("is_little", [True, False], ids=["cut here", "cut by Spark"])
+@pytest.mark.parametrize(
+    "is_little",
+    [pytest.param(True, id="cut here"), pytest.param(False, id="cut by Spark", marks=pytest.mark.grid)],
+)
 def test_view_is_right_after_updates_deletes_and_moves_and_computes_what_they_touch(filled, monkeypatch, is_little):
     if not is_little:
         monkeypatch.setattr("ebbtide.views.cutting.FEED_BYTES", -1)
@@ -231,6 +234,7 @@ def test_step_that_fails_is_made_or_finished_by_the_next_run(filled, monkeypatch
     filled.assert_right(BY_VALUE)
 
 
+@pytest.mark.grid
 def test_other_query_other_table_and_lost_history_have_all_computed(filled, monkeypatch):
     filled.run(BY_VALUE)
     other = BY_VALUE.model_copy(update={"query": BY_VALUE.query.replace("max(id)", "min(id)")})
