@@ -172,7 +172,7 @@ class Recomputing:
     def _touched(self, extent: Extent) -> Touched:
         rows = self._touched_here(extent)
         if rows is not None:
-            return Touched(self.session.createDataFrame(rows), rows)
+            return Touched(self.session.createDataFrame(rows).coalesce(1), rows)
         parts = []
         for name in extent.changed:
             feed = self._feed(name)
@@ -224,7 +224,8 @@ class Recomputing:
         if touched.rows is not None:
             rows = table.cut(cuts, touched.rows, wanted)
             if rows is not None:
-                return self.session.createDataFrame(rows, table.schema)
+                frame = self.session.createDataFrame(rows, table.schema)
+                return frame.coalesce(1)  # so that joins of little with little need no shuffle
         left = _read(self.session, table)
         parts = []
         for cut in cuts:  # what an earlier part has is left out of the later ones
