@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import dagster as dg
+from dagster import BetaWarning
 
 from ebbtide import Pipeline
 from ebbtide.dagster.resources import ClockResource, StorageResource
 from ebbtide.errors import Transient
+
+# Dagster copies the sensors of components with all their parameters, and warns of one that nobody has given.
+warnings.filterwarnings("ignore", "Parameter `owners` of initializer `SensorDefinition", BetaWarning)
 
 EVERY_S = 30
 """Least time between two looks, seconds."""
