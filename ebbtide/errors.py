@@ -249,3 +249,11 @@ class StoreRefusedError(Terminal):
 
 class StoreUnsafeError(Terminal):
     """Raised when an object store overwrites what is to be put only if it is absent; nothing was written to a table."""
+
+
+class ViewQueryError(Terminal):
+    """Raised when the query of a materialized view cannot be used or evaluated; nothing of the step was committed."""
+
+
+class ViewKeyError(Terminal):
+    """Raised when the query of a materialized view gives several rows for one key; nothing of the step was committed."""

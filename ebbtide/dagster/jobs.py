@@ -70,7 +70,7 @@ def schedules(spec: Pipeline, jobs: dict[str, Any]) -> Iterator[dg.ScheduleDefin
         spec: The pipeline.
         jobs: Name of a job, as in the spec's `schedules`, to the job.
     """
-    crons = spec.schedules.model_dump()
+    crons = {**spec.schedules.model_dump(), "stream": spec.stream_cron}
     for kind, job in jobs.items():
         cron = crons.get(kind)
         if cron is None:

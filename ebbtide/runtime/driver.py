@@ -21,6 +21,7 @@ from ebbtide.errors import (
 )
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.lease import Lease
+from ebbtide.ledger.puts import puts_of
 from ebbtide.ledger.requests import Requests
 from ebbtide.model.durations import to_ms
 from ebbtide.runtime.batches import Batches
@@ -32,6 +33,7 @@ from ebbtide.runtime.progress import OnPhase, OnProgress, Phase, RunSummary, Ste
 from ebbtide.runtime.step import Stepper
 from ebbtide.sources.source import Discovery
 from ebbtide.spec.pipeline import Pipeline
+from ebbtide.views.inputs import ViewTables
 
 START_WAITS_S = (2.0, 10.0, 30.0)
 """Waits before the source is started again. Spark gives its Python process 10 s to connect, and no setting changes that: a
@@ -408,11 +410,34 @@ def _read(
     if follow is not None:
         begin("starting the stream")
         _follow(spark, plan, found, stepper, report, stop, clock, follow)
-    elif found.streams or plan.checkpoint.is_open:
+    elif not (found.streams or plan.checkpoint.is_open):
+        return
+    elif isinstance(plan.source, ViewTables):
+        report(_view_step(spark, plan, plan.source, stepper, clock()))
+    else:
         begin("starting the stream")
         begun = threading.Event()
         attempt = partial(_stream, spark, plan, found, stepper, report, stop, begun)
         start_patiently(attempt, begun, stop)
+
+
+def _view_step(spark: SparkSession, plan: Plan, tables: ViewTables, stepper: Stepper, now_ms: int) -> StepProgress:
+    """Make the one step of a materialized view's run: up to the versions that its tables have now.
+
+    A step that was decided, and not finished, is finished instead.
+    """
+    checkpoint = plan.checkpoint
+    puts = puts_of(checkpoint.path)
+    checkpoint.begin(puts)
+    if not checkpoint.is_open:
+        last = checkpoint.last_committed()
+        batch_id = 0 if last is None else last + 1
+        checkpoint.plan(puts, batch_id, now_ms, tables.pinned().model_dump_json())
+    batch_id = checkpoint.last_planned() or 0
+    nothing = spark.range(0)
+    progress = stepper.batch(nothing, batch_id)
+    checkpoint.commit(puts, batch_id)
+    return progress
 
 
 def _follow(
