@@ -77,7 +77,9 @@ class KafkaStart(SpecPart):
     @model_validator(mode="after")
     def _is_one(self) -> Self:
         given = [name for name in ("timestamp", "offsets") if getattr(self, name) is not None]
-        refuse("start", [] if len(given) == 1 else [" and ".join(given) or "neither"], "timestamp or offsets")
+        if len(given) != 1:
+            got = " and ".join(given) or "neither"
+            refuse("start", [got], "timestamp or offsets")
         return self
 
     @field_validator("timestamp")

@@ -84,9 +84,10 @@ class KafkaSource:
     def backlog(self, found: Discovery) -> Backlog:
         """See `Source`; the time of the oldest record is that of the first one of some partition."""
         waiting = TopicRange.from_json(found.position or {})
-        ranges = [PartitionRange(self.topic, p, start, waiting.end[p]) for p, start in waiting.start.items()]
-        times_ms = first_times(self.client.settings(), [each for each in ranges if each.size])
-        return Backlog(records=waiting.sizes, oldest_ms=min(times_ms, default=None))
+        ranges = _ranges(waiting)
+        times_ms = first_times(self.client.settings(), ranges)
+        oldest_ms = min(times_ms, default=None)
+        return Backlog(records=waiting.sizes, oldest_ms=oldest_ms)
 
     def note(self, found: Discovery, location: str) -> None:
         """Write what there is to read, for the stream to plan batches from."""
@@ -137,15 +138,23 @@ def dealt_out(batch: TopicRange, n_tasks: int, *, in_order: bool) -> list[list[P
     """
     fair = max(-(-batch.size // n_tasks), LEAST_PER_TASK)
     ranges: list[PartitionRange] = []
-    for partition, start in batch.start.items():
-        whole = PartitionRange(batch.topic, partition, start, batch.end[partition])
-        pieces = [whole] if in_order else _cut(whole, fair)
-        ranges += [piece for piece in pieces if piece.size]
+    for whole in _ranges(batch):
+        ranges += [whole] if in_order else _cut(whole, fair)
     tasks: list[list[PartitionRange]] = [[] for _ in range(n_tasks)]
     for each in sorted(ranges, key=lambda range_: -range_.size):
         least = min(tasks, key=_size)
         least.append(each)
     return [task for task in tasks if task]
+
+
+def _ranges(batch: TopicRange) -> list[PartitionRange]:
+    """Return the ranges of a batch that are not empty."""
+    ranges = []
+    for partition, start in batch.start.items():
+        whole = PartitionRange(batch.topic, partition, start, batch.end[partition])
+        if whole.size:
+            ranges.append(whole)
+    return ranges
 
 
 def _size(task: Sequence[PartitionRange]) -> int:
