@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ebbtide.spec.pipeline import Pipeline as Pipeline
     from ebbtide.spec.stateful import StatefulPipeline as StatefulPipeline
     from ebbtide.spec.upsert import UpsertPipeline as UpsertPipeline
+    from ebbtide.spec.view import MaterializedView as MaterializedView
 
 _HOMES = {
     "Change": "model.state.function",
@@ -50,6 +51,7 @@ _HOMES = {
     "IncrementalCleanup": "model.ttl",
     "ListStateDescriptor": "model.state.function",
     "MapStateDescriptor": "model.state.function",
+    "MaterializedView": "spec.view",
     "OrderedMultiset": "model.materializer.multiset",
     "Pipeline": "spec.pipeline",
     "RowKind": "model.changelog",

@@ -215,6 +215,10 @@ class LeaseHeldError(Transient):
     """Raised when another run holds the pipeline's lease."""
 
 
+class LeaseAskedError(Transient):
+    """Raised when a run that goes on until it is stopped makes way for others; it goes on by itself."""
+
+
 class LeaseLostError(Transient):
     """Raised when another run has taken the lease over; the loser stops before its next commit."""
 
@@ -245,3 +249,11 @@ class StoreRefusedError(Terminal):
 
 class StoreUnsafeError(Terminal):
     """Raised when an object store overwrites what is to be put only if it is absent; nothing was written to a table."""
+
+
+class ViewQueryError(Terminal):
+    """Raised when the query of a materialized view cannot be used or evaluated; nothing of the step was committed."""
+
+
+class ViewKeyError(Terminal):
+    """Raised when the query of a materialized view gives several rows for one key; nothing of the step was committed."""

@@ -13,6 +13,7 @@ from ebbtide import (
     CleanupConfig,
     CompactionFilter,
     IncrementalCleanup,
+    MaterializedView,
     StatefulPipeline,
     StateTtlConfig,
     UpsertPipeline,
@@ -21,12 +22,15 @@ from ebbtide.spec import parts
 from ebbtide.spec.kafka import KafkaSource, KafkaStart
 from ebbtide.spec.transform import Transform
 from ebbtide.spec.upsert import MaterializerConfig, SequenceOrder
+from ebbtide.spec.view import RefreshEvery
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "spec.md"
 MODELS: tuple[type[BaseModel], ...] = (
     UpsertPipeline,
     StatefulPipeline,
+    MaterializedView,
+    RefreshEvery,
     parts.FileSource,
     KafkaSource,
     KafkaStart,

@@ -28,6 +28,7 @@ ROOMS = {
     "state_table": COLUMNS | SPARK | {"pyroaring"},
     "sinks": COLUMNS | SPARK | {"pyroaring"},
     "spec": COLUMNS | {"yaml"},
+    "views": COLUMNS | SPARK,
     "runtime": COLUMNS | SPARK,
     "inspect": COLUMNS | SPARK,
     "maintenance": COLUMNS | SPARK,

@@ -22,6 +22,7 @@ from ebbtide.runtime.clock import system_clock
 from ebbtide.runtime.progress import RunSummary
 from ebbtide.spec.ddl import added_ddl
 from ebbtide.spec.pipeline import Pipeline
+from ebbtide.spec.view import MaterializedView
 
 UNMATCHED = (
     "{}: {} retractions matched no row. Where a Postgres table has no REPLICA IDENTITY FULL, its deletes tell the key "
@@ -59,6 +60,8 @@ def run(
 
     located = load_specs(specs)
     if follow:
+        with Reporter(root, as_json).errors():
+            refuse_following_views(located)
         located = [(location, spec.model_copy(update={"run": "continuous"})) for location, spec in located]
     with Reporter(root, as_json).errors():
         refuse_waiting(located)
@@ -80,6 +83,21 @@ def refresh(specs: tuple[str, ...], root: str, as_json: bool, yes: bool) -> None
         click.confirm(question, abort=True, err=True)
     reporter = Reporter(root, as_json)
     _run_each(located, reporter, refresh_pipeline)
+
+
+def refuse_following_views(located: list[Located]) -> None:
+    """Refuse to follow a materialized view.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    views = [spec.name for _, spec in located if isinstance(spec, MaterializedView)]
+    if views:
+        raise ConfigError.of(
+            "A materialized view is not followed: its refresh says when it is run.",
+            got=", ".join(views),
+            next_step="REFRESH MATERIALIZED VIEW and CREATE MATERIALIZED VIEW begin jobs that do (docs/views.md).",
+        )
 
 
 def refuse_waiting(located: list[Located]) -> None:
@@ -180,6 +198,8 @@ def _counts_text(summary: RunSummary) -> str:
     totals = summary.totals
     counts = [f"{totals[name]} {name.replace('_', ' ')}" for name in COUNTS if totals[name]]
     parts = [", ".join(counts) or "nothing new"]
+    if summary.recomputed:
+        parts.append(f"computed whole: {'; '.join(summary.recomputed)}")
     if summary.files_young:
         parts.append(f"younger than source.min_age and left: {summary.files_young}")
     if summary.ignored_columns:

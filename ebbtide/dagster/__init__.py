@@ -11,12 +11,13 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtraError.of_extra("dagster", "Dagster") from error
 
-from ebbtide.dagster.components import Resources, StatefulPipeline, UpsertPipeline
+from ebbtide.dagster.components import MaterializedView, Resources, StatefulPipeline, UpsertPipeline
 from ebbtide.dagster.definitions import pipeline_definitions
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 
 __all__ = [
     "ClockResource",
+    "MaterializedView",
     "Resources",
     "SparkResource",
     "StatefulPipeline",

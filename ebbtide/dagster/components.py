@@ -17,7 +17,7 @@ from ebbtide.dagster.resources import (
     refuse_literal_credentials,
 )
 from ebbtide.paths import refuse_unusable
-from ebbtide.spec import stateful, upsert
+from ebbtide.spec import stateful, upsert, view
 from ebbtide.spec.load import refuse_shared_names
 from ebbtide.spec.pipeline import Pipeline
 
@@ -37,6 +37,15 @@ STATEFUL_EXAMPLE: dict[str, Any] = {
 }
 
 
+VIEW_EXAMPLE: dict[str, Any] = {
+    "query": "SELECT customer_id, count(*) AS n FROM orders GROUP BY customer_id",
+    "inputs": ["orders"],
+    "schema": "customer_id BIGINT NOT NULL, n BIGINT",
+    "key": ["customer_id"],
+    "refresh": {"every": "15m"},
+}
+
+
 class ScaffoldParams(BaseModel):
     """What `dg scaffold defs` takes besides the name.
 
@@ -51,6 +60,7 @@ class _Scaffolder(dg.Scaffolder[ScaffoldParams]):
     """Writes a spec that loads as it is, to be edited."""
 
     example: ClassVar[dict[str, Any]]
+    has_source: ClassVar[bool] = True
 
     @classmethod
     def get_scaffold_params(cls) -> type[ScaffoldParams]:
@@ -62,7 +72,8 @@ class _Scaffolder(dg.Scaffolder[ScaffoldParams]):
         folder = request.target_path.name.lower()
         name = re.sub(r"[^a-z0-9_]", "_", folder)
         source = request.params.source or f"data/{name}"
-        dg.scaffold_component(request, {"name": name, "source": {"path": source}, **self.example})
+        reads = {"source": {"path": source}} if self.has_source else {}
+        dg.scaffold_component(request, {"name": name, **reads, **self.example})
 
 
 class UpsertScaffolder(_Scaffolder):
@@ -75,6 +86,13 @@ class StatefulScaffolder(_Scaffolder):
     """Of a stateful pipeline."""
 
     example = STATEFUL_EXAMPLE
+
+
+class ViewScaffolder(_Scaffolder):
+    """Of a materialized view."""
+
+    example = VIEW_EXAMPLE
+    has_source = False
 
 
 class _PipelineComponent(dg.Component):
@@ -117,6 +135,13 @@ class StatefulPipeline(_PipelineComponent):
     """Runs a function with expiring state, per key. Its attributes are those of `ebbtide.StatefulPipeline`."""
 
     model = stateful.StatefulPipeline
+
+
+@dg.scaffold_with(ViewScaffolder)
+class MaterializedView(_PipelineComponent):
+    """Keeps a query over the tables of other pipelines as a table. Its attributes are those of `ebbtide.MaterializedView`."""
+
+    model = view.MaterializedView
 
 
 class Resources(dg.Component, dg.Model, dg.Resolvable):

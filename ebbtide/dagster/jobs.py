@@ -8,7 +8,7 @@ import dagster as dg
 from ebbtide import Pipeline
 from ebbtide.dagster.metadata import numbers, state_key
 from ebbtide.dagster.resources import SparkResource, StorageResource
-from ebbtide.dagster.stream import pool
+from ebbtide.dagster.stream import maintenance_pool
 from ebbtide.dagster.supervise import supervised
 from ebbtide.maintenance.jobs import MaintenanceJob
 
@@ -30,7 +30,7 @@ def maintenance_job(spec: Pipeline, job: MaintenanceJob) -> dg.JobDefinition:
 
     @dg.op(
         name=f"{spec.name}_{job.name}_state",
-        pool=pool(spec),
+        pool=maintenance_pool(spec),
         out=dg.Out(dg.Nothing),
         description=job.description,
     )
@@ -70,7 +70,7 @@ def schedules(spec: Pipeline, jobs: dict[str, Any]) -> Iterator[dg.ScheduleDefin
         spec: The pipeline.
         jobs: Name of a job, as in the spec's `schedules`, to the job.
     """
-    crons = spec.schedules.model_dump()
+    crons = {**spec.schedules.model_dump(), "stream": spec.stream_cron}
     for kind, job in jobs.items():
         cron = crons.get(kind)
         if cron is None:

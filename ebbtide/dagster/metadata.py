@@ -8,7 +8,7 @@ from typing import Any
 
 import dagster as dg
 
-from ebbtide import Pipeline
+from ebbtide import MaterializedView, Pipeline
 
 KINDS = {"spark", "deltalake"}
 """Which logos the UI draws."""
@@ -24,6 +24,13 @@ def source_key(spec: Pipeline) -> dg.AssetKey:
     folder = path.rstrip("/").rpartition("/")[2]
     name = source.topic or source.table or folder
     return dg.AssetKey(["source", valid_in_keys(name)])
+
+
+def upstream_keys(spec: Pipeline) -> list[dg.AssetKey]:
+    """Name what a pipeline reads: its source; of a materialized view the sinks of its inputs."""
+    if isinstance(spec, MaterializedView):
+        return [dg.AssetKey(name) for name in spec.inputs]
+    return [source_key(spec)]
 
 
 def valid_in_keys(name: str) -> str:
@@ -47,16 +54,19 @@ def state_key(spec: Pipeline) -> dg.AssetKey:
 
 def asset_specs(spec: Pipeline) -> list[dg.AssetSpec]:
     """Describe a pipeline's state and its sink."""
-    source, state, sink = source_key(spec), state_key(spec), dg.AssetKey(spec.name)
+    upstream, state, sink = upstream_keys(spec), state_key(spec), dg.AssetKey(spec.name)
+    follows = isinstance(spec, MaterializedView) and spec.refresh == "on_change"
+    automation = dg.AutomationCondition.eager() if follows else None
     freshness = dg.FreshnessPolicy.time_window(
         fail_window=spec.freshness.fail_window, warn_window=spec.freshness.warn_window
     )
     return [
         dg.AssetSpec(
             state,
-            deps=[source],
+            deps=upstream,
             description=_state_description(spec),
-            metadata={**_lineage(spec, source), "ebbtide/table": "state"},
+            metadata={**_lineage(spec, upstream[0]), "ebbtide/table": "state"},
+            automation_condition=automation,
             group_name=spec.group,
             owners=spec.owners,
             kinds=KINDS,
@@ -71,6 +81,7 @@ def asset_specs(spec: Pipeline) -> list[dg.AssetSpec]:
                 "ebbtide/table": "sink",
             },
             freshness_policy=freshness,
+            automation_condition=automation,
             group_name=spec.group,
             owners=spec.owners,
             kinds=KINDS,
@@ -93,6 +104,8 @@ def _sink_description(spec: Pipeline) -> str:
     sequence = ", ".join(spec.sequence)
     order = f"by `{sequence}`" if sequence else "in order of arrival"
     what = f"Key: {key}. Changes apply {order}."
+    if isinstance(spec, MaterializedView):
+        what = f"Key: {key}. What this query gives:\n\n```sql\n{spec.query.strip()}\n```"
     if not spec.description:
         return what
     return f"{spec.description}\n\n{what}"

@@ -36,8 +36,13 @@ class StreamConfig(dg.Config):
 
 
 def pool(spec: Pipeline) -> str:
-    """Name the pool that a pipeline's stream and maintenance take turns in."""
+    """Name the pool that a pipeline's bounded runs and maintenance take turns in."""
     return f"checkpoint_{spec.name}"
+
+
+def maintenance_pool(spec: Pipeline) -> str:
+    """Name the pool of maintenance: its own where a run goes on for ever, which makes way by itself."""
+    return pool(spec) if spec.run == "bounded" else f"maintenance_{spec.name}"
 
 
 def stream_assets(spec: Pipeline) -> dg.AssetsDefinition:

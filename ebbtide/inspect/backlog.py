@@ -54,7 +54,9 @@ class Lag:
 
     def _parts(self) -> Iterator[str]:
         backlog = self.backlog
-        if backlog.files:
+        if backlog.files and backlog.bytes is None:
+            yield f"{backlog.files:,} tables have changed"
+        elif backlog.files:
             yield f"{backlog.files:,} files wait, {backlog.bytes or 0:,} bytes"
         if backlog.records:
             shares = [f"{number}: {n:,}" for number, n in sorted(backlog.records.items()) if n]

@@ -1,13 +1,15 @@
-"""Spark's checkpoint, as far as Ebbtide reads it: its id, and what each batch was made of."""
+"""Spark's checkpoint, as far as Ebbtide reads it: its id, and what each batch was made of. Of a materialized view Ebbtide writes it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ebbtide.delta.commit import Puts
 from ebbtide.errors import CheckpointMismatchError
 from ebbtide.paths import delete, join, list_files, read_bytes, replace_bytes
 
@@ -70,8 +72,7 @@ class Checkpoint:
     @property
     def is_open(self) -> bool:
         """Whether a batch was planned that Spark has not committed."""
-        last_planned = max(self._batches("offsets"), default=None)
-        return last_planned != self.last_committed()
+        return self.last_planned() != self.last_committed()
 
     def forget_undecided(self, decided: int | None) -> None:
         """Delete the plans of batches of which nothing was committed, so that they are made again from the files as they are.
@@ -111,6 +112,37 @@ class Checkpoint:
             )
         except (ValueError, KeyError, TypeError) as error:
             raise self._damaged(f"offsets/{batch_id}", error) from error
+
+    def begin(self, puts: Puts) -> None:
+        """Mint an id, if there is none: of a checkpoint that no stream of Spark's writes.
+
+        Args:
+            puts: Puts its files.
+        """
+        if self.query_id is None:
+            text = json.dumps({"id": str(uuid.uuid4())})
+            puts.put_if_absent(join(self.path, "metadata"), text.encode())
+
+    def plan(self, puts: Puts, batch_id: int, timestamp_ms: int, source: str) -> None:
+        """Note what a batch is to be made of, in Spark's form.
+
+        Args:
+            puts: Puts its files.
+            batch_id: The batch.
+            timestamp_ms: The time, epoch ms.
+            source: The source's offset, JSON of one line.
+        """
+        metadata = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": timestamp_ms, "conf": {}})
+        text = f"v1\n{metadata}\n{source}"
+        puts.put_if_absent(join(self.path, "offsets", str(batch_id)), text.encode())
+
+    def commit(self, puts: Puts, batch_id: int) -> None:
+        """Note that a batch is finished."""
+        puts.put_if_absent(join(self.path, "commits", str(batch_id)), b'v1\n{"nextBatchWatermarkMs":0}')
+
+    def last_planned(self) -> int | None:
+        """Return the last batch of which it is known what it is made of."""
+        return max(self._batches("offsets"), default=None)
 
     def _damaged(self, name: str, error: Exception) -> CheckpointMismatchError:
         return CheckpointMismatchError.of(

@@ -48,6 +48,11 @@ class LedgerFacts(BaseModel):
         description="The process, see `ebbtide.ledger.process`, and what distinguishes its runs; empty when free."
     )
     heartbeat: int = Field(description="Count of the holder's signs of life in this epoch.")
+    makes_way: bool = Field(
+        default=False,
+        exclude_if=lambda value: not value,
+        description="The holder gives the lease back for a while if it is asked to (ebbtide.ledger.requests).",
+    )
 
 
 class TableFacts(BaseModel):

@@ -33,6 +33,7 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Staged
 from ebbtide.runtime.step import Stepper
 from ebbtide.spec.pipeline import Pipeline
+from ebbtide.spec.view import MaterializedView
 from ebbtide.state_table.columns import columns, numbered, spark_schema
 from ebbtide.state_table.staged import Stager
 from ebbtide.state_table.staging import to_json
@@ -212,6 +213,12 @@ def _adoptable(spark: SparkSession, tables: Plan) -> DataFrame:
         raise AdoptionError.of(
             f"The sink of '{spec.name}' is a function's output: its rows say nothing of the state.",
             allowed="an upsert pipeline",
+        )
+    if isinstance(spec, MaterializedView):
+        raise AdoptionError.of(
+            f"'{spec.name}' is a materialized view: its rows follow from its query.",
+            allowed="an upsert pipeline",
+            next_step="Give the view another name, or move the table away.",
         )
     if spec.has_transform:
         raise AdoptionError.of(

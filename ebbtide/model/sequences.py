@@ -7,6 +7,7 @@ stands:
 |---|---|
 | `_lsn` | Postgres: `source.lsn`; of a snapshot row without one its `source.ts_ms` - 2^63, so that it stands below every change and snapshot rows are ordered by the time of reading |
 | `_file`, `_pos`, `_row` | MySQL, MariaDB: the number after the last dot of `source.file`, `source.pos`, `source.row` |
+| `_step` | materialized views: the step that computed the row |
 | `_ts_ms` | Postgres: `source.ts_ms`: when the change was committed; of a snapshot row when the snapshot began, of an incremental one when it was read |
 
 Among changes of one key at one sequence the operation decides (`OP_*`, the greater wins), then the content (see
@@ -23,8 +24,10 @@ import pyarrow.compute as pc
 
 from ebbtide.model.codes import Codes, count_codes
 
-LOG_POSITIONS = ("_ts_ms", "_lsn", "_file", "_pos", "_row")
-"""Sequence columns that a source gives."""
+STEP = "_step"
+"""Sequence column of materialized views."""
+LOG_POSITIONS = ("_ts_ms", "_lsn", "_file", "_pos", "_row", STEP)
+"""Sequence columns that a source gives, or a step."""
 LOG_SEQUENCES = (
     ("_lsn",),
     ("_ts_ms", "_lsn"),

@@ -100,6 +100,24 @@ class StepRules:
     leaves_orphans: bool = False
 
 
+class TableVersion(BaseModel):
+    """A version of a table that a view reads."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str = Field(description="The table's id in Delta's metadata: another table in its place has another one.")
+    version: int = Field(description="The version.")
+
+
+class ViewPosition(BaseModel):
+    """What a materialized view was computed from."""
+
+    model_config = ConfigDict(frozen=True)
+
+    query: str = Field(description="Hash of its query.")
+    inputs: dict[str, TableVersion] = Field(description="Name of an input to the version of its table.")
+
+
 @dataclass(frozen=True)
 class BatchSummary:
     """What the records of a batch are, in sum: known before the decision.
@@ -117,6 +135,8 @@ class BatchSummary:
         offsets: Offsets of all records, those that change nothing too, as intervals by `source/partition`. Only in
             arrival mode, where a redelivered record is known by its offset.
         truncates: The TRUNCATEs' orders by (`source/partition`, offset), with `offsets`; of one delivered twice the first.
+        view: Of a materialized view: what it was computed from.
+        recomputed: The same: why it was computed whole; empty if it was not.
     """
 
     records: int = 0
@@ -129,6 +149,8 @@ class BatchSummary:
     types: Mapping[str, frozenset[str]] = field(default_factory=dict)
     offsets: Mapping[str, Intervals] = field(default_factory=dict)
     truncates: Mapping[RecordOffset, Order] = field(default_factory=dict)
+    view: ViewPosition | None = None
+    recomputed: str = ""
 
     @classmethod
     def total(cls, parts: Sequence[BatchSummary]) -> Self:
@@ -211,6 +233,17 @@ class Frontier(BaseModel):
     total_quarantined: int | None = Field(default=None, description="Bad records among them.")
     ignored_columns: list[str] = Field(
         default_factory=list, description="Columns of the records that the schema has not."
+    )
+
+    view: ViewPosition | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="Materialized views: what the rows were computed from. Absent of other pipelines.",
+    )
+    recomputed: str = Field(
+        default="",
+        exclude_if=lambda value: not value,
+        description="Materialized views: why the step computed all rows. Absent of one that did not.",
     )
 
     @property
@@ -301,6 +334,8 @@ def next_frontier(
         total_records=_total(last, "records", read.records),
         total_quarantined=_total(last, "quarantined", read.bad),
         ignored_columns=sorted(read.ignored),
+        view=read.view or (last.view if last else None),
+        recomputed=read.recomputed,
     )
 
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from ebbtide.delta import log
-from ebbtide.delta.snapshot import DataFile
+from ebbtide.delta.feed import readable_since
 from ebbtide.model.step import StepKind
-from ebbtide.paths import exists, join
 from ebbtide.runtime.plan import Plan
 
 
@@ -54,7 +53,7 @@ class VersionRange:
         sink_end = _last_end(tables.sink.path, known.get("sink", 0))
         accepted = (log.facts(tables.state.path, state_end) or {}).get("sink_version") or 0
         asked_since = max(sink_end, accepted)
-        sink_since = _readable_since(tables.sink.path, asked_since, sink_until)
+        sink_since = readable_since(tables.sink.path, asked_since, sink_until)
         unreadable = ""
         if sink_since > asked_since:
             unreadable = f"changes of the sink in versions {asked_since + 1} to {sink_since}: their files are deleted, as by VACUUM"
@@ -95,23 +94,3 @@ def _last_end(table: str, judged: int) -> int:
         if has_other_columns or is_selected_anew or StepKind(facts["kind"]).ends_windows:
             return version
     return judged
-
-
-def _readable_since(table: str, since: int, until: int) -> int:
-    """Return the version from which on the change feed can be read, `since` if all of it can.
-
-    VACUUM deletes the files of old changes, and a cleanup of the log the commits that name them.
-    """
-    for version in range(until, since, -1):
-        actions = log.actions(table, version)
-        if not actions or not all(map(exists, _feed_files(table, actions))):
-            return version
-    return since
-
-
-def _feed_files(table: str, actions: list[log.Action]) -> list[str]:
-    """Return the locations of the files that the change feed of a commit is read from."""
-    shown = [action["cdc"] for action in actions if "cdc" in action]
-    if shown:
-        return [join(table, each["path"]) for each in shown]
-    return [DataFile(file).location(table) for file in log.changed_files(actions)]

@@ -10,9 +10,19 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from ebbtide.delta import log
-from ebbtide.errors import CheckpointMismatchError, SourceLostError, SourceStartError, SpecChangedError, Transient
+from ebbtide.errors import (
+    CheckpointMismatchError,
+    LeaseAskedError,
+    LeaseHeldError,
+    SourceLostError,
+    SourceStartError,
+    SpecChangedError,
+    Transient,
+)
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.lease import Lease
+from ebbtide.ledger.puts import puts_of
+from ebbtide.ledger.requests import Requests
 from ebbtide.model.durations import to_ms
 from ebbtide.runtime.batches import Batches
 from ebbtide.runtime.belonging import OwnTables, refuse_lost_state, refuse_others_sink
@@ -23,12 +33,15 @@ from ebbtide.runtime.progress import OnPhase, OnProgress, Phase, RunSummary, Ste
 from ebbtide.runtime.step import Stepper
 from ebbtide.sources.source import Discovery
 from ebbtide.spec.pipeline import Pipeline
+from ebbtide.views.inputs import ViewTables
 
 START_WAITS_S = (2.0, 10.0, 30.0)
 """Waits before the source is started again. Spark gives its Python process 10 s to connect, and no setting changes that: a
 machine that is busy for a while is waited for, one that is broken is reported within a minute and a half."""
 MOST_STEPS = 10_000
 """Steps of one run that its summary tells of, the last ones: a run may go on for weeks."""
+MOST_HELD = 10
+"""Times that a run which made way finds the lease taken by somebody who had not asked."""
 SLOW_START = "failed to connect back"
 """What Spark says when that process did not come up in time (`PythonWorkerFactory.createSimpleWorker`)."""
 _log = logging.getLogger(__name__)
@@ -68,19 +81,28 @@ def run(
     Raises:
         EbbtideError: see `ebbtide.errors`; the step under way has then left nothing, or is finished by the next run.
     """
-    return _under_lease(
+    plan = Plan.under(root, spec)
+    summary = RunSummary(spec.name, plan.root)
+    stop = stop or threading.Event()
+    turn = partial(
+        _under_lease,
         spark,
         spec,
         root,
+        summary,
         on_progress,
         on_phase,
-        stop or threading.Event(),
+        stop,
         clock,
         fresh=False,
         accepts=accept_source_path,
-        accepts_loss=accept_loss,
         follow=follow or following_of(spec),
     )
+    try:
+        turn(accepts_loss=accept_loss)
+    except LeaseAskedError:
+        _go_on_after_others(turn, plan, on_phase, stop)
+    return summary
 
 
 def refresh(
@@ -98,10 +120,12 @@ def refresh(
     Whatever the spec and the stored format were before, the tables are made again as they must be now. Their history
     stays. Arguments and errors are those of `run`.
     """
-    return _under_lease(
+    summary = RunSummary(spec.name, Plan.under(root, spec).root)
+    _under_lease(
         spark,
         spec,
         root,
+        summary,
         on_progress,
         on_phase,
         stop or threading.Event(),
@@ -109,12 +133,41 @@ def refresh(
         fresh=True,
         accepts=True,
     )
+    return summary
+
+
+def _go_on_after_others(
+    turn: Callable[[], None],
+    plan: Plan,
+    on_phase: OnPhase,
+    stop: threading.Event,
+) -> None:
+    """Let those who ask have the lease, and take the next turn, until the run is stopped.
+
+    Everything is opened anew: what they did may have changed the tables, the checkpoint, even the columns.
+    """
+    requests = Requests(plan.at("ledger"))
+    patience_s = to_ms(plan.spec.lease_ttl) / 1000
+    n_held = 0
+    while not stop.is_set():
+        on_phase(Phase(plan.spec.name, "making way for maintenance"))
+        requests.wait_until_served(patience_s, stop)
+        try:
+            turn()
+        except LeaseAskedError:
+            n_held = 0
+        except LeaseHeldError:
+            n_held += 1  # somebody came before us who had not asked
+            if n_held > MOST_HELD:
+                raise
+            stop.wait(patience_s)
 
 
 def _under_lease(
     spark: SparkSession,
     spec: Pipeline,
     root: str,
+    summary: RunSummary,
     on_progress: OnProgress,
     on_phase: OnPhase,
     stop: threading.Event,
@@ -124,9 +177,8 @@ def _under_lease(
     accepts: bool,
     accepts_loss: bool = False,
     follow: Following | None = None,
-) -> RunSummary:
+) -> None:
     plan = Plan.under(root, spec)
-    summary = RunSummary(spec.name, plan.root)
 
     def report(progress: StepProgress | None) -> None:
         if progress is not None:
@@ -145,7 +197,13 @@ def _under_lease(
     refuse_unfit_transform(spark, plan)
     ledger = plan.at("ledger")
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
-    with Lease(ledger, spec.name, lease_ttl_s) as lease:
+    with Lease(
+        ledger,
+        spec.name,
+        lease_ttl_s,
+        makes_way=follow is not None,
+        asks=fresh,
+    ) as lease:
         if not fresh and not log.versions(plan.state.path):
             refuse_lost_state(plan, OwnTables(plan))  # before an empty one is made in its place
         plan.state.create()
@@ -178,7 +236,6 @@ def _under_lease(
         if not stop.is_set():
             tick = stepper.tick(spark, clock())
             report(tick)
-    return summary
 
 
 def following_of(spec: Pipeline) -> Following | None:
@@ -353,11 +410,34 @@ def _read(
     if follow is not None:
         begin("starting the stream")
         _follow(spark, plan, found, stepper, report, stop, clock, follow)
-    elif found.streams or plan.checkpoint.is_open:
+    elif not (found.streams or plan.checkpoint.is_open):
+        return
+    elif isinstance(plan.source, ViewTables):
+        report(_view_step(spark, plan, plan.source, stepper, clock()))
+    else:
         begin("starting the stream")
         begun = threading.Event()
         attempt = partial(_stream, spark, plan, found, stepper, report, stop, begun)
         start_patiently(attempt, begun, stop)
+
+
+def _view_step(spark: SparkSession, plan: Plan, tables: ViewTables, stepper: Stepper, now_ms: int) -> StepProgress:
+    """Make the one step of a materialized view's run: up to the versions that its tables have now.
+
+    A step that was decided, and not finished, is finished instead.
+    """
+    checkpoint = plan.checkpoint
+    puts = puts_of(checkpoint.path)
+    checkpoint.begin(puts)
+    if not checkpoint.is_open:
+        last = checkpoint.last_committed()
+        batch_id = 0 if last is None else last + 1
+        checkpoint.plan(puts, batch_id, now_ms, tables.pinned().model_dump_json())
+    batch_id = checkpoint.last_planned() or 0
+    nothing = spark.range(0)
+    progress = stepper.batch(nothing, batch_id)
+    checkpoint.commit(puts, batch_id)
+    return progress
 
 
 def _follow(

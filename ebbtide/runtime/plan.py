@@ -35,8 +35,10 @@ from ebbtide.spec.kafka import KafkaSource as KafkaSpec
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.stateful import StatefulPipeline
 from ebbtide.spec.upsert import UpsertPipeline
+from ebbtide.spec.view import MaterializedView
 from ebbtide.state_table.layout import newest_facts
 from ebbtide.state_table.staged import Stager
+from ebbtide.views.inputs import ViewTables
 
 if TYPE_CHECKING:
     from ebbtide.sinks.changelog import ChangelogTable
@@ -137,6 +139,12 @@ def stateful_operator(spec: Pipeline) -> Operator:
     )
 
 
+def view_operator(spec: Pipeline) -> Operator:
+    """Make what takes in the differences that a view's steps compute."""
+    spec = cast("MaterializedView", spec)
+    return SequenceOperator(spec.table.columns, tuple(spec.key), spec.sequence, spec.ttl)
+
+
 def delta_sink(spec: Pipeline, location: str) -> Sink:
     """Make the sink of a Delta table."""
     from ebbtide.sinks.delta import SinkTable
@@ -164,6 +172,7 @@ FORMATS: dict[type, Callable[[Pipeline], Format]] = {
 OPERATORS: dict[type, Callable[[Pipeline], Operator]] = {
     UpsertPipeline: upsert_operator,
     StatefulPipeline: stateful_operator,
+    MaterializedView: view_operator,
 }
 SINKS: dict[type, Callable[[Pipeline, str], Sink]] = {
     parts.DeltaSink: delta_sink,
@@ -214,9 +223,16 @@ class Plan:
 
     @cached_property
     def source(self) -> Source:
-        """Where the records come from."""
+        """Where the records come from; of a view its inputs' tables."""
+        if isinstance(self.spec, MaterializedView):
+            return ViewTables(self.spec, self.all_pipelines)
         make = _of_kind(SOURCES, self.spec.source, "source")
         return make(self.spec)
+
+    @property
+    def all_pipelines(self) -> str:
+        """Folder of all pipelines' tables."""
+        return self.root.removesuffix(f"/{self.spec.name}")
 
     @cached_property
     def operator(self) -> Operator:

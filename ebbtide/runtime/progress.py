@@ -45,6 +45,7 @@ class StepProgress:
         seconds: Wall time.
         ignored_columns: Columns of the records that were left out, as the schema has not got them.
         evolved: Columns taken in so far that the spec's file lacks, to their types as DDL.
+        recomputed: Of a materialized view: why all its rows were computed; empty if only those that a change may touch were.
     """
 
     pipeline: str
@@ -60,6 +61,7 @@ class StepProgress:
     seconds: float
     ignored_columns: list[str] = field(default_factory=list)
     evolved: dict[str, str] = field(default_factory=dict)
+    recomputed: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
@@ -76,6 +78,8 @@ class StepProgress:
             if counts[name]:
                 words = name.replace("_", " ")
                 parts.append(f"{counts[name]} {words}")
+        if self.recomputed:
+            parts.append(f"computed whole: {self.recomputed}")
         if self.held_ms:
             parts.append(f"clock held back {self.held_ms} ms")
         return f"{self.pipeline:<16} {self.kind:<6} step {self.step:<4} {', '.join(parts)}  ({self.seconds:.1f} s)"
@@ -148,6 +152,11 @@ class RunSummary:
     def evolved(self) -> dict[str, str]:
         """Columns that were taken in and that the spec's file lacks, to their types."""
         return self.steps[-1].evolved if self.steps else {}
+
+    @property
+    def recomputed(self) -> list[str]:
+        """Why steps of a materialized view computed all its rows."""
+        return [step.recomputed for step in self.steps if step.recomputed]
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain JSON values."""

@@ -44,7 +44,7 @@ SETTINGS = {
     "spark.sql.adaptive.enabled": "false",  # saves 10 to 20 % of the CPU of small steps
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",  # any other value sizes every vector again for each row
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # the JVM has no rows to move: C2 would never pay
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",  # C2 would never pay; C1 has 48 MB else, which a long life of queries fills
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",  # so that all tasks share their Python workers
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",  # expiry is the tick's work
     "spark.ui.enabled": "false",

@@ -21,7 +21,7 @@ from ebbtide.ledger.facts import Head, StepFacts
 from ebbtide.ledger.lease import Lease
 from ebbtide.model.clock import Reading
 from ebbtide.model.schema_change import SchemaChange
-from ebbtide.model.step import BatchSummary, Frontier, StepKind, clock_after, next_frontier
+from ebbtide.model.step import BatchSummary, Frontier, StepKind, ViewPosition, clock_after, next_frontier
 from ebbtide.paths import delete, join
 from ebbtide.runtime.bad_rows import refuse_too_many
 from ebbtide.runtime.belonging import OwnTables, refuse_misfits, refuse_older_state, refuse_other_tables
@@ -33,9 +33,10 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import StepProgress
 from ebbtide.runtime.publish import publish
 from ebbtide.runtime.session import code_version
-from ebbtide.runtime.stage import Staged, stage
+from ebbtide.runtime.stage import Staged, ViewStaging, stage, stage_view
 from ebbtide.sources.source import Part, Position
 from ebbtide.spec.ddl import ddl_of
+from ebbtide.spec.view import MaterializedView
 from ebbtide.state_table.layout import FileSizes
 from ebbtide.state_table.staging import Staging
 
@@ -129,6 +130,7 @@ class Stepper:
         """Make the step of one micro-batch, or finish it if its decision stands already."""
         started = time.monotonic()
         self.lease.check()
+        self.lease.make_way()
         offsets = self.plan.checkpoint.offsets(batch_id)
         decided = self._decided(batch_id, offsets)
         parts = list(self.plan.source.parts_of(offsets.source))
@@ -484,8 +486,12 @@ class Stepper:
         )
 
     def _stage(self, frame: DataFrame, offsets: BatchOffsets, number: int, wall_ms: int) -> Staged:
-        decoding = self.plan.decoding
         folder = join(self.plan.at("staged"), str(number))
+        if isinstance(self.spec, MaterializedView):
+            last = self.last.view if self.last else None
+            to = ViewPosition.model_validate(offsets.source)
+            return stage_view(self.plan, frame.sparkSession, ViewStaging(last, to, folder, number, wall_ms))
+        decoding = self.plan.decoding
         staging = Staging(
             decoding,
             self.plan.stager(folder),
@@ -524,4 +530,5 @@ class Stepper:
             watermark_ms=facts.watermark_ms,
             held_ms=facts.held_ms,
             seconds=time.monotonic() - started,
+            recomputed=facts.recomputed,
         )

@@ -225,6 +225,14 @@ def is_exact(type_: pa.DataType) -> bool:
     return not (pa.types.is_floating(type_) or pa.types.is_nested(type_))
 
 
+def has_map(type_: pa.DataType) -> bool:
+    """Whether a type is a MAP, or has one in it."""
+    if pa.types.is_map(type_):
+        return True
+    inner = [type_.field(number) for number in range(type_.num_fields)]
+    return any(has_map(field.type) for field in inner)
+
+
 def _arrow_type(kind: exp.DataType) -> pa.DataType:
     name, inner = kind.this.name, kind.expressions
     if name in _SIMPLE and not inner:

@@ -1,4 +1,4 @@
-"""Loads a spec of either kind; its `type`, the component that Dagster makes of it, tells which."""
+"""Loads a spec of any kind; its `type`, the component that Dagster makes of it, tells which."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from ebbtide.errors import ConfigError
 from ebbtide.spec.pipeline import Pipeline, read_document
 from ebbtide.spec.stateful import StatefulPipeline
 from ebbtide.spec.upsert import UpsertPipeline
+from ebbtide.spec.view import MaterializedView
 
 KINDS: dict[str, type[Pipeline]] = {
     "ebbtide.dagster.UpsertPipeline": UpsertPipeline,
     "ebbtide.dagster.StatefulPipeline": StatefulPipeline,
+    "ebbtide.dagster.MaterializedView": MaterializedView,
     "ebbtide.UpsertPipeline": UpsertPipeline,
     "ebbtide.StatefulPipeline": StatefulPipeline,
+    "ebbtide.MaterializedView": MaterializedView,
     "pipelines.components.UpsertPipelineComponent": UpsertPipeline,
     "pipelines.components.StatefulPipelineComponent": StatefulPipeline,
 }
@@ -31,7 +34,7 @@ def load(location: str | Path) -> Pipeline:
     named = document.get("type")
     kind = KINDS.get(str(named))
     if kind is None:
-        allowed = "ebbtide.dagster.UpsertPipeline or ebbtide.dagster.StatefulPipeline"
+        allowed = "ebbtide.dagster.UpsertPipeline, ebbtide.dagster.StatefulPipeline or ebbtide.dagster.MaterializedView"
         raise ConfigError.of(f"The spec '{path}' has no known type.", got=named, allowed=allowed)
     return kind.load(path)
 

@@ -347,6 +347,11 @@ class Pipeline(SpecPart):
         return False
 
     @property
+    def stream_cron(self) -> str | None:
+        """When Dagster's schedule runs it; None: there is no schedule."""
+        return self.schedules.stream
+
+    @property
     def has_positions(self) -> bool:
         """Whether records carry their place in the source, so that a redelivery can be known."""
         return self.source.records == "kafka" or (isinstance(self.format, PlainFormat) and bool(self.format.position))

@@ -176,6 +176,31 @@ class Catalog:
                 yield Filled(path.parent, load(path))
 
 
+def filled(entries: Mapping[str, Entry], name: str) -> Filled:
+    """Return a table that has a pipeline.
+
+    Raises:
+        SqlError: it has none.
+    """
+    entry = entries[name]
+    if isinstance(entry, Filled):
+        return entry
+    if entry.kind is DeclaredKind.SOURCE:
+        raise SqlError.of(
+            f"'{name}' is a source: changes in no order, not rows.",
+            allowed="tables",
+            next_step="Fill a table from it: CREATE TABLE, then INSERT INTO.",
+        )
+    raise SqlError.of(f"Nothing fills the table '{name}' yet.", next_step="Fill it by INSERT INTO.")
+
+
+def queryable(entries: Mapping[str, Entry]) -> list[str]:
+    """Return what a query may mean: tables, those that nothing has filled yet too, and sources, to be refused by name."""
+    return [
+        name for name, entry in entries.items() if isinstance(entry, Filled) or entry.kind is not DeclaredKind.FUNCTION
+    ]
+
+
 def refuse_shared_tables(names: Iterable[str], catalog: Catalog, others: Mapping[str, Catalog]) -> None:
     """Refuse pipelines of which another catalog has one of that name below the same root: they would share tables.
 
@@ -228,12 +253,23 @@ def write_declared(catalog: Catalog, declared: Declared) -> Path:
     return path
 
 
-def write_pipeline(catalog: Catalog, attributes: Mapping[str, Any]) -> Path:
-    """Write a pipeline's `defs.yaml`; return its folder."""
-    name = str(attributes["name"])
-    folder = catalog.folder / name
+def write_pipeline(
+    catalog: Catalog,
+    attributes: Mapping[str, Any],
+    kind: str = UPSERT,
+    folder: Path | None = None,
+) -> Path:
+    """Write a pipeline's `defs.yaml`; return its folder.
+
+    Args:
+        catalog: It becomes a part of.
+        attributes: What the file says.
+        kind: What the file says of which kind of pipeline it is.
+        folder: Where one that is replaced stands. Default: a folder of its name.
+    """
+    folder = folder or catalog.folder / str(attributes["name"])
     document = {
-        "type": UPSERT,
+        "type": kind,
         "attributes": dict(attributes),
     }
     _write(folder / PIPELINE, document)

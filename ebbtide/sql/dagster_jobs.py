@@ -84,8 +84,8 @@ class DagsterJobs:
         found = self.ask(_RUNS, filter=tagged, limit=MOST_RUNS)["runsOrError"]
         return [self._job(run) for run in found["results"]]
 
-    def start(self, pipelines: Sequence[Filled]) -> list[DagsterJob]:
-        """Launch a run of each pipeline; a location that lacks one is loaded again first.
+    def start(self, pipelines: Sequence[Filled], *, once: bool = False) -> list[DagsterJob]:
+        """Launch a run of each pipeline; a location that lacks one is loaded again first. Further runs are Dagster's to launch.
 
         Raises:
             SqlError: no location has the pipeline, or Dagster refuses.

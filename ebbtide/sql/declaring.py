@@ -18,11 +18,13 @@ from ebbtide.spec.ddl import parse_ddl
 from ebbtide.spec.pipeline import NAME, project_of
 from ebbtide.spec.row_functions import TARGET
 from ebbtide.spec.upsert import UpsertPipeline
+from ebbtide.spec.view import MaterializedView
 from ebbtide.sql import statements as ast
 from ebbtide.sql.catalog import Catalog, Declared, DeclaredKind, Entry, Filled, write_declared
 from ebbtide.sql.functions import imported
 from ebbtide.sql.options import attributes_of, explained, refuse_unfit, texts
 from ebbtide.sql.statements import IfThere, ObjectKind
+from ebbtide.sql.views import drop_view, users_of
 
 
 def create_source(catalog: Catalog, asked: ast.CreateSource) -> str:
@@ -101,14 +103,22 @@ def drop(catalog: Catalog, asked: ast.Drop) -> str:
         SqlError: there is none, it is of another kind, or it is in use.
     """
     name = asked.name.lower()
-    entry = catalog.entries().get(name)
+    entries = catalog.entries()
+    entry = entries.get(name)
     if entry is None and asked.if_exists:
         return f"There is no {asked.kind.lower()} '{name}'."
     if entry is None or kind_of(entry) is not asked.kind:
         got = "nothing of this name" if entry is None else f"a {kind_of(entry).lower()}"
         raise SqlError.of(f"There is no {asked.kind.lower()} '{name}'.", got=got)
-    if isinstance(entry, Filled):
-        _refuse_drop(catalog, entry)
+    users = users_of(entries, name)
+    if users:
+        raise SqlError.of(
+            f"'{name}' is read by materialized views.", got=", ".join(users), next_step="Drop these first."
+        )
+    if isinstance(entry, Filled) and asked.kind is ObjectKind.MATERIALIZED_VIEW:
+        drop_view(catalog, entry)
+    elif isinstance(entry, Filled):
+        _drop_pipeline(catalog, entry)
     else:
         path = catalog.file_of(entry.kind, name)
         if not path.exists():
@@ -122,7 +132,8 @@ def drop(catalog: Catalog, asked: ast.Drop) -> str:
 def kind_of(entry: Entry) -> ObjectKind:
     """Return what statements call an entry."""
     if isinstance(entry, Filled):
-        return ObjectKind.TABLE
+        is_view = isinstance(entry.spec, MaterializedView)
+        return ObjectKind.MATERIALIZED_VIEW if is_view else ObjectKind.TABLE
     return ObjectKind(entry.kind.upper())
 
 
@@ -145,7 +156,7 @@ def _with_lasting_path(catalog: Catalog, options: Mapping[str, str]) -> Mapping[
     return {**options, "path": resolve(path, Path.cwd())}
 
 
-def _refuse_drop(catalog: Catalog, entry: Filled) -> None:
+def _drop_pipeline(catalog: Catalog, entry: Filled) -> None:
     """Drop a pipeline that has not run; refuse one that has tables: they are deleted by hand, knowingly."""
     home = Plan.under(catalog.root, entry.spec)
     if log.versions(home.at("state")) or log.versions(home.at("sink")):

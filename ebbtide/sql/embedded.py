@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ebbtide.errors import SqlError
+from ebbtide.spec.load import load
 from ebbtide.sql import statements as ast
 from ebbtide.sql.catalog import DEFAULT_CATALOG, Catalog, Filled, refuse_shared_tables
 from ebbtide.sql.completion import completions
@@ -21,7 +22,7 @@ from ebbtide.sql.dagster_jobs import DagsterJobs
 from ebbtide.sql.declaring import create_function, create_source, create_table, drop, kind_of
 from ebbtide.sql.filling import plan_insert, write_filling
 from ebbtide.sql.functions import register
-from ebbtide.sql.jobs import Jobs, ProcessJobs, job_of
+from ebbtide.sql.jobs import Jobs, JobStatus, ProcessJobs, job_of
 from ebbtide.sql.listing import catalogs, columns, describe, fits, show, show_create
 from ebbtide.sql.operations import Listed, Output, RunningOperation, Whole
 from ebbtide.sql.parsing import CHANGES_ROWS, parse, parse_text
@@ -29,7 +30,9 @@ from ebbtide.sql.references import find_references
 from ebbtide.sql.results import Result, ResultColumn, ResultKind, Row
 from ebbtide.sql.session import Completion, Operation
 from ebbtide.sql.settings import DAGSTER, SPARK, Settings
+from ebbtide.sql.statements import ObjectKind
 from ebbtide.sql.tokens import Statement, keyword
+from ebbtide.sql.views import plan_view, write_view
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -144,6 +147,9 @@ class EmbeddedSession:
             attributes = plan_insert(self.catalog, explained).attributes
             lines: list[Row] = [[f"{name}: {value}"] for name, value in attributes.items()]
             return _listed(columns("plan"), lines)
+        if isinstance(explained, ast.CreateView):
+            planned = plan_view(self.catalog, explained, self.spark)
+            return _listed(columns("plan"), [[line] for line in planned.lines()] if planned else [])
         if not isinstance(explained, ast.Select | ast.SparkStatement):
             return _done(f"{type(explained).__name__}: done at once, from files.")
         return self._query(ast.Select(asked.whole), operation)
@@ -237,11 +243,25 @@ class EmbeddedSession:
 
     @_answer.register
     def _(self, asked: ast.CreateView, operation: str) -> Output:
-        raise SqlError.of(
-            "Materialized views cannot be created yet.",
-            got=asked.name,
-            allowed="a table that INSERT INTO fills from a source",
-        )
+        planned = plan_view(self.catalog, asked, self.spark)
+        if planned is None:
+            return _done(f"There is a materialized view '{asked.name}' already.")
+        folder = write_view(self.catalog, planned)
+        entry = Filled(folder, load(folder))
+        is_running = any(entry.name in job.pipelines and job.status is JobStatus.RUNNING for job in self._jobs.all())
+        started = [] if is_running else self._jobs.start([entry])
+        said = [f"Job '{job.id}' fills it; SHOW JOBS tells how it goes." for job in started]
+        return _done(" ".join([f"Created materialized view '{entry.name}'.", *said]))
+
+    @_answer.register
+    def _(self, asked: ast.RefreshView, operation: str) -> Output:
+        entry = self.catalog.pipeline(asked.name.lower())
+        if kind_of(entry) is not ObjectKind.MATERIALIZED_VIEW:
+            raise SqlError.of(
+                f"There is no materialized view '{asked.name}'.", got="a table", next_step="SHOW TABLES lists both."
+            )
+        [job] = self._jobs.start([entry], once=True)
+        return _done(f"Job '{job.id}' brings '{entry.name}' up to date; SHOW JOBS tells how it goes.")
 
     @_answer.register
     def _(self, asked: ast.Drop, operation: str) -> Output:

@@ -11,7 +11,7 @@ from ebbtide.delta import log
 from ebbtide.errors import SqlError
 from ebbtide.inspect.state import state
 from ebbtide.runtime.plan import Plan
-from ebbtide.sql.catalog import DeclaredKind, Entry, Filled, Part
+from ebbtide.sql.catalog import Entry, Filled, Part, filled, queryable
 from ebbtide.sql.listing import steps
 from ebbtide.sql.references import PinKind, Reference
 
@@ -31,8 +31,8 @@ class Names:
     entries: Mapping[str, Entry]
 
     def queryable(self) -> list[str]:
-        """Return those that a query may mean: tables, those that nothing has filled yet too, and sources, to be refused by name."""
-        return [name for name, entry in self.entries.items() if not _is_function(entry)]
+        """Return those that a query may mean."""
+        return queryable(self.entries)
 
     def filled(self, name: str) -> Filled:
         """Return a table that has a pipeline.
@@ -40,20 +40,7 @@ class Names:
         Raises:
             SqlError: it has none.
         """
-        entry = self.entries[name]
-        if isinstance(entry, Filled):
-            return entry
-        if entry.kind is DeclaredKind.SOURCE:
-            raise SqlError.of(
-                f"'{name}' is a source: changes in no order, not rows.",
-                allowed="tables",
-                next_step="Fill a table from it: CREATE TABLE, then INSERT INTO.",
-            )
-        raise SqlError.of(f"Nothing fills the table '{name}' yet.", next_step="Fill it by INSERT INTO.")
-
-
-def _is_function(entry: Entry) -> bool:
-    return not isinstance(entry, Filled) and entry.kind is DeclaredKind.FUNCTION
+        return filled(self.entries, name)
 
 
 def frame(spark: SparkSession, names: Names, reference: Reference, versions: Mapping[str, int]) -> DataFrame:

@@ -4,7 +4,7 @@ A job is a folder ROOT/.sql/jobs/ID:
 
 | file | holds |
 |---|---|
-| `job.json` | what was asked: the pipelines, when |
+| `job.json` | what was asked: the pipelines, when, whether they are run again and again |
 | `process` | what runs it, as `ebbtide.ledger.process` names it |
 | `log` | what it printed |
 | `stop` | it was asked to stop |
@@ -30,6 +30,8 @@ from typing import Protocol
 from ebbtide.errors import SqlError
 from ebbtide.ledger.process import host_and_pid, is_gone, is_here
 from ebbtide.paths import is_local, make_private
+from ebbtide.spec.pipeline import Pipeline
+from ebbtide.spec.view import MaterializedView
 from ebbtide.sql.catalog import Filled
 
 FOLDER = ".sql/jobs"
@@ -85,12 +87,21 @@ class Jobs(Protocol):
     def all(self) -> Sequence[Job]:
         """Return all jobs, the newest first."""
 
-    def start(self, pipelines: Sequence[Filled]) -> Sequence[Job]:
+    def start(self, pipelines: Sequence[Filled], *, once: bool = False) -> Sequence[Job]:
         """Begin to run pipelines.
+
+        Args:
+            pipelines: They.
+            once: Views that are kept up to date by a job are only brought up to date.
 
         Raises:
             SqlError: they cannot be run.
         """
+
+
+def repeats(spec: Pipeline) -> bool:
+    """Return whether a pipeline is run again and again by its job."""
+    return isinstance(spec, MaterializedView) and spec.refresh != "manual"
 
 
 def job_of(jobs: Jobs, id_: str) -> Job:
@@ -192,8 +203,12 @@ class ProcessJobs:
         jobs = [ProcessJob.read(process.parent) for process in folders]
         return sorted(jobs, key=lambda job: (job.started, job.id), reverse=True)
 
-    def start(self, pipelines: Sequence[Filled]) -> list[ProcessJob]:
-        """Begin a job that runs pipelines one after the other.
+    def start(self, pipelines: Sequence[Filled], *, once: bool = False) -> list[ProcessJob]:
+        """Begin a job that runs pipelines one after the other; a view again and again, as its `refresh` says.
+
+        Args:
+            pipelines: They.
+            once: Each is run once, whatever it is.
 
         Raises:
             SqlError: its process did not begin.
@@ -206,6 +221,7 @@ class ProcessJobs:
             "locations": [str(pipeline.location.resolve()) for pipeline in pipelines],
             "root": self.root,
             "started": now.isoformat(timespec="seconds"),
+            "repeats": not once and any(repeats(pipeline.spec) for pipeline in pipelines),
         }
         (folder / "job.json").write_text(json.dumps(asked, indent=1), encoding="utf-8")
         with (folder / "log").open("wb") as log:

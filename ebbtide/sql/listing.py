@@ -11,10 +11,13 @@ import pyarrow as pa
 
 from ebbtide.errors import SqlError
 from ebbtide.inspect.status import status
+from ebbtide.model.durations import format_duration
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.ddl import ddl_of, parse_ddl, type_ddl
-from ebbtide.spec.pipeline import Pipeline
+from ebbtide.spec.pipeline import Pipeline, read_document
+from ebbtide.spec.view import MaterializedView
 from ebbtide.sql.catalog import Catalog, DeclaredKind, Entry, Filled
+from ebbtide.sql.options import flattened
 from ebbtide.sql.results import ResultColumn, Row
 from ebbtide.sql.statements import Show, Shown
 
@@ -44,6 +47,9 @@ FIELD_COLUMNS = (
     ResultColumn("key", "boolean"),
     ResultColumn("comment"),
 )
+
+_OF_VIEW = ("name", "description", "query", "inputs", "schema", "key", "refresh")
+"""Fields of a view's spec that stand in its statement outside of WITH."""
 
 
 Listed = tuple[tuple[ResultColumn, ...], list[Row]]
@@ -84,7 +90,8 @@ def _tables(catalog: Catalog, pattern: str | None) -> Listed:
         if not fits(entry.name, pattern):
             continue
         if isinstance(entry, Filled):
-            rows.append([entry.name, "table", entry.spec.description])
+            kind = "materialized view" if isinstance(entry.spec, MaterializedView) else "table"
+            rows.append([entry.name, kind, entry.spec.description])
         elif entry.kind is DeclaredKind.TABLE:
             rows.append([entry.name, "table, not filled yet", entry.comment])
     return columns("name", "kind", "comment"), rows
@@ -170,7 +177,8 @@ def _fields(entry: Entry) -> tuple[Iterable[pa.Field], Sequence[str], dict[str, 
 def show_create(entry: Entry) -> str:
     """Write the statement that declares something."""
     if isinstance(entry, Filled):
-        return _create_table(entry.spec)
+        spec = entry.spec
+        return _create_view(entry, spec) if isinstance(spec, MaterializedView) else _create_table(spec)
     if entry.kind is DeclaredKind.FUNCTION:
         declared = " DETERMINISTIC" if entry.is_deterministic else ""
         return f"CREATE FUNCTION {quoted(entry.name)} AS {text(entry.target)}{declared};"
@@ -184,6 +192,26 @@ def _create_table(spec: Pipeline) -> str:
     return _create("TABLE", spec.name, ddl_of(spec.sink_table.columns), key, spec.description, {})
 
 
+def _create_view(entry: Filled, view: MaterializedView) -> str:
+    _, document = read_document(entry.location)
+    options = {name: value for name, value in document["attributes"].items() if name not in _OF_VIEW}
+    lines = [
+        f"CREATE MATERIALIZED VIEW {quoted(view.name)} (",
+        f"  PRIMARY KEY ({', '.join(map(quoted, view.key))})",
+        ")",
+        *_comment_and_options(view.description, dict(flattened(options))),
+        f"REFRESH {_refresh(view)}",
+        "AS",
+    ]
+    return "\n".join(lines) + f"\n{view.query.strip()};"
+
+
+def _refresh(view: MaterializedView) -> str:
+    if isinstance(view.refresh, str):
+        return view.refresh.replace("_", " ").upper()
+    return f"EVERY {text(format_duration(view.refresh.every))}"
+
+
 def _create(what: str, name: str, body: str, key: str, comment: str, options: Mapping[str, str]) -> str:
     lines = [
         f"CREATE {what} {quoted(name)} (",
@@ -191,13 +219,16 @@ def _create(what: str, name: str, body: str, key: str, comment: str, options: Ma
         f"  PRIMARY KEY ({key})",
         ")",
     ]
-    if comment:
-        lines.append(f"COMMENT {text(comment)}")
+    return "\n".join([*lines, *_comment_and_options(comment, options)]) + ";"
+
+
+def _comment_and_options(comment: str, options: Mapping[str, str]) -> list[str]:
+    lines = [f"COMMENT {text(comment)}"] if comment else []
     if options:
         pairs = [f"  {text(option)} = {text(value)}" for option, value in options.items()]
         listed = ",\n".join(pairs)
         lines += ["WITH (", listed, ")"]
-    return "\n".join(lines) + ";"
+    return lines
 
 
 def fits(name: str, pattern: str | None) -> bool:

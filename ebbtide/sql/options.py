@@ -19,7 +19,7 @@ from ebbtide.spec.kafka import KafkaSource
 from ebbtide.spec.parts import FileSource
 from ebbtide.spec.pipeline import field_path
 from ebbtide.spec.upsert import UpsertPipeline
-from ebbtide.sql.statements import Options
+from ebbtide.sql.statements import Option, Options
 
 SEQUENCE = "sequence"
 _FROM_STATEMENT = ("name", "schema", "key", "description", "source", "order", "transform")
@@ -79,6 +79,14 @@ def attributes_of(*options: Mapping[str, str]) -> dict[str, Any]:
     return attributes
 
 
+def nested(options: Mapping[str, str]) -> dict[str, Any]:
+    """Return options by their dotted names as a part of a spec's attributes."""
+    attributes: dict[str, Any] = {}
+    for option, value in options.items():
+        _put(attributes, tuple(option.split(".")), _value(option, value))
+    return attributes
+
+
 def refuse_unfit(given: Options, *, of_source: bool) -> None:
     """Refuse options that are no fields, or not of what the statement declares.
 
@@ -91,12 +99,8 @@ def refuse_unfit(given: Options, *, of_source: bool) -> None:
     """
     for name, option in given.items():
         is_reference = name.startswith(f"{PROPERTIES}.") and REFERENCE.fullmatch(option.value)
-        if is_credential(name) and not is_reference:
-            raise SqlError.of(
-                f"The option '{name}' at {option.place} is a credential.",
-                allowed="options without secrets; of a Kafka source's properties ${NAME}, a variable of the environment",
-                next_step="Give it to Spark by its environment (docs/security.md).",
-            )
+        if not is_reference:
+            refuse_credential(name, option)
         first, *_ = spec_field(name)
         is_of_source = first == "source"
         is_known = first in UpsertPipeline.model_fields and first not in _FROM_STATEMENT
@@ -108,6 +112,20 @@ def refuse_unfit(given: Options, *, of_source: bool) -> None:
                 allowed=", ".join(_names(of_source=of_source)),
                 next_step="docs/spec.md tells of each.",
             )
+
+
+def refuse_credential(name: str, option: Option) -> None:
+    """Refuse an option whose name is that of a secret.
+
+    Raises:
+        SqlError: with the option's place.
+    """
+    if is_credential(name):
+        raise SqlError.of(
+            f"The option '{name}' at {option.place} is a credential.",
+            allowed="options without secrets",
+            next_step="Give it to Spark by its environment (docs/security.md).",
+        )
 
 
 def explained(error: ValidationError | ConfigError, given: Options) -> SqlError:

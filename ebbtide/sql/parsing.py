@@ -108,10 +108,16 @@ def _without_key(body: Statement) -> tuple[str, tuple[str, ...]]:
         if not cursor.take("PRIMARY", "KEY"):
             columns.append(part.text)
             continue
-        key = _names(Cursor(cursor.enclosed("columns")))
-        cursor.take("NOT", "ENFORCED")
+        key = _key_columns(cursor)
         cursor.end()
     return ", ".join(columns), key
+
+
+def _key_columns(cursor: Cursor) -> tuple[str, ...]:
+    """Read what follows PRIMARY KEY."""
+    key = _names(Cursor(cursor.enclosed("columns")))
+    cursor.take("NOT", "ENFORCED")
+    return key
 
 
 def _comma_parts(statement: Statement) -> list[Statement]:
@@ -156,6 +162,12 @@ def _options(cursor: Cursor) -> Options:
 
 
 def _create_view(cursor: Cursor, name: str, if_there: IfThere) -> Parsed:
+    key: tuple[str, ...] = ()
+    if cursor.words(1) == ("(",):
+        inner = Cursor(cursor.enclosed("PRIMARY KEY (columns)"))
+        inner.expect("PRIMARY", "KEY")
+        key = _key_columns(inner)
+        inner.end()
     comment = cursor.text("a text") if cursor.take("COMMENT") else ""
     options = _options(cursor)
     refresh = "ON CHANGE"
@@ -165,7 +177,13 @@ def _create_view(cursor: Cursor, name: str, if_there: IfThere) -> Parsed:
         else:
             refresh = cursor.take_one(("ON CHANGE", "MANUAL")) or cursor.refuse("EVERY 'interval', ON CHANGE or MANUAL")
     cursor.expect("AS")
-    return ast.CreateView(name, _query(cursor), refresh, options, comment, if_there)
+    return ast.CreateView(name, _query(cursor), key, refresh, options, comment, if_there)
+
+
+def _refresh(cursor: Cursor) -> Parsed | None:
+    if not cursor.take("MATERIALIZED", "VIEW"):
+        return None  # REFRESH TABLE and others are Spark's
+    return ast.RefreshView(cursor.name("a view"))
 
 
 def _query(cursor: Cursor) -> Statement:
@@ -305,6 +323,7 @@ def _client(word: Client) -> Callable[[Cursor], Parsed]:
 _READERS: dict[str, Callable[[Cursor], Parsed | None]] = {
     "CREATE": _create,
     "DROP": _drop,
+    "REFRESH": _refresh,
     "INSERT INTO": _insert,
     "EXECUTE STATEMENT SET BEGIN": _statement_set,
     "BEGIN STATEMENT SET": _statement_set,

@@ -23,7 +23,10 @@ STATEMENTS: Mapping[str, tuple[Entry, ...]] = {
     "Declare": (
         Entry("CREATE SOURCE name (columns, PRIMARY KEY (..)) WITH (..)", "Where a changelog comes from."),
         Entry("CREATE TABLE name (columns, PRIMARY KEY (..)) [WITH (..)]", "A table to be kept right."),
-        Entry("CREATE MATERIALIZED VIEW name [REFRESH ..] AS SELECT ..", "A query that is kept as a table."),
+        Entry(
+            "CREATE MATERIALIZED VIEW name [(PRIMARY KEY (..))] [REFRESH ..] AS SELECT ..",
+            "A query that is kept as a table.",
+        ),
         Entry(
             "CREATE FUNCTION name AS 'module:name' [DETERMINISTIC]", "A Python function; for INSERT INTO with the word."
         ),
@@ -32,6 +35,7 @@ STATEMENTS: Mapping[str, tuple[Entry, ...]] = {
     "Fill": (
         Entry("INSERT INTO table SELECT .. FROM source", "Fills a table from a changelog, as a job."),
         Entry("EXECUTE STATEMENT SET BEGIN INSERT ..; INSERT ..; END", "One job fills several tables."),
+        Entry("REFRESH MATERIALIZED VIEW name", "Brings a view up to date, as a job."),
         Entry("STOP JOB 'id'", "Asks a job to end after its step."),
     ),
     "Ask": (

@@ -80,11 +80,12 @@ class CreateTable(Declaration):
 
 @dataclass(frozen=True)
 class CreateView:
-    """`CREATE MATERIALIZED VIEW name REFRESH .. AS SELECT ..`: a query that is kept as a table.
+    """`CREATE MATERIALIZED VIEW name [(PRIMARY KEY (..))] REFRESH .. AS SELECT ..`: a query that is kept as a table.
 
     Args:
         name: Of the view.
         query: The SELECT, as it was written.
+        key: Names of the columns that tell its rows apart; none: those that the query shows.
         refresh: `ON CHANGE`, `MANUAL`, or the interval of EVERY.
         options: Of WITH.
         comment: For people.
@@ -93,10 +94,18 @@ class CreateView:
 
     name: str
     query: Statement
+    key: tuple[str, ...] = ()
     refresh: str = "ON CHANGE"
     options: Options = field(default_factory=dict)
     comment: str = ""
     if_there: IfThere = IfThere.FAIL
+
+
+@dataclass(frozen=True)
+class RefreshView:
+    """`REFRESH MATERIALIZED VIEW name`: brings it up to date, as a job."""
+
+    name: str
 
 
 @dataclass(frozen=True)
@@ -260,6 +269,7 @@ Parsed = (
     CreateSource
     | CreateTable
     | CreateView
+    | RefreshView
     | CreateFunction
     | Drop
     | Insert

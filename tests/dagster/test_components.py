@@ -5,8 +5,8 @@ import pytest
 from dagster.components.testing import create_defs_folder_sandbox
 
 import ebbtide
-from ebbtide.dagster import Resources, UpsertPipeline
-from ebbtide.dagster.components import STATEFUL_EXAMPLE, UPSERT_EXAMPLE
+from ebbtide.dagster import MaterializedView, Resources, UpsertPipeline
+from ebbtide.dagster.components import STATEFUL_EXAMPLE, UPSERT_EXAMPLE, VIEW_EXAMPLE
 from ebbtide.errors import ConfigError
 
 # All of Dagster's own calls.
@@ -66,3 +66,11 @@ def test_pipelines_bring_resources_until_the_project_has_its_own(sandbox):
 )
 def test_what_is_scaffolded_is_a_spec(spec, example):
     assert spec(name="a", source={"path": "data/a"}, **example).key == ["id"]
+
+
+def test_view_that_is_scaffolded_is_a_spec_and_loads(sandbox):
+    assert ebbtide.MaterializedView(name="a", **VIEW_EXAMPLE).key == ["customer_id"]
+    body = {"type": "ebbtide.dagster.MaterializedView", "attributes": {"name": "v", **VIEW_EXAMPLE}}
+    sandbox.scaffold_component(component_cls=MaterializedView, defs_path="v", defs_yaml_contents=body)
+    with sandbox.build_all_defs() as definitions:
+        assert dg.AssetKey("v") in definitions.resolve_asset_graph().materializable_asset_keys

@@ -4,6 +4,7 @@ import dagster as dg
 import pytest
 from spark_support import plain_spec
 
+from ebbtide import MaterializedView
 from ebbtide.dagster.components import DEFAULT_RESOURCES as RESOURCES
 from ebbtide.dagster.definitions import pipeline_definitions
 from ebbtide.dagster.metadata import source_key, valid_in_keys
@@ -19,3 +20,22 @@ def test_source_folder_of_any_name_is_an_asset(tmp_path, folder):
 def test_names_that_dagster_takes_stay_and_others_never_become_one():
     assert valid_in_keys("shop.public.orders") == "shop.public.orders"
     assert len({valid_in_keys(name) for name in ("a b", "a_b", "a  b", "ä b", "é b", "")}) == 6
+
+
+@pytest.mark.parametrize("refresh", ["on_change", "manual", {"every": "5m"}])
+def test_view_follows_the_sinks_that_it_reads_as_its_refresh_says(refresh):
+    view = MaterializedView(
+        name="totals", query="SELECT id FROM plain", inputs=["plain"], schema="id BIGINT", key=["id"], refresh=refresh
+    )
+    definitions = pipeline_definitions(view)
+    graph = dg.Definitions.merge(definitions, dg.Definitions(resources=RESOURCES)).resolve_asset_graph()
+    sink, state = dg.AssetKey("totals"), dg.AssetKey("totals_state")
+    assert graph.get(state).parent_keys == {dg.AssetKey("plain")}
+    assert graph.get(sink).parent_keys == {state}
+    assert "SELECT id FROM plain" in graph.get(sink).description
+    follows = refresh == "on_change"
+    assert (graph.get(sink).automation_condition is not None) == follows
+    assert (graph.get(state).automation_condition is not None) == follows
+    schedules = {each.name: each.cron_schedule for each in definitions.schedules}
+    assert schedules.get("totals_stream_schedule") == ("*/5 * * * *" if isinstance(refresh, dict) else None)
+    assert "totals_cleanup_schedule" in schedules

@@ -1,4 +1,4 @@
-"""Runs a pipeline in a process of its own and kills it with SIGKILL at a named place: `crash.py SPEC.json ROOT PLACE [replay]`."""
+"""Runs a pipeline in a process of its own and kills it with SIGKILL at a named place: `crash.py SPEC.json ROOT PLACE [replay|once]`."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import signal
 import sys
 from typing import Any
 
-from ebbtide import UpsertPipeline
+from ebbtide import MaterializedView, UpsertPipeline
 from ebbtide.maintenance import quarantine_replay
 from ebbtide.runtime.driver import run, system_clock
 from ebbtide.runtime.session import build_session
@@ -50,8 +50,10 @@ if __name__ == "__main__":
         "spark.driver.memory": "1g",
     }
     spark = build_session(settings=settings)
-    spec = UpsertPipeline(**json.loads(text))
-    if job:
+    given = json.loads(text)
+    kind = MaterializedView if "query" in given else UpsertPipeline
+    spec = kind(**given)
+    if job == ["replay"]:
         quarantine_replay.apply(spark, spec, root, system_clock(), Selection())
     else:
         run(spark, spec, root)

@@ -61,6 +61,7 @@ def test_query_that_emits_changes(text, query, position):
         ("SHOW STEPS FROM orders", ast.Show(Shown.STEPS, "orders")),
         ("show jobs like 'ord%'", ast.Show(Shown.JOBS, None, "ord%")),
         ("SHOW CREATE MATERIALIZED VIEW v", ast.ShowCreate(ObjectKind.MATERIALIZED_VIEW, "v")),
+        ("REFRESH MATERIALIZED VIEW v", ast.RefreshView("v")),
         ("DROP SOURCE IF EXISTS s", ast.Drop(ObjectKind.SOURCE, "s", if_exists=True)),
         ("CREATE FUNCTION f AS 'a.b:c'", ast.CreateFunction("f", "a.b:c")),
         ("CREATE FUNCTION f AS 'a:b' DETERMINISTIC", ast.CreateFunction("f", "a:b", is_deterministic=True)),
@@ -89,9 +90,17 @@ def test_view_has_query_and_refresh(refresh):
     assert asked.refresh == refresh.removeprefix("EVERY ").strip("'")
 
 
+def test_view_has_key_and_options():
+    asked = parse_text(
+        "CREATE MATERIALIZED VIEW v (PRIMARY KEY (a, `b c`) NOT ENFORCED) WITH ('sink.write' = 'merge') AS (SELECT 1)"
+    )
+    assert (asked.key, asked.options["sink.write"].value, asked.query.text) == (("a", "b c"), "merge", "(SELECT 1)")
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        "REFRESH TABLE t",
         "CREATE VIEW v AS SELECT 1",
         "CREATE TEMPORARY VIEW v AS SELECT 1",
         "SHOW DATABASES",
@@ -128,6 +137,9 @@ def test_queries_are_known_as_such(text):
         ("CREATE OR REPLACE TABLE t (a INT, PRIMARY KEY (a))", "line 1, column 27", "without OR REPLACE"),
         ("CREATE SOURCE s AS SELECT 1", "line 1, column 17", "(columns)"),
         ("CREATE MATERIALIZED VIEW v AS DELETE FROM t", "line 1, column 31", "SELECT"),
+        ("CREATE MATERIALIZED VIEW v (a INT) AS SELECT 1", "line 1, column 29", "PRIMARY KEY"),
+        ("CREATE MATERIALIZED VIEW v () AS SELECT 1", "line 1, column 29", "PRIMARY KEY (columns)"),
+        ("REFRESH MATERIALIZED VIEW", "line 1, column 26", "a view"),
         ("CREATE MATERIALIZED VIEW v REFRESH NEVER AS SELECT 1", "line 1, column 36", "EVERY"),
         ("INSERT INTO t", "line 1, column 14", "SELECT"),
         ("INSERT INTO t VALUE (1)", "line 1, column 15", "SELECT"),

@@ -1,0 +1,175 @@
+"""Materialized views: a query over the tables of other pipelines, kept as a table."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from ebbtide.model.durations import PositiveDuration, format_duration
+from ebbtide.model.sequences import STEP
+from ebbtide.model.ttl import StateTtlConfig, Ttl
+from ebbtide.spec.ddl import has_map
+from ebbtide.spec.parts import PlainFormat, SpecPart, refuse
+from ebbtide.spec.pipeline import NAME, Pipeline
+
+MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+
+
+class RefreshEvery(SpecPart):
+    """A view is brought up to date at equal intervals."""
+
+    every: PositiveDuration = Field(
+        description="The interval: whole minutes that divide an hour, whole hours that divide a day, or 1d. Required."
+    )
+
+    @field_validator("every")
+    @classmethod
+    def _is_regular(cls, value: timedelta) -> timedelta:
+        is_in_hour = value >= MINUTE and not value % MINUTE and value < HOUR and not HOUR % value
+        is_in_day = value >= HOUR and not value % HOUR and not DAY % value
+        allowed = "1m, 5m, 15m or what else divides an hour; 1h, 6h or what else divides a day; 1d"
+        refuse("refresh.every", [] if is_in_hour or is_in_day else [format_duration(value)], allowed)
+        return value
+
+    @property
+    def cron(self) -> str:
+        """The interval as a cron expression of five fields."""
+        if self.every < HOUR:
+            return f"*/{self.every // MINUTE} * * * *"
+        hours = self.every // HOUR
+        return "0 0 * * *" if hours == DAY // HOUR else f"0 */{hours} * * *"
+
+
+Refresh = Literal["on_change", "manual"] | RefreshEvery
+
+
+class ViewInputs(SpecPart):
+    """What stands in a view for the source that other pipelines have: it reads tables, not records."""
+
+    type: Literal["tables"] = "tables"
+    records: Literal["value"] = "value"
+    topic: None = None
+    table: None = None
+    path: str = ""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What tells a view from a pipeline over records."""
+        return {"type": self.type}
+
+
+class MaterializedView(Pipeline):
+    """A query over the tables of other pipelines, kept as a table. A step pins the versions of these tables, finds in their change feeds which rows of the view may have changed, computes those again and takes in the difference. See [views](views.md).
+
+    Example:
+        >>> view = MaterializedView(
+        ...     name="totals", inputs=["orders"], key=["customer_id"], refresh={"every": "5m"},
+        ...     schema="customer_id BIGINT NOT NULL, total DECIMAL(24,2)",
+        ...     query="SELECT customer_id, sum(total) AS total FROM orders GROUP BY customer_id",
+        ... )
+        >>> view.refresh.cron
+        '*/5 * * * *'
+    """
+
+    source: ClassVar[Any] = ViewInputs()  # type: ignore[misc]
+    format: ClassVar[Any] = PlainFormat(type="plain")  # type: ignore[misc]
+    schema_evolution_mode: ClassVar[Any] = "ignore"  # type: ignore[misc]
+    ignored_columns: ClassVar[Any] = []  # type: ignore[misc]
+    event_time: ClassVar[Any] = None  # type: ignore[misc]
+    allowed_delay: ClassVar[Any] = timedelta(0)  # type: ignore[misc]
+    downtime_over: ClassVar[Any] = None  # type: ignore[misc]
+    run: ClassVar[Any] = "bounded"  # type: ignore[misc]
+    trigger_interval: ClassVar[Any] = timedelta(seconds=1)  # type: ignore[misc]
+
+    query: str = Field(
+        min_length=1,
+        description="The query, Spark SQL (ANSI, UTC) over the inputs by their names. Its columns are those of the schema, in order and with their types. Another query is applied to all rows by the next run. Required.",
+    )
+    inputs: list[Annotated[str, Field(pattern=NAME)]] = Field(
+        min_length=1,
+        description="The pipelines whose tables the query reads, below the same root; views may be among them. Required.",
+    )
+    refresh: Refresh = Field(
+        default="on_change",
+        description="When Dagster or a job of SQL brings it up to date. {every: 5m}: at that interval; on_change: when an input has changed; manual: only when it is asked to, by 'ebbtide run' or REFRESH MATERIALIZED VIEW. Default: on_change.",
+    )
+    ttl: Ttl | None = Field(
+        default=None,
+        description="Time to live of tombstones, by event time, which is the time of a step: '30d', or the fields of StateTtlConfig. No late changes come to a view, so any will do. Default: for ever.",
+    )
+
+    @model_validator(mode="after")
+    def _is_a_view(self) -> Self:
+        repeated = [name for name in self.inputs if self.inputs.count(name) > 1]
+        refuse("inputs", repeated, "each once")
+        refuse("inputs", [name for name in self.inputs if name == self.name], "other pipelines than the view itself")
+        refuse("schema", list(self.table.defaults), "columns without DEFAULT: the query gives all of them")
+        given = [f"{field.name} NOT NULL" for field in self.table.columns if not field.nullable]
+        strict = [text for text in given if text.removesuffix(" NOT NULL") not in self.key]
+        refuse("schema", strict, "NOT NULL in columns of the key alone")
+        maps = [field.name for field in self.table.columns if has_map(field.type)]
+        refuse("schema", maps, "columns without MAP, which cannot be compared: map_entries makes an array of one")
+        expires_live = self.ttl is not None and self.ttl.expire_live
+        refuse("ttl.expire_live", [True] if expires_live else [], "false: rows leave a view by its query")
+        is_scheduled = "stream" in self.schedules.model_fields_set
+        refuse("schedules.stream", [self.schedules.stream] if is_scheduled else [], "none: refresh says when")
+        refuse("columns.renamed_from", list(self.renamed.values()), "none: a view is computed again")
+        return self
+
+    @property
+    def sequence(self) -> tuple[str, ...]:
+        """Changes are ordered by the step that computed them."""
+        return (STEP,)
+
+    @property
+    def needs_event_time(self) -> bool:
+        """Every change has one, the time of its step."""
+        return False
+
+    @property
+    def ttls(self) -> dict[str | None, StateTtlConfig]:
+        """Its only state's time to live, if it has one."""
+        return {} if self.ttl is None else {None: self.ttl}
+
+    @property
+    def takes_truncate(self) -> bool:
+        """Its inputs tell of a TRUNCATE by deletes."""
+        return False
+
+    @property
+    def stream_cron(self) -> str | None:
+        """When Dagster's schedule runs it: at the interval of `refresh`."""
+        return self.refresh.cron if isinstance(self.refresh, RefreshEvery) else None
+
+    @property
+    def column_sources(self) -> dict[str, list[str]]:
+        """None: what its columns are made of is known to Spark's analyzer alone."""
+        return {}
+
+    @property
+    def query_hash(self) -> str:
+        """What a change of the query is known by."""
+        text = " ".join([*self.inputs, self.query.strip()])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def source_path(self) -> str:
+        """Its inputs are below the root, wherever that is."""
+        return ""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What stored state depends on; another query is applied by the next run."""
+        columns = [f"{field.name} {field.type}" for field in self.table.columns]
+        ttl = {} if self.ttl is None else {"": self.ttl.state_contract}
+        return {**super().identity, "key": self.key, "order": [STEP], "columns": columns, "ttl": ttl}
+
+    def located(self, path: Path) -> Self:
+        """Return the spec as it is: it names no path."""
+        return self

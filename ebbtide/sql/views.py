@@ -1,0 +1,284 @@
+"""CREATE MATERIALIZED VIEW: a query over tables becomes a pipeline, a `defs.yaml`. Spark reads the query; no row is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from ebbtide.delta import log
+from ebbtide.errors import ConfigError, SqlError, ViewQueryError
+from ebbtide.ledger.lease import Lease
+from ebbtide.paths import delete
+from ebbtide.runtime.plan import Plan
+from ebbtide.spec.ddl import ddl_of, is_exact
+from ebbtide.spec.pipeline import NAME
+from ebbtide.spec.view import MaterializedView
+from ebbtide.sql.catalog import Catalog, Entry, Filled, filled, queryable, write_pipeline
+from ebbtide.sql.options import explained, nested, refuse_credential, texts
+from ebbtide.sql.references import find_references
+from ebbtide.sql.statements import CreateView, IfThere, Options
+from ebbtide.sql.tokens import Statement
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ebbtide.views.query import Analysis
+
+VIEW = "ebbtide.dagster.MaterializedView"
+"""What the file of a view says that it is."""
+FROM_STATEMENT = ("name", "schema_", "key", "description", "query", "inputs", "refresh")
+"""Fields of the spec that a statement says by itself."""
+OPTIONS = tuple(name for name in MaterializedView.model_fields if name not in FROM_STATEMENT)
+DROP_WAITS_S = 5.0
+"""How long after its last sign of life a run on another machine keeps a view from being dropped."""
+
+
+@dataclass(frozen=True)
+class PlannedView:
+    """What a CREATE MATERIALIZED VIEW makes.
+
+    Args:
+        attributes: Of the pipeline.
+        analysis: What Spark's analyzer says of the query.
+    """
+
+    attributes: dict[str, Any]
+    analysis: Analysis
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return str(self.attributes["name"])
+
+    def lines(self) -> list[str]:
+        """Say what it is, and of each input which rows a change of it has computed again."""
+        lines = [f"{name}: {value}" for name, value in self.attributes.items()]
+        lineage = self.analysis.lineage
+        for table in sorted(lineage.tables):
+            columns = lineage.columns_of(table)
+            told = f"the rows of the same {', '.join(columns)}" if columns else f"all rows: {lineage.reason(table)}"
+            lines.append(f"a change of {table} computes {told}")
+        return lines
+
+
+def plan_view(catalog: Catalog, asked: CreateView, spark: Callable[[], SparkSession]) -> PlannedView | None:
+    """Return the view that a statement asks for; None if it is there and may stay. Writes nothing.
+
+    Args:
+        catalog: What names stand for.
+        asked: The statement.
+        spark: Gives a Spark session; not asked for one that is refused without.
+
+    Raises:
+        SqlError: it is none that can be kept.
+    """
+    entries = catalog.entries()
+    name = asked.name.lower()
+    existing = entries.get(name)
+    if existing is not None and asked.if_there is IfThere.KEEP:
+        return None
+    _refuse_taken(name, existing, asked.if_there)
+    _refuse_unfit_options(asked.options)
+    tables = _tables(entries, asked.query)
+    _refuse_cycle(entries, name, list(tables))
+    analysis = _analysed(spark(), asked.query, tables)
+    key = _key(asked, analysis)
+    inputs = sorted(analysis.lineage.tables)
+    attributes = _attributes(asked, analysis, key, {name: tables[name] for name in inputs})
+    try:
+        view = MaterializedView.model_validate(attributes)
+    except (ValidationError, ConfigError) as error:
+        raise explained(error, asked.options) from error
+    if isinstance(existing, Filled):
+        _refuse_other_columns(catalog, existing, view)
+    return PlannedView(attributes, analysis)
+
+
+def write_view(catalog: Catalog, planned: PlannedView) -> Path:
+    """Write a view's definition; return its folder."""
+    existing = catalog.pipelines().get(planned.name)
+    folder = existing.location if existing else None
+    return write_pipeline(catalog, planned.attributes, VIEW, folder)
+
+
+def drop_view(catalog: Catalog, entry: Filled) -> None:
+    """Forget a view and delete its tables: they can be computed again.
+
+    Raises:
+        EbbtideError: a run of it goes on.
+    """
+    plan = Plan.under(catalog.root, entry.spec)
+    ledger = plan.at("ledger")
+    if log.versions(ledger):
+        with Lease(ledger, entry.name, DROP_WAITS_S):
+            pass  # nobody else has it
+    delete(plan.root)
+    (entry.location / "defs.yaml").unlink()
+    if not any(entry.location.iterdir()):
+        entry.location.rmdir()
+
+
+def users_of(entries: Mapping[str, Entry], name: str) -> list[str]:
+    """Return the views that read a table."""
+    return [view for view, inputs in _inputs_of_views(entries).items() if name in inputs]
+
+
+def _inputs_of_views(entries: Mapping[str, Entry]) -> dict[str, list[str]]:
+    found = {}
+    for name, entry in entries.items():
+        if isinstance(entry, Filled) and isinstance(entry.spec, MaterializedView):
+            found[name] = entry.spec.inputs
+    return found
+
+
+def _refuse_taken(name: str, existing: Entry | None, if_there: IfThere) -> None:
+    if not re.fullmatch(NAME, name):
+        raise SqlError.of(
+            "This is no name of a view.", got=name, allowed="lower-case letters, digits and underscores, 63 at most"
+        )
+    if existing is None:
+        return
+    is_view = isinstance(existing, Filled) and isinstance(existing.spec, MaterializedView)
+    if not (is_view and if_there is IfThere.REPLACE):
+        what = "materialized view" if is_view else "table, source or function"
+        raise SqlError.of(
+            f"There is a {what} '{name}' already.",
+            next_step="Take another name, IF NOT EXISTS, or OR REPLACE for a view; or drop it first.",
+        )
+
+
+def _refuse_unfit_options(given: Options) -> None:
+    for name, option in given.items():
+        refuse_credential(name, option)
+        if name.partition(".")[0] not in OPTIONS:
+            raise SqlError.of(
+                f"There is no option '{name}' of a view, at {option.place}.",
+                allowed=", ".join(OPTIONS),
+                next_step="docs/spec.md tells of each.",
+            )
+
+
+def _tables(entries: Mapping[str, Entry], query: Statement) -> dict[str, Filled]:
+    """Return the tables that a query names."""
+    names = queryable(entries)
+    tables = {}
+    for reference in sorted(find_references(query, names).references, key=lambda each: each.view):
+        if reference.part is not None or reference.pin is not None:
+            raise SqlError.of(
+                f"A view cannot read '{reference.view}'.",
+                allowed="tables as they are, without a part, a version or a step",
+            )
+        tables[reference.table] = filled(entries, reference.table)
+    if not tables:
+        raise SqlError.of(
+            f"The query at {query.place} reads no table of a pipeline.",
+            allowed=", ".join(name for name in names if isinstance(entries[name], Filled)) or "none: there is none yet",
+            next_step="SHOW TABLES lists them.",
+        )
+    return tables
+
+
+def _refuse_cycle(entries: Mapping[str, Entry], name: str, inputs: list[str]) -> None:
+    """Refuse a view that reads itself, by way of others perhaps."""
+    inputs_of = _inputs_of_views(entries)
+    ways = [[table] for table in inputs]
+    while ways:
+        way = ways.pop()
+        if way[-1] == name:
+            raise SqlError.of(
+                f"The view '{name}' would read itself.", got=" of ".join(reversed([name, *way])), allowed="no circle"
+            )
+        ways += [[*way, table] for table in inputs_of.get(way[-1], []) if table not in way]
+
+
+def _analysed(spark: SparkSession, query: Statement, tables: Mapping[str, Filled]) -> Analysis:
+    from ebbtide.state_table.columns import spark_schema
+    from ebbtide.views.query import analyse, new_session  # only once Spark is needed
+
+    schemas = {name: spark_schema(entry.spec.sink_table.columns, nullable=True) for name, entry in tables.items()}
+    keys = {name: entry.spec.sink_key for name, entry in tables.items()}
+    try:
+        return analyse(new_session(spark), query.text, schemas, keys)
+    except ViewQueryError as error:
+        raise SqlError(f"{error} The query begins at {query.place}.") from error
+
+
+def _key(asked: CreateView, analysis: Analysis) -> list[str]:
+    names = analysis.columns.names
+    key = list(asked.key) or analysis.lineage.key
+    if key is None:
+        raise SqlError.of(
+            f"The query at {asked.query.place} does not show by which columns its rows are told apart.",
+            allowed="GROUP BY or DISTINCT; keys of tables that all are selected",
+            next_step=f"Say it: CREATE MATERIALIZED VIEW {asked.name} (PRIMARY KEY (..)) AS ..",
+        )
+    strangers = [name for name in key if name not in names]
+    if strangers:
+        raise SqlError.of(
+            f"The key of '{asked.name}' has columns that the query lacks.",
+            got=", ".join(strangers),
+            allowed=", ".join(names),
+        )
+    inexact = [name for name in key if not is_exact(analysis.columns.field(name).type)]
+    if inexact:
+        raise SqlError.of(
+            f"The key of '{asked.name}' has columns whose values are not exact.",
+            got=", ".join(inexact),
+            allowed="columns without FLOAT, DOUBLE, ARRAY, STRUCT; a CAST to DECIMAL",
+        )
+    return key
+
+
+def _attributes(asked: CreateView, analysis: Analysis, key: list[str], inputs: Mapping[str, Filled]) -> dict[str, Any]:
+    fields = [field.with_nullable(field.name not in key) for field in analysis.columns]
+    personal = {name: {"personal": True} for name in analysis.columns.names if _is_personal(name, analysis, inputs)}
+    own = {
+        "name": asked.name.lower(),
+        "description": asked.comment,
+        "query": asked.query.text,
+        "inputs": list(inputs),
+        "schema": ddl_of(fields),
+        "key": key,
+        "refresh": refresh_of(asked.refresh),
+    }
+    given = nested(texts(asked.options))
+    columns = {**personal, **given.pop("columns", {})}
+    attributes = {name: value for name, value in own.items() if value}
+    return {**attributes, **({"columns": columns} if columns else {}), **given}
+
+
+def _is_personal(name: str, analysis: Analysis, inputs: Mapping[str, Filled]) -> bool:
+    """Return whether a column is made of a personal one."""
+    origins = analysis.lineage.origins(name)
+    return any(column in inputs[table].spec.personal for table, column in origins)
+
+
+def refresh_of(text: str) -> str | dict[str, str]:
+    """Return what REFRESH says as the spec has it.
+
+    Example:
+        >>> refresh_of("ON CHANGE"), refresh_of("5m")
+        ('on_change', {'every': '5m'})
+    """
+    is_word = text in ("ON CHANGE", "MANUAL")
+    return text.lower().replace(" ", "_") if is_word else {"every": text}
+
+
+def _refuse_other_columns(catalog: Catalog, existing: Filled, view: MaterializedView) -> None:
+    """Refuse to replace a view that has rows by one whose rows are others."""
+    plan = Plan.under(catalog.root, existing.spec)
+    if not log.versions(plan.at("state")):
+        return
+    others = [name for name, value in view.identity.items() if existing.spec.identity.get(name) != value]
+    if others:
+        raise SqlError.of(
+            f"The view '{view.name}' has rows with another {', '.join(others)}.",
+            got=ddl_of(view.table.columns),
+            allowed=ddl_of(existing.spec.table.columns),
+            next_step=f"DROP MATERIALIZED VIEW {view.name}, then create it.",
+        )

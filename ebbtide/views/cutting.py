@@ -1,0 +1,171 @@
+"""Tables cut down here, without Spark: what a step touches is mostly little, and Spark costs more than reading a column.
+
+Data files and change files are read as they are, a table's files one after the other, so that no more than one is held with what
+was found. Values are compared exactly: of FLOAT, DOUBLE and nested columns Spark alone says which are equal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from ebbtide.delta import log
+from ebbtide.delta.feed import feed_files
+from ebbtide.delta.snapshot import DataFile, Snapshot
+from ebbtide.delta.table import read_file
+from ebbtide.model.codes import row_codes
+from ebbtide.paths import join, read_parquet, size_of
+from ebbtide.sinks.delta import RESERVED
+from ebbtide.views.lineage import Cut
+
+FEED_BYTES = 32 * 2**20
+"""Bytes of change files that are read here."""
+TABLE_BYTES = 256 * 2**20
+"""Bytes of a table's data files that are looked through here."""
+MOST_ROWS = 200_000
+"""Rows that are handed to Spark from here, of one table."""
+
+
+@dataclass(frozen=True)
+class PinnedTable:
+    """A table as of a version.
+
+    Args:
+        location: Where it is.
+        version: The version.
+    """
+
+    location: str
+    version: int
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        """What the version holds."""
+        found = Snapshot.read(self.location, self.version)
+        if found is None:
+            raise LookupError(f"no Delta table at {self.location}")
+        return found
+
+    @property
+    def schema(self) -> StructType:
+        """Its columns, without reserved ones, all nullable; told without a JVM."""
+        found = StructType.fromJson(json.loads(self.snapshot.metadata["schemaString"]))
+        own = [field for field in found if field.name not in RESERVED]
+        return StructType([StructField(field.name, field.dataType) for field in own])
+
+    def cut(self, cuts: Cut, values: pa.Table, wanted: Sequence[str]) -> pa.Table | None:
+        """Return the rows that have some values.
+
+        Args:
+            cuts: The columns to be looked at, in the order of the values' columns; several: rows that fit one of them.
+            values: The values, each once.
+            wanted: Columns that are needed; the others are null.
+
+        Returns:
+            The rows, with all columns; None if the table, or what is found, is large.
+        """
+        snapshot = self.snapshot
+        if sum(file.size for file in snapshot.files.values()) > TABLE_BYTES:
+            return None
+        columns = to_arrow_schema(self.schema, timezone="UTC")
+        named = {name for cut in cuts for name in cut}
+        read = pa.schema([field for field in columns if field.name in wanted or field.name in named])
+        found = []
+        n_found = 0
+        for file in snapshot.files.values():
+            rows = read_file(self.location, file, read)
+            fitting = rows.filter(pa.array(_fit_any(rows, cuts, values)))
+            n_found += len(fitting)
+            if n_found > MOST_ROWS:
+                return None
+            found.append(fitting)
+        together = pa.concat_tables([read.empty_table(), *found])
+        return _with_nulls(together, columns)
+
+    def changed_values(self, since: int, cuts: Cut, values: pa.Schema) -> pa.Table | None:
+        """Return the values that changed rows have, before and after.
+
+        Args:
+            since: The version after which changes count.
+            cuts: See `cut`.
+            values: Names and types of the values.
+
+        Returns:
+            Them, not each once; None if the change files are large.
+        """
+        versions = range(since + 1, self.version + 1)
+        commits = [log.actions(self.location, version) for version in versions]
+        if sum(_feed_bytes(self.location, actions) for actions in commits) > FEED_BYTES:
+            return None
+        names = {name for cut in cuts for name in cut}
+        types = {name: field.type for cut in cuts for name, field in zip(cut, values, strict=True)}
+        read = pa.schema([(name, types[name]) for name in sorted(names)])
+        found = [values.empty_table()]
+        for actions in commits:
+            for rows in _feed(self.location, actions, read):
+                found += [_renamed(rows, cut, values) for cut in cuts]
+        return pa.concat_tables(found)
+
+
+def distinct(values: pa.Table) -> pa.Table:
+    """Return each row once."""
+    return values.group_by(values.column_names).aggregate([])
+
+
+def _feed_bytes(table: str, actions: list[log.Action]) -> int:
+    return sum(size_of(location) or 0 for location in feed_files(table, actions))
+
+
+def _feed(table: str, actions: list[log.Action], columns: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the rows that a commit changed, before and after; where it has no change files, all rows of its data files."""
+    shown = [action["cdc"] for action in actions if "cdc" in action]
+    for change_file in shown:
+        rows = read_parquet(join(table, change_file["path"]), columns.names)
+        yield rows.select(columns.names).cast(columns)
+    if not shown:
+        for file in log.changed_files(actions):
+            yield read_file(table, DataFile(file), columns, live=False)
+
+
+def _renamed(rows: pa.Table, cut: Sequence[str], values: pa.Schema) -> pa.Table:
+    return pa.Table.from_arrays([rows[name] for name in cut], schema=values)
+
+
+def _with_nulls(rows: pa.Table, columns: pa.Schema) -> pa.Table:
+    arrays = []
+    for field in columns:
+        is_read = field.name in rows.column_names
+        arrays.append(rows[field.name] if is_read else pa.nulls(len(rows), field.type))
+    return pa.Table.from_arrays(arrays, names=columns.names)
+
+
+def _fit_any(rows: pa.Table, cuts: Cut, values: pa.Table) -> np.ndarray:
+    fits = np.zeros(len(rows), bool)
+    for cut in cuts:
+        fits |= _fit(rows.select(list(cut)), values)
+    return fits
+
+
+def _fit(rows: pa.Table, values: pa.Table) -> np.ndarray:
+    """Mark the rows that are among some values; null is a value too.
+
+    O(n) for one column; for more the first one is looked at alone, and only what is left is numbered.
+    """
+    first, wanted = rows.column(0), values.column(0).combine_chunks()
+    fits: np.ndarray = pc.is_in(first, wanted).to_numpy()
+    if rows.num_columns == 1:
+        return fits
+    left = np.flatnonzero(fits)
+    candidates = rows.take(pa.array(left)).rename_columns(values.column_names)
+    codes = row_codes(pa.concat_tables([values, candidates.cast(values.schema)]), values.column_names)
+    is_value = np.isin(codes[len(values) :], codes[: len(values)])
+    fits[left] = is_value
+    return fits

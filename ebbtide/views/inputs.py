@@ -1,0 +1,122 @@
+"""The tables that a view reads, as a source: its offset is the version of each of them. Needs no Spark to look for changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ebbtide.delta import log
+from ebbtide.delta.feed import gap, has_changes
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.errors import SourceReadError
+from ebbtide.model.step import TableVersion, ViewPosition
+from ebbtide.paths import join
+from ebbtide.sources.source import Backlog, Discovery, Part, Position, Records
+from ebbtide.spec.view import MaterializedView
+from ebbtide.state_table.layout import newest_facts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class ViewTables:
+    """The tables that a view reads; see `ebbtide.sources.source.Source`.
+
+    Args:
+        view: The view.
+        root: Folder of all pipelines' tables.
+    """
+
+    view: MaterializedView
+    root: str
+
+    def location(self, name: str) -> str:
+        """Return where an input's table is."""
+        return join(self.root, name, "sink")
+
+    def refuse_absent(self) -> None:
+        """See `Source`."""
+        for name in self.view.inputs:
+            if not log.versions(self.location(name)):
+                raise SourceReadError.of(
+                    f"The view '{self.view.name}' reads '{name}', which has no table yet.",
+                    got=self.location(name),
+                    next_step=f"Run the pipeline '{name}' first, below the same root.",
+                )
+
+    def pinned(self) -> ViewPosition:
+        """Return the versions that the tables have now."""
+        inputs = {}
+        for name in self.view.inputs:
+            snapshot = Snapshot.read(self.location(name), any_features=True)
+            if snapshot is not None:
+                inputs[name] = TableVersion(id=snapshot.id, version=snapshot.version)
+        return ViewPosition(query=self.view.query_hash, inputs=inputs)
+
+    def discover(self, read: Mapping[str, int | None], now_ms: int, since: Position | None = None) -> Discovery:
+        """See `Source`: the parts are the tables whose rows are others than at the last step; all of them after another query."""
+        newest = newest_facts(join(self.root, self.view.name, "state"))
+        stored = newest[1].get("view") if newest else None
+        last = None if stored is None else ViewPosition.model_validate(stored)
+        changed: list[Part] = [(name, None) for name in self._changed(last)]
+        return Discovery(tuple(changed), streams=bool(changed))
+
+    def _changed(self, last: ViewPosition | None) -> list[str]:
+        now = self.pinned()
+        if last is None or now.query != last.query or now.inputs.keys() != last.inputs.keys():
+            return list(now.inputs)
+        return [name for name, table in now.inputs.items() if self._has_changed(name, last.inputs[name], table)]
+
+    def _has_changed(self, name: str, before: TableVersion, now: TableVersion) -> bool:
+        return before.id != now.id or has_changes(self.location(name), before.version, now.version)
+
+    def discover_left(self, since: Position) -> Discovery:
+        """See `Source`: nothing is lost, where a table's changes are gone the view is computed anew."""
+        return Discovery()
+
+    def backlog(self, found: Discovery) -> Backlog:
+        """See `Source`: the tables that have changed, whose bytes are not told."""
+        return Backlog(files=len(found.parts))
+
+    def note(self, found: Discovery, location: str) -> None:
+        """See `Source`: there is no stream that it could be noted for."""
+
+    def position_of(self, offset: Any, since: Position | None) -> Position | None:
+        """See `Source`: what was read stands in the step's facts as `view`."""
+        return None
+
+    def stream(self, spark: SparkSession, found: Discovery, location: str) -> DataFrame:
+        """See `Source`: a view has none, its steps are begun by the run itself."""
+        raise NotImplementedError("a view is no stream")
+
+    def records(self, frame: DataFrame, offset: Any, max_record_bytes: int) -> Records:
+        """See `Source`: a view has none."""
+        raise NotImplementedError("a view reads no records")
+
+    def parts_of(self, offset: Any) -> Sequence[Part]:
+        """See `Source`: a position follows from the step's facts, nothing else is remembered."""
+        return []
+
+
+def why_whole(last: ViewPosition | None, to: ViewPosition, tables: ViewTables) -> str:
+    """Say why a view has to be computed whole, whatever its query is; empty if it need not be.
+
+    Args:
+        last: Where the last step stood; None before the first.
+        to: Where the step will stand.
+        tables: The view's.
+    """
+    if last is None:
+        return "it is the first step"
+    if last.query != to.query:
+        return "the query has changed"
+    for name, now in to.inputs.items():
+        before = last.inputs.get(name)
+        if before is None or before.id != now.id:
+            return f"'{name}' is another table than before"
+        problem = gap(tables.location(name), before.version, now.version)
+        if problem:
+            return f"of '{name}' {problem}"
+    return ""

@@ -1,0 +1,186 @@
+"""A view's query as Spark reads it: its columns, what its rows are told apart by, what they are made of."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from ebbtide.errors import ViewQueryError
+from ebbtide.redaction import MASK
+from ebbtide.spec.ddl import type_ddl
+from ebbtide.spec.view import MaterializedView
+from ebbtide.views.catalyst import Node, PlanReader
+from ebbtide.views.lineage import Lineage, Origin
+
+SETTINGS = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    "spark.sql.caseSensitive": "false",
+}
+"""What decides the result of a query, whatever the session around it has."""
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What Spark's analyzer says of a query.
+
+    Args:
+        columns: Its columns.
+        lineage: What they are made of.
+        read: All columns of tables that are read, for a condition too.
+    """
+
+    columns: pa.Schema
+    lineage: Lineage
+    read: frozenset[Origin] = frozenset()
+
+    def columns_read(self, table: str) -> list[str]:
+        """Return the columns of a table that the query reads."""
+        return sorted(name for own, name in self.read if own == table)
+
+
+def new_session(spark: SparkSession) -> SparkSession:
+    """Return a session of its own for a view's query: no views and functions of another one, its settings as they must be."""
+    session = spark.newSession()
+    for name, value in SETTINGS.items():
+        session.conf.set(name, value)
+    return session
+
+
+def evaluate(session: SparkSession, query: str, tables: Mapping[str, DataFrame]) -> DataFrame:
+    """Return what a query gives.
+
+    Args:
+        session: Of `new_session`.
+        query: It.
+        tables: What the names in it stand for.
+
+    Raises:
+        ViewQueryError: Spark's analyzer does not take it.
+    """
+    for name, rows in tables.items():
+        rows.createOrReplaceTempView(f"`{name}`")
+    with told_errors():
+        return session.sql(query)
+
+
+def analyse(
+    session: SparkSession, query: str, tables: Mapping[str, StructType], keys: Mapping[str, Sequence[str]] | None = None
+) -> Analysis:
+    """Read a query, without a row of its tables.
+
+    Args:
+        session: Of `new_session`.
+        query: It.
+        tables: Name of each table that it may read to the table's columns.
+        keys: The tables' keys, where they are known.
+
+    Raises:
+        ViewQueryError: it is not usable as a view.
+    """
+    empty = {name: session.createDataFrame([], columns) for name, columns in tables.items()}
+    frame = evaluate(session, query, empty)
+    plan: Any = frame._jdf.queryExecution().analyzed()
+    _refuse_changing(session, plan)
+    reader = PlanReader({name: (keys or {}).get(name, ()) for name in tables})
+    result = reader.relation(Node.of(json.loads(plan.toJSON())))
+    output = plan.output()
+    shown = tuple(int(output.apply(number).exprId().id()) for number in range(output.size()))
+    with _told_types():
+        columns = to_arrow_schema(frame.schema)
+    lineage = Lineage(tuple(columns.names), replace(result, columns=shown))
+    return Analysis(_as_spec_has_them(columns), lineage, reader.read)
+
+
+def _refuse_changing(session: SparkSession, plan: Any) -> None:
+    """Refuse what may give other rows tomorrow, or in another process."""
+    pattern = session._jvm.org.apache.spark.sql.catalyst.trees.TreePattern  # type: ignore[union-attr]
+    got = None
+    if plan.isStreaming():
+        got = "a stream"
+    elif plan.containsPattern(pattern.CURRENT_LIKE()):
+        got = "what changes from run to run, such as the time or the user"
+    elif plan.containsPattern(pattern.PYTHON_UDF()) or plan.containsPattern(pattern.SCALA_UDF()):
+        got = "a function of the session's, which another run may not have"
+    elif not plan.deterministic():
+        got = "a function that is not deterministic, or a sample"
+    if got is not None:
+        raise ViewQueryError.of(
+            "The query cannot be kept as a view: it may give other rows without a change of a table.",
+            got=got,
+            allowed="a query whose rows follow from its tables alone",
+        )
+
+
+def refuse_other_columns(view: MaterializedView, columns: pa.Schema) -> None:
+    """Refuse a query that does not give the columns of a view's spec.
+
+    Raises:
+        ViewQueryError: their names, order or types are others.
+    """
+    given = [f"{field.name} {type_ddl(field.type)}" for field in columns]
+    wanted = [f"{field.name} {type_ddl(field.type)}" for field in view.table.columns]
+    if given != wanted:
+        raise ViewQueryError.of(
+            f"The query of the view '{view.name}' does not give the columns of its schema.",
+            got=", ".join(given),
+            allowed=", ".join(wanted),
+            next_step="Correct the query or the schema; a CAST gives a column another type.",
+        )
+
+
+def _as_spec_has_them(columns: pa.Schema) -> pa.Schema:
+    """Return columns with the types that a spec's DDL stands for."""
+    fields = []
+    for field in columns:
+        is_time = pa.types.is_timestamp(field.type)
+        type_ = pa.timestamp("us", "UTC" if field.type.tz else None) if is_time else field.type
+        fields.append(pa.field(field.name, type_))
+    return pa.schema(fields)
+
+
+@contextmanager
+def _told_types() -> Iterator[None]:
+    try:
+        yield
+    except PySparkException as error:
+        raise ViewQueryError.of(
+            "A column of the query has a type that no table has.", got=_first_line(error)
+        ) from error
+
+
+@contextmanager
+def told_errors(*, has_personal: bool = False) -> Iterator[None]:
+    """Raise what Spark says of a query as an error of ours.
+
+    Args:
+        has_personal: Values of columns are not to be shown.
+    """
+    try:
+        yield
+    except PySparkException as error:
+        own = ViewQueryError.within(error)
+        if own is not None:
+            raise own from error
+        condition = error.getCondition()
+        if condition is None:
+            raise  # of a machine or a store, not of the query
+        said = f"[{condition}] {MASK}" if has_personal else _first_line(error)
+        raise ViewQueryError.of("The query of the view fails in Spark.", got=said) from error
+
+
+def _first_line(error: Exception) -> str:
+    """Return an error's words, without the stack and the query below them."""
+    first = str(error).partition("\n")[0]
+    return re.sub(r" SQLSTATE: \w+.*$", "", first).removesuffix(".")

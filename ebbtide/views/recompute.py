@@ -1,0 +1,316 @@
+"""A step of a view: what of it may have changed is computed again, and the difference staged as changes.
+
+1. The inputs' change feeds, from the versions of the last step to those of this one, give the values of those columns of the
+   view that are bound in every changed input (`ebbtide.views.lineage`). Rows with other values stay as they are.
+2. The query is evaluated over the pinned versions, each input cut down to the rows with such values where it is bound.
+3. Its rows with such values, against those that the view has: what is new or another is an upsert, a key that is gone a delete.
+
+The query is Spark's in any case. What is little is cut here (`ebbtide.views.cutting`), and Spark is given that; else Spark cuts, and no
+row but what a task stages leaves the JVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from ebbtide.delta import log
+from ebbtide.model.step import ViewPosition
+from ebbtide.paths import join
+from ebbtide.spec.ddl import is_exact
+from ebbtide.spec.view import MaterializedView
+from ebbtide.state_table.columns import column, columns
+from ebbtide.state_table.staged import Stager
+from ebbtide.views.cutting import MOST_ROWS, PinnedTable, distinct
+from ebbtide.views.inputs import ViewTables, why_whole
+from ebbtide.views.lineage import Cut
+from ebbtide.views.query import Analysis, analyse, evaluate, new_session, refuse_other_columns, told_errors
+from ebbtide.views.staging import COPIES, KIND, StageDifference
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much of a view a step computes.
+
+    Args:
+        reason: Why all of it; empty if only touched rows.
+        columns: Those columns of the view whose values tell which rows are touched.
+        changed: The inputs that have changed.
+    """
+
+    reason: str = ""
+    columns: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all rows are computed."""
+        return bool(self.reason)
+
+
+@dataclass(frozen=True)
+class Touched:
+    """The values that changed rows have.
+
+    Args:
+        frame: Them, each once, for Spark.
+        rows: The same, if they are few.
+    """
+
+    frame: DataFrame
+    rows: pa.Table | None = None
+
+
+@dataclass(frozen=True)
+class Recomputing:
+    """Computes one step.
+
+    Args:
+        spark: The session of the run.
+        tables: The view's inputs.
+        sink: Where the view's rows are.
+        last: What the view was computed from; None before the first step.
+        to: What it is to be computed from.
+        folder: For the files of this step.
+    """
+
+    spark: SparkSession
+    tables: ViewTables
+    sink: str
+    last: ViewPosition | None
+    to: ViewPosition
+    folder: str
+
+    @property
+    def view(self) -> MaterializedView:
+        """The view."""
+        return self.tables.view
+
+    def stage(self, stager: Stager, step: int, wall_ms: int) -> list[str]:
+        """Compute what has changed, and stage it; return what the tasks returned, see `StageDifference`.
+
+        Args:
+            stager: Writes changes into the step's folder.
+            step: Its number.
+            wall_ms: Its wall time, epoch ms.
+
+        Raises:
+            ViewQueryError: the query is not usable, or fails on a row.
+            ViewKeyError: it gives several rows for one key.
+        """
+        refuse_other_columns(self.view, self.analysis.columns)
+        work = StageDifference(self.view.name, stager, self.view.table.columns, step, wall_ms, self.view.personal)
+        extent = self.extent
+        if not (extent.is_whole or extent.changed):
+            return []
+        with told_errors(has_personal=bool(self.view.personal)):
+            rows = self._difference(extent)
+            done = rows.mapInArrow(work, "result STRING").collect()
+        return [row["result"] for row in done]
+
+    @cached_property
+    def session(self) -> SparkSession:
+        """The session of the query."""
+        return new_session(self.spark)
+
+    @cached_property
+    def analysis(self) -> Analysis:
+        """What the query is."""
+        return analyse(self.session, self.view.query, self._schemas)
+
+    @cached_property
+    def _schemas(self) -> dict[str, StructType]:
+        return {name: self._pinned(name).schema for name in self.view.inputs}
+
+    @cached_property
+    def extent(self) -> Extent:
+        """How much is computed."""
+        reason = why_whole(self.last, self.to, self.tables)
+        if reason or self.last is None:
+            return Extent(reason)
+        before = self.last.inputs
+        lineage = self.analysis.lineage
+        changed = [name for name, now in self.to.inputs.items() if now.version > before[name].version]
+        changed = [name for name in changed if name in lineage.tables]
+        for name in changed:
+            if not lineage.columns_of(name):
+                return Extent(f"'{name}' has changed: {lineage.reason(name)}")
+        common = lineage.common_columns(changed)
+        if changed and not common:
+            return Extent(f"{', '.join(changed)} have changed, and share no column of the view")
+        return Extent("", tuple(common), tuple(changed))
+
+    def _difference(self, extent: Extent) -> DataFrame:
+        """Return what is new, another or gone, as `StageDifference` takes it."""
+        own = self.view.table.columns.names
+        if extent.is_whole:
+            rows = {name: self._at(name) for name in self.view.inputs}
+            new = evaluate(self.session, self.view.query, rows)
+            old = _read(self.session, self._own)
+        else:
+            touched = self._touched(extent)
+            rows = {name: self._cut(name, extent, touched) for name in self.view.inputs}
+            every = evaluate(self.session, self.view.query, rows)
+            new = with_values(every, extent.columns, touched.frame)
+            old = self._cut_table(self._own, (extent.columns,), touched, own)
+        return difference(
+            new.select(*columns(own)), old.select(*columns(own)), self.view.key, is_unique=self._is_unique
+        )
+
+    @property
+    def _is_unique(self) -> bool:
+        """Whether the query cannot give two rows for a key."""
+        known = self.analysis.lineage.key
+        return known is not None and set(known) <= set(self.view.key)
+
+    def _touched(self, extent: Extent) -> Touched:
+        rows = self._touched_here(extent)
+        if rows is not None:
+            return Touched(self.session.createDataFrame(rows).coalesce(1), rows)
+        parts = []
+        for name in extent.changed:
+            feed = self._feed(name)
+            for cut in self.analysis.lineage.cut(name, extent.columns):
+                pairs = zip(cut, extent.columns, strict=True)
+                parts.append(feed.select(*[column(own).alias(shown) for own, shown in pairs]))
+        location = join(self.folder, "touched")  # a file, whose size Spark then knows
+        reduce(DataFrame.unionByName, parts).distinct().write.mode("overwrite").parquet(location)
+        return Touched(self.session.read.parquet(location))
+
+    def _touched_here(self, extent: Extent) -> pa.Table | None:
+        """Return the values that changed rows have; None if they are many, or not to be compared here."""
+        values = pa.schema([self.view.table.columns.field(name).with_nullable(True) for name in extent.columns])
+        if not all(is_exact(field.type) for field in values):
+            return None
+        found = []
+        for name in extent.changed:
+            cuts = self.analysis.lineage.cut(name, extent.columns)
+            own = self._pinned(name).changed_values(self._version_before(name), cuts, values)
+            if own is None:
+                return None
+            found.append(own)
+        each_once = distinct(pa.concat_tables(found))
+        return each_once if len(each_once) <= MOST_ROWS else None
+
+    def _feed(self, name: str) -> DataFrame:
+        """Return the rows that came, went or changed in an input since the last step, before and after."""
+        feed: dict[str, str | int] = {
+            "readChangeFeed": "true",
+            "startingVersion": self._version_before(name) + 1,
+            "endingVersion": self.to.inputs[name].version,
+        }
+        location = self.tables.location(name)
+        return self.session.read.format("delta").options(**feed).load(location)
+
+    def _version_before(self, name: str) -> int:
+        return self.last.inputs[name].version if self.last else -1
+
+    def _cut(self, name: str, extent: Extent, touched: Touched) -> DataFrame:
+        """Return an input's rows as of the step; those that matter alone, where it is known which these are."""
+        lineage = self.analysis.lineage
+        if not set(extent.columns) <= set(lineage.columns_of(name)):
+            return self._at(name)
+        cuts = lineage.cut(name, extent.columns)
+        return self._cut_table(self._pinned(name), cuts, touched, self.analysis.columns_read(name))
+
+    def _cut_table(self, table: PinnedTable, cuts: Cut, touched: Touched, wanted: Sequence[str]) -> DataFrame:
+        """Return the rows of a table that have touched values."""
+        if touched.rows is not None:
+            rows = table.cut(cuts, touched.rows, wanted)
+            if rows is not None:
+                frame = self.session.createDataFrame(rows, table.schema)
+                return frame.coalesce(1)  # so that joins of little with little need no shuffle
+        left = _read(self.session, table)
+        parts = []
+        for cut in cuts:  # what an earlier part has is left out of the later ones
+            parts.append(with_values(left, cut, touched.frame))
+            left = with_values(left, cut, touched.frame, how="left_anti")
+        return reduce(DataFrame.unionAll, parts)
+
+    def _at(self, name: str) -> DataFrame:
+        return _read(self.session, self._pinned(name))
+
+    def _pinned(self, name: str) -> PinnedTable:
+        return self._inputs[name]
+
+    @cached_property
+    def _inputs(self) -> dict[str, PinnedTable]:
+        return {name: PinnedTable(self.tables.location(name), table.version) for name, table in self.to.inputs.items()}
+
+    @cached_property
+    def _own(self) -> PinnedTable:
+        """The view's rows as they are now."""
+        return PinnedTable(self.sink, log.versions(self.sink)[-1])
+
+
+def _read(session: SparkSession, table: PinnedTable) -> DataFrame:
+    rows = session.read.format("delta").option("versionAsOf", table.version).load(table.location)
+    return rows.select(*columns(table.schema.names))
+
+
+def difference(new: DataFrame, old: DataFrame, key: Sequence[str], *, is_unique: bool) -> DataFrame:
+    """Return what becomes of rows, as `StageDifference` takes it.
+
+    Args:
+        new: The rows that there are to be.
+        old: Those that there are; each key once, none of them null.
+        key: Names of the key's columns.
+        is_unique: `new` has each key once.
+    """
+    names = new.columns
+    own_key = columns(key)
+    whole_row = F.struct(*columns(names))
+    counted = new.select(_copies(key, is_unique=is_unique), whole_row.alias("new"), *own_key)
+    known = old.select(whole_row.alias("old"), *own_key)
+    both = counted.alias("n").join(known.alias("o"), _is_same_key(key), "full_outer")
+    new_row = F.col("new")
+    old_row = F.col("old")
+    n_copies = F.col(COPIES)
+    is_other = ~new_row.eqNullSafe(old_row)
+    changed = both.where(is_other | (n_copies > 1))
+    kind = F.when(new_row.isNull(), "-D").otherwise("+U")
+    shown = F.coalesce(new_row, old_row)
+    fields = [shown.getField(name).alias(name) for name in names]
+    at_least_one = F.coalesce(n_copies, F.lit(1))
+    return changed.select(kind.alias(KIND), at_least_one.alias(COPIES), *fields)
+
+
+def _copies(key: Sequence[str], *, is_unique: bool) -> Column:
+    """Count the rows that have the same key."""
+    one = F.lit(1)
+    if is_unique:
+        return one.cast("bigint").alias(COPIES)
+    of_key = Window.partitionBy(*columns(key))
+    return F.count(one).over(of_key).alias(COPIES)
+
+
+def _is_same_key(key: Sequence[str]) -> Column:
+    """Return whether a new row has the key of an old one; of a row without a key that is never so."""
+    are_same = [column(name, "n") == column(name, "o") for name in key]
+    return reduce(Column.__and__, are_same)
+
+
+def with_values(rows: DataFrame, own: Sequence[str], values: DataFrame, *, how: str = "left_semi") -> DataFrame:
+    """Return the rows that have one of some values; null is a value too.
+
+    Args:
+        rows: Any.
+        own: Columns of them, in the order of the values'.
+        values: The values.
+        how: `left_semi`; `left_anti`: the rows that have none.
+    """
+    left = rows.alias("r")
+    right = values.alias("v")
+    are_same = []
+    for mine, name in zip(own, values.columns, strict=True):
+        value = column(name, "v")
+        is_same = column(mine, "r").eqNullSafe(value)
+        are_same.append(is_same)
+    has_all = reduce(Column.__and__, are_same)
+    return left.join(right, has_all, how)

@@ -1,0 +1,363 @@
+"""Materialized views on Spark: equal to their query after each step, whatever happens in one."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from spark_support import change, cut, shop_lines, shop_spec, sink, table, write
+
+from ebbtide import MaterializedView, UpsertPipeline
+from ebbtide.errors import EbbtideError, SourceReadError, SpecChangedError, ViewKeyError, ViewQueryError
+from ebbtide.runtime import step as steps
+from ebbtide.runtime.driver import refresh, run
+from ebbtide.runtime.idle import idle_run
+from ebbtide.sinks.delta import RESERVED
+from ebbtide.sql.catalog import Catalog
+from ebbtide.sql.embedded import EmbeddedSession
+from ebbtide.sql.parsing import parse_text
+from ebbtide.sql.views import plan_view, write_view
+from ebbtide.views import recompute
+
+CRASH = Path(__file__).parent / "crash.py"
+LATER_MS = 2_000_000_000_000
+
+SHOP = {
+    "spend": (
+        (
+            "SELECT c.customer_id, c.name, max(o.total) AS top, count(o.order_id) AS n "
+            "FROM customers c LEFT JOIN orders o ON c.customer_id = o.customer_id GROUP BY c.customer_id, c.name"
+        ),
+        ["customer_id", "name"],
+        "customer_id BIGINT NOT NULL, name STRING NOT NULL, top DECIMAL(14,2), n BIGINT",
+        ["customers", "orders"],
+    ),
+    "sums": (
+        "SELECT order_id, sum(qty * unit_price) AS total, max(gift_msg) AS gift FROM order_items GROUP BY order_id",
+        ["order_id"],
+        "order_id BIGINT NOT NULL, total DECIMAL(38,6), gift STRING",
+        ["order_items"],
+    ),
+    "ranked": (
+        (
+            "SELECT customer_id, order_id, total, "
+            "row_number() OVER (PARTITION BY customer_id ORDER BY total DESC, order_id) AS place "
+            "FROM orders WHERE customer_id IS NOT NULL"
+        ),
+        ["customer_id", "place"],
+        "customer_id BIGINT NOT NULL, order_id BIGINT, total DECIMAL(14,2), place INT NOT NULL",
+        ["orders"],
+    ),
+    "everyone": (
+        (
+            "SELECT 'customer' AS kind, customer_id AS id, name AS label FROM customers "
+            "UNION ALL SELECT 'order', order_id, status FROM orders"
+        ),
+        ["kind", "id"],
+        "kind STRING NOT NULL, id BIGINT NOT NULL, label STRING",
+        ["customers", "orders"],
+    ),
+    "named": (
+        (
+            "SELECT o.order_id, o.customer_id, c.name, s.total "
+            "FROM orders o JOIN customers c USING (customer_id) LEFT JOIN sums s ON s.order_id = o.order_id"
+        ),
+        ["order_id"],
+        "order_id BIGINT NOT NULL, customer_id BIGINT, name STRING, total DECIMAL(38,6)",
+        ["orders", "customers", "sums"],
+    ),
+}
+"""Views over the shop's tables: a join with MAX, SUM, a window, UNION, and one over a view."""
+
+
+def view_of(name, query, key, schema, inputs, **more):
+    return MaterializedView(name=name, query=query, key=key, schema=schema, inputs=inputs, **more)
+
+
+def wanted(spark: SparkSession, root, view):
+    """What the query gives now, in Spark alone."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.ansi.enabled", "true")
+    for name in view.inputs:
+        rows = session.read.format("delta").load(str(root / name / "sink"))
+        rows.drop(*RESERVED).createOrReplaceTempView(name)
+    found = session.sql(view.query).toArrow().to_pylist()
+    return sorted(found, key=lambda row: json.dumps([row[k] for k in view.key], default=str))
+
+
+class Tables:
+    """Two small tables that change as a test says, and views over them."""
+
+    def __init__(self, spark, home):
+        self.spark, self.home, self.root = spark, home, home / "root"
+        self.specs = {name: self._spec(name) for name in ("people", "orders")}
+        self._n = 0
+
+    def _spec(self, name):
+        return UpsertPipeline(
+            name=name,
+            source={"path": str(self.home / name), "records": "value"},
+            format={"type": "plain"},
+            schema="id BIGINT NOT NULL, v STRING, seq BIGINT",
+            key=["id"],
+            order={"sequence": ["seq"]},
+        )
+
+    def change(self, name, *changes):
+        """Change rows, as `(kind, id, v)`."""
+        self._n += 1
+        lines = [change(kind, id_, v, self._n) for kind, id_, v in changes]
+        write(self.home / name, lines, first=self._n)
+        run(self.spark, self.specs[name], str(self.root))
+
+    def run(self, view):
+        return run(self.spark, view, str(self.root)).steps
+
+    def rows(self, view):
+        return sink(self.spark, self.root, view)
+
+    def assert_right(self, view):
+        assert self.rows(view) == wanted(self.spark, self.root, view)
+
+
+@pytest.fixture
+def tables(spark, tmp_path):
+    return Tables(spark, tmp_path)
+
+
+@pytest.fixture
+def filled(tables):
+    tables.change("people", ("+I", 1, "ann"), ("+I", 2, "bob"))
+    tables.change("orders", ("+I", 10, "1"), ("+I", 11, "1"), ("+I", 12, "2"))
+    return tables
+
+
+GROUPED = view_of(
+    "grouped",
+    "SELECT p.id, p.v AS name, count(o.id) AS n FROM people p LEFT JOIN orders o ON p.v = o.v OR p.id = CAST(o.v AS BIGINT) "
+    "GROUP BY p.id, p.v",
+    ["id"],
+    "id BIGINT NOT NULL, name STRING, n BIGINT",
+    ["people", "orders"],
+)
+BY_VALUE = view_of(
+    "by_value",
+    "SELECT v, count(*) AS n, max(id) AS top FROM orders GROUP BY v",
+    ["v"],
+    "v STRING NOT NULL, n BIGINT, top BIGINT",
+    ["orders"],
+)
+
+
+@pytest.mark.parametrize(
+    "is_little",
+    [pytest.param(True, id="cut here"), pytest.param(False, id="cut by Spark", marks=pytest.mark.grid)],
+)
+def test_view_is_right_after_updates_deletes_and_moves_and_computes_what_they_touch(filled, monkeypatch, is_little):
+    if not is_little:
+        monkeypatch.setattr("ebbtide.views.cutting.FEED_BYTES", -1)
+    [first] = filled.run(BY_VALUE)
+    assert (first.recomputed, first.metrics["inserted"]) == ("it is the first step", 2)
+    assert idle_run(BY_VALUE, str(filled.root), LATER_MS) is not None
+    filled.change("orders", ("+U", 10, "2"), ("-D", 12, "2"), ("+I", 13, "3"), ("+I", 14, None))
+    assert idle_run(BY_VALUE, str(filled.root), LATER_MS) is None
+    [second] = filled.run(BY_VALUE)
+    assert second.recomputed == ""
+    assert {name: second.metrics.get(name) for name in ("inserted", "updated", "deleted")} == {
+        "inserted": 1,
+        "updated": 2,
+        "deleted": None,
+    }
+    assert second.quarantined == 1  # the group without a key
+    [bad] = table(filled.spark, filled.root, BY_VALUE, "quarantine")
+    assert (bad["reason"], json.loads(bad["raw"])) == ("null_key", {"v": None, "n": 1, "top": 14})
+    assert [(row["v"], row["n"], row["top"]) for row in filled.rows(BY_VALUE)] == [
+        ("1", 1, 11),
+        ("2", 1, 10),
+        ("3", 1, 13),
+    ]
+    assert [row for row in wanted(filled.spark, filled.root, BY_VALUE) if row["v"]] == filled.rows(BY_VALUE)
+
+
+def test_input_that_no_key_can_be_followed_to_has_all_computed_and_it_is_said(filled):
+    filled.run(GROUPED)
+    filled.change("orders", ("+U", 12, "1"))
+    [step] = filled.run(GROUPED)
+    assert step.recomputed == "'orders' has changed: a left join"
+    assert (step.metrics["updated"], step.records) == (2, 2)  # rows that stay as they are are no changes
+    filled.change("people", ("+U", 2, "eve"))
+    [step] = filled.run(GROUPED)
+    assert (step.recomputed, step.metrics["updated"], step.records) == ("", 1, 1)
+    filled.assert_right(GROUPED)
+
+
+def test_two_rows_for_one_key_stop_the_step_and_are_named(filled):
+    view = view_of("people_of", "SELECT o.v, o.id FROM orders o", ["v"], "v STRING NOT NULL, id BIGINT", ["orders"])
+    with pytest.raises(ViewKeyError, match=r"gives 2 rows for one key; nothing of the step was committed. Got: v=1"):
+        filled.run(view)
+    given = view.model_dump(by_alias=True, exclude_unset=True)
+    personal = MaterializedView(**given, columns={"v": {"personal": True}})
+    with pytest.raises(ViewKeyError, match=r"Got: v=\*\*\*"):
+        filled.run(personal)
+    assert filled.rows(view) == []
+    filled.change("orders", ("-D", 10, "1"))
+    [step] = filled.run(view)
+    assert step.step == 1
+    filled.assert_right(view)
+
+
+@pytest.mark.parametrize("place", [pytest.param("decide", marks=pytest.mark.grid), "publish"])
+def test_step_that_fails_is_made_or_finished_by_the_next_run(filled, monkeypatch, place):
+    filled.run(BY_VALUE)
+    filled.change("orders", ("+U", 10, "2"), ("-D", 11, "1"))
+
+    def fail(*given, **more):
+        raise OSError("the disk is gone")
+
+    real = getattr(steps, place)
+    calls = []
+
+    def failing(*given, **more):
+        calls.append(place)
+        return fail() if len(calls) == (2 if place == "publish" else 1) else real(*given, **more)
+
+    monkeypatch.setattr(steps, place, failing)  # a run first publishes what the last one decided
+    with pytest.raises(OSError, match="disk"):
+        filled.run(BY_VALUE)
+    monkeypatch.undo()
+    filled.change("orders", ("+I", 15, "4"))
+    kinds = [step.kind for step in filled.run(BY_VALUE) + filled.run(BY_VALUE)]
+    assert kinds == (["batch"] if place == "decide" else ["replay", "batch"])
+    filled.assert_right(BY_VALUE)
+
+
+@pytest.mark.grid
+def test_other_query_other_table_and_lost_history_have_all_computed(filled, monkeypatch):
+    filled.run(BY_VALUE)
+    other = BY_VALUE.model_copy(update={"query": BY_VALUE.query.replace("max(id)", "min(id)")})
+    [step] = filled.run(other)
+    assert (step.recomputed, step.metrics["updated"]) == ("the query has changed", 1)
+    filled.assert_right(other)
+    filled.change("orders", ("-D", 12, "2"))
+    for path in (filled.root / "orders" / "sink" / "_change_data").iterdir():
+        path.unlink()  # as VACUUM does
+    [step] = filled.run(other)
+    assert "of 'orders' the changes in versions 2 to 2 are gone" in step.recomputed
+    assert step.metrics["deleted"] == 1
+    refresh(filled.spark, filled.specs["orders"], str(filled.root))
+    [step] = filled.run(other)
+    assert "of 'orders' the columns or properties were changed" in step.recomputed
+    filled.assert_right(other)
+    with pytest.raises(SpecChangedError, match="columns"):
+        filled.run(other.model_copy(update={"schema_": "v STRING NOT NULL, n BIGINT, least BIGINT"}))
+
+
+UNFIT = {
+    "SELECT v, id AS n, CAST(rand() AS BIGINT) AS top FROM orders": "a function that is not deterministic",
+    "SELECT v, 1 AS n, current_date() AS top FROM orders GROUP BY v": "changes from run to run",
+    "SELECT v, 1 AS n, first(id) AS top FROM orders GROUP BY v": "order in which rows come. Got: First",
+    "SELECT v, 1 AS n, collect_list(id) AS top FROM orders GROUP BY v": "Got: CollectList",
+    "SELECT v, 1 AS n, id AS top FROM orders TABLESAMPLE (10 PERCENT)": "takes a sample",
+    "SELECT v, n, top FROM nobody": "TABLE_OR_VIEW_NOT_FOUND",
+    "SELECT v, 1 AS n, 2 AS top FROM orders GROUP BY v": r"Got: v STRING, n INT, top INT. Allowed: v STRING, n BIGINT",
+    "SELECT v, count(*) AS n, max(1 DIV (id - 10)) AS top FROM orders GROUP BY v": "DIVIDE_BY_ZERO",
+}
+
+
+def test_query_that_cannot_be_kept_is_refused(filled):
+    for query, told in UNFIT.items():
+        with pytest.raises(ViewQueryError, match=told):
+            filled.run(BY_VALUE.model_copy(update={"query": query}))
+    path = filled.root / "orders" / "sink"
+    by_path = BY_VALUE.model_copy(update={"query": f"SELECT v, id AS n, id AS top FROM delta.`{path}`"})
+    with pytest.raises(ViewQueryError, match="reads what is no table of a pipeline"):
+        filled.run(by_path)
+
+
+def test_view_over_a_table_that_is_not_there_is_refused_before_anything_is_made(tables):
+    with pytest.raises(SourceReadError, match="reads 'orders', which has no table yet"):
+        tables.run(BY_VALUE)
+    assert not (tables.root / "by_value").exists()
+
+
+def test_view_is_declared_explained_filled_and_dropped_in_sql(filled):
+    catalog = Catalog(str(filled.root), filled.home / "defs")
+    for name, spec in filled.specs.items():
+        given = spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        folder = catalog.folder / name
+        folder.mkdir(parents=True)
+        (folder / "defs.yaml").write_text(json.dumps({"type": "ebbtide.UpsertPipeline", "attributes": given}))
+    session = EmbeddedSession(catalog, {}, start_spark=filled.spark.newSession)
+
+    def do(text):
+        operation = session.execute(text)
+        result = operation.result(120)
+        rows = operation.page(0, 120).rows
+        operation.close()
+        return [row[0] for row in rows] if result.columns else result.message
+
+    statement = """CREATE MATERIALIZED VIEW named (PRIMARY KEY (id)) REFRESH MANUAL AS
+        SELECT o.id, p.v AS name FROM orders o JOIN people p ON p.id = CAST(o.v AS BIGINT)"""
+    explained = do(f"EXPLAIN {statement}")
+    assert "schema: id BIGINT NOT NULL, name STRING" in explained
+    assert "inputs: ['orders', 'people']" in explained
+    assert "a change of orders computes the rows of the same id" in explained
+    assert "a change of people computes all rows: no column that it is told by is selected" not in explained
+    assert "a change of people computes the rows of the same name" in explained
+    with pytest.raises(EbbtideError, match="does not show by which columns"):
+        do("EXPLAIN CREATE MATERIALIZED VIEW x AS SELECT v FROM orders")
+    with pytest.raises(EbbtideError, match="PARSE_SYNTAX_ERROR"):
+        do("EXPLAIN CREATE MATERIALIZED VIEW x AS SELECT FROM GROUP orders")
+    write_view(catalog, plan_view(catalog, parse_text(statement), filled.spark.newSession))
+    run(filled.spark, catalog.pipeline("named").spec, catalog.root)
+    assert do("SELECT name FROM named WHERE id < 12 ORDER BY id") == ["ann", "ann"]
+    assert do("DROP MATERIALIZED VIEW named") == "Dropped materialized view 'named'."
+    assert not (filled.root / "named").exists()
+    session.close()
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("is_little", [True, False], ids=["cut here", "cut by Spark"])
+def test_views_of_the_shop_equal_their_queries_after_each_step(spark, tmp_path, monkeypatch, is_little):
+    if not is_little:
+        monkeypatch.setattr("ebbtide.views.cutting.FEED_BYTES", -1)
+    n_rounds = 8
+    root = tmp_path / "root"
+    lines = {name: cut(shop_lines(name), n_rounds) for name in ("customers", "orders", "order_items")}
+    specs = {name: shop_spec(name, tmp_path / name) for name in lines}
+    views = [view_of(name, *given) for name, given in SHOP.items()]
+    for number in range(n_rounds):
+        for name in ("orders",) if number % 2 else lines:  # sometimes one table changes alone
+            new = lines[name][number - 1 : number + 1] if name != "orders" and number else [lines[name][number]]
+            write(tmp_path / name, *new, first=2 * number)
+            run(spark, specs[name], str(root))
+        for view in views:
+            [step] = run(spark, view, str(root)).steps or [None]
+            assert sink(spark, root, view) == wanted(spark, root, view), (number, view.name)
+            is_foreseen = number == 0 or view.name == "named"
+            assert step is None or is_foreseen or not step.recomputed
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("place", ["before the decision", "after the decision", "after the sink"])
+def test_view_killed_in_a_step_is_right_after_the_next(filled, place):
+    filled.run(BY_VALUE)
+    filled.change("orders", ("+U", 10, "2"), ("-D", 11, "1"), ("+I", 15, "4"))
+    given = BY_VALUE.model_dump_json(by_alias=True, exclude_unset=True)
+    killed = subprocess.run(
+        [sys.executable, CRASH, given, filled.root, place, "once"], check=False, stderr=subprocess.PIPE
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()[-2000:]
+    [step] = filled.run(BY_VALUE)
+    assert step.kind == ("batch" if place == "before the decision" else "replay")
+    filled.assert_right(BY_VALUE)
+
+
+def test_difference_tells_what_is_new_another_and_gone_and_takes_null_for_a_value(spark):
+    new = spark.createDataFrame([(1, None, [1]), (2, "b", [2]), (4, "d", None)], "id INT, v STRING, a ARRAY<INT>")
+    old = spark.createDataFrame([(1, None, [1]), (2, "b", [3]), (3, "c", [1])], "id INT, v STRING, a ARRAY<INT>")
+    rows = recompute.difference(new, old, ["id"], is_unique=False)
+    assert sorted((row["_kind"], row["id"]) for row in rows.collect()) == [("+U", 2), ("+U", 4), ("-D", 3)]

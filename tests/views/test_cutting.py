@@ -1,0 +1,132 @@
+"""Tables of real pipelines, cut down and followed without Spark; and what tells that a view has to be computed."""
+
+import pyarrow as pa
+import pytest
+from local_pipeline import up
+
+from ebbtide import MaterializedView
+from ebbtide.delta import log
+from ebbtide.delta.feed import gap, has_changes
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.errors import SourceReadError
+from ebbtide.model.step import TableVersion, ViewPosition
+from ebbtide.views.cutting import PinnedTable, distinct
+from ebbtide.views.inputs import ViewTables, why_whole
+
+
+@pytest.fixture
+def table(make):
+    """A table of three rows, of which the second step changes one and removes one."""
+    table = make()
+    table.read(up(1, 1), up(2, 2), up(3, 3))
+    table.read(up(1, 4), up(2, 5, "-D"), up(4, 6))
+    return table
+
+
+def pinned(table, version=None):
+    location = table.plan.at("sink")
+    return PinnedTable(location, log.versions(location)[-1] if version is None else version)
+
+
+def ids(*values):
+    return pa.table({"key": pa.array(values, pa.int64())})
+
+
+def test_rows_with_some_values_are_cut_out_and_columns_not_asked_for_are_null(table):
+    found = pinned(table).cut((("id",),), ids(1, 2), ["id"]).to_pylist()
+    assert found == [{"id": 1, "n": None}]
+    found = pinned(table).cut((("id",),), ids(1, 2), ["id", "n"]).to_pylist()
+    assert found == [{"id": 1, "n": 4}]
+    assert pinned(table).schema.names == ["id", "n"]
+
+
+def test_rows_that_fit_one_of_several_cuts_are_cut_out_once(table):
+    found = pinned(table).cut((("id",), ("n",)), ids(4, 6), ["id", "n"]).to_pylist()
+    assert found == [{"id": 1, "n": 4}, {"id": 4, "n": 6}]
+
+
+def test_rows_are_compared_by_all_columns_of_a_cut(table):
+    values = pa.table({"a": pa.array([1, 4, None], pa.int64()), "b": pa.array([3, 6, 6], pa.int64())})
+    assert pinned(table).cut((("id", "n"),), values, ["id"]).to_pylist() == [{"id": 4, "n": 6}]
+
+
+def test_large_table_is_left_to_spark(table, monkeypatch):
+    monkeypatch.setattr("ebbtide.views.cutting.MOST_ROWS", 1)
+    assert pinned(table).cut((("id",),), ids(1, 4), ["id"]) is None
+    monkeypatch.setattr("ebbtide.views.cutting.TABLE_BYTES", 1)
+    assert pinned(table).cut((("id",),), ids(1), ["id"]) is None
+    monkeypatch.setattr("ebbtide.views.cutting.FEED_BYTES", 1)
+    assert pinned(table).changed_values(1, (("id",),), ids().schema) is None
+
+
+@pytest.mark.parametrize("fields", [{}, {"sink": {"change_feed": "net"}}], ids=["images", "net"])
+def test_values_of_changed_rows_are_told_before_and_after(make, fields):
+    table = make(**fields)
+    table.read(up(1, 1), up(2, 2), up(3, 3))
+    before = pinned(table).version
+    table.read(up(1, 4), up(2, 5, "-D"), up(4, 6))
+    found = distinct(pinned(table).changed_values(before, (("n",),), ids().schema))
+    touched = set(found["key"].to_pylist())
+    assert {1, 2, 4, 6} <= touched  # 3 too where the feed is read from data files
+    assert (3 in touched) == bool(fields)
+    assert len(pinned(table).changed_values(pinned(table).version, (("n",),), ids().schema)) == 0
+
+
+def test_gap_in_the_change_feed_is_told(table):
+    location = table.plan.at("sink")
+    first, *_, last = log.versions(location)
+    assert gap(location, first + 1, last) == ""
+    assert "it was put back" in gap(location, last + 1, last)
+    assert "changed in version 0" in gap(location, -1, last)
+    for path in (table.home / "sink" / "_change_data").iterdir():
+        path.unlink()
+    assert f"the changes in versions {last} to {last} are gone" in gap(location, last - 1, last)
+
+
+def test_commit_that_changes_no_row_is_no_change(table):
+    location = table.plan.at("sink")
+    *_, before, last = log.versions(location)
+    assert has_changes(location, before, last)
+    assert not has_changes(location, last, last)
+    table.plan.sink.join_files(None)
+    folded = log.versions(location)[-1]
+    assert folded > last
+    assert not has_changes(location, last, folded)
+
+
+@pytest.fixture
+def view(table):
+    """A view over the table, which has not run."""
+    return MaterializedView(
+        name="v", query=f"SELECT id FROM {table.spec.name}", inputs=[table.spec.name], schema="id BIGINT", key=["id"]
+    )
+
+
+def test_step_says_why_all_is_computed(table, view):
+    tables = ViewTables(view, table.root)
+    now = tables.pinned()
+    name = table.spec.name
+    assert why_whole(None, now, tables) == "it is the first step"
+    assert why_whole(now, now, tables) == ""
+    other_query = ViewPosition(query="0", inputs=now.inputs)
+    assert why_whole(other_query, now, tables) == "the query has changed"
+    moved = {name: TableVersion(id="another", version=now.inputs[name].version)}
+    assert (
+        why_whole(ViewPosition(query=now.query, inputs=moved), now, tables) == f"'{name}' is another table than before"
+    )
+    earlier = {name: TableVersion(id=now.inputs[name].id, version=1)}
+    assert why_whole(ViewPosition(query=now.query, inputs=earlier), now, tables) == ""
+
+
+def test_view_over_a_table_that_is_not_there_is_refused(table, view):
+    ViewTables(view, table.root).refuse_absent()
+    strange = view.model_copy(update={"inputs": ["nobody"]})
+    with pytest.raises(SourceReadError, match=r"The view 'v' reads 'nobody', which has no table yet"):
+        ViewTables(strange, table.root).refuse_absent()
+
+
+def test_versions_are_those_of_the_tables(table, view):
+    now = ViewTables(view, table.root).pinned()
+    snapshot = Snapshot.read(table.plan.at("sink"))
+    assert now.inputs == {table.spec.name: TableVersion(id=snapshot.id, version=snapshot.version)}
+    assert ViewTables(view, table.root).discover({}, 0).streams
