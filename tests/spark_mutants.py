@@ -46,8 +46,8 @@ class Suite:
         for item in items:
             failed_before = self.session.testsfailed
             signal.alarm(MOST_S)
-            # The next test is named so that the session of Spark stays.
-            item.ihook.pytest_runtest_protocol(item=item, nextitem=items[0])
+            # All but what belongs to the whole session, as Spark does, is torn down.
+            item.ihook.pytest_runtest_protocol(item=item, nextitem=self.session)
             signal.alarm(0)
             if self.session.testsfailed > failed_before:
                 return False
