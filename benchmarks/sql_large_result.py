@@ -25,6 +25,9 @@ from harness import tree_cpu_s
 
 from ebbtide.sql.remote import RemoteSession
 
+N_FILES = 64
+"""Tasks of the large query, as of a table of so many files."""
+
 
 def main() -> int:
     """Start a gateway, read the result, print what it took."""
@@ -76,7 +79,8 @@ def gateway(folder: Path, memory: str) -> Iterator[tuple[int, str]]:
 def read_pages(session: RemoteSession, n_rows: int, most_pages: int) -> dict[str, float]:
     """Read the pages of a large result, or the first of them; raise if they do not hold each row once, in order."""
     begun = time.monotonic()
-    operation = session.execute(f"SELECT id, id * 7 % 1000 AS v, concat('row ', id) AS text FROM range({n_rows})")  # noqa: S608 - a number
+    rows = f"range(0, {n_rows}, 1, {N_FILES})"
+    operation = session.execute(f"SELECT id, id * 7 % 1000 AS v, concat('row ', id) AS text FROM {rows}")  # noqa: S608 - numbers
     page = operation.page()
     first_s = time.monotonic() - begun
     n_read, n_pages = 0, 0

@@ -215,6 +215,10 @@ class LeaseHeldError(Transient):
     """Raised when another run holds the pipeline's lease."""
 
 
+class LeaseAskedError(Transient):
+    """Raised when a run that goes on until it is stopped makes way for others; it goes on by itself."""
+
+
 class LeaseLostError(Transient):
     """Raised when another run has taken the lease over; the loser stops before its next commit."""
 

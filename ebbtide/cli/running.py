@@ -37,8 +37,11 @@ Operate = Callable[..., RunSummary]
 @click.command()
 @of_pipelines
 @click.option("--accept-source-path", is_flag=True, help="The source's files have moved to where the spec now says.")
+@click.option("--accept-loss", is_flag=True, help="Records of a topic are lost: go on with what is left, and note it.")
 @click.option("--follow", is_flag=True, help="Go on with what comes until SIGINT or SIGTERM; of one pipeline.")
-def run(specs: tuple[str, ...], root: str, as_json: bool, accept_source_path: bool, follow: bool) -> None:
+def run(
+    specs: tuple[str, ...], root: str, as_json: bool, accept_source_path: bool, accept_loss: bool, follow: bool
+) -> None:
     """Read all that is there, bring the sinks up to date, expire what is due. With nothing to do, Spark is not started.
 
     What Spark logs and functions of yours print is in a log file, ROOT/.logs.
@@ -48,10 +51,10 @@ def run(specs: tuple[str, ...], root: str, as_json: bool, accept_source_path: bo
     def operate(*arguments: Any, **options: Any) -> RunSummary:
         from ebbtide.runtime.driver import run as run_pipeline  # only once Spark is needed
 
-        return run_pipeline(*arguments, **options, accept_source_path=accept_source_path)
+        return run_pipeline(*arguments, **options, accept_source_path=accept_source_path, accept_loss=accept_loss)
 
     def run_idle(spec: Pipeline) -> RunSummary | None:
-        if spec.run == "continuous":
+        if spec.run == "continuous" or accept_loss:
             return None
         return idle_run(spec, root, system_clock())
 

@@ -27,5 +27,5 @@ def pipeline_definitions(spec: Pipeline) -> dg.Definitions:
         asset_checks=[sink_checks(spec)],
         jobs=[*jobs.values(), *(job.of(spec) for job in ON_REQUEST)],
         schedules=list(schedules(spec, jobs)),
-        sensors=[backlog_sensor(spec, jobs["stream"])],
+        sensors=[backlog_sensor(spec)],
     )

@@ -8,7 +8,7 @@ import dagster as dg
 from ebbtide import Pipeline
 from ebbtide.dagster.metadata import numbers, state_key
 from ebbtide.dagster.resources import SparkResource, StorageResource
-from ebbtide.dagster.stream import pool
+from ebbtide.dagster.stream import maintenance_pool
 from ebbtide.dagster.supervise import supervised
 from ebbtide.maintenance.jobs import MaintenanceJob
 
@@ -30,7 +30,7 @@ def maintenance_job(spec: Pipeline, job: MaintenanceJob) -> dg.JobDefinition:
 
     @dg.op(
         name=f"{spec.name}_{job.name}_state",
-        pool=pool(spec),
+        pool=maintenance_pool(spec),
         out=dg.Out(dg.Nothing),
         description=job.description,
     )

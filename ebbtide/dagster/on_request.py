@@ -10,7 +10,7 @@ from pydantic import Field
 from ebbtide import Pipeline
 from ebbtide.dagster.metadata import numbers, state_key
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
-from ebbtide.dagster.stream import pool
+from ebbtide.dagster.stream import maintenance_pool
 from ebbtide.dagster.supervise import supervised
 
 Config = TypeVar("Config", bound=dg.Config)
@@ -55,7 +55,7 @@ class JobOnRequest(Generic[Config]):
 
         @dg.op(
             name=f"{spec.name}_{self.op_name}",
-            pool=pool(spec),
+            pool=maintenance_pool(spec),
             out=dg.Out(dg.Nothing),
             description=self.description,
         )

@@ -21,19 +21,19 @@ _UNDER_WAY = [
 ]
 
 
-def backlog_sensor(spec: Pipeline, job: Any) -> dg.SensorDefinition:
+def backlog_sensor(spec: Pipeline) -> dg.SensorDefinition:
     """Make the sensor that launches a run once records, or files, wait; switched off at first.
 
     Args:
         spec: The pipeline.
-        job: The one that reads them.
     """
+    job = f"{spec.name}_stream"
 
     @dg.sensor(
         name=f"{spec.name}_backlog",
-        job=job,
+        job_name=job,
         minimum_interval_seconds=EVERY_S,
-        description=f"Looks what waits in the source of '{spec.name}', plots it, and launches {job.name} if anything does.",
+        description=f"Looks what waits in the source of '{spec.name}', plots it, and launches {job} if anything does.",
     )
     def look(
         context: dg.SensorEvaluationContext,
@@ -49,7 +49,7 @@ def backlog_sensor(spec: Pipeline, job: Any) -> dg.SensorDefinition:
         told = found.text()
         is_news = found.fingerprint != context.cursor
         observations = [_observation(spec, found.as_dict())] if is_news else []
-        waits_for_run = _is_under_way(context.instance, job.name)
+        waits_for_run = _is_under_way(context.instance, job)
         # One run for what waits: if it fails, the next one is for whoever sees to it, or for what comes.
         launches = is_news and not found.backlog.is_empty and not waits_for_run
         return dg.SensorResult(

@@ -29,11 +29,20 @@ class StreamConfig(dg.Config):
     accept_source_path: bool = Field(
         default=False, description="The source's files have moved to where the spec now says: go on reading there."
     )
+    accept_loss: bool = Field(
+        default=False,
+        description="Records of the source are lost: go on with those that are left; the check 'source_loss' then fails.",
+    )
 
 
 def pool(spec: Pipeline) -> str:
-    """Name the pool that a pipeline's stream and maintenance take turns in."""
+    """Name the pool that a pipeline's bounded runs and maintenance take turns in."""
     return f"checkpoint_{spec.name}"
+
+
+def maintenance_pool(spec: Pipeline) -> str:
+    """Name the pool of maintenance: its own where a run goes on for ever, which makes way by itself."""
+    return pool(spec) if spec.run == "bounded" else f"maintenance_{spec.name}"
 
 
 def stream_assets(spec: Pipeline) -> dg.AssetsDefinition:
@@ -48,7 +57,11 @@ def stream_assets(spec: Pipeline) -> dg.AssetsDefinition:
         clock: ClockResource,
     ) -> Iterator[dg.MaterializeResult[Any]]:
         observer = Observer(context, spec)
-        again = partial(ebbtide.run, accept_source_path=config.accept_source_path)
+        again = partial(
+            ebbtide.run,
+            accept_source_path=config.accept_source_path,
+            accept_loss=config.accept_loss,
+        )
         operate = ebbtide.refresh if config.refresh else again
 
         def work(report: Any, stop: Any) -> RunSummary:

@@ -48,6 +48,11 @@ class LedgerFacts(BaseModel):
         description="The process, see `ebbtide.ledger.process`, and what distinguishes its runs; empty when free."
     )
     heartbeat: int = Field(description="Count of the holder's signs of life in this epoch.")
+    makes_way: bool = Field(
+        default=False,
+        exclude_if=lambda value: not value,
+        description="The holder gives the lease back for a while if it is asked to (ebbtide.ledger.requests).",
+    )
 
 
 class TableFacts(BaseModel):
@@ -86,6 +91,11 @@ class StepFacts(Frontier):
         default=None,
         exclude_if=lambda value: value is None,
         description="Of a source that is read by position, where the batch begins and ends (ebbtide.sources.kafka.position); of another kind of step that of the last batch before it. Absent of other sources.",
+    )
+    lost: str | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="Of TICK: which records of the source are lost, where somebody accepted that. Absent of other steps.",
     )
     code: str = Field(description="Version of Ebbtide.")
     tables: dict[str, TableFacts] = Field(

@@ -25,6 +25,7 @@ from ebbtide.errors import LeaseHeldError, LeaseLostError, StoreUnavailableError
 from ebbtide.ledger.facts import FREE, LedgerFacts
 from ebbtide.ledger.process import host_and_pid, is_gone, is_here, this_process
 from ebbtide.ledger.puts import puts_of, refuse_unsafe
+from ebbtide.ledger.requests import POLL_S, Requests
 from ebbtide.paths import make_private
 
 COLUMNS = pa.schema([("pipeline", pa.string())])
@@ -47,16 +48,30 @@ class Lease:
         path: The ledger table's location.
         pipeline: Name of the pipeline.
         ttl_s: Seconds for which a silent holder on another host keeps the lease.
+        makes_way: Whether this run gives it back for a while if it is asked to.
+        asks: Ask a run that makes way, and wait for the end of its step.
 
     Raises:
         LeaseHeldError: another run holds it.
     """
 
-    def __init__(self, path: str, pipeline: str, ttl_s: float) -> None:
+    def __init__(
+        self,
+        path: str,
+        pipeline: str,
+        ttl_s: float,
+        *,
+        makes_way: bool = False,
+        asks: bool = False,
+    ) -> None:
         self.path = path
         self.pipeline = pipeline
         self.ttl_s = ttl_s
         self._me = f"{this_process()}/{uuid.uuid4().hex[:8]}"
+        self._makes_way = makes_way
+        self._asks = asks
+        self._requests = Requests(path)
+        self._request = self._me.replace("/", "-")
         self._lost: str | None = None
         self._done = threading.Event()
         self._lock = threading.Lock()
@@ -67,10 +82,18 @@ class Lease:
         )
 
     def __enter__(self) -> Self:
+        try:
+            return self._enter()
+        except BaseException:
+            self._withdraw()
+            raise
+
+    def _enter(self) -> Self:
         home, _, _ = self.path.rpartition("/")
         make_private(home)  # whoever takes the lease makes the pipeline's folder: what is in it is nobody else's
         refuse_unsafe(self.path)
         create_if_absent(puts_of(self.path), self.path, COLUMNS, {}, name=f"{self.pipeline} ledger")
+        self._ask()
         version, seen = self._read()
         if seen is None:
             incarnation = uuid.uuid4().hex
@@ -85,6 +108,7 @@ class Lease:
             epoch=epoch,
             holder=self._me,
             heartbeat=0,
+            makes_way=self._makes_way,
         )
         try:
             self._take(version + 1)
@@ -108,6 +132,7 @@ class Lease:
         try:
             if self._lost is None and self._is_mine():
                 self._renew(holder=FREE)
+            self._withdraw()
         except Exception as failure:
             _ended.add(self._me)
             if error is None:
@@ -129,6 +154,15 @@ class Lease:
                 got=self._lost,
                 next_step="This run stopped before its next commit; nothing is lost.",
             )
+
+    def make_way(self) -> None:
+        """Refuse to begin a step while somebody asks for the lease, if this run makes way.
+
+        Raises:
+            LeaseAskedError: somebody does.
+        """
+        if self._makes_way:
+            self._requests.refuse_asked()
 
     def renew_incarnation(self) -> str:
         """Mint a new incarnation, after which no older transaction mark counts."""
@@ -158,6 +192,23 @@ class Lease:
     def _is_mine(self) -> bool:
         newest = self._newest()
         return newest.epoch == self.facts.epoch and newest.holder == self._me
+
+    def _ask(self) -> None:
+        """Ask a live holder that makes way to do so, and wait until it has; what it is at may take its time."""
+        _, seen = self._read()
+        end = time.monotonic() + self.ttl_s
+        while self._asks and seen is not None and seen.makes_way and not _has_ended(seen.holder):
+            self._requests.leave(self._request)
+            if self._done.wait(POLL_S) or time.monotonic() > end:
+                return  # it gives no sign of life: as with any other holder
+            _, newest = self._read()
+            if newest != seen:
+                seen = newest
+                end = time.monotonic() + self.ttl_s
+
+    def _withdraw(self) -> None:
+        if self._asks:
+            self._requests.withdraw(self._request)
 
     def _take(self, version: int) -> None:
         """Commit the first turn of an epoch right after what was seen: of two takers one gets the version.
@@ -204,11 +255,9 @@ class Lease:
         A process of this machine is looked up. One of another counts as dead once its heartbeat has stood still for `ttl_s`
         on our own clock.
         """
-        if seen.holder == FREE or seen.holder in _ended:
+        if _has_ended(seen.holder):
             return
         holder = _process(seen.holder)
-        if is_gone(holder):
-            return
         if is_here(holder):
             raise self._held(seen)
         pause_s = min(1.0, self.ttl_s / 10)
@@ -246,6 +295,11 @@ class Lease:
                 _log.warning(
                     "A heartbeat of '%s' failed, the next follows in %.1f s: %s", self.pipeline, pause_s, error
                 )
+
+
+def _has_ended(holder: str) -> bool:
+    """Return whether nobody holds the lease any more, as far as can be told from here."""
+    return holder == FREE or holder in _ended or is_gone(_process(holder))
 
 
 def _process(holder: str) -> str:

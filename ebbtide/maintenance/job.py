@@ -123,7 +123,7 @@ def stepping(
     spec = plan.spec
     ledger = plan.at("ledger")
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
-    with Lease(ledger, spec.name, lease_ttl_s) as lease:
+    with Lease(ledger, spec.name, lease_ttl_s, asks=True) as lease:
         stepper = Stepper(plan, lease, started_ms)
         refuse(stepper)
         yield stepper

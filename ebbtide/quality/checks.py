@@ -101,7 +101,18 @@ def checks_of(spec: Pipeline) -> tuple[Check, ...]:
     Args:
         spec: The pipeline.
     """
-    return (*CHECKS, *_event_time(spec), *_own_rules(spec))
+    return (*CHECKS, *_source_loss(spec), *_event_time(spec), *_own_rules(spec))
+
+
+def _source_loss(spec: Pipeline) -> Iterator[Check]:
+    if spec.source.type != "kafka":
+        return
+    yield Check(
+        "source_loss",
+        "No records of the topic were lost before they were read.",
+        judge="ebbtide.quality.suite:judge_source_loss",
+        repair="Run 'ebbtide refresh' once the topic has all records again; or 'ebbtide acknowledge', if the sink may do without them.",
+    )
 
 
 def _event_time(spec: Pipeline) -> Iterator[Check]:

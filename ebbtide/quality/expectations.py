@@ -21,7 +21,18 @@ from great_expectations.render.renderer.renderer import renderer
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ebbtide.rules import changelog, completeness, event_time, expiry, keys, ordering, quarantine, schema_drift, writes
+from ebbtide.rules import (
+    changelog,
+    completeness,
+    event_time,
+    expiry,
+    keys,
+    ordering,
+    quarantine,
+    schema_drift,
+    source_loss,
+    writes,
+)
 
 SAMPLE_ROWS = 20
 
@@ -186,6 +197,13 @@ class ExpectCommitsToBeOurs(_ExpectNone):
 
     metric_dependencies, success_keys = _counts(writes.foreign)
     template = "Every change of the tables must be the pipeline's own."
+
+
+class ExpectRecordsToBeRead(_ExpectNone):
+    """Expect no records of the source that are lost (batch: `source_loss.accepted`)."""
+
+    metric_dependencies, success_keys = _counts(source_loss.records_lost)
+    template = "No records of the source may be lost before they are read."
 
 
 class ExpectColumnsToBeKnown(_ExpectNone):

@@ -15,7 +15,18 @@ from ebbtide.model.durations import to_ms
 from ebbtide.quality import expectations
 from ebbtide.quality.masking import BOOKKEEPING
 from ebbtide.quality.spec_expectations import expectation_of
-from ebbtide.rules import changelog, completeness, event_time, expiry, keys, ordering, quarantine, schema_drift, writes
+from ebbtide.rules import (
+    changelog,
+    completeness,
+    event_time,
+    expiry,
+    keys,
+    ordering,
+    quarantine,
+    schema_drift,
+    source_loss,
+    writes,
+)
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.plan import Plan
 from ebbtide.state_table.columns import columns
@@ -153,6 +164,12 @@ def judge_schema_drift(judged: Judged) -> Iterator[Batch]:
     left_out = schema_drift.columns(judged.spark, judged.tables, judged.window)
     are_known = expectations.ExpectColumnsToBeKnown(severity=WARNING)
     yield judged.batch(left_out, [are_known])
+
+
+def judge_source_loss(judged: Judged) -> Iterator[Batch]:
+    """Judge what was lost of the source."""
+    losses = source_loss.accepted(judged.spark, judged.tables, judged.window)
+    yield judged.batch(losses, [expectations.ExpectRecordsToBeRead()])
 
 
 def judge_foreign_writes(judged: Judged) -> Iterator[Batch]:

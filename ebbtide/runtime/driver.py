@@ -10,10 +10,19 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from ebbtide.delta import log
-from ebbtide.errors import CheckpointMismatchError, SourceStartError, SpecChangedError, Transient
+from ebbtide.errors import (
+    CheckpointMismatchError,
+    LeaseAskedError,
+    LeaseHeldError,
+    SourceLostError,
+    SourceStartError,
+    SpecChangedError,
+    Transient,
+)
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.puts import puts_of
+from ebbtide.ledger.requests import Requests
 from ebbtide.model.durations import to_ms
 from ebbtide.runtime.batches import Batches
 from ebbtide.runtime.belonging import OwnTables, refuse_lost_state, refuse_others_sink
@@ -31,6 +40,8 @@ START_WAITS_S = (2.0, 10.0, 30.0)
 machine that is busy for a while is waited for, one that is broken is reported within a minute and a half."""
 MOST_STEPS = 10_000
 """Steps of one run that its summary tells of, the last ones: a run may go on for weeks."""
+MOST_HELD = 10
+"""Times that a run which made way finds the lease taken by somebody who had not asked."""
 SLOW_START = "failed to connect back"
 """What Spark says when that process did not come up in time (`PythonWorkerFactory.createSimpleWorker`)."""
 _log = logging.getLogger(__name__)
@@ -50,6 +61,7 @@ def run(
     stop: threading.Event | None = None,
     clock: Clock = system_clock,
     accept_source_path: bool = False,
+    accept_loss: bool = False,
     follow: Following | None = None,
 ) -> RunSummary:
     """Read all that is there, bring the sink up to date, expire what is due, and end, or go on with what comes.
@@ -63,23 +75,34 @@ def run(
         stop: Set it to end the run after the step under way.
         clock: Returns the time, epoch ms: of the closing tick, and that files' ages count to.
         accept_source_path: The source has moved: go on reading where the spec now says.
+        accept_loss: Records of the source are lost: go on with those that are left, and note it.
         follow: Go on until `stop` is set. Default: as the spec's `run` says.
 
     Raises:
         EbbtideError: see `ebbtide.errors`; the step under way has then left nothing, or is finished by the next run.
     """
-    return _under_lease(
+    plan = Plan.under(root, spec)
+    summary = RunSummary(spec.name, plan.root)
+    stop = stop or threading.Event()
+    turn = partial(
+        _under_lease,
         spark,
         spec,
         root,
+        summary,
         on_progress,
         on_phase,
-        stop or threading.Event(),
+        stop,
         clock,
         fresh=False,
         accepts=accept_source_path,
         follow=follow or following_of(spec),
     )
+    try:
+        turn(accepts_loss=accept_loss)
+    except LeaseAskedError:
+        _go_on_after_others(turn, plan, on_phase, stop)
+    return summary
 
 
 def refresh(
@@ -97,10 +120,12 @@ def refresh(
     Whatever the spec and the stored format were before, the tables are made again as they must be now. Their history
     stays. Arguments and errors are those of `run`.
     """
-    return _under_lease(
+    summary = RunSummary(spec.name, Plan.under(root, spec).root)
+    _under_lease(
         spark,
         spec,
         root,
+        summary,
         on_progress,
         on_phase,
         stop or threading.Event(),
@@ -108,12 +133,41 @@ def refresh(
         fresh=True,
         accepts=True,
     )
+    return summary
+
+
+def _go_on_after_others(
+    turn: Callable[[], None],
+    plan: Plan,
+    on_phase: OnPhase,
+    stop: threading.Event,
+) -> None:
+    """Let those who ask have the lease, and take the next turn, until the run is stopped.
+
+    Everything is opened anew: what they did may have changed the tables, the checkpoint, even the columns.
+    """
+    requests = Requests(plan.at("ledger"))
+    patience_s = to_ms(plan.spec.lease_ttl) / 1000
+    n_held = 0
+    while not stop.is_set():
+        on_phase(Phase(plan.spec.name, "making way for maintenance"))
+        requests.wait_until_served(patience_s, stop)
+        try:
+            turn()
+        except LeaseAskedError:
+            n_held = 0
+        except LeaseHeldError:
+            n_held += 1  # somebody came before us who had not asked
+            if n_held > MOST_HELD:
+                raise
+            stop.wait(patience_s)
 
 
 def _under_lease(
     spark: SparkSession,
     spec: Pipeline,
     root: str,
+    summary: RunSummary,
     on_progress: OnProgress,
     on_phase: OnPhase,
     stop: threading.Event,
@@ -121,10 +175,10 @@ def _under_lease(
     *,
     fresh: bool,
     accepts: bool,
+    accepts_loss: bool = False,
     follow: Following | None = None,
-) -> RunSummary:
+) -> None:
     plan = Plan.under(root, spec)
-    summary = RunSummary(spec.name, plan.root)
 
     def report(progress: StepProgress | None) -> None:
         if progress is not None:
@@ -143,7 +197,13 @@ def _under_lease(
     refuse_unfit_transform(spark, plan)
     ledger = plan.at("ledger")
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
-    with Lease(ledger, spec.name, lease_ttl_s) as lease:
+    with Lease(
+        ledger,
+        spec.name,
+        lease_ttl_s,
+        makes_way=follow is not None,
+        asks=fresh,
+    ) as lease:
         if not fresh and not log.versions(plan.state.path):
             refuse_lost_state(plan, OwnTables(plan))  # before an empty one is made in its place
         plan.state.create()
@@ -164,6 +224,9 @@ def _under_lease(
         _refuse_other_checkpoint(plan, stepper)
         stepper.publish(spark)
         begin("listing the source")
+        if accepts_loss:
+            loss = _accept_loss(spark, plan, stepper, clock())
+            report(loss)
         found = _discover(plan, stepper, clock())
         n_files = len(found.parts)
         summary.nothing_matched = found.nothing_matched
@@ -173,7 +236,6 @@ def _under_lease(
         if not stop.is_set():
             tick = stepper.tick(spark, clock())
             report(tick)
-    return summary
 
 
 def following_of(spec: Pipeline) -> Following | None:
@@ -217,6 +279,22 @@ def _refuse_other_checkpoint(plan: Plan, stepper: Stepper) -> None:
             allowed=f"the checkpoint with id {last.query_id} at '{checkpoint.path}'",
             next_step="Restore it, or run 'ebbtide refresh' to rebuild the sink from the source.",
         )
+
+
+def _accept_loss(spark: SparkSession, plan: Plan, stepper: Stepper, now_ms: int) -> StepProgress | None:
+    """Note which records of the source are lost, if any are, and go on behind them."""
+    since = stepper.position or plan.checkpoint.start
+    if since is None:
+        return None
+    try:
+        plan.source.discover(stepper.files_read(), now_ms, since)
+    except SourceLostError as error:
+        left = plan.source.discover_left(since).position
+        if left is None:
+            raise
+        next_batch = left | {"to": left["from"]}
+        return stepper.accept_loss(spark, next_batch, str(error), now_ms)
+    return None
 
 
 def _discover(plan: Plan, stepper: Stepper, now_ms: int) -> Discovery:

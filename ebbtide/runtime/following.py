@@ -112,15 +112,17 @@ class Watcher:
         self._found: Discovery | None = None
 
     def look(self) -> None:
-        """Look what is new, and note it for the stream; where nothing is, tick. Does nothing before its time.
+        """Make way if somebody asks; look what is new, and note it for the stream; where nothing is, tick. Each in its time.
 
         Raises:
+            LeaseAskedError: somebody needs the lease.
             EbbtideError: see `ebbtide.errors`; a fault that could not be waited out among them.
         """
         now_s = time.monotonic()
         if now_s < self._looks_s:
             return
         self._looks_s = now_s + self._following.interval_ms / 1000
+        self._stepper.lease.make_way()
         try:
             found = self._discover()
         except Transient as error:

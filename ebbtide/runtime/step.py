@@ -130,6 +130,7 @@ class Stepper:
         """Make the step of one micro-batch, or finish it if its decision stands already."""
         started = time.monotonic()
         self.lease.check()
+        self.lease.make_way()
         offsets = self.plan.checkpoint.offsets(batch_id)
         decided = self._decided(batch_id, offsets)
         parts = list(self.plan.source.parts_of(offsets.source))
@@ -268,18 +269,46 @@ class Stepper:
         may_be_due = bool(operator.expiry.ttls) or operator.has_named_states
         if not (has_moved or may_be_due):
             return None
+        must_commit = has_moved or self.spec.downtime_over is not None
+        return self._tick(spark, clock_ms, must_commit=must_commit)
+
+    def accept_loss(self, spark: SparkSession, position: Position, lost: str, clock_ms: int) -> StepProgress | None:
+        """Note as a step that records of the source are lost, and where it is read from now on.
+
+        Args:
+            spark: The session.
+            position: Begins and ends where the next batch begins.
+            lost: What is lost.
+            clock_ms: The time, epoch ms.
+
+        Returns:
+            The step; None before the first one, when nothing was read.
+        """
+        if self.last is None:
+            self.plan.checkpoint.note_start(position)
+            return None
+        return self._tick(spark, clock_ms, must_commit=True, source_position=position, lost=lost)
+
+    def _tick(
+        self,
+        spark: SparkSession,
+        clock_ms: int,
+        *,
+        must_commit: bool,
+        **given: Any,
+    ) -> StepProgress | None:
         started = time.monotonic()
         self.lease.check()
         self._on_phase("expiring", self.number + 1)
         clock = self.next_clock(clock_ms)
-        facts = self._facts(StepKind.TICK, clock)
+        facts = self._facts(StepKind.TICK, clock, **given)
         decision = expire(
             spark,
             self.plan,
             self.head,
             facts,
             snapshot=self.newest(),
-            must_commit=has_moved or self.spec.downtime_over is not None,
+            must_commit=must_commit,
         )
         if decision is None:
             return None

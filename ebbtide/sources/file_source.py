@@ -57,6 +57,10 @@ class FileSource:
             now_ms=now_ms,
         )
 
+    def discover_left(self, since: Position) -> Discovery:
+        """See `Source`: files that were read may go, and none that was not is known."""
+        return Discovery()
+
     def backlog(self, found: Discovery) -> Backlog:
         """See `Source`."""
         sizes = [size or 0 for _, size in found.parts]

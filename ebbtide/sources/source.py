@@ -107,6 +107,13 @@ class Source(Protocol):
             SourceLostError: what follows on `since` is not there any more, or the source is another one.
         """
 
+    def discover_left(self, since: Position) -> Discovery:
+        """Find what there is to read where `discover` refuses to go on, as records are lost and that is accepted.
+
+        Args:
+            since: As for `discover`.
+        """
+
     def backlog(self, found: Discovery) -> Backlog:
         """Measure what a run would read. Loads no Spark.
 

@@ -130,7 +130,8 @@ def wanted_views(catalog: Catalog) -> dict[str, str]:
 
 def _query(entry: Filled, sink: str) -> str:
     location = str(Path(sink).resolve()) if is_local(sink) else sink
-    columns = ", ".join(map(_quoted, entry.spec.sink_table.columns.names))
+    names = entry.spec.sink_table.columns.names
+    columns = ", ".join(map(_quoted, names))
     return f"SELECT {columns} FROM delta.{_quoted(location)}"  # noqa: S608 - names are quoted
 
 

@@ -278,6 +278,8 @@ class EmbeddedSession:
 
         spark = self.spark()
         spark.sparkContext.addJobTag(operation)  # the tags of Spark sessions are known to their threads alone
+        # Each session has a pool: a large query of one does not hold up the others.
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.id)
         names = Names(self.catalog.root, self.catalog.entries())
         queries = Queries(spark, names, self._settings, self._folder / operation, self._analysing)
         register(spark, self.catalog, asked.query)
@@ -323,7 +325,11 @@ def new_spark_session(log_file: Path | None = None) -> SparkSession:
     logging.getLogger("SQLQueryContextLogger").setLevel(
         logging.CRITICAL + 1
     )  # errors are raised: no need for their stacks too
-    settings = {"spark.driver.extraJavaOptions": "", "spark.sql.adaptive.enabled": "true"}
+    settings = {
+        "spark.driver.extraJavaOptions": "",
+        "spark.sql.adaptive.enabled": "true",
+        "spark.scheduler.mode": "FAIR",
+    }
     with sigint_kept():
         return build_session("ebbtide-sql", settings, log_file).newSession()
 

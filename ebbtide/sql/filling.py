@@ -269,8 +269,9 @@ def _ordering(source: Declared, attributes: dict[str, Any]) -> list[str]:
     """Return the source's columns by which its changes are ordered, or have a time: without them they cannot be."""
     order = attributes["order"]
     sequence = [] if order == "arrival" else order["sequence"]
-    names = parse_ddl(source.columns).columns.names
-    return [name for name in (*sequence, attributes.get("event_time")) if name in names]
+    event_time = attributes.get("event_time")
+    known = parse_ddl(source.columns).columns.names
+    return [name for name in (*sequence, event_time) if name in known]
 
 
 def _default(table: TableSchema, name: str) -> tuple[bool, Any]:

@@ -99,8 +99,10 @@ def _tables(catalog: Catalog, pattern: str | None) -> Listed:
 
 def _declared(catalog: Catalog, kind: DeclaredKind, pattern: str | None) -> Listed:
     found = catalog.declared(kind).values()
-    rows: list[Row] = [[entry.name, entry.comment] for entry in found if fits(entry.name, pattern)]
-    return columns("name", "comment"), rows
+    fitting = [entry for entry in found if fits(entry.name, pattern)]
+    rows: list[Row] = [[entry.name, entry.comment] for entry in fitting]
+    shown = columns("name", "comment")
+    return shown, rows
 
 
 def _functions(catalog: Catalog, pattern: str | None) -> Listed:

@@ -72,6 +72,10 @@ class ViewTables:
     def _has_changed(self, name: str, before: TableVersion, now: TableVersion) -> bool:
         return before.id != now.id or has_changes(self.location(name), before.version, now.version)
 
+    def discover_left(self, since: Position) -> Discovery:
+        """See `Source`: nothing is lost, where a table's changes are gone the view is computed anew."""
+        return Discovery()
+
     def backlog(self, found: Discovery) -> Backlog:
         """See `Source`: the tables that have changed, whose bytes are not told."""
         return Backlog(files=len(found.parts))

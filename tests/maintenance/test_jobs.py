@@ -246,6 +246,13 @@ def test_step_that_is_not_there_cannot_be_gone_back_to(three_steps):
         rewind.plan(SPARK, three_steps.spec, three_steps.root, 3)
 
 
+def test_pipeline_that_has_made_no_step_cannot_go_back(make):
+    pipeline = make()
+    pipeline.plan.state.create()
+    with pytest.raises(HistoryGoneError, match="Allowed: 0 to 0: "):
+        rewind.plan(SPARK, pipeline.spec, pipeline.root, 1)
+
+
 def test_step_of_another_spec_cannot_be_gone_back_to(three_steps):
     three_steps.spec = three_steps.with_fields(ttl="1h")
     three_steps.do("migrate")

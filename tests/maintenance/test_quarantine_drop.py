@@ -37,6 +37,7 @@ def test_plan_of_a_drop_has_no_effects(disk):
         "t: 6 records to drop (3 bad_json, 3 unknown_kind).\n  Nothing was changed. To do it, add --apply --note 'why'."
     )
     assert commits(disk) == before
+    assert plan.as_dict() == {"pipeline": "t", "dropped": 6, "reasons": plan.reasons, "step": None}
 
 
 def test_nothing_is_dropped_where_there_is_no_quarantine(tmp_path):

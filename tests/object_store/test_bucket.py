@@ -261,7 +261,7 @@ def test_file_too_large_for_memory_is_put_in_parts_whole(proxy, root, monkeypatc
     with proxy.failing(first("503", "PUT", "partNumber=2", QUICK_TRIES + 1)):
         paths.write_bytes(f"{root}/f", data)
     assert paths.read_bytes(f"{root}/f") == data
-    assert sum("partNumber=1" in path for _, path in proxy.asked) == 2
+    assert sum("partNumber=1" in path for _, path in proxy.asked) >= 2, "the whole is put again"
 
 
 def test_large_parquet_file_is_read_by_a_few_requests(proxy, root):

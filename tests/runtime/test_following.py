@@ -6,7 +6,9 @@ import pytest
 from local_pipeline import up
 from local_run import HOUR, START
 
-from ebbtide.errors import LeaseLostError, SourceUnavailableError
+from ebbtide.errors import LeaseAskedError, LeaseHeldError, LeaseLostError, SourceUnavailableError
+from ebbtide.ledger.lease import Lease
+from ebbtide.ledger.requests import Requests
 from ebbtide.runtime.following import Faults, Following
 
 OFTEN = Following(interval_ms=1, tick_every_ms=1)
@@ -72,3 +74,47 @@ def test_faults_are_waited_out_longer_each_time_within_the_budget():
 def test_lost_lease_is_not_waited_out():
     with pytest.raises(LeaseLostError):
         Faults(100.0).wait_after(LeaseLostError("another run"))
+
+
+def test_run_that_goes_on_makes_way_for_maintenance_and_takes_its_turn_again(make):
+    pipeline = make(lease_ttl="30s")
+    pipeline.put(up(1, 1))
+    kinds = []
+    asking = threading.Thread(target=lambda: kinds.append(pipeline.do("compaction")))
+
+    def on_progress(step, stop):
+        if step.step == 1:
+            asking.start()
+            pipeline.put(up(2, 2))
+        elif step.step > 2 and not asking.is_alive():
+            stop.set()
+        elif step.kind == "batch":
+            pipeline.put(up(1, step.step + 10))
+
+    follow(pipeline, on_progress)
+    asking.join()
+    made = [facts.kind for _, facts in pipeline.plan.state.steps()][::-1]
+    assert made[0] == made[-1] == "batch"
+    assert "compaction" in made
+    assert len(kinds) == 1
+    assert Requests(pipeline.plan.at("ledger")).names == []
+    assert pipeline.rows()[2] == 2
+
+
+def test_run_that_ends_makes_no_way(make):
+    pipeline = make()
+    pipeline.put(up(1, 1))
+    with Lease(pipeline.plan.at("ledger"), "t", 3600), pytest.raises(LeaseHeldError):
+        Lease(pipeline.plan.at("ledger"), "t", 3600, asks=True).__enter__()
+    assert Requests(pipeline.plan.at("ledger")).names == []
+
+
+def test_request_of_one_who_died_is_forgotten(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    requests = Requests(pipeline.plan.at("ledger"))
+    requests.leave("gone")
+    with pytest.raises(LeaseAskedError):
+        requests.refuse_asked()
+    requests.wait_until_served(0.2, threading.Event())
+    assert requests.names == []

@@ -2,17 +2,21 @@
 
 import json
 import signal
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
+import killing
 import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
 from kafka_broker import PASSWORD, USER, free_port
 from kafka_support import TopicPipeline, over_topic, plainly, records_of
-from killing import PLACES, Killer
+from killing import PLACES
 from local_pipeline import LATER, up
 from local_run import SPARK, kept_apart, stream
 from reference import canonical_rows, differences
@@ -40,7 +44,10 @@ from ebbtide.sources.kafka import client as client_module
 from ebbtide.sources.kafka.position import TopicRange
 from ebbtide.sources.kafka.topic import ask
 
-KILLS = ("the batch is planned", "the records are staged", "the state is committed", "the batch is made")
+KILLS = ("the records are staged", "the state is committed")
+"""Before and after the decision of the second step."""
+SUPPORT = str(Path(killing.__file__).parent)
+DO = "import json, sys; sys.path.insert(0, sys.argv[1]); from killing import do; do(json.loads(sys.argv[2]))"
 pytestmark = pytest.mark.xdist_group("test_kafka.py")  # one broker for all
 
 
@@ -119,7 +126,7 @@ def test_batch_that_spark_never_committed_is_not_read_again(over):
     assert pipeline.rows() == {1: 1, 2: 1}
 
 
-@pytest.mark.parametrize("n_anew", [1, 3, 8])
+@pytest.mark.parametrize("n_anew", [1, 8])
 def test_topic_made_anew_is_refused_with_fewer_or_more_records_and_refresh_reads_it(over, broker, n_anew):
     pipeline = over()
     pipeline.send(up(1, 1), up(2, 1), up(3, 1))
@@ -349,14 +356,15 @@ def test_killed_at_any_place_of_a_step_the_next_run_ends_with_the_same_rows(over
     pipeline.send(*(up(number % 5, number) for number in range(12)))
     given = json.dumps(pipeline.spec.model_dump(mode="json", by_alias=True, exclude_unset=True))
     works = [("sequence", "run", given, LATER, {})]
-    with Killer(tmp_path) as killer:
-        for number, place in enumerate(KILLS):
-            pipeline.root = str(tmp_path / str(number))
-            ended = killer.order(works=works, root=pipeline.root, place=PLACES[place])
-            assert ended["code"] == -signal.SIGKILL, (place, ended["said"])
-            pipeline.run()
-            assert pipeline.rows() == {0: 10, 1: 11, 2: 7, 3: 8, 4: 9}, place
-            assert pipeline.ranges() == ({"0": 6, "1": 0, "2": 0}, {"0": 12, "1": 0, "2": 0})
+    for place in KILLS:
+        pipeline.root = str(tmp_path / place)
+        order = json.dumps({"works": works, "root": pipeline.root, "place": PLACES[place]})
+        command = [sys.executable, "-c", DO, SUPPORT, order]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert ended.returncode == -signal.SIGKILL, (place, ended.stderr)
+        pipeline.run()
+        assert pipeline.rows() == {0: 10, 1: 11, 2: 7, 3: 8, 4: 9}, place
+        assert pipeline.ranges() == ({"0": 6, "1": 0, "2": 0}, {"0": 12, "1": 0, "2": 0})
 
 
 def test_records_that_come_while_a_run_goes_on_are_read_and_facts_follow_on_each_other(over):
@@ -425,3 +433,33 @@ def test_new_proposes_a_spec_by_the_records_of_a_topic(broker, topic, tmp_path, 
     absent = CliRunner().invoke(main, [*asked[:1], "other", *asked[2:5], "no.such.topic"])
     assert absent.exit_code == 1
     assert "There is no topic 'no.such.topic'" in absent.stderr
+
+
+def test_loss_that_is_accepted_is_noted_once_and_the_run_goes_on_with_what_is_left(over, broker):
+    pipeline = over()
+    pipeline.send(up(1, 1), up(2, 1))
+    pipeline.run(accept_loss=True)  # nothing is lost
+    pipeline.send(up(3, 1), up(4, 1))
+    broker.delete_below(pipeline.topic, {0: 3})
+    kinds = [step.kind for step in pipeline.run(accept_loss=True).steps]
+    assert kinds == ["tick", "batch"]
+    assert pipeline.rows() == {1: 1, 2: 1, 4: 1}
+    assert [lost for lost in pipeline.losses() if "partition 0: 2 is next" in lost] == pipeline.losses()
+    assert len(pipeline.losses()) == 1
+    assert pipeline.is_idle()
+    assert pipeline.run(accept_loss=True).steps == []
+
+
+def test_topic_made_anew_is_read_from_its_first_record_if_that_is_accepted(over, broker):
+    pipeline = over()
+    pipeline.send(up(1, 1), up(2, 1))
+    pipeline.run()
+    broker.delete(pipeline.topic)
+    broker.create(pipeline.topic, 3)
+    pipeline.send(up(3, 1), up(4, 1), up(5, 1))
+    pipeline.run(accept_loss=True)
+    assert pipeline.rows() == dict.fromkeys(range(1, 6), 1)
+    assert [lost.partition(" was deleted")[0] for lost in pipeline.losses()] == [f"Topic '{pipeline.topic}'"]
+    pipeline.send(up(6, 1))
+    pipeline.run()
+    assert pipeline.rows()[6] == 1

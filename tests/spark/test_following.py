@@ -23,7 +23,7 @@ def test_run_that_goes_on_ends_after_its_step_by_a_signal_to_the_group(tmp_path)
     folder.mkdir()
     attributes = spec.model_dump_json(by_alias=True, exclude_unset=True)
     (folder / "defs.yaml").write_text(f"type: ebbtide.dagster.UpsertPipeline\nattributes: {attributes}\n")
-    command = [sys.executable, "-m", "ebbtide", "run", str(folder), "--root", str(tmp_path / "root"), "--follow"]
+    command = [sys.executable, "-m", "ebbtide.cli", "run", str(folder), "--root", str(tmp_path / "root"), "--follow"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as run:

@@ -1,9 +1,12 @@
 """A topic on Spark: the same table as from files."""
 
+import pytest
+from judging import verdict_of
 from kafka_support import over_topic, records_of
-from spark_support import forget_last_commit, same_as_truth, shop_lines, shop_spec
+from spark_support import forget_last_commit, plain_spec, same_as_truth, shop_lines, shop_spec
 
 from ebbtide.runtime.driver import run
+from ebbtide.runtime.plan import Plan
 from ebbtide.sources.kafka import source
 
 
@@ -18,3 +21,17 @@ def test_orders_from_a_topic_with_replay_equal_truth(spark, broker, tmp_path, mo
     broker.put("orders", records_of(lines[5_000:]))
     assert [step.kind for step in run(spark, spec, str(tmp_path)).steps] == ["replay", "batch"]
     assert same_as_truth(spark, tmp_path, spec)
+
+
+@pytest.mark.grid
+def test_loss_that_was_accepted_fails_its_check(spark, broker, tmp_path):
+    broker.create("lossy", 1)
+    broker.put("lossy", [{"partition": 0, "value": b"{}"}])
+    spec = over_topic(plain_spec(tmp_path), broker, "lossy")
+    run(spark, spec, str(tmp_path))
+    tables = Plan.under(str(tmp_path), spec)
+    assert verdict_of(spark, tables, "source_loss").passed
+    broker.put("lossy", [{"partition": 0, "value": b"{}"}])
+    broker.delete_below("lossy", {0: -1})  # all
+    run(spark, spec, str(tmp_path), accept_loss=True)
+    assert not verdict_of(spark, tables, "source_loss").passed

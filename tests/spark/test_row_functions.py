@@ -31,11 +31,11 @@ def spec_of(source, folder, code):
 @pytest.mark.grid
 def test_changed_code_of_a_function_is_refused_and_migrated(spark, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
-    root = str(tmp_path / "root")
+    root = str(tmp_path)
     source = write(tmp_path / "in", [change("+I", 1, "a", 1), change("+I", 2, "bb", 2)])
     spec = spec_of(source, tmp_path, "def score(v: str) -> int:\n    return len(v)\n")
     run(spark, spec, root)
-    assert [tuple(row.values()) for row in sink(spark, root, spec)] == [(1, 1), (2, 2)]
+    assert [tuple(row.values()) for row in sink(spark, tmp_path, spec)] == [(1, 1), (2, 2)]
 
     other = spec_of(source, tmp_path, "def score(v: str) -> int:\n    return 100 if v == 'a' else 1 // (len(v) - 2)\n")
     with pytest.raises(SpecChangedError, match="ebbtide migrate"):
@@ -43,5 +43,5 @@ def test_changed_code_of_a_function_is_refused_and_migrated(spark, tmp_path, mon
     [words] = migration.plan(spark, other, root).changes
     assert words.startswith("transform.functions.score: ['changing_rules:score', ")
     migration.apply(spark, other, root, system_clock())
-    assert [tuple(row.values()) for row in sink(spark, root, other)] == [(1, 100)]
+    assert [tuple(row.values()) for row in sink(spark, tmp_path, other)] == [(1, 100)]
     assert run(spark, other, root).steps == []

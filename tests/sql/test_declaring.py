@@ -29,6 +29,21 @@ def test_what_is_declared_is_listed_described_and_written_again(do, catalog):
     assert catalog.entries()["log"] == before
 
 
+def test_topic_is_declared_and_written_again_with_the_names_of_its_secrets(do, catalog):
+    options = "type = 'kafka', bootstrap_servers = 'b:9092', topic = 'orders', start.offsets = '{0: 12}', "
+    options += "properties.sasl.password = '${KAFKA_PASSWORD}', format = plain"
+    do(f"CREATE SOURCE orders (id BIGINT, PRIMARY KEY (id)) WITH ({options})")
+    before = catalog.entries()["orders"]
+    [[statement]] = do("SHOW CREATE SOURCE orders")
+    do("DROP SOURCE orders")
+    do(statement)
+    assert catalog.entries()["orders"] == before
+    assert "${KAFKA_PASSWORD}" in statement
+    do("CREATE TABLE kept (id BIGINT, PRIMARY KEY (id)) WITH (sequence = '_lsn')")
+    with pytest.raises(SqlError, match="is a credential"):
+        do(f"CREATE SOURCE s (id BIGINT, PRIMARY KEY (id)) WITH ({options.replace('${KAFKA_PASSWORD}', 'hunter22')})")
+
+
 @pytest.mark.usefixtures("declared")
 def test_name_that_is_taken_is_refused_kept_or_replaced(do, tmp_path):
     again = "(id BIGINT, PRIMARY KEY (id)) WITH (path = 'in', format = debezium)"

@@ -6,6 +6,7 @@ import os
 import secrets
 import socket
 import subprocess
+import tempfile
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
@@ -78,21 +79,32 @@ def class_path() -> str:
 
 
 def _resolve(folder: Path, modules: Sequence[str]) -> None:
-    entries = [
-        '<dependency org="{}" name="{}" rev="{}" transitive="false"/>'.format(*module.split(":")) for module in modules
-    ]
-    ivy = folder / "ivy.xml"
-    ivy.write_text(
-        '<ivy-module version="2.0"><info organisation="tests" module="broker"/>'
-        '<configurations defaultconf="default" defaultconfmapping="default->master"><conf name="default"/></configurations>'
-        f"<dependencies>{''.join(entries)}</dependencies></ivy-module>"
-    )
-    jar = next(SPARK_JARS.glob("ivy-*.jar"))
-    command = ["java", *JVM, "-cp", str(jar), "org.apache.ivy.Main", "-ivy", str(ivy), "-cache", str(folder / "ivy")]
-    command += ["-retrieve", str(folder / "[artifact]-[revision].[ext]"), "-types", "jar", "bundle"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    if done.returncode or len(list(folder.glob("*.jar"))) < len(entries):
-        raise RuntimeError(f"The broker's jars cannot be resolved: {done.stdout[-2000:]}")
+    """Have Ivy fetch modules, from where Spark fetches its packages; each jar comes into the folder in one piece."""
+    entry = '<dependency org="{}" name="{}" rev="{}" transitive="false"/>'
+    entries = [entry.format(*module.split(":")) for module in modules]
+    repository = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY")
+    root = f'root="{repository}"' if repository else ""
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        ivy, settings, jars = Path(work, "ivy.xml"), Path(work, "settings.xml"), Path(work, "jars")
+        ivy.write_text(
+            '<ivy-module version="2.0"><info organisation="tests" module="broker"/>'
+            '<configurations defaultconf="default" defaultconfmapping="default->master"><conf name="default"/></configurations>'
+            f"<dependencies>{''.join(entries)}</dependencies></ivy-module>"
+        )
+        settings.write_text(
+            '<ivysettings><settings defaultResolver="packages"/>'
+            f'<resolvers><ibiblio name="packages" m2compatible="true" {root}/></resolvers></ivysettings>'
+        )
+        jar = next(SPARK_JARS.glob("ivy-*.jar"))
+        command = ["java", *JVM, "-cp", str(jar), "org.apache.ivy.Main", "-settings", str(settings), "-ivy", str(ivy)]
+        command += ["-cache", str(Path(work, "cache")), "-types", "jar", "bundle"]
+        command += ["-retrieve", f"{jars}/[artifact]-[revision].[ext]"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        found = list(jars.glob("*.jar"))
+        if done.returncode or len(found) < len(entries):
+            raise RuntimeError(f"The broker's jars cannot be resolved: {done.stdout[-2000:]}")
+        for each in found:
+            each.replace(folder / each.name)
 
 
 def free_port() -> int:
@@ -150,7 +162,7 @@ class Broker:
         log = (self.folder / "log.txt").open("ab")
         with log:
             arguments = ["java", *JVM, "-cp", self._class_path, *command]
-            return subprocess.Popen(arguments, stdout=log, stderr=log, start_new_session=True)
+            return subprocess.Popen(arguments, stdout=log, stderr=log)
 
     def start(self) -> None:
         """Start it, and wait until it answers."""

@@ -69,6 +69,10 @@ class TopicPipeline(LocalPipeline):
         """Put values into the topic."""
         self.broker.put(self.topic, plainly(*values, partition=partition), **config)
 
+    def losses(self) -> list[str]:
+        """What the facts of all steps say to be lost."""
+        return [facts.lost for _, facts in self.plan.state.steps() if facts.lost]
+
     def ranges(self) -> tuple[dict[str, int], dict[str, int]]:
         """Where the last step's batch begins and ends."""
         position = self.last.source_position

@@ -14,7 +14,7 @@ from ebbtide.redaction import REFERENCE, hide
 
 ANSWER_S = 8.0
 """How long the brokers have to answer a question: what is wrong with them is named within 10 s."""
-TELLING = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL", "_RESOLVE")
+TELLING = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED")
 """Errors that say why a client gets no connection, and that do not pass by waiting."""
 Report = Callable[[Any], None]
 """Takes an error of the client that belongs to no call."""

@@ -76,6 +76,11 @@ class TopicRange:
             end[partition] = max(first, self.end[partition])
         return replace(self, start=start, end=end)
 
+    def behind(self, last: Self) -> Self:
+        """Return what is left behind a batch; all of it if that was of another topic, whose loss was accepted."""
+        is_same = (self.cluster_id, self.topic_id) == (last.cluster_id, last.topic_id)
+        return self.after(last.end) if is_same else self
+
     def first(self, most: int) -> Self:
         """Return the range up to so many offsets, of each partition by its share.
 

@@ -57,7 +57,7 @@ class Reading:
     max_value_bytes: int
 
     def __call__(self, ranges: Sequence[PartitionRange]) -> Iterator[pa.RecordBatch]:
-        """Yield the records of some ranges, each partition's in their order.
+        """Yield the records of some ranges, each of another partition, in their order.
 
         Raises:
             SourceLostError: a range begins where the topic has no records any more.
@@ -80,7 +80,9 @@ class Reading:
     def _read(self, kafka: Any, consumer: Any, left: dict[int, _Ordered]) -> Iterator[pa.RecordBatch]:
         heard = time.monotonic()
         while left:
-            messages = consumer.consume(MESSAGES, timeout=0.2)
+            n_left = sum(partition.n_left for partition in left.values())
+            # Asked for more than there is left, the client waits in vain.
+            messages = consumer.consume(min(n_left, MESSAGES), timeout=0.2)
             for message in messages:
                 partition = left.get(message.partition())
                 error = message.error()
@@ -94,7 +96,8 @@ class Reading:
                 if error is None:
                     partition.take(message)
                     next_offset += 1
-                if next_offset >= partition.range.end:
+                partition.n_left = partition.range.end - next_offset
+                if partition.n_left <= 0:
                     del left[message.partition()]
                     consumer.incremental_unassign([kafka.TopicPartition(message.topic(), message.partition())])
                     yield from partition.batches()
@@ -158,6 +161,7 @@ class _Ordered:
     def __init__(self, range_: PartitionRange, reading: Reading) -> None:
         self.range = range_
         self.n_bytes = 0
+        self.n_left = range_.size
         self._in_order = reading.in_order
         self._limit = reading.max_value_bytes + 1
         self._newest_ms = -1

@@ -61,6 +61,13 @@ class KafkaSource:
             found = topic.following(read_before)
         return Discovery(streams=found.size > 0, position=found.to_json())
 
+    def discover_left(self, since: Position) -> Discovery:
+        """See `Source`."""
+        topic, _ = self._ask()
+        read_before = TopicRange.from_json(since)
+        found = topic.left_of(read_before)
+        return Discovery(streams=found.size > 0, position=found.to_json())
+
     def _ask(self) -> tuple[Topic, Offsets]:
         return ask(self.client, self.topic, self.start)
 
@@ -114,6 +121,9 @@ class KafkaSource:
 
 def dealt_out(batch: TopicRange, n_tasks: int, *, in_order: bool) -> list[list[PartitionRange]]:
     """Deal a batch's ranges out to tasks, the largest first; where order does not matter large ones are cut.
+
+    No task has two ranges of one partition: a piece as large as a task's fair share is a task's only one, and a partition has
+    one smaller piece at most.
 
     Args:
         batch: What it reads.

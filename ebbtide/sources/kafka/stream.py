@@ -41,7 +41,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Position, limit: ReadLimit = ReadAllAvailable()) -> Position:  # noqa: N802, B008
         """Return the range of the next batch; `start`, that of the last one, if there is no more."""
         planned = self._planned()
-        left = planned.after(TopicRange.from_json(start).end) if start else planned
+        left = planned.behind(TopicRange.from_json(start)) if start else planned
         if isinstance(limit, ReadMaxRows):
             left = left.first(limit.max_rows)
         return left.to_json() if left.size else start

@@ -13,7 +13,10 @@ from ebbtide.sources.kafka.position import Offsets, TopicRange
 
 Start = str | datetime | Offsets
 """Where the first step begins: `earliest`, `latest`, a time or offsets."""
-REFRESH = "Run 'ebbtide refresh' to rebuild the sink from what the topic has now."
+REFRESH = (
+    "Run 'ebbtide refresh' to rebuild the sink from what the topic has now, or 'ebbtide run --accept-loss' to go on with that: "
+    "the loss is noted and fails the check 'source_loss'."
+)
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,16 @@ class Topic:
         self._refuse_other(since)
         start = dict(self.earliest) | dict(since.end)
         self._refuse_lost(start)
+        return self._up_to_end(start)
+
+    def left_of(self, since: TopicRange) -> TopicRange:
+        """Return what there is to read behind a position, lost records or not; of another topic all of it."""
+        is_same = (self.cluster_id, self.id) == (since.cluster_id, since.topic_id)
+        read_before = since.end if is_same else {}
+        start = {}
+        for partition, earliest in self.earliest.items():
+            place = read_before.get(partition, earliest)
+            start[partition] = min(max(place, earliest), self.latest[partition])
         return self._up_to_end(start)
 
     def beginning(self, start: Start, at_time: Offsets) -> TopicRange:

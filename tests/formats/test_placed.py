@@ -1,0 +1,66 @@
+"""Records that tell their place beside their value are what lines say that hold the same records."""
+
+import json
+
+import pyarrow as pa
+import pytest
+from support import SHOP, envelope, lines_of, record, shop, spec
+
+from ebbtide.formats.records import PLACED_RECORDS, RECORDS, stored_form
+from ebbtide.runtime.plan import decoding_of
+
+ODD = [
+    record(envelope("d", 5) | {"before": None}, 1, key='{"id": 4}'),  # the key alone says which row
+    record(None, 2, key='{"id": 4}'),
+    record("{", 3, key="k"),
+    record("", 4),
+    record({"no": "change"}, 6, partition=2),
+    record(envelope("c", 7, after={"id": 1, "n": "much"}), 7),
+    record(envelope("c", 8, after={"id": 1, "n": 2}), 8),
+]
+
+
+def as_lines(lines):
+    n = len(lines)
+    return pa.record_batch([["f"] * n, [0] * n, range(n), lines], schema=RECORDS)
+
+
+def as_placed(lines):
+    columns = {name: [] for name in PLACED_RECORDS.names}
+    for number, line in enumerate(lines):
+        given = json.loads(line)
+        texts = {name: None if given[name] is None else given[name].encode() for name in ("key", "value")}
+        place = {"file": given["topic"], "partition": given["partition"], "offset": given["offset"]}
+        for name, value in ({"part": 0, "line": number} | texts | place).items():
+            columns[name].append(value)
+    return pa.record_batch(columns, schema=PLACED_RECORDS)
+
+
+def decoded(decoding, batch):
+    rows = pa.Table.from_batches(decoding.decode([batch], step=1, wall_ms=0), decoding.schema)
+    return sorted(json.dumps(row, default=str, sort_keys=True) for row in rows.drop_columns(["_raw"]).to_pylist())
+
+
+@pytest.mark.parametrize("table", ["orders", "customers", "order_items"])
+def test_shop_s_records_are_the_same_rows_both_ways(table):
+    topic = f'"topic": "shop.public.{table}"'.encode()
+    lines = [line for line in lines_of(SHOP / "capture") if topic in line][:3_000]
+    decoding = decoding_of(shop(table))
+    assert decoded(decoding, as_placed(lines)) == decoded(decoding, as_lines(lines))
+
+
+def test_odd_records_are_the_same_rows_and_bad_for_the_same_reasons():
+    decoding = decoding_of(spec())
+    assert decoded(decoding, as_placed(ODD)) == decoded(decoding, as_lines(ODD))
+
+
+def test_record_that_is_too_large_still_has_its_place():
+    decoding = decoding_of(spec(quarantine={"max_record_bytes": 90}))
+    [row] = decoded(decoding, as_placed([record("x" * 91, 5, partition=2)]))
+    assert json.loads(row)["_reason"] == "too_large"
+    assert json.loads(row)["_origin"] == {"source": "t", "partition": 2, "position": 5}
+
+
+def test_quarantine_keeps_the_line_that_a_record_would_be():
+    assert [json.loads(line) for line in stored_form(as_placed(ODD)).to_pylist()] == [json.loads(line) for line in ODD]
+    assert stored_form(as_lines([b"{"])).to_pylist() == [b"{"]

@@ -1,0 +1,89 @@
+"""A topic in a spec: what is taken, and what is refused before any broker is asked."""
+
+import json
+
+import pytest
+from pydantic import ValidationError
+from support import plain
+
+from ebbtide import UpsertPipeline
+from ebbtide.errors import ConfigError
+from ebbtide.quality.checks import checks_of
+
+TOPIC = {"type": "kafka", "bootstrap_servers": "a:9092, [::1]:9092", "topic": "shop.orders"}
+
+
+def spec(**source):
+    return plain(source=TOPIC | source)
+
+
+def test_topic_is_taken_with_what_is_not_said():
+    source = spec().source
+    assert source.bootstrap_servers == "a:9092,[::1]:9092"
+    assert (source.start, source.max_records_per_step, source.properties) == ("earliest", 500_000, {})
+    assert spec().source_path is None
+
+
+def test_identity_is_the_topic_and_not_its_brokers_start_or_settings():
+    other = spec(bootstrap_servers="b:1", start="latest", max_records_per_step=1, properties={"client.rack": "r"})
+    assert other.misfits(json.loads(json.dumps(spec().identity))) == []
+    assert spec(topic="other").misfits(spec().identity) == ["source"]
+    assert plain(source={"path": "in"}).misfits(spec().identity) == ["source"]
+
+
+@pytest.mark.parametrize(
+    ("start", "told"),
+    [
+        ("soon", "earliest"),
+        ({}, "timestamp or offsets"),
+        ({"timestamp": "2026-01-01T00:00:00Z", "offsets": {0: 1}}, "timestamp or offsets"),
+        ({"offsets": {0: -1}}, "partitions and offsets from 0"),
+    ],
+)
+def test_start_that_is_none_is_refused(start, told):
+    with pytest.raises(ValidationError, match=told):
+        spec(start=start)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("bootstrap_servers", "broker", "HOST:PORT"),
+        ("bootstrap_servers", "https://u:hunter22@h:1", "HOST:PORT"),
+        ("topic", "a b", "letters, digits"),
+        ("properties", {"group.id": "x"}, "got group.id"),
+        ("properties", {"sasl.kerberos.kinit.cmd": "rm"}, "got sasl.kerberos.kinit.cmd"),
+        ("properties", {"plugin.library.paths": "x.so"}, "got plugin.library.paths"),
+        ("properties", {"sasl.password": "hunter22"}, "credentials as"),
+        ("properties", {"ssl.key.pem": "-----BEGIN"}, "credentials as"),
+        ("path", "in", "Extra inputs"),
+        ("type", "kafak", "'files', 'kafka'"),
+    ],
+)
+def test_field_that_is_not_usable_is_refused_and_tells_no_secret(field, value, told):
+    with pytest.raises(ValidationError, match=told) as refused:
+        spec(**{field: value})
+    assert not any(secret in str(refused.value) for secret in ("hunter22", "BEGIN"))
+
+
+def test_error_names_the_field_without_the_type_of_the_source(tmp_path):
+    attributes = {"name": "t", "source": TOPIC | {"topic": "a b"}, "format": {"type": "plain"}}
+    attributes |= {"schema": "id BIGINT", "key": ["id"], "order": "arrival"}
+    (tmp_path / "defs.yaml").write_text(json.dumps({"attributes": attributes}))
+    with pytest.raises(ConfigError, match=r"not usable. source.topic: "):
+        UpsertPipeline.load(tmp_path)
+
+
+def test_numbers_and_truth_values_are_settings_too():
+    given = spec(properties={"socket.timeout.ms": 5000, "enable.ssl.certificate.verification": False})
+    assert given.source.properties == {"socket.timeout.ms": "5000", "enable.ssl.certificate.verification": "false"}
+
+
+def test_schema_of_specs_has_both_sources():
+    schema = UpsertPipeline.model_json_schema()
+    assert {"FileSource", "KafkaSource"} <= schema["$defs"].keys()
+
+
+def test_pipeline_over_a_topic_has_a_check_of_what_was_lost():
+    assert "source_loss" in {check.name for check in checks_of(spec())}
+    assert "source_loss" not in {check.name for check in checks_of(plain(source={"path": "in"}))}
