@@ -54,6 +54,25 @@ class _KafkaRecord(msgspec.Struct, gc=False):
         return has_partition and 0 <= self.offset < 2**63
 
 
+def _damaged(values: pa.BinaryArray) -> frozenset[int]:
+    """Return the indices of values that are not UTF-8: the parser does not look at the texts that it passes over."""
+    try:
+        values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return frozenset(
+            row for row, value in enumerate(values.to_pylist()) if value is not None and not _is_utf8(value)
+        )
+    return frozenset()
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 @dataclass
 class _Read:
     """What of a batch was read.
@@ -167,10 +186,11 @@ class QuickDecoder:
         holds_envelopes = self._holds_envelopes(batch)
         topic = self._settings.topic
         limit = self._settings.max_record_bytes
-        values = batch.column("value").to_pylist()
-        for row, raw in enumerate(values):
+        values = batch.column("value")
+        damaged = _damaged(values)
+        for row, raw in enumerate(values.to_pylist()):
             try:
-                if raw is None or len(raw) > limit:
+                if raw is None or len(raw) > limit or row in damaged:
                     changes: Sequence[TakenChange] = ()
                 elif holds_envelopes:
                     record = self._read_envelope(raw)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from any_records import JSON, MODES, TEXTS, VALUES, line_of, neighbour, paths, replaced, spec_of
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support import change, envelope, plain, record, spec
 
@@ -58,6 +58,7 @@ def test_any_record_is_staged_as_by_the_exact_path(form, mode, data):
 
 
 @given(st.lists(st.binary(max_size=6), min_size=1, max_size=3), st.integers(0, 200))
+@example([b"\xff"], 60)
 def test_damaged_bytes_are_staged_as_by_the_exact_path(damage, at):
     line = neighbour("update", 1)
     lines = [line, *(line[:at] + each + line[at + len(each) :] for each in damage)]
