@@ -182,5 +182,5 @@ def told_errors(*, has_personal: bool = False) -> Iterator[None]:
 
 def _first_line(error: Exception) -> str:
     """Return an error's words, without the stack and the query below them."""
-    first = str(error).partition("\n")[0]
+    first = str(error).strip().partition("\n")[0]
     return re.sub(r" SQLSTATE: \w+.*$", "", first).removesuffix(".")
