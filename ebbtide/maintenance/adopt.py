@@ -120,7 +120,13 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Adop
         return AdoptReport(spec.name, n_rows, tuple(steps))
 
 
-def _adopt(spark: SparkSession, stepper: Stepper, rows: DataFrame, n_left: int, clock_ms: int) -> int:
+def _adopt(
+    spark: SparkSession,
+    stepper: Stepper,
+    rows: DataFrame,
+    n_left: int,
+    clock_ms: int,
+) -> int:
     """Make one step; return its number."""
     tables = stepper.plan
     number = stepper.number + 1
@@ -132,7 +138,12 @@ def _adopt(spark: SparkSession, stepper: Stepper, rows: DataFrame, n_left: int, 
     staged = Staged.of(row["result"] for row in done)
     clock = stepper.next_clock(clock_ms)
     no_records = replace(staged.summary, records=0)
-    facts = stepper.maintenance_step(StepKind.ADOPT, clock, no_records, unadopted=n_left)
+    facts = stepper.maintenance_step(
+        StepKind.ADOPT,
+        clock,
+        no_records,
+        unadopted=n_left,
+    )
     facts = stepper.decide(spark, staged, facts)
     stepper.publish(spark)
     delete(tables.at("staged"))

@@ -51,7 +51,12 @@ def cleanup(spark: SparkSession, stepper: Stepper) -> bool:
     return has_deleted or has_trimmed
 
 
-def delete_entries(spark: SparkSession, stepper: Stepper, facts: StepFacts, is_doomed: Pick) -> bool:
+def delete_entries(
+    spark: SparkSession,
+    stepper: Stepper,
+    facts: StepFacts,
+    is_doomed: Pick,
+) -> bool:
     """Commit a step that deletes entries with all their versions; only files that hold one are rewritten.
 
     Args:

@@ -119,7 +119,11 @@ def apply(
         SpecChangedError: the spec no longer fits the stored state.
     """
     if not reason.strip():
-        raise ConfigError.of("To set a clock takes a reason.", got="none", allowed="a text, kept with the step")
+        raise ConfigError.of(
+            "To set a clock takes a reason.",
+            got="none",
+            allowed="a text, kept with the step",
+        )
     tables = Plan.under(root, spec)
     if not log.versions(tables.state.path):
         return ClockReport(spec.name)
@@ -157,7 +161,13 @@ class Setting:
     reason: str = ""
     applies: bool = False
 
-    def run(self, spark: Callable[[], SparkSession], spec: Pipeline, root: str, clock_ms: int) -> ClockReport:
+    def run(
+        self,
+        spark: Callable[[], SparkSession],
+        spec: Pipeline,
+        root: str,
+        clock_ms: int,
+    ) -> ClockReport:
         """Do it for a pipeline, or tell what it would do; errors as `apply`.
 
         Args:
@@ -202,7 +212,11 @@ def time_ms(text: str | None, now_ms: int) -> int | None:
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:
-        raise ConfigError.of("A time cannot be read.", got=text, allowed="now, or as 2026-01-31T12:00:00") from error
+        raise ConfigError.of(
+            "A time cannot be read.",
+            got=text,
+            allowed="now, or as 2026-01-31T12:00:00",
+        ) from error
     known = time if time.tzinfo else time.replace(tzinfo=UTC)
     return round(known.timestamp() * 1000)
 

@@ -95,9 +95,18 @@ def column_migration(spec: Pipeline, last: StepFacts, stored: pa.Schema) -> Colu
     taken = {*new.names, *renamed.values()}
     dropped = [name for name in old.names if name not in taken]
     changes += [f"column {name}: dropped, with its values" for name in dropped]
-    change = SchemaChange(added=added, renamed=renamed, widened=widened, dropped=dropped)
+    change = SchemaChange(
+        added=added,
+        renamed=renamed,
+        widened=widened,
+        dropped=dropped,
+    )
     before = spec.model_copy(update={"schema_": ddl_of(old)})
-    return ColumnMigration(before, change, tuple(changes or ["columns: in another order"]))
+    return ColumnMigration(
+        before,
+        change,
+        tuple(changes or ["columns: in another order"]),
+    )
 
 
 def user_columns(stored: pa.Schema) -> pa.Schema:

@@ -129,7 +129,12 @@ def stepping(
         yield stepper
 
 
-def maintain(spark: SparkSession, spec: Pipeline, root: str, job: str) -> MaintenanceReport:
+def maintain(
+    spark: SparkSession,
+    spec: Pipeline,
+    root: str,
+    job: str,
+) -> MaintenanceReport:
     """Run one job on a pipeline's state.
 
     Args:

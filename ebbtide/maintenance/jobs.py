@@ -79,4 +79,8 @@ def job_named(name: str) -> MaintenanceJob:
         if job.name == name:
             return job
     allowed = ", ".join(job.name for job in JOBS)
-    raise ConfigError.of("There is no maintenance job of this name.", got=name, allowed=allowed)
+    raise ConfigError.of(
+        "There is no maintenance job of this name.",
+        got=name,
+        allowed=allowed,
+    )

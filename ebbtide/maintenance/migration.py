@@ -260,7 +260,12 @@ def _facts(stepper: Stepper, migration: _Migration, clock_ms: int) -> StepFacts:
     )
 
 
-def _actions(spark: SparkSession, stepper: Stepper, migration: _Migration, facts: StepFacts) -> list[Action]:
+def _actions(
+    spark: SparkSession,
+    stepper: Stepper,
+    migration: _Migration,
+    facts: StepFacts,
+) -> list[Action]:
     """Return what a migration does to the state table."""
     tables = stepper.plan
     snapshot = stepper.newest()

@@ -129,7 +129,13 @@ def _kept_text(record: dict[str, Any]) -> str:
     return f"stays: step {step}, {place}: {reason}: {detail}"
 
 
-def plan(spec: Pipeline, root: str, clock_ms: int, selection: Selection, mended: Mended | None = None) -> ReplayReport:
+def plan(
+    spec: Pipeline,
+    root: str,
+    clock_ms: int,
+    selection: Selection,
+    mended: Mended | None = None,
+) -> ReplayReport:
     """Return what a replay would do. Changes nothing, and needs no Spark.
 
     Args:
@@ -168,7 +174,13 @@ class Replay:
     accept_late: bool = False
     applies: bool = False
 
-    def run(self, spark: Callable[[], SparkSession], spec: Pipeline, root: str, clock_ms: int) -> ReplayReport:
+    def run(
+        self,
+        spark: Callable[[], SparkSession],
+        spec: Pipeline,
+        root: str,
+        clock_ms: int,
+    ) -> ReplayReport:
         """Do it for a pipeline, or tell what it would do; errors as `apply`.
 
         Args:
@@ -242,7 +254,12 @@ def apply(
         return replace(report, counts=counts, step=stepper.number)
 
 
-def decide(spark: SparkSession, stepper: Stepper, attempt: Redecoded, clock_ms: int) -> bool:
+def decide(
+    spark: SparkSession,
+    stepper: Stepper,
+    attempt: Redecoded,
+    clock_ms: int,
+) -> bool:
     """Commit the decision on records that were decoded again; return whether there was anything to decide.
 
     Args:
@@ -300,7 +317,12 @@ def _attempt(
     )
 
 
-def _report(attempt: Redecoded, last: StepFacts, clock_ms: int, mended: Mended | None) -> ReplayReport:
+def _report(
+    attempt: Redecoded,
+    last: StepFacts,
+    clock_ms: int,
+    mended: Mended | None,
+) -> ReplayReport:
     spec = attempt.plan.spec
     cut_off = [record | {"detail": WHY_NOT[record["reason"]]} for record in _rows(attempt.cut_off)]
     still_bad = _rows(attempt.still_bad)

@@ -93,7 +93,11 @@ class Redecoded:
     @property
     def summary(self) -> BatchSummary:
         """What is to be applied, in sum; the records themselves were counted by the step that met them."""
-        summary = summarize(self.good, self.plan.decoding, tracks_offsets=self.plan.tracks_offsets)
+        summary = summarize(
+            self.good,
+            self.plan.decoding,
+            tracks_offsets=self.plan.tracks_offsets,
+        )
         return replace(summary, records=0)
 
     def staged(self, folder: str) -> Staged:
@@ -257,5 +261,9 @@ def _mended_line(line: bytes, where: str) -> tuple[Origin, bytes]:
             allowed='{"origin": {"source": ..., "partition": ..., "position": ...}, "raw": "the record"}',
         ) from error
     if not isinstance(raw, str) or not raw.strip():
-        raise ConfigError.of(f"{where} has no record.", got=f"raw: {raw!r}", allowed="the mended record as text")
+        raise ConfigError.of(
+            f"{where} has no record.",
+            got=f"raw: {raw!r}",
+            allowed="the mended record as text",
+        )
     return (source, partition, position), raw.encode()

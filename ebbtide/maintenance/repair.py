@@ -135,10 +135,20 @@ def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         facts = stepper.maintenance_step(StepKind.REPAIR)
         stepper.commit(facts, [])
         stepper.publish(spark)
-        return replace(report, state_version=state_version, action="repair", step=facts.step)
+        return replace(
+            report,
+            state_version=state_version,
+            action="repair",
+            step=facts.step,
+        )
 
 
-def acknowledge(spark: SparkSession, spec: Pipeline, root: str, reason: str) -> RepairReport:
+def acknowledge(
+    spark: SparkSession,
+    spec: Pipeline,
+    root: str,
+    reason: str,
+) -> RepairReport:
     """Leave the sink as it is, and let checks begin anew; arguments and errors as `repair`.
 
     Args:
@@ -148,7 +158,11 @@ def acknowledge(spark: SparkSession, spec: Pipeline, root: str, reason: str) -> 
         reason: Kept with the step.
     """
     if not reason.strip():
-        raise RepairError.of("To acknowledge takes a reason.", got="none", allowed="a text, kept with the step")
+        raise RepairError.of(
+            "To acknowledge takes a reason.",
+            got="none",
+            allowed="a text, kept with the step",
+        )
     tables = Plan.under(root, spec)
     with stepping(spark, tables) as stepper:
         if stepper.last is None:

@@ -134,7 +134,14 @@ class _Target:
                 _refuse_other_spec(tables, facts)
                 actions = restoring(stepper.newest(), version)
                 versions = _versions_at(tables, to_step)
-                return cls(tables.spec.name, version, facts, actions, versions, tuple(undone))
+                return cls(
+                    tables.spec.name,
+                    version,
+                    facts,
+                    actions,
+                    versions,
+                    tuple(undone),
+                )
             undone.append(facts)
             if facts.kind is StepKind.RESET:
                 break  # what was before it was another history

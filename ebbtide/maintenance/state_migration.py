@@ -62,7 +62,12 @@ class StateMigration:
     dropped: int = 0
 
 
-def state_migration(spark: SparkSession, tables: Plan, last: StepFacts, stored: pa.Schema) -> StateMigration:
+def state_migration(
+    spark: SparkSession,
+    tables: Plan,
+    last: StepFacts,
+    stored: pa.Schema,
+) -> StateMigration:
     """Work out what becomes of the entries of states.
 
     Args:

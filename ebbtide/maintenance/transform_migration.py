@@ -51,7 +51,11 @@ def transform_migration(spec: Pipeline, last: StepFacts) -> list[str]:
         return ["transform: added" if before is None else "transform: removed, the sink shows the rows as they are"]
     words = []
     for name in sorted({*before["select"], *after["select"]}):
-        words += _changed(f"select.{name}", before["select"].get(name), after["select"].get(name))
+        words += _changed(
+            f"select.{name}",
+            before["select"].get(name),
+            after["select"].get(name),
+        )
     for part in ("where", "schema", "key"):
         words += _changed(part, before[part], after[part])
     functions = [identity.get("functions", {}) for identity in (before, after)]

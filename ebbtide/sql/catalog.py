@@ -73,18 +73,15 @@ class Declared:
 
     def document(self) -> dict[str, Any]:
         """Return what its file says."""
-        return {
-            name: value
-            for name, value in (
-                ("columns", self.columns),
-                ("key", list(self.key)),
-                ("options", dict(self.options)),
-                ("comment", self.comment),
-                ("target", self.target),
-                ("deterministic", self.is_deterministic),
-            )
-            if value
+        fields = {
+            "columns": self.columns,
+            "key": list(self.key),
+            "options": dict(self.options),
+            "comment": self.comment,
+            "target": self.target,
+            "deterministic": self.is_deterministic,
         }
+        return {name: value for name, value in fields.items() if value}
 
 
 @dataclass(frozen=True)
@@ -130,7 +127,9 @@ class Catalog:
             ConfigError: a file is not usable.
         """
         found: dict[str, Entry] = {}
-        for entry in sorted([*self.given, *self._read()], key=lambda entry: entry.name):
+        entries = [*self.given, *self._read()]
+        entries.sort(key=lambda entry: entry.name)
+        for entry in entries:
             if entry.name in found:
                 raise SqlError.of(
                     f"The name '{entry.name}' is there twice below '{self.folder}'.",
@@ -141,12 +140,14 @@ class Catalog:
 
     def pipelines(self) -> dict[str, Filled]:
         """Return the pipelines, by name."""
-        return {name: entry for name, entry in self.entries().items() if isinstance(entry, Filled)}
+        entries = self.entries().items()
+        return {name: entry for name, entry in entries if isinstance(entry, Filled)}
 
     def declared(self, kind: DeclaredKind) -> dict[str, Declared]:
         """Return what was declared of a kind, by name."""
-        entries = self.entries().values()
-        return {entry.name: entry for entry in entries if isinstance(entry, Declared) and entry.kind is kind}
+        entries = self.entries().items()
+        declared = {name: entry for name, entry in entries if isinstance(entry, Declared)}
+        return {name: entry for name, entry in declared.items() if entry.kind is kind}
 
     def pipeline(self, name: str) -> Filled:
         """Return a pipeline.
@@ -196,9 +197,12 @@ def filled(entries: Mapping[str, Entry], name: str) -> Filled:
 
 def queryable(entries: Mapping[str, Entry]) -> list[str]:
     """Return what a query may mean: tables, those that nothing has filled yet too, and sources, to be refused by name."""
-    return [
-        name for name, entry in entries.items() if isinstance(entry, Filled) or entry.kind is not DeclaredKind.FUNCTION
-    ]
+    names = []
+    for name, entry in entries.items():
+        is_function = isinstance(entry, Declared) and entry.kind is DeclaredKind.FUNCTION
+        if not is_function:
+            names.append(name)
+    return names
 
 
 def refuse_shared_tables(names: Iterable[str], catalog: Catalog, others: Mapping[str, Catalog]) -> None:
@@ -215,7 +219,8 @@ def refuse_shared_tables(names: Iterable[str], catalog: Catalog, others: Mapping
     for other_name, other in others.items():
         if other.root != catalog.root:
             continue
-        shared = other.pipelines().keys() & set(names)
+        taken = other.pipelines().keys()
+        shared = taken & set(names)
         if shared:
             raise SqlError.of(
                 f"The catalog '{other_name}' has a pipeline of one name, and the same root.",
@@ -234,10 +239,20 @@ def _declared(kind: DeclaredKind, path: Path) -> Declared:
     _, document = read_document(path)
     unknown = document.keys() - set(FIELDS)
     if unknown:
-        raise ConfigError.of(f"The file '{path}' is not usable.", got=", ".join(unknown), allowed=", ".join(FIELDS))
+        raise ConfigError.of(
+            f"The file '{path}' is not usable.",
+            got=", ".join(unknown),
+            allowed=", ".join(FIELDS),
+        )
     key = tuple(document.pop("key", ()))
     is_deterministic = document.pop("deterministic", False)
-    return Declared(kind, path.parent.name, key=key, is_deterministic=is_deterministic, **document)
+    return Declared(
+        kind,
+        name=path.parent.name,
+        key=key,
+        is_deterministic=is_deterministic,
+        **document,
+    )
 
 
 def _is_pipeline(path: Path) -> bool:
@@ -276,9 +291,21 @@ def write_pipeline(
     return folder
 
 
+def remove_definition(file: Path) -> None:
+    """Remove the file of a declaration or a pipeline, and its folder if nothing else is in it."""
+    file.unlink()
+    if not any(file.parent.iterdir()):
+        file.parent.rmdir()
+
+
 def _write(path: Path, document: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=120)
+    text = yaml.safe_dump(
+        dict(document),
+        sort_keys=False,
+        allow_unicode=True,
+        width=120,
+    )
     beside = path.with_suffix(".new")
     beside.write_text(text, encoding="utf-8")
     beside.replace(path)

@@ -44,7 +44,8 @@ def position_text(versions: Versions) -> str:
         >>> position_text({"orders": 3, "items": 12})
         'items=12,orders=3'
     """
-    return ",".join(f"{name}={version}" for name, version in sorted(versions.items()))
+    parts = [f"{name}={version}" for name, version in sorted(versions.items())]
+    return ",".join(parts)
 
 
 def parse_position(text: str, names: Sequence[str]) -> dict[str, int]:
@@ -60,10 +61,11 @@ def parse_position(text: str, names: Sequence[str]) -> dict[str, int]:
     parts = [_POSITION.fullmatch(part) for part in text.split(",")]
     found = {part[1]: int(part[2]) for part in parts if part}
     if None in parts or found.keys() != set(names):
+        allowed = [f"{name}=VERSION" for name in sorted(names)]
         raise SqlError.of(
             "This is no position of the query.",
             got=text,
-            allowed=", ".join(f"{name}=VERSION" for name in sorted(names)),
+            allowed=", ".join(allowed),
         )
     return found
 
@@ -90,7 +92,9 @@ def difference(before: Moment, after: Moment, key: Sequence[str]) -> DataFrame:
     """
     gone = before.rows.exceptAll(after.rows)
     new = after.rows.exceptAll(before.rows)
-    with_sign = _with_op(gone, F.lit("-"), after).unionAll(_with_op(new, F.lit("+"), after))
+    gone_with_sign = _with_op(gone, F.lit("-"), after)
+    new_with_sign = _with_op(new, F.lit("+"), after)
+    with_sign = gone_with_sign.unionAll(new_with_sign)
     sign = F.col(_OP)
     kind = F.when(sign == "+", "I").otherwise("D")
     if not key:
@@ -111,8 +115,13 @@ def key_of(columns: Sequence[str], sink_key: Sequence[str]) -> list[str]:
 
 
 def _with_op(rows: DataFrame, op: Column, moment: Moment) -> DataFrame:
-    version = F.lit(max(moment.versions.values(), default=0)).cast("bigint")
-    return rows.select(op.alias(_OP), version.alias(_VERSION), "*")
+    newest = max(moment.versions.values(), default=0)
+    version = F.lit(newest).cast("bigint")
+    return rows.select(
+        op.alias(_OP),
+        version.alias(_VERSION),
+        "*",
+    )
 
 
 def steps_since(

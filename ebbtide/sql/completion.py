@@ -35,8 +35,11 @@ def completions(catalog: Catalog, text: str, offset: int) -> list[Completion]:
     typed = word.lower()
     candidates = dict(_candidates(catalog, text, before))
     candidates.pop(word, None)
-    fitting = {name: kind for name, kind in candidates.items() if name.lower().startswith(typed)}
-    return [Completion(name, start, kind) for name, kind in fitting.items()]
+    fitting = []
+    for name, kind in candidates.items():
+        if name.lower().startswith(typed):
+            fitting.append(Completion(name, start, kind))
+    return fitting
 
 
 def _candidates(catalog: Catalog, text: str, before: str) -> Iterator[tuple[str, CompletionKind]]:
@@ -45,7 +48,8 @@ def _candidates(catalog: Catalog, text: str, before: str) -> Iterator[tuple[str,
         return
     try:
         entries = catalog.entries()
-        tables, columns = list(_tables(entries)), list(_columns(entries, text))
+        tables = list(_tables(entries))
+        columns = list(_columns(entries, text))
     except EbbtideError:
         tables, columns = [], []
     yield from _of(columns, CompletionKind.COLUMN)

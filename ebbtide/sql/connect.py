@@ -35,7 +35,12 @@ class ConnectServer:
         say: Is told why tables cannot be seen.
     """
 
-    def __init__(self, spark: SparkSession, catalog: Catalog, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        catalog: Catalog,
+        say: Callable[[str], None],
+    ) -> None:
         self._spark = spark
         self._catalog = catalog
         self._say = say
@@ -70,7 +75,11 @@ class ConnectServer:
             ) from error
         finally:
             settings.remove(TOKEN)  # statements must not find it
-        threading.Thread(target=self._look, name="sql-connect-views", daemon=True).start()
+        threading.Thread(
+            target=self._look,
+            name="sql-connect-views",
+            daemon=True,
+        ).start()
         return int(self._service.server().getPort())
 
     def stop(self) -> None:

@@ -29,14 +29,14 @@ _STATUSES = {
     "CANCELING": JobStatus.STOPPING,
 }
 _REPOSITORIES = """{ repositoriesOrError { ... on RepositoryConnection { nodes {
-    name location { name } jobs { name } } } } }"""
+    name location { name } jobs { name } } } ... on PythonError { message } } }"""
 _RELOAD = """mutation($location: String!) { reloadRepositoryLocation(repositoryLocationName: $location) {
     __typename ... on PythonError { message } } }"""
 _LAUNCH = """mutation($params: ExecutionParams!) { launchRun(executionParams: $params) { __typename
     ... on LaunchRunSuccess { run { runId } } ... on PythonError { message }
     ... on RunConfigValidationInvalid { errors { message } } } }"""
 _RUNS = """query($filter: RunsFilter!, $limit: Int!) { runsOrError(filter: $filter, limit: $limit) { ... on Runs { results {
-    runId jobName status creationTime } } } }"""
+    runId jobName status creationTime } } ... on PythonError { message } } }"""
 _TERMINATE = """mutation($run: String!) { terminateRun(runId: $run) { __typename ... on PythonError { message } } }"""
 
 
@@ -80,9 +80,9 @@ class DagsterJobs:
 
     def all(self) -> list[DagsterJob]:
         """Return the newest of them, the newest first."""
-        tagged = {"tags": [{"key": ORIGIN, "value": "true"}]}
-        found = self.ask(_RUNS, filter=tagged, limit=MOST_RUNS)["runsOrError"]
-        return [self._job(run) for run in found["results"]]
+        answered = self.ask(_RUNS, filter=_tagged(), limit=MOST_RUNS)
+        runs = answered["runsOrError"]["results"]
+        return [self._job(run) for run in runs]
 
     def start(self, pipelines: Sequence[Filled], *, once: bool = False) -> list[DagsterJob]:
         """Launch a run of each pipeline; a location that lacks one is loaded again first. Further runs are Dagster's to launch.
@@ -99,9 +99,14 @@ class DagsterJobs:
         Raises:
             SqlError: it does not answer, or refuses.
         """
-        body = json.dumps({"query": query, "variables": variables}).encode()
+        asked = {
+            "query": query,
+            "variables": variables,
+        }
         request = urllib.request.Request(  # noqa: S310 - the URL is the environment's
-            f"{self.url}/graphql", body, {"Content-Type": "application/json"}
+            f"{self.url}/graphql",
+            data=json.dumps(asked).encode(),
+            headers={"Content-Type": "application/json"},
         )
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
@@ -116,7 +121,8 @@ class DagsterJobs:
             raise SqlError.of("Dagster refuses.", got=found["errors"][0].get("message"))
         data: dict[str, Any] = found["data"]
         for part in data.values():
-            if isinstance(part, dict) and "message" in part:
+            is_refusal = isinstance(part, dict) and "message" in part
+            if is_refusal:
                 raise SqlError.of("Dagster refuses.", got=part["message"])
         return data
 
@@ -138,7 +144,8 @@ class DagsterJobs:
 
     def _find(self, job: str) -> dict[str, str] | None:
         for repository in self._repositories():
-            if job in [each["name"] for each in repository["jobs"]]:
+            jobs = [each["name"] for each in repository["jobs"]]
+            if job in jobs:
                 return {
                     "repositoryLocationName": repository["location"]["name"],
                     "repositoryName": repository["name"],
@@ -158,20 +165,40 @@ class DagsterJobs:
         params = {
             "selector": selector,
             "mode": "default",
-            "executionMetadata": {"tags": [{"key": ORIGIN, "value": "true"}]},
+            "executionMetadata": _tagged(),
         }
-        launched = self.ask(_LAUNCH, params=params)["launchRun"]
+        answered = self.ask(_LAUNCH, params=params)
+        launched = answered["launchRun"]
         if "run" not in launched:
             raise SqlError.of("Dagster refuses to launch the run.", got=launched)
-        now = datetime.now(UTC)
         pipeline = selector["jobName"].removesuffix(STREAM)
-        return DagsterJob(launched["run"]["runId"], (pipeline,), _text(now), JobStatus.RUNNING, self)
+        return DagsterJob(
+            id=launched["run"]["runId"],
+            pipelines=(pipeline,),
+            started=_text(datetime.now(UTC)),
+            status=JobStatus.RUNNING,
+            server=self,
+        )
 
     def _job(self, run: dict[str, Any]) -> DagsterJob:
         pipeline = run["jobName"].removesuffix(STREAM)
         created = datetime.fromtimestamp(run["creationTime"], UTC)
-        status = _STATUSES.get(run["status"], JobStatus.RUNNING)
-        return DagsterJob(run["runId"], (pipeline,), _text(created), status, self)
+        return DagsterJob(
+            id=run["runId"],
+            pipelines=(pipeline,),
+            started=_text(created),
+            status=_STATUSES.get(run["status"], JobStatus.RUNNING),
+            server=self,
+        )
+
+
+def _tagged() -> dict[str, Any]:
+    """Return what the runs that SQL launched have in common."""
+    tag = {
+        "key": ORIGIN,
+        "value": "true",
+    }
+    return {"tags": [tag]}
 
 
 def _text(time: datetime) -> str:

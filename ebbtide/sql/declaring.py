@@ -20,7 +20,16 @@ from ebbtide.spec.row_functions import TARGET
 from ebbtide.spec.upsert import UpsertPipeline
 from ebbtide.spec.view import MaterializedView
 from ebbtide.sql import statements as ast
-from ebbtide.sql.catalog import Catalog, Declared, DeclaredKind, Entry, Filled, write_declared
+from ebbtide.sql.catalog import (
+    PIPELINE,
+    Catalog,
+    Declared,
+    DeclaredKind,
+    Entry,
+    Filled,
+    remove_definition,
+    write_declared,
+)
 from ebbtide.sql.functions import imported
 from ebbtide.sql.options import attributes_of, explained, refuse_unfit, texts
 from ebbtide.sql.statements import IfThere, ObjectKind
@@ -34,14 +43,7 @@ def create_source(catalog: Catalog, asked: ast.CreateSource) -> str:
         SqlError: it is not usable as a changelog, or the name is taken.
     """
     refuse_unfit(asked.options, of_source=True)
-    declared = Declared(
-        DeclaredKind.SOURCE,
-        asked.name.lower(),
-        asked.columns,
-        asked.key,
-        texts(asked.options),
-        asked.comment,
-    )
+    declared = _declared(DeclaredKind.SOURCE, asked)
     try:
         UpsertPipeline.model_validate(pipeline_of_source(declared))
     except (ValidationError, ConfigError) as error:
@@ -64,11 +66,11 @@ def create_table(catalog: Catalog, asked: ast.CreateTable) -> str:
     strangers = [name for name in asked.key if name not in names]
     if strangers:
         raise SqlError.of(
-            f"The key of '{asked.name}' has columns that it lacks.", got=", ".join(strangers), allowed=", ".join(names)
+            f"The key of '{asked.name}' has columns that it lacks.",
+            got=", ".join(strangers),
+            allowed=", ".join(names),
         )
-    declared = Declared(
-        DeclaredKind.TABLE, asked.name.lower(), asked.columns, asked.key, texts(asked.options), asked.comment
-    )
+    declared = _declared(DeclaredKind.TABLE, asked)
     return _write(catalog, declared, asked.if_there)
 
 
@@ -79,7 +81,11 @@ def create_function(catalog: Catalog, asked: ast.CreateFunction) -> str:
         SqlError: it cannot be imported, nothing says what it returns, or the name is taken or Spark's own.
     """
     if not re.fullmatch(TARGET, asked.target):
-        raise SqlError.of(f"'{asked.name}' stands for no function.", got=asked.target, allowed="'module:name'")
+        raise SqlError.of(
+            f"'{asked.name}' stands for no function.",
+            got=asked.target,
+            allowed="'module:name'",
+        )
     declared = Declared(
         DeclaredKind.FUNCTION,
         asked.name.lower(),
@@ -103,30 +109,27 @@ def drop(catalog: Catalog, asked: ast.Drop) -> str:
         SqlError: there is none, it is of another kind, or it is in use.
     """
     name = asked.name.lower()
+    what = asked.kind.lower()
     entries = catalog.entries()
     entry = entries.get(name)
     if entry is None and asked.if_exists:
-        return f"There is no {asked.kind.lower()} '{name}'."
+        return f"There is no {what} '{name}'."
     if entry is None or kind_of(entry) is not asked.kind:
-        got = "nothing of this name" if entry is None else f"a {kind_of(entry).lower()}"
-        raise SqlError.of(f"There is no {asked.kind.lower()} '{name}'.", got=got)
+        raise SqlError.of(f"There is no {what} '{name}'.", got=told_kind(entry))
     users = users_of(entries, name)
     if users:
         raise SqlError.of(
-            f"'{name}' is read by materialized views.", got=", ".join(users), next_step="Drop these first."
+            f"'{name}' is read by materialized views.",
+            got=", ".join(users),
+            next_step="Drop these first.",
         )
-    if isinstance(entry, Filled) and asked.kind is ObjectKind.MATERIALIZED_VIEW:
+    if isinstance(entry, Declared):
+        _drop_declared(catalog, entry)
+    elif asked.kind is ObjectKind.MATERIALIZED_VIEW:
         drop_view(catalog, entry)
-    elif isinstance(entry, Filled):
-        _drop_pipeline(catalog, entry)
     else:
-        path = catalog.file_of(entry.kind, name)
-        if not path.exists():
-            raise SqlError.of(f"'{name}' is declared by the environment's file.", next_step="Take it out there.")
-        path.unlink()
-        if not any(path.parent.iterdir()):
-            path.parent.rmdir()
-    return f"Dropped {asked.kind.lower()} '{name}'."
+        _drop_pipeline(catalog, entry)
+    return f"Dropped {what} '{name}'."
 
 
 def kind_of(entry: Entry) -> ObjectKind:
@@ -137,11 +140,34 @@ def kind_of(entry: Entry) -> ObjectKind:
     return ObjectKind(entry.kind.upper())
 
 
+def told_kind(entry: Entry | None) -> str:
+    """Say what there is of a name, for an error."""
+    if entry is None:
+        return "nothing of this name"
+    kind = kind_of(entry).lower()
+    return f"a {kind}"
+
+
 def pipeline_of_source(source: Declared) -> dict[str, Any]:
     """Return the attributes of the pipeline that would keep a source's rows as they are; it shows whether the source is usable."""
     attributes = attributes_of(source.options)
-    columns = {"name": source.name, "schema": source.columns, "key": list(source.key)}
-    return {**columns, **attributes}
+    own = {
+        "name": source.name,
+        "schema": source.columns,
+        "key": list(source.key),
+    }
+    return {**own, **attributes}
+
+
+def _declared(kind: DeclaredKind, asked: ast.Declaration) -> Declared:
+    return Declared(
+        kind,
+        name=asked.name.lower(),
+        columns=asked.columns,
+        key=asked.key,
+        options=texts(asked.options),
+        comment=asked.comment,
+    )
 
 
 def _with_lasting_path(catalog: Catalog, options: Mapping[str, str]) -> Mapping[str, str]:
@@ -156,17 +182,28 @@ def _with_lasting_path(catalog: Catalog, options: Mapping[str, str]) -> Mapping[
     return {**options, "path": resolve(path, Path.cwd())}
 
 
+def _drop_declared(catalog: Catalog, entry: Declared) -> None:
+    file = catalog.file_of(entry.kind, entry.name)
+    if not file.exists():
+        raise SqlError.of(
+            f"'{entry.name}' is declared by the environment's file.",
+            next_step="Take it out there.",
+        )
+    remove_definition(file)
+
+
 def _drop_pipeline(catalog: Catalog, entry: Filled) -> None:
     """Drop a pipeline that has not run; refuse one that has tables: they are deleted by hand, knowingly."""
     home = Plan.under(catalog.root, entry.spec)
-    if log.versions(home.at("state")) or log.versions(home.at("sink")):
+    has_tables = log.versions(home.at("state")) or log.versions(home.at("sink"))
+    if has_tables:
         raise SqlError.of(
             f"'{entry.name}' has tables.",
             got=home.root,
             allowed="a table that was never filled",
             next_step=f"Stop its jobs, then delete '{entry.location}' and '{home.root}' by hand.",
         )
-    (entry.location / "defs.yaml").unlink()
+    remove_definition(entry.location / PIPELINE)
 
 
 def _write(catalog: Catalog, declared: Declared, if_there: IfThere) -> str:
@@ -174,16 +211,20 @@ def _write(catalog: Catalog, declared: Declared, if_there: IfThere) -> str:
     what = declared.kind.value
     if not re.fullmatch(NAME, name):
         raise SqlError.of(
-            f"This is no name of a {what}.", got=name, allowed="lower-case letters, digits and underscores, 63 at most"
+            f"This is no name of a {what}.",
+            got=name,
+            allowed="lower-case letters, digits and underscores, 63 at most",
         )
     entry = catalog.entries().get(name)
     if entry is not None:
+        kind = kind_of(entry).lower()
+        is_there = f"There is a {kind} '{name}' already."
         if if_there is IfThere.KEEP:
-            return f"There is a {kind_of(entry).lower()} '{name}' already."
-        replaces = if_there is IfThere.REPLACE and kind_of(entry).lower() == what
+            return is_there
+        replaces = if_there is IfThere.REPLACE and kind == what
         if not replaces:
             raise SqlError.of(
-                f"There is a {kind_of(entry).lower()} '{name}' already.",
+                is_there,
                 next_step="Take another name, or IF NOT EXISTS, or drop it first.",
             )
     write_declared(catalog, declared)

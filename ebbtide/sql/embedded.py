@@ -7,9 +7,8 @@ import secrets
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import singledispatchmethod
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -144,12 +143,11 @@ class EmbeddedSession:
     def _(self, asked: ast.Explain, operation: str) -> Output:
         explained = parse(asked.statement)
         if isinstance(explained, ast.Insert):
-            attributes = plan_insert(self.catalog, explained).attributes
-            lines: list[Row] = [[f"{name}: {value}"] for name, value in attributes.items()]
-            return _listed(columns("plan"), lines)
+            filling = plan_insert(self.catalog, explained)
+            return _plan(f"{name}: {value}" for name, value in filling.attributes.items())
         if isinstance(explained, ast.CreateView):
             planned = plan_view(self.catalog, explained, self.spark)
-            return _listed(columns("plan"), [[line] for line in planned.lines()] if planned else [])
+            return _plan(planned.lines() if planned else [])
         if not isinstance(explained, ast.Select | ast.SparkStatement):
             return _done(f"{type(explained).__name__}: done at once, from files.")
         return self._query(ast.Select(asked.whole), operation)
@@ -164,7 +162,8 @@ class EmbeddedSession:
         for job in self._jobs.all():
             names = ", ".join(job.pipelines)
             if fits(names, asked.pattern):
-                rows.append([job.id, names, job.status.value, job.started, job.message])
+                row = [job.id, names, job.status.value, job.started, job.message]
+                rows.append(row)
         return _listed(columns("id", "pipelines", "status", "started", "message"), rows)
 
     @_answer.register
@@ -172,23 +171,28 @@ class EmbeddedSession:
         entry = self.catalog.entries().get(asked.name.lower())
         if entry is None or kind_of(entry) is not asked.kind:
             raise SqlError.of(
-                f"There is no {asked.kind.lower()} '{asked.name}'.", next_step="SHOW TABLES and SHOW SOURCES list them."
+                f"There is no {asked.kind.lower()} '{asked.name}'.",
+                next_step="SHOW TABLES and SHOW SOURCES list them.",
             )
         return _listed(columns("statement"), [[show_create(entry)]])
 
     @_answer.register
     def _(self, asked: ast.SetOption, operation: str) -> Output:
         if asked.key is None or asked.value is None:
-            rows: list[Row] = []
-            for key, value in self.settings.items():
-                if asked.key in (None, key):
-                    rows.append([key, value])
-            return _listed(columns("key", "value"), rows)
+            return self._shown_settings(asked.key)
         self._settings.set(asked.key, asked.value)
         is_of_spark = asked.key.startswith(SPARK)
         if is_of_spark and self._spark is not None:
             self._spark.conf.set(asked.key, asked.value)
         return _done(f"Set '{asked.key}'.")
+
+    def _shown_settings(self, key: str | None) -> Output:
+        """List one setting, or all."""
+        rows: list[Row] = []
+        for name, value in self.settings.items():
+            if key in (None, name):
+                rows.append([name, value])
+        return _listed(columns("key", "value"), rows)
 
     @_answer.register
     def _(self, asked: ast.Reset, operation: str) -> Output:
@@ -209,9 +213,11 @@ class EmbeddedSession:
                 allowed=", ".join(self._catalogs),
                 next_step="The environment's file names catalogs; DATABASE or SCHEMA before the name is Spark's.",
             )
-        earlier = dict(takewhile(lambda item: item[0] != asked.catalog, self._catalogs.items()))
+        known = list(self._catalogs)
+        earlier = known[: known.index(asked.catalog)]
+        others = {name: self._catalogs[name] for name in earlier}
         wanted = self._catalogs[asked.catalog]
-        refuse_shared_tables(wanted.pipelines(), wanted, earlier)
+        refuse_shared_tables(wanted.pipelines(), wanted, others)
         self.catalog_name = asked.catalog
         return _done(f"Names now stand for those of '{asked.catalog}'.")
 
@@ -248,17 +254,20 @@ class EmbeddedSession:
             return _done(f"There is a materialized view '{asked.name}' already.")
         folder = write_view(self.catalog, planned)
         entry = Filled(folder, load(folder))
-        is_running = any(entry.name in job.pipelines and job.status is JobStatus.RUNNING for job in self._jobs.all())
-        started = [] if is_running else self._jobs.start([entry])
-        said = [f"Job '{job.id}' fills it; SHOW JOBS tells how it goes." for job in started]
-        return _done(" ".join([f"Created materialized view '{entry.name}'.", *said]))
+        said = [f"Created materialized view '{entry.name}'."]
+        if not self._is_running(entry.name):
+            started = self._jobs.start([entry])
+            said += [f"Job '{job.id}' fills it; SHOW JOBS tells how it goes." for job in started]
+        return _done(" ".join(said))
 
     @_answer.register
     def _(self, asked: ast.RefreshView, operation: str) -> Output:
         entry = self.catalog.pipeline(asked.name.lower())
         if kind_of(entry) is not ObjectKind.MATERIALIZED_VIEW:
             raise SqlError.of(
-                f"There is no materialized view '{asked.name}'.", got="a table", next_step="SHOW TABLES lists both."
+                f"There is no materialized view '{asked.name}'.",
+                got="a table",
+                next_step="SHOW TABLES lists both.",
             )
         [job] = self._jobs.start([entry], once=True)
         return _done(f"Job '{job.id}' brings '{entry.name}' up to date; SHOW JOBS tells how it goes.")
@@ -272,6 +281,11 @@ class EmbeddedSession:
         url = self._settings[DAGSTER]
         return DagsterJobs(url) if url else ProcessJobs(self.catalog.root)
 
+    def _is_running(self, pipeline: str) -> bool:
+        """Return whether a job runs a pipeline."""
+        of_pipeline = [job for job in self._jobs.all() if pipeline in job.pipelines]
+        return any(job.status is JobStatus.RUNNING for job in of_pipeline)
+
     def _query(self, asked: ast.Select, operation: str) -> Output:
         from ebbtide.sql.frames import Names
         from ebbtide.sql.queries import Queries  # only once Spark is needed
@@ -281,7 +295,13 @@ class EmbeddedSession:
         # Each session has a pool: a large query of one does not hold up the others.
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.id)
         names = Names(self.catalog.root, self.catalog.entries())
-        queries = Queries(spark, names, self._settings, self._folder / operation, self._analysing)
+        queries = Queries(
+            spark,
+            names,
+            self._settings,
+            self._folder / operation,
+            self._analysing,
+        )
         register(spark, self.catalog, asked.query)
         return queries.execute(asked)
 
@@ -292,7 +312,8 @@ class EmbeddedSession:
         is_by_path = any(root in token.text for token in statement.tokens)
         first = keyword(statement.tokens[0])
         if first in CHANGES_ROWS and (named or is_by_path):
-            table = next((reference.table for reference in named), root)
+            tables = [reference.table for reference in named]
+            table = tables[0] if tables else root
             raise SqlError.of(
                 f"'{table}' is kept by its pipeline; {first} at {statement.place} would make it wrong.",
                 allowed="changes of its source",
@@ -302,11 +323,13 @@ class EmbeddedSession:
     def _fill(self, inserts: tuple[ast.Insert, ...]) -> Output:
         """Make pipelines of statements, and begin a job that runs them; all are checked before any is written."""
         fillings = [plan_insert(self.catalog, insert) for insert in inserts]
-        others = {name: catalog for name, catalog in self._catalogs.items() if name != self.catalog_name}
-        refuse_shared_tables([filling.name for filling in fillings], self.catalog, others)
+        names_filled = [filling.name for filling in fillings]
+        others = dict(self._catalogs)
+        del others[self.catalog_name]
+        refuse_shared_tables(names_filled, self.catalog, others)
         for filling in fillings:
             write_filling(self.catalog, filling)
-        pipelines: list[Filled] = [self.catalog.pipeline(filling.name) for filling in fillings]
+        pipelines = [self.catalog.pipeline(name) for name in names_filled]
         lines = []
         for job in self._jobs.start(pipelines):
             names = ", ".join(job.pipelines)
@@ -322,9 +345,8 @@ def new_spark_session(log_file: Path | None = None) -> SparkSession:
     """
     from ebbtide.runtime.session import build_session, sigint_kept
 
-    logging.getLogger("SQLQueryContextLogger").setLevel(
-        logging.CRITICAL + 1
-    )  # errors are raised: no need for their stacks too
+    query_log = logging.getLogger("SQLQueryContextLogger")
+    query_log.setLevel(logging.CRITICAL + 1)  # errors are raised: no need for their stacks too
     settings = {
         "spark.driver.extraJavaOptions": "",
         "spark.sql.adaptive.enabled": "true",
@@ -338,5 +360,10 @@ def _done(message: str) -> Output:
     return Whole(Result.done(message), Listed([]))
 
 
+def _plan(lines: Iterable[str]) -> Output:
+    return _listed(columns("plan"), [[line] for line in lines])
+
+
 def _listed(shown: tuple[ResultColumn, ...], rows: list[Row]) -> Output:
-    return Whole(Result(ResultKind.ROWS, shown), Listed(rows))
+    result = Result(ResultKind.ROWS, shown)
+    return Whole(result, Listed(rows))

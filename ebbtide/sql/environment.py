@@ -14,7 +14,7 @@ catalogs:                # for USE
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,10 +77,9 @@ def beginning_of(root: str, defs: str, file: Path | None) -> Beginning:
     """
     environment = read_environment(file)
     catalog = Catalog(root, Path(defs), environment.given)
-    catalogs = {
-        name: Catalog(own_root or root, folder, environment.given)
-        for name, (folder, own_root) in environment.catalogs.items()
-    }
+    catalogs = {}
+    for name, (folder, own_root) in environment.catalogs.items():
+        catalogs[name] = Catalog(own_root or root, folder, environment.given)
     return Beginning(catalog, catalogs, environment.settings)
 
 
@@ -93,16 +92,16 @@ def read_environment(file: Path | None) -> Environment:
     if file is None:
         return Environment()
     document = _document(file)
-    sections = {name: _mapping(file, name, document.pop(name, None)) for name in SECTIONS}
-    if document:
-        raise _unusable(file, ", ".join(map(str, document)), ", ".join(SECTIONS))
-    sources = [_source(file, name, source) for name, source in sections["sources"].items()]
-    functions = [_function(file, name, function) for name, function in sections["functions"].items()]
+    _refuse_strangers(file, "", document, SECTIONS)
+    sections = {name: _mapping(file, name, document.get(name)) for name in SECTIONS}
+    sources = [_source(file, name, given) for name, given in sections["sources"].items()]
+    functions = [_function(file, name, given) for name, given in sections["functions"].items()]
+    catalogs = {name: _catalog(file, name, given) for name, given in sections["catalogs"].items()}
     return Environment(
-        (*sources, *functions),
-        _texts(sections["variables"]),
-        _texts(sections["settings"]),
-        {name: _catalog(file, name, given) for name, given in sections["catalogs"].items()},
+        given=(*sources, *functions),
+        variables=_texts(sections["variables"]),
+        settings=_texts(sections["settings"]),
+        catalogs=catalogs,
     )
 
 
@@ -111,30 +110,33 @@ def _document(file: Path) -> dict[str, Any]:
         document = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         why = " ".join(str(error).split())
-        raise ConfigError.of(f"The environment's file '{file}' cannot be read: {why}.", allowed="YAML") from error
+        raise ConfigError.of(
+            f"The environment's file '{file}' cannot be read: {why}.",
+            allowed="YAML",
+        ) from error
     return _mapping(file, "the file", document)
 
 
 def _source(file: Path, name: str, given: Any) -> Declared:
-    source = _mapping(file, f"sources.{name}", given)
-    unknown = source.keys() - set(_OF_SOURCE)
-    if unknown:
-        raise _unusable(file, f"sources.{name}: {', '.join(map(str, unknown))}", ", ".join(_OF_SOURCE))
+    place = f"sources.{name}"
+    source = _mapping(file, place, given)
+    _refuse_strangers(file, place, source, _OF_SOURCE)
+    options = _mapping(file, f"{place}.options", source.get("options"))
     return Declared(
         DeclaredKind.SOURCE,
         name,
         columns=str(source.get("columns", "")),
         key=tuple(source.get("key", ())),
-        options=_texts(_mapping(file, f"sources.{name}.options", source.get("options"))),
+        options=_texts(options),
         comment=str(source.get("comment", "")),
     )
 
 
 def _function(file: Path, name: str, given: Any) -> Declared:
-    function = _mapping(file, f"functions.{name}", {"target": given} if isinstance(given, str) else given)
-    unknown = function.keys() - set(_OF_FUNCTION)
-    if unknown:
-        raise _unusable(file, f"functions.{name}: {', '.join(map(str, unknown))}", ", ".join(_OF_FUNCTION))
+    place = f"functions.{name}"
+    fields = {"target": given} if isinstance(given, str) else given
+    function = _mapping(file, place, fields)
+    _refuse_strangers(file, place, function, _OF_FUNCTION)
     return Declared(
         DeclaredKind.FUNCTION,
         name,
@@ -153,18 +155,17 @@ def _catalog(file: Path, name: Any, given: Any) -> tuple[Path, str | None]:
     if not is_name or name == DEFAULT_CATALOG:
         allowed = f"lower-case letters, digits and underscores, 63 at most; not '{DEFAULT_CATALOG}', the session's own"
         raise _unusable(file, f"catalogs: {name}", allowed)
+    place = f"catalogs.{name}"
     fields = {"defs": given} if isinstance(given, str) else given
-    catalog = _mapping(file, f"catalogs.{name}", fields)
-    unknown = catalog.keys() - set(_OF_CATALOG)
-    if unknown or "defs" not in catalog:
-        listed = ", ".join(map(str, unknown))
-        got = listed or "no defs"
-        raise _unusable(file, f"catalogs.{name}: {got}", ", ".join(_OF_CATALOG))
+    catalog = _mapping(file, place, fields)
+    _refuse_strangers(file, place, catalog, _OF_CATALOG)
+    if "defs" not in catalog:
+        raise _unusable(file, f"{place}: no defs", ", ".join(_OF_CATALOG))
     root = catalog.get("root")
     folder = Path(str(catalog["defs"]))
     if root is None:
         return folder, None
-    refuse_unusable(f"catalogs.{name}.root", str(root))
+    refuse_unusable(f"{place}.root", str(root))
     return folder, str(root)
 
 
@@ -176,10 +177,42 @@ def _mapping(file: Path, name: str, given: Any) -> dict[str, Any]:
     return given
 
 
+def _refuse_strangers(
+    file: Path,
+    place: str,
+    given: Mapping[Any, Any],
+    allowed: Sequence[str],
+) -> None:
+    """Refuse names that a part of the file must not have.
+
+    Args:
+        file: Of the environment.
+        place: Name of the part; empty: the file itself.
+        given: The part.
+        allowed: Names that it may have.
+    """
+    strangers = [str(name) for name in given if name not in allowed]
+    if not strangers:
+        return
+    listed = ", ".join(strangers)
+    got = f"{place}: {listed}" if place else listed
+    raise _unusable(file, got, ", ".join(allowed))
+
+
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return values as SET would have them: YAML's true is `true`."""
-    return {str(name): str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
+    """Return values by name, as SET would have them."""
+    return {str(name): _setting_text(value) for name, value in values.items()}
+
+
+def _setting_text(value: Any) -> str:
+    """Return a value as text: YAML's true is `true`."""
+    text = str(value)
+    return text.lower() if isinstance(value, bool) else text
 
 
 def _unusable(file: Path, got: str, allowed: str) -> ConfigError:
-    return ConfigError.of(f"The environment's file '{file}' is not usable.", got=got, allowed=allowed)
+    return ConfigError.of(
+        f"The environment's file '{file}' is not usable.",
+        got=got,
+        allowed=allowed,
+    )

@@ -15,7 +15,7 @@ from ebbtide.spec.ddl import TableSchema, parse_ddl, type_ddl
 from ebbtide.spec.pipeline import read_document
 from ebbtide.spec.upsert import UpsertPipeline
 from ebbtide.sql.catalog import Catalog, Declared, DeclaredKind, Filled, write_pipeline
-from ebbtide.sql.declaring import kind_of
+from ebbtide.sql.declaring import told_kind
 from ebbtide.sql.functions import imported, refuse_indeterministic
 from ebbtide.sql.listing import quoted
 from ebbtide.sql.options import attributes_of, explained
@@ -56,8 +56,11 @@ def plan_insert(catalog: Catalog, asked: Insert) -> Filling:
     if isinstance(entry, Filled):
         return _again(entry, source, query, asked, functions)
     if entry is None or entry.kind is not DeclaredKind.TABLE:
-        got = "nothing of this name" if entry is None else f"a {kind_of(entry).lower()}"
-        raise SqlError.of(f"There is no table '{name}'.", got=got, next_step=f"CREATE TABLE {name} (..) first.")
+        raise SqlError.of(
+            f"There is no table '{name}'.",
+            got=told_kind(entry),
+            next_step=f"CREATE TABLE {name} (..) first.",
+        )
     attributes = _attributes(source, entry, query, asked, functions)
     try:
         UpsertPipeline.model_validate(attributes)
@@ -80,15 +83,21 @@ def _parsed(query: Statement) -> exp.Select:
         parsed = sqlglot.parse_one(query.text, read="spark")
     except sqlglot.errors.ParseError as error:
         details = error.errors[0] if error.errors else {}
+        found = details.get("highlight")
         raise SqlError.of(
             f"The query at {query.place} cannot be read.",
-            got=details.get("highlight") or query.text[:40],
+            got=found or query.text[:40],
             allowed="SELECT expressions FROM source [WHERE condition]",
             next_step=str(details.get("description", "")),
         ) from error
     marks = [keyword(token) for token in query.tokens]
-    if (",", ",") in pairwise(marks):  # sqlglot passes over it
-        raise SqlError.of(f"The query at {query.place} cannot be read.", got=", ,", allowed="one comma")
+    has_two_commas = (",", ",") in pairwise(marks)
+    if has_two_commas:  # sqlglot passes over it
+        raise SqlError.of(
+            f"The query at {query.place} cannot be read.",
+            got=", ,",
+            allowed="one comma",
+        )
     if not isinstance(parsed, exp.Select):
         raise _not_applicable(query, type(parsed).key.upper())
     return parsed
@@ -174,7 +183,8 @@ def _again(
         comment=stored.get("description", ""),
     )
     attributes = _attributes(source, table, query, asked, functions)
-    others = [name for name, value in attributes.items() if stored.get(name) != value]
+    from_statement = {**attributes, "transform": attributes.get("transform")}
+    others = [name for name, value in from_statement.items() if stored.get(name) != value]
     if others:
         raise SqlError.of(
             f"The table '{entry.name}' is filled by another statement already.",
@@ -199,11 +209,15 @@ def _attributes(
         "name": table.name,
         "description": table.comment or source.comment,
     }
-    has_what_orders = set(_ordering(source, attributes)) <= set(selected)
-    if projection.where is None and has_what_orders and _takes_columns_as_they_are(source, table, selected):
-        own |= {"schema": table.columns, "key": list(table.key)}
+    ordering = _ordering(source, attributes)
+    has_what_orders = set(ordering) <= set(selected)
+    takes_all_rows = projection.where is None and has_what_orders
+    if takes_all_rows and _takes_columns_as_they_are(source, table, selected):
+        own["schema"] = table.columns
+        own["key"] = list(table.key)
         if attributes["order"] == "arrival" and table.key != source.key:
-            attributes.setdefault("materializer", {}).setdefault("upsert_key", list(source.key))
+            materializer = attributes.setdefault("materializer", {})
+            materializer.setdefault("upsert_key", list(source.key))
         return _in_order(own | attributes)
     transform: dict[str, Any] = {
         "schema": table.columns,
@@ -214,7 +228,9 @@ def _attributes(
         transform["where"] = projection.where
     if functions:
         transform["functions"] = functions
-    own |= {"schema": source.columns, "key": list(source.key), "transform": transform}
+    own["schema"] = source.columns
+    own["key"] = list(source.key)
+    own["transform"] = transform
     return _in_order(own | attributes)
 
 
@@ -225,12 +241,18 @@ def _projection(query: exp.Select, statement: Statement) -> Projection:
     return read_projection(statement, has_alias, qualifiers)
 
 
-def _selected(source: Declared, table: Declared, projection: Projection, asked: Insert) -> dict[str, str]:
+def _selected(
+    source: Declared,
+    table: Declared,
+    projection: Projection,
+    asked: Insert,
+) -> dict[str, str]:
     """Return each column of the table and the expression that fills it, by position."""
+    read = parse_ddl(source.columns).columns.names
     expressions: list[str] = []
     for each in projection.expressions:
         if each == "*":
-            expressions += map(quoted, parse_ddl(source.columns).columns.names)
+            expressions += map(quoted, read)
         else:
             expressions.append(each)
     known = parse_ddl(table.columns).columns.names
@@ -285,4 +307,5 @@ _ORDER = ("name", "description", "source", "format", "schema", "transform", "key
 def _in_order(attributes: dict[str, Any]) -> dict[str, Any]:
     """Return attributes in the order in which people read them; empty ones left out."""
     first = {name: attributes[name] for name in _ORDER if attributes.get(name)}
-    return first | {name: value for name, value in attributes.items() if name not in first and value != ""}
+    given = {name: value for name, value in attributes.items() if value != ""}
+    return {**first, **given}

@@ -43,7 +43,12 @@ class Names:
         return filled(self.entries, name)
 
 
-def frame(spark: SparkSession, names: Names, reference: Reference, versions: Mapping[str, int]) -> DataFrame:
+def frame(
+    spark: SparkSession,
+    names: Names,
+    reference: Reference,
+    versions: Mapping[str, int],
+) -> DataFrame:
     """Read a table, or a part of one, as of a moment.
 
     Args:
@@ -59,19 +64,21 @@ def frame(spark: SparkSession, names: Names, reference: Reference, versions: Map
     plan = Plan.under(names.root, entry.spec)
     match reference.part:
         case None:
-            version = versions[reference.table] if reference.pin is None else _version(plan, reference)
-            return _shown(entry, _at(spark, plan.at("sink"), version))
+            is_now = reference.pin is None
+            version = versions[reference.table] if is_now else _version(plan, reference)
+            rows = _at(spark, plan.at("sink"), version)
+            return _shown(entry, rows)
         case Part.STATE:
             step = _step(plan, reference)
             return state(spark, entry.spec, names.root, as_of_step=step)
         case Part.STEPS:
-            columns, rows = steps(plan)
-            schema = ", ".join(f"`{column.name}` {column.type}" for column in columns)
-            return spark.createDataFrame([tuple(row) for row in rows], schema)
+            return _steps(spark, plan)
         case Part.CHANGES:
-            return _shown(entry, _feed(spark, plan.at("sink"), reference), *FEED_COLUMNS)
+            changes = _feed(spark, plan.at("sink"), reference)
+            return _shown(entry, changes, *FEED_COLUMNS)
         case _:
-            return _at(spark, _existing(plan, reference), _newest(plan.at(reference.part)))
+            location = _existing(plan, reference)
+            return _at(spark, location, _newest(location))
 
 
 def sink_version(names: Names, name: str) -> int:
@@ -83,6 +90,15 @@ def sink_version(names: Names, name: str) -> int:
     entry = names.filled(name)
     plan = Plan.under(names.root, entry.spec)
     return _newest(_existing(plan, Reference(name)))
+
+
+def _steps(spark: SparkSession, plan: Plan) -> DataFrame:
+    columns, rows = steps(plan)
+    fields = [f"`{column.name}` {column.type}" for column in columns]
+    return spark.createDataFrame(
+        [tuple(row) for row in rows],
+        schema=", ".join(fields),
+    )
 
 
 def _existing(plan: Plan, reference: Reference) -> str:
@@ -101,12 +117,15 @@ def _newest(location: str) -> int:
 
 
 def _at(spark: SparkSession, location: str, version: int) -> DataFrame:
-    return spark.read.format("delta").option("versionAsOf", version).load(location)
+    reader = spark.read.format("delta")
+    return reader.option("versionAsOf", version).load(location)
 
 
 def _shown(entry: Filled, rows: DataFrame, *further: str) -> DataFrame:
     """Leave out the reserved columns."""
-    return rows.select(*[f"`{name}`" for name in entry.spec.sink_table.columns.names], *further)
+    names = entry.spec.sink_table.columns.names
+    own = [f"`{name}`" for name in names]
+    return rows.select(*own, *further)
 
 
 def _version(plan: Plan, reference: Reference) -> int:
@@ -139,8 +158,11 @@ def _feed(spark: SparkSession, location: str, reference: Reference) -> DataFrame
     """Read the change feed, from the first commit on that is still there."""
     if reference.pin is not None:
         raise SqlError.of(
-            f"'{reference.view}' has no moment: it is the changes of all.", next_step="Filter by _commit_version."
+            f"'{reference.view}' has no moment: it is the changes of all.",
+            next_step="Filter by _commit_version.",
         )
     first = log.versions(location)[0]
-    reader = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", first)
+    reader = spark.read.format("delta")
+    reader.option("readChangeFeed", "true")
+    reader.option("startingVersion", first)
     return reader.load(location)

@@ -48,7 +48,13 @@ class GatewayClient:
             self._headers["Authorization"] = f"Bearer {token}"
         self._pool = urllib3.PoolManager(maxsize=CONNECTIONS, retries=False)
 
-    def call(self, method: str, path: str, body: object = None, waits_s: float = 0) -> dict[str, Any]:
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        waits_s: float = 0,
+    ) -> dict[str, Any]:
         """Send a request; return the JSON of its answer.
 
         Args:
@@ -67,14 +73,18 @@ class GatewayClient:
         if body is not None:
             headers["Content-Type"] = "application/json"
             data = json.dumps(body).encode("ascii")
+        url = f"{self._url}{VERSION}{path}"
         try:
             response = self._pool.request(
-                method, f"{self._url}{VERSION}{path}", body=data, headers=headers, timeout=timeout, redirect=False
+                method,
+                url,
+                body=data,
+                headers=headers,
+                timeout=timeout,
+                redirect=False,
             )
         except urllib3.exceptions.HTTPError as error:
-            raise GatewayGoneError.of(
-                f"The gateway at {self._url} does not answer.", got=type(error).__name__, next_step=TO_DO
-            ) from error
+            raise self._gone(type(error).__name__) from error
         return self._read(response.status, response.data)
 
     def close(self) -> None:
@@ -93,13 +103,18 @@ class GatewayClient:
         if error is not None:
             raise error
         if status in UNAVAILABLE:
-            raise GatewayGoneError.of(
-                f"The gateway at {self._url} does not answer.", got=f"HTTP {status}", next_step=TO_DO
-            )
+            raise self._gone(f"HTTP {status}")
         raise GatewayError.of(
             f"What answers at {self._url} is not a SQL gateway of this version.",
             got=f"HTTP {status}",
             allowed="the URL that 'ebbtide sql-gateway' prints",
+        )
+
+    def _gone(self, got: str) -> GatewayGoneError:
+        return GatewayGoneError.of(
+            f"The gateway at {self._url} does not answer.",
+            got=got,
+            next_step=TO_DO,
         )
 
 
@@ -113,12 +128,17 @@ def _named(error: Any) -> EbbtideError | None:
 
 
 def _usable(url: str) -> str:
-    allowed = "http://host:port or https://host:port, without credentials, '?' and '#'"
+    unusable = ConfigError.of(
+        "The URL of the gateway is not usable.",
+        got=url,
+        allowed="http://host:port or https://host:port, without credentials, '?' and '#'",
+    )
     try:
         parts = urllib3.util.parse_url(url)
     except urllib3.exceptions.LocationParseError as error:
-        raise ConfigError.of("The URL of the gateway is not usable.", got=url, allowed=allowed) from error
-    is_bare = not (parts.auth or parts.query or parts.fragment)
-    if parts.scheme not in ("http", "https") or not parts.host or not is_bare:
-        raise ConfigError.of("The URL of the gateway is not usable.", got=url, allowed=allowed)
+        raise unusable from error
+    has_host = parts.scheme in ("http", "https") and parts.host
+    has_more = parts.auth or parts.query or parts.fragment
+    if has_more or not has_host:
+        raise unusable
     return url.rstrip("/")

@@ -57,11 +57,17 @@ def main(folder: Path) -> int:
     return code
 
 
-def _await_next(asked: dict[str, Any], started: float, stop: threading.Event, *, is_again: bool) -> bool:
+def _await_next(
+    asked: dict[str, Any],
+    started: float,
+    stop: threading.Event,
+    *,
+    is_again: bool,
+) -> bool:
     """Wait until a view has to be run again; False if the job is to stop."""
-    is_due = _due(asked["locations"][0], asked["root"], started)
     if is_again:
         return not stop.wait(LOOKS_EVERY_S)
+    is_due = _due(asked["locations"][0], asked["root"], started)
     while not stop.wait(LOOKS_EVERY_S):
         if is_due():
             return True

@@ -115,7 +115,11 @@ def job_of(jobs: Jobs, id_: str) -> Job:
         if job.id == id_:
             return job
     running = [job.id for job in found if job.status is JobStatus.RUNNING]
-    raise SqlError.of("There is no such job.", got=id_, allowed=", ".join(running) or "none: no job is running")
+    raise SqlError.of(
+        "There is no such job.",
+        got=id_,
+        allowed=", ".join(running) or "none: no job is running",
+    )
 
 
 @dataclass(frozen=True)
@@ -174,7 +178,11 @@ class ProcessJob:
         process = self._process
         host, pid = host_and_pid(process)
         if not is_here(process):
-            raise SqlError.of(f"The job '{self.id}' runs elsewhere.", got=host, next_step=f"Stop it on '{host}'.")
+            raise SqlError.of(
+                f"The job '{self.id}' runs elsewhere.",
+                got=host,
+                next_step=f"Stop it on '{host}'.",
+            )
         (self.folder / "stop").touch()
         os.kill(int(pid), signal.SIGTERM)
 

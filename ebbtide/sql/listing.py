@@ -152,9 +152,7 @@ def describe(entries: Mapping[str, Entry], name: str) -> Listed | None:
     """
     base, _, part = name.partition("$")
     entry = entries.get(base)
-    if entry is None:
-        return None
-    if part:
+    if entry is None or part:
         return None
     fields, key, comments = _fields(entry)
     rows: list[Row] = [
@@ -169,7 +167,11 @@ def _fields(entry: Entry) -> tuple[Iterable[pa.Field], Sequence[str], dict[str, 
         table = entry.spec.sink_table
         return table.columns, entry.spec.sink_key, table.comments
     if entry.kind is DeclaredKind.FUNCTION:
-        raise SqlError.of(f"'{entry.name}' is a function.", got=entry.target, allowed="a source, a table, a view")
+        raise SqlError.of(
+            f"'{entry.name}' is a function.",
+            got=entry.target,
+            allowed="a source, a table, a view",
+        )
     table = parse_ddl(entry.columns)
     return table.columns, entry.key, table.comments
 
@@ -189,7 +191,14 @@ def show_create(entry: Entry) -> str:
 
 def _create_table(spec: Pipeline) -> str:
     key = ", ".join(map(quoted, spec.sink_key))
-    return _create("TABLE", spec.name, ddl_of(spec.sink_table.columns), key, spec.description, {})
+    return _create(
+        "TABLE",
+        spec.name,
+        ddl_of(spec.sink_table.columns),
+        key,
+        spec.description,
+        {},
+    )
 
 
 def _create_view(entry: Filled, view: MaterializedView) -> str:
@@ -212,7 +221,14 @@ def _refresh(view: MaterializedView) -> str:
     return f"EVERY {text(format_duration(view.refresh.every))}"
 
 
-def _create(what: str, name: str, body: str, key: str, comment: str, options: Mapping[str, str]) -> str:
+def _create(
+    what: str,
+    name: str,
+    body: str,
+    key: str,
+    comment: str,
+    options: Mapping[str, str],
+) -> str:
     lines = [
         f"CREATE {what} {quoted(name)} (",
         f"  {body.strip()},",

@@ -49,7 +49,11 @@ def _embedded(target: Target) -> Session:
 
     refuse_unusable("--root", target.root)
     beginning = beginning_of(target.root, target.defs, target.environment)
-    session: Session = EmbeddedSession(beginning.catalog, beginning.settings, further=beginning.catalogs)
+    session: Session = EmbeddedSession(
+        beginning.catalog,
+        beginning.settings,
+        further=beginning.catalogs,
+    )
     return session
 
 

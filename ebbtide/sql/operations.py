@@ -111,7 +111,12 @@ class Changes:
         page_rows: Rows of a page.
     """
 
-    def __init__(self, result: Result, batches: Callable[[threading.Event], Iterator[Batch]], page_rows: int) -> None:
+    def __init__(
+        self,
+        result: Result,
+        batches: Callable[[threading.Event], Iterator[Batch]],
+        page_rows: int,
+    ) -> None:
         self.result = result
         self._batches = batches
         self._page_rows = page_rows
@@ -194,7 +199,12 @@ class RunningOperation:
         Args:
             work: Does what the statement says, on a thread of its own.
         """
-        threading.Thread(target=self._run, args=(work,), name=f"sql-{self.id}", daemon=True).start()
+        threading.Thread(
+            target=self._run,
+            args=(work,),
+            name=f"sql-{self.id}",
+            daemon=True,
+        ).start()
 
     @property
     def status(self) -> OperationStatus:
@@ -226,7 +236,11 @@ class RunningOperation:
         self._is_canceled.set()
         self._has_result.set()
         self._on_cancel(self.id)
-        threading.Thread(target=self._interrupt, name=f"sql-cancel-{self.id}", daemon=True).start()
+        threading.Thread(
+            target=self._interrupt,
+            name=f"sql-cancel-{self.id}",
+            daemon=True,
+        ).start()
 
     def close(self) -> None:
         """Forget it and delete what it stored; cancels it if it runs."""

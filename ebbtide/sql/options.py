@@ -170,9 +170,20 @@ def _put(attributes: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     for name in outer:
         deeper = inner.setdefault(name, {})
         if not isinstance(deeper, dict):
-            raise SqlError.of(f"The option '{'.'.join(path)}' contradicts '{name}'.", got=deeper, allowed="one of them")
+            raise _contradiction(path, name, deeper)
         inner = deeper
+    if last in inner:
+        raise _contradiction(path, last, inner[last])
     inner[last] = value
+
+
+def _contradiction(path: tuple[str, ...], other: str, value: Any) -> SqlError:
+    option = ".".join(path)
+    return SqlError.of(
+        f"The option '{option}' contradicts '{other}'.",
+        got=value,
+        allowed="one of them",
+    )
 
 
 def _value(option: str, text: str) -> Any:

@@ -51,7 +51,11 @@ def parse_text(text: str) -> Parsed:
     """
     found = split(text)
     if len(found) != 1:
-        raise SqlSyntaxError.of("This is not one statement.", got=f"{len(found)} statements", allowed="one")
+        raise SqlSyntaxError.of(
+            "This is not one statement.",
+            got=f"{len(found)} statements",
+            allowed="one",
+        )
     return parse(found[0])
 
 
@@ -71,7 +75,12 @@ def _create(cursor: Cursor) -> Parsed | None:
         case ObjectKind.FUNCTION:
             cursor.expect("AS")
             target = cursor.text("'module:name'")
-            return ast.CreateFunction(name, target, if_there, is_deterministic=cursor.take("DETERMINISTIC"))
+            return ast.CreateFunction(
+                name,
+                target,
+                if_there,
+                is_deterministic=cursor.take("DETERMINISTIC"),
+            )
         case ObjectKind.MATERIALIZED_VIEW:
             return _create_view(cursor, name, if_there)
         case ObjectKind.SOURCE:
@@ -177,7 +186,15 @@ def _create_view(cursor: Cursor, name: str, if_there: IfThere) -> Parsed:
         else:
             refresh = cursor.take_one(("ON CHANGE", "MANUAL")) or cursor.refuse("EVERY 'interval', ON CHANGE or MANUAL")
     cursor.expect("AS")
-    return ast.CreateView(name, _query(cursor), key, refresh, options, comment, if_there)
+    return ast.CreateView(
+        name,
+        _query(cursor),
+        key,
+        refresh,
+        options,
+        comment,
+        if_there,
+    )
 
 
 def _refresh(cursor: Cursor) -> Parsed | None:
@@ -312,7 +329,11 @@ def _select(statement: Statement) -> Parsed:
             after = Cursor(statement.part(tokens[-2:]))
             after.expect("FROM")
             position = after.text("a position")
-        return ast.Select(statement.part(tokens[:-n_own]), emits_changes=True, position=position)
+        return ast.Select(
+            statement.part(tokens[:-n_own]),
+            emits_changes=True,
+            position=position,
+        )
     return ast.Select(statement)
 
 

@@ -77,7 +77,11 @@ class Queries:
         if most and written.count > most:
             message = f"Cut off at {most} rows; there are more. SET max-rows = 0 returns all."
             written = written.first(most)
-        return Whole(Result(ResultKind.ROWS, columns, message), written, self._page_rows)
+        return Whole(
+            Result(ResultKind.ROWS, columns, message),
+            written,
+            self._page_rows,
+        )
 
     def _changes(self, referring: Referring, position: str | None) -> Output:
         names = sorted({reference.table for reference in referring.references})
@@ -89,7 +93,12 @@ class Queries:
         def batches(is_canceled: threading.Event) -> Iterator[Batch]:
             if position is None:
                 yield self._batch(0, snapshot(start), start)
-            moments = steps_since(start, lambda: self._newest(referring), self._at(referring), self._wait(is_canceled))
+            moments = steps_since(
+                start,
+                lambda: self._newest(referring),
+                self._at(referring),
+                self._wait(is_canceled),
+            )
             for number, (before, after) in enumerate(moments, start=1):
                 yield self._batch(number, difference(before, after, key), after)
 
@@ -100,7 +109,9 @@ class Queries:
         folder = self.folder / f"{number}"
         write_rows(rows, folder)
         return Batch(
-            WrittenRows.read(folder), position_text(moment.versions), partial(shutil.rmtree, folder, ignore_errors=True)
+            WrittenRows.read(folder),
+            position_text(moment.versions),
+            partial(shutil.rmtree, folder, ignore_errors=True),
         )
 
     def _at(self, referring: Referring) -> Callable[[Versions], Moment]:

@@ -28,7 +28,8 @@ STATEMENTS: Mapping[str, tuple[Entry, ...]] = {
             "A query that is kept as a table.",
         ),
         Entry(
-            "CREATE FUNCTION name AS 'module:name' [DETERMINISTIC]", "A Python function; for INSERT INTO with the word."
+            "CREATE FUNCTION name AS 'module:name' [DETERMINISTIC]",
+            "A Python function; for INSERT INTO with the word.",
         ),
         Entry("DROP SOURCE | TABLE | MATERIALIZED VIEW | FUNCTION [IF EXISTS] name", "Removes a declaration."),
     ),

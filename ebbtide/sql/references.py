@@ -158,7 +158,9 @@ def _named(statement: Statement, position: int, names: Collection[str]) -> tuple
         return base, None, n_tokens
     if part not in list(Part):
         raise SqlError.of(
-            f"'{base}' has no such part, at {statement.place_of(token)}.", got=part, allowed=", ".join(Part)
+            f"'{base}' has no such part, at {statement.place_of(token)}.",
+            got=part,
+            allowed=", ".join(Part),
         )
     return base, Part(part), n_tokens
 

@@ -36,7 +36,12 @@ class RemoteSession:
         GatewayBusyError: it has no place for one more session.
     """
 
-    def __init__(self, url: str, token: str | None = None, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         self._client = GatewayClient(url, token)
         begins_with = dict(settings or {})
         opened = self._client.call("POST", "/sessions", {"settings": begins_with})
@@ -45,7 +50,12 @@ class RemoteSession:
         self._path = f"/sessions/{quote(self.id, safe='')}"
         self._is_closed = threading.Event()
         interval_s = opened["idle_timeout_s"] / HEARTBEATS_PER_TIMEOUT
-        heartbeat = threading.Thread(target=self._keep_alive, args=(interval_s,), daemon=True, name="heartbeat")
+        heartbeat = threading.Thread(
+            target=self._keep_alive,
+            args=(interval_s,),
+            daemon=True,
+            name="heartbeat",
+        )
         heartbeat.start()
 
     @property
@@ -63,14 +73,22 @@ class RemoteSession:
     def execute(self, statement: str) -> Operation:
         """Begin to execute one statement; errors are raised by the operation, also that the gateway refuses it."""
         try:
-            begun = self._client.call("POST", f"{self._path}/statements", {"statement": statement})
+            begun = self._client.call(
+                "POST",
+                f"{self._path}/statements",
+                {"statement": statement},
+            )
         except EbbtideError as error:
             return _RefusedOperation(error)
         return _RemoteOperation(self._client, self._path, begun["operation"])
 
     def complete(self, text: str, offset: int) -> list[Completion]:
         """Return what the word before an offset may become."""
-        found = self._client.call("POST", f"{self._path}/complete", {"text": text, "offset": offset})
+        found = self._client.call(
+            "POST",
+            f"{self._path}/complete",
+            {"text": text, "offset": offset},
+        )
         return [
             Completion(completion["text"], completion["start"], CompletionKind(completion["kind"]))
             for completion in found["completions"]
@@ -98,7 +116,12 @@ class RemoteSession:
 class _RemoteOperation:
     """A statement that a gateway executes."""
 
-    def __init__(self, client: GatewayClient, session_path: str, operation_id: str) -> None:
+    def __init__(
+        self,
+        client: GatewayClient,
+        session_path: str,
+        operation_id: str,
+    ) -> None:
         self.id = operation_id
         self._client = client
         self._path = f"{session_path}/operations/{quote(operation_id, safe='')}"
@@ -132,7 +155,11 @@ class _RemoteOperation:
         while True:
             left_s = POLL_S if ends_at is None else ends_at - time.monotonic()
             wait_s = min(max(left_s, 0), POLL_S)
-            answered = self._client.call("GET", f"{path}?timeout_s={wait_s:.3f}", waits_s=wait_s)
+            answered = self._client.call(
+                "GET",
+                f"{path}?timeout_s={wait_s:.3f}",
+                waits_s=wait_s,
+            )
             if field in answered:
                 return read(answered)
             if ends_at is not None and time.monotonic() >= ends_at:
@@ -167,4 +194,9 @@ def _result(answered: dict[str, Any]) -> Result:
 
 
 def _page(answered: dict[str, Any]) -> Page:
-    return Page(answered["rows"], answered["next"], answered["position"], answered["notice"])
+    return Page(
+        answered["rows"],
+        answered["next"],
+        answered["position"],
+        answered["notice"],
+    )

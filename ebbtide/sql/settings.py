@@ -47,7 +47,12 @@ SETTINGS: Mapping[str, Setting] = {
         "a number from 0 on",
         _number_from(0),
     ),
-    "page-rows": Setting("1000", "Rows of a page.", "a number from 1 on", _number_from(1)),
+    "page-rows": Setting(
+        "1000",
+        "Rows of a page.",
+        "a number from 1 on",
+        _number_from(1),
+    ),
     "runtime-mode": Setting(
         "batch",
         "batch: a query returns the rows of one moment; streaming: these, then what becomes of them, as EMIT CHANGES.",
@@ -61,7 +66,12 @@ SETTINGS: Mapping[str, Setting] = {
         lambda value: not value or value.startswith(("http://", "https://")),
         is_fixed=True,
     ),
-    "poll-interval": Setting("1", "Seconds between two looks for changes.", "a number from 1 on", _number_from(1)),
+    "poll-interval": Setting(
+        "1",
+        "Seconds between two looks for changes.",
+        "a number from 1 on",
+        _number_from(1),
+    ),
 }
 """The settings that a session has, beside `spark.*`; clients have further ones of their own."""
 
@@ -131,9 +141,17 @@ def refuse_unfit(key: str, value: str) -> None:
     _refuse_unknown(key)
     setting = SETTINGS.get(key)
     if setting is not None and not setting.takes(value):
-        raise SqlError.of(f"The setting '{key}' does not take this value.", got=value, allowed=setting.allowed)
+        raise SqlError.of(
+            f"The setting '{key}' does not take this value.",
+            got=value,
+            allowed=setting.allowed,
+        )
 
 
 def _refuse_unknown(key: str) -> None:
     if key not in SETTINGS and not key.startswith(SPARK):
-        raise SqlError.of("There is no such setting.", got=key, allowed=f"{', '.join(SETTINGS)}, {SPARK}*")
+        raise SqlError.of(
+            "There is no such setting.",
+            got=key,
+            allowed=f"{', '.join(SETTINGS)}, {SPARK}*",
+        )

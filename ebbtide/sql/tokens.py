@@ -131,7 +131,11 @@ def _tokenized(text: str) -> list[Token]:
     try:
         tokens = _Tokenizer(dialect=Spark()).tokenize(text)
     except errors.TokenError as error:
-        raise SqlSyntaxError.of("The statement cannot be read.", got=text[:_SHOWN], next_step=str(error)) from error
+        raise SqlSyntaxError.of(
+            "The statement cannot be read.",
+            got=text[:_SHOWN],
+            next_step=str(error),
+        ) from error
     return [word for token in tokens for word in _words(token, text)]
 
 

@@ -18,7 +18,7 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.spec.ddl import ddl_of, is_exact
 from ebbtide.spec.pipeline import NAME
 from ebbtide.spec.view import MaterializedView
-from ebbtide.sql.catalog import Catalog, Entry, Filled, filled, queryable, write_pipeline
+from ebbtide.sql.catalog import PIPELINE, Catalog, Entry, Filled, filled, queryable, remove_definition, write_pipeline
 from ebbtide.sql.options import explained, nested, refuse_credential, texts
 from ebbtide.sql.references import find_references
 from ebbtide.sql.statements import CreateView, IfThere, Options
@@ -89,7 +89,12 @@ def plan_view(catalog: Catalog, asked: CreateView, spark: Callable[[], SparkSess
     analysis = _analysed(spark(), asked.query, tables)
     key = _key(asked, analysis)
     inputs = sorted(analysis.lineage.tables)
-    attributes = _attributes(asked, analysis, key, {name: tables[name] for name in inputs})
+    attributes = _attributes(
+        asked,
+        analysis,
+        key,
+        {name: tables[name] for name in inputs},
+    )
     try:
         view = MaterializedView.model_validate(attributes)
     except (ValidationError, ConfigError) as error:
@@ -118,9 +123,7 @@ def drop_view(catalog: Catalog, entry: Filled) -> None:
         with Lease(ledger, entry.name, DROP_WAITS_S):
             pass  # nobody else has it
     delete(plan.root)
-    (entry.location / "defs.yaml").unlink()
-    if not any(entry.location.iterdir()):
-        entry.location.rmdir()
+    remove_definition(entry.location / PIPELINE)
 
 
 def users_of(entries: Mapping[str, Entry], name: str) -> list[str]:
@@ -139,7 +142,9 @@ def _inputs_of_views(entries: Mapping[str, Entry]) -> dict[str, list[str]]:
 def _refuse_taken(name: str, existing: Entry | None, if_there: IfThere) -> None:
     if not re.fullmatch(NAME, name):
         raise SqlError.of(
-            "This is no name of a view.", got=name, allowed="lower-case letters, digits and underscores, 63 at most"
+            "This is no name of a view.",
+            got=name,
+            allowed="lower-case letters, digits and underscores, 63 at most",
         )
     if existing is None:
         return
@@ -191,7 +196,9 @@ def _refuse_cycle(entries: Mapping[str, Entry], name: str, inputs: list[str]) ->
         way = ways.pop()
         if way[-1] == name:
             raise SqlError.of(
-                f"The view '{name}' would read itself.", got=" of ".join(reversed([name, *way])), allowed="no circle"
+                f"The view '{name}' would read itself.",
+                got=" of ".join(reversed([name, *way])),
+                allowed="no circle",
             )
         ways += [[*way, table] for table in inputs_of.get(way[-1], []) if table not in way]
 
@@ -234,7 +241,12 @@ def _key(asked: CreateView, analysis: Analysis) -> list[str]:
     return key
 
 
-def _attributes(asked: CreateView, analysis: Analysis, key: list[str], inputs: Mapping[str, Filled]) -> dict[str, Any]:
+def _attributes(
+    asked: CreateView,
+    analysis: Analysis,
+    key: list[str],
+    inputs: Mapping[str, Filled],
+) -> dict[str, Any]:
     fields = [field.with_nullable(field.name not in key) for field in analysis.columns]
     personal = {name: {"personal": True} for name in analysis.columns.names if _is_personal(name, analysis, inputs)}
     own = {

@@ -60,7 +60,11 @@ class Answer(JSONResponse):
 
     def render(self, content: Any) -> bytes:
         """Write it."""
-        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
+        return json.dumps(
+            content,
+            allow_nan=False,
+            separators=(",", ":"),
+        ).encode("ascii")
 
 
 def answer(content: Any, status: HTTPStatus = HTTPStatus.OK) -> Answer:
@@ -76,7 +80,9 @@ def failure(error: Exception) -> Answer:
         return _failure(error, status_of(error))
     LOG.error("%s", shown("".join(traceback.format_exception(error))))
     unexpected = GatewayError.of(
-        "The gateway failed.", got=type(error).__name__, next_step="Its log says more: ask who runs it."
+        "The gateway failed.",
+        got=type(error).__name__,
+        next_step="Its log says more: ask who runs it.",
     )
     return _failure(unexpected, HTTPStatus.INTERNAL_SERVER_ERROR)
 

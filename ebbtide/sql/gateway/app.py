@@ -84,7 +84,10 @@ class Gateway:
             ("POST", f"{operation}/cancel", self._cancel),
         ]
         routes = [Route(path, _failing_in_json(handler), methods=[method]) for method, path, handler in endpoints]
-        app = Starlette(routes=routes, exception_handlers={HTTPException: _no_such_endpoint})
+        app = Starlette(
+            routes=routes,
+            exception_handlers={HTTPException: _no_such_endpoint},
+        )
         app.router.redirect_slashes = False
         return app
 
@@ -177,7 +180,11 @@ class Gateway:
         token = page_token(request)
         timeout_s = seconds(request, self._limits.wait_s)
         with hosted.used():
-            page = await _in_turn(operation, timeout_s, partial(operation.pages.page, token))
+            page = await _in_turn(
+                operation,
+                timeout_s,
+                partial(operation.pages.page, token),
+            )
         if page is None:
             return answer(_of_operation(operation), HTTPStatus.ACCEPTED)
         return answer({"rows": page.rows, "next": page.next, "position": page.position, "notice": page.notice})
@@ -207,7 +214,11 @@ class Gateway:
         if not JOB.fullmatch(job):
             allowed = "1 to 255 letters, digits, _ . : -"
             raise refusal(
-                HTTPStatus.BAD_REQUEST, "The job's id is not usable.", job[:SHOWN], allowed, "SHOW JOBS lists them."
+                HTTPStatus.BAD_REQUEST,
+                "The job's id is not usable.",
+                job[:SHOWN],
+                allowed,
+                "SHOW JOBS lists them.",
             )
         with hosted.used():
             return answer(await self._rows_of(hosted, f"STOP JOB '{job}'"))
@@ -332,7 +343,12 @@ async def _no_such_endpoint(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         return failure(error)
     got = f"{request.method} {request.scope['path']}"[:SHOWN]
-    refused = refusal(HTTPStatus(error.status_code), "There is no such endpoint.", got, "those of docs/sql-gateway.md")
+    refused = refusal(
+        HTTPStatus(error.status_code),
+        "There is no such endpoint.",
+        got,
+        "those of docs/sql-gateway.md",
+    )
     made = failure(refused)
     made.headers.update(error.headers or {})
     return made

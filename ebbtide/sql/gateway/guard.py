@@ -42,7 +42,13 @@ class Guard:
         listens_on_loopback: Whether only this machine reaches the gateway.
     """
 
-    def __init__(self, app: ASGIApp, token: str | None, *, listens_on_loopback: bool) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        token: str | None,
+        *,
+        listens_on_loopback: bool,
+    ) -> None:
         self._app = app
         self._token = token
         self._listens_on_loopback = listens_on_loopback
@@ -123,5 +129,10 @@ def _netloc(origin: str) -> str | None:
 
 
 def _forbidden(what: str, got: str, allowed: str, next_step: str) -> Refusal:
-    error = GatewayError.of(what, got=got[:255] or "none", allowed=allowed, next_step=next_step)
+    error = GatewayError.of(
+        what,
+        got=got[:255] or "none",
+        allowed=allowed,
+        next_step=next_step,
+    )
     return Refusal(HTTPStatus.FORBIDDEN, error)

@@ -35,5 +35,7 @@ class Limits:
             value = getattr(self, field.name)
             if not value > 0:
                 raise ConfigError.of(
-                    f"The limit '{field.name}' of the gateway is not usable.", got=value, allowed="above 0"
+                    f"The limit '{field.name}' of the gateway is not usable.",
+                    got=value,
+                    allowed="above 0",
                 )

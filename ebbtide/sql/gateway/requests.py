@@ -154,7 +154,12 @@ def seconds(request: Request, most_s: float) -> float:
     except ValueError:
         value = math.nan
     if not value >= 0:
-        raise refusal(HTTPStatus.BAD_REQUEST, "timeout_s is not usable.", text[:SHOWN], f"seconds, 0 to {most_s:g}")
+        raise refusal(
+            HTTPStatus.BAD_REQUEST,
+            "timeout_s is not usable.",
+            text[:SHOWN],
+            f"seconds, 0 to {most_s:g}",
+        )
     return min(value, most_s)
 
 
@@ -167,11 +172,27 @@ def page_token(request: Request) -> int:
     text: str = request.path_params["token"]
     is_number = text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
     if not is_number:
-        raise refusal(HTTPStatus.BAD_REQUEST, "The page's token is not usable.", text[:SHOWN], "0, or 'next' of a page")
+        raise refusal(
+            HTTPStatus.BAD_REQUEST,
+            "The page's token is not usable.",
+            text[:SHOWN],
+            "0, or 'next' of a page",
+        )
     return int(text)
 
 
-def refusal(status: HTTPStatus, what: str, got: Any, allowed: Any, next_step: str | None = None) -> Refusal:
+def refusal(
+    status: HTTPStatus,
+    what: str,
+    got: Any,
+    allowed: Any,
+    next_step: str | None = None,
+) -> Refusal:
     """Refuse a request."""
-    error: EbbtideError = GatewayError.of(what, got=got, allowed=allowed, next_step=next_step)
+    error: EbbtideError = GatewayError.of(
+        what,
+        got=got,
+        allowed=allowed,
+        next_step=next_step,
+    )
     return Refusal(status, error)

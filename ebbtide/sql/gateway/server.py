@@ -128,8 +128,17 @@ class _Server(uvicorn.Server):
 
 def _listening(host: str, port: int) -> socket.socket:
     try:
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        listening = socket.create_server(address[:2], family=family, backlog=MOST_CONNECTIONS)
+        family, *_, address = socket.getaddrinfo(
+            host,
+            port,
+            type=socket.SOCK_STREAM,
+            flags=socket.AI_PASSIVE,
+        )[0]
+        listening = socket.create_server(
+            address[:2],
+            family=family,
+            backlog=MOST_CONNECTIONS,
+        )
     except (OSError, OverflowError, UnicodeError) as error:
         raise ConfigError.of(
             "The gateway cannot listen there.",

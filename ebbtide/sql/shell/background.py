@@ -26,7 +26,12 @@ class BackgroundSession:
         with self._lock:
             if self._opening is None:
                 self._opening = Future()
-                threading.Thread(target=self._open, args=(self._opening,), daemon=True, name="session").start()
+                threading.Thread(
+                    target=self._open,
+                    args=(self._opening,),
+                    daemon=True,
+                    name="session",
+                ).start()
             return self._opening
 
     def get(self, timeout_s: float) -> Session | None:

@@ -38,7 +38,11 @@ class Client:
     """
 
     def __init__(
-        self, background: BackgroundSession, printer: Printer, waiting: Waiting, variables: Mapping[str, str]
+        self,
+        background: BackgroundSession,
+        printer: Printer,
+        waiting: Waiting,
+        variables: Mapping[str, str],
     ) -> None:
         self.has_quit = False
         self._background = background
@@ -110,7 +114,11 @@ class Client:
         """Execute the last query again and again."""
         command = _WATCH.fullmatch(line)
         if command is None:
-            raise SqlError.of("There is no such command.", got=line, allowed="\\watch SECONDS")
+            raise SqlError.of(
+                "There is no such command.",
+                got=line,
+                allowed="\\watch SECONDS",
+            )
         if self._last_query is None:
             raise SqlError.of("There is no query to watch.", allowed="\\watch after a SELECT that returned rows")
         seconds = float(command[1] or WATCH_S)
@@ -174,5 +182,9 @@ def _one(text: str) -> Statement:
     """Return the statement of a text, with variables replaced; a variable may have made several of it."""
     found = split(text)
     if len(found) != 1:
-        raise SqlError.of("This is not one statement.", got=f"{len(found)} statements", allowed="one")
+        raise SqlError.of(
+            "This is not one statement.",
+            got=f"{len(found)} statements",
+            allowed="one",
+        )
     return found[0]

@@ -62,4 +62,8 @@ def _own(text: str) -> Iterator[Completion]:
         return
     for choice in choices:
         if choice.startswith(typed.lower()):
-            yield Completion(choice, start_position=-len(typed), display_meta="setting of the client")
+            yield Completion(
+                choice,
+                start_position=-len(typed),
+                display_meta="setting of the client",
+            )

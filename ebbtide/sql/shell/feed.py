@@ -66,7 +66,13 @@ class Feed:
         on_change: Called, on that thread, after something has changed.
     """
 
-    def __init__(self, execution: Execution, result: Result, pages: list[Page], on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        execution: Execution,
+        result: Result,
+        pages: list[Page],
+        on_change: Callable[[], None],
+    ) -> None:
         self.execution = execution
         self.is_endless = result.kind is ResultKind.CHANGES
         """Whether rows may come for ever."""

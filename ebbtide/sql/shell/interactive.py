@@ -81,7 +81,12 @@ def is_ready(typed: str) -> bool:
     return line.upper() in BARE or line.startswith("\\") or is_complete(typed)
 
 
-def _execute(client: Client, typed: str, console: Console, error_text: Callable[[Exception], str]) -> bool:
+def _execute(
+    client: Client,
+    typed: str,
+    console: Console,
+    error_text: Callable[[Exception], str],
+) -> bool:
     """Execute what was typed and print what went wrong; return whether the user leaves."""
     try:
         client.typed(typed)

@@ -27,7 +27,13 @@ class Columns:
         width: Of the terminal.
     """
 
-    def __init__(self, columns: Sequence[ResultColumn], widths: Sequence[int], left: int, width: int) -> None:
+    def __init__(
+        self,
+        columns: Sequence[ResultColumn],
+        widths: Sequence[int],
+        left: int,
+        width: int,
+    ) -> None:
         end = left
         room = width
         while end < len(columns) and room > 0:

@@ -45,7 +45,12 @@ class Printer:
         """Print the rows of a result as they come."""
         self.lines(execution, result, execution.pages(result))
 
-    def lines(self, execution: Execution, result: Result, pages: Iterable[Page]) -> None:
+    def lines(
+        self,
+        execution: Execution,
+        result: Result,
+        pages: Iterable[Page],
+    ) -> None:
         """Print pages as lines, and how many rows they were."""
         batches = self._batches(pages)
         try:

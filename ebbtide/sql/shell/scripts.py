@@ -53,7 +53,9 @@ class Script:
             text = file.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError.of(
-                f"The script '{file}' cannot be read.", got=str(error), allowed="a text file in UTF-8"
+                f"The script '{file}' cannot be read.",
+                got=str(error),
+                allowed="a text file in UTF-8",
             ) from error
         return cls(str(file), text, file.parent, depth)
 

@@ -41,7 +41,11 @@ class ClientSettings:
             self.timing = _SWITCH[name]
         else:
             allowed = list(ResultFormat) if key == RESULT_FORMAT else ["on", "off"]
-            raise SqlError.of(f"The setting '{key}' has no such value.", got=value, allowed=", ".join(allowed))
+            raise SqlError.of(
+                f"The setting '{key}' has no such value.",
+                got=value,
+                allowed=", ".join(allowed),
+            )
 
     def reset(self, key: str | None = None) -> None:
         """Put one, or all, back to what it was at the beginning."""

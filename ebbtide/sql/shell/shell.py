@@ -86,16 +86,29 @@ class Shell:
         """
         from ebbtide.sql.shell.interactive import interact
 
-        interact(self._background, lambda: self._client, self._console, state_folder, error_text)
+        interact(
+            self._background,
+            lambda: self._client,
+            self._console,
+            state_folder,
+            error_text,
+        )
 
     def __enter__(self) -> Self:
         self._interrupts.__enter__()
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
-        self._interrupts.__exit__(kind, error, trace)  # Ctrl-C now ends a closing that hangs
+        self._interrupts.__exit__(
+            kind,
+            error,
+            trace,
+        )  # Ctrl-C now ends a closing that hangs
         self._background.close()
 
     def _printer(self) -> Printer:

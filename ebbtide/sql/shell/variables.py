@@ -21,7 +21,11 @@ def variables(definitions: Iterable[str]) -> dict[str, str]:
     for definition in definitions:
         name, equals, value = definition.partition("=")
         if not equals or not _NAME.fullmatch(name):
-            raise ConfigError.of("-D defines no variable.", got=definition, allowed="name=value")
+            raise ConfigError.of(
+                "-D defines no variable.",
+                got=definition,
+                allowed="name=value",
+            )
         if name in found:
             raise ConfigError.of(f"-D defines the variable '{name}' twice.", allowed="each once")
         found[name] = value

@@ -93,7 +93,11 @@ def view(execution: Execution, result: Result, pages: list[Page]) -> Feed:
     Raises:
         EbbtideError: the statement failed.
     """
-    application: Application[None] = Application(style=STYLE, full_screen=True, mouse_support=False)
+    application: Application[None] = Application(
+        style=STYLE,
+        full_screen=True,
+        mouse_support=False,
+    )
     feed = Feed(execution, result, pages, application.invalidate)
     grid = Grid(feed)
 
@@ -105,7 +109,13 @@ def view(execution: Execution, result: Result, pages: list[Page]) -> Feed:
             parts += [*line, ("", "\n")]
         return parts[:-1]
 
-    application.layout = Layout(Window(FormattedTextControl(seen), always_hide_cursor=True, wrap_lines=False))
+    application.layout = Layout(
+        Window(
+            FormattedTextControl(seen),
+            always_hide_cursor=True,
+            wrap_lines=False,
+        )
+    )
     application.key_bindings = _keys(grid)
     feed.start()
     feed.want(application.output.get_size().rows * 2)
