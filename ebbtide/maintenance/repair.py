@@ -242,6 +242,8 @@ def _counted(pipeline: str, differing: DataFrame, gone: tuple[str, ...]) -> Repa
 
 def _typed(keys: pa.Table, tables: Plan) -> pa.Table:
     own_names = tables.spec.state_key_of
-    named = keys.rename_columns([own_names[name] for name in keys.column_names])
-    fields = [tables.operator.schema.field(name) for name in named.column_names]
-    return named.cast(pa.schema([field.with_nullable(True) for field in fields]))
+    stored = tables.operator.schema
+    names = [own_names[name] for name in keys.column_names]
+    fields = [stored.field(name).with_nullable(True) for name in names]
+    named = keys.rename_columns(names)
+    return named.cast(pa.schema(fields))

@@ -73,14 +73,22 @@ def with_stored_transform(spec: Pipeline, last: StepFacts) -> Pipeline:
     stored = last.spec.get("transform")
     if stored == spec.identity.get("transform"):
         return spec
-    return spec.model_copy(update={"transform": Transform(**_fields(stored)) if stored else None})
+    transform = Transform(**_fields(stored)) if stored else None
+    return spec.model_copy(update={"transform": transform})
 
 
 def _fields(stored: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a stored transform: its functions without what told their code apart."""
-    fields = {name: stored[name] for name in ("schema", "select", "where", "key")}
-    functions = {name: target for name, (target, _) in stored.get("functions", {}).items()}
-    return {**fields, "functions": functions}
+    functions = {}
+    for name, (target, _) in stored.get("functions", {}).items():
+        functions[name] = target
+    return {
+        "schema": stored["schema"],
+        "select": stored["select"],
+        "where": stored["where"],
+        "key": stored["key"],
+        "functions": functions,
+    }
 
 
 @dataclass(frozen=True)

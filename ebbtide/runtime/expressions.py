@@ -70,7 +70,8 @@ class Expressions:
         """The columns of the source that the expressions read; one at least, by which rows are counted."""
         schema = self.source.columns
         names = self.transform.columns_read(self.source) or schema.names[:1]
-        return pa.schema([schema.field(name).with_nullable(True) for name in names])
+        fields = [schema.field(name).with_nullable(True) for name in names]
+        return pa.schema(fields)
 
     @cached_property
     def calls(self) -> FunctionCalls:
@@ -230,9 +231,13 @@ class Expressions:
         try:
             frame = empty.select(F.expr(text).alias("value"))
         except PySparkException as error:
-            return None, (_first_line(str(error)), f"{ALLOWED}; columns: {', '.join(self.inputs.names)}")
+            columns = ", ".join(self.inputs.names)
+            message = _first_line(str(error))
+            return None, (message, f"{ALLOWED}; columns: {columns}")
         own = self._not_row_by_row(frame)
-        return (frame, None) if own is None else (None, (own, ALLOWED))
+        if own is not None:
+            return None, (own, ALLOWED)
+        return frame, None
 
     def _problem(
         self,

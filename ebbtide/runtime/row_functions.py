@@ -96,9 +96,11 @@ class CheckedArrow:
         try:
             return self._values(columns)
         except Exception:  # noqa: BLE001 - some row has it
-            rows = [tuple(column.slice(at, 1) for column in columns) for at in range(len(columns[0]))]
+            n_rows = len(columns[0])
+            rows = [tuple(column.slice(at, 1) for column in columns) for at in range(n_rows)]
             checked = list(self._by_row(rows))
-        type_ = next((each.type for each in checked if each.field(VALUE).type != pa.null()), checked[0].type)
+        with_value = [each.type for each in checked if each.field(VALUE).type != pa.null()]
+        type_ = with_value[0] if with_value else checked[0].type
         return pa.concat_arrays([each.cast(type_) for each in checked])
 
     def _by_row(self, rows: list[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
@@ -111,7 +113,8 @@ class CheckedArrow:
     def _values(self, columns: tuple[pa.Array, ...]) -> pa.Array:
         values = self.worker(*columns)
         _refuse_other_length(len(values), len(columns[0]))
-        return _checked(values, pa.nulls(len(values), pa.string()))
+        no_errors = pa.nulls(len(values), pa.string())
+        return _checked(values, no_errors)
 
 
 def _checked(values: pa.Array, errors: pa.Array) -> pa.Array:
@@ -173,10 +176,13 @@ def checked_function(name: str, function: RowFunction) -> UserDefinedFunction:
         name: Its name in expressions.
         function: It.
     """
-    worker = _worker(name, function)
-    kinds: dict[int, Callable[[Worker], Callable[..., Any]]] = {PANDAS: CheckedPandas, ARROW: CheckedArrow}
-    checked = kinds.get(function.eval_type, CheckedRow)(worker)
-    return _of_spark(name, function, checked, checked_type(function))
+    kinds: dict[int, Callable[[Worker], Callable[..., Any]]] = {
+        PANDAS: CheckedPandas,
+        ARROW: CheckedArrow,
+    }
+    checked = kinds.get(function.eval_type, CheckedRow)
+    call = checked(_worker(name, function))
+    return _of_spark(name, function, call, checked_type(function))
 
 
 def checked_type(function: RowFunction) -> StructType:

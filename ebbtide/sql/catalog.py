@@ -145,9 +145,10 @@ class Catalog:
 
     def declared(self, kind: DeclaredKind) -> dict[str, Declared]:
         """Return what was declared of a kind, by name."""
-        entries = self.entries().items()
-        declared = {name: entry for name, entry in entries if isinstance(entry, Declared)}
-        return {name: entry for name, entry in declared.items() if entry.kind is kind}
+        entries = self.entries().values()
+        declared = [entry for entry in entries if isinstance(entry, Declared)]
+        of_kind = [entry for entry in declared if entry.kind is kind]
+        return {entry.name: entry for entry in of_kind}
 
     def pipeline(self, name: str) -> Filled:
         """Return a pipeline.

@@ -72,9 +72,11 @@ def parse_position(text: str, names: Sequence[str]) -> dict[str, int]:
 
 def next_versions(now: Versions, newest: Versions) -> dict[str, int]:
     """Return the moment after one: of a single table its next version, of several that of them all now."""
-    if len(now) > 1:
+    if len(now) != 1:
         return dict(newest)
-    return {name: min(version + 1, newest[name]) for name, version in now.items()}
+    [name] = now
+    following = now[name] + 1
+    return {name: min(following, newest[name])}
 
 
 def snapshot(moment: Moment) -> DataFrame:

@@ -166,9 +166,11 @@ class Cursor:
 
     def _is_joined(self, joint: str) -> bool:
         """Return whether a mark and a word follow without a space between."""
-        if self._at + 1 >= len(self._tokens):
+        around = self._tokens[self._at - 1 : self._at + 2]
+        if len(around) < 3:
             return False
-        before, mark, after = self._tokens[self._at - 1 : self._at + 2]
+        before, mark, after = around
         adjoins_before = mark.start == before.end + 1
         adjoins_after = after.start == mark.end + 1
-        return mark.text == joint and adjoins_before and adjoins_after
+        is_joint = mark.text == joint
+        return is_joint and adjoins_before and adjoins_after

@@ -23,6 +23,13 @@ from ebbtide.sql.projection import Projection, read_projection
 from ebbtide.sql.statements import Insert
 from ebbtide.sql.tokens import Statement, keyword
 
+_STRAY_COMMAS = {
+    ("SELECT", ","),
+    (",", ","),
+    (",", "FROM"),
+}
+"""What sqlglot passes over."""
+
 
 @dataclass(frozen=True)
 class Filling:
@@ -91,12 +98,12 @@ def _parsed(query: Statement) -> exp.Select:
             next_step=str(details.get("description", "")),
         ) from error
     marks = [keyword(token) for token in query.tokens]
-    has_two_commas = (",", ",") in pairwise(marks)
-    if has_two_commas:  # sqlglot passes over it
+    stray_commas = [pair for pair in pairwise(marks) if pair in _STRAY_COMMAS]
+    if stray_commas:
         raise SqlError.of(
             f"The query at {query.place} cannot be read.",
-            got=", ,",
-            allowed="one comma",
+            got=" ".join(stray_commas[0]),
+            allowed="one comma between two expressions",
         )
     if not isinstance(parsed, exp.Select):
         raise _not_applicable(query, type(parsed).key.upper())
@@ -290,10 +297,11 @@ def _takes_columns_as_they_are(source: Declared, table: Declared, selected: dict
 def _ordering(source: Declared, attributes: dict[str, Any]) -> list[str]:
     """Return the source's columns by which its changes are ordered, or have a time: without them they cannot be."""
     order = attributes["order"]
-    sequence = [] if order == "arrival" else order["sequence"]
-    event_time = attributes.get("event_time")
+    names = [] if order == "arrival" else list(order["sequence"])
+    if "event_time" in attributes:
+        names.append(attributes["event_time"])
     known = parse_ddl(source.columns).columns.names
-    return [name for name in (*sequence, event_time) if name in known]
+    return [name for name in names if name in known]
 
 
 def _default(table: TableSchema, name: str) -> tuple[bool, Any]:
@@ -306,6 +314,14 @@ _ORDER = ("name", "description", "source", "format", "schema", "transform", "key
 
 def _in_order(attributes: dict[str, Any]) -> dict[str, Any]:
     """Return attributes in the order in which people read them; empty ones left out."""
-    first = {name: attributes[name] for name in _ORDER if attributes.get(name)}
-    given = {name: value for name, value in attributes.items() if value != ""}
-    return {**first, **given}
+    in_order = {}
+    for name in sorted(attributes, key=_place):
+        value = attributes[name]
+        if value != "":
+            in_order[name] = value
+    return in_order
+
+
+def _place(name: str) -> int:
+    """Return where an attribute stands; those that are not in the order come last, as they are."""
+    return _ORDER.index(name) if name in _ORDER else len(_ORDER)

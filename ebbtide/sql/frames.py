@@ -162,7 +162,9 @@ def _feed(spark: SparkSession, location: str, reference: Reference) -> DataFrame
             next_step="Filter by _commit_version.",
         )
     first = log.versions(location)[0]
+    options: dict[str, str | int] = {
+        "readChangeFeed": "true",
+        "startingVersion": first,
+    }
     reader = spark.read.format("delta")
-    reader.option("readChangeFeed", "true")
-    reader.option("startingVersion", first)
-    return reader.load(location)
+    return reader.options(**options).load(location)

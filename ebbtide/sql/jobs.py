@@ -161,11 +161,13 @@ class ProcessJob:
     def message(self) -> str:
         """The last line that it printed."""
         log = self.folder / "log"
+        n_bytes = log.stat().st_size
         with log.open("rb") as file:
-            file.seek(max(log.stat().st_size - LOG_TAIL, 0))
-            lines = file.read().decode("utf-8", errors="replace").split("\n")
-        printed = [line.strip() for line in lines if line.strip()]
-        return printed[-1] if printed else ""
+            file.seek(max(n_bytes - LOG_TAIL, 0))
+            tail = file.read()
+        text = tail.decode("utf-8", errors="replace").strip()
+        *_, last_line = text.split("\n")
+        return last_line.strip()
 
     def stop(self) -> None:
         """Ask it to end after its step.
@@ -209,7 +211,8 @@ class ProcessJobs:
         """Return all jobs, the newest first."""
         folders = self._folder.glob("*/process")
         jobs = [ProcessJob.read(process.parent) for process in folders]
-        return sorted(jobs, key=lambda job: (job.started, job.id), reverse=True)
+        jobs.sort(key=lambda job: (job.started, job.id), reverse=True)
+        return jobs
 
     def start(self, pipelines: Sequence[Filled], *, once: bool = False) -> list[ProcessJob]:
         """Begin a job that runs pipelines one after the other; a view again and again, as its `refresh` says.
@@ -251,9 +254,15 @@ class ProcessJobs:
         return Path.home() / ".local/state/ebbtide" / FOLDER
 
     def _await_start(self, folder: Path, process: subprocess.Popen[bytes]) -> None:
-        end = time.monotonic() + STARTS_WITHIN_S
-        while not (folder / "process").exists():
-            if process.poll() is not None or time.monotonic() > end:
-                log = (folder / "log").read_text(encoding="utf-8", errors="replace")
-                raise SqlError.of("The job's process did not begin.", got=log[-500:] or "nothing printed")
+        ends_at = time.monotonic() + STARTS_WITHIN_S
+        begun = folder / "process"
+        while not begun.exists():
+            is_late = time.monotonic() > ends_at
+            if is_late or process.poll() is not None:
+                log = folder / "log"
+                printed = log.read_text(encoding="utf-8", errors="replace")
+                raise SqlError.of(
+                    "The job's process did not begin.",
+                    got=printed[-500:] or "nothing printed",
+                )
             time.sleep(0.02)

@@ -78,7 +78,8 @@ def catalogs(known: Mapping[str, Catalog], in_use: str, pattern: str | None) -> 
     rows: list[Row] = []
     for name, catalog in known.items():
         if fits(name, pattern):
-            rows.append([name, str(catalog.folder), catalog.root, name == in_use])
+            row = [name, str(catalog.folder), catalog.root, name == in_use]
+            rows.append(row)
     shown = columns("name", "definitions", "root")
     is_in_use = ResultColumn("in_use", "boolean")
     return (*shown, is_in_use), rows
@@ -98,17 +99,20 @@ def _tables(catalog: Catalog, pattern: str | None) -> Listed:
 
 
 def _declared(catalog: Catalog, kind: DeclaredKind, pattern: str | None) -> Listed:
-    found = catalog.declared(kind).values()
-    fitting = [entry for entry in found if fits(entry.name, pattern)]
-    rows: list[Row] = [[entry.name, entry.comment] for entry in fitting]
-    shown = columns("name", "comment")
-    return shown, rows
+    rows: list[Row] = []
+    for entry in catalog.declared(kind).values():
+        if fits(entry.name, pattern):
+            row = [entry.name, entry.comment]
+            rows.append(row)
+    return columns("name", "comment"), rows
 
 
 def _functions(catalog: Catalog, pattern: str | None) -> Listed:
-    found = catalog.declared(DeclaredKind.FUNCTION).values()
-    fitting = [entry for entry in found if fits(entry.name, pattern)]
-    rows: list[Row] = [[entry.name, entry.target, entry.is_deterministic] for entry in fitting]
+    rows: list[Row] = []
+    for entry in catalog.declared(DeclaredKind.FUNCTION).values():
+        if fits(entry.name, pattern):
+            row = [entry.name, entry.target, entry.is_deterministic]
+            rows.append(row)
     shown = columns("name", "target")
     is_deterministic = ResultColumn("deterministic", "boolean")
     return (*shown, is_deterministic), rows
@@ -118,12 +122,21 @@ def _pipelines(catalog: Catalog, pattern: str | None) -> Listed:
     rows: list[Row] = []
     for name, entry in catalog.pipelines().items():
         if fits(name, pattern):
-            last = status(entry.spec, catalog.root)
-            at = None if last.now is None else _text(last.now)
-            rows.append(
-                [name, last.step, last.kind and str(last.kind), at, last.records, last.quarantined, last.in_quarantine]
-            )
+            rows.append(_pipeline_row(entry, catalog.root))
     return PIPELINE_COLUMNS, rows
+
+
+def _pipeline_row(entry: Filled, root: str) -> Row:
+    last = status(entry.spec, root)
+    return [
+        entry.name,
+        last.step,
+        None if last.kind is None else str(last.kind),
+        None if last.now is None else _text(last.now),
+        last.records,
+        last.quarantined,
+        last.in_quarantine,
+    ]
 
 
 def _steps(catalog: Catalog, asked: Show) -> Listed:
@@ -155,10 +168,16 @@ def describe(entries: Mapping[str, Entry], name: str) -> Listed | None:
     if entry is None or part:
         return None
     fields, key, comments = _fields(entry)
-    rows: list[Row] = [
-        [field.name, type_ddl(field.type), field.nullable, field.name in key, comments.get(field.name, "")]
-        for field in fields
-    ]
+    rows: list[Row] = []
+    for field in fields:
+        row = [
+            field.name,
+            type_ddl(field.type),
+            field.nullable,
+            field.name in key,
+            comments.get(field.name, ""),
+        ]
+        rows.append(row)
     return FIELD_COLUMNS, rows
 
 
@@ -203,16 +222,20 @@ def _create_table(spec: Pipeline) -> str:
 
 def _create_view(entry: Filled, view: MaterializedView) -> str:
     _, document = read_document(entry.location)
-    options = {name: value for name, value in document["attributes"].items() if name not in _OF_VIEW}
+    attributes = document["attributes"].items()
+    further = {name: value for name, value in attributes if name not in _OF_VIEW}
+    options = dict(flattened(further))
+    key = ", ".join(map(quoted, view.key))
     lines = [
         f"CREATE MATERIALIZED VIEW {quoted(view.name)} (",
-        f"  PRIMARY KEY ({', '.join(map(quoted, view.key))})",
+        f"  PRIMARY KEY ({key})",
         ")",
-        *_comment_and_options(view.description, dict(flattened(options))),
+        *_comment_and_options(view.description, options),
         f"REFRESH {_refresh(view)}",
         "AS",
+        f"{view.query.strip()};",
     ]
-    return "\n".join(lines) + f"\n{view.query.strip()};"
+    return "\n".join(lines)
 
 
 def _refresh(view: MaterializedView) -> str:
@@ -235,7 +258,8 @@ def _create(
         f"  PRIMARY KEY ({key})",
         ")",
     ]
-    return "\n".join([*lines, *_comment_and_options(comment, options)]) + ";"
+    lines += _comment_and_options(comment, options)
+    return "\n".join(lines) + ";"
 
 
 def _comment_and_options(comment: str, options: Mapping[str, str]) -> list[str]:
@@ -263,12 +287,15 @@ def columns(*names: str) -> tuple[ResultColumn, ...]:
 def quoted(name: str) -> str:
     """Write a name."""
     is_plain = name.isidentifier() and name.islower()
-    return name if is_plain else "`" + name.replace("`", "``") + "`"
+    escaped = name.replace("`", "``")
+    return name if is_plain else f"`{escaped}`"
 
 
 def text(value: str) -> str:
     """Write a text."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    doubled = value.replace("\\", "\\\\")
+    escaped = doubled.replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def _text(time: datetime) -> str:

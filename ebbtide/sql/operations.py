@@ -76,8 +76,9 @@ class Whole:
     def page(self, token: int, timeout_s: float | None) -> Page:
         """Return a page; its token is the number of its first row."""
         stop = token + self.page_rows
+        rows = self.rows.slice(token, stop)
         follows = stop if stop < self.rows.count else None
-        return Page(self.rows.slice(token, stop), follows)
+        return Page(rows, follows)
 
     def go_on(self, is_canceled: threading.Event) -> None:
         """All is done."""
@@ -167,8 +168,9 @@ class Changes:
 
     def _forget(self, last: int) -> None:
         """Forget the pages up to one, and delete the batches that have no other."""
-        gone = [number for number in self._pages if number <= last]
-        batches = {id(batch): batch for batch, _ in map(self._pages.pop, gone)}
+        numbers = [number for number in self._pages if number <= last]
+        gone = [self._pages.pop(number) for number in numbers]
+        batches = {id(batch): batch for batch, _ in gone}
         kept = {id(batch) for batch, _ in self._pages.values()}
         for name, batch in batches.items():
             if name not in kept:

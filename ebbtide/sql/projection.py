@@ -35,21 +35,26 @@ def read_projection(query: Statement, has_alias: Sequence[bool], qualifiers: Col
     words = [keyword(token) for token in query.tokens]
     outer = _outer(query.tokens)
     from_ = next(at for at in outer if words[at] == "FROM" and words[at - 1] != "DISTINCT")
-    parts: list[list[Token]] = [[]]
-    for at in range(1, from_):
-        if words[at] == "," and at in outer:
-            parts.append([])
-        else:
-            parts[-1].append(query.tokens[at])
+    commas = [at for at in outer if words[at] == "," and at < from_]
     texts = []
-    for part, is_named in zip(parts, has_alias, strict=True):
-        n_alias = 0
-        if is_named:
-            n_alias = 2 if keyword(part[-2]) == "AS" else 1
-        texts.append(_text(query, part[: len(part) - n_alias], qualifiers))
-    condition = next((query.tokens[at + 1 :] for at in outer if at > from_ and words[at] == "WHERE"), None)
-    where = None if condition is None else _text(query, condition, qualifiers)
+    starts = [1, *(comma + 1 for comma in commas)]
+    ends = [*commas, from_]
+    for start, end, is_named in zip(starts, ends, has_alias, strict=True):
+        part = query.tokens[start:end]
+        own = _without_alias(part) if is_named else part
+        texts.append(_text(query, own, qualifiers))
+    conditions = [at + 1 for at in outer if words[at] == "WHERE" and at > from_]
+    where = None
+    if conditions:
+        condition = query.tokens[conditions[0] :]
+        where = _text(query, condition, qualifiers)
     return Projection(tuple(texts), where)
+
+
+def _without_alias(tokens: Sequence[Token]) -> Sequence[Token]:
+    """Return the tokens of an expression without the name that follows it, and its AS."""
+    n_alias = 2 if keyword(tokens[-2]) == "AS" else 1
+    return tokens[:-n_alias]
 
 
 def _outer(tokens: Sequence[Token]) -> list[int]:

@@ -93,7 +93,9 @@ class Referring:
     def place(self, line: int, position: int) -> Place:
         """Return where something stands in the script, that Spark has found at a line (from 1) and a position (from 0) of `text`."""
         lines = self.text.split("\n")
-        offset = sum(len(each) + 1 for each in lines[: line - 1]) + position
+        before = lines[: line - 1]
+        line_start = sum(len(each) + 1 for each in before)
+        offset = line_start + position
         for edit in self.edits:
             if offset < edit.start:
                 break
@@ -150,9 +152,10 @@ def _named(statement: Statement, position: int, names: Collection[str]) -> tuple
     if base not in names or is_qualified:
         return None
     n_tokens = 1
-    marks = [each.text for each in tokens[position + 1 : position + 3]]
-    if not dollar and marks[:1] == ["$"] and len(marks) == 2:
-        part = marks[1].lower()
+    after = [each.text for each in tokens[position + 1 : position + 3]]
+    has_part_after = len(after) == 2 and after[0] == "$"
+    if has_part_after and not dollar:
+        part = after[1].lower()
         n_tokens = 3
     if not part:
         return base, None, n_tokens
@@ -167,16 +170,18 @@ def _named(statement: Statement, position: int, names: Collection[str]) -> tuple
 
 def _pin(tokens: tuple[Token, ...], position: int) -> tuple[Pin | None, int]:
     """Return the moment that is named at a token, and by how many tokens."""
-    words = [keyword(token) for token in tokens[position : position + 5]]
+    following = tokens[position : position + 5]
+    words = [keyword(token) for token in following]
     n_for = 1 if words[:1] == ["FOR"] else 0
     phrase = words[n_for : n_for + 4]
     if len(phrase) < 4:
         return None, 0
     kind, *as_of, number = phrase
-    is_pin = kind in list(PinKind) and as_of == ["AS", "OF"] and number.isdecimal()
-    if not is_pin:
+    has_form = as_of == ["AS", "OF"] and number.isdecimal()
+    if not has_form or kind not in list(PinKind):
         return None, 0
-    return Pin(PinKind(kind), int(number)), n_for + len(phrase)
+    pin = Pin(PinKind(kind), int(number))
+    return pin, n_for + len(phrase)
 
 
 def _has_alias(tokens: tuple[Token, ...], position: int) -> bool:

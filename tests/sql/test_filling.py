@@ -170,7 +170,9 @@ def test_plan_is_told_and_nothing_is_done(do, catalog):
         ("SELECT id, v, at FROM log UNION ALL SELECT id, v, at FROM log", "Got: UNION"),
         ("VALUES (1, 'a', null)", "Got: VALUES"),
         ("SELECT id, v, at FROM log WHERE", "cannot be read"),
-        ("SELECT id, v,, at FROM log", "cannot be read"),
+        ("SELECT id, v,, at FROM log", "cannot be read. Got: , ,. Allowed: one comma"),
+        ("SELECT id, v, at, FROM log", "cannot be read. Got: , FROM."),
+        ("SELECT , id, v, at FROM log", "cannot be read. Got: SELECT ,."),
     ],
 )
 def test_query_that_no_pipeline_can_apply_is_refused(catalog, query, told):
@@ -193,3 +195,29 @@ def test_table_that_cannot_be_filled_is_refused(catalog, into, told):
     with pytest.raises(SqlError) as raised:
         filled(catalog, f"INSERT INTO {into} SELECT id, v, at FROM log")
     assert told in str(raised.value)
+
+
+def test_pipeline_with_a_condition_is_not_the_one_of_the_same_statement_without(do, catalog):
+    do("CREATE TABLE whole (id BIGINT NOT NULL, v STRING, at TIMESTAMP, amount DECIMAL(12,2), PRIMARY KEY (id))")
+    write_filling(catalog, filled(catalog, "INSERT INTO whole SELECT * FROM log WHERE id > 1"))
+    with pytest.raises(SqlError, match=r"filled by another statement already. Got: transform"):
+        filled(catalog, "INSERT INTO whole SELECT * FROM log")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "checks.expiry_grace = '1h', checks = '{expiry_grace: 2h}'",
+        "checks = '{expiry_grace: 2h}', checks.expiry_grace = '1h'",
+    ],
+)
+def test_option_that_would_replace_another_is_refused(do, catalog, options):
+    do(f"CREATE TABLE twice (id BIGINT NOT NULL, v STRING, PRIMARY KEY (id)) WITH ({options})")
+    with pytest.raises(SqlError, match="contradicts"):
+        filled(catalog, "INSERT INTO twice SELECT id, v FROM log")
+
+
+def test_pipeline_that_has_not_run_is_dropped_with_its_folder(do, catalog):
+    write_filling(catalog, filled(catalog, "INSERT INTO kept SELECT id, v, at FROM log"))
+    assert do("DROP TABLE kept") == "Dropped table 'kept'."
+    assert not (catalog.folder / "kept").exists()

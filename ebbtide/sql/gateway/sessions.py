@@ -260,7 +260,9 @@ class Sessions:
             self._tell(hosted, f"did not end well: {error}")
 
     def _tell(self, hosted: HostedSession, what: str) -> None:
-        line = f"Session {hosted.id[:SHOWN]} {what} ({len(self)} of {self._limits.sessions})."
+        name = hosted.id[:SHOWN]
+        how_many = f"{len(self)} of {self._limits.sessions}"
+        line = f"Session {name} {what} ({how_many})."
         with self._saying:  # lines of two threads would run into each other
             self._say(line)
 

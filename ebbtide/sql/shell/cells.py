@@ -58,7 +58,8 @@ def cut(text: str, most: int) -> str:
 def padded(text: str, columns: int, *, right: bool = False) -> str:
     """Return a text that takes some columns: cut, or filled with spaces behind, or in front if it is to stand right."""
     shown = cut(text, columns)
-    spaces = " " * (columns - width(shown))
+    n_spaces = columns - width(shown)
+    spaces = " " * n_spaces
     return spaces + shown if right else shown + spaces
 
 

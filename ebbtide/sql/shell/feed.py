@@ -52,8 +52,10 @@ class Rows:
     def window(self, start: int, n: int) -> list[Row]:
         """Return some that follow each other; fewer, where they are not held."""
         with self._lock:
-            begin = max(0, start - self._first)
-            return self._kept[begin : max(begin, start - self._first + n)]
+            wanted = start - self._first
+            begin = max(0, wanted)
+            end = max(begin, wanted + n)
+            return self._kept[begin:end]
 
 
 class Feed:
@@ -92,8 +94,13 @@ class Feed:
     @property
     def may_grow(self) -> bool:
         """Whether there is more to read."""
-        is_full = not self.is_endless and self.rows.end >= MOST_ROWS
-        return self._next is not None and self.error is None and not is_full
+        has_more = self._next is not None and self.error is None
+        return has_more and not self._is_full
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether as many rows of a table are held as may be."""
+        return not self.is_endless and self.rows.end >= MOST_ROWS
 
     def start(self) -> None:
         """Begin to read."""
@@ -159,5 +166,6 @@ class Feed:
         self.rows.append(page.rows)
         self.notice = page.notice or self.notice
         self._next = page.next
-        if not self.is_endless and self.rows.end >= MOST_ROWS and page.next is not None:
+        is_cut_off = self._is_full and page.next is not None
+        if is_cut_off:
             self.notice = f"The first {MOST_ROWS:,} rows: SET result-format = csv writes all."

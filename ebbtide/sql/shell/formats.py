@@ -61,11 +61,12 @@ def is_number(column: ResultColumn) -> bool:
 
 def widths_of(columns: Columns, rows: Iterable[Row]) -> list[int]:
     """Return how many columns of the terminal each cell is given."""
-    widths = [width(printable(column.name)) for column in columns]
+    widest = [width(printable(column.name)) for column in columns]
     for row in rows:
-        for position, value in enumerate(row):
-            widths[position] = max(widths[position], width(short_cell(value)))
-    return [max(1, min(found, MOST_WIDTH)) for found in widths]
+        widths = [width(short_cell(value)) for value in row]
+        widest = list(map(max, widest, widths))
+    at_most = [min(found, MOST_WIDTH) for found in widest]
+    return [max(1, found) for found in at_most]
 
 
 def tableau(columns: Columns, batches: Batches, most_width: int | None = None) -> Iterator[str]:
@@ -78,7 +79,8 @@ def tableau(columns: Columns, batches: Batches, most_width: int | None = None) -
     """
     remaining: Iterator[list[Row]] = filter(None, batches)
     first = next(remaining, [])
-    if len(columns) == len(first) == 1 and _is_cut(first[0][0]):
+    has_one_cell = len(columns) == len(first) == 1
+    if has_one_cell and _is_cut(first[0][0]):
         second = next(remaining, None)
         if second is None:
             yield from _one_cell(columns[0], first[0][0])
@@ -88,14 +90,17 @@ def tableau(columns: Columns, batches: Batches, most_width: int | None = None) -
     n_fitting = _n_fitting(widths, most_width)
     fitting = columns[:n_fitting]
     aligned = [(wide, is_number(column)) for column, wide in zip(fitting, widths, strict=False)]
-    yield _tableau_line([printable(column.name) for column in fitting], aligned)
-    yield "-+-".join("-" * wide for wide in widths[:n_fitting])
+    names = [printable(column.name) for column in fitting]
+    rules = ["-" * wide for wide in widths[:n_fitting]]
+    yield _tableau_line(names, aligned)
+    yield "-+-".join(rules)
     yield from _tableau_lines(first, aligned)
     for batch in remaining:
         yield from _tableau_lines(batch, aligned)
     if n_fitting < len(columns):
-        left_out = ", ".join(printable(column.name) for column in columns[n_fitting:])
-        yield f"Columns that do not fit: {left_out}. SET result-format = vertical shows them."
+        left_out = [printable(column.name) for column in columns[n_fitting:]]
+        listed = ", ".join(left_out)
+        yield f"Columns that do not fit: {listed}. SET result-format = vertical shows them."
 
 
 def tableau_width(columns: Columns, rows: Iterable[Row]) -> int:
@@ -107,24 +112,29 @@ def vertical(columns: Columns, batches: Batches) -> Iterator[str]:
     """Lay out each row as a line a column, whole."""
     names = [printable(column.name) for column in columns]
     widest = max(map(width, names), default=0)
+    labels = [padded(name, widest) for name in names]
     for number, row in enumerate(_rows(batches), start=1):
         yield f"--- row {number} ---"
-        for name, value in zip(names, row, strict=True):
-            yield f"{padded(name, widest)}{_JOINT}{cell(value)}".rstrip()
+        for label, value in zip(labels, row, strict=True):
+            line = label + _JOINT + cell(value)
+            yield line.rstrip()
 
 
 def csv(columns: Columns, batches: Batches) -> Iterator[str]:
     """Write comma-separated values under their names; NULL is nothing, an empty text is a pair of quotes."""
-    yield ",".join(_quoted(column.name) for column in columns)
+    names = [_quoted(column.name) for column in columns]
+    yield ",".join(names)
     for row in _rows(batches):
-        yield ",".join(map(_csv_cell, row))
+        cells = map(_csv_cell, row)
+        yield ",".join(cells)
 
 
 def json_lines(columns: Columns, batches: Batches) -> Iterator[str]:
     """Write a JSON object a row; of several columns of one name all but the first are numbered."""
     names = unique([column.name for column in columns])
     for row in _rows(batches):
-        text = json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False)
+        values = dict(zip(names, row, strict=True))
+        text = json.dumps(values, ensure_ascii=False)
         yield _json_escaped(text)
 
 
@@ -163,14 +173,17 @@ def _rows(batches: Batches) -> Iterator[Row]:
 
 def _n_fitting(widths: Sequence[int], most_width: int | None) -> int:
     """Return how many columns fit, one at least."""
-    n_fitting = len(widths)
-    while most_width is not None and n_fitting > 1 and _total(widths[:n_fitting]) > most_width:
-        n_fitting -= 1
-    return n_fitting
+    if most_width is None:
+        return len(widths)
+    for n_columns in range(len(widths), 1, -1):
+        if _total(widths[:n_columns]) <= most_width:
+            return n_columns
+    return min(1, len(widths))
 
 
 def _total(widths: Sequence[int]) -> int:
-    return sum(widths) + len(_JOINT) * (len(widths) - 1)
+    n_joints = len(widths) - 1
+    return sum(widths) + n_joints * len(_JOINT)
 
 
 def _is_cut(value: Any) -> bool:
@@ -192,7 +205,10 @@ def _tableau_lines(rows: Iterable[Row], aligned: Sequence[tuple[int, bool]]) -> 
 
 
 def _tableau_line(cells: Sequence[str], aligned: Sequence[tuple[int, bool]]) -> str:
-    parts = [padded(text, wide, right=right) for text, (wide, right) in zip(cells, aligned, strict=False)]
+    parts = []
+    for text, (wide, right) in zip(cells, aligned, strict=False):
+        part = padded(text, wide, right=right)
+        parts.append(part)
     return _JOINT.join(parts).rstrip()
 
 
@@ -211,12 +227,18 @@ def _json_escaped(text: str) -> str:
     """Escape what JSON may hold as it is, but a terminal obeys."""
     if not has_unseen(text):
         return text
-    return "".join(f"\\u{ord(character):04x}" if has_unseen(character) else character for character in text)
+    return "".join(map(_character_escaped, text))
+
+
+def _character_escaped(character: str) -> str:
+    return f"\\u{ord(character):04x}" if has_unseen(character) else character
 
 
 def _markdown_cell(value: Any) -> str:
+    if value is None:
+        return NULL
     lines = [printable(line) for line in whole(value).splitlines()]
-    text = NULL if value is None else "<br>".join(lines)
+    text = "<br>".join(lines)
     return text.replace("|", "\\|")
 
 

@@ -69,12 +69,14 @@ class Grid:
         if self.mode is Mode.ROW:
             return
         self._follows = True
-        self.feed.want(self.feed.rows.end + 1 if self.feed.is_endless else _ALL)
+        n_rows = self.feed.rows.end + 1 if self.feed.is_endless else _ALL
+        self.feed.want(n_rows)
 
     def move_columns(self, n_columns: int) -> None:
         """Show other columns."""
-        last = len(self.feed.rows.columns) - 1
-        self._left = min(max(0, self._left + n_columns), max(0, last))
+        last = max(0, len(self.feed.rows.columns) - 1)
+        left = max(0, self._left + n_columns)
+        self._left = min(left, last)
 
     def open_row(self) -> None:
         """Show the row at the cursor alone, or all again."""
@@ -117,10 +119,16 @@ class Grid:
         self._look_on()
         self._scroll()
         body = self._row_lines() if self.mode is Mode.ROW else self._rows_lines()
-        shown = body[: self.height - 1]
+        n_above = self.height - 1
+        shown = body[:n_above]
+        n_empty = n_above - len(shown)
         empty: Line = [(PLAIN, "")]
-        filled = shown + [empty] * (self.height - 1 - len(shown))
-        return [*filled, [(STATUS, padded(self._status(), self.width))]]
+        status = padded(self._status(), self.width)
+        return [
+            *shown,
+            *[empty] * n_empty,
+            [(STATUS, status)],
+        ]
 
     def _go(self, number: int) -> None:
         rows = self.feed.rows
@@ -136,7 +144,9 @@ class Grid:
         if self._follows:
             self.cursor = end - 1
         self.cursor = max(rows.first, min(self.cursor, end - 1))
-        self._top = max(rows.first, min(self._top, self.cursor), self.cursor - self.page + 1)
+        highest = self.cursor - self.page + 1
+        top = min(self._top, self.cursor)
+        self._top = max(rows.first, top, highest)
 
     def _look(self, start: int) -> None:
         if self.term:
@@ -167,8 +177,10 @@ class Grid:
     def _match(self, start: int, end: int) -> int | None:
         term = self.term.casefold()
         first = max(start, self.feed.rows.first)
-        for number, row in enumerate(self.feed.rows.window(first, end - first), start=first):
-            if any(term in cell(value).casefold() for value in row):
+        rows = self.feed.rows.window(first, end - first)
+        for number, row in enumerate(rows, start=first):
+            cells = [cell(value).casefold() for value in row]
+            if any(term in text for text in cells):
                 return number
         return None
 
@@ -180,7 +192,9 @@ class Grid:
         lines = [columns.header()]
         for number, row in enumerate(rows, start=self._top):
             style = op_style(row) if self.feed.is_endless else PLAIN
-            lines.append(columns.line(row, CURSOR if number == self.cursor else style))
+            if number == self.cursor:
+                style = CURSOR
+            lines.append(columns.line(row, style))
         return lines
 
     def _widen(self, needed: list[int]) -> None:
@@ -191,7 +205,8 @@ class Grid:
 
     def _row_lines(self) -> list[Line]:
         lines = row_lines(*self._row, self.width)
-        self._row_top = min(self._row_top, max(0, len(lines) - self.page))
+        lowest = max(0, len(lines) - self.page)
+        self._row_top = min(self._row_top, lowest)
         return lines[self._row_top :]
 
     def _status(self) -> str:

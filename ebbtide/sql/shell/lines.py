@@ -57,7 +57,8 @@ class Columns:
 
     def _joined(self, cells: Sequence[str]) -> str:
         parts = []
-        for column, text, wide in zip(self._columns, cells, self._widths, strict=True):
+        with_columns = zip(self._columns, cells, self._widths, strict=True)
+        for column, text, wide in with_columns:
             part = padded(text, wide, right=is_number(column))
             parts.append(part)
         return padded(JOINT.join(parts), self._width)
@@ -73,11 +74,16 @@ def row_lines(columns: Sequence[ResultColumn], row: Sequence[Any], most_width: i
     names = [printable(column.name) for column in columns]
     longest = max(map(width, names), default=0)
     name_width = min(longest, most_width // 3)
-    value_width = max(1, most_width - name_width - len(JOINT))
+    rest = most_width - name_width - len(JOINT)
+    value_width = max(1, rest)
     lines: list[Line] = []
     for name, value in zip(names, row, strict=True):
         label = padded(name, name_width)
         for part in folded(cell(value), value_width):
-            lines.append([(HEADER, label), (PLAIN, JOINT + part)])
+            line = [
+                (HEADER, label),
+                (PLAIN, JOINT + part),
+            ]
+            lines.append(line)
             label = " " * name_width
     return lines

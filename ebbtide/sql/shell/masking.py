@@ -25,34 +25,45 @@ def masked(text: str) -> str | None:
         statements = split(text)
     except SqlSyntaxError:
         return None if is_credential(text) else redacted(text)
-    line_starts = [0, *(end.end() for end in re.finditer("\n", text))]
+    line_starts = [0]
+    line_starts += [end.end() for end in re.finditer("\n", text)]
     # From the end on: what stands before a mask keeps its offset.
     for statement in reversed(statements):
-        offset = line_starts[statement.place.line - 1] + statement.place.column - 1
-        for start, end in sorted(_secrets(statement), reverse=True):
-            text = f"{text[: offset + start]}'{MASK}'{text[offset + end :]}"
+        line_start = line_starts[statement.place.line - 1]
+        offset = line_start + statement.place.column - 1
+        secrets = sorted(_secrets(statement), reverse=True)
+        for start, end in secrets:
+            before = text[: offset + start]
+            after = text[offset + end :]
+            text = f"{before}'{MASK}'{after}"
     return redacted(text)
 
 
 def _secrets(statement: Statement) -> Iterator[tuple[int, int]]:
     """Yield where values of credentials stand: behind a name like theirs and `=`, or right behind it, as texts in OPTIONS may."""
     tokens = statement.tokens
+    is_setting = bool(tokens) and keyword(tokens[0]) == "SET"
     last = -1
     for position in range(len(tokens) - 1):
         value = _value_of(tokens, position)
-        if position <= last or value is None or not is_credential(_name(statement, position)):
+        is_masked_already = position <= last
+        if value is None or is_masked_already:
             continue
-        is_setting = keyword(tokens[0]) == "SET"
+        name = _name(statement, position)
+        if not is_credential(name):
+            continue
         last = len(tokens) - 1 if is_setting else _value_end(tokens, value)
-        yield tokens[value].start, tokens[last].end + 1
+        start = tokens[value].start
+        end = tokens[last].end + 1
+        yield start, end
 
 
 def _value_of(tokens: Sequence[Token], name: int) -> int | None:
     """Return where the value begins that a name may have."""
-    after = tokens[name + 1]
+    _, after, *further = tokens[name : name + 3]
     if after.token_type is TokenType.STRING:
         return name + 1
-    has_value = keyword(after) == "=" and name + 2 < len(tokens)
+    has_value = keyword(after) == "=" and further
     return name + 2 if has_value else None
 
 
@@ -62,7 +73,9 @@ def _name(statement: Statement, last: int) -> str:
     first = last
     while first and _adjoins(tokens[first - 1], tokens[first]):
         first -= 1
-    return statement.text[tokens[first].start : tokens[last].end + 1]
+    start = tokens[first].start
+    end = tokens[last].end + 1
+    return statement.text[start:end]
 
 
 def _value_end(tokens: Sequence[Token], first: int) -> int:

@@ -63,10 +63,12 @@ class Printer:
     def say_rows(self, execution: Execution, result: Result) -> None:
         """Say how many rows there were, where people read them, and where changes can be taken up again."""
         what = "change" if result.kind is ResultKind.CHANGES else "row"
-        plural = "" if execution.n_rows == 1 else "s"
+        if execution.n_rows != 1:
+            what += "s"
+        if not execution.is_whole:
+            what += " read"
         if not self.settings.result_format.is_data:
-            so_far = "" if execution.is_whole else " read"
-            self.say(f"({execution.n_rows:,} {what}{plural}{so_far})")
+            self.say(f"({execution.n_rows:,} {what})")
         self.say_position(execution)
 
     def say_position(self, execution: Execution) -> None:

@@ -104,11 +104,7 @@ class Shell:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._interrupts.__exit__(
-            kind,
-            error,
-            trace,
-        )  # Ctrl-C now ends a closing that hangs
+        self._interrupts.__exit__(kind, error, trace)  # Ctrl-C now ends a closing that hangs
         self._background.close()
 
     def _printer(self) -> Printer:

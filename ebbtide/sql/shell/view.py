@@ -11,7 +11,7 @@ from prompt_toolkit.layout import FormattedTextControl, Layout, Window
 from prompt_toolkit.styles import Style
 
 from ebbtide.redaction import printable
-from ebbtide.sql.results import Page, Result, ResultKind
+from ebbtide.sql.results import Page, Result, ResultKind, Row
 from ebbtide.sql.shell.console import Console
 from ebbtide.sql.shell.execution import Execution
 from ebbtide.sql.shell.feed import Feed
@@ -72,11 +72,17 @@ class ScreenPrinter(Printer):
         return pages
 
     def _fits(self, result: Result, pages: list[Page]) -> bool:
-        if not pages or pages[-1].next is not None:
+        is_whole = bool(pages) and pages[-1].next is None
+        if not is_whole:
             return False
-        rows = [row for page in pages for row in page.rows]
-        n_lines = len(rows) + _LINES_AROUND
-        return n_lines <= self.console.height and tableau_width(result.columns, rows) <= self.console.width
+        rows: list[Row] = []
+        for page in pages:
+            rows += page.rows
+        height = len(rows) + _LINES_AROUND
+        if height > self.console.height:
+            return False
+        width = tableau_width(result.columns, rows)
+        return width <= self.console.width
 
 
 def view(execution: Execution, result: Result, pages: list[Page]) -> Feed:
