@@ -97,7 +97,7 @@ def _proposed(name: str, changes: Sequence[DecodedChange]) -> ProposedColumn:
         [told_type] = told
         unit = _told_unit(name, changes)
         return ProposedColumn(name, told_type, is_in_all, unit)
-    values = [row.get(name) for row in rows]
+    values: list[Any] = [row.get(name) for row in rows]
     sent = [value for value in values if _is_sent(value)]
     if sent and all(type(value) is int for value in sent):
         return _of_integers(name, sent, is_in_all=is_in_all)
