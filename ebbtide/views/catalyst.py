@@ -291,9 +291,12 @@ class PlanReader:
     def generate(self, plan: Node) -> Relation:
         """Read a Generate, as of LATERAL VIEW."""
         generator = plan.expression("generator")
-        reads = tuple(_reads(generator)) if generator else ()
+        if generator is None:
+            return self._unknown(plan)
+        reads = tuple(_reads(generator))
+        within = self._within(generator)
         made = _columns(plan.expressions("generatorOutput"))
-        outputs = [Output(column, None, reads) for column in made]
+        outputs = [Output(column, None, reads, within) for column in made]
         return lineage.generate(self._below(plan), outputs)
 
     def distinct(self, plan: Node) -> Relation:

@@ -117,6 +117,8 @@ def test_column_of_a_scalar_subquery_is_made_of_what_that_gives():
     scalar = [{"class": f"{EXPRESSIONS}ScalarSubquery", "num-children": 0, "plan": view("u", 3)}]
     _, found = read(node("Project", view("t", 1), projectList=[attribute(1), alias(9, computed("Upper", scalar))]))
     assert (found.origins("1"), found.origins("9")) == ({("t", "t_1")}, {("u", "u_3")})
+    generated = node("Generate", view("t", 1), generator=computed("Explode", scalar), generatorOutput=[attribute(8)])
+    assert read(generated)[1].origins("8") == {("u", "u_3")}
 
 
 def test_column_of_a_lateral_subquery_is_made_of_what_it_reads_there_and_outside():
