@@ -31,7 +31,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?")
 _ZONED_TIME = re.compile(_TIME.pattern + r"(Z|[+-]\d\d:?\d\d)")
 _DECIMAL = re.compile(r"-?\d+\.(\d+)")
 _NAMES_A_TIME = re.compile(
-    r"(^|_)(at|on|time|timestamp|ts|date|from|until|since|created|updated|modified|deleted)(_|$)"
+    r"(^|_)(at|on|time|timestamp|ts|date|from|until|since|created|updated|modified|deleted)(_|$)",
 )
 _NAMES_A_DAY = re.compile(r"(^|_)(on|date|day|born|birthday)(_|$)")
 _SECONDS = range(946_684_800, 4_102_444_800)
@@ -48,7 +48,12 @@ _KINDS: dict[type, str] = {
     dict: "object",
 }
 """What values are called in a note."""
-_UNITS: dict[TimeUnit, int] = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+_UNITS: dict[TimeUnit, int] = {
+    "ms": 1_000,
+    "us": 1_000_000,
+    "ns": 1_000_000_000,
+}
+"""How many of a unit are a second."""
 
 
 @dataclass(frozen=True)
@@ -79,29 +84,38 @@ def propose_columns(changes: Sequence[DecodedChange]) -> list[ProposedColumn]:
     names: dict[str, None] = {}
     for change in changes:
         row = change.row or {}
-        names |= dict.fromkeys(row)
+        its_names = dict.fromkeys(row)
+        names |= its_names
     return [_proposed(name, changes) for name in names]
 
 
 def _proposed(name: str, changes: Sequence[DecodedChange]) -> ProposedColumn:
     rows = [change.row or {} for change in changes]
     is_in_all = all(name in row for row in rows)
-    certain = _told_types(name, changes)
-    if len(certain) == 1:
+    told = _told_types(name, changes)
+    if len(told) == 1:
+        [told_type] = told
         unit = _told_unit(name, changes)
-        return ProposedColumn(name, certain.pop(), is_in_all, unit)
-    values = [row[name] for row in rows if _is_sent(row.get(name))]
-    if not values:
-        note = "null in all of the sample: STRING until you know better"
-        return ProposedColumn(name, "STRING", is_in_all, note=note)
-    if all(type(value) is int for value in values):
-        return _of_integers(name, values, is_in_all=is_in_all)
-    if all(isinstance(value, str) for value in values):
-        text_type, note = _of_texts(values)
-        return ProposedColumn(name, text_type, is_in_all, note=note)
-    type_ = _type_of(values)
-    note = "" if type_ else f"left out: its values are of several kinds ({_kinds(values)})"
+        return ProposedColumn(name, told_type, is_in_all, unit)
+    values: list[Any] = [row.get(name) for row in rows]
+    sent = [value for value in values if _is_sent(value)]
+    if sent and all(type(value) is int for value in sent):
+        return _of_integers(name, sent, is_in_all=is_in_all)
+    type_, note = _by_values(sent)
     return ProposedColumn(name, type_, is_in_all, note=note)
+
+
+def _by_values(values: Sequence[Any]) -> tuple[str | None, str]:
+    """Return the type of values that are no integers, None if there is not one, and a note."""
+    if not values:
+        return "STRING", "null in all of the sample: STRING until you know better"
+    if all(isinstance(value, str) for value in values):
+        return _of_texts(values)
+    type_ = _type_of(values)
+    if type_ is None:
+        kinds = _kinds(values)
+        return None, f"left out: its values are of several kinds ({kinds})"
+    return type_, ""
 
 
 def _told_types(name: str, changes: Sequence[DecodedChange]) -> set[str]:
@@ -119,8 +133,11 @@ def _told_unit(name: str, changes: Sequence[DecodedChange]) -> TimeUnit | None:
     units = set()
     for change in changes:
         known = change.units or {}
-        units.add(known.get(name))
-    return units.pop() if len(units) == 1 else None
+        unit = known.get(name)
+        units.add(unit)
+    if len(units) != 1:
+        return None
+    return units.pop()
 
 
 def _is_sent(value: Any) -> bool:
@@ -132,15 +149,25 @@ def _of_integers(name: str, values: Sequence[int], *, is_in_all: bool) -> Propos
     if _are_within(values, _DAYS) and _NAMES_A_DAY.search(name):
         note = "guessed by its name and range: days since 1970; BIGINT if it is a number"
         return ProposedColumn(name, "DATE", is_in_all, note=note)
-    for unit, per_second in _UNITS.items():
-        are_times = _are_within([value // per_second for value in values], _SECONDS)
-        if are_times and _NAMES_A_TIME.search(name):
-            note = f"guessed by its name and range: {unit} since 1970; BIGINT if it is a number"
-            return ProposedColumn(name, "TIMESTAMP_NTZ", is_in_all, unit, note)
-    type_ = agreed({type_of_value(value) or "" for value in values})
+    unit = _time_unit(values)
+    if unit is not None and _NAMES_A_TIME.search(name):
+        note = f"guessed by its name and range: {unit} since 1970; BIGINT if it is a number"
+        return ProposedColumn(name, "TIMESTAMP_NTZ", is_in_all, unit, note)
+    types = {type_of_value(value) or "" for value in values}
+    type_ = agreed(types)
     if type_ is None:
-        return ProposedColumn(name, "DECIMAL(38,0)", is_in_all, note="some values have more than 64 bits")
+        note = "some values have more than 64 bits"
+        return ProposedColumn(name, "DECIMAL(38,0)", is_in_all, note=note)
     return ProposedColumn(name, type_, is_in_all)
+
+
+def _time_unit(values: Sequence[int]) -> TimeUnit | None:
+    """Return the unit by which values are times between 2000 and 2100; None if there is none."""
+    for unit, per_second in _UNITS.items():
+        seconds = [value // per_second for value in values]
+        if _are_within(seconds, _SECONDS):
+            return unit
+    return None
 
 
 def _are_within(values: Iterable[int], bounds: range) -> bool:
@@ -174,23 +201,39 @@ def _type_of(values: Sequence[Any]) -> str | None:
     if not sent:
         return "STRING"
     if all(isinstance(value, list) for value in sent):
-        element = _type_of([each for value in sent for each in value])
-        return element and f"ARRAY<{element}>"
+        return _array_of(sent)
     if all(isinstance(value, dict) for value in sent):
         return _struct_of(sent)
     types = {type_of_value(value) or UNCERTAIN for value in sent}
     return agreed(types)
 
 
+def _array_of(values: Sequence[list[Any]]) -> str | None:
+    elements: list[Any] = []
+    for value in values:
+        elements += value
+    type_ = _type_of(elements)
+    if type_ is None:
+        return None
+    return f"ARRAY<{type_}>"
+
+
 def _struct_of(values: Sequence[dict[str, Any]]) -> str | None:
-    names = dict.fromkeys(name for value in values for name in value)
+    names: dict[str, None] = {}
+    for value in values:
+        its_names = dict.fromkeys(value)
+        names |= its_names
     fields = []
     for name in names:
-        type_ = _type_of([value.get(name) for value in values])
+        of_field = [value.get(name) for value in values]
+        type_ = _type_of(of_field)
         if type_ is None:
             return None
         fields.append(f"{quoted(name)}: {type_}")
-    return f"STRUCT<{', '.join(fields)}>" if fields else None
+    if not fields:
+        return None
+    listed = ", ".join(fields)
+    return f"STRUCT<{listed}>"
 
 
 def quoted(name: str) -> str:

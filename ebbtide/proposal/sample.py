@@ -43,7 +43,13 @@ class Sample:
     n_unreadable: int = 0
 
 
-def take_sample(lines: Iterable[bytes], n: int, *, topic: str | None, table: str | None) -> Sample:
+def take_sample(
+    lines: Iterable[bytes],
+    n: int,
+    *,
+    topic: str | None,
+    table: str | None,
+) -> Sample:
     """Take the first records of one topic and one table.
 
     Args:
@@ -84,9 +90,10 @@ def take_sample(lines: Iterable[bytes], n: int, *, topic: str | None, table: str
     _refuse_several("topic", topics, topic)
     _refuse_several("table", tables, table)
     if not sample.records:
+        found = _found(sample, topics, tables)
         raise ConfigError.of(
             "There is no record to go by.",
-            got="; ".join(_found(sample, topics, tables)),
+            got="; ".join(found),
             allowed="a folder with JSON lines, and a --topic or --table that they have",
         )
     return sample
@@ -98,17 +105,26 @@ def _is_asked(table: str, asked: str | None) -> bool:
     return asked in (None, bare, table)
 
 
-def _refuse_several(what: str, found: Counter[str], asked: str | None) -> None:
+def _refuse_several(
+    what: str,
+    found: Counter[str],
+    asked: str | None,
+) -> None:
     if asked is not None or len(found) <= 1:
         return
+    first = printable(min(found))
     raise ConfigError.of(
         f"The records are of several {what}s, which make a table each.",
         got=_counted(found),
-        allowed=f"one of them: --{what} {printable(min(found))}",
+        allowed=f"one of them: --{what} {first}",
     )
 
 
-def _found(sample: Sample, topics: Counter[str], tables: Counter[str]) -> Iterator[str]:
+def _found(
+    sample: Sample,
+    topics: Counter[str],
+    tables: Counter[str],
+) -> Iterator[str]:
     yield f"{sample.n_unreadable} lines that are no JSON objects"
     if topics:
         yield f"topics {_counted(topics)}"

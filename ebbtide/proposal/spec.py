@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +43,12 @@ class _Reading:
     sequence: tuple[str, ...]
 
 
-def propose(sample: Sample, *, key: Sequence[str] = (), sequence: Sequence[str] = ()) -> Proposal:
+def propose(
+    sample: Sample,
+    *,
+    key: Sequence[str] = (),
+    sequence: Sequence[str] = (),
+) -> Proposal:
     """Propose format, schema, key and order for the records of a sample.
 
     Args:
@@ -62,10 +67,9 @@ def propose(sample: Sample, *, key: Sequence[str] = (), sequence: Sequence[str] 
     _refuse_unknown("key", key, columns)
     order_columns = tuple(sequence) or reading.sequence
     usable = [column for column in columns if column.type is not None]
-    units = {column.name: column.unit for column in usable if column.unit not in (None, "us")}
     attributes: dict[str, Any] = {
-        "format": reading.settings | ({"time_units": units} if units else {}),
-        "schema": ",\n".join(_ddl(column, key) for column in usable) + "\n",
+        "format": _format(reading, usable),
+        "schema": _schema(usable, key),
         "key": list(key),
         "order": {"sequence": list(order_columns)} if order_columns else "arrival",
         "ttl": TTL,
@@ -74,7 +78,25 @@ def propose(sample: Sample, *, key: Sequence[str] = (), sequence: Sequence[str] 
     if left_out:
         attributes["ignored_columns"] = left_out
     notes = [f"{column.name}: {column.note}" for column in columns if column.note]
-    return Proposal(attributes, (*notes, *_order_notes(order_columns)))
+    notes += _order_notes(order_columns)
+    return Proposal(attributes, tuple(notes))
+
+
+def _format(reading: _Reading, columns: Sequence[ProposedColumn]) -> dict[str, Any]:
+    """Return the format, with the units of times where they are not microseconds."""
+    units = {}
+    for column in columns:
+        if column.unit not in (None, "us"):
+            units[column.name] = column.unit
+    if not units:
+        return reading.settings
+    return {**reading.settings, "time_units": units}
+
+
+def _schema(columns: Sequence[ProposedColumn], key: Sequence[str]) -> str:
+    """Return columns as the schema of a spec, one a line."""
+    lines = [_ddl(column, key) for column in columns]
+    return ",\n".join(lines) + "\n"
 
 
 def _reading_of(sample: Sample) -> _Reading:
@@ -83,19 +105,39 @@ def _reading_of(sample: Sample) -> _Reading:
     origin = origin_of(first)
     if origin is not None:
         return _debezium(origin)
-    kind = next((name for name, value in first.items() if value in KINDS), None)
-    if kind is None:
+    kinds = [name for name, value in first.items() if value in KINDS]
+    if not kinds:
         raise ConfigError.of(
             "The records are no changelog that is known.",
-            got=f"fields {', '.join(map(printable, first))}",
+            got=f"fields {_printable(first)}",
             allowed="Debezium's events (op, before, after, source; or __op), or rows with a kind: +I, -U, +U, -D",
         )
-    row = next((name for name, value in first.items() if isinstance(value, dict)), None)
-    return _Reading({"type": "plain", "kind": kind, "row": row}, PlainDecoder(kind, row), ())
+    rows = [name for name, value in first.items() if isinstance(value, dict)]
+    return _plain(
+        kind=kinds[0],
+        row=rows[0] if rows else None,
+    )
 
 
 def _debezium(origin: EventOrigin) -> _Reading:
-    return _Reading({"type": "debezium"}, DebeziumDecoder(key=(), sequence=()), origin.sequence)
+    return _Reading(
+        settings={"type": "debezium"},
+        decoder=DebeziumDecoder(key=(), sequence=()),
+        sequence=origin.sequence,
+    )
+
+
+def _plain(kind: str, row: str | None) -> _Reading:
+    settings = {
+        "type": "plain",
+        "kind": kind,
+        "row": row,
+    }
+    return _Reading(
+        settings=settings,
+        decoder=PlainDecoder(kind, row),
+        sequence=(),
+    )
 
 
 def _changes(sample: Sample, reading: _Reading) -> list[DecodedChange]:
@@ -110,9 +152,10 @@ def _changes(sample: Sample, reading: _Reading) -> list[DecodedChange]:
             continue
         whole += [change for change in changes if change.kind in _WHOLE_ROWS]
     if not whole:
+        problems = [f"{reason}: {detail}" for reason, detail in reasons.items()]
         raise ConfigError.of(
             "No record of the sample adds a row, so that there are no columns to go by.",
-            got="; ".join(f"{reason}: {detail}" for reason, detail in reasons.items()) or "deletes only",
+            got="; ".join(problems) or "deletes only",
             next_step="Take a larger --sample.",
         )
     return whole
@@ -124,20 +167,29 @@ def _key_of(sample: Sample, columns: Sequence[ProposedColumn]) -> tuple[str, ...
         row = key_row(record.key)
         if row:
             return tuple(row)
+    names = [column.name for column in columns]
     raise ConfigError.of(
         "The records have no key that tells the table's primary key.",
-        allowed=f"--key with some of {', '.join(printable(column.name) for column in columns)}",
+        allowed=f"--key with some of {_printable(names)}",
     )
 
 
-def _refuse_unknown(what: str, names: Sequence[str], columns: Sequence[ProposedColumn]) -> None:
+def _printable(names: Iterable[str]) -> str:
+    return ", ".join(map(printable, names))
+
+
+def _refuse_unknown(
+    what: str,
+    names: Sequence[str],
+    columns: Sequence[ProposedColumn],
+) -> None:
     usable = [column.name for column in columns if column.type is not None]
     unknown = [name for name in names if name not in usable]
     if unknown:
         raise ConfigError.of(
             f"The {what} has columns that the records do not have.",
-            got=", ".join(map(printable, unknown)),
-            allowed=", ".join(map(printable, usable)),
+            got=_printable(unknown),
+            allowed=_printable(usable),
         )
 
 

@@ -12,7 +12,11 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.state_table.columns import columns
 
 
-def sink_keys(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFrame:
+def sink_keys(
+    spark: SparkSession,
+    tables: Plan,
+    window: VersionRange,
+) -> DataFrame:
     """Read the key columns of the sink's rows.
 
     Args:

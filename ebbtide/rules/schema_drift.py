@@ -9,7 +9,11 @@ from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.plan import Plan
 
 
-def columns(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFrame:
+def columns(
+    spark: SparkSession,
+    tables: Plan,
+    window: VersionRange,
+) -> DataFrame:
     """Read which columns of records were left out, as the spec is now.
 
     Args:
@@ -21,14 +25,20 @@ def columns(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFram
         One row per step and column: `step`, `unknown_column`. None of columns that the spec has by now, or leaves out on purpose.
     """
     spec = tables.spec
-    known = {*spec.table.columns.names, *spec.renamed.values(), *spec.ignored_columns}
+    known = {
+        *spec.table.columns.names,
+        *spec.renamed.values(),
+        *spec.ignored_columns,
+    }
     rows = []
     for version, facts in log.own_commits(tables.state.path):
         if version <= window.state_since:
             break  # the newest come first
-        is_in_window = version <= window.state_until
-        names = facts.get("ignored_columns", ()) if is_in_window else ()
-        rows += [(facts["step"], name) for name in names if name not in known]
+        if version > window.state_until:
+            continue
+        step = facts["step"]
+        names = facts.get("ignored_columns", ())
+        rows += [(step, name) for name in names if name not in known]
     return spark.createDataFrame(rows, "step BIGINT, unknown_column STRING")
 
 

@@ -17,7 +17,11 @@ CommitRow = tuple[Any, ...]
 """The values of a row of `COMMITS`."""
 
 
-def commits(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFrame:
+def commits(
+    spark: SparkSession,
+    tables: Plan,
+    window: VersionRange,
+) -> DataFrame:
     """Read the commits that changed data of the sink or the state; joining files changes none.
 
     Args:

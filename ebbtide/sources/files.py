@@ -144,7 +144,8 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Name the batch's files. Steps do not ask: they read the offset."""
         if start == end:
             return []
-        return [FilePartition(files) for files in dealt_out(files_of(end), n_tasks=1)]
+        dealt = dealt_out(files_of(end), n_tasks=1)
+        return [FilePartition(files) for files in dealt]
 
     def read(self, partition: InputPartition) -> Iterator[NumberedFile]:
         """Name a partition's files."""

@@ -25,8 +25,18 @@ PASSED = {
     "ResolvedHint",
 }
 """Nodes that show the rows below them as they are."""
-CONSTANT = {"LocalRelation", "OneRowRelation", "Range"}
-LIMITS = {"GlobalLimit", "LocalLimit", "Offset", "Tail", "LimitAndOffset"}
+CONSTANT = {
+    "LocalRelation",
+    "OneRowRelation",
+    "Range",
+}
+LIMITS = {
+    "GlobalLimit",
+    "LocalLimit",
+    "Offset",
+    "Tail",
+    "LimitAndOffset",
+}
 JOINS = {
     "Inner$": Joining.INNER,
     "Cross$": Joining.INNER,
@@ -36,7 +46,14 @@ JOINS = {
     "LeftSemi$": Joining.SEMI,
     "LeftAnti$": Joining.ANTI,
 }
-ARBITRARY = {"First", "Last", "AnyValue", "CollectList", "CollectSet", "ListAgg"}
+ARBITRARY = {
+    "First",
+    "Last",
+    "AnyValue",
+    "CollectList",
+    "CollectSet",
+    "ListAgg",
+}
 """Aggregates whose result depends on the order in which rows come."""
 SORTING = {"ArraySort", "SortArray"}
 """Functions that bring the elements of such a result into order."""
@@ -81,14 +98,23 @@ class Node:
         """The column that an expression is, under another name perhaps; None: it computes something."""
         if self.kind == "Alias":
             return self.children[0].column
-        return int(self.fields["exprId"]["id"]) if self.kind == "AttributeReference" else None
+        if self.kind == "AttributeReference":
+            return _column(self)
+        return None
 
 
 def _take(nodes: Iterator[Mapping[str, Any]]) -> Node:
     fields = next(nodes)
-    kind = str(fields["class"]).rpartition(".")[2]
-    children = tuple(_take(nodes) for _ in range(fields["num-children"]))
-    return Node(kind, fields, children)
+    n_children = fields["num-children"]
+    children = [_take(nodes) for _ in range(n_children)]
+    kind = _last_part(fields["class"])
+    return Node(kind, fields, tuple(children))
+
+
+def _last_part(name: str) -> str:
+    """Return the name of a class, without its package."""
+    _, _, last = name.rpartition(".")
+    return last
 
 
 @dataclass
@@ -115,13 +141,23 @@ class PlanReader:
             _refuse_arbitrary(expression)
             self._used.update(_reads(expression))
         given = self._rows(plan)
-        inner = [self.relation(Node.of(each)) for each in _subqueries(plan)]
-        return lineage.beside(given, inner)
+        for expression in _expressions(plan):
+            inner = self._subqueries(expression)
+            given = lineage.beside(given, inner, list(_reads(expression)))
+        return given
+
+    def _subqueries(self, expression: Node) -> list[Relation]:
+        """Return what the subqueries of an expression give."""
+        return [self.relation(plan) for plan in _inner_plans(expression)]
 
     @property
     def read(self) -> frozenset[Origin]:
         """The columns of tables that the plans read."""
-        return frozenset(origin for column, origin in self._tables.items() if column in self._used)
+        found = set()
+        for column, origin in self._tables.items():
+            if column in self._used:
+                found.add(origin)
+        return frozenset(found)
 
     def _rows(self, plan: Node) -> Relation:
         if _is_own_view(plan) and _view_name(plan) in self.keys:
@@ -129,11 +165,12 @@ class PlanReader:
         if plan.kind == "Sample":
             raise ViewQueryError.of("The query takes a sample, another one each time.", got="TABLESAMPLE")
         if plan.kind in PASSED:
-            return self.relation(plan.children[0])
+            return self._below(plan)
         if plan.kind in LIMITS:
-            return lineage.unbound(self.relation(plan.children[0]), "LIMIT")
+            return lineage.unbound(self._below(plan), "LIMIT")
         if plan.kind in CONSTANT:
-            return lineage.constants(_columns(plan.expressions("output")))
+            columns = _columns(plan.expressions("output"))
+            return lineage.constants(columns)
         read = _READERS.get(plan.kind)
         if read is not None:
             return read(self, plan)
@@ -146,87 +183,155 @@ class PlanReader:
             next_step="Make a pipeline of it, and name that.",
         )
 
+    def _below(self, plan: Node) -> Relation:
+        """Return what the one plan below a plan gives."""
+        return self.relation(plan.children[0])
+
+    def _each_below(self, plan: Node) -> list[Relation]:
+        """Return what the plans below a plan give."""
+        return [self.relation(child) for child in plan.children]
+
+    def _outputs(self, expressions: Sequence[Node]) -> list[Output]:
+        """Return expressions as columns of a projection."""
+        outputs = []
+        for expression in expressions:
+            output = Output(
+                column=_column(expression),
+                of=expression.column,
+                reads=tuple(_reads(expression)),
+                within=self._within(expression),
+            )
+            outputs.append(output)
+        return outputs
+
+    def _within(self, expression: Node) -> frozenset[Origin]:
+        """Return what the columns of an expression's subqueries are made of."""
+        origins: set[Origin] = set()
+        for inner in self._subqueries(expression):
+            origins |= inner.origins_of(inner.columns)
+        return frozenset(origins)
+
     def _table(self, view: Node) -> Relation:
-        name = _view_name(view)
-        output = [Node.of(each) for each in view.children[0].fields["output"]]
-        names = {_column(each): str(each.fields["name"]) for each in output}
-        self._tables.update({column: (name, own) for column, own in names.items()})
-        key = [column for column, own in names.items() if own in self.keys[name]]
-        return lineage.read(next(self._numbers), name, names, key)
+        table = _view_name(view)
+        [rows] = view.children
+        names = {}
+        key = []
+        for attribute in rows.expressions("output"):
+            column = _column(attribute)
+            name = str(attribute.fields["name"])
+            names[column] = name
+            self._tables[column] = (table, name)
+            if name in self.keys[table]:
+                key.append(column)
+        number = next(self._numbers)
+        return lineage.read(number, table, names, key)
 
     def _unknown(self, plan: Node) -> Relation:
-        parts = [self.relation(child) for child in plan.children]
-        columns = tuple(column for part in parts for column in part.columns)
-        readings = {number: table for part in parts for number, table in part.readings.items()}
-        losses = {number: why for part in parts for number, why in part.losses.items()}
-        together = dict.fromkeys(readings, f"{plan.kind}, through which keys are not followed")
-        return Relation(columns, readings, losses={**together, **losses})
+        mentioned: list[Column] = []
+        for expression in _expressions(plan):
+            mentioned += _named(expression)
+        return lineage.unknown(
+            self._each_below(plan),
+            mentioned,
+            _not_followed(plan),
+        )
 
     def project(self, plan: Node) -> Relation:
         """Read a Project."""
-        return lineage.project(self.relation(plan.children[0]), _outputs(plan.expressions("projectList")))
+        outputs = self._outputs(plan.expressions("projectList"))
+        return lineage.project(self._below(plan), outputs)
+
+    def expand(self, plan: Node) -> Relation:
+        """Read an Expand, as of GROUP BY ROLLUP and UNPIVOT: several rows for each row, each by expressions of its own."""
+        columns = _columns(plan.expressions("output"))
+        reads: dict[Column, list[Column]] = {column: [] for column in columns}
+        for expressions in plan.fields["projections"]:
+            for column, expression in zip(columns, expressions, strict=True):
+                reads[column] += _reads(Node.of(expression))
+        outputs = [Output(column, None, tuple(own)) for column, own in reads.items()]
+        freed = lineage.unbound(self._below(plan), _not_followed(plan))
+        return lineage.project(freed, outputs)
 
     def filter(self, plan: Node) -> Relation:
         """Read a Filter."""
-        below = self.relation(plan.children[0])
-        return lineage.restrict(below, _equalities(plan.expression("condition")))
+        condition = plan.expression("condition")
+        return lineage.restrict(self._below(plan), _equalities(condition))
 
     def join(self, plan: Node) -> Relation:
         """Read a Join; of a kind that is not known it binds nothing."""
-        left, right = (self.relation(child) for child in plan.children)
-        kind = str(plan.fields["joinType"].get("object", "")).rpartition(".")[2]
-        if kind not in JOINS:
+        scala_type = str(plan.fields["joinType"].get("object", ""))
+        how = JOINS.get(_last_part(scala_type))
+        if how is None:
             return self._unknown(plan)
-        return lineage.join(left, right, JOINS[kind], _equalities(plan.expression("condition")))
+        left, right = self._each_below(plan)
+        condition = plan.expression("condition")
+        return lineage.join(left, right, how, _equalities(condition))
 
     def aggregate(self, plan: Node) -> Relation:
         """Read an Aggregate."""
-        below = self.relation(plan.children[0])
         grouping = plan.expressions("groupingExpressions")
         shown = plan.expressions("aggregateExpressions")
-        by = [column for column in (each.column for each in grouping) if column is not None]
-        return lineage.group(below, by, _outputs(shown), _group_key(grouping, shown))
+        return lineage.group(
+            self._below(plan),
+            _bare(grouping),
+            self._outputs(shown),
+            _group_key(grouping, shown),
+        )
 
     def window(self, plan: Node) -> Relation:
         """Read a Window."""
-        below = self.relation(plan.children[0])
-        partition = [each.column for each in plan.expressions("partitionSpec")]
-        by = [column for column in partition if column is not None]
-        return lineage.window(below, by, _outputs(plan.expressions("windowExpressions")))
+        partition = plan.expressions("partitionSpec")
+        computed = plan.expressions("windowExpressions")
+        return lineage.window(
+            self._below(plan),
+            _bare(partition),
+            self._outputs(computed),
+        )
 
     def generate(self, plan: Node) -> Relation:
         """Read a Generate, as of LATERAL VIEW."""
-        below = self.relation(plan.children[0])
         generator = plan.expression("generator")
-        reads = tuple(_reads(generator)) if generator else ()
+        if generator is None:
+            return self._unknown(plan)
+        reads = tuple(_reads(generator))
+        within = self._within(generator)
         made = _columns(plan.expressions("generatorOutput"))
-        return lineage.generate(below, [Output(column, None, reads) for column in made])
+        outputs = [Output(column, None, reads, within) for column in made]
+        return lineage.generate(self._below(plan), outputs)
 
     def distinct(self, plan: Node) -> Relation:
         """Read a Distinct."""
-        return lineage.distinct(self.relation(plan.children[0]))
+        return lineage.distinct(self._below(plan))
 
     def combine(self, plan: Node) -> Relation:
         """Read a Union, an Intersect or an Except."""
-        return lineage.combine([self.relation(child) for child in plan.children])
+        return lineage.combine(self._each_below(plan))
 
     def shared(self, plan: Node) -> Relation:
         """Read a query with the subqueries that it names (WITH)."""
         *definitions, query = plan.children
         for definition in definitions:
-            self._shared[definition.fields["id"]] = definition.children[0]
+            number = definition.fields["id"]
+            self._shared[number] = definition.children[0]
         return self.relation(query)
 
     def reference(self, plan: Node) -> Relation:
         """Read a place where such a subquery is named: each is a reading of its own."""
         if plan.fields.get("recursive"):
-            raise ViewQueryError.of("The query is recursive.", got="WITH RECURSIVE", allowed="WITH")
-        below = self.relation(self._shared[plan.fields["cteId"]])
-        return lineage.renumbered(below, _columns(plan.expressions("output")))
+            raise ViewQueryError.of(
+                "The query is recursive.",
+                got="WITH RECURSIVE",
+                allowed="WITH",
+            )
+        number = plan.fields["cteId"]
+        below = self.relation(self._shared[number])
+        columns = _columns(plan.expressions("output"))
+        return lineage.renumbered(below, columns)
 
 
 _READERS: dict[str, Callable[[PlanReader, Node], Relation]] = {
     "Project": PlanReader.project,
+    "Expand": PlanReader.expand,
     "Filter": PlanReader.filter,
     "Join": PlanReader.join,
     "Aggregate": PlanReader.aggregate,
@@ -243,37 +348,44 @@ _READERS: dict[str, Callable[[PlanReader, Node], Relation]] = {
 
 def _is_own_view(plan: Node) -> bool:
     """Return whether a node is a temporary view of the session: one of all sessions has a database."""
-    return (
-        plan.kind == "View" and bool(plan.fields["isTempView"]) and "database" not in plan.fields["desc"]["identifier"]
-    )
+    if plan.kind != "View" or not plan.fields["isTempView"]:
+        return False
+    return "database" not in plan.fields["desc"]["identifier"]
 
 
 def _view_name(view: Node) -> str:
-    return str(view.fields["desc"]["identifier"]["table"])
+    identifier = view.fields["desc"]["identifier"]
+    return str(identifier["table"])
+
+
+def _not_followed(plan: Node) -> str:
+    return f"{plan.kind}, through which keys are not followed"
 
 
 def _expressions(plan: Node) -> Iterator[Node]:
     """Yield the expressions of a plan's own fields."""
     for value in plan.fields.values():
-        if not isinstance(value, list) or not value:
-            continue
-        listed = value if isinstance(value[0], list) else [value]
-        for nodes in listed:
-            if nodes and isinstance(nodes[0], Mapping) and "num-children" in nodes[0]:
-                yield Node.of(nodes)
+        yield from _listed(value)
 
 
-def _subqueries(plan: Node) -> Iterator[list[Mapping[str, Any]]]:
-    """Yield the plans of the subqueries in a plan's own expressions."""
-    for expression in _expressions(plan):
-        for node in expression.below():
-            inner = node.fields.get("plan")
-            if isinstance(inner, list):
-                yield inner
+def _listed(value: Any) -> Iterator[Node]:
+    """Yield the expressions in a field: one, or a list of them, or a list of lists."""
+    if not isinstance(value, list) or not value:
+        return
+    first = value[0]
+    if isinstance(first, Mapping) and "num-children" in first:
+        yield Node.of(value)
+        return
+    for each in value:
+        yield from _listed(each)
 
 
-def _outputs(expressions: Sequence[Node]) -> list[Output]:
-    return [Output(_column(each), each.column, tuple(_reads(each))) for each in expressions]
+def _inner_plans(expression: Node) -> Iterator[Node]:
+    """Yield the plans of the subqueries in an expression."""
+    for node in expression.below():
+        plan = node.fields.get("plan")
+        if isinstance(plan, list):
+            yield Node.of(plan)
 
 
 def _columns(attributes: Sequence[Node]) -> list[Column]:
@@ -283,6 +395,23 @@ def _columns(attributes: Sequence[Node]) -> list[Column]:
 def _column(named: Node) -> Column:
     """Return the id under which an expression is shown."""
     return int(named.fields["exprId"]["id"])
+
+
+def _bare(expressions: Sequence[Node]) -> list[Column]:
+    """Return those of some expressions that are columns as they are."""
+    columns = []
+    for expression in expressions:
+        column = expression.column
+        if column is not None:
+            columns.append(column)
+    return columns
+
+
+def _named(expression: Node) -> Iterator[Column]:
+    """Yield all ids in an expression, of what it reads and of what it makes."""
+    for node in expression.below():
+        if "exprId" in node.fields:
+            yield _column(node)
 
 
 def _reads(expression: Node) -> Iterator[Column]:
@@ -296,23 +425,40 @@ def _equalities(condition: Node | None) -> list[Equality]:
     if condition is None:
         return []
     if condition.kind == "And":
-        return [pair for part in condition.children for pair in _equalities(part)]
+        pairs: list[Equality] = []
+        for part in condition.children:
+            pairs += _equalities(part)
+        return pairs
     if condition.kind not in ("EqualTo", "EqualNullSafe"):
         return []
     first, second = condition.children
     is_bare = first.kind == second.kind == "AttributeReference"
-    return [(_column(first), _column(second))] if is_bare else []
+    if not is_bare:
+        return []
+    pair = (_column(first), _column(second))
+    return [pair]
 
 
-def _group_key(grouping: Sequence[Node], shown: Sequence[Node]) -> frozenset[Column] | None:
+def _group_key(
+    grouping: Sequence[Node],
+    shown: Sequence[Node],
+) -> frozenset[Column] | None:
     """Return the outputs that show what an aggregate is grouped by; None if one of these is not shown."""
     found = set()
     for wanted in grouping:
-        fitting = [each for each in shown if _is_same(_unnamed(each), wanted)]
-        if not fitting:
+        output = _output_of(wanted, shown)
+        if output is None:
             return None
-        found.add(_column(fitting[0]))
+        found.add(_column(output))
     return frozenset(found) or None
+
+
+def _output_of(wanted: Node, shown: Sequence[Node]) -> Node | None:
+    """Return the first output that shows an expression; None if there is none."""
+    for output in shown:
+        if _is_same(_unnamed(output), wanted):
+            return output
+    return None
 
 
 def _unnamed(expression: Node) -> Node:
@@ -321,14 +467,18 @@ def _unnamed(expression: Node) -> Node:
 
 def _is_same(one: Node, other: Node) -> bool:
     """Return whether two expressions are the same, but for the names by which columns were called."""
-    if _meaning(one) != _meaning(other) or len(one.children) != len(other.children):
+    if _meaning(one) != _meaning(other):
+        return False
+    if len(one.children) != len(other.children):
         return False
     return all(map(_is_same, one.children, other.children))
 
 
 def _meaning(node: Node) -> dict[str, Any]:
     """Return what a node says, but for the name of the table that a column was called by."""
-    return {name: value for name, value in node.fields.items() if name != "qualifier"}
+    meaning = dict(node.fields)
+    meaning.pop("qualifier", None)
+    return meaning
 
 
 def _refuse_arbitrary(expression: Node, above: str = "") -> None:
@@ -339,6 +489,7 @@ def _refuse_arbitrary(expression: Node, above: str = "") -> None:
             got=expression.kind,
             allowed="max_by and min_by; array_sort around collect_list and collect_set",
         )
-    passes = expression.kind == "AggregateExpression"
+    is_wrapper = expression.kind == "AggregateExpression"
+    directly_above = above if is_wrapper else expression.kind
     for child in expression.children:
-        _refuse_arbitrary(child, above if passes else expression.kind)
+        _refuse_arbitrary(child, directly_above)

@@ -57,11 +57,20 @@ class PinnedTable:
     @property
     def schema(self) -> StructType:
         """Its columns, without reserved ones, all nullable; told without a JVM."""
-        found = StructType.fromJson(json.loads(self.snapshot.metadata["schemaString"]))
-        own = [field for field in found if field.name not in RESERVED]
-        return StructType([StructField(field.name, field.dataType) for field in own])
+        stored = json.loads(self.snapshot.metadata["schemaString"])
+        own = StructType()
+        for field in StructType.fromJson(stored):
+            if field.name not in RESERVED:
+                nullable = StructField(field.name, field.dataType)
+                own.add(nullable)
+        return own
 
-    def cut(self, cuts: Cut, values: pa.Table, wanted: Sequence[str]) -> pa.Table | None:
+    def cut(
+        self,
+        cuts: Cut,
+        values: pa.Table,
+        wanted: Sequence[str],
+    ) -> pa.Table | None:
         """Return the rows that have some values.
 
         Args:
@@ -72,17 +81,19 @@ class PinnedTable:
         Returns:
             The rows, with all columns; None if the table, or what is found, is large.
         """
-        snapshot = self.snapshot
-        if sum(file.size for file in snapshot.files.values()) > TABLE_BYTES:
+        files = self.snapshot.files.values()
+        n_bytes = sum(file.size for file in files)
+        if n_bytes > TABLE_BYTES:
             return None
         columns = to_arrow_schema(self.schema, timezone="UTC")
-        named = {name for cut in cuts for name in cut}
-        read = pa.schema([field for field in columns if field.name in wanted or field.name in named])
+        needed = _names(cuts).union(wanted)
+        read = pa.schema([field for field in columns if field.name in needed])
         found = []
         n_found = 0
-        for file in snapshot.files.values():
+        for file in files:
             rows = read_file(self.location, file, read)
-            fitting = rows.filter(pa.array(_fit_any(rows, cuts, values)))
+            fits = _fit_any(rows, cuts, values)
+            fitting = rows.filter(pa.array(fits))
             n_found += len(fitting)
             if n_found > MOST_ROWS:
                 return None
@@ -90,7 +101,12 @@ class PinnedTable:
         together = pa.concat_tables([read.empty_table(), *found])
         return _with_nulls(together, columns)
 
-    def changed_values(self, since: int, cuts: Cut, values: pa.Schema) -> pa.Table | None:
+    def changed_values(
+        self,
+        since: int,
+        cuts: Cut,
+        values: pa.Schema,
+    ) -> pa.Table | None:
         """Return the values that changed rows have, before and after.
 
         Args:
@@ -103,11 +119,10 @@ class PinnedTable:
         """
         versions = range(since + 1, self.version + 1)
         commits = [log.actions(self.location, version) for version in versions]
-        if sum(_feed_bytes(self.location, actions) for actions in commits) > FEED_BYTES:
+        n_bytes = sum(_feed_bytes(self.location, actions) for actions in commits)
+        if n_bytes > FEED_BYTES:
             return None
-        names = {name for cut in cuts for name in cut}
-        types = {name: field.type for cut in cuts for name, field in zip(cut, values, strict=True)}
-        read = pa.schema([(name, types[name]) for name in sorted(names)])
+        read = _columns_of(cuts, values)
         found = [values.empty_table()]
         for actions in commits:
             for rows in _feed(self.location, actions, read):
@@ -120,37 +135,66 @@ def distinct(values: pa.Table) -> pa.Table:
     return values.group_by(values.column_names).aggregate([])
 
 
+def _names(cuts: Cut) -> set[str]:
+    """Return the columns that some cuts look at."""
+    return set().union(*cuts)
+
+
+def _columns_of(cuts: Cut, values: pa.Schema) -> pa.Schema:
+    """Return the columns that some cuts look at, with the types of the values there."""
+    types: dict[str, pa.DataType] = {}
+    for cut in cuts:
+        types |= zip(cut, values.types, strict=True)
+    return pa.schema(sorted(types.items()))
+
+
 def _feed_bytes(table: str, actions: list[log.Action]) -> int:
-    return sum(size_of(location) or 0 for location in feed_files(table, actions))
+    sizes = [size_of(location) for location in feed_files(table, actions)]
+    return sum(size or 0 for size in sizes)
 
 
-def _feed(table: str, actions: list[log.Action], columns: pa.Schema) -> Iterator[pa.Table]:
+def _feed(
+    table: str,
+    actions: list[log.Action],
+    columns: pa.Schema,
+) -> Iterator[pa.Table]:
     """Yield the rows that a commit changed, before and after; where it has no change files, all rows of its data files."""
-    shown = [action["cdc"] for action in actions if "cdc" in action]
-    for change_file in shown:
-        rows = read_parquet(join(table, change_file["path"]), columns.names)
-        yield rows.select(columns.names).cast(columns)
-    if not shown:
-        for file in log.changed_files(actions):
-            yield read_file(table, DataFile(file), columns, live=False)
+    change_files = [action["cdc"] for action in actions if "cdc" in action]
+    for change_file in change_files:
+        location = join(table, change_file["path"])
+        rows = read_parquet(location, columns.names)
+        ordered = rows.select(columns.names)
+        yield ordered.cast(columns)
+    if change_files:
+        return
+    for file in log.changed_files(actions):
+        data_file = DataFile(file)
+        yield read_file(table, data_file, columns, live=False)
 
 
-def _renamed(rows: pa.Table, cut: Sequence[str], values: pa.Schema) -> pa.Table:
-    return pa.Table.from_arrays([rows[name] for name in cut], schema=values)
+def _renamed(
+    rows: pa.Table,
+    cut: Sequence[str],
+    values: pa.Schema,
+) -> pa.Table:
+    arrays = [rows[name] for name in cut]
+    return pa.Table.from_arrays(arrays, schema=values)
 
 
 def _with_nulls(rows: pa.Table, columns: pa.Schema) -> pa.Table:
     arrays = []
     for field in columns:
         is_read = field.name in rows.column_names
-        arrays.append(rows[field.name] if is_read else pa.nulls(len(rows), field.type))
+        values = rows[field.name] if is_read else pa.nulls(len(rows), field.type)
+        arrays.append(values)
     return pa.Table.from_arrays(arrays, names=columns.names)
 
 
 def _fit_any(rows: pa.Table, cuts: Cut, values: pa.Table) -> np.ndarray:
     fits = np.zeros(len(rows), bool)
     for cut in cuts:
-        fits |= _fit(rows.select(list(cut)), values)
+        columns = rows.select(list(cut))
+        fits |= _fit(columns, values)
     return fits
 
 
@@ -159,13 +203,17 @@ def _fit(rows: pa.Table, values: pa.Table) -> np.ndarray:
 
     O(n) for one column; for more the first one is looked at alone, and only what is left is numbered.
     """
-    first, wanted = rows.column(0), values.column(0).combine_chunks()
-    fits: np.ndarray = pc.is_in(first, wanted).to_numpy()
+    names = values.column_names
+    first_values = values.column(0).combine_chunks()
+    fits: np.ndarray = pc.is_in(rows.column(0), first_values).to_numpy()
     if rows.num_columns == 1:
         return fits
     left = np.flatnonzero(fits)
-    candidates = rows.take(pa.array(left)).rename_columns(values.column_names)
-    codes = row_codes(pa.concat_tables([values, candidates.cast(values.schema)]), values.column_names)
-    is_value = np.isin(codes[len(values) :], codes[: len(values)])
-    fits[left] = is_value
+    candidates = rows.take(pa.array(left)).rename_columns(names)
+    both = pa.concat_tables([values, candidates.cast(values.schema)])
+    codes = row_codes(both, names)
+    n_values = len(values)
+    codes_of_values = codes[:n_values]
+    codes_left = codes[n_values:]
+    fits[left] = np.isin(codes_left, codes_of_values)
     return fits

@@ -51,26 +51,57 @@ class ViewTables:
         inputs = {}
         for name in self.view.inputs:
             snapshot = Snapshot.read(self.location(name), any_features=True)
-            if snapshot is not None:
-                inputs[name] = TableVersion(id=snapshot.id, version=snapshot.version)
+            if snapshot is None:
+                continue
+            inputs[name] = TableVersion(id=snapshot.id, version=snapshot.version)
         return ViewPosition(query=self.view.query_hash, inputs=inputs)
 
-    def discover(self, read: Mapping[str, int | None], now_ms: int, since: Position | None = None) -> Discovery:
+    def discover(
+        self,
+        read: Mapping[str, int | None],
+        now_ms: int,
+        since: Position | None = None,
+    ) -> Discovery:
         """See `Source`: the parts are the tables whose rows are others than at the last step; all of them after another query."""
-        newest = newest_facts(join(self.root, self.view.name, "state"))
-        stored = newest[1].get("view") if newest else None
-        last = None if stored is None else ViewPosition.model_validate(stored)
-        changed: list[Part] = [(name, None) for name in self._changed(last)]
-        return Discovery(tuple(changed), streams=bool(changed))
+        changed = self._changed(self._last())
+        parts: list[Part] = [(name, None) for name in changed]
+        return Discovery(tuple(parts), streams=bool(parts))
+
+    def _last(self) -> ViewPosition | None:
+        """Return where the last step stood; None before the first."""
+        state = join(self.root, self.view.name, "state")
+        newest = newest_facts(state)
+        if newest is None:
+            return None
+        _, facts = newest
+        stored = facts.get("view")
+        if stored is None:
+            return None
+        return ViewPosition.model_validate(stored)
 
     def _changed(self, last: ViewPosition | None) -> list[str]:
+        """Return the inputs whose rows are others than at the last step; all of them if it had another query or others."""
         now = self.pinned()
-        if last is None or now.query != last.query or now.inputs.keys() != last.inputs.keys():
+        if last is None or now.query != last.query:
             return list(now.inputs)
-        return [name for name, table in now.inputs.items() if self._has_changed(name, last.inputs[name], table)]
+        if now.inputs.keys() != last.inputs.keys():
+            return list(now.inputs)
+        changed = []
+        for name, table in now.inputs.items():
+            before = last.inputs[name]
+            if self._has_changed(name, before, table):
+                changed.append(name)
+        return changed
 
-    def _has_changed(self, name: str, before: TableVersion, now: TableVersion) -> bool:
-        return before.id != now.id or has_changes(self.location(name), before.version, now.version)
+    def _has_changed(
+        self,
+        name: str,
+        before: TableVersion,
+        now: TableVersion,
+    ) -> bool:
+        if before.id != now.id:
+            return True
+        return has_changes(self.location(name), before.version, now.version)
 
     def discover_left(self, since: Position) -> Discovery:
         """See `Source`: nothing is lost, where a table's changes are gone the view is computed anew."""
@@ -87,11 +118,21 @@ class ViewTables:
         """See `Source`: what was read stands in the step's facts as `view`."""
         return None
 
-    def stream(self, spark: SparkSession, found: Discovery, location: str) -> DataFrame:
+    def stream(
+        self,
+        spark: SparkSession,
+        found: Discovery,
+        location: str,
+    ) -> DataFrame:
         """See `Source`: a view has none, its steps are begun by the run itself."""
         raise NotImplementedError("a view is no stream")
 
-    def records(self, frame: DataFrame, offset: Any, max_record_bytes: int) -> Records:
+    def records(
+        self,
+        frame: DataFrame,
+        offset: Any,
+        max_record_bytes: int,
+    ) -> Records:
         """See `Source`: a view has none."""
         raise NotImplementedError("a view reads no records")
 
@@ -100,7 +141,11 @@ class ViewTables:
         return []
 
 
-def why_whole(last: ViewPosition | None, to: ViewPosition, tables: ViewTables) -> str:
+def why_whole(
+    last: ViewPosition | None,
+    to: ViewPosition,
+    tables: ViewTables,
+) -> str:
     """Say why a view has to be computed whole, whatever its query is; empty if it need not be.
 
     Args:
@@ -116,7 +161,8 @@ def why_whole(last: ViewPosition | None, to: ViewPosition, tables: ViewTables) -
         before = last.inputs.get(name)
         if before is None or before.id != now.id:
             return f"'{name}' is another table than before"
-        problem = gap(tables.location(name), before.version, now.version)
+        location = tables.location(name)
+        problem = gap(location, before.version, now.version)
         if problem:
             return f"of '{name}' {problem}"
     return ""

@@ -71,7 +71,12 @@ class Relation:
         return frozenset().union(*found)
 
 
-def read(reading: Reading, table: str, names: Mapping[Column, str], key: Iterable[Column] = ()) -> Relation:
+def read(
+    reading: Reading,
+    table: str,
+    names: Mapping[Column, str],
+    key: Iterable[Column] = (),
+) -> Relation:
     """Return the rows of a table.
 
     Args:
@@ -80,10 +85,19 @@ def read(reading: Reading, table: str, names: Mapping[Column, str], key: Iterabl
         names: Its columns, in order, with their names.
         key: Those of its key.
     """
-    bonds = {column: {reading: name} for column, name in names.items()}
-    origins = {column: frozenset({(table, name)}) for column, name in names.items()}
-    known_key = frozenset(key) or None
-    return Relation(tuple(names), {reading: table}, bonds, origins, known_key)
+    bonds: dict[Column, Bonds] = {}
+    origins: dict[Column, frozenset[Origin]] = {}
+    for column, name in names.items():
+        origin = (table, name)
+        bonds[column] = {reading: name}
+        origins[column] = frozenset({origin})
+    return Relation(
+        columns=tuple(names),
+        readings={reading: table},
+        bonds=bonds,
+        origins=origins,
+        key=frozenset(key) or None,
+    )
 
 
 def constants(columns: Sequence[Column]) -> Relation:
@@ -99,40 +113,75 @@ class Output:
         column: It.
         of: The column that it is, by another name perhaps; None: it is computed.
         reads: The columns that its expression reads.
+        within: What the subqueries in its expression give.
     """
 
     column: Column
     of: Column | None
     reads: tuple[Column, ...]
+    within: frozenset[Origin] = frozenset()
 
 
 def project(below: Relation, outputs: Sequence[Output]) -> Relation:
     """Return a projection: a column that is taken as it is keeps its bonds."""
-    bonds = {output.column: below.bonds_of(output.of) for output in outputs if output.of is not None}
-    origins = {output.column: below.origins_of(output.reads) for output in outputs}
-    columns = tuple(output.column for output in outputs)
+    shown = _shown(outputs)
+    bonds = {column: below.bonds_of(of) for of, column in _taken(outputs)}
     projected = replace(
         below,
-        columns=columns,
+        columns=_columns(outputs),
         bonds=bonds,
-        origins=origins,
-        key=_key_shown(below.key, outputs),
-        equal=_equal_shown(below.equal, outputs),
+        origins=_made(below, outputs),
+        key=_key_shown(below.key, shown),
+        equal=_equal_shown(below.equal, shown),
     )
-    return _with_losses(projected, below, "no column that it is told by is selected")
+    return _with_losses(projected, [below], "no column that it is told by is selected")
 
 
-def _equal_shown(equal: Iterable[Equality], outputs: Sequence[Output]) -> frozenset[Equality]:
+def _columns(outputs: Sequence[Output]) -> tuple[Column, ...]:
+    return tuple(output.column for output in outputs)
+
+
+def _made(below: Relation, outputs: Sequence[Output]) -> dict[Column, frozenset[Origin]]:
+    """Return what the columns of a projection are made of."""
+    origins = {}
+    for output in outputs:
+        read_there = below.origins_of(output.reads)
+        origins[output.column] = read_there | output.within
+    return origins
+
+
+def _taken(outputs: Sequence[Output]) -> Iterator[tuple[Column, Column]]:
+    """Yield the columns that a projection takes as they are, each with what it is called there."""
+    for output in outputs:
+        if output.of is not None:
+            yield output.of, output.column
+
+
+def _shown(outputs: Sequence[Output]) -> dict[Column, Column]:
+    """Return a column of a projection for each that it takes as it is."""
+    return dict(_taken(outputs))
+
+
+def _equal_shown(
+    equal: Iterable[Equality],
+    shown: Mapping[Column, Column],
+) -> frozenset[Equality]:
     """Return which columns of a projection are equal."""
-    shown = {output.of: output.column for output in outputs if output.of is not None}
-    return frozenset((shown[one], shown[other]) for one, other in equal if one in shown and other in shown)
+    found = set()
+    for one, other in equal:
+        if one in shown and other in shown:
+            pair = (shown[one], shown[other])
+            found.add(pair)
+    return frozenset(found)
 
 
-def _key_shown(key: frozenset[Column] | None, outputs: Sequence[Output]) -> frozenset[Column] | None:
+def _key_shown(
+    key: frozenset[Column] | None,
+    shown: Mapping[Column, Column],
+) -> frozenset[Column] | None:
     """Return a key in the columns of a projection; None if one of them is not shown."""
     if key is None:
         return None
-    shown = {output.of: output.column for output in outputs if output.of is not None}
     if not key <= shown.keys():
         return None
     return frozenset(shown[column] for column in key)
@@ -141,10 +190,16 @@ def _key_shown(key: frozenset[Column] | None, outputs: Sequence[Output]) -> froz
 def restrict(below: Relation, equalities: Iterable[Equality]) -> Relation:
     """Return the rows that fit a condition: columns that must be equal share their bonds."""
     equal = below.equal.union(equalities)
-    return replace(below, bonds=_shared(below.bonds, equal), equal=equal)
+    bonds = _shared(below.bonds, equal)
+    return replace(below, bonds=bonds, equal=equal)
 
 
-def join(left: Relation, right: Relation, how: Joining, equalities: Sequence[Equality]) -> Relation:
+def join(
+    left: Relation,
+    right: Relation,
+    how: Joining,
+    equalities: Sequence[Equality],
+) -> Relation:
     """Return a join.
 
     The side whose rows stay without a match keeps its bonds, and is bound to the other by the equalities. Columns of the other
@@ -156,45 +211,73 @@ def join(left: Relation, right: Relation, how: Joining, equalities: Sequence[Equ
         how: Which join.
         equalities: What its condition wants, of columns of both sides.
     """
-    shows_right = how not in (Joining.SEMI, Joining.ANTI)
-    columns = (*left.columns, *right.columns) if shows_right else left.columns
-    if how is Joining.INNER:
-        equal = left.equal.union(right.equal, equalities)
-        bonds = _shared({**left.bonds, **right.bonds}, equal)
-    elif how is Joining.FULL:
-        equal = frozenset()
-        bonds = {}
-    else:
-        kept, other = (right, left) if how is Joining.RIGHT else (left, right)
-        bonds = {column: dict(kept.bonds_of(column)) for column in kept.columns}
-        for first, second in equalities:
-            own, others = (first, second) if first in bonds else (second, first)
-            if own in bonds:
-                bonds[own] = {**other.bonds_of(others), **bonds[own]}
-        equal = kept.equal
-        bonds = _shared(bonds, equal)
+    columns = left.columns
+    if how not in (Joining.SEMI, Joining.ANTI):
+        columns += right.columns
+    equal = _equal_joined(left, right, how, equalities)
+    bonds = _bonds_joined(left, right, how, equalities)
     joined = Relation(
-        columns,
-        {**left.readings, **right.readings},
-        bonds,
-        {**left.origins, **right.origins},
-        _key_of_join(left, right, how, equalities),
-        equal,
-        {**left.losses, **right.losses},
+        columns=columns,
+        readings={**left.readings, **right.readings},
+        bonds=_shared(bonds, equal),
+        origins={**left.origins, **right.origins},
+        key=_key_of_join(left, right, how, equalities),
+        equal=equal,
+        losses={**left.losses, **right.losses},
     )
-    return _with_losses(joined, joined, f"a {how} join", [left, right])
+    return _with_losses(joined, [left, right], f"a {how} join")
+
+
+def _equal_joined(
+    left: Relation,
+    right: Relation,
+    how: Joining,
+    equalities: Sequence[Equality],
+) -> frozenset[Equality]:
+    """Return which columns are equal in each row of a join, also in one without a match."""
+    if how is Joining.INNER:
+        return left.equal.union(right.equal, equalities)
+    if how is Joining.FULL:
+        return frozenset()
+    kept = right if how is Joining.RIGHT else left
+    return kept.equal
+
+
+def _bonds_joined(
+    left: Relation,
+    right: Relation,
+    how: Joining,
+    equalities: Sequence[Equality],
+) -> dict[Column, Bonds]:
+    """Return the bonds that the sides of a join keep, and those that its condition gives them."""
+    if how is Joining.INNER:
+        return {**left.bonds, **right.bonds}
+    if how is Joining.FULL:
+        return {}
+    kept, other = (right, left) if how is Joining.RIGHT else (left, right)
+    bonds = {column: kept.bonds_of(column) for column in kept.columns}
+    for first, second in equalities:
+        own, others = (first, second) if first in bonds else (second, first)
+        if own in bonds:
+            bonds[own] = {**other.bonds_of(others), **bonds[own]}
+    return bonds
 
 
 def _key_of_join(
-    left: Relation, right: Relation, how: Joining, equalities: Sequence[Equality]
+    left: Relation,
+    right: Relation,
+    how: Joining,
+    equalities: Sequence[Equality],
 ) -> frozenset[Column] | None:
     """Return the key of a side for each of whose rows there is no more than one of the other."""
     if how in (Joining.SEMI, Joining.ANTI):
         return left.key
     if left.key is None or right.key is None:
         return None
-    across = [pair for pair in equalities if _is_across(pair, left)]
-    equated = {column for pair in across for column in pair}
+    equated: set[Column] = set()
+    for pair in equalities:
+        if _is_across(pair, left):
+            equated.update(pair)
     if how in (Joining.INNER, Joining.LEFT) and right.key <= equated:
         return left.key
     if how in (Joining.INNER, Joining.RIGHT) and left.key <= equated:
@@ -204,28 +287,37 @@ def _key_of_join(
 
 def _is_across(pair: Equality, left: Relation) -> bool:
     first, second = pair
-    return (first in left.columns) != (second in left.columns)
+    is_first_left = first in left.columns
+    is_second_left = second in left.columns
+    return is_first_left != is_second_left
 
 
-def _shared(bonds: Mapping[Column, Bonds], equalities: Iterable[Equality]) -> dict[Column, Bonds]:
+def _shared(
+    bonds: Mapping[Column, Bonds],
+    equalities: Iterable[Equality],
+) -> dict[Column, Bonds]:
     """Give columns that are equal the bonds of each other, until there are no more to give."""
-    shared = {column: dict(own) for column, own in bonds.items()}
+    shared = dict(bonds)
     pairs = list(equalities)
     is_changing = True
     while is_changing:
         is_changing = False
         for first, second in pairs:
-            one, other = shared.setdefault(first, {}), shared.setdefault(second, {})
+            one = shared.get(first, {})
+            other = shared.get(second, {})
             if one.keys() != other.keys():
                 together = {**one, **other}
                 shared[first] = {**together, **one}
                 shared[second] = {**together, **other}
                 is_changing = True
-    return dict(shared)
+    return shared
 
 
 def group(
-    below: Relation, by: Iterable[Column], outputs: Sequence[Output], key: frozenset[Column] | None = None
+    below: Relation,
+    by: Iterable[Column],
+    outputs: Sequence[Output],
+    key: frozenset[Column] | None = None,
 ) -> Relation:
     """Return one row a group: only columns that it is grouped by keep their bonds.
 
@@ -235,36 +327,45 @@ def group(
         outputs: What is shown of a group.
         key: Those of the outputs that show all that it is grouped by; None: not all of it is shown.
     """
-    grouped = set(by)
-    kept = replace(below, bonds=_only(below.bonds, grouped), key=None)
-    shown = replace(project(kept, outputs), key=key)
-    return _with_losses(shown, below, "an aggregate that is not grouped by a column of it")
+    kept_bonds = _only(below.bonds, set(by))
+    kept = replace(below, bonds=kept_bonds)
+    projected = project(kept, outputs)
+    shown = replace(projected, key=key)
+    return _with_losses(shown, [below], "an aggregate that is not grouped by a column of it")
 
 
-def window(below: Relation, by: Iterable[Column], outputs: Sequence[Output]) -> Relation:
+def window(
+    below: Relation,
+    by: Iterable[Column],
+    outputs: Sequence[Output],
+) -> Relation:
     """Return rows with what is computed over the others of their partition: only columns that partition keep their bonds."""
-    kept = replace(
-        below,
-        columns=(*below.columns, *(output.column for output in outputs)),
-        bonds=_only(below.bonds, set(by)),
-        origins={**below.origins, **{output.column: below.origins_of(output.reads) for output in outputs}},
-    )
-    return _with_losses(kept, below, "a window that is not partitioned by a column of it")
+    kept_bonds = _only(below.bonds, set(by))
+    extended = _extended(below, outputs)
+    kept = replace(extended, bonds=kept_bonds)
+    return _with_losses(kept, [below], "a window that is not partitioned by a column of it")
 
 
 def generate(below: Relation, outputs: Sequence[Output]) -> Relation:
     """Return several rows for each row, with further columns."""
+    extended = _extended(below, outputs)
+    return replace(extended, key=None)
+
+
+def _extended(below: Relation, outputs: Sequence[Output]) -> Relation:
+    """Return rows with further columns."""
+    made = _made(below, outputs)
     return replace(
         below,
-        columns=(*below.columns, *(output.column for output in outputs)),
-        origins={**below.origins, **{output.column: below.origins_of(output.reads) for output in outputs}},
-        key=None,
+        columns=(*below.columns, *_columns(outputs)),
+        origins={**below.origins, **made},
     )
 
 
 def distinct(below: Relation) -> Relation:
     """Return each row once."""
-    return replace(below, key=below.key or frozenset(below.columns))
+    key = below.key or frozenset(below.columns)
+    return replace(below, key=key)
 
 
 def combine(branches: Sequence[Relation]) -> Relation:
@@ -276,42 +377,125 @@ def combine(branches: Sequence[Relation]) -> Relation:
         for column, own in zip(columns, branch.columns, strict=True):
             bonds[column] |= branch.bonds_of(own)
             origins[column] |= branch.origins_of([own])
-    readings = {number: table for branch in branches for number, table in branch.readings.items()}
-    losses = {number: why for branch in branches for number, why in branch.losses.items()}
-    combined = Relation(columns, readings, bonds, origins, losses=losses)
-    return _with_losses(combined, combined, "a branch of a UNION, INTERSECT or EXCEPT", branches)
+    combined = Relation(
+        columns=columns,
+        readings=_readings(branches),
+        bonds=bonds,
+        origins=origins,
+        losses=_losses(branches),
+    )
+    return _with_losses(combined, branches, "a branch of a UNION, INTERSECT or EXCEPT")
+
+
+def unknown(
+    parts: Sequence[Relation],
+    made: Iterable[Column],
+    why: str,
+) -> Relation:
+    """Return what is done to some results in a way that is not known: any row of theirs may touch any row of it.
+
+    Args:
+        parts: The results.
+        made: The columns that come with it: they may be made of all that there is below.
+        why: What is done.
+    """
+    columns: list[Column] = []
+    origins: dict[Column, frozenset[Origin]] = {}
+    for part in parts:
+        columns += part.columns
+        origins |= part.origins
+    all_origins = frozenset().union(*origins.values())
+    for column in made:
+        origins.setdefault(column, all_origins)
+    readings = _readings(parts)
+    lost = dict.fromkeys(readings, why)
+    return Relation(
+        columns=tuple(columns),
+        readings=readings,
+        origins=origins,
+        losses={**lost, **_losses(parts)},
+    )
+
+
+def _readings(parts: Sequence[Relation]) -> dict[Reading, str]:
+    readings: dict[Reading, str] = {}
+    for part in parts:
+        readings |= part.readings
+    return readings
+
+
+def _losses(parts: Sequence[Relation]) -> dict[Reading, str]:
+    losses: dict[Reading, str] = {}
+    for part in parts:
+        losses |= part.losses
+    return losses
 
 
 def renumbered(below: Relation, columns: Sequence[Column]) -> Relation:
     """Return a result under other ids of its columns."""
-    pairs = zip(columns, below.columns, strict=True)
-    return project(below, [Output(column, of, (of,)) for column, of in pairs])
+    outputs = []
+    for column, of in zip(columns, below.columns, strict=True):
+        output = Output(column, of, reads=(of,))
+        outputs.append(output)
+    return project(below, outputs)
 
 
-def beside(below: Relation, inner: Iterable[Relation]) -> Relation:
-    """Return a result whose expressions read further tables: any row of these may touch any row of it."""
+def beside(
+    below: Relation,
+    inner: Iterable[Relation],
+    outer: Sequence[Column] = (),
+) -> Relation:
+    """Return a result whose expressions read further tables: any row of these may touch any row of it.
+
+    Args:
+        below: The result.
+        inner: What the subqueries of an expression give.
+        outer: The columns of `below` that the expression reads, also within these.
+    """
     readings = dict(below.readings)
     losses = dict(below.losses)
+    origins = dict(below.origins)
+    outer_origins = below.origins_of(outer)
     for relation in inner:
         readings |= relation.readings
         losses |= dict.fromkeys(relation.readings, "it is read in a subquery of an expression")
-    return replace(below, readings=readings, losses=losses)
+        for column in relation.columns:
+            own = relation.origins_of([column])
+            origins.setdefault(column, own | outer_origins)
+    return replace(
+        below,
+        readings=readings,
+        losses=losses,
+        origins=origins,
+    )
 
 
 def unbound(below: Relation, why: str) -> Relation:
     """Return a result of which nothing is known but what it reads."""
-    freed = replace(below, bonds={}, key=None, equal=frozenset())
-    return _with_losses(freed, below, why)
+    freed = replace(
+        below,
+        bonds={},
+        key=None,
+        equal=frozenset(),
+    )
+    return _with_losses(freed, [below], why)
 
 
-def _only(bonds: Mapping[Column, Bonds], columns: set[Column]) -> dict[Column, Bonds]:
+def _only(
+    bonds: Mapping[Column, Bonds],
+    columns: set[Column],
+) -> dict[Column, Bonds]:
     return {column: own for column, own in bonds.items() if column in columns}
 
 
-def _with_losses(after: Relation, before: Relation, why: str, parts: Sequence[Relation] = ()) -> Relation:
+def _with_losses(
+    after: Relation,
+    before: Sequence[Relation],
+    why: str,
+) -> Relation:
     """Note why readings that were bound before are not any more."""
-    was_bound = set()
-    for part in parts or [before]:
+    was_bound: set[Reading] = set()
+    for part in before:
         was_bound |= _bound(part)
     lost = was_bound - _bound(after)
     reasons = dict.fromkeys(lost, why)
@@ -319,8 +503,10 @@ def _with_losses(after: Relation, before: Relation, why: str, parts: Sequence[Re
 
 
 def _bound(relation: Relation) -> set[Reading]:
-    shown = [relation.bonds_of(column) for column in relation.columns]
-    return {reading for own in shown for reading in own}
+    bound: set[Reading] = set()
+    for column in relation.columns:
+        bound.update(relation.bonds_of(column))
+    return bound
 
 
 Cut = tuple[tuple[str, ...], ...]
@@ -345,7 +531,8 @@ class Lineage:
         found = []
         for name, column in self._named():
             bonds = self.result.bonds_of(column)
-            if readings and all(reading in bonds for reading in readings):
+            is_bound = all(reading in bonds for reading in readings)
+            if readings and is_bound:
                 found.append(name)
         return found
 
@@ -367,8 +554,11 @@ class Lineage:
         column_named = dict(self._named())
         cuts = set()
         for reading in self._readings(table):
-            own = tuple(self.result.bonds_of(column_named[name])[reading] for name in columns)
-            cuts.add(own)
+            own = []
+            for name in columns:
+                bonds = self.result.bonds_of(column_named[name])
+                own.append(bonds[reading])
+            cuts.add(tuple(own))
         return tuple(sorted(cuts))
 
     def reason(self, table: str) -> str:
@@ -388,7 +578,8 @@ class Lineage:
 
     def origins(self, name: str) -> frozenset[Origin]:
         """Return what a column of the view is made of."""
-        return self.result.origins_of([dict(self._named())[name]])
+        column_named = dict(self._named())
+        return self.result.origins_of([column_named[name]])
 
     @property
     def tables(self) -> set[str]:
@@ -399,4 +590,5 @@ class Lineage:
         return zip(self.names, self.result.columns, strict=True)
 
     def _readings(self, table: str) -> list[Reading]:
-        return [reading for reading, name in self.result.readings.items() if name == table]
+        readings = self.result.readings
+        return [reading for reading, name in readings.items() if name == table]

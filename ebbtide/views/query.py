@@ -20,7 +20,7 @@ from ebbtide.redaction import MASK
 from ebbtide.spec.ddl import type_ddl
 from ebbtide.spec.view import MaterializedView
 from ebbtide.views.catalyst import Node, PlanReader
-from ebbtide.views.lineage import Lineage, Origin
+from ebbtide.views.lineage import Column, Lineage, Origin
 
 SETTINGS = {
     "spark.sql.ansi.enabled": "true",
@@ -47,7 +47,8 @@ class Analysis:
 
     def columns_read(self, table: str) -> list[str]:
         """Return the columns of a table that the query reads."""
-        return sorted(name for own, name in self.read if own == table)
+        names = [name for read_from, name in self.read if read_from == table]
+        return sorted(names)
 
 
 def new_session(spark: SparkSession) -> SparkSession:
@@ -58,7 +59,11 @@ def new_session(spark: SparkSession) -> SparkSession:
     return session
 
 
-def evaluate(session: SparkSession, query: str, tables: Mapping[str, DataFrame]) -> DataFrame:
+def evaluate(
+    session: SparkSession,
+    query: str,
+    tables: Mapping[str, DataFrame],
+) -> DataFrame:
     """Return what a query gives.
 
     Args:
@@ -76,7 +81,10 @@ def evaluate(session: SparkSession, query: str, tables: Mapping[str, DataFrame])
 
 
 def analyse(
-    session: SparkSession, query: str, tables: Mapping[str, StructType], keys: Mapping[str, Sequence[str]] | None = None
+    session: SparkSession,
+    query: str,
+    tables: Mapping[str, StructType],
+    keys: Mapping[str, Sequence[str]] | None = None,
 ) -> Analysis:
     """Read a query, without a row of its tables.
 
@@ -89,18 +97,35 @@ def analyse(
     Raises:
         ViewQueryError: it is not usable as a view.
     """
-    empty = {name: session.createDataFrame([], columns) for name, columns in tables.items()}
+    empty = {}
+    for name, schema in tables.items():
+        empty[name] = session.createDataFrame([], schema)
     frame = evaluate(session, query, empty)
     plan: Any = frame._jdf.queryExecution().analyzed()
     _refuse_changing(session, plan)
-    reader = PlanReader({name: (keys or {}).get(name, ()) for name in tables})
-    result = reader.relation(Node.of(json.loads(plan.toJSON())))
-    output = plan.output()
-    shown = tuple(int(output.apply(number).exprId().id()) for number in range(output.size()))
+    known_keys = keys or {}
+    reader = PlanReader({name: known_keys.get(name, ()) for name in tables})
+    nodes = json.loads(plan.toJSON())
+    result = reader.relation(Node.of(nodes))
+    shown = replace(result, columns=_columns_shown(plan))
     with _told_types():
         columns = to_arrow_schema(frame.schema)
-    lineage = Lineage(tuple(columns.names), replace(result, columns=shown))
-    return Analysis(_as_spec_has_them(columns), lineage, reader.read)
+    return Analysis(
+        columns=_as_spec_has_them(columns),
+        lineage=Lineage(tuple(columns.names), shown),
+        read=reader.read,
+    )
+
+
+def _columns_shown(plan: Any) -> tuple[Column, ...]:
+    """Return the ids of the columns that a plan gives, in order."""
+    output = plan.output()
+    columns = []
+    for place in range(output.size()):
+        attribute = output.apply(place)
+        number = attribute.exprId().id()
+        columns.append(int(number))
+    return tuple(columns)
 
 
 def _refuse_changing(session: SparkSession, plan: Any) -> None:
@@ -129,25 +154,40 @@ def refuse_other_columns(view: MaterializedView, columns: pa.Schema) -> None:
     Raises:
         ViewQueryError: their names, order or types are others.
     """
-    given = [f"{field.name} {type_ddl(field.type)}" for field in columns]
-    wanted = [f"{field.name} {type_ddl(field.type)}" for field in view.table.columns]
+    given = _described(columns)
+    wanted = _described(view.table.columns)
     if given != wanted:
         raise ViewQueryError.of(
             f"The query of the view '{view.name}' does not give the columns of its schema.",
-            got=", ".join(given),
-            allowed=", ".join(wanted),
+            got=given,
+            allowed=wanted,
             next_step="Correct the query or the schema; a CAST gives a column another type.",
         )
+
+
+def _described(columns: pa.Schema) -> str:
+    """Return columns as DDL, but for what is not nullable."""
+    described = []
+    for field in columns:
+        type_ = type_ddl(field.type)
+        described.append(f"{field.name} {type_}")
+    return ", ".join(described)
 
 
 def _as_spec_has_them(columns: pa.Schema) -> pa.Schema:
     """Return columns with the types that a spec's DDL stands for."""
     fields = []
     for field in columns:
-        is_time = pa.types.is_timestamp(field.type)
-        type_ = pa.timestamp("us", "UTC" if field.type.tz else None) if is_time else field.type
-        fields.append(pa.field(field.name, type_))
+        own = pa.field(field.name, _type_in_spec(field.type))
+        fields.append(own)
     return pa.schema(fields)
+
+
+def _type_in_spec(type_: pa.DataType) -> pa.DataType:
+    if not pa.types.is_timestamp(type_):
+        return type_
+    zone = "UTC" if type_.tz else None
+    return pa.timestamp("us", zone)
 
 
 @contextmanager
@@ -156,7 +196,8 @@ def _told_types() -> Iterator[None]:
         yield
     except PySparkException as error:
         raise ViewQueryError.of(
-            "A column of the query has a type that no table has.", got=_first_line(error)
+            "A column of the query has a type that no table has.",
+            got=_first_line(error),
         ) from error
 
 
@@ -177,10 +218,14 @@ def told_errors(*, has_personal: bool = False) -> Iterator[None]:
         if condition is None:
             raise  # of a machine or a store, not of the query
         said = f"[{condition}] {MASK}" if has_personal else _first_line(error)
-        raise ViewQueryError.of("The query of the view fails in Spark.", got=said) from error
+        raise ViewQueryError.of(
+            "The query of the view fails in Spark.",
+            got=said,
+        ) from error
 
 
 def _first_line(error: Exception) -> str:
     """Return an error's words, without the stack and the query below them."""
-    first = str(error).strip().partition("\n")[0]
-    return re.sub(r" SQLSTATE: \w+.*$", "", first).removesuffix(".")
+    first, _, _ = str(error).strip().partition("\n")
+    words = re.sub(r" SQLSTATE: \w+.*$", "", first)
+    return words.removesuffix(".")

@@ -11,7 +11,7 @@ row but what a task stages leaves the JVM.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 
@@ -92,7 +92,12 @@ class Recomputing:
         """The view."""
         return self.tables.view
 
-    def stage(self, stager: Stager, step: int, wall_ms: int) -> list[str]:
+    def stage(
+        self,
+        stager: Stager,
+        step: int,
+        wall_ms: int,
+    ) -> list[str]:
         """Compute what has changed, and stage it; return what the tasks returned, see `StageDifference`.
 
         Args:
@@ -104,12 +109,20 @@ class Recomputing:
             ViewQueryError: the query is not usable, or fails on a row.
             ViewKeyError: it gives several rows for one key.
         """
-        refuse_other_columns(self.view, self.analysis.columns)
-        work = StageDifference(self.view.name, stager, self.view.table.columns, step, wall_ms, self.view.personal)
+        view = self.view
+        refuse_other_columns(view, self.analysis.columns)
         extent = self.extent
         if not (extent.is_whole or extent.changed):
             return []
-        with told_errors(has_personal=bool(self.view.personal)):
+        work = StageDifference(
+            view=view.name,
+            stager=stager,
+            columns=view.table.columns,
+            step=step,
+            wall_ms=wall_ms,
+            personal=view.personal,
+        )
+        with told_errors(has_personal=bool(view.personal)):
             rows = self._difference(extent)
             done = rows.mapInArrow(work, "result STRING").collect()
         return [row["result"] for row in done]
@@ -134,34 +147,56 @@ class Recomputing:
         reason = why_whole(self.last, self.to, self.tables)
         if reason or self.last is None:
             return Extent(reason)
-        before = self.last.inputs
         lineage = self.analysis.lineage
-        changed = [name for name, now in self.to.inputs.items() if now.version > before[name].version]
-        changed = [name for name in changed if name in lineage.tables]
+        changed = self._changed(self.last)
         for name in changed:
             if not lineage.columns_of(name):
                 return Extent(f"'{name}' has changed: {lineage.reason(name)}")
         common = lineage.common_columns(changed)
         if changed and not common:
-            return Extent(f"{', '.join(changed)} have changed, and share no column of the view")
-        return Extent("", tuple(common), tuple(changed))
+            names = ", ".join(changed)
+            return Extent(f"{names} have changed, and share no column of the view")
+        return Extent(
+            columns=tuple(common),
+            changed=tuple(changed),
+        )
+
+    def _changed(self, last: ViewPosition) -> list[str]:
+        """Return the inputs that the query reads and that have new versions."""
+        changed = []
+        for name in self.to.inputs:
+            is_newer = self.to.inputs[name].version > last.inputs[name].version
+            is_read = name in self.analysis.lineage.tables
+            if is_newer and is_read:
+                changed.append(name)
+        return changed
 
     def _difference(self, extent: Extent) -> DataFrame:
         """Return what is new, another or gone, as `StageDifference` takes it."""
-        own = self.view.table.columns.names
         if extent.is_whole:
-            rows = {name: self._at(name) for name in self.view.inputs}
-            new = evaluate(self.session, self.view.query, rows)
+            new = self._evaluated({name: self._at(name) for name in self.view.inputs})
             old = _read(self.session, self._own)
         else:
             touched = self._touched(extent)
-            rows = {name: self._cut(name, extent, touched) for name in self.view.inputs}
-            every = evaluate(self.session, self.view.query, rows)
+            every = self._evaluated({name: self._cut(name, extent, touched) for name in self.view.inputs})
             new = with_values(every, extent.columns, touched.frame)
-            old = self._cut_table(self._own, (extent.columns,), touched, own)
+            old = self._cut_table(
+                self._own,
+                cuts=(extent.columns,),
+                touched=touched,
+                wanted=self.view.table.columns.names,
+            )
+        own = columns(self.view.table.columns.names)
         return difference(
-            new.select(*columns(own)), old.select(*columns(own)), self.view.key, is_unique=self._is_unique
+            new.select(*own),
+            old.select(*own),
+            self.view.key,
+            is_unique=self._is_unique,
         )
+
+    def _evaluated(self, tables: Mapping[str, DataFrame]) -> DataFrame:
+        """Return what the query gives over some rows of its inputs."""
+        return evaluate(self.session, self.view.query, tables)
 
     @property
     def _is_unique(self) -> bool:
@@ -172,31 +207,51 @@ class Recomputing:
     def _touched(self, extent: Extent) -> Touched:
         rows = self._touched_here(extent)
         if rows is not None:
-            return Touched(self.session.createDataFrame(rows).coalesce(1), rows)
+            frame = self.session.createDataFrame(rows)
+            return Touched(frame.coalesce(1), rows)
+        each_once = self._touched_there(extent).distinct()
+        location = join(self.folder, "touched")  # a file, whose size Spark then knows
+        each_once.write.mode("overwrite").parquet(location)
+        return Touched(self.session.read.parquet(location))
+
+    def _touched_there(self, extent: Extent) -> DataFrame:
+        """Return the values that changed rows have, found by Spark."""
         parts = []
         for name in extent.changed:
             feed = self._feed(name)
             for cut in self.analysis.lineage.cut(name, extent.columns):
-                pairs = zip(cut, extent.columns, strict=True)
-                parts.append(feed.select(*[column(own).alias(shown) for own, shown in pairs]))
-        location = join(self.folder, "touched")  # a file, whose size Spark then knows
-        reduce(DataFrame.unionByName, parts).distinct().write.mode("overwrite").parquet(location)
-        return Touched(self.session.read.parquet(location))
+                values = []
+                for own, shown in zip(cut, extent.columns, strict=True):
+                    value = column(own).alias(shown)
+                    values.append(value)
+                parts.append(feed.select(*values))
+        return reduce(DataFrame.unionByName, parts)
 
     def _touched_here(self, extent: Extent) -> pa.Table | None:
         """Return the values that changed rows have; None if they are many, or not to be compared here."""
-        values = pa.schema([self.view.table.columns.field(name).with_nullable(True) for name in extent.columns])
-        if not all(is_exact(field.type) for field in values):
+        values = self._schema_of(extent.columns)
+        if not all(is_exact(type_) for type_ in values.types):
             return None
         found = []
         for name in extent.changed:
-            cuts = self.analysis.lineage.cut(name, extent.columns)
-            own = self._pinned(name).changed_values(self._version_before(name), cuts, values)
+            own = self._pinned(name).changed_values(
+                self._version_before(name),
+                self.analysis.lineage.cut(name, extent.columns),
+                values,
+            )
             if own is None:
                 return None
             found.append(own)
         each_once = distinct(pa.concat_tables(found))
         return each_once if len(each_once) <= MOST_ROWS else None
+
+    def _schema_of(self, names: Sequence[str]) -> pa.Schema:
+        """Return columns of the view, all nullable."""
+        fields = []
+        for name in names:
+            field = self.view.table.columns.field(name)
+            fields.append(field.with_nullable(True))
+        return pa.schema(fields)
 
     def _feed(self, name: str) -> DataFrame:
         """Return the rows that came, went or changed in an input since the last step, before and after."""
@@ -209,17 +264,35 @@ class Recomputing:
         return self.session.read.format("delta").options(**feed).load(location)
 
     def _version_before(self, name: str) -> int:
-        return self.last.inputs[name].version if self.last else -1
+        if self.last is None:
+            return -1
+        return self.last.inputs[name].version
 
-    def _cut(self, name: str, extent: Extent, touched: Touched) -> DataFrame:
+    def _cut(
+        self,
+        name: str,
+        extent: Extent,
+        touched: Touched,
+    ) -> DataFrame:
         """Return an input's rows as of the step; those that matter alone, where it is known which these are."""
         lineage = self.analysis.lineage
-        if not set(extent.columns) <= set(lineage.columns_of(name)):
+        bound = lineage.columns_of(name)
+        if not set(extent.columns).issubset(bound):
             return self._at(name)
-        cuts = lineage.cut(name, extent.columns)
-        return self._cut_table(self._pinned(name), cuts, touched, self.analysis.columns_read(name))
+        return self._cut_table(
+            self._pinned(name),
+            cuts=lineage.cut(name, extent.columns),
+            touched=touched,
+            wanted=self.analysis.columns_read(name),
+        )
 
-    def _cut_table(self, table: PinnedTable, cuts: Cut, touched: Touched, wanted: Sequence[str]) -> DataFrame:
+    def _cut_table(
+        self,
+        table: PinnedTable,
+        cuts: Cut,
+        touched: Touched,
+        wanted: Sequence[str],
+    ) -> DataFrame:
         """Return the rows of a table that have touched values."""
         if touched.rows is not None:
             rows = table.cut(cuts, touched.rows, wanted)
@@ -229,7 +302,8 @@ class Recomputing:
         left = _read(self.session, table)
         parts = []
         for cut in cuts:  # what an earlier part has is left out of the later ones
-            parts.append(with_values(left, cut, touched.frame))
+            fitting = with_values(left, cut, touched.frame)
+            parts.append(fitting)
             left = with_values(left, cut, touched.frame, how="left_anti")
         return reduce(DataFrame.unionAll, parts)
 
@@ -241,20 +315,32 @@ class Recomputing:
 
     @cached_property
     def _inputs(self) -> dict[str, PinnedTable]:
-        return {name: PinnedTable(self.tables.location(name), table.version) for name, table in self.to.inputs.items()}
+        pinned = {}
+        for name, table in self.to.inputs.items():
+            location = self.tables.location(name)
+            pinned[name] = PinnedTable(location, table.version)
+        return pinned
 
     @cached_property
     def _own(self) -> PinnedTable:
         """The view's rows as they are now."""
-        return PinnedTable(self.sink, log.versions(self.sink)[-1])
+        newest = log.versions(self.sink)[-1]
+        return PinnedTable(self.sink, newest)
 
 
 def _read(session: SparkSession, table: PinnedTable) -> DataFrame:
-    rows = session.read.format("delta").option("versionAsOf", table.version).load(table.location)
+    reader = session.read.format("delta").option("versionAsOf", table.version)
+    rows = reader.load(table.location)
     return rows.select(*columns(table.schema.names))
 
 
-def difference(new: DataFrame, old: DataFrame, key: Sequence[str], *, is_unique: bool) -> DataFrame:
+def difference(
+    new: DataFrame,
+    old: DataFrame,
+    key: Sequence[str],
+    *,
+    is_unique: bool,
+) -> DataFrame:
     """Return what becomes of rows, as `StageDifference` takes it.
 
     Args:
@@ -266,9 +352,17 @@ def difference(new: DataFrame, old: DataFrame, key: Sequence[str], *, is_unique:
     names = new.columns
     own_key = columns(key)
     whole_row = F.struct(*columns(names))
-    counted = new.select(_copies(key, is_unique=is_unique), whole_row.alias("new"), *own_key)
+    counted = new.select(
+        _copies(key, is_unique=is_unique),
+        whole_row.alias("new"),
+        *own_key,
+    )
     known = old.select(whole_row.alias("old"), *own_key)
-    both = counted.alias("n").join(known.alias("o"), _is_same_key(key), "full_outer")
+    both = counted.alias("n").join(
+        known.alias("o"),
+        on=_is_same_key(key),
+        how="full_outer",
+    )
     new_row = F.col("new")
     old_row = F.col("old")
     n_copies = F.col(COPIES)
@@ -278,7 +372,11 @@ def difference(new: DataFrame, old: DataFrame, key: Sequence[str], *, is_unique:
     shown = F.coalesce(new_row, old_row)
     fields = [shown.getField(name).alias(name) for name in names]
     at_least_one = F.coalesce(n_copies, F.lit(1))
-    return changed.select(kind.alias(KIND), at_least_one.alias(COPIES), *fields)
+    return changed.select(
+        kind.alias(KIND),
+        at_least_one.alias(COPIES),
+        *fields,
+    )
 
 
 def _copies(key: Sequence[str], *, is_unique: bool) -> Column:
@@ -286,17 +384,28 @@ def _copies(key: Sequence[str], *, is_unique: bool) -> Column:
     one = F.lit(1)
     if is_unique:
         return one.cast("bigint").alias(COPIES)
-    of_key = Window.partitionBy(*columns(key))
-    return F.count(one).over(of_key).alias(COPIES)
+    rows_of_key = Window.partitionBy(*columns(key))
+    n_rows = F.count(one).over(rows_of_key)
+    return n_rows.alias(COPIES)
 
 
 def _is_same_key(key: Sequence[str]) -> Column:
     """Return whether a new row has the key of an old one; of a row without a key that is never so."""
-    are_same = [column(name, "n") == column(name, "o") for name in key]
+    are_same = []
+    for name in key:
+        new_value = column(name, "n")
+        old_value = column(name, "o")
+        are_same.append(new_value == old_value)
     return reduce(Column.__and__, are_same)
 
 
-def with_values(rows: DataFrame, own: Sequence[str], values: DataFrame, *, how: str = "left_semi") -> DataFrame:
+def with_values(
+    rows: DataFrame,
+    own: Sequence[str],
+    values: DataFrame,
+    *,
+    how: str = "left_semi",
+) -> DataFrame:
     """Return the rows that have one of some values; null is a value too.
 
     Args:

@@ -11,7 +11,7 @@ A row of the difference has these columns before the view's own:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +30,7 @@ from ebbtide.state_table.staging import to_json
 KIND = "_kind"
 COPIES = "_copies"
 NULL_KEY = "null_key"
+SEQUENCE = pa.struct([(STEP, pa.int64())])
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,14 @@ class StageDifference:
         parts: list[BatchSummary] = []
         file = self.stager.stage(self._staged(batches, parts))
         if parts:
-            yield pa.record_batch({"result": [to_json(file, parts)]})
+            result = to_json(file, parts)
+            yield pa.record_batch({"result": [result]})
 
-    def _staged(self, batches: Iterable[pa.RecordBatch], parts: list[BatchSummary]) -> Iterator[pa.Table]:
+    def _staged(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        parts: list[BatchSummary],
+    ) -> Iterator[pa.Table]:
         part = _task_number()
         n_before = 0
         for batch in batches:
@@ -75,63 +81,75 @@ class StageDifference:
             parts.append(summary)
             yield staged
 
-    def _changes(self, rows: pa.Table, part: int, n_before: int) -> tuple[pa.Table, BatchSummary]:
+    def _changes(
+        self,
+        rows: pa.Table,
+        part: int,
+        n_before: int,
+    ) -> tuple[pa.Table, BatchSummary]:
         """Return rows as staged ones, and their sum."""
         n = len(rows)
-        is_bad = np.zeros(n, bool)
-        for name in self.stager.key:
-            is_bad |= rows[name].is_null().to_numpy()
+        is_bad = self._has_no_key(rows)
         self._refuse_repeated(rows, is_bad)
         positions = np.arange(n_before, n_before + n)
-        order = _struct(ORDER, n, (self.step, part, positions))
-        origin = _struct(ORIGIN, n, (self.view, part, positions))
         bad = pa.array(is_bad)
-        given = {
+        told = {
             KIND: pc.if_else(bad, None, rows[KIND]),
-            "_order": order,
-            "_origin": origin,
-            "_event_ms": np.full(n, self.wall_ms),
-            "_sequence": _struct(pa.struct([(STEP, pa.int64())]), n, (self.step,)),
+            "_order": _struct(ORDER, n, (self.step, part, positions)),
+            "_origin": _struct(ORIGIN, n, (self.view, part, positions)),
+            "_event_ms": pa.repeat(self.wall_ms, n),
+            "_sequence": _struct(SEQUENCE, n, (self.step,)),
             "_reason": pc.if_else(bad, NULL_KEY, None),
             "_detail": pc.if_else(bad, "the query gives a row without a key", None),
             "_raw": self._raw(rows, is_bad),
         }
-        columns = {}
-        for field in self._schema:
-            if field.name in self.columns.names:
-                columns[field.name] = rows[field.name].cast(field.type)
-            else:
-                value = given.get(field.name)
-                columns[field.name] = pa.nulls(n, field.type) if value is None else _typed(value, field.type)
-        staged = pa.table(columns, schema=self._schema)
+        own = {name: rows[name] for name in self.columns.names}
+        staged = _as_schema({**told, **own}, self._schema, n)
         n_bad = int(is_bad.sum())
-        return staged, BatchSummary(records=n, bad=n_bad, changes=n - n_bad, max_event_ms=self.wall_ms)
+        summary = BatchSummary(
+            records=n,
+            bad=n_bad,
+            changes=n - n_bad,
+            max_event_ms=self.wall_ms,
+        )
+        return staged, summary
+
+    def _has_no_key(self, rows: pa.Table) -> np.ndarray:
+        """Mark the rows that have null in a column of the key."""
+        found = np.zeros(len(rows), bool)
+        for name in self.stager.key:
+            is_null = rows[name].is_null()
+            found |= is_null.to_numpy()
+        return found
 
     @property
     def _schema(self) -> pa.Schema:
-        further = [pa.field(name, type_) for name, type_ in STAGED_COLUMNS.items()]
+        further = pa.schema(STAGED_COLUMNS)
         return pa.schema([*self.stager.columns, *further])
 
     def _raw(self, rows: pa.Table, is_bad: np.ndarray) -> pa.Array:
         """Return bad rows as JSON."""
         texts: list[bytes | None] = [None] * len(rows)
+        own = rows.select(self.columns.names)
         for number in np.flatnonzero(is_bad).tolist():
-            row = rows.select(self.columns.names).slice(number, 1).to_pylist()[0]
-            texts[number] = json.dumps(row, default=str).encode()
+            [row] = own.slice(number, 1).to_pylist()
+            text = json.dumps(row, default=str)
+            texts[number] = text.encode()
         return pa.array(texts, pa.binary())
 
     def _refuse_repeated(self, rows: pa.Table, is_bad: np.ndarray) -> None:
-        copies = rows[COPIES].to_numpy()
-        repeated = np.flatnonzero((copies > 1) & ~is_bad)
-        if not len(repeated):
+        n_copies = rows[COPIES].to_numpy()
+        is_repeated = (n_copies > 1) & ~is_bad
+        if not is_repeated.any():
             return
-        first = rows.slice(int(repeated[0]), 1)
+        told = rows.select([COPIES, *self.stager.key])
+        [first] = told.filter(pa.array(is_repeated)).slice(0, 1).to_pylist()
         values = []
         for name in self.stager.key:
-            shown = MASK if name in self.personal else first[name][0].as_py()
+            shown = MASK if name in self.personal else first[name]
             values.append(f"{name}={shown}")
         raise ViewKeyError.of(
-            f"The query of the view '{self.view}' gives {first[COPIES][0].as_py()} rows for one key; nothing of the step was committed.",
+            f"The query of the view '{self.view}' gives {first[COPIES]} rows for one key; nothing of the step was committed.",
             got=", ".join(values),
             allowed="one row a key",
             next_step="Make its rows one a key (GROUP BY, or row_number() in a subquery), or give the view a longer PRIMARY KEY.",
@@ -146,15 +164,31 @@ def _task_number() -> int:
     return 0 if context is None else context.partitionId()
 
 
-def _struct(type_: pa.StructType, n: int, values: tuple[object, ...]) -> pa.StructArray:
+def _struct(
+    type_: pa.StructType,
+    n: int,
+    values: Sequence[int | str | np.ndarray],
+) -> pa.StructArray:
+    """Return structs; a value that is no array is that of all of them."""
     arrays = []
     for field, value in zip(type_, values, strict=True):
-        is_constant = isinstance(value, (int, str))
-        arrays.append(pa.repeat(pa.scalar(value, field.type), n) if is_constant else pa.array(value, field.type))
+        if isinstance(value, np.ndarray):
+            array = pa.array(value, field.type)
+        else:
+            array = pa.repeat(pa.scalar(value, field.type), n)
+        arrays.append(array)
     return pa.StructArray.from_arrays(arrays, fields=list(type_))
 
 
-def _typed(value: object, type_: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    if isinstance(value, np.ndarray):
-        return pa.array(value, type_)
-    return value.cast(type_) if value.type != type_ else value  # type: ignore[attr-defined]
+def _as_schema(
+    values: Mapping[str, pa.Array | pa.ChunkedArray],
+    schema: pa.Schema,
+    n: int,
+) -> pa.Table:
+    """Return values as a table of n rows; columns that have none are null."""
+    columns = []
+    for field in schema:
+        given = values.get(field.name)
+        column = pa.nulls(n, field.type) if given is None else given.cast(field.type)
+        columns.append(column)
+    return pa.table(columns, schema=schema)

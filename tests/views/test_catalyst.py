@@ -93,9 +93,40 @@ def test_table_in_a_subquery_of_a_condition_is_computed_whole():
 
 
 def test_node_that_is_not_known_binds_nothing_and_is_named():
-    _, found = read(node("Expand", view("t", 1)))
+    made = [alias(9, computed("Upper", attribute(2)))]
+    _, found = read(
+        node("Project", node("Strange", view("t", 1, 2), made=made), projectList=[attribute(1), attribute(9)])
+    )
     assert found.columns_of("t") == []
+    assert found.reason("t") == "Strange, through which keys are not followed"
+    assert found.origins("1") == {("t", "t_1")}
+    assert found.origins("9") == {("t", "t_1"), ("t", "t_2")}
+
+
+def test_column_of_unpivot_is_made_of_what_stands_in_its_place():
+    output = [attribute(10), attribute(11)]
+    projections = [[attribute(1), attribute(2)], [attribute(1), attribute(3)]]
+    reader, found = read(node("Expand", view("t", 1, 2, 3, 4), projections=projections, output=output), "id", "value")
+    assert (found.origins("id"), found.origins("value")) == ({("t", "t_1")}, {("t", "t_2"), ("t", "t_3")})
+    assert reader.read == {("t", "t_1"), ("t", "t_2"), ("t", "t_3")}
+    assert (found.columns_of("t"), found.key) == ([], None)
     assert found.reason("t") == "Expand, through which keys are not followed"
+
+
+def test_column_of_a_scalar_subquery_is_made_of_what_that_gives():
+    scalar = [{"class": f"{EXPRESSIONS}ScalarSubquery", "num-children": 0, "plan": view("u", 3)}]
+    _, found = read(node("Project", view("t", 1), projectList=[attribute(1), alias(9, computed("Upper", scalar))]))
+    assert (found.origins("1"), found.origins("9")) == ({("t", "t_1")}, {("u", "u_3")})
+    generated = node("Generate", view("t", 1), generator=computed("Explode", scalar), generatorOutput=[attribute(8)])
+    assert read(generated)[1].origins("8") == {("u", "u_3")}
+
+
+def test_column_of_a_lateral_subquery_is_made_of_what_it_reads_there_and_outside():
+    inner = node("Project", view("u", 3), projectList=[alias(9, computed("Concat", attribute(3), attribute(2)))])
+    lateral = [{"class": f"{EXPRESSIONS}LateralSubquery", "num-children": 1, "plan": inner}, *attribute(2)]
+    joined = node("LateralJoin", view("t", 1, 2), right=lateral)
+    _, found = read(node("Project", joined, projectList=[attribute(1), attribute(9)]))
+    assert (found.origins("1"), found.origins("9")) == ({("t", "t_1")}, {("t", "t_2"), ("u", "u_3")})
 
 
 @pytest.mark.parametrize(

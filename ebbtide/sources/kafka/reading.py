@@ -12,6 +12,7 @@ import pyarrow as pa
 from ebbtide.errors import SourceLostError, SourceUnavailableError
 from ebbtide.formats.records import PLACED_RECORDS
 from ebbtide.sources.kafka.client import library
+from ebbtide.sources.kafka.position import TopicRange
 
 MESSAGES = 10_000
 """Records that are asked of the client at once."""
@@ -68,11 +69,11 @@ class Reading:
             **_consuming(self.settings),
             "enable.partition.eof": True,  # of records that were aborted or compacted only the end tells
         }
-        left = {each.partition: _Ordered(each, self) for each in ranges if each.size}
+        filled = [each for each in ranges if each.size]
+        left = {each.partition: _Ordered(each, self) for each in filled}
         consumer = kafka.Consumer(settings)
         try:
-            places = [kafka.TopicPartition(each.topic, each.partition, each.start) for each in ranges if each.size]
-            consumer.assign(places)
+            consumer.assign(_places(kafka, filled))
             yield from self._read(kafka, consumer, left)
         finally:
             consumer.close()
@@ -111,6 +112,17 @@ class Reading:
                 )
 
 
+def ranges_of(batch: TopicRange) -> list[PartitionRange]:
+    """Return the ranges of a batch that are not empty."""
+    ranges = []
+    for partition, start in batch.start.items():
+        end = batch.end[partition]
+        whole = PartitionRange(batch.topic, partition, start, end)
+        if whole.size:
+            ranges.append(whole)
+    return ranges
+
+
 def first_times(settings: Mapping[str, str], ranges: Sequence[PartitionRange]) -> list[int]:
     """Return the times of the first records of some ranges, epoch ms: of those that are told soon.
 
@@ -121,12 +133,15 @@ def first_times(settings: Mapping[str, str], ranges: Sequence[PartitionRange]) -
     if not ranges:
         return []
     kafka = library()
-    consumer = kafka.Consumer(
-        {**_consuming(settings), "queued.min.messages": 1, "fetch.message.max.bytes": FIRST_BYTES}
-    )
+    own = {
+        **_consuming(settings),
+        "queued.min.messages": 1,
+        "fetch.message.max.bytes": FIRST_BYTES,
+    }
+    consumer = kafka.Consumer(own)
     times: dict[int, int] = {}
     try:
-        consumer.assign([kafka.TopicPartition(each.topic, each.partition, each.start) for each in ranges])
+        consumer.assign(_places(kafka, ranges))
         end = time.monotonic() + FIRST_S
         while len(times) < len(ranges) and time.monotonic() < end:
             for message in consumer.consume(len(ranges), timeout=0.1):
@@ -136,6 +151,11 @@ def first_times(settings: Mapping[str, str], ranges: Sequence[PartitionRange]) -
     finally:
         consumer.close()
     return [time_ms for time_ms in times.values() if time_ms >= 0]
+
+
+def _places(kafka: Any, ranges: Sequence[PartitionRange]) -> list[Any]:
+    """Return where some ranges begin."""
+    return [kafka.TopicPartition(each.topic, each.partition, each.start) for each in ranges]
 
 
 def _consuming(settings: Mapping[str, str]) -> dict[str, Any]:
@@ -175,26 +195,31 @@ class _Ordered:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield what was collected."""
-        messages, self._messages, self.n_bytes = self._messages, [], 0
+        messages = self._messages
+        self._messages = []
+        self.n_bytes = 0
         if messages:
             yield self._batch(messages)
 
     def _batch(self, messages: Sequence[Any]) -> pa.RecordBatch:
         n = len(messages)
-        topic, partition = self.range.topic, self.range.partition
+        partition = self.range.partition
+        partitions = [partition] * n
         offsets = [message.offset() for message in messages]
-        parts, lines = [partition] * n, offsets
+        keys = [message.key() for message in messages]
+        parts = partitions
+        lines = offsets
         if self._in_order:
             first = partition * PLACES_PER_PARTITION - self.range.start
             parts = self._running_times(messages)
             lines = [first + offset for offset in offsets]
         columns = [
-            pa.repeat(topic, n),
+            pa.repeat(self.range.topic, n),
             pa.array(parts, pa.int64()),
             pa.array(lines, pa.int64()),
             pa.array(self._values(messages), pa.binary()),
-            pa.array([message.key() for message in messages], pa.binary()),
-            pa.array([partition] * n, pa.int64()),
+            pa.array(keys, pa.binary()),
+            pa.array(partitions, pa.int64()),
             pa.array(offsets, pa.int64()),
         ]
         return pa.record_batch(columns, schema=PLACED_RECORDS)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ebbtide.formats.records import MAX_RECORD_BYTES, stored_form
 from ebbtide.sources.kafka.client import Client
-from ebbtide.sources.kafka.reading import PartitionRange, Reading
+from ebbtide.sources.kafka.reading import Reading, ranges_of
 from ebbtide.sources.kafka.topic import ask
 
 
@@ -23,8 +23,13 @@ def first_lines(client: Client, topic: str, n: int) -> Iterator[bytes]:
         SourceUnavailableError: the brokers do not answer.
     """
     found, at_time = ask(client, topic, "earliest")
-    first = found.beginning("earliest", at_time).first(n)
-    ranges = [PartitionRange(topic, partition, start, first.end[partition]) for partition, start in first.start.items()]
-    reading = Reading(client.settings(), in_order=False, max_value_bytes=MAX_RECORD_BYTES)
-    for batch in reading(ranges):
-        yield from stored_form(batch).to_pylist()
+    whole = found.beginning("earliest", at_time)
+    first = whole.first(n)
+    reading = Reading(
+        client.settings(),
+        in_order=False,
+        max_value_bytes=MAX_RECORD_BYTES,
+    )
+    for batch in reading(ranges_of(first)):
+        lines = stored_form(batch)
+        yield from lines.to_pylist()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ebbtide.paths import replace_bytes
 from ebbtide.sources.kafka.client import Client
 from ebbtide.sources.kafka.position import Offsets, TopicRange
-from ebbtide.sources.kafka.reading import PartitionRange, Reading, first_times
+from ebbtide.sources.kafka.reading import PartitionRange, Reading, first_times, ranges_of
 from ebbtide.sources.kafka.topic import Start, Topic, ask
 from ebbtide.sources.records import ReadRecords
 from ebbtide.sources.source import Backlog, Discovery, Part, Position, Records
@@ -71,27 +71,36 @@ class KafkaSource:
     def _ask(self) -> tuple[Topic, Offsets]:
         return ask(self.client, self.topic, self.start)
 
-    def stream(self, spark: SparkSession, found: Discovery, location: str) -> DataFrame:
+    def stream(
+        self,
+        spark: SparkSession,
+        found: Discovery,
+        location: str,
+    ) -> DataFrame:
         """See `Source`."""
         from ebbtide.sources.kafka.stream import KafkaDataSource
 
         spark.dataSource.register(KafkaDataSource)
         self.note(found, location)
-        options: dict[str, str | int] = {"plan": location, "maxRecords": self.max_records_per_step}
+        options: dict[str, str | int] = {
+            "plan": location,
+            "maxRecords": self.max_records_per_step,
+        }
         stream = spark.readStream.format(KafkaDataSource.name())
         return stream.options(**options).load()
 
     def backlog(self, found: Discovery) -> Backlog:
         """See `Source`; the time of the oldest record is that of the first one of some partition."""
         waiting = TopicRange.from_json(found.position or {})
-        ranges = _ranges(waiting)
+        ranges = ranges_of(waiting)
         times_ms = first_times(self.client.settings(), ranges)
         oldest_ms = min(times_ms, default=None)
         return Backlog(records=waiting.sizes, oldest_ms=oldest_ms)
 
     def note(self, found: Discovery, location: str) -> None:
         """Write what there is to read, for the stream to plan batches from."""
-        replace_bytes(location, json.dumps(found.position).encode())
+        text = json.dumps(found.position)
+        replace_bytes(location, text.encode())
 
     def records(self, frame: DataFrame, offset: Any, max_record_bytes: int) -> Records:
         """See `Source`: the offset names the ranges, which the tasks read by themselves."""
@@ -120,7 +129,12 @@ class KafkaSource:
         return batch.to_json()
 
 
-def dealt_out(batch: TopicRange, n_tasks: int, *, in_order: bool) -> list[list[PartitionRange]]:
+def dealt_out(
+    batch: TopicRange,
+    n_tasks: int,
+    *,
+    in_order: bool,
+) -> list[list[PartitionRange]]:
     """Deal a batch's ranges out to tasks, the largest first; where order does not matter large ones are cut.
 
     No task has two ranges of one partition: a piece as large as a task's fair share is a task's only one, and a partition has
@@ -136,25 +150,17 @@ def dealt_out(batch: TopicRange, n_tasks: int, *, in_order: bool) -> list[list[P
         >>> [sum(each.size for each in task) for task in dealt_out(batch, 2, in_order=False)]
         [40000, 40000]
     """
-    fair = max(-(-batch.size // n_tasks), LEAST_PER_TASK)
+    share = -(-batch.size // n_tasks)  # rounded up
+    fair = max(share, LEAST_PER_TASK)
     ranges: list[PartitionRange] = []
-    for whole in _ranges(batch):
+    for whole in ranges_of(batch):
         ranges += [whole] if in_order else _cut(whole, fair)
+    largest_first = sorted(ranges, key=lambda each: -each.size)
     tasks: list[list[PartitionRange]] = [[] for _ in range(n_tasks)]
-    for each in sorted(ranges, key=lambda range_: -range_.size):
+    for each in largest_first:
         least = min(tasks, key=_size)
         least.append(each)
     return [task for task in tasks if task]
-
-
-def _ranges(batch: TopicRange) -> list[PartitionRange]:
-    """Return the ranges of a batch that are not empty."""
-    ranges = []
-    for partition, start in batch.start.items():
-        whole = PartitionRange(batch.topic, partition, start, batch.end[partition])
-        if whole.size:
-            ranges.append(whole)
-    return ranges
 
 
 def _size(task: Sequence[PartitionRange]) -> int:
@@ -162,5 +168,9 @@ def _size(task: Sequence[PartitionRange]) -> int:
 
 
 def _cut(whole: PartitionRange, most: int) -> list[PartitionRange]:
-    starts = range(whole.start, whole.end, most)
-    return [PartitionRange(whole.topic, whole.partition, start, min(start + most, whole.end)) for start in starts]
+    pieces = []
+    for start in range(whole.start, whole.end, most):
+        end = min(start + most, whole.end)
+        piece = replace(whole, start=start, end=end)
+        pieces.append(piece)
+    return pieces
