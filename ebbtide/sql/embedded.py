@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ebbtide.errors import SqlError
 from ebbtide.spec.load import load
 from ebbtide.sql import statements as ast
-from ebbtide.sql.catalog import DEFAULT_CATALOG, Catalog, Filled, refuse_shared_tables
+from ebbtide.sql.catalog import DEFAULT_CATALOG, Catalog, Filled, refuse_shared_tables, written
 from ebbtide.sql.completion import completions
 from ebbtide.sql.dagster_jobs import DagsterJobs
 from ebbtide.sql.declaring import create_function, create_source, create_table, drop, kind_of
@@ -144,12 +144,11 @@ class EmbeddedSession:
     def _(self, asked: ast.Explain, operation: str) -> Output:
         explained = parse(asked.statement)
         if isinstance(explained, ast.Insert):
-            attributes = plan_insert(self.catalog, explained).attributes
-            lines: list[Row] = [[f"{name}: {value}"] for name, value in attributes.items()]
-            return _listed(columns("plan"), lines)
+            planned_insert = plan_insert(self.catalog, explained)
+            return _listed(columns("plan"), [[written(planned_insert.attributes).rstrip()]])
         if isinstance(explained, ast.CreateView):
             planned = plan_view(self.catalog, explained, self.spark)
-            return _listed(columns("plan"), [[line] for line in planned.lines()] if planned else [])
+            return _listed(columns("plan"), [[planned.text()]] if planned else [])
         if not isinstance(explained, ast.Select | ast.SparkStatement):
             return _done(f"{type(explained).__name__}: done at once, from files.")
         return self._query(ast.Select(asked.whole), operation)

@@ -11,9 +11,11 @@ from ebbtide.delta import log
 from ebbtide.errors import SqlError
 from ebbtide.inspect.state import state
 from ebbtide.runtime.plan import Plan
+from ebbtide.sinks import quarantine
 from ebbtide.sql.catalog import Entry, Filled, Part, filled, queryable
 from ebbtide.sql.listing import steps
 from ebbtide.sql.references import PinKind, Reference
+from ebbtide.state_table.columns import spark_schema
 
 FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
@@ -70,6 +72,8 @@ def frame(spark: SparkSession, names: Names, reference: Reference, versions: Map
             return spark.createDataFrame([tuple(row) for row in rows], schema)
         case Part.CHANGES:
             return _shown(entry, _feed(spark, plan.at("sink"), reference), *FEED_COLUMNS)
+        case Part.QUARANTINE if not log.versions(plan.quarantine.path):
+            return spark.createDataFrame([], spark_schema(quarantine.COLUMNS))  # made with its first bad record
         case _:
             return _at(spark, _existing(plan, reference), _newest(plan.at(reference.part)))
 
