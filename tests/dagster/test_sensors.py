@@ -2,7 +2,7 @@
 
 import dagster as dg
 import pytest
-from local_pipeline import LocalPipeline, up
+from local_pipeline import up
 
 from ebbtide.dagster.definitions import pipeline_definitions
 from ebbtide.dagster.resources import ClockResource, StorageResource
@@ -10,8 +10,8 @@ from ebbtide.errors import SourceReadError
 
 
 @pytest.fixture
-def pipeline(tmp_path):
-    return LocalPipeline(tmp_path)
+def pipeline(make):
+    return make()
 
 
 @pytest.fixture

@@ -205,7 +205,13 @@ class Broker:
     def put(self, topic: str, records: Sequence[Mapping[str, Any]], **config: Any) -> None:
         """Produce records: partition, value and, if they have them, key and timestamp."""
         producer = Producer(
-            {"bootstrap.servers": self.servers, "linger.ms": 5, "queue.buffering.max.messages": 10_000_000, **config}
+            {
+                "bootstrap.servers": self.servers,
+                "enable.idempotence": True,  # else what is sent again on a busy machine may change places
+                "linger.ms": 5,
+                "queue.buffering.max.messages": 10_000_000,
+                **config,
+            }
         )
         for record in records:
             producer.produce(topic, **record)
