@@ -52,14 +52,19 @@ class Trial:
     n_bad: int
 
 
-def write_spec(folder: Path, attributes: Mapping[str, Any], notes: Sequence[str]) -> None:
-    """Write a `defs.yaml`, the notes above it.
+def refuse_existing(folder: Path, test_folder: Path, name: str) -> None:
+    """Refuse to write over a spec or its test.
 
     Raises:
         ConfigError: There is one.
     """
-    path = folder / "defs.yaml"
-    _refuse_existing(path)
+    for path in (_spec_in(folder), _test_in(test_folder, name)):
+        if path.exists():
+            raise ConfigError.of(f"There is '{path}'.", next_step="Choose another name, or delete the file.")
+
+
+def write_spec(folder: Path, attributes: Mapping[str, Any], notes: Sequence[str]) -> None:
+    """Write a `defs.yaml`, the notes above it."""
     document = {"type": _TYPE, "attributes": dict(attributes)}
     text = yaml.dump(
         document,
@@ -70,7 +75,7 @@ def write_spec(folder: Path, attributes: Mapping[str, Any], notes: Sequence[str]
     )
     comments = [f"# {note}\n" for note in notes]
     head = "# Proposed by a sample of its records; to be looked at:\n"
-    _write(path, head + "".join(comments) + text)
+    _write(_spec_in(folder), head + "".join(comments) + text)
 
 
 def try_spec(spec: Pipeline, sample: Sample) -> Trial:
@@ -85,13 +90,7 @@ def try_spec(spec: Pipeline, sample: Sample) -> Trial:
 
 
 def write_test(folder: Path, spec_folder: Path, name: str, sample: Sample, trial: Trial) -> None:
-    """Write the sample, the rows that it becomes, and the test that compares them.
-
-    Raises:
-        ConfigError: There is one.
-    """
-    path = folder / f"test_{name}.py"
-    _refuse_existing(path)
+    """Write the sample, the rows that it becomes, and the test that compares them."""
     lines = [record.line + b"\n" for record in sample.records]
     rows = [f"{row}\n" for row in trial.rows]
     _write(folder / "sample.jsonl", b"".join(lines).decode())
@@ -99,12 +98,15 @@ def write_test(folder: Path, spec_folder: Path, name: str, sample: Sample, trial
     here = folder.resolve()
     spec = os.path.relpath(spec_folder.resolve(), here)
     text = _TEST.format(name=name, spec=Path(spec).as_posix())
-    _write(path, text)
+    _write(_test_in(folder, name), text)
 
 
-def _refuse_existing(path: Path) -> None:
-    if path.exists():
-        raise ConfigError.of(f"There is '{path}'.", next_step="Choose another name, or delete the file.")
+def _spec_in(folder: Path) -> Path:
+    return folder / "defs.yaml"
+
+
+def _test_in(folder: Path, name: str) -> Path:
+    return folder / f"test_{name}.py"
 
 
 def _write(path: Path, text: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 import shutil
 import tempfile
@@ -321,9 +320,6 @@ def new_spark_session(log_file: Path | None = None) -> SparkSession:
     """
     from ebbtide.runtime.session import build_session, sigint_kept
 
-    logging.getLogger("SQLQueryContextLogger").setLevel(
-        logging.CRITICAL + 1
-    )  # errors are raised: no need for their stacks too
     settings = {
         "spark.driver.extraJavaOptions": "",
         "spark.sql.adaptive.enabled": "true",
