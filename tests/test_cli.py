@@ -134,6 +134,8 @@ MESSAGES = [
     "Change it back, or run 'ebbtide migrate' to see what it would do to the stored state.",
     "To do it: 'ebbtide migrate --apply'.",
     "t: no step yet. Run 'ebbtide run'.",
+    "To do it: 'ebbtide rewind --to-step 12 --apply'.",
+    "To leave it as it is: 'ebbtide acknowledge --reason TEXT'.",
 ]
 
 

@@ -13,7 +13,7 @@ from ebbtide.cli.options import json_option
 from ebbtide.cli.reporting import Reporter
 from ebbtide.errors import ConfigError
 from ebbtide.paths import is_local, resolve
-from ebbtide.proposal.files import Trial, try_spec, write_spec, write_test
+from ebbtide.proposal.files import Trial, refuse_existing, try_spec, write_spec, write_test
 from ebbtide.proposal.sample import take_sample
 from ebbtide.proposal.spec import propose
 from ebbtide.sources import listing
@@ -58,6 +58,8 @@ def new(name: str, **options: Any) -> None:
     reporter = Reporter(as_json=asked.as_json)
     with reporter.errors():
         folder = Path(asked.defs) / name
+        test_folder = Path(asked.tests) / name
+        refuse_existing(folder, test_folder, name)
         source, lines = _topic(asked) if asked.bootstrap_servers else _folder(asked, folder)
         sample = take_sample(lines, asked.sample, topic=asked.topic, table=asked.table)
         proposal = propose(sample, key=_names(asked.key), sequence=_names(asked.sequence))
@@ -66,7 +68,6 @@ def new(name: str, **options: Any) -> None:
         attributes = {"name": name, "source": source, **proposal.attributes}
         spec = UpsertPipeline.of_attributes(attributes, folder / "defs.yaml")
         trial = try_spec(spec, sample)
-        test_folder = Path(asked.tests) / name
         write_spec(folder, attributes, proposal.notes)
         write_test(test_folder, folder, name, sample, trial)
         report = _Report(str(folder), str(test_folder), len(sample.records), trial, proposal.notes)

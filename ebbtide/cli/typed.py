@@ -7,8 +7,8 @@ import shlex
 import sys
 from pathlib import Path
 
-NAMED = re.compile(r"'ebbtide ([a-z][a-z -]*)'")
-"""How messages name a command: 'ebbtide migrate --apply'."""
+NAMED = re.compile(r"'ebbtide ([a-z][\w -]*)'")
+"""How messages name a command: 'ebbtide rewind --to-step 3 --apply'."""
 
 
 def program() -> str:

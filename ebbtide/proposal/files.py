@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,18 +52,19 @@ class Trial:
     n_bad: int
 
 
-def write_spec(
-    folder: Path,
-    attributes: Mapping[str, Any],
-    notes: Sequence[str],
-) -> None:
-    """Write a `defs.yaml`, the notes above it.
+def refuse_existing(folder: Path, test_folder: Path, name: str) -> None:
+    """Refuse to write over a spec or its test.
 
     Raises:
         ConfigError: There is one.
     """
-    path = folder / "defs.yaml"
-    _refuse_existing(path)
+    for path in (_spec_in(folder), _test_in(test_folder, name)):
+        if path.exists():
+            raise ConfigError.of(f"There is '{path}'.", next_step="Choose another name, or delete the file.")
+
+
+def write_spec(folder: Path, attributes: Mapping[str, Any], notes: Sequence[str]) -> None:
+    """Write a `defs.yaml`, the notes above it."""
     document = {"type": _TYPE, "attributes": dict(attributes)}
     text = yaml.dump(
         document,
@@ -74,7 +75,7 @@ def write_spec(
     )
     comments = [f"# {note}\n" for note in notes]
     head = "# Proposed by a sample of its records; to be looked at:\n"
-    _write(path, head + "".join(comments) + text)
+    _write(_spec_in(folder), head + "".join(comments) + text)
 
 
 def try_spec(spec: Pipeline, sample: Sample) -> Trial:
@@ -82,57 +83,30 @@ def try_spec(spec: Pipeline, sample: Sample) -> Trial:
     pipeline = MemoryPipeline(spec)
     lines = [record.line for record in sample.records]
     pipeline.step(lines)
-    rows = [canonical(row) for row in pipeline.rows()]
-    bad = {}
-    for record in pipeline.quarantine:
-        reason = record["_reason"]
-        bad[reason] = record["_detail"]
-    return Trial(
-        rows=tuple(rows),
-        bad=bad,
-        n_bad=len(pipeline.quarantine),
-    )
+    rows = map(canonical, pipeline.rows())
+    bad = {record["_reason"]: record["_detail"] for record in pipeline.quarantine}
+    n_bad = len(pipeline.quarantine)
+    return Trial(tuple(rows), bad, n_bad)
 
 
-def write_test(
-    folder: Path,
-    spec_folder: Path,
-    name: str,
-    sample: Sample,
-    trial: Trial,
-) -> None:
-    """Write the sample, the rows that it becomes, and the test that compares them.
-
-    Raises:
-        ConfigError: There is one.
-    """
-    path = folder / f"test_{name}.py"
-    _refuse_existing(path)
-    lines = [record.line.decode() for record in sample.records]
-    _write_lines(folder / "sample.jsonl", lines)
-    _write_lines(folder / "rows.jsonl", trial.rows)
-    spec = os.path.relpath(
-        spec_folder.resolve(),
-        start=folder.resolve(),
-    )
-    text = _TEST.format(
-        name=name,
-        spec=Path(spec).as_posix(),
-    )
-    _write(path, text)
+def write_test(folder: Path, spec_folder: Path, name: str, sample: Sample, trial: Trial) -> None:
+    """Write the sample, the rows that it becomes, and the test that compares them."""
+    lines = [record.line + b"\n" for record in sample.records]
+    rows = [f"{row}\n" for row in trial.rows]
+    _write(folder / "sample.jsonl", b"".join(lines).decode())
+    _write(folder / "rows.jsonl", "".join(rows))
+    here = folder.resolve()
+    spec = os.path.relpath(spec_folder.resolve(), here)
+    text = _TEST.format(name=name, spec=Path(spec).as_posix())
+    _write(_test_in(folder, name), text)
 
 
-def _refuse_existing(path: Path) -> None:
-    if path.exists():
-        raise ConfigError.of(
-            f"There is '{path}'.",
-            next_step="Choose another name, or delete the file.",
-        )
+def _spec_in(folder: Path) -> Path:
+    return folder / "defs.yaml"
 
 
-def _write_lines(path: Path, lines: Iterable[str]) -> None:
-    closed = [f"{line}\n" for line in lines]
-    _write(path, "".join(closed))
+def _test_in(folder: Path, name: str) -> Path:
+    return folder / f"test_{name}.py"
 
 
 def _write(path: Path, text: str) -> None:

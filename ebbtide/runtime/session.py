@@ -23,6 +23,7 @@ from typing import Any
 
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from ebbtide import java
@@ -88,6 +89,7 @@ def build_session(
     level = os.environ.get("EBBTIDE_LOG_LEVEL", "FATAL")
     session.sparkContext.setLogLevel(level)
     logging.getLogger("py4j").setLevel(level)
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(level)
     if not has_jvm and PACKAGES in effective:
         note_jars(effective[PACKAGES], session.conf.get(JARS) or "")
     prepare(session)

@@ -301,12 +301,12 @@ def remove_definition(file: Path) -> None:
 
 def _write(path: Path, document: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = yaml.safe_dump(
-        dict(document),
-        sort_keys=False,
-        allow_unicode=True,
-        width=120,
-    )
+    text = written(document)
     beside = path.with_suffix(".new")
     beside.write_text(text, encoding="utf-8")
     beside.replace(path)
+
+
+def written(document: Mapping[str, Any]) -> str:
+    """Return what a file of the catalog says, as its text."""
+    return str(yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=120))

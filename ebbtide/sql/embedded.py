@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 import shutil
 import tempfile
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ebbtide.errors import SqlError
 from ebbtide.spec.load import load
 from ebbtide.sql import statements as ast
-from ebbtide.sql.catalog import DEFAULT_CATALOG, Catalog, Filled, refuse_shared_tables
+from ebbtide.sql.catalog import DEFAULT_CATALOG, Catalog, Filled, refuse_shared_tables, written
 from ebbtide.sql.completion import completions
 from ebbtide.sql.dagster_jobs import DagsterJobs
 from ebbtide.sql.declaring import create_function, create_source, create_table, drop, kind_of
@@ -143,11 +142,12 @@ class EmbeddedSession:
     def _(self, asked: ast.Explain, operation: str) -> Output:
         explained = parse(asked.statement)
         if isinstance(explained, ast.Insert):
-            filling = plan_insert(self.catalog, explained)
-            return _plan(f"{name}: {value}" for name, value in filling.attributes.items())
+            planned_insert = plan_insert(self.catalog, explained)
+            text = written(planned_insert.attributes)
+            return _plan([text.rstrip()])
         if isinstance(explained, ast.CreateView):
             planned = plan_view(self.catalog, explained, self.spark)
-            return _plan(planned.lines() if planned else [])
+            return _plan([planned.text()] if planned else [])
         if not isinstance(explained, ast.Select | ast.SparkStatement):
             return _done(f"{type(explained).__name__}: done at once, from files.")
         return self._query(ast.Select(asked.whole), operation)
@@ -345,8 +345,6 @@ def new_spark_session(log_file: Path | None = None) -> SparkSession:
     """
     from ebbtide.runtime.session import build_session, sigint_kept
 
-    query_log = logging.getLogger("SQLQueryContextLogger")
-    query_log.setLevel(logging.CRITICAL + 1)  # errors are raised: no need for their stacks too
     settings = {
         "spark.driver.extraJavaOptions": "",
         "spark.sql.adaptive.enabled": "true",

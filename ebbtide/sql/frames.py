@@ -11,9 +11,11 @@ from ebbtide.delta import log
 from ebbtide.errors import SqlError
 from ebbtide.inspect.state import state
 from ebbtide.runtime.plan import Plan
+from ebbtide.sinks import quarantine
 from ebbtide.sql.catalog import Entry, Filled, Part, filled, queryable
 from ebbtide.sql.listing import steps
 from ebbtide.sql.references import PinKind, Reference
+from ebbtide.state_table.columns import spark_schema
 
 FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
@@ -76,6 +78,9 @@ def frame(
         case Part.CHANGES:
             changes = _feed(spark, plan.at("sink"), reference)
             return _shown(entry, changes, *FEED_COLUMNS)
+        case Part.QUARANTINE if not log.versions(plan.quarantine.path):
+            nothing = spark_schema(quarantine.COLUMNS)
+            return spark.createDataFrame([], nothing)  # made with its first bad record
         case _:
             location = _existing(plan, reference)
             return _at(spark, location, _newest(location))

@@ -18,7 +18,17 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.spec.ddl import ddl_of, is_exact
 from ebbtide.spec.pipeline import NAME
 from ebbtide.spec.view import MaterializedView
-from ebbtide.sql.catalog import PIPELINE, Catalog, Entry, Filled, filled, queryable, remove_definition, write_pipeline
+from ebbtide.sql.catalog import (
+    PIPELINE,
+    Catalog,
+    Entry,
+    Filled,
+    filled,
+    queryable,
+    remove_definition,
+    write_pipeline,
+    written,
+)
 from ebbtide.sql.options import explained, nested, refuse_credential, texts
 from ebbtide.sql.references import find_references
 from ebbtide.sql.statements import CreateView, IfThere, Options
@@ -55,15 +65,15 @@ class PlannedView:
         """Its name."""
         return str(self.attributes["name"])
 
-    def lines(self) -> list[str]:
+    def text(self) -> str:
         """Say what it is, and of each input which rows a change of it has computed again."""
-        lines = [f"{name}: {value}" for name, value in self.attributes.items()]
         lineage = self.analysis.lineage
+        lines = []
         for table in sorted(lineage.tables):
             columns = lineage.columns_of(table)
             told = f"the rows of the same {', '.join(columns)}" if columns else f"all rows: {lineage.reason(table)}"
             lines.append(f"a change of {table} computes {told}")
-        return lines
+        return written(self.attributes) + "\n".join(lines)
 
 
 def plan_view(catalog: Catalog, asked: CreateView, spark: Callable[[], SparkSession]) -> PlannedView | None:

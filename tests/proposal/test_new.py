@@ -143,6 +143,11 @@ def test_what_is_there_is_not_overwritten(project):
     again = new("t", "--path", path, "--key", "id")
     assert again.exit_code == 2
     assert "There is 'pipelines/defs/t/defs.yaml'." in again.stderr
+    spec = project / "pipelines/defs/t/defs.yaml"
+    spec.unlink()
+    over_test = new("t", "--path", path, "--key", "id")
+    assert "There is 'tests/pipelines/t/test_t.py'." in over_test.stderr
+    assert not spec.exists(), "half of it was written"
 
 
 def test_a_name_that_a_pipeline_cannot_have_is_refused(project):

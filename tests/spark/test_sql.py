@@ -78,6 +78,7 @@ def test_rows_state_changes_and_steps_are_asked_for(do, session):
     assert do("SELECT id, v FROM kept ORDER BY id DESC") == [[3, "d"], [1, "c"]]
     assert do("SELECT * FROM kept WHERE id = 1") == [[1, "c", 3]]
     assert do("SELECT k.id FROM kept STEP AS OF 1 k ORDER BY 1") == [[1], [2]]
+    assert do("SELECT reason, CAST(raw AS STRING), origin.position FROM kept$quarantine") == []  # nothing was bad yet
     assert do("SELECT id, tombstone FROM kept$state ORDER BY id") == [[1, False], [2, True], [3, False]]
     assert do("SELECT count(*) FROM kept$changes WHERE _change_type = 'insert'") == [[3]]
     assert do("SELECT step, records FROM kept$steps ORDER BY 1") == [[1, 2], [2, 3]]
