@@ -182,6 +182,7 @@ def test_view_is_right_after_updates_deletes_and_moves_and_computes_what_they_to
     assert [row for row in wanted(filled.spark, filled.root, BY_VALUE) if row["v"]] == filled.rows(BY_VALUE)
 
 
+@pytest.mark.grid
 def test_input_that_no_key_can_be_followed_to_has_all_computed_and_it_is_said(filled):
     filled.run(GROUPED)
     filled.change("orders", ("+U", 12, "1"))
