@@ -325,8 +325,11 @@ class StateTable:
 
     @property
     def keeps_what_is_shown(self) -> bool:
-        """Whether entries of the sink's own key and columns tell what it shows: not those of named states, nor what is selected later."""
-        return not self.operator.has_named_states and not self._output_key
+        """Whether a key has one entry, which tells what the sink shows: by sequence, unless it is selected later.
+
+        By arrival a key has an entry a row, and one that others leave shown again does not tell since which change.
+        """
+        return "_tombstone" in self.operator.schema.names and not self._output_key
 
     @property
     def _output_key(self) -> KeyNames:
