@@ -61,16 +61,35 @@ def new(name: str, **options: Any) -> None:
         test_folder = Path(asked.tests) / name
         refuse_existing(folder, test_folder, name)
         source, lines = _topic(asked) if asked.bootstrap_servers else _folder(asked, folder)
-        sample = take_sample(lines, asked.sample, topic=asked.topic, table=asked.table)
-        proposal = propose(sample, key=_names(asked.key), sequence=_names(asked.sequence))
+        sample = take_sample(
+            lines,
+            asked.sample,
+            topic=asked.topic,
+            table=asked.table,
+        )
+        proposal = propose(
+            sample,
+            key=_names(asked.key),
+            sequence=_names(asked.sequence),
+        )
         if "path" in source and sample.holds == "value":
             source["records"] = "value"
-        attributes = {"name": name, "source": source, **proposal.attributes}
+        attributes = {
+            "name": name,
+            "source": source,
+            **proposal.attributes,
+        }
         spec = UpsertPipeline.of_attributes(attributes, folder / "defs.yaml")
         trial = try_spec(spec, sample)
         write_spec(folder, attributes, proposal.notes)
         write_test(test_folder, folder, name, sample, trial)
-        report = _Report(str(folder), str(test_folder), len(sample.records), trial, proposal.notes)
+        report = _Report(
+            spec=str(folder),
+            test=str(test_folder),
+            n_records=len(sample.records),
+            trial=trial,
+            notes=proposal.notes,
+        )
         reporter.result(report, _Report.text, str(folder))
 
 

@@ -54,14 +54,20 @@ def backlog_sensor(spec: Pipeline) -> dg.SensorDefinition:
         told = found.text()
         is_news = found.fingerprint != context.cursor
         observations = [_observation(spec, found.as_dict())] if is_news else []
-        waits_for_run = _is_under_way(context.instance, job)
+        if _is_under_way(context.instance, job):
+            return dg.SensorResult(
+                skip_reason=f"{told}; a run is under way",
+                asset_events=observations,
+                cursor=context.cursor,
+            )
         # One run for what waits: if it fails, the next one is for whoever sees to it, or for what comes.
-        launches = is_news and not found.backlog.is_empty and not waits_for_run
+        launches = is_news and not found.backlog.is_empty
+        requests = [dg.RunRequest(run_key=found.fingerprint)] if launches else []
         return dg.SensorResult(
-            run_requests=[dg.RunRequest(run_key=found.fingerprint)] if launches else [],
-            skip_reason=None if launches else f"{told}; a run is under way" if waits_for_run else told,
+            run_requests=requests,
+            skip_reason=None if launches else told,
             asset_events=observations,
-            cursor=context.cursor if waits_for_run else found.fingerprint,
+            cursor=found.fingerprint,
         )
 
     return look

@@ -261,9 +261,12 @@ class Snapshot:
     @property
     def live_rows(self) -> int | None:
         """Rows that count, of all files; None if a file's were not noted."""
-        counts = [file.live_rows for file in self.files.values()]
-        noted = [count for count in counts if count is not None]
-        return sum(noted) if len(noted) == len(counts) else None
+        n_rows = 0
+        for file in self.files.values():
+            if file.live_rows is None:
+                return None
+            n_rows += file.live_rows
+        return n_rows
 
     @property
     def configuration(self) -> Mapping[str, str]:

@@ -8,7 +8,6 @@ from hashlib import sha256
 from typing import Any
 
 from ebbtide.delta.snapshot import Snapshot
-from ebbtide.ledger.facts import StepFacts
 from ebbtide.runtime.plan import Plan
 from ebbtide.sources.source import Backlog
 from ebbtide.spec.pipeline import Pipeline
@@ -81,11 +80,11 @@ def lag(spec: Pipeline, root: str, clock_ms: int) -> Lag:
     plan = Plan.under(root, spec)
     plan.source.refuse_absent()
     commit = plan.state.last()
-    facts: StepFacts | None = None if commit is None else commit[1]
+    position = None if commit is None else commit[1].source_position
     snapshot = Snapshot.read(plan.at("state"))
     files = snapshot.files.values() if snapshot else ()
     files_read = files_noted(plan.at("state"), files)
-    since = facts.source_position if facts and facts.source_position else plan.checkpoint.start
+    since = plan.follows_on(position)
     found = plan.source.discover(files_read, clock_ms, since)
     backlog = plan.source.backlog(found)
     behind_ms = None if backlog.oldest_ms is None else max(clock_ms - backlog.oldest_ms, 0)

@@ -132,9 +132,15 @@ class Checkpoint:
             timestamp_ms: The time, epoch ms.
             source: The source's offset, JSON of one line.
         """
-        metadata = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": timestamp_ms, "conf": {}})
-        text = f"v1\n{metadata}\n{source}"
-        puts.put_if_absent(join(self.path, "offsets", str(batch_id)), text.encode())
+        metadata = {
+            "batchWatermarkMs": 0,
+            "batchTimestampMs": timestamp_ms,
+            "conf": {},
+        }
+        metadata_line = json.dumps(metadata)
+        text = f"v1\n{metadata_line}\n{source}"
+        location = join(self.path, "offsets", str(batch_id))
+        puts.put_if_absent(location, text.encode())
 
     def commit(self, puts: Puts, batch_id: int) -> None:
         """Note that a batch is finished."""

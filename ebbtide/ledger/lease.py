@@ -195,9 +195,11 @@ class Lease:
 
     def _ask(self) -> None:
         """Ask a live holder that makes way to do so, and wait until it has; what it is at may take its time."""
+        if not self._asks:
+            return
         _, seen = self._read()
         end = time.monotonic() + self.ttl_s
-        while self._asks and seen is not None and seen.makes_way and not _has_ended(seen.holder):
+        while seen is not None and seen.makes_way and not _has_ended(seen.holder):
             self._requests.leave(self._request)
             if self._done.wait(POLL_S) or time.monotonic() > end:
                 return  # it gives no sign of life: as with any other holder

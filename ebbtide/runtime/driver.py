@@ -283,7 +283,7 @@ def _refuse_other_checkpoint(plan: Plan, stepper: Stepper) -> None:
 
 def _accept_loss(spark: SparkSession, plan: Plan, stepper: Stepper, now_ms: int) -> StepProgress | None:
     """Note which records of the source are lost, if any are, and go on behind them."""
-    since = stepper.position or plan.checkpoint.start
+    since = plan.follows_on(stepper.position)
     if since is None:
         return None
     try:
@@ -300,7 +300,7 @@ def _accept_loss(spark: SparkSession, plan: Plan, stepper: Stepper, now_ms: int)
 def _discover(plan: Plan, stepper: Stepper, now_ms: int) -> Discovery:
     """Find what the run reads."""
     files_read = stepper.files_read()
-    since = stepper.position or plan.checkpoint.start
+    since = plan.follows_on(stepper.position)
     found = plan.source.discover(files_read, now_ms, since)
     if since is None and found.position is not None:
         plan.checkpoint.note_start(found.position)

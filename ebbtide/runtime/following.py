@@ -134,7 +134,7 @@ class Watcher:
 
     def _discover(self) -> Discovery:
         plan = self._plan
-        since = self._stepper.position or plan.checkpoint.start
+        since = plan.follows_on(self._stepper.position)
         found = plan.source.discover(self._stepper.files_read(), self._clock(), since)
         if found != self._found:
             plan.source.note(found, plan.at("plan.json"))

@@ -29,7 +29,7 @@ from ebbtide.paths import join, refuse_links, refuse_unusable, resolve
 from ebbtide.sources.file_source import FileSource
 from ebbtide.sources.kafka.client import Client
 from ebbtide.sources.kafka.source import KafkaSource
-from ebbtide.sources.source import Source
+from ebbtide.sources.source import Position, Source
 from ebbtide.spec import parts
 from ebbtide.spec.kafka import KafkaSource as KafkaSpec
 from ebbtide.spec.pipeline import Pipeline
@@ -287,6 +287,14 @@ class Plan:
         """Whether a redelivered record is known by its offset: by sequence the operator knows it by itself."""
         is_by_arrival = not self.spec.sequence
         return is_by_arrival and self.spec.may_repeat_offsets
+
+    def follows_on(self, position: Position | None) -> Position | None:
+        """Return what the source's next batch follows on: the last one, else where the first run began; None before that.
+
+        Args:
+            position: Of the last step.
+        """
+        return position or self.checkpoint.start
 
     @property
     def checkpoint(self) -> Checkpoint:

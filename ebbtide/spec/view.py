@@ -31,10 +31,14 @@ class RefreshEvery(SpecPart):
     @field_validator("every")
     @classmethod
     def _is_regular(cls, value: timedelta) -> timedelta:
-        is_in_hour = value >= MINUTE and not value % MINUTE and value < HOUR and not HOUR % value
-        is_in_day = value >= HOUR and not value % HOUR and not DAY % value
+        is_below_hour = value < HOUR
+        unit = MINUTE if is_below_hour else HOUR
+        whole = HOUR if is_below_hour else DAY
+        is_of_units = value >= unit and not value % unit
+        is_regular = is_of_units and not whole % value
         allowed = "1m, 5m, 15m or what else divides an hour; 1h, 6h or what else divides a day; 1d"
-        refuse("refresh.every", [] if is_in_hour or is_in_day else [format_duration(value)], allowed)
+        unfit = [] if is_regular else [format_duration(value)]
+        refuse("refresh.every", unfit, allowed)
         return value
 
     @property
@@ -168,7 +172,13 @@ class MaterializedView(Pipeline):
         """What stored state depends on; another query is applied by the next run."""
         columns = [f"{field.name} {field.type}" for field in self.table.columns]
         ttl = {} if self.ttl is None else {"": self.ttl.state_contract}
-        return {**super().identity, "key": self.key, "order": [STEP], "columns": columns, "ttl": ttl}
+        own = {
+            "key": self.key,
+            "order": [STEP],
+            "columns": columns,
+            "ttl": ttl,
+        }
+        return super().identity | own
 
     def located(self, path: Path) -> Self:
         """Return the spec as it is: it names no path."""
