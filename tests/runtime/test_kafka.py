@@ -383,6 +383,16 @@ def test_records_that_come_while_a_run_goes_on_are_read_and_facts_follow_on_each
     assert pipeline.ranges() == ({"0": 1, "1": 1, "2": 0}, {"0": 1, "1": 1, "2": 1})
 
 
+def test_topic_that_has_no_record_yet_is_followed(over):
+    pipeline = over()
+    stop = threading.Event()
+    pipeline.follow(
+        Following(interval_ms=1), lambda step: stop.set() if step.records else pipeline.send(up(1, 1)), stop
+    )
+    assert pipeline.rows() == {1: 1}
+    assert pipeline.ranges() == ({"0": 0, "1": 0, "2": 0}, {"0": 1, "1": 0, "2": 0})
+
+
 @pytest.mark.grid
 def test_broker_that_is_away_for_a_while_is_waited_for(over, broker, monkeypatch):
     pipeline = over()

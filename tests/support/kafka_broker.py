@@ -72,23 +72,29 @@ def class_path() -> str:
     modules = [f"org.apache.kafka:{name}:{VERSION}" for name in KAFKA] + list(OTHERS)
     wanted = [folder / "{1}-{2}.jar".format(*module.split(":")) for module in modules]
     if not all(jar.exists() for jar in wanted):
-        folder.mkdir(parents=True, exist_ok=True)
-        _resolve(folder, modules)
-    ours = [jar for jar in sorted(SPARK_JARS.glob("*.jar")) if jar.name.startswith(OF_SPARK)]
-    return os.pathsep.join(map(str, [*wanted, *ours]))
+        resolve(folder, modules)
+    return os.pathsep.join(map(str, [*wanted, *jars_of_spark()]))
 
 
-def _resolve(folder: Path, modules: Sequence[str]) -> None:
-    """Have Ivy fetch modules, from where Spark fetches its packages; each jar comes into the folder in one piece."""
-    entry = '<dependency org="{}" name="{}" rev="{}" transitive="false"/>'
+def resolve(folder: Path, modules: Sequence[str], *, with_theirs: bool = False) -> None:
+    """Have Ivy fetch modules, from where Spark fetches its packages; each jar comes into the folder in one piece.
+
+    Args:
+        folder: Takes the jars.
+        modules: GROUP:NAME:VERSION.
+        with_theirs: Fetch what they depend on, too.
+    """
+    entry = f'<dependency org="{{}}" name="{{}}" rev="{{}}" transitive="{str(with_theirs).lower()}"/>'
     entries = [entry.format(*module.split(":")) for module in modules]
     repository = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY")
     root = f'root="{repository}"' if repository else ""
+    scope = "default->master,runtime" if with_theirs else "default->master"
+    folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as work:
         ivy, settings, jars = Path(work, "ivy.xml"), Path(work, "settings.xml"), Path(work, "jars")
         ivy.write_text(
             '<ivy-module version="2.0"><info organisation="tests" module="broker"/>'
-            '<configurations defaultconf="default" defaultconfmapping="default->master"><conf name="default"/></configurations>'
+            f'<configurations defaultconf="default" defaultconfmapping="{scope}"><conf name="default"/></configurations>'
             f"<dependencies>{''.join(entries)}</dependencies></ivy-module>"
         )
         settings.write_text(
@@ -99,12 +105,17 @@ def _resolve(folder: Path, modules: Sequence[str]) -> None:
         command = ["java", *JVM, "-cp", str(jar), "org.apache.ivy.Main", "-settings", str(settings), "-ivy", str(ivy)]
         command += ["-cache", str(Path(work, "cache")), "-types", "jar", "bundle"]
         command += ["-retrieve", f"{jars}/[artifact]-[revision].[ext]"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         found = list(jars.glob("*.jar"))
         if done.returncode or len(found) < len(entries):
-            raise RuntimeError(f"The broker's jars cannot be resolved: {done.stdout[-2000:]}")
+            raise RuntimeError(f"Jars cannot be resolved: {done.stdout[-2000:]}")
         for each in found:
             each.replace(folder / each.name)
+
+
+def jars_of_spark() -> list[Path]:
+    """Find what brokers and connectors need and Spark brings."""
+    return [jar for jar in sorted(SPARK_JARS.glob("*.jar")) if jar.name.startswith(OF_SPARK)]
 
 
 def free_port() -> int:
