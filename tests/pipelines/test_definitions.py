@@ -36,7 +36,18 @@ def test_location_holds_exactly_this():
     checks = sorted((key.asset_key.to_user_string(), key.name) for key in graph.asset_check_keys)
     assert checks == sorted([*of_all, *of_some])
     jobs = {job.name: job for job in found.resolve_all_job_defs() if not job.name.startswith("__")}
-    kinds = ("cleanup", "clock", "compaction", "migration", "quarantine_replay", "repair", "rewind", "stream", "vacuum")
+    kinds = (
+        "cleanup",
+        "clock",
+        "compaction",
+        "migration",
+        "pause",
+        "quarantine_replay",
+        "repair",
+        "rewind",
+        "stream",
+        "vacuum",
+    )
     report = jobs.pop("customer_revenue_report")
     made = [f"{name}_{step}" for name in SINKS for step in ("checks", "reconcile")]
     assert sorted(node.name for node in report.nodes) == sorted([*made, "customer_revenue"])
