@@ -87,6 +87,7 @@ def run(
     summary = RunSummary(spec.name, plan.root)
     stop = stop or threading.Event()
     following = follow or following_of(spec)
+    faults = Faults((following or Following()).fault_budget_s)
     turn = partial(
         _under_lease,
         spark,
@@ -100,15 +101,16 @@ def run(
         fresh=False,
         accepts=accept_source_path,
         follow=following,
+        faults=faults,
     )
     try:
         turn(accepts_loss=accept_loss)
     except LeaseAskedError:
-        _go_on_after_others(turn, plan, on_phase, stop)
+        _go_on_after_others(turn, plan, faults, on_phase, stop)
     except PausedError:
         if following is None:
             raise
-        _go_on_after_others(turn, plan, on_phase, stop)
+        _go_on_after_others(turn, plan, faults, on_phase, stop)
     return summary
 
 
@@ -146,12 +148,14 @@ def refresh(
 def _go_on_after_others(
     turn: Callable[[], None],
     plan: Plan,
+    faults: Faults,
     on_phase: OnPhase,
     stop: threading.Event,
 ) -> None:
     """Let those who ask have the lease, and take the next turn, until the run is stopped.
 
-    Everything is opened anew: what they did may have changed the tables, the checkpoint, even the columns.
+    Everything is opened anew: what they did may have changed the tables, the checkpoint, even the columns. Brokers and stores
+    that are away just then are waited for, too.
     """
     requests = Requests(plan.at("ledger"))
     patience_s = to_ms(plan.spec.lease_ttl) / 1000
@@ -169,6 +173,8 @@ def _go_on_after_others(
             if n_held > MOST_HELD:
                 raise
             stop.wait(patience_s)
+        except Transient as error:
+            stop.wait(faults.wait_after(error))
 
 
 def _wait_for_others(
@@ -205,6 +211,7 @@ def _under_lease(
     accepts: bool,
     accepts_loss: bool = False,
     follow: Following | None = None,
+    faults: Faults | None = None,
 ) -> None:
     plan = Plan.under(root, spec)
 
@@ -261,7 +268,7 @@ def _under_lease(
         summary.nothing_matched = found.nothing_matched
         summary.files_unmatched = found.unmatched
         summary.files_young = found.young
-        _read(spark, plan, found, stepper, report, stop, clock, begin, follow)
+        _read(spark, plan, found, stepper, report, stop, clock, begin, follow, faults)
         if not stop.is_set():
             tick = stepper.tick(spark, clock())
             report(tick)
@@ -434,11 +441,12 @@ def _read(
     clock: Clock,
     begin: Callable[[str], None],
     follow: Following | None,
+    faults: Faults | None,
 ) -> None:
     """Read what was found, and with `follow` what comes."""
-    if follow is not None:
+    if follow is not None and faults is not None:
         begin("starting the stream")
-        _follow(spark, plan, found, stepper, report, stop, clock, follow)
+        _follow(spark, plan, found, stepper, report, stop, clock, follow, faults)
     elif not (found.streams or plan.checkpoint.is_open):
         return
     elif isinstance(plan.source, ViewTables):
@@ -478,9 +486,9 @@ def _follow(
     stop: threading.Event,
     clock: Clock,
     follow: Following,
+    faults: Faults,
 ) -> None:
     """Stream until `stop` is set. A fault that may pass ends the stream; it is started again where it was."""
-    faults = Faults(follow.fault_budget_s)
 
     def report_success(progress: StepProgress | None) -> None:
         faults.passed()

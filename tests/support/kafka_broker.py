@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import socket
@@ -60,7 +61,7 @@ OF_SPARK = (
     "zstd-jni-",
 )
 JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-START_S = 60.0
+START_S = 180.0
 USER, PASSWORD = "app", "right-password"
 """Who may come in by SASL."""
 
@@ -118,10 +119,16 @@ def jars_of_spark() -> list[Path]:
     return [jar for jar in sorted(SPARK_JARS.glob("*.jar")) if jar.name.startswith(OF_SPARK)]
 
 
+PORTS = range(20_000, 32_000)
+"""Below those that systems give to clients: one of these might take the port of a server that is away for a while."""
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    while True:
+        port = secrets.choice(PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Broker:
