@@ -10,7 +10,8 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
-from kafka_broker import VERSION, free_port, jars_of_spark, resolve
+from ivy import cache_of, fetch
+from kafka_broker import VERSION, free_port, jars_of_spark
 from postgres import USER, Postgres
 
 DEBEZIUM = "3.7.0.Final"
@@ -25,11 +26,10 @@ NAME = "shop"
 
 def class_path() -> str:
     """Find the jars, resolved once for a user."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "ebbtide" / f"connect-{VERSION}-{DEBEZIUM}"
+    folder = cache_of(f"connect-{VERSION}-{DEBEZIUM}")
     is_resolved = folder / "resolved"
     if not is_resolved.exists():
-        resolve(folder, MODULES, with_theirs=True)
+        fetch(folder, MODULES, with_theirs=True)
         is_resolved.touch()
     theirs = [jar for jar in sorted(folder.glob("*.jar")) if not jar.name.startswith("slf4j-api-")]
     return os.pathsep.join(map(str, [*jars_of_spark(), *theirs]))

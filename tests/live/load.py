@@ -77,7 +77,7 @@ class Load:
         chance = self._chance
         row = {
             "customer_id": key,
-            "name": chance.choice(["", "Ana", "Bjørn", "李", "O'Neil", "𝔘nicode", "tab\there"]),
+            "name": chance.choice(["", "Ana", "Bjørn", "李", "O'Neil", "\U0001d518nicode", "tab\there"]),
             "email": chance.choice([None, f"c{key}@example.org"]),
             "balance": f"{chance.uniform(-1e6, 1e6):.2f}",
             "born": chance.choice([None, f"19{chance.randrange(10, 99)}-02-03", "2000-02-29"]),

@@ -106,7 +106,7 @@ class Session:
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        self._errors = tempfile.TemporaryFile("w+")
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the session
         self._psql = subprocess.Popen(
             command,
             env=environment,
@@ -132,6 +132,7 @@ class Session:
         if self._psql.wait(120):
             self._errors.seek(0)
             raise RuntimeError(self._errors.read())
+        self._errors.close()
 
 
 def literal(value: Any) -> str:
