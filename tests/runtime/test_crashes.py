@@ -43,7 +43,12 @@ LATER = START + HOUR
 EXPIRED = START + 2 * HOUR + 1_500  # what the first two of three steps wrote has expired
 MENDED = [mended_line(number) for number in range(3)]
 CHANGED = ("run", "change")
-BEFORE = {"cleanup": ("run unfolded", "replay unfolded later"), "adopt": ("table",), "undo": CHANGED, "restore": CHANGED}
+BEFORE = {
+    "cleanup": ("run unfolded", "replay unfolded later"),
+    "adopt": ("table",),
+    "undo": CHANGED,
+    "restore": CHANGED,
+}
 
 
 def runs():
