@@ -6,7 +6,7 @@ import pytest
 from local_pipeline import up
 from local_run import HOUR, START
 
-from ebbtide.errors import LeaseAskedError, LeaseHeldError, LeaseLostError, SourceUnavailableError
+from ebbtide.errors import LeaseHeldError, LeaseLostError, SourceUnavailableError
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.requests import Requests
 from ebbtide.runtime.following import Faults, Following, Watcher
@@ -219,14 +219,3 @@ def test_run_that_ends_makes_no_way(make):
     with Lease(pipeline.plan.at("ledger"), "t", 3600), pytest.raises(LeaseHeldError):
         Lease(pipeline.plan.at("ledger"), "t", 3600, asks=True).__enter__()
     assert Requests(pipeline.plan.at("ledger")).names == []
-
-
-def test_request_of_one_who_died_is_forgotten(make):
-    pipeline = make()
-    pipeline.read(up(1, 1))
-    requests = Requests(pipeline.plan.at("ledger"))
-    requests.leave("gone")
-    with pytest.raises(LeaseAskedError):
-        requests.refuse_asked()
-    requests.wait_until_served(0.2, threading.Event())
-    assert requests.names == []
