@@ -291,7 +291,9 @@ class StateTable:
         entries = self.read(spark, version)
         is_later = F.col("_step") > step
         later = entries.where(is_later)
-        return self._selected(later) if self._output_key else self._for_sink(later)
+        if self._output_key:
+            return self._selected(later)
+        return self._for_sink(later)
 
     def decided(self, spark: SparkSession, version: int) -> DataFrame:
         """Read the last decision on each key, as far as a version still tells it: what the sink must take, with its `_step`.
@@ -300,15 +302,23 @@ class StateTable:
         sink, and a fold leaves the note beside what stands in files that it did not read. What a dropped entry says holds until its
         key is written again: the decision that followed may have been on an entry that has a note by now.
         """
-        entries = self._newest(self.read(spark, version))
-        of_key = Window.partitionBy(*columns(self.operator.key))
+        versions = self.read(spark, version)
+        entries = self._newest(versions)
+        key = columns(self.operator.key)
+        of_key = Window.partitionBy(*key)
         last_step = F.max("_step").over(of_key)
-        beside = entries.withColumn("_last_step", last_step).withColumn("_change", self._change_told)
-        holds = ~F.col("_removed") | (F.col("_step") == F.col("_last_step"))
-        is_decision = F.col("_change").isNotNull()
-        told = beside.where(holds & is_decision)
-        last = _latest(told, self.operator.key)
-        return self._selected(last) if "_out" in self.operator.schema.names else last
+        is_of_last_step = F.col("_step") == F.col("_last_step")
+        is_kept = ~F.col("_removed")
+        decisions = (
+            entries.withColumn("_last_step", last_step)
+            .withColumn("_change", self._change_told)
+            .where(is_kept | is_of_last_step)
+        )
+        changes = _latest(
+            decisions.where("_change IS NOT NULL"),
+            self.operator.key,
+        )
+        return self._for_sink(changes)
 
     @property
     def _change_told(self) -> Column:
