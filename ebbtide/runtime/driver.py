@@ -31,7 +31,7 @@ from ebbtide.runtime.following import Faults, Following, Watcher
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import OnPhase, OnProgress, Phase, RunSummary, StepProgress
 from ebbtide.runtime.step import Stepper
-from ebbtide.sources.source import Discovery
+from ebbtide.sources.source import Discovery, beginning_of
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.views.inputs import ViewTables
 
@@ -292,8 +292,7 @@ def _accept_loss(spark: SparkSession, plan: Plan, stepper: Stepper, now_ms: int)
         left = plan.source.discover_left(since).position
         if left is None:
             raise
-        next_batch = left | {"to": left["from"]}
-        return stepper.accept_loss(spark, next_batch, str(error), now_ms)
+        return stepper.accept_loss(spark, beginning_of(left), str(error), now_ms)
     return None
 
 

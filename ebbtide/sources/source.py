@@ -17,7 +17,12 @@ Part = tuple[str, int | None]
 """A part of the source that is read as a whole, a file: its name and its size in bytes, None if that is not known."""
 
 Position = dict[str, Any]
-"""Where a batch begins and ends in a source without parts: JSON of its own, which the step's facts hold."""
+"""Where a batch begins and ends in a source without parts, `from` and `to`: JSON of its own, which the step's facts hold."""
+
+
+def beginning_of(position: Position) -> Position:
+    """Return the position of an empty batch where another one begins."""
+    return position | {"to": position["from"]}
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import killing
 import pytest
@@ -168,6 +169,19 @@ def test_records_deleted_between_plan_and_reading_are_refused_and_nothing_is_com
     with pytest.raises(SourceLostError, match=r"deleted while they were to be read"):
         pipeline.run()
     assert pipeline.plan.state.last() is None
+
+
+def test_first_run_that_fails_before_its_first_step_is_decided_loses_nothing(over, monkeypatch):
+    pipeline = over()
+    pipeline.send(up(1, 1), up(2, 1))
+    with monkeypatch.context() as patch:
+        patch.setattr(step_module, "stage", Mock(side_effect=SourceUnavailableError("away")))
+        with pytest.raises(SourceUnavailableError):
+            pipeline.run()
+    pipeline.send(up(3, 1), partition=1)
+    pipeline.run()
+    assert pipeline.rows() == {1: 1, 2: 1, 3: 1}
+    assert pipeline.ranges() == ({"0": 0, "1": 0, "2": 0}, {"0": 2, "1": 1, "2": 0})
 
 
 def test_other_cluster_fewer_partitions_and_an_end_below_our_place_are_refused(over):
