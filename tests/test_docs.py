@@ -19,7 +19,7 @@ from ebbtide import (
     UpsertPipeline,
 )
 from ebbtide.spec import parts
-from ebbtide.spec.kafka import KafkaSource, KafkaStart
+from ebbtide.spec.kafka import KafkaSource, KafkaStart, SchemaRegistry
 from ebbtide.spec.transform import Transform
 from ebbtide.spec.upsert import MaterializerConfig, SequenceOrder
 from ebbtide.spec.view import RefreshEvery
@@ -34,6 +34,7 @@ MODELS: tuple[type[BaseModel], ...] = (
     parts.FileSource,
     KafkaSource,
     KafkaStart,
+    SchemaRegistry,
     parts.DebeziumFormat,
     parts.PlainFormat,
     parts.ColumnConfig,

@@ -16,6 +16,7 @@ from ebbtide.paths import is_local, resolve
 from ebbtide.proposal.files import Trial, refuse_existing, try_spec, write_spec, write_test
 from ebbtide.proposal.sample import take_sample
 from ebbtide.proposal.spec import propose
+from ebbtide.runtime.plan import registry_of
 from ebbtide.sources import listing
 from ebbtide.sources.kafka.client import Client
 from ebbtide.sources.kafka.sampling import first_lines
@@ -38,6 +39,9 @@ Source = tuple[dict[str, Any], Iterator[bytes]]
     multiple=True,
     help="A setting of the Kafka client; a credential as ${NAME}.",
 )
+@click.option("--registry", metavar="URL", help="Schema registry: the topic's records are Avro.")
+@click.option("--registry-username", metavar="NAME", help="Who asks it.")
+@click.option("--registry-password", metavar="${NAME}", help="The password's variable.")
 @click.option("--topic", help="Take only records of this topic.")
 @click.option("--table", help="Take only Debezium events of this source table.")
 @click.option("--key", metavar="COLUMN,..", help="The primary key. Default: that of the records.")
@@ -100,6 +104,9 @@ class _Asked:
     path: str | None
     bootstrap_servers: str | None
     properties: tuple[str, ...]
+    registry: str | None
+    registry_username: str | None
+    registry_password: str | None
     topic: str | None
     table: str | None
     key: str | None
@@ -186,10 +193,16 @@ def _topic(asked: _Asked) -> Source:
         "topic": asked.topic,
         "table": asked.table,
         "properties": properties,
+        "registry": _registry(asked),
     }
     checked = KafkaSource.model_validate(_given(source))
     client = Client(checked.bootstrap_servers, checked.properties, "ebbtide-new")
-    return _given(source), first_lines(client, checked.topic, asked.sample)
+    return _given(source), first_lines(client, checked.topic, asked.sample, registry_of(checked.registry))
+
+
+def _registry(asked: _Asked) -> dict[str, Any]:
+    given = {"url": asked.registry, "username": asked.registry_username, "password": asked.registry_password}
+    return _given(given)
 
 
 def _given(source: dict[str, Any]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class Client:
         Raises:
             ConfigError: a variable is not set.
         """
-        given = {name: _from_environment(name, value) for name, value in self.properties.items()}
+        given = {name: from_environment(name, value) for name, value in self.properties.items()}
         return {"client.id": self.name, **given, "bootstrap.servers": self.servers, "log_level": "0"}
 
 
@@ -58,7 +58,16 @@ def library() -> ModuleType:
     return confluent_kafka
 
 
-def _from_environment(name: str, value: str) -> str:
+def from_environment(name: str, value: str) -> str:
+    """Follow a reference to a variable; its value is shown nowhere from now on.
+
+    Args:
+        name: What it is the value of.
+        value: `${NAME}`, or a value, which stays.
+
+    Raises:
+        ConfigError: the variable is not set.
+    """
     reference = REFERENCE.fullmatch(value)
     if reference is None:
         return value
