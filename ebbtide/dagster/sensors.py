@@ -10,7 +10,7 @@ from dagster import BetaWarning
 
 from ebbtide import Pipeline
 from ebbtide.dagster.resources import ClockResource, StorageResource
-from ebbtide.errors import Transient
+from ebbtide.errors import PausedError, Transient
 
 # Dagster copies the sensors of components with all their parameters, and warns of one that nobody has given.
 warnings.filterwarnings("ignore", "Parameter `owners` of initializer `SensorDefinition", BetaWarning)
@@ -54,9 +54,12 @@ def backlog_sensor(spec: Pipeline) -> dg.SensorDefinition:
         told = found.text()
         is_news = found.fingerprint != context.cursor
         observations = [_observation(spec, found.as_dict())] if is_news else []
-        if _is_under_way(context.instance, job):
+        obstacle = why_not(spec, storage.root)
+        if not obstacle and _is_under_way(context.instance, job):
+            obstacle = "a run is under way"
+        if obstacle:
             return dg.SensorResult(
-                skip_reason=f"{told}; a run is under way",
+                skip_reason=f"{told}; {obstacle}",
                 asset_events=observations,
                 cursor=context.cursor,
             )
@@ -71,6 +74,23 @@ def backlog_sensor(spec: Pipeline) -> dg.SensorDefinition:
         )
 
     return look
+
+
+def why_not(spec: Pipeline, root: str) -> str:
+    """Return why no run is to be launched: the pipeline is paused; empty if it is not.
+
+    Args:
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+    """
+    from ebbtide.ledger.pauses import refuse_paused
+    from ebbtide.runtime.plan import Plan
+
+    try:
+        refuse_paused(spec.name, Plan.under(root, spec).turn)
+    except PausedError as error:
+        return str(error)
+    return ""
 
 
 def _is_under_way(instance: dg.DagsterInstance, job_name: str) -> bool:

@@ -14,6 +14,7 @@ from ebbtide.errors import (
     CheckpointMismatchError,
     LeaseAskedError,
     LeaseHeldError,
+    PausedError,
     SourceLostError,
     SourceStartError,
     SpecChangedError,
@@ -21,6 +22,7 @@ from ebbtide.errors import (
 )
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.lease import Lease
+from ebbtide.ledger.pauses import refuse_paused, wait_until_resumed
 from ebbtide.ledger.puts import puts_of
 from ebbtide.ledger.requests import Requests
 from ebbtide.model.durations import to_ms
@@ -84,6 +86,7 @@ def run(
     plan = Plan.under(root, spec)
     summary = RunSummary(spec.name, plan.root)
     stop = stop or threading.Event()
+    following = follow or following_of(spec)
     turn = partial(
         _under_lease,
         spark,
@@ -96,11 +99,15 @@ def run(
         clock,
         fresh=False,
         accepts=accept_source_path,
-        follow=follow or following_of(spec),
+        follow=following,
     )
     try:
         turn(accepts_loss=accept_loss)
     except LeaseAskedError:
+        _go_on_after_others(turn, plan, on_phase, stop)
+    except PausedError:
+        if following is None:
+            raise
         _go_on_after_others(turn, plan, on_phase, stop)
     return summary
 
@@ -150,17 +157,38 @@ def _go_on_after_others(
     patience_s = to_ms(plan.spec.lease_ttl) / 1000
     n_held = 0
     while not stop.is_set():
-        on_phase(Phase(plan.spec.name, "making way for maintenance"))
-        requests.wait_until_served(patience_s, stop)
+        _wait_for_others(plan, requests, patience_s, on_phase, stop)
+        if stop.is_set():
+            return
         try:
             turn()
-        except LeaseAskedError:
+        except (LeaseAskedError, PausedError):
             n_held = 0
         except LeaseHeldError:
             n_held += 1  # somebody came before us who had not asked
             if n_held > MOST_HELD:
                 raise
             stop.wait(patience_s)
+
+
+def _wait_for_others(
+    plan: Plan,
+    requests: Requests,
+    patience_s: float,
+    on_phase: OnPhase,
+    stop: threading.Event,
+) -> None:
+    """Wait until nobody asks for the lease, and the pipeline is not paused."""
+    name = plan.spec.name
+    if requests.names:
+        on_phase(Phase(name, "making way for maintenance"))
+        requests.wait_until_served(patience_s, stop)
+    try:
+        refuse_paused(name, plan.turn)
+    except PausedError as paused:
+        _log.warning("%s", paused)
+        on_phase(Phase(name, "paused"))
+        wait_until_resumed(plan.at("ledger"), stop)
 
 
 def _under_lease(
@@ -193,6 +221,7 @@ def _under_lease(
 
     n_files = 0
     begin("opening the tables")
+    refuse_paused(spec.name, plan.turn)
     plan.source.refuse_absent()  # a wrong path is refused before anything is made
     refuse_unfit_transform(spark, plan)
     ledger = plan.at("ledger")
