@@ -17,6 +17,7 @@ from ebbtide import (
     StatefulPipeline,
     StateTtlConfig,
     UpsertPipeline,
+    UpsertPipelines,
 )
 from ebbtide.spec import parts
 from ebbtide.spec.kafka import KafkaSource, KafkaStart, SchemaRegistry
@@ -28,6 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "spec.md"
 MODELS: tuple[type[BaseModel], ...] = (
     UpsertPipeline,
+    UpsertPipelines,
     StatefulPipeline,
     MaterializedView,
     RefreshEvery,

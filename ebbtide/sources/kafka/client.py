@@ -104,6 +104,10 @@ class Asking:
             raise refused_properties(error) from error
         self._end = time.monotonic() + ANSWER_S
 
+    def telling(self) -> list[Any]:
+        """Return what was reported that waiting does not mend."""
+        return [error for error in self._reported if error.name() in TELLING]
+
     def answer(self, future: Any) -> Any:
         """Wait for an answer; give up early on what waiting does not mend.
 
@@ -113,7 +117,7 @@ class Asking:
         """
         while not future.done():
             self.admin.poll(0.05)
-            telling = [error for error in self._reported if error.name() in TELLING]
+            telling = self.telling()
             if telling or time.monotonic() > self._end:
                 raise unreachable(self._client, telling or self._reported)
         try:
