@@ -101,6 +101,7 @@ def topics_sensor(several: UpsertPipelines) -> dg.SensorDefinition:
     Args:
         several: The pipelines, with a pattern of topics.
     """
+
     @dg.sensor(
         name=f"{several.name}_topics",
         minimum_interval_seconds=TOPICS_EVERY_S,

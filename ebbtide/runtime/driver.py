@@ -222,7 +222,7 @@ def _under_lease(
     n_files = 0
     begin("opening the tables")
     refuse_paused(spec.name, plan.turn)
-    plan.source.refuse_absent()  # a wrong path is refused before anything is made
+    _refuse_absent_source(plan, fresh=fresh)
     refuse_unfit_transform(spark, plan)
     ledger = plan.at("ledger")
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
@@ -265,6 +265,12 @@ def _under_lease(
         if not stop.is_set():
             tick = stepper.tick(spark, clock())
             report(tick)
+
+
+def _refuse_absent_source(plan: Plan, *, fresh: bool) -> None:
+    """Refuse a source that is not there before tables are made, or emptied; else that is left to `discover`, which asks once."""
+    if fresh or not log.versions(plan.state.path):
+        plan.source.refuse_absent()
 
 
 def following_of(spec: Pipeline) -> Following | None:

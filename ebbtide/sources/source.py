@@ -89,7 +89,7 @@ class Source(Protocol):
     """Where a pipeline's records come from."""
 
     def refuse_absent(self) -> None:
-        """Refuse a source that is not there, before anything is made.
+        """Refuse a source that is not there, before anything is made or thrown away: `discover` refuses it too, later.
 
         Raises:
             SourceReadError: it is not there.
@@ -109,6 +109,7 @@ class Source(Protocol):
             since: The position of the last step, or that of an earlier run's `Discovery` where there is none; None at first.
 
         Raises:
+            SourceReadError: the source is not there.
             SourceLostError: what follows on `since` is not there any more, or the source is another one.
         """
 

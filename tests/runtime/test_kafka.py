@@ -44,6 +44,7 @@ from ebbtide.runtime.following import Faults, Following
 from ebbtide.runtime.plan import Plan
 from ebbtide.sinks.quarantine import Selection
 from ebbtide.sources.kafka import client as client_module
+from ebbtide.sources.kafka import source as source_module
 from ebbtide.sources.kafka.position import TopicRange
 from ebbtide.sources.kafka.topic import ask
 
@@ -117,6 +118,28 @@ def test_steps_take_no_more_records_than_they_may_and_a_new_partition_is_read_fr
     pipeline.send(up(9, 1), partition=3)
     pipeline.run()
     assert pipeline.rows()[9] == 1
+
+
+def test_brokers_are_asked_once_a_run_and_a_topic_that_is_gone_is_refused_with_nothing_thrown_away(
+    over, broker, monkeypatch
+):
+    pipeline = over()
+    pipeline.send(up(1, 1))
+    pipeline.run()
+    asked = Mock(side_effect=ask)
+    monkeypatch.setattr(source_module, "ask", asked)
+    pipeline.send(up(2, 1))
+    pipeline.run()
+    assert asked.call_count == 1
+    assert pipeline.is_idle()
+    assert asked.call_count == 2
+    broker.delete(pipeline.topic)
+    for work in ("run", "refresh"):
+        with pytest.raises(SourceReadError, match="There is no topic"):
+            pipeline.do(work)
+    with pytest.raises(SourceReadError, match="There is no topic"):
+        pipeline.is_idle()
+    assert pipeline.rows() == {1: 1, 2: 1}
 
 
 def test_batch_that_spark_never_committed_is_not_read_again(over):
