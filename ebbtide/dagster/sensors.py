@@ -1,4 +1,4 @@
-"""What a pipeline's source holds that no run has read, looked at every half minute: told, plotted, and read by a run."""
+"""What a pipeline's source holds that no run has read, looked at every half minute: told, plotted, and read by a run that ends."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import dagster as dg
 from dagster import BetaWarning
 
 from ebbtide import Pipeline
+from ebbtide.dagster.metadata import stream_name
 from ebbtide.dagster.resources import ClockResource, StorageResource
 from ebbtide.errors import Transient
 
@@ -17,7 +18,7 @@ warnings.filterwarnings("ignore", "Parameter `owners` of initializer `SensorDefi
 
 EVERY_S = 30
 """Least time between two looks, seconds."""
-_UNDER_WAY = [
+UNDER_WAY = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
     dg.DagsterRunStatus.STARTING,
@@ -27,18 +28,20 @@ _UNDER_WAY = [
 
 
 def backlog_sensor(spec: Pipeline) -> dg.SensorDefinition:
-    """Make the sensor that launches a run once records, or files, wait; switched off at first.
+    """Make the sensor that plots what waits, and launches a bounded run once anything does; switched off at first.
 
     Args:
         spec: The pipeline.
     """
-    job = f"{spec.name}_stream"
+    job = stream_name(spec)
+    is_bounded = spec.run == "bounded"
+    launching = f", and launches {job} if anything does" if is_bounded else ""
 
     @dg.sensor(
         name=f"{spec.name}_backlog",
         job_name=job,
         minimum_interval_seconds=EVERY_S,
-        description=f"Looks what waits in the source of '{spec.name}', plots it, and launches {job} if anything does.",
+        description=f"Looks what waits in the source of '{spec.name}', plots it{launching}.",
     )
     def look(
         context: dg.SensorEvaluationContext,
@@ -54,14 +57,14 @@ def backlog_sensor(spec: Pipeline) -> dg.SensorDefinition:
         told = found.text()
         is_news = found.fingerprint != context.cursor
         observations = [_observation(spec, found.as_dict())] if is_news else []
-        if _is_under_way(context.instance, job):
+        if is_bounded and _is_under_way(context.instance, job):
             return dg.SensorResult(
                 skip_reason=f"{told}; a run is under way",
                 asset_events=observations,
                 cursor=context.cursor,
             )
         # One run for what waits: if it fails, the next one is for whoever sees to it, or for what comes.
-        launches = is_news and not found.backlog.is_empty
+        launches = is_bounded and is_news and not found.backlog.is_empty
         requests = [dg.RunRequest(run_key=found.fingerprint)] if launches else []
         return dg.SensorResult(
             run_requests=requests,
@@ -74,7 +77,7 @@ def backlog_sensor(spec: Pipeline) -> dg.SensorDefinition:
 
 
 def _is_under_way(instance: dg.DagsterInstance, job_name: str) -> bool:
-    runs = dg.RunsFilter(job_name=job_name, statuses=_UNDER_WAY)
+    runs = dg.RunsFilter(job_name=job_name, statuses=UNDER_WAY)
     return instance.get_runs_count(runs) > 0
 
 

@@ -173,14 +173,7 @@ class Lease:
     def _read(self) -> tuple[int, LedgerFacts | None]:
         """Return the newest version, and the turn that counts as of it."""
         version = log.versions(self.path)[-1]
-        commits = islice(log.own_commits(self.path), NEWEST)
-        turns = [LedgerFacts.model_validate(facts) for _, facts in commits]
-        newest = max(
-            turns,
-            key=lambda turn: (turn.epoch, turn.heartbeat),
-            default=None,
-        )
-        return version, newest
+        return version, newest_turn(self.path)
 
     def _newest(self) -> LedgerFacts:
         return self._newest_or(self.facts)
@@ -297,6 +290,27 @@ class Lease:
                 _log.warning(
                     "A heartbeat of '%s' failed, the next follows in %.1f s: %s", self.pipeline, pause_s, error
                 )
+
+
+def newest_turn(path: str) -> LedgerFacts | None:
+    """Return the turn of a ledger that counts; None before the first.
+
+    Args:
+        path: The ledger table's location.
+    """
+    commits = islice(log.own_commits(path), NEWEST)
+    turns = [LedgerFacts.model_validate(facts) for _, facts in commits]
+    return max(turns, key=lambda turn: (turn.epoch, turn.heartbeat), default=None)
+
+
+def lease_makes_way(path: str) -> bool:
+    """Return whether who holds the lease is a run that goes on, and so has no end to be waited for.
+
+    Args:
+        path: The ledger table's location.
+    """
+    newest = newest_turn(path)
+    return newest is not None and newest.makes_way
 
 
 def _has_ended(holder: str) -> bool:

@@ -125,11 +125,8 @@ def _last_decisions(spark: SparkSession, tables: Plan, window: VersionRange, key
     last = numbered.where("_n = 1")
     if tables.state.keeps_what_is_shown:
         last = _as_shown_since(spark, tables, window, last)
-    commit = tables.state.last()
-    if commit is None:
-        return last
-    _, facts = commit
-    if not facts.floor:
+    facts = window.last_step(tables)
+    if facts is None or not facts.floor:
         return last
     is_swept = tables.sink.below(facts.floor)
     return last.where(~is_swept)
