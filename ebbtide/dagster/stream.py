@@ -18,6 +18,8 @@ from ebbtide.dagster.supervise import supervised
 
 OBSERVE_EVERY_S = 5.0
 """Least time between two observations; each is a row of Dagster's event log."""
+OBSERVE_FOLLOWING_EVERY_S = 60.0
+"""The same of a run that goes on for weeks."""
 
 
 class StreamConfig(dg.Config):
@@ -84,7 +86,9 @@ def stream_assets(spec: Pipeline) -> dg.AssetsDefinition:
 
 
 class Observer:
-    """Turns steps into observations of the sink, several into one when they come fast.
+    """Turns steps into observations of the sink, several into one when they come fast, and into lines of the run's log.
+
+    A run that goes on logs a line for each observation only: its log would grow with every second.
 
     Args:
         context: The run's.
@@ -93,14 +97,17 @@ class Observer:
 
     def __init__(self, context: dg.AssetExecutionContext, spec: Pipeline) -> None:
         self._context, self._spec = context, spec
+        self._goes_on = spec.run == "continuous"
         self._waiting: list[StepProgress] = []
         self._last = float("-inf")
 
     def step(self, step: StepProgress) -> None:
         """Take a step; report it now, or with the next ones."""
-        self._context.log.info(step.line())
+        if not self._goes_on:
+            self._context.log.info(step.line())
         self._waiting.append(step)
-        if time.monotonic() - self._last >= OBSERVE_EVERY_S:
+        every_s = OBSERVE_FOLLOWING_EVERY_S if self._goes_on else OBSERVE_EVERY_S
+        if time.monotonic() - self._last >= every_s:
             self.flush()
 
     def flush(self) -> None:
@@ -113,6 +120,8 @@ class Observer:
             counts.update(steps=1, records=step.records, quarantined=step.quarantined)
         seconds = sum(step.seconds for step in self._waiting)
         last = self._waiting[-1]
+        if self._goes_on:
+            self._context.log.info(last.line())
         numbers: dict[str, int | float] = {
             "step": last.step,
             "seconds": round(seconds, 3),

@@ -72,6 +72,19 @@ def test_slow_steps_are_observed_one_by_one(tmp_path, monkeypatch):
     assert [heard["step"] for heard in listener.heard] == [1, 2, 3]
 
 
+def test_run_that_goes_on_logs_and_observes_once_a_minute_whatever_comes(tmp_path):
+    listener = Listener()
+    lines = []
+    listener.info = lines.append
+    observer = Observer(listener, plain_spec(tmp_path, run="continuous"))
+    for number in range(1, 1_000):
+        observer.step(step(number, inserted=2))
+    assert [heard["step"] for heard in listener.heard] == [1]
+    observer.flush()
+    assert [heard["records"] for heard in listener.heard] == [10, 9_980]
+    assert len(lines) == 2
+
+
 @pytest.mark.spark
 def test_refresh_from_the_launchpad_rebuilds_and_checks_pass(spark, tmp_path):
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]), order={"sequence": ["seq"]})

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from spark_support import change, plain_spec, write
@@ -26,24 +27,25 @@ def test_run_is_followed_by_another_one_in_the_same_process_and_no_step_is_made_
     command = [sys.executable, "-m", "ebbtide.cli", "run", str(folder), "--root", str(root), "--accept-loss"]
     plan = Plan.under(str(root), spec)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
-        handovers = (line for line in run.stderr if "a new process goes on" in line)
-        for number in (2, 3):
+        try:
+            handovers = (line for line in run.stderr if "a new process goes on" in line)
             next(handovers)
-            write(source, [change("+I", number, "b", number)], first=number)
-        assert "--accept-loss" not in arguments_of(run.pid)
-        steps = (line for line in run.stderr if " step 3 " in line)
-        next(steps)
-        os.kill(run.pid, signal.SIGTERM)
-        said, more = run.communicate(timeout=60)
+            write(source, [change("+I", 2, "b", 2)], first=2)
+            steps = (line for line in run.stderr if " step 2 " in line)
+            next(steps)
+            assert "--accept-loss" not in arguments_of(run.pid)
+            os.kill(run.pid, signal.SIGTERM)
+            said, more = run.communicate(timeout=120)
+        finally:
+            run.kill()
     assert run.returncode == 0, more
     assert "Traceback" not in more
     made = [(facts.step, facts.kind) for _, facts in plan.state.steps()][::-1]
-    assert made == [(1, "batch"), (2, "batch"), (3, "batch")]
-    assert len(said.splitlines()) >= 3, "a summary of each run"
+    assert made == [(1, "batch"), (2, "batch")]
+    assert len(said.splitlines()) >= 2, "a summary of each run"
     rows = read_rows(Snapshot.read(plan.at("sink")), spec.sink_table.columns)
-    assert sorted(rows["id"].to_pylist()) == [1, 2, 3]
+    assert sorted(rows["id"].to_pylist()) == [1, 2]
 
 
 def arguments_of(pid: int) -> list[str]:
-    with open(f"/proc/{pid}/cmdline") as found:
-        return found.read().split("\0")
+    return Path("/proc", str(pid), "cmdline").read_text().split("\0")

@@ -1,6 +1,7 @@
 """A topic in a spec: what is taken, and what is refused before any broker is asked."""
 
 import json
+from datetime import timedelta
 
 import pytest
 from pydantic import ValidationError
@@ -87,3 +88,10 @@ def test_schema_of_specs_has_both_sources():
 def test_pipeline_over_a_topic_has_a_check_of_what_was_lost():
     assert "source_loss" in {check.name for check in checks_of(spec())}
     assert "source_loss" not in {check.name for check in checks_of(plain(source={"path": "in"}))}
+
+
+def test_age_of_a_run_is_below_what_makes_the_sink_stale():
+    assert plain(run="continuous", max_run_age="12h").max_run_age == timedelta(hours=12)
+    with pytest.raises(ValueError, match=r"max_run_age.*got 1d; allowed: less than freshness.fail_window, 1d"):
+        plain(run="continuous", max_run_age="1d")
+    assert plain(run="continuous").stream_cron is None, "runs would queue up behind the one that goes on"
