@@ -211,6 +211,10 @@ class StatefulFunctionError(Terminal):
     """Raised when a user's stateful function fails, or yields what does not fit its output; nothing is committed."""
 
 
+class PausedError(Terminal):
+    """Raised when a pipeline that is paused is to read its source."""
+
+
 class LeaseHeldError(Transient):
     """Raised when another run holds the pipeline's lease."""
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from ebbtide.cli.typed import as_typed
-from ebbtide.errors import ConfigError
+from ebbtide.errors import ConfigError, PausedError
 
 ROOT = ".ebbtide"
 """Folder of all pipelines' tables, if none is named."""
-FAILED, USAGE, NOTHING_MATCHED = 1, 2, 3
+FAILED, USAGE, NOTHING_MATCHED, PAUSED = 1, 2, 3, 4
 
 
 def exit_code(error: Exception) -> int:
     """Return the exit code for an error."""
+    if isinstance(error, PausedError):
+        return PAUSED
     return USAGE if isinstance(error, ConfigError) else FAILED
 
 

@@ -1,6 +1,7 @@
 """The command line: `ebbtide --help` lists its commands.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage or a spec that is not usable, 3 a source without a file that matches.
+Exit codes: 0 done, 1 failed, 2 wrong usage or a spec that is not usable, 3 a source without a file that matches, 4 a pipeline that is
+paused.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ _HOMES = {
     "lag": "inspection",
     "migrate": "upkeep",
     "new": "new",
+    "pause": "pausing",
     "quarantine": "quarantine",
     "refresh": "running",
     "repair": "upkeep",
     "replay": "replaying",
+    "resume": "pausing",
     "rewind": "upkeep",
     "run": "running",
     "sql": "sql",
@@ -58,5 +61,6 @@ def main() -> None:
 
     SPEC is a defs.yaml, the folder that holds one, or a folder of such folders.
 
-    Exit codes: 0 done, also if nothing is new; 1 failed; 2 wrong usage or spec; 3 no file in a source's folder matches.
+    Exit codes: 0 done, also if nothing is new; 1 failed; 2 wrong usage or spec; 3 no file in a source's folder matches;
+    4 a pipeline is paused.
     """

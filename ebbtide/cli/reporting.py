@@ -63,20 +63,21 @@ class Reporter:
         try:
             yield
         except EbbtideError as error:
-            self._print_error(error, location, spark)
+            self.say(error, location, spark)
             raise click.exceptions.Exit(exit_code(error)) from error
         except Exception as error:
             library = type(error).__module__.partition(".")[0]
             is_from_spark = library in ("pyspark", "py4j")
             if is_from_spark:
-                self._print_error(error, location, spark)
+                self.say(error, location, spark)
             if spark is not None and spark.tail():
                 click.echo(shown(spark.tail()), err=True)
             if is_from_spark:
                 raise click.exceptions.Exit(FAILED) from error
             raise
 
-    def _print_error(self, error: Exception, location: str | None, spark: QuietSpark | None) -> None:
+    def say(self, error: Exception, location: str | None, spark: QuietSpark | None) -> None:
+        """Print an error as one sentence."""
         if spark is not None:
             spark.live.show("")
         click.echo(shown(f"Error: {error_text(error, self.root, location)}"), err=True)

@@ -9,13 +9,13 @@ from typing import Any
 
 import click
 
-from ebbtide.cli.errors import FAILED, NOTHING_MATCHED
+from ebbtide.cli.errors import FAILED, NOTHING_MATCHED, PAUSED
 from ebbtide.cli.live import RunView
 from ebbtide.cli.options import of_pipelines
 from ebbtide.cli.quiet import QuietSpark, quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, load_specs
 from ebbtide.cli.stopping import begin_anew, stop_on_signal
-from ebbtide.errors import ConfigError
+from ebbtide.errors import ConfigError, PausedError
 from ebbtide.runtime.clock import system_clock
 from ebbtide.runtime.progress import RunSummary
 from ebbtide.spec.ddl import added_ddl
@@ -128,20 +128,28 @@ def _run_each(
         run_idle: Runs one that needs no Spark; None if it needs it.
     """
     summaries = []
+    is_paused = False
     with quiet_spark(reporter.root) as spark, stop_on_signal(spark.live) as stop:
         on_spark = partial(_run_on_spark, operate, spark, reporter, stop)
         for location, spec in located:
             with reporter.errors(location, spark):
-                summary = run_idle(spec) or on_spark(spec)
+                try:
+                    summary = run_idle(spec) or on_spark(spec)
+                except PausedError as error:
+                    reporter.say(error, location, spark)
+                    is_paused = True
+                    continue  # the others are not
                 reporter.result(summary, _summary_text, location)
                 summaries.append(summary)
-            if summary.is_aged:
-                spark.live.say(f"{spec.name}: as old as max_run_age lets it get; a new process goes on.")
-                spark.end()
-                begin_anew(stop)
+                if summary.is_aged:
+                    spark.live.say(f"{spec.name}: as old as max_run_age lets it get; a new process goes on.")
+                    spark.end()
+                    begin_anew(stop)
             was_to_end = spec.run == "bounded"
             if stop.is_set() and was_to_end:
                 raise click.exceptions.Exit(FAILED)
+    if is_paused:
+        raise click.exceptions.Exit(PAUSED)
     if any(summary.nothing_matched for summary in summaries):
         raise click.exceptions.Exit(NOTHING_MATCHED)
 

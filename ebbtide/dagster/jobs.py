@@ -8,6 +8,7 @@ import dagster as dg
 from ebbtide import Pipeline
 from ebbtide.dagster.metadata import checks_name, numbers, state_key, stream_name
 from ebbtide.dagster.resources import SparkResource, StorageResource
+from ebbtide.dagster.sensors import why_not
 from ebbtide.dagster.stream import maintenance_pool
 from ebbtide.dagster.supervise import supervised
 from ebbtide.maintenance.jobs import MaintenanceJob
@@ -91,4 +92,18 @@ def schedules(spec: Pipeline, jobs: dict[str, Any]) -> Iterator[dg.ScheduleDefin
         if cron is None:
             continue
         name = f"{spec.name}_{kind}_schedule"
-        yield dg.ScheduleDefinition(name=name, job=job, cron_schedule=cron)
+        if kind == "stream":
+            yield _stream_schedule(spec, name, job, cron)
+        else:
+            yield dg.ScheduleDefinition(name=name, job=job, cron_schedule=cron)
+
+
+def _stream_schedule(spec: Pipeline, name: str, job: Any, cron: str) -> dg.ScheduleDefinition:
+    """Make the schedule of runs, which launches none while the pipeline is paused."""
+
+    @dg.schedule(name=name, job=job, cron_schedule=cron)
+    def launch(storage: StorageResource) -> dg.RunRequest | dg.SkipReason:
+        obstacle = why_not(spec, storage.root)
+        return dg.SkipReason(obstacle) if obstacle else dg.RunRequest()
+
+    return launch

@@ -11,7 +11,8 @@ import dagster as dg
 
 from ebbtide import Pipeline
 from ebbtide.dagster.metadata import checks_name, stream_name
-from ebbtide.dagster.sensors import UNDER_WAY
+from ebbtide.dagster.resources import StorageResource
+from ebbtide.dagster.sensors import UNDER_WAY, why_not
 from ebbtide.dagster.supervise import IS_TRANSIENT
 
 EVERY_S = 10
@@ -94,7 +95,10 @@ def keeping_sensor(spec: Pipeline, stream_job: Any, checks_job: Any) -> dg.Senso
         minimum_interval_seconds=EVERY_S,
         description=f"Launches {stream} when none is under way, and {checks} when one has ended well; not after one that was terminated.",
     )
-    def look(context: dg.SensorEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
+    def look(
+        context: dg.SensorEvaluationContext,
+        storage: StorageResource,
+    ) -> Iterator[dg.RunRequest | dg.SkipReason]:
         instance = context.instance
         records = instance.get_run_records(dg.RunsFilter(job_name=stream), limit=MOST_FAILED)
         if any(record.dagster_run.status in UNDER_WAY for record in records):
@@ -104,7 +108,7 @@ def keeping_sensor(spec: Pipeline, stream_job: Any, checks_job: Any) -> dg.Senso
         last = ended[0].run_id if ended else "none"
         if ended and not ended[0].has_failed:
             yield dg.RunRequest(run_key=f"checks of {last}", job_name=checks)
-        waits = reason_to_wait(ended, time.time())
+        waits = why_not(spec, storage.root) or reason_to_wait(ended, time.time())
         yield dg.SkipReason(waits) if waits else dg.RunRequest(run_key=f"after {last}", job_name=stream)
 
     return look

@@ -40,6 +40,7 @@ class JobOnRequest(Generic[Config]):
         operate: Does the work.
         observed: Names the table.
         metadata: Makes the observation's metadata of the report.
+        takes_turns: It waits in the queue until no run of the pipeline is under way.
     """
 
     name: str
@@ -49,13 +50,14 @@ class JobOnRequest(Generic[Config]):
     operate: Operate[Config]
     observed: Callable[[Pipeline], dg.AssetKey]
     metadata: Callable[[Any], dict[str, Any]] = all_numbers
+    takes_turns: bool = True
 
     def of(self, spec: Pipeline) -> dg.JobDefinition:
         """Make it for a pipeline."""
 
         @dg.op(
             name=f"{spec.name}_{self.op_name}",
-            pool=maintenance_pool(spec),
+            pool=maintenance_pool(spec) if self.takes_turns else None,
             out=dg.Out(dg.Nothing),
             description=self.description,
         )
@@ -251,4 +253,42 @@ QUARANTINE_REPLAY = JobOnRequest(
 """The job that replays quarantined records."""
 
 
-ON_REQUEST: tuple[JobOnRequest[Any], ...] = (MIGRATION, REPAIR, REWIND, CLOCK, QUARANTINE_REPLAY)
+class PauseConfig(dg.Config):
+    """Whether the pipeline is to be paused, and why."""
+
+    action: Literal["pause", "resume"] = Field(
+        default="pause", description="pause: read nothing new until it is resumed; resume: let it read again."
+    )
+    by: str = Field(default="Dagster", description="Who asks. Default: Dagster.")
+    reason: str = Field(default="", description="Of pause: why; runs, schedules and sensors tell it.")
+
+
+def _pause(spec: Pipeline, config: PauseConfig, spark: SparkResource, root: str, now_ms: int) -> Any:
+    from ebbtide.maintenance import pausing
+
+    if config.action == "resume":
+        return pausing.resume(spec, root, now_ms)
+    return pausing.pause(spec, root, config.by, config.reason, now_ms)
+
+
+def _pause_metadata(report: Any) -> dict[str, Any]:
+    told = {"paused": report.paused, "by": report.by, "reason": report.reason}
+    if report.since is not None:
+        told["since"] = dg.MetadataValue.timestamp(report.since.timestamp())
+    return told
+
+
+PAUSE = JobOnRequest(
+    name="pause",
+    op_name="pause_reading",
+    description="Let the pipeline read nothing new until it is resumed: pause or resume.",
+    config_type=PauseConfig,
+    operate=_pause,
+    observed=sink_key,
+    metadata=_pause_metadata,
+    takes_turns=False,
+)
+"""The job that pauses a pipeline, or resumes it."""
+
+
+ON_REQUEST: tuple[JobOnRequest[Any], ...] = (MIGRATION, REPAIR, REWIND, CLOCK, QUARANTINE_REPLAY, PAUSE)

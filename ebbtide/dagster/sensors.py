@@ -11,7 +11,7 @@ from dagster import BetaWarning
 from ebbtide import Pipeline
 from ebbtide.dagster.metadata import stream_name
 from ebbtide.dagster.resources import ClockResource, StorageResource
-from ebbtide.errors import Transient
+from ebbtide.errors import PausedError, Transient
 
 # Dagster copies the sensors of components with all their parameters, and warns of one that nobody has given.
 warnings.filterwarnings("ignore", "Parameter `owners` of initializer `SensorDefinition", BetaWarning)
@@ -34,8 +34,7 @@ def backlog_sensor(spec: Pipeline) -> dg.SensorDefinition:
         spec: The pipeline.
     """
     job = stream_name(spec)
-    is_bounded = spec.run == "bounded"
-    launching = f", and launches {job} if anything does" if is_bounded else ""
+    launching = "" if spec.run == "continuous" else f", and launches {job} if anything does"
 
     @dg.sensor(
         name=f"{spec.name}_backlog",
@@ -57,14 +56,19 @@ def backlog_sensor(spec: Pipeline) -> dg.SensorDefinition:
         told = found.text()
         is_news = found.fingerprint != context.cursor
         observations = [_observation(spec, found.as_dict())] if is_news else []
-        if is_bounded and _is_under_way(context.instance, job):
+        if spec.run == "continuous":
+            return dg.SensorResult(skip_reason=told, asset_events=observations, cursor=found.fingerprint)
+        obstacle = why_not(spec, storage.root)
+        if not obstacle and _is_under_way(context.instance, job):
+            obstacle = "a run is under way"
+        if obstacle:
             return dg.SensorResult(
-                skip_reason=f"{told}; a run is under way",
+                skip_reason=f"{told}; {obstacle}",
                 asset_events=observations,
                 cursor=context.cursor,
             )
         # One run for what waits: if it fails, the next one is for whoever sees to it, or for what comes.
-        launches = is_bounded and is_news and not found.backlog.is_empty
+        launches = is_news and not found.backlog.is_empty
         requests = [dg.RunRequest(run_key=found.fingerprint)] if launches else []
         return dg.SensorResult(
             run_requests=requests,
@@ -74,6 +78,23 @@ def backlog_sensor(spec: Pipeline) -> dg.SensorDefinition:
         )
 
     return look
+
+
+def why_not(spec: Pipeline, root: str) -> str:
+    """Return why no run is to be launched: the pipeline is paused; empty if it is not.
+
+    Args:
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+    """
+    from ebbtide.ledger.pauses import refuse_paused
+    from ebbtide.runtime.plan import Plan
+
+    try:
+        refuse_paused(spec.name, Plan.under(root, spec).turn)
+    except PausedError as error:
+        return str(error)
+    return ""
 
 
 def _is_under_way(instance: dg.DagsterInstance, job_name: str) -> bool:

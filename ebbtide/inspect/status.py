@@ -40,6 +40,9 @@ class Status:
         sink_version: Version of the sink table; None if it is gone.
         state_version: Version of the state table.
         sink_rows: Rows of the sink; None if it is gone, or if somebody else's files do not say.
+        paused_by: Who has paused it; None: it is not paused.
+        paused_since: Since when.
+        pause_reason: Why.
     """
 
     pipeline: str
@@ -57,6 +60,9 @@ class Status:
     sink_version: int | None = None
     state_version: int | None = None
     sink_rows: int | None = None
+    paused_by: str | None = None
+    paused_since: datetime | None = None
+    pause_reason: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -64,11 +70,13 @@ class Status:
 
     def text(self) -> str:
         """Write it for a terminal."""
-        if self.step == 0:
+        if self.step == 0 and self.paused_by is None:
             return f"{self.pipeline}: no step yet. Run 'ebbtide run'."
+        if self.step == 0:
+            return f"{self.pipeline}: no step yet.{self._pause_text()}"
         now = _time_text(self.now)
         counts = f"{self.records} records, {self.quarantined} quarantined"
-        lines = [f"{self.pipeline}: step {self.step} ({self.kind}) at {now}, {counts}"]
+        lines = [f"{self.pipeline}: step {self.step} ({self.kind}) at {now}, {counts}{self._pause_text()}"]
         if self.watermark:
             watermark = _time_text(self.watermark)
             lines.append(f"  watermark {watermark}")
@@ -87,6 +95,12 @@ class Status:
             lines.append(f"  columns taken in, to be added to the schema: {columns}")
         return "\n".join(lines)
 
+    def _pause_text(self) -> str:
+        if self.paused_by is None:
+            return ""
+        since = _time_text(self.paused_since)
+        return f"\n  paused by {self.paused_by} since {since}: {self.pause_reason}; 'ebbtide resume' lets it read again"
+
 
 def status(spec: Pipeline, root: str) -> Status:
     """Read a pipeline's status.
@@ -97,8 +111,9 @@ def status(spec: Pipeline, root: str) -> Status:
     """
     tables = Plan.under(root, spec)
     commit = tables.state.last()
+    pause = _pause(tables)
     if commit is None:
-        return Status(spec.name, tables.root)
+        return Status(spec.name, tables.root, **pause)
     _, last = commit
     records = 0
     quarantined = 0
@@ -130,7 +145,21 @@ def status(spec: Pipeline, root: str) -> Status:
         sink_version=max(sink_versions, default=None),
         sink_rows=_rows(sink_path),
         state_version=max(state_versions, default=None),
+        **pause,
     )
+
+
+def _pause(tables: Plan) -> dict[str, Any]:
+    """Return what is to be told of a pipeline's pause; nothing of one that is not paused."""
+    turn = tables.turn
+    if turn is None or turn.paused is None:
+        return {}
+    found = turn.paused
+    return {
+        "paused_by": found.by,
+        "paused_since": _time(found.since_ms),
+        "pause_reason": found.reason,
+    }
 
 
 def _rows(table: str) -> int | None:

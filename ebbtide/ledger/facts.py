@@ -35,6 +35,16 @@ FREE = ""
 """The holder of a lease that is free."""
 
 
+class Pause(BaseModel):
+    """That a pipeline reads nothing new until it is resumed."""
+
+    model_config = ConfigDict(frozen=True)
+
+    by: str = Field(description="Who paused it.")
+    since_ms: int = Field(description="When, epoch ms.")
+    reason: str = Field(description="Why, in their own words.")
+
+
 class LedgerFacts(BaseModel):
     """One turn of the lease."""
 
@@ -53,6 +63,26 @@ class LedgerFacts(BaseModel):
         exclude_if=lambda value: not value,
         description="The holder gives the lease back for a while if it is asked to (ebbtide.ledger.requests).",
     )
+    paused: Pause | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="That the pipeline is paused (ebbtide.ledger.pauses); each turn carries it on. Absent of one that is not.",
+    )
+    paused_ms: int = Field(
+        default=0,
+        exclude_if=lambda value: not value,
+        description="How long the pauses that have ended were in sum, ms.",
+    )
+
+    def paused_until(self, wall_ms: int) -> int:
+        """Return how long the pipeline was paused until some time, in sum, ms.
+
+        Args:
+            wall_ms: The time, epoch ms.
+        """
+        if self.paused is None:
+            return self.paused_ms
+        return self.paused_ms + max(wall_ms - self.paused.since_ms, 0)
 
 
 class TableFacts(BaseModel):

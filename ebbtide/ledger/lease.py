@@ -97,22 +97,20 @@ class Lease:
         refuse_unsafe(self.path)
         create_if_absent(puts_of(self.path), self.path, COLUMNS, {}, name=f"{self.pipeline} ledger")
         self._ask()
-        version, seen = self._read()
-        if seen is None:
-            incarnation = uuid.uuid4().hex
-            epoch = 1
-        else:
-            self._wait_until_free(seen)
-            incarnation = seen.incarnation
-            epoch = seen.epoch + 1
+        version, newest = newest_turn(self.path)
+        seen = newest or first_turn(self.pipeline)
+        self._wait_until_free(seen)
         self.facts = LedgerFacts(
             pipeline=self.pipeline,
-            incarnation=incarnation,
-            epoch=epoch,
+            incarnation=seen.incarnation,
+            epoch=seen.epoch + 1,
             holder=self._me,
             heartbeat=0,
             makes_way=self._makes_way,
+            paused=seen.paused,
+            paused_ms=seen.paused_ms,
         )
+        self.seen = self.facts
         try:
             self._take(version + 1)
         except StoreUnavailableError:
@@ -173,33 +171,28 @@ class Lease:
         self._renew(incarnation=uuid.uuid4().hex)
         return self.facts.incarnation
 
-    def _read(self) -> tuple[int, LedgerFacts | None]:
-        """Return the newest version, and the turn that counts as of it."""
-        version = log.versions(self.path)[-1]
-        return version, newest_turn(self.path)
-
     def _newest(self) -> LedgerFacts:
         return self._newest_or(self.facts)
 
     def _newest_or(self, known: LedgerFacts) -> LedgerFacts:
-        _, newest = self._read()
+        _, newest = newest_turn(self.path)
         return newest or known
 
     def _is_mine(self) -> bool:
-        newest = self._newest()
-        return newest.epoch == self.facts.epoch and newest.holder == self._me
+        self.seen = self._newest()
+        return self.seen.epoch == self.facts.epoch and self.seen.holder == self._me
 
     def _ask(self) -> None:
         """Ask a live holder that makes way to do so, and wait until it has; what it is at may take its time."""
         if not self._asks:
             return
-        _, seen = self._read()
+        _, seen = newest_turn(self.path)
         end = time.monotonic() + self.ttl_s
-        while seen is not None and seen.makes_way and not _has_ended(seen.holder):
+        while seen is not None and seen.makes_way and not has_ended(seen.holder):
             self._requests.leave(self._request)
             if self._done.wait(POLL_S) or time.monotonic() > end:
                 return  # it gives no sign of life: as with any other holder
-            _, newest = self._read()
+            _, newest = newest_turn(self.path)
             if newest != seen:
                 seen = newest
                 end = time.monotonic() + self.ttl_s
@@ -214,7 +207,7 @@ class Lease:
         A heartbeat of the holder that was thought dead may take it too: then the holder lives.
         """
         try:
-            self._commit(version, self.facts)
+            commit_turn(self.path, version, self.facts)
         except VersionTakenError as error:
             raise self._held(self._newest()) from error
 
@@ -225,27 +218,30 @@ class Lease:
             LeaseLostError: another run has taken over.
         """
         with self._lock:
-            heartbeat = self.facts.heartbeat + 1
-            facts = self.facts.model_copy(update={"heartbeat": heartbeat, **changes})
-            self._commit_next(facts)
-            self.facts = facts
+            facts = self.facts.model_copy(update=changes)
+            self.facts = self._committed_next(facts)
 
-    def _commit_next(self, facts: LedgerFacts) -> None:
-        """Commit a turn of this epoch as the next version, whichever that is, unless another epoch has begun."""
+    def _committed_next(self, facts: LedgerFacts) -> LedgerFacts:
+        """Commit a turn of this epoch as the next version, whichever that is, unless another epoch has begun; return it.
+
+        Whether the pipeline is paused is not the holder's to say: its turns carry on what the newest one says.
+        """
         for _ in range(TRIES):
-            version, newest = self._read()
+            version, newest = newest_turn(self.path)
             if newest is not None and newest.epoch != facts.epoch:
                 self._lost = _process(newest.holder)
                 self.check()
+            known = newest or facts
+            carried_on = {
+                "heartbeat": max(known.heartbeat, facts.heartbeat) + 1,
+                "paused": known.paused,
+                "paused_ms": known.paused_ms,
+            }
+            turn = facts.model_copy(update=carried_on)
             with contextlib.suppress(VersionTakenError):
-                self._commit(version + 1, facts)
-                return
+                commit_turn(self.path, version + 1, turn)
+                return turn
         raise VersionTakenError.of(f"The ledger '{self.path}' is written by others all the time.", got=f"{TRIES} tries")
-
-    def _commit(self, version: int, facts: LedgerFacts) -> None:
-        """Commit a turn; it has no rows."""
-        metadata = facts.model_dump_json(by_alias=True)
-        commit(puts_of(self.path), self.path, version, [], {"operation": "LEASE", "userMetadata": metadata})
 
     def _wait_until_free(self, seen: LedgerFacts) -> None:
         """Refuse to take the lease from a live holder.
@@ -253,7 +249,7 @@ class Lease:
         A process of this machine is looked up. One of another counts as dead once its heartbeat has stood still for `ttl_s`
         on our own clock.
         """
-        if _has_ended(seen.holder):
+        if has_ended(seen.holder):
             return
         holder = _process(seen.holder)
         if is_here(holder):
@@ -303,28 +299,44 @@ class Lease:
                 )
 
 
-def newest_turn(path: str) -> LedgerFacts | None:
-    """Return the turn of a ledger that counts; None before the first.
+def newest_turn(ledger: str) -> tuple[int, LedgerFacts | None]:
+    """Return the newest version of a ledger, and the turn that counts as of it; -1 and None if there is none.
 
     Args:
-        path: The ledger table's location.
+        ledger: Its location.
     """
-    commits = islice(log.own_commits(path), NEWEST)
+    version = max(log.versions(ledger), default=-1)
+    commits = islice(log.own_commits(ledger), NEWEST)
     turns = [LedgerFacts.model_validate(facts) for _, facts in commits]
-    return max(turns, key=lambda turn: (turn.epoch, turn.heartbeat), default=None)
+    newest = max(
+        turns,
+        key=lambda turn: (turn.epoch, turn.heartbeat),
+        default=None,
+    )
+    return version, newest
 
 
-def lease_makes_way(path: str) -> bool:
-    """Return whether who holds the lease is a run that goes on, and so has no end to be waited for.
+def first_turn(pipeline: str) -> LedgerFacts:
+    """Return the turn before all others: nobody has had the lease yet."""
+    return LedgerFacts(pipeline=pipeline, incarnation=uuid.uuid4().hex, epoch=0, holder=FREE, heartbeat=0)
+
+
+def commit_turn(ledger: str, version: int, turn: LedgerFacts) -> None:
+    """Commit a turn; it has no rows.
 
     Args:
-        path: The ledger table's location.
+        ledger: Location of the ledger.
+        version: The version that it is to be.
+        turn: It.
+
+    Raises:
+        VersionTakenError: somebody else has committed this version.
     """
-    newest = newest_turn(path)
-    return newest is not None and newest.makes_way
+    metadata = turn.model_dump_json(by_alias=True)
+    commit(puts_of(ledger), ledger, version, [], {"operation": "LEASE", "userMetadata": metadata})
 
 
-def _has_ended(holder: str) -> bool:
+def has_ended(holder: str) -> bool:
     """Return whether nobody holds the lease any more, as far as can be told from here."""
     return holder == FREE or holder in _ended or is_gone(_process(holder))
 

@@ -136,7 +136,8 @@ def apply(
         clock = stepper.last.clock
         if to_ms is not None:
             # Time goes on from there: what the wall clock is ahead by counts as downtime.
-            clock = Reading(to_ms, clock_ms, downtime_ms=clock_ms - to_ms)
+            paused_ms = stepper.lease.seen.paused_until(clock_ms)
+            clock = Reading(to_ms, clock_ms, downtime_ms=clock_ms - to_ms, paused_ms=paused_ms)
         facts = stepper.maintenance_step(StepKind.CLOCK, clock, reason=reason)
         if to_watermark_ms is not None:
             greatest_ms = to_watermark_ms + tables.rules.allowed_delay_ms

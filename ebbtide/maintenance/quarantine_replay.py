@@ -32,7 +32,7 @@ from ebbtide.maintenance.redecoding import (
 )
 from ebbtide.model.durations import to_ms
 from ebbtide.model.entries import order_struct
-from ebbtide.model.step import StepKind, clock_after
+from ebbtide.model.step import StepKind
 from ebbtide.paths import delete, join
 from ebbtide.runtime.driver import refuse_changed_spec, refuse_misfit
 from ebbtide.runtime.plan import Plan
@@ -304,7 +304,7 @@ def _attempt(
             f"'{tables.spec.name}' is a materialized view: its bad rows are no records.",
             next_step="Correct its query, or the rows of its tables; 'ebbtide quarantine drop' forgets them.",
         )
-    clock = clock_after(last, tables.rules, clock_ms, started_ms=clock_ms)
+    clock = tables.clock_after(last, clock_ms)
     records = tables.quarantine.records(selection)
     if mended is not None:
         records = with_origins(records, mended)
@@ -328,7 +328,7 @@ def _report(
     still_bad = _rows(attempt.still_bad)
     selected = [*_rows(attempt.tried), *cut_off]
     origins = {origin_of(record["origin"]) for record in selected}
-    clock = clock_after(last, attempt.plan.rules, clock_ms, started_ms=clock_ms)
+    clock = attempt.plan.clock_after(last, clock_ms)
     return ReplayReport(
         pipeline=spec.name,
         replayed=len(attempt.replayed),

@@ -17,12 +17,14 @@ class Reading(NamedTuple):
         wall_ms: Wall time by which the step was made, epoch ms.
         downtime_ms: Downtime left out of `now_ms`, since the first step.
         held_ms: How far the wall clock was ahead of what is allowed.
+        paused_ms: How long the pipeline was paused by somebody, in sum; all of it is downtime.
     """
 
     now_ms: int
     wall_ms: int
     downtime_ms: int = 0
     held_ms: int = 0
+    paused_ms: int = 0
 
 
 def next_clock(
@@ -32,11 +34,13 @@ def next_clock(
     started_ms: int,
     ignore_over_ms: int | None,
     max_jump_ms: int,
+    paused_ms: int = 0,
 ) -> Reading:
     """Read the clock for the next step.
 
     Downtime is the time from the last step to this one, if an earlier run made the last step and it is long enough.
-    It counts from what is stored, so that neither a run that failed nor a cleanup in between makes it forgotten.
+    It counts from what is stored, so that neither a run that failed nor a cleanup in between makes it forgotten. Time for which
+    somebody has paused the pipeline is downtime in any case: what arrived meanwhile is not to find its entries expired.
 
     Args:
         last: The clock of the last step; None before the first.
@@ -45,20 +49,24 @@ def next_clock(
         ignore_over_ms: A longer pause between two runs is downtime; None: none is.
         max_jump_ms: The most that processing time goes on from one step to the next; nor does it by more than the pause between
             them and `CATCH_UP_MS`.
+        paused_ms: How long the pipeline was paused up to now, in sum.
 
     Example:
         >>> first = next_clock(None, 1000, started_ms=0, ignore_over_ms=60, max_jump_ms=10**6)
         >>> next_clock(first, 5000, started_ms=4990, ignore_over_ms=60, max_jump_ms=10**6)
-        Reading(now_ms=1000, wall_ms=5000, downtime_ms=4000, held_ms=0)
+        Reading(now_ms=1000, wall_ms=5000, downtime_ms=4000, held_ms=0, paused_ms=0)
     """
     if last is None:
-        return Reading(wall_ms, wall_ms)
+        return Reading(wall_ms, wall_ms, paused_ms=paused_ms)
     pause_ms = wall_ms - last.wall_ms
     is_between_runs = last.wall_ms < started_ms
     is_too_long = ignore_over_ms is not None and pause_ms > ignore_over_ms
     downtime_ms = last.downtime_ms
     if is_between_runs and is_too_long:
         downtime_ms += pause_ms
+    else:
+        paused_since_ms = max(paused_ms - last.paused_ms, 0)
+        downtime_ms += min(paused_since_ms, max(pause_ms, 0))
     # Processing time is wall time less downtime; it neither goes back nor beyond the limit.
     counted_ms = wall_ms - downtime_ms
     may_go_on_ms = min(max_jump_ms, max(pause_ms, 0) + CATCH_UP_MS)
@@ -69,4 +77,5 @@ def next_clock(
         wall_ms=wall_ms,
         downtime_ms=downtime_ms,
         held_ms=max(0, counted_ms - limit_ms),
+        paused_ms=max(paused_ms, last.paused_ms),
     )

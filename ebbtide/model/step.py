@@ -213,6 +213,11 @@ class Frontier(BaseModel):
     )
     held_ms: int = Field(default=0, description="How far the clock was ahead of what max_clock_jump allows.")
     downtime_ms: int = Field(default=0, description="Downtime left out of now_ms, since the first step.")
+    paused_ms: int = Field(
+        default=0,
+        exclude_if=lambda value: not value,
+        description="How long the pipeline was paused up to the step, in sum; left out of now_ms. Absent of one that never was.",
+    )
     watermark_ms: int | None = Field(default=None, description="Watermark of the step, epoch ms.")
     max_event_ms: int | None = Field(default=None, description="Greatest event time of this and all earlier steps.")
     floor: list[int] | None = Field(
@@ -255,6 +260,7 @@ class Frontier(BaseModel):
             wall_ms,
             downtime_ms=self.downtime_ms,
             held_ms=self.held_ms,
+            paused_ms=self.paused_ms,
         )
 
     @property
@@ -270,7 +276,13 @@ class Frontier(BaseModel):
         )
 
 
-def clock_after(last: Frontier | None, rules: StepRules, wall_ms: int, started_ms: int) -> Reading:
+def clock_after(
+    last: Frontier | None,
+    rules: StepRules,
+    wall_ms: int,
+    started_ms: int,
+    paused_ms: int = 0,
+) -> Reading:
     """Read the clock of a step that follows the last one.
 
     Args:
@@ -278,6 +290,7 @@ def clock_after(last: Frontier | None, rules: StepRules, wall_ms: int, started_m
         rules: The pipeline's.
         wall_ms: The wall clock, epoch ms.
         started_ms: When the run of that step began, epoch ms.
+        paused_ms: How long the pipeline was paused up to then, in sum.
     """
     last_clock = None if last is None else last.clock
     return next_clock(
@@ -286,6 +299,7 @@ def clock_after(last: Frontier | None, rules: StepRules, wall_ms: int, started_m
         started_ms=started_ms,
         ignore_over_ms=rules.ignore_downtime_over_ms,
         max_jump_ms=rules.max_clock_jump_ms,
+        paused_ms=paused_ms,
     )
 
 

@@ -6,7 +6,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.model.entries import Step
-from ebbtide.model.step import clock_after
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.plan import Plan
 from ebbtide.state_table import expiry
@@ -26,12 +25,7 @@ def entries(spark: SparkSession, tables: Plan, window: VersionRange, clock_ms: i
     """
     facts = window.last_step(tables)
     watermark_ms = None if facts is None else facts.watermark_ms
-    clock = clock_after(
-        facts,
-        tables.rules,
-        clock_ms,
-        started_ms=clock_ms,
-    )
+    clock = tables.clock_after(facts, clock_ms)
     at = Step(0, clock.now_ms, watermark_ms)
     overdue_ms = expiry.overdue_ms(tables.operator, at)
     latest_versions = tables.state.current(spark, window.state_until)

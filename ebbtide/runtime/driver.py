@@ -15,13 +15,15 @@ from ebbtide.errors import (
     CheckpointMismatchError,
     LeaseAskedError,
     LeaseHeldError,
+    PausedError,
     SourceLostError,
     SourceStartError,
     SpecChangedError,
     Transient,
 )
 from ebbtide.ledger.facts import StepFacts
-from ebbtide.ledger.lease import Lease, lease_makes_way
+from ebbtide.ledger.lease import Lease
+from ebbtide.ledger.pauses import refuse_paused, wait_until_resumed
 from ebbtide.ledger.puts import puts_of
 from ebbtide.ledger.requests import Requests
 from ebbtide.model.durations import to_ms
@@ -108,9 +110,14 @@ def run(
         turn(accepts_loss=accept_loss)
     except LeaseAskedError:
         _go_on_after_others(turn, plan, on_phase, stop)
+    except PausedError:
+        if follow is None:
+            raise
+        _go_on_after_others(turn, plan, on_phase, stop)
     except LeaseHeldError:
         # Maintenance has an end, and is waited for: so a run can take the place of one that made way for it.
-        if follow is None or lease_makes_way(plan.at("ledger")):
+        is_held_for_ever = plan.turn is not None and plan.turn.makes_way
+        if follow is None or is_held_for_ever:
             raise
         _go_on_after_others(turn, plan, on_phase, stop)
     summary.is_aged = age.is_reached
@@ -162,16 +169,37 @@ def _go_on_after_others(
     patience_s = to_ms(plan.spec.lease_ttl) / 1000
     end_s = time.monotonic() + MOST_HELD * patience_s
     while not stop.is_set():
-        on_phase(Phase(plan.spec.name, "making way for maintenance"))
-        requests.wait_until_served(patience_s, stop)
+        _wait_for_others(plan, requests, patience_s, on_phase, stop)
+        if stop.is_set():
+            return
         try:
             turn()
-        except LeaseAskedError:
+        except (LeaseAskedError, PausedError):
             end_s = time.monotonic() + MOST_HELD * patience_s
         except LeaseHeldError:  # by somebody who had not asked
             if time.monotonic() > end_s:
                 raise
             stop.wait(HELD_POLL_S)
+
+
+def _wait_for_others(
+    plan: Plan,
+    requests: Requests,
+    patience_s: float,
+    on_phase: OnPhase,
+    stop: threading.Event,
+) -> None:
+    """Wait until nobody asks for the lease, and the pipeline is not paused."""
+    name = plan.spec.name
+    if requests.names:
+        on_phase(Phase(name, "making way for maintenance"))
+        requests.wait_until_served(patience_s, stop)
+    try:
+        refuse_paused(name, plan.turn)
+    except PausedError as paused:
+        _log.warning("%s", paused)
+        on_phase(Phase(name, "paused"))
+        wait_until_resumed(plan.at("ledger"), stop)
 
 
 def _under_lease(
@@ -205,6 +233,7 @@ def _under_lease(
 
     n_files = 0
     begin("opening the tables")
+    refuse_paused(spec.name, plan.turn)
     plan.source.refuse_absent()  # a wrong path is refused before anything is made
     refuse_unfit_transform(spark, plan)
     ledger = plan.at("ledger")

@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import EbbtideError
-from ebbtide.ledger.facts import FREE, STATE_FORMAT, Head, LedgerFacts, StepFacts
+from ebbtide.ledger.facts import FREE, STATE_FORMAT, Head, StepFacts
+from ebbtide.ledger.pauses import refuse_paused
 from ebbtide.model.entries import Step, live_entries
-from ebbtide.model.step import StepKind, clock_after, next_frontier
+from ebbtide.model.step import StepKind, next_frontier
 from ebbtide.operators.expiry_rules import due_timers
 from ebbtide.operators.operator import Operator
-from ebbtide.paths import join
 from ebbtide.runtime.belonging import OwnTables, refuse_misfits
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import RunSummary
@@ -43,11 +43,13 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
         The summary, without a step; None if there may be something to do.
 
     Raises:
+        PausedError: the pipeline is paused.
         SourceReadError: the source folder is not there.
         TableMismatchError: see `ebbtide.runtime.belonging`.
         FileChangedError, LateFileError, SourceLostError: see `discover` of the source.
     """
     plan = Plan.under(root, spec)
+    refuse_paused(spec.name, plan.turn)
     spec = plan.spec
     plan.source.refuse_absent()
     home = plan.root
@@ -65,7 +67,7 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
     is_idle = (
         not spec.misfits(facts.spec)
         and spec.source_path == facts.source_path
-        and _is_free(home)
+        and _is_free(plan)
         and _is_finished(plan, tables, version, facts)
         and not _may_be_due(plan, snapshot, facts, clock_ms)
     )
@@ -89,15 +91,10 @@ def _snapshot(state: str) -> Snapshot | None:
     return snapshot
 
 
-def _is_free(home: str) -> bool:
+def _is_free(plan: Plan) -> bool:
     """Return whether no run holds the pipeline, nor died with it."""
-    ledger = join(home, "ledger")
-    last = next(log.own_commits(ledger), None)
-    if last is None:
-        return False
-    _, stored = last
-    facts = LedgerFacts.model_validate(stored)
-    return facts.holder == FREE
+    turn = plan.turn
+    return turn is not None and turn.holder == FREE
 
 
 def _is_finished(plan: Plan, tables: OwnTables, version: int, facts: StepFacts) -> bool:
@@ -178,9 +175,8 @@ def _columns_asked(operator: Operator) -> pa.Schema:
 
 def _next_tick(plan: Plan, facts: StepFacts, clock_ms: int) -> Step:
     """Return the number and the clocks of the tick of a run that reads nothing."""
-    rules = plan.rules
-    clock = clock_after(facts, rules, clock_ms, started_ms=clock_ms)
-    frontier = next_frontier(facts, StepKind.TICK, clock, rules)
+    clock = plan.clock_after(facts, clock_ms)
+    frontier = next_frontier(facts, StepKind.TICK, clock, plan.rules)
     return frontier.operator_step
 
 

@@ -18,9 +18,12 @@ from ebbtide.formats.format import Format
 from ebbtide.formats.plain import PlainDecoder
 from ebbtide.formats.settings import UnknownColumns
 from ebbtide.ledger.checkpoint import Checkpoint
+from ebbtide.ledger.facts import LedgerFacts
+from ebbtide.ledger.lease import newest_turn
 from ebbtide.model.changelog import TRUNCATE, changelog_schema
+from ebbtide.model.clock import Reading
 from ebbtide.model.durations import to_ms
-from ebbtide.model.step import StepRules
+from ebbtide.model.step import Frontier, StepRules, clock_after
 from ebbtide.operators.arrival import ArrivalOperator, Materialization
 from ebbtide.operators.operator import Operator
 from ebbtide.operators.sequence import SequenceOperator
@@ -300,6 +303,23 @@ class Plan:
     def checkpoint(self) -> Checkpoint:
         """Spark's checkpoint."""
         return Checkpoint(self.at("checkpoint"))
+
+    @property
+    def turn(self) -> LedgerFacts | None:
+        """The newest turn of the lease; None if nobody has had it."""
+        _, newest = newest_turn(self.at("ledger"))
+        return newest
+
+    def clock_after(self, last: Frontier | None, wall_ms: int) -> Reading:
+        """Read the clock of a step that a run beginning now would make after the last one; holds no lease.
+
+        Args:
+            last: Where the pipeline stands; None before the first step.
+            wall_ms: The wall clock, epoch ms.
+        """
+        turn = self.turn
+        paused_ms = turn.paused_until(wall_ms) if turn else 0
+        return clock_after(last, self.rules, wall_ms, started_ms=wall_ms, paused_ms=paused_ms)
 
     def at(self, name: str) -> str:
         """Return the location of one of its tables or folders."""

@@ -19,6 +19,7 @@ from ebbtide.errors import CheckpointMismatchError, QuarantineThresholdError
 from ebbtide.ledger.checkpoint import BatchOffsets
 from ebbtide.ledger.facts import Head, StepFacts
 from ebbtide.ledger.lease import Lease
+from ebbtide.ledger.pauses import refuse_paused
 from ebbtide.model.clock import Reading
 from ebbtide.model.schema_change import SchemaChange
 from ebbtide.model.step import BatchSummary, Frontier, StepKind, ViewPosition, clock_after, next_frontier
@@ -131,6 +132,7 @@ class Stepper:
         started = time.monotonic()
         self.lease.check()
         self.lease.make_way()
+        refuse_paused(self.spec.name, self.lease.seen)
         offsets = self.plan.checkpoint.offsets(batch_id)
         decided = self._decided(batch_id, offsets)
         parts = list(self.plan.source.parts_of(offsets.source))
@@ -433,7 +435,8 @@ class Stepper:
         Args:
             wall_ms: The wall clock, epoch ms.
         """
-        return clock_after(self.last, self.plan.rules, wall_ms, self.started_ms)
+        paused_ms = self.lease.seen.paused_until(wall_ms)
+        return clock_after(self.last, self.plan.rules, wall_ms, self.started_ms, paused_ms)
 
     def _facts(
         self,

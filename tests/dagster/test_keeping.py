@@ -44,7 +44,7 @@ def location(tmp_path):
 
 def tick(location, instance):
     sensor = location.resolve_sensor_def("plain_keep_running")
-    with dg.build_sensor_context(instance=instance) as context:
+    with dg.build_sensor_context(instance=instance, resources=DEFAULT_RESOURCES) as context:
         told = sensor.evaluate_tick(context)
     return [request.job_name for request in told.run_requests], told.skip_message
 

@@ -5,8 +5,9 @@ import pytest
 from local_pipeline import up
 
 from ebbtide.dagster.definitions import pipeline_definitions
-from ebbtide.dagster.resources import ClockResource, StorageResource
-from ebbtide.errors import SourceReadError
+from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
+from ebbtide.errors import PausedError, SourceReadError
+from ebbtide.maintenance import pausing
 
 
 @pytest.fixture
@@ -67,3 +68,45 @@ def test_a_source_that_cannot_be_read_fails_the_tick(pipeline, look):
     pipeline.source.rmdir()
     with pytest.raises(SourceReadError):
         look()
+
+
+def test_paused_pipeline_is_launched_by_neither_sensor_nor_schedule(pipeline, look):
+    pipeline.put(up(1, 1))
+    pausing.pause(pipeline.spec, pipeline.root, "ann", "why", 0)
+    spec = pipeline.with_fields(schedules={"stream": "0 * * * *", "cleanup": "0 3 * * *"})
+    by_name = {schedule.name: schedule for schedule in pipeline_definitions(spec).schedules}
+    resources = {"storage": StorageResource(root=pipeline.root)}
+
+    def launch(name):
+        with dg.build_schedule_context(resources=resources) as context:
+            return by_name[name].evaluate_tick(context)
+
+    assert "'t' is paused by ann since" in launch("t_stream_schedule").skip_message
+    assert len(launch("t_cleanup_schedule").run_requests) == 1
+    held = look()
+    assert held.run_requests == []
+    assert "1 files wait" in held.skip_reason.skip_message
+    assert "why" in held.skip_reason.skip_message
+    pausing.resume(pipeline.spec, pipeline.root, 0)
+    assert len(launch("t_stream_schedule").run_requests) == 1
+    assert len(look(held.cursor).run_requests) == 1
+
+
+def test_job_pauses_and_resumes(pipeline):
+    definitions = pipeline_definitions(pipeline.spec)
+    [job] = [job for job in definitions.jobs if job.name == "t_pause"]
+    resources = {"storage": StorageResource(root=pipeline.root), "clock": ClockResource(), "spark": SparkResource()}
+
+    def launch(**config):
+        with dg.DagsterInstance.ephemeral() as instance:
+            done = job.execute_in_process(
+                run_config={"ops": {"t_pause_reading": {"config": config}}}, resources=resources, instance=instance
+            )
+            return done.get_asset_observation_events()[0].asset_observation_data.asset_observation.metadata
+
+    told = launch(reason="why", by="ann")
+    assert (told["paused"].value, told["by"].value, told["reason"].value) == (True, "ann", "why")
+    with pytest.raises(PausedError):
+        pipeline.run()
+    assert launch(action="resume")["paused"].value is False
+    pipeline.run()

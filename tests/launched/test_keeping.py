@@ -6,7 +6,6 @@ import signal
 import pytest
 from spark_support import change, write
 
-from ebbtide.ledger.lease import newest_turn
 from ebbtide.ledger.process import host_and_pid
 from ebbtide.quality.checks import CHECKS
 from ebbtide.runtime.plan import Plan
@@ -27,7 +26,7 @@ def test_run_is_followed_by_the_next_one_after_kills_and_of_age_until_it_is_term
     write(home / "in" / "steady")
     with dagster_dev.sensor("steady_keep_running"):
         put_and_wait_for(1)
-        process = newest_turn(plan.at("ledger")).holder.partition("/")[0]
+        process = plan.turn.holder.partition("/")[0]
         os.kill(int(host_and_pid(process)[1]), signal.SIGKILL)
         dagster_dev.until(lambda: statuses()[:1] == ["FAILURE"], "the worker's end is noticed")
 

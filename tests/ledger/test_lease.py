@@ -17,7 +17,7 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import LeaseHeldError, LeaseLostError, StoreUnavailableError, VersionTakenError
 from ebbtide.ledger import lease as lease_module
 from ebbtide.ledger.facts import FREE
-from ebbtide.ledger.lease import Lease
+from ebbtide.ledger.lease import Lease, newest_turn
 from ebbtide.ledger.process import this_process
 
 ELSEWHERE = "elsewhere:1:1/x"
@@ -94,7 +94,7 @@ def about_to_take(path):
     with Lease(path, "p", 3600):
         pass
     late = Lease(path, "p", 3600)
-    version, seen = late._read()
+    version, seen = newest_turn(path)
     late.facts = seen.model_copy(update={"epoch": seen.epoch + 1, "holder": late._me, "heartbeat": 0})
     return late, version
 
@@ -119,7 +119,7 @@ def test_lease_beats_and_is_free_in_the_end(path):
         while lease.facts.heartbeat < 3 and time.monotonic() < until:
             time.sleep(0.05)
         assert lease.facts.heartbeat >= 3
-    _, last = lease._read()
+    _, last = newest_turn(path)
     assert last.holder == FREE
 
 
@@ -180,23 +180,23 @@ def test_turns_are_commits_of_the_ledger_one_after_the_other(path):
 
 def test_heartbeat_whose_version_was_taken_is_put_as_the_next(path, monkeypatch):
     with Lease(path, "p", 3600) as lease:
-        read, stale = lease._read, [lease._read()]
+        stale = [newest_turn(path)]
         lease._renew()
-        monkeypatch.setattr(lease, "_read", lambda: stale.pop() if stale else read())
+        monkeypatch.setattr("ebbtide.ledger.lease.newest_turn", lambda _: stale.pop() if stale else newest_turn(path))
         lease._renew()
-        version, newest = read()
+        version, newest = newest_turn(path)
         assert (version, newest.heartbeat) == (3, lease.facts.heartbeat)
 
 
 def test_heartbeat_that_others_are_always_faster_than_is_given_up(path, monkeypatch):
     tries = []
 
-    def taken(version, _):
+    def taken(_, version, __):
         tries.append(version)
         raise VersionTakenError("taken")
 
     with Lease(path, "p", 3600) as lease, monkeypatch.context() as patch:
-        patch.setattr(lease, "_commit", taken)
+        patch.setattr("ebbtide.ledger.lease.commit_turn", taken)
         with pytest.raises(VersionTakenError) as raised:
             lease._renew()
     assert str(raised.value) == f"The ledger '{path}' is written by others all the time. Got: 5 tries."

@@ -36,13 +36,26 @@ def test_location_holds_exactly_this():
     checks = sorted((key.asset_key.to_user_string(), key.name) for key in graph.asset_check_keys)
     assert checks == sorted([*of_all, *of_some])
     jobs = {job.name: job for job in found.resolve_all_job_defs() if not job.name.startswith("__")}
-    kinds = ("cleanup", "clock", "compaction", "migration", "quarantine_replay", "repair", "rewind", "stream", "vacuum")
+    kinds = (
+        "cleanup",
+        "clock",
+        "compaction",
+        "migration",
+        "pause",
+        "quarantine_replay",
+        "repair",
+        "rewind",
+        "stream",
+        "vacuum",
+    )
     report = jobs.pop("customer_revenue_report")
     made = [f"{name}_{step}" for name in SINKS for step in ("checks", "reconcile")]
     assert sorted(node.name for node in report.nodes) == sorted([*made, "customer_revenue"])
     assert sorted(jobs) == [f"{name}_{kind}" for name in NAMES for kind in kinds]
     pools = {name: {pool for node in job.nodes for pool in node.definition.pools} for name, job in jobs.items()}
-    assert pools == {f"{name}_{kind}": {f"checkpoint_{name}"} for name in NAMES for kind in kinds}
+    in_turn = {f"{name}_{kind}": {f"checkpoint_{name}"} for name in NAMES for kind in kinds}
+    at_once = {f"{name}_pause": set() for name in NAMES}
+    assert pools == in_turn | at_once
     schedules = {schedule.name: (schedule.job_name, schedule.cron_schedule) for schedule in found.schedules}
     crons = {"cleanup": "0 3 * * *", "compaction": "30 3 * * *", "stream": "*/15 * * * *", "vacuum": "0 4 * * *"}
     assert schedules == {f"{name}_{kind}_schedule": (f"{name}_{kind}", crons[kind]) for name in NAMES for kind in crons}

@@ -1,0 +1,125 @@
+"""Pauses: a pipeline that is paused reads nothing new until it is resumed.
+
+A pause stands in the ledger: whoever pauses commits a turn that differs from the newest in that alone, and each later turn carries
+it on. So it needs no lease, is there whole or not at all, and is seen by the run that holds the lease before its next step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from ebbtide.delta.table import create_if_absent
+from ebbtide.errors import ConfigError, LeaseHeldError, PausedError, VersionTakenError
+from ebbtide.ledger.facts import LedgerFacts, Pause
+from ebbtide.ledger.lease import COLUMNS, TRIES, Lease, commit_turn, first_turn, has_ended, newest_turn
+from ebbtide.ledger.puts import puts_of, refuse_unsafe
+from ebbtide.paths import make_private
+
+POLL_S = 2.0
+"""From one look whether a pipeline was resumed to the next."""
+
+
+def pause(ledger: str, pipeline: str, asked: Pause, lease_ttl_s: float) -> bool:
+    """Pause a pipeline, whether a run is under way or not; one that is paused already gets the new reason.
+
+    A run that goes on until it is stopped is asked to end its step, and waited for; one that ends does so after its step.
+
+    Args:
+        ledger: Location of the ledger.
+        pipeline: Name of the pipeline.
+        asked: Who, since when and why; of a pipeline that is paused the time stays.
+        lease_ttl_s: Seconds for which a silent holder on another host keeps the lease.
+
+    Returns:
+        Whether nothing is read any more; else a run ends its step.
+
+    Raises:
+        ConfigError: there is no reason.
+    """
+    if not asked.reason.strip():
+        raise ConfigError.of(
+            "A pause takes a reason.", got="none", allowed="a text, which runs and 'ebbtide status' tell"
+        )
+    home, _, _ = ledger.rpartition("/")
+    make_private(home)
+    refuse_unsafe(ledger)
+    create_if_absent(puts_of(ledger), ledger, COLUMNS, {}, name=f"{pipeline} ledger")
+
+    def paused(turn: LedgerFacts) -> LedgerFacts:
+        since_ms = turn.paused.since_ms if turn.paused else asked.since_ms
+        return turn.model_copy(update={"paused": asked.model_copy(update={"since_ms": since_ms})})
+
+    turn = _change(ledger, pipeline, paused)
+    if turn.makes_way and not has_ended(turn.holder):
+        with contextlib.suppress(LeaseHeldError), Lease(ledger, pipeline, lease_ttl_s, asks=True):
+            return True
+    return has_ended(turn.holder)
+
+
+def resume(ledger: str, pipeline: str, now_ms: int) -> Pause | None:
+    """Let a pipeline read again; return the pause that has ended, None if there was none.
+
+    Args:
+        ledger: Location of the ledger.
+        pipeline: Name of the pipeline.
+        now_ms: The time, epoch ms.
+    """
+    _, newest = newest_turn(ledger)
+    if newest is None or newest.paused is None:
+        return None
+    ended = newest.paused
+
+    def resumed(turn: LedgerFacts) -> LedgerFacts:
+        return turn.model_copy(update={"paused": None, "paused_ms": turn.paused_until(now_ms)})
+
+    _change(ledger, pipeline, resumed)
+    return ended
+
+
+def refuse_paused(pipeline: str, turn: LedgerFacts | None) -> None:
+    """Refuse to read for a pipeline that is paused.
+
+    Args:
+        pipeline: Its name.
+        turn: The newest one of its ledger; None if there is none.
+
+    Raises:
+        PausedError: it is paused.
+    """
+    if turn is None or turn.paused is None:
+        return
+    found = turn.paused
+    since = datetime.fromtimestamp(found.since_ms / 1000, UTC)
+    raise PausedError.of(
+        f"'{pipeline}' is paused by {found.by} since {since:%Y-%m-%d %H:%M:%S} UTC: {found.reason}",
+        next_step="Run 'ebbtide resume' to let it read again; maintenance may go on meanwhile.",
+    )
+
+
+def wait_until_resumed(ledger: str, stop: threading.Event) -> None:
+    """Wait until a pipeline is resumed.
+
+    Args:
+        ledger: Location of the ledger.
+        stop: Ends the waiting.
+    """
+    while not stop.is_set():
+        _, turn = newest_turn(ledger)
+        if turn is None or turn.paused is None:
+            return
+        stop.wait(POLL_S)
+
+
+def _change(ledger: str, pipeline: str, changed: Callable[[LedgerFacts], LedgerFacts]) -> LedgerFacts:
+    """Commit a turn that follows on the newest one, of the same epoch and holder; return it."""
+    for _ in range(TRIES):
+        version, newest = newest_turn(ledger)
+        turn = changed(newest or first_turn(pipeline))
+        turn = turn.model_copy(update={"heartbeat": turn.heartbeat + 1})
+        with contextlib.suppress(VersionTakenError):
+            commit_turn(ledger, version + 1, turn)
+            return turn
+    raise VersionTakenError.of(f"The ledger '{ledger}' is written by others all the time.", got=f"{TRIES} tries")

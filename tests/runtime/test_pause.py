@@ -1,0 +1,212 @@
+"""A paused pipeline reads nothing new until it is resumed, and nothing expires meanwhile; maintenance goes on."""
+
+import json
+import threading
+
+import pytest
+from click.testing import CliRunner
+from local_pipeline import up
+from local_run import HOUR, START
+
+from ebbtide import status
+from ebbtide.cli.main import main
+from ebbtide.errors import ConfigError, PausedError
+from ebbtide.ledger import pauses
+from ebbtide.ledger.facts import FREE, Pause
+from ebbtide.ledger.lease import Lease, newest_turn
+from ebbtide.maintenance import pausing
+from ebbtide.model.step import StepKind
+from ebbtide.runtime.following import Following
+
+OFTEN = Following(interval_ms=1, tick_every_ms=1)
+EXPIRING = {"order": "arrival", "ttl": "2h", "materializer": {"on_expire": "delete"}}
+
+
+def pause(pipeline, clock_ms=START, reason="the source is being mended"):
+    return pausing.pause(pipeline.spec, pipeline.root, "ann", reason, clock_ms)
+
+
+def resume(pipeline, clock_ms=START):
+    return pausing.resume(pipeline.spec, pipeline.root, clock_ms)
+
+
+def test_paused_pipeline_refuses_runs_until_it_is_resumed(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    assert pause(pipeline).is_at_rest
+    pipeline.put(up(1, 2))
+    for run in (pipeline.run, lambda: pipeline.do("refresh"), pipeline.is_idle):
+        with pytest.raises(
+            PausedError, match="'t' is paused by ann since 1970-02-11 16:00:00 UTC: the source is being"
+        ):
+            run()
+    assert pipeline.rows() == {1: 1}
+    ended = resume(pipeline, START + 5_000)
+    assert (ended.by, ended.reason, ended.seconds) == ("ann", "the source is being mended", 5)
+    assert resume(pipeline).text() == "t: it was not paused."
+    pipeline.run()
+    assert pipeline.rows() == {1: 2}
+
+
+def test_maintenance_goes_on_and_the_pause_outlives_it(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    pause(pipeline)
+    assert pipeline.do("compaction").step == 2
+    with pytest.raises(PausedError):
+        pipeline.run()
+
+
+def test_pipeline_can_be_paused_before_its_first_run(make):
+    pipeline = make()
+    pipeline.put(up(1, 1))
+    pause(pipeline)
+    with pytest.raises(PausedError):
+        pipeline.run()
+    assert "no step yet.\n  paused by ann" in status(pipeline.spec, pipeline.root).text()
+    resume(pipeline)
+    pipeline.run()
+    assert pipeline.rows() == {1: 1}
+
+
+def test_pause_takes_a_reason_and_a_second_one_keeps_the_time(make):
+    pipeline = make()
+    with pytest.raises(ConfigError, match="takes a reason"):
+        pause(pipeline, reason=" ")
+    assert not pipeline.home.exists()
+    pause(pipeline)
+    pause(pipeline, START + HOUR, "longer")
+    found = status(pipeline.spec, pipeline.root)
+    assert (found.paused_by, found.paused_since.timestamp() * 1000, found.pause_reason) == ("ann", START, "longer")
+
+
+def test_run_that_ends_stops_before_its_next_step(make):
+    pipeline = make()
+    pipeline.put(up(1, 1))
+    pipeline.put(up(1, 2))
+
+    def on_progress(_):
+        assert not pause(pipeline).is_at_rest
+
+    with pytest.raises(PausedError):
+        pipeline.run(on_progress=on_progress)
+    assert pipeline.rows() == {1: 1}
+    assert pipeline.last.step == 1
+    turn = newest_turn(pipeline.plan.at("ledger"))[1]
+    assert (turn.holder, turn.paused.by) == (FREE, "ann")
+
+
+def test_run_that_goes_on_ends_its_step_waits_and_goes_on(make, monkeypatch):
+    monkeypatch.setattr(pauses, "POLL_S", 0.01)
+    pipeline = make(lease_ttl="30s")
+    pipeline.put(up(1, 1))
+    stop = threading.Event()
+    told = []
+    pauser = threading.Thread(target=lambda: told.append(pause(pipeline)))
+
+    def while_paused():
+        pauser.join()
+        pipeline.put(up(1, 2))
+        told.append((pipeline.do("compaction").step, pipeline.rows()))
+        resume(pipeline)
+
+    watcher = threading.Thread(target=while_paused)
+
+    def on_progress(step):
+        if step.kind != "batch":
+            return
+        if not told and not pauser.is_alive():
+            pauser.start()
+            watcher.start()
+        elif pipeline.rows() == {1: 2}:
+            stop.set()
+
+    pipeline.follow(OFTEN, on_progress, stop)
+    watcher.join()
+    report, (compacted, rows) = told
+    assert report.is_at_rest
+    assert (compacted, rows) == (2, {1: 1})
+    assert pipeline.rows() == {1: 2}
+
+
+def test_run_that_goes_on_can_be_stopped_while_it_is_paused(make, monkeypatch):
+    monkeypatch.setattr(pauses, "POLL_S", 0.01)
+    pipeline = make()
+    pause(pipeline)
+    stop = threading.Event()
+    threading.Timer(0.1, stop.set).start()
+    assert pipeline.follow(OFTEN, lambda _: None, stop).steps == []
+
+
+def test_heartbeats_of_a_run_carry_a_pause_on(make):
+    pipeline = make()
+    ledger = pipeline.plan.at("ledger")
+    with Lease(ledger, "t", 3600) as lease:
+        pauses.pause(ledger, "t", Pause(by="ann", since_ms=1, reason="why"), 3600)
+        lease._renew()
+        lease._renew()
+        lease.check()
+        assert lease.seen.paused.reason == lease.facts.paused.reason == "why"
+        pauses.resume(ledger, "t", 11)
+        lease._renew()
+    turn = newest_turn(ledger)[1]
+    assert (turn.paused, turn.paused_ms) == (None, 10)
+
+
+def test_processing_time_stands_still_while_the_pipeline_is_paused(make):
+    pipeline = make(**EXPIRING)
+    pipeline.read(up(1, 1, "+I"), clock_ms=START)
+    pause(pipeline, START + HOUR)
+    resume(pipeline, START + 11 * HOUR)
+    pipeline.run(START + 11 * HOUR)
+    assert pipeline.rows() == {1: 1}, "an hour old"
+    assert pipeline.last.kind is StepKind.BATCH, "nothing was due"
+    pipeline.run(START + 12 * HOUR + 60_000)
+    assert pipeline.rows() == {}
+    last = pipeline.last
+    assert (last.now_ms, last.downtime_ms, last.paused_ms) == (START + 2 * HOUR + 60_000, 10 * HOUR, 10 * HOUR)
+    pipeline.read(up(2, 2, "+I"), clock_ms=START + 13 * HOUR)
+    assert pipeline.last.downtime_ms == 10 * HOUR, "once"
+
+
+def test_clock_moved_by_a_job_within_a_pause_counts_the_pause_once(make):
+    pipeline = make(**EXPIRING)
+    pipeline.read(up(1, 1, "+I"), clock_ms=START)
+    pause(pipeline, START + HOUR)
+    with pipeline.stepper() as stepper:
+        within = stepper.next_clock(START + 4 * HOUR)
+        stepper.commit(stepper.maintenance_step(StepKind.CLEANUP, within), [])
+    assert within.now_ms == START + HOUR
+    resume(pipeline, START + 11 * HOUR)
+    with pipeline.stepper() as stepper:
+        assert stepper.next_clock(START + 12 * HOUR).now_ms == START + 2 * HOUR
+
+
+def test_pause_within_downtime_that_is_left_out_is_left_out_once(make):
+    pipeline = make(**EXPIRING, downtime_over="30m")
+    pipeline.read(up(1, 1, "+I"), clock_ms=START)
+    pause(pipeline, START + HOUR)
+    resume(pipeline, START + 11 * HOUR)
+    pipeline.run(START + 12 * HOUR)
+    assert pipeline.last.now_ms <= START + 1_000 + HOUR
+
+
+def test_command_line_pauses_tells_and_resumes(make, tmp_path):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    spec = tmp_path / "defs.yaml"
+    given = pipeline.spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    spec.write_text(json.dumps({"type": "ebbtide.UpsertPipeline", "attributes": given}))
+    where = [str(spec), "--root", pipeline.root]
+
+    def do(*command):
+        done = CliRunner().invoke(main, [*command, *where])
+        return done.exit_code, done.output
+
+    assert do("pause", "--reason", "why")[0] == 0
+    code, said = do("run")
+    assert code == 4
+    assert "'t' is paused by " in said
+    assert ": why Run '" in said
+    assert "paused by" in do("status")[1]
+    assert json.loads(do("resume", "--json")[1])["reason"] == "why"
