@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,18 +98,20 @@ def keeping_sensor(spec: Pipeline, stream_job: Any, checks_job: Any) -> dg.Senso
     def look(
         context: dg.SensorEvaluationContext,
         storage: StorageResource,
-    ) -> Iterator[dg.RunRequest | dg.SkipReason]:
+    ) -> dg.SensorResult:
         instance = context.instance
         records = instance.get_run_records(dg.RunsFilter(job_name=stream), limit=MOST_FAILED)
         if any(record.dagster_run.status in UNDER_WAY for record in records):
-            yield dg.SkipReason("a run is under way")
-            return
+            return dg.SensorResult(skip_reason="a run is under way")
         ended = [ended_of(instance, record) for record in records]
         last = ended[0].run_id if ended else "none"
+        requests = []
         if ended and not ended[0].has_failed:
-            yield dg.RunRequest(run_key=f"checks of {last}", job_name=checks)
+            requests.append(dg.RunRequest(run_key=f"checks of {last}", job_name=checks))
         waits = why_not(spec, storage.root) or reason_to_wait(ended, time.time())
-        yield dg.SkipReason(waits) if waits else dg.RunRequest(run_key=f"after {last}", job_name=stream)
+        if not waits:
+            requests.append(dg.RunRequest(run_key=f"after {last}", job_name=stream))
+        return dg.SensorResult(requests, skip_reason=None if requests else waits)
 
     return look
 

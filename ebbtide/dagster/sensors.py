@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from dagster import BetaWarning
@@ -13,11 +13,16 @@ from ebbtide.dagster.metadata import stream_name
 from ebbtide.dagster.resources import ClockResource, StorageResource
 from ebbtide.errors import PausedError, Transient
 
+if TYPE_CHECKING:
+    from ebbtide.inspect.backlog import Lag
+
 # Dagster copies the sensors of components with all their parameters, and warns of one that nobody has given.
 warnings.filterwarnings("ignore", "Parameter `owners` of initializer `SensorDefinition", BetaWarning)
 
 EVERY_S = 30
 """Least time between two looks, seconds."""
+MOST_PARTITIONS = 32
+"""Partitions up to which each is plotted; of more their sum is."""
 UNDER_WAY = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
@@ -55,7 +60,7 @@ def backlog_sensor(spec: Pipeline) -> dg.SensorDefinition:
             return dg.SkipReason(str(error))
         told = found.text()
         is_news = found.fingerprint != context.cursor
-        observations = [_observation(spec, found.as_dict())] if is_news else []
+        observations = [_observation(spec, found)] if is_news else []
         if spec.run == "continuous":
             return dg.SensorResult(skip_reason=told, asset_events=observations, cursor=found.fingerprint)
         obstacle = why_not(spec, storage.root)
@@ -102,12 +107,19 @@ def _is_under_way(instance: dg.DagsterInstance, job_name: str) -> bool:
     return instance.get_runs_count(runs) > 0
 
 
-def _observation(spec: Pipeline, lag: dict[str, Any]) -> dg.AssetObservation:
-    """Return the numbers of a lag as the UI plots them."""
+def _observation(spec: Pipeline, found: Lag) -> dg.AssetObservation:
+    """Return the numbers of a lag as the UI plots them: of a topic 0 s where nothing waits, or the plot would have gaps."""
     numbers: dict[str, Any] = {}
-    for name in ("files", "bytes", "records", "behind_ms"):
-        if lag[name] is not None:
-            numbers[f"waiting_{name}"] = lag[name]
-    for partition, n in lag["partitions"].items():
-        numbers[f"waiting_records_{partition}"] = n
+    told = found.as_dict()
+    for name in ("files", "bytes", "records"):
+        if told[name] is not None:
+            numbers[f"waiting_{name}"] = told[name]
+    partitions = found.backlog.records
+    if found.behind_ms is not None or (partitions and found.backlog.is_empty):
+        numbers["waiting_seconds"] = (found.behind_ms or 0) / 1000
+    if len(partitions) <= MOST_PARTITIONS:
+        for partition, n in partitions.items():
+            numbers[f"waiting_records_{partition}"] = n
+        for partition, behind_ms in found.behind_ms_of.items():
+            numbers[f"waiting_seconds_{partition}"] = behind_ms / 1000
     return dg.AssetObservation(spec.name, metadata=numbers)

@@ -7,8 +7,10 @@ from spark_support import plain_spec
 from ebbtide.dagster.components import DEFAULT_RESOURCES
 from ebbtide.dagster.definitions import pipeline_definitions
 from ebbtide.dagster.keeping import LONGEST_WAIT_S, Ended, reason_to_wait
+from ebbtide.dagster.resources import StorageResource
 from ebbtide.dagster.supervise import supervised
 from ebbtide.errors import SourceLostError, SourceUnavailableError
+from ebbtide.maintenance import pausing
 
 SUCCESS, FAILURE, CANCELED = dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED
 
@@ -42,9 +44,9 @@ def location(tmp_path):
     return dg.Definitions.merge(pipeline_definitions(spec), dg.Definitions(resources=DEFAULT_RESOURCES))
 
 
-def tick(location, instance):
+def tick(location, instance, **resources):
     sensor = location.resolve_sensor_def("plain_keep_running")
-    with dg.build_sensor_context(instance=instance, resources=DEFAULT_RESOURCES) as context:
+    with dg.build_sensor_context(instance=instance, resources=DEFAULT_RESOURCES | resources) as context:
         told = sensor.evaluate_tick(context)
     return [request.job_name for request in told.run_requests], told.skip_message
 
@@ -90,6 +92,19 @@ def test_run_that_ended_of_age_is_judged_and_followed_and_one_under_way_is_left(
             dg.DagsterEvent(dg.DagsterEventType.RUN_SUCCESS.value, "plain_stream"), run_id=run.run_id
         )
         assert tick(location, instance)[0] == ["plain_check", "plain_stream"]
+
+
+def test_no_run_is_launched_while_the_pipeline_is_paused(location, tmp_path):
+    root = str(tmp_path / "root")
+    pausing.pause(plain_spec(tmp_path), root, "somebody", "the broker moves", 0)
+    storage = StorageResource(root=root)
+    with dg.DagsterInstance.ephemeral() as instance:
+        requests, skipped = tick(location, instance, storage=storage)
+        assert requests == []
+        assert "the broker moves" in skipped
+        job = location.resolve_job_def("plain_stream")
+        instance.create_run_for_job(job, status=SUCCESS)
+        assert tick(location, instance, storage=storage)[0] == ["plain_check"]
 
 
 def test_run_that_was_terminated_stays_ended(location):
