@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -29,7 +30,7 @@ from ebbtide.model.durations import to_ms
 from ebbtide.runtime.batches import Batches
 from ebbtide.runtime.belonging import OwnTables, refuse_lost_state, refuse_others_sink
 from ebbtide.runtime.clock import Clock, system_clock
-from ebbtide.runtime.following import Faults, Following, Watcher
+from ebbtide.runtime.following import Age, Faults, Following, Watcher
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import OnPhase, OnProgress, Phase, RunSummary, StepProgress
 from ebbtide.runtime.step import Stepper
@@ -43,7 +44,9 @@ machine that is busy for a while is waited for, one that is broken is reported w
 MOST_STEPS = 10_000
 """Steps of one run that its summary tells of, the last ones: a run may go on for weeks."""
 MOST_HELD = 10
-"""Times that a run which made way finds the lease taken by somebody who had not asked."""
+"""How long a run that goes on waits for a lease taken by somebody who had not asked, in `lease_ttl`s."""
+HELD_POLL_S = 1.0
+"""How often it looks."""
 SLOW_START = "failed to connect back"
 """What Spark says when that process did not come up in time (`PythonWorkerFactory.createSimpleWorker`)."""
 _log = logging.getLogger(__name__)
@@ -86,7 +89,8 @@ def run(
     plan = Plan.under(root, spec)
     summary = RunSummary(spec.name, plan.root)
     stop = stop or threading.Event()
-    following = follow or following_of(spec)
+    follow = follow or following_of(spec)
+    age = Age(follow.max_age_s if follow else None, stop)
     turn = partial(
         _under_lease,
         spark,
@@ -99,16 +103,24 @@ def run(
         clock,
         fresh=False,
         accepts=accept_source_path,
-        follow=following,
+        follow=follow,
+        age=age,
     )
     try:
         turn(accepts_loss=accept_loss)
     except LeaseAskedError:
         _go_on_after_others(turn, plan, on_phase, stop)
     except PausedError:
-        if following is None:
+        if follow is None:
             raise
         _go_on_after_others(turn, plan, on_phase, stop)
+    except LeaseHeldError:
+        # Maintenance has an end, and is waited for: so a run can take the place of one that made way for it.
+        is_held_for_ever = plan.turn is not None and plan.turn.makes_way
+        if follow is None or is_held_for_ever:
+            raise
+        _go_on_after_others(turn, plan, on_phase, stop)
+    summary.is_aged = age.is_reached
     return summary
 
 
@@ -155,7 +167,7 @@ def _go_on_after_others(
     """
     requests = Requests(plan.at("ledger"))
     patience_s = to_ms(plan.spec.lease_ttl) / 1000
-    n_held = 0
+    end_s = time.monotonic() + MOST_HELD * patience_s
     while not stop.is_set():
         _wait_for_others(plan, requests, patience_s, on_phase, stop)
         if stop.is_set():
@@ -163,12 +175,11 @@ def _go_on_after_others(
         try:
             turn()
         except (LeaseAskedError, PausedError):
-            n_held = 0
-        except LeaseHeldError:
-            n_held += 1  # somebody came before us who had not asked
-            if n_held > MOST_HELD:
+            end_s = time.monotonic() + MOST_HELD * patience_s
+        except LeaseHeldError:  # by somebody who had not asked
+            if time.monotonic() > end_s:
                 raise
-            stop.wait(patience_s)
+            stop.wait(HELD_POLL_S)
 
 
 def _wait_for_others(
@@ -205,6 +216,7 @@ def _under_lease(
     accepts: bool,
     accepts_loss: bool = False,
     follow: Following | None = None,
+    age: Age | None = None,
 ) -> None:
     plan = Plan.under(root, spec)
 
@@ -261,7 +273,7 @@ def _under_lease(
         summary.nothing_matched = found.nothing_matched
         summary.files_unmatched = found.unmatched
         summary.files_young = found.young
-        _read(spark, plan, found, stepper, report, stop, clock, begin, follow)
+        _read(spark, plan, found, stepper, report, stop, clock, begin, follow, age)
         if not stop.is_set():
             tick = stepper.tick(spark, clock())
             report(tick)
@@ -277,7 +289,8 @@ def following_of(spec: Pipeline) -> Following | None:
     """Return how a spec's runs go on; None if they end."""
     if spec.run == "bounded":
         return None
-    return Following(to_ms(spec.trigger_interval))
+    max_age_s = None if spec.max_run_age is None else spec.max_run_age.total_seconds()
+    return Following(to_ms(spec.trigger_interval), max_age_s=max_age_s)
 
 
 def refuse_unfit_transform(spark: SparkSession, plan: Plan) -> None:
@@ -439,11 +452,12 @@ def _read(
     clock: Clock,
     begin: Callable[[str], None],
     follow: Following | None,
+    age: Age | None,
 ) -> None:
     """Read what was found, and with `follow` what comes."""
     if follow is not None:
         begin("starting the stream")
-        _follow(spark, plan, found, stepper, report, stop, clock, follow)
+        _follow(spark, plan, found, stepper, report, stop, clock, follow, age or Age(None, stop))
     elif not (found.streams or plan.checkpoint.is_open):
         return
     elif isinstance(plan.source, ViewTables):
@@ -483,6 +497,7 @@ def _follow(
     stop: threading.Event,
     clock: Clock,
     follow: Following,
+    age: Age,
 ) -> None:
     """Stream until `stop` is set. A fault that may pass ends the stream; it is started again where it was."""
     faults = Faults(follow.fault_budget_s)
@@ -490,6 +505,13 @@ def _follow(
     def report_success(progress: StepProgress | None) -> None:
         faults.passed()
         report(progress)
+        age.look()
+
+    def look_around() -> None:
+        # Not while a fault is waited out, with which a new run would fail; nor before what waits is read.
+        is_idle = watcher.look()
+        if is_idle:
+            age.look()
 
     is_again = False
     while not stop.is_set():
@@ -499,7 +521,7 @@ def _follow(
             if is_again:
                 stepper.publish(spark)
                 found = _discover(plan, stepper, clock())
-            attempt = partial(_stream, spark, plan, found, stepper, report_success, stop, begun, follow, watcher.look)
+            attempt = partial(_stream, spark, plan, found, stepper, report_success, stop, begun, follow, look_around)
             start_patiently(attempt, begun, stop)
         except Transient as error:
             stop.wait(faults.wait_after(error))

@@ -55,13 +55,13 @@ class Backlog:
         bytes: Bytes of them.
         records: Records that wait, per partition; where some were compacted or aborted there are fewer. Empty of a source without
             partitions.
-        oldest_ms: Time of the oldest record that waits, epoch ms; None if nothing waits, or if that is not known.
+        oldest_ms: Time of the oldest record that waits, epoch ms, per partition, as far as that is known.
     """
 
     files: int | None = None
     bytes: int | None = None
     records: Mapping[int, int] = field(default_factory=dict)
-    oldest_ms: int | None = None
+    oldest_ms: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def total_records(self) -> int | None:

@@ -26,7 +26,7 @@ from support import SHOP, lines_of, shop
 
 from ebbtide import UpsertPipeline, UpsertPipelines, load
 from ebbtide.cli.main import main
-from ebbtide.dagster.sensors import topics_sensor
+from ebbtide.dagster.sensors import _observation, topics_sensor
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
 from ebbtide.errors import (
@@ -449,8 +449,21 @@ def test_lag_is_told_per_partition_and_by_the_oldest_record(over, broker, topic)
     found = lag(pipeline.spec, pipeline.root, LATER)
     assert (dict(found.backlog.records), found.behind_ms) == ({0: 2, 1: 0, 2: 1}, 7_000)
     assert found.text() == "3 records wait (partition 0: 2, 2: 1), the oldest for 7.0 s"
+    told = {name: value.value for name, value in _observation(pipeline.spec, found).metadata.items()}
+    assert told == {
+        "waiting_records": 3,
+        "waiting_records_0": 2,
+        "waiting_records_1": 0,
+        "waiting_records_2": 1,
+        "waiting_seconds": 7.0,
+        "waiting_seconds_0": 7.0,
+        "waiting_seconds_1": 0.0,
+        "waiting_seconds_2": 5.0,
+    }
     pipeline.run()
-    assert lag(pipeline.spec, pipeline.root, LATER).text() == "nothing waits"
+    done = lag(pipeline.spec, pipeline.root, LATER)
+    assert done.text() == "nothing waits"
+    assert {value.value for value in _observation(pipeline.spec, done).metadata.values()} == {0}, "no gap in a plot"
     broker.put(topic, plainly(up(1, 4), partition=2, timestamp=LATER - 1_000))
     again = lag(pipeline.spec, pipeline.root, LATER)
     assert (dict(again.backlog.records), again.behind_ms) == ({0: 0, 1: 0, 2: 1}, 1_000)

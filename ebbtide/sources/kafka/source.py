@@ -93,12 +93,11 @@ class KafkaSource:
         return stream.options(**options).load()
 
     def backlog(self, found: Discovery) -> Backlog:
-        """See `Source`; the time of the oldest record is that of the first one of some partition."""
+        """See `Source`; the oldest record of a partition is its first."""
         waiting = TopicRange.from_json(found.position or {})
         ranges = ranges_of(waiting)
         times_ms = first_times(self.client.settings(), ranges)
-        oldest_ms = min(times_ms, default=None)
-        return Backlog(records=waiting.sizes, oldest_ms=oldest_ms)
+        return Backlog(records=waiting.sizes, oldest_ms=times_ms)
 
     def note(self, found: Discovery, location: str) -> None:
         """Write what there is to read, for the stream to plan batches from."""
