@@ -6,7 +6,8 @@ import dagster as dg
 
 from ebbtide import Pipeline
 from ebbtide.dagster.checks import sink_checks
-from ebbtide.dagster.jobs import maintenance_job, schedules, stream_job
+from ebbtide.dagster.jobs import checks_job, maintenance_job, schedules, stream_job
+from ebbtide.dagster.keeping import keeping_sensor
 from ebbtide.dagster.on_request import ON_REQUEST
 from ebbtide.dagster.sensors import backlog_sensor
 from ebbtide.dagster.stream import stream_assets
@@ -14,7 +15,7 @@ from ebbtide.maintenance.jobs import JOBS
 
 
 def pipeline_definitions(spec: Pipeline) -> dg.Definitions:
-    """Make a pipeline's assets, checks, jobs, schedules and sensor.
+    """Make a pipeline's assets, checks, jobs, schedules and sensors.
 
     Args:
         spec: The pipeline.
@@ -22,10 +23,14 @@ def pipeline_definitions(spec: Pipeline) -> dg.Definitions:
     jobs = {"stream": stream_job(spec)}
     for job in JOBS:
         jobs[job.name] = maintenance_job(spec, job)
+    sensors = [backlog_sensor(spec)]
+    if spec.run == "continuous":
+        jobs["check"] = checks_job(spec)
+        sensors.append(keeping_sensor(spec, jobs["stream"], jobs["check"]))
     return dg.Definitions(
         assets=[stream_assets(spec)],
         asset_checks=[sink_checks(spec)],
         jobs=[*jobs.values(), *(job.of(spec) for job in ON_REQUEST)],
         schedules=list(schedules(spec, jobs)),
-        sensors=[backlog_sensor(spec)],
+        sensors=sensors,
     )
