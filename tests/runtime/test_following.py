@@ -10,9 +10,9 @@ from local_run import HOUR, START
 from ebbtide.errors import LeaseHeldError, LeaseLostError, SourceUnavailableError
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.requests import Requests
+from ebbtide.runtime import driver
 from ebbtide.runtime import following as following_module
 from ebbtide.runtime.following import Age, Faults, Following, Watcher
-from ebbtide.sources.file_source import FileSource
 from ebbtide.sources.source import Discovery
 
 OFTEN = Following(interval_ms=1, tick_every_ms=1)
@@ -222,19 +222,23 @@ def test_source_that_is_away_when_a_run_takes_its_turn_again_is_waited_for(make,
     requests = Requests(pipeline.plan.at("ledger"))
     opened = []
 
-    def refuse_absent(self):
-        opened.append(self)
+    discover = driver._discover
+
+    def opening(*arguments):
+        opened.append(arguments)
         if len(opened) == 2:
             raise SourceUnavailableError("away")
+        if len(opened) == 3:
+            pipeline.put(up(2, 2))
+        return discover(*arguments)
 
-    monkeypatch.setattr(FileSource, "refuse_absent", refuse_absent)
+    monkeypatch.setattr(driver, "_discover", opening)
     monkeypatch.setattr(Requests, "wait_until_served", lambda *_: requests.withdraw("job"))
     monkeypatch.setattr(following_module, "FIRST_WAIT_S", 0.01)
 
     def on_progress(step, stop):
         if step.step == 1:
             requests.leave("job")
-            pipeline.put(up(2, 2))
         else:
             stop.set()
 
