@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +16,8 @@ Start = str | datetime | Offsets
 """Where the first step begins: `earliest`, `latest`, a time or offsets."""
 PASSING = ("LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "REPLICA_NOT_AVAILABLE", "BROKER_NOT_AVAILABLE")
 """Answers of brokers of which some other one is away."""
+LEADER_POLL_S = 0.2
+"""From one look whether a partition has a leader to the next."""
 REFRESH = (
     "Run 'ebbtide refresh' to rebuild the sink from what the topic has now, or 'ebbtide run --accept-loss' to go on with that: "
     "the loss is noted and fails the check 'source_loss'."
@@ -180,6 +183,19 @@ def ask(client: Client, topic: str, start: Start) -> tuple[Topic, Offsets]:
 
 
 def _offsets(asking: Asking, topic: str, partitions: list[int], spec: Any) -> dict[int, int]:
+    """Ask for an offset of each partition; again where one has no leader yet, as those of a topic that was just made."""
+    kafka = library()
+    while True:
+        try:
+            return _offsets_now(asking, topic, partitions, spec)
+        except kafka.KafkaException as error:
+            passes = error.args[0].name() in PASSING
+            if not passes or asking.is_late:
+                raise
+            time.sleep(LEADER_POLL_S)
+
+
+def _offsets_now(asking: Asking, topic: str, partitions: list[int], spec: Any) -> dict[int, int]:
     kafka = library()
     places = {kafka.TopicPartition(topic, partition): spec for partition in partitions}
     futures = asking.admin.list_offsets(
