@@ -91,6 +91,7 @@ def run(
     stop = stop or threading.Event()
     follow = follow or following_of(spec)
     age = Age(follow.max_age_s if follow else None, stop)
+    faults = Faults((follow or Following()).fault_budget_s)
     turn = partial(
         _under_lease,
         spark,
@@ -105,21 +106,22 @@ def run(
         accepts=accept_source_path,
         follow=follow,
         age=age,
+        faults=faults,
     )
     try:
         turn(accepts_loss=accept_loss)
     except LeaseAskedError:
-        _go_on_after_others(turn, plan, on_phase, stop)
+        _go_on_after_others(turn, plan, faults, on_phase, stop)
     except PausedError:
         if follow is None:
             raise
-        _go_on_after_others(turn, plan, on_phase, stop)
+        _go_on_after_others(turn, plan, faults, on_phase, stop)
     except LeaseHeldError:
         # Maintenance has an end, and is waited for: so a run can take the place of one that made way for it.
         is_held_for_ever = plan.turn is not None and plan.turn.makes_way
         if follow is None or is_held_for_ever:
             raise
-        _go_on_after_others(turn, plan, on_phase, stop)
+        _go_on_after_others(turn, plan, faults, on_phase, stop)
     summary.is_aged = age.is_reached
     return summary
 
@@ -158,12 +160,14 @@ def refresh(
 def _go_on_after_others(
     turn: Callable[[], None],
     plan: Plan,
+    faults: Faults,
     on_phase: OnPhase,
     stop: threading.Event,
 ) -> None:
     """Let those who ask have the lease, and take the next turn, until the run is stopped.
 
-    Everything is opened anew: what they did may have changed the tables, the checkpoint, even the columns.
+    Everything is opened anew: what they did may have changed the tables, the checkpoint, even the columns. Brokers and stores
+    that are away just then are waited for, too.
     """
     requests = Requests(plan.at("ledger"))
     patience_s = to_ms(plan.spec.lease_ttl) / 1000
@@ -180,6 +184,8 @@ def _go_on_after_others(
             if time.monotonic() > end_s:
                 raise
             stop.wait(HELD_POLL_S)
+        except Transient as error:
+            stop.wait(faults.wait_after(error))
 
 
 def _wait_for_others(
@@ -217,6 +223,7 @@ def _under_lease(
     accepts_loss: bool = False,
     follow: Following | None = None,
     age: Age | None = None,
+    faults: Faults | None = None,
 ) -> None:
     plan = Plan.under(root, spec)
 
@@ -273,7 +280,7 @@ def _under_lease(
         summary.nothing_matched = found.nothing_matched
         summary.files_unmatched = found.unmatched
         summary.files_young = found.young
-        _read(spark, plan, found, stepper, report, stop, clock, begin, follow, age)
+        _read(spark, plan, found, stepper, report, stop, clock, begin, follow, age, faults)
         if not stop.is_set():
             tick = stepper.tick(spark, clock())
             report(tick)
@@ -453,11 +460,12 @@ def _read(
     begin: Callable[[str], None],
     follow: Following | None,
     age: Age | None,
+    faults: Faults | None,
 ) -> None:
     """Read what was found, and with `follow` what comes."""
-    if follow is not None:
+    if follow is not None and faults is not None:
         begin("starting the stream")
-        _follow(spark, plan, found, stepper, report, stop, clock, follow, age or Age(None, stop))
+        _follow(spark, plan, found, stepper, report, stop, clock, follow, age or Age(None, stop), faults)
     elif not (found.streams or plan.checkpoint.is_open):
         return
     elif isinstance(plan.source, ViewTables):
@@ -498,9 +506,9 @@ def _follow(
     clock: Clock,
     follow: Following,
     age: Age,
+    faults: Faults,
 ) -> None:
     """Stream until `stop` is set. A fault that may pass ends the stream; it is started again where it was."""
-    faults = Faults(follow.fault_budget_s)
 
     def report_success(progress: StepProgress | None) -> None:
         faults.passed()

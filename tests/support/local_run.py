@@ -106,10 +106,11 @@ class Checkpoint:
         if planned > committed:
             return planned
         start = reader.initialOffset()
-        if planned >= 0:
+        is_first = planned < 0  # Spark makes it, whether there is anything to read or not
+        if not is_first:
             start = json.loads(read_bytes(join(self.path, "offsets", str(planned))).splitlines()[2])
         end = reader.latestOffset(start, reader.getDefaultReadLimit())
-        if end == start:
+        if end == start and not is_first:
             return None
         batch = planned + 1
         planned_at = {"batchTimestampMs": START + batch * BATCH_MS}
