@@ -131,7 +131,7 @@ def _run_each(
     """
     summaries = []
     is_paused = False
-    with quiet_spark(reporter.root) as spark, _stop_on_signal(spark.live) as stop:
+    with quiet_spark(reporter.root) as spark, stop_on_signal(spark.live) as stop:
         on_spark = partial(_run_on_spark, operate, spark, reporter, stop)
         for location, spec in located:
             with reporter.errors(location, spark):
@@ -177,7 +177,7 @@ def _run_on_spark(
 
 
 @contextmanager
-def _stop_on_signal(live: Live) -> Iterator[threading.Event]:
+def stop_on_signal(live: Live) -> Iterator[threading.Event]:
     """Turn the first SIGINT or SIGTERM into a stop after the step under way; the second ends at once."""
     stop = threading.Event()
 

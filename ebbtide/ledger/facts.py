@@ -94,6 +94,15 @@ class TableFacts(BaseModel):
     step: int = Field(description="The last step that wrote it.")
 
 
+class SwappedTables(BaseModel):
+    """A backfill whose tables take the place of a pipeline's."""
+
+    model_config = ConfigDict(frozen=True)
+
+    incarnation: str = Field(description="That of the backfill.")
+    versions: dict[str, int] = Field(description="Name of each table beside its state to the version that is taken.")
+
+
 class StepFacts(Frontier):
     """The facts of a step, known before it is committed: where the pipeline then stands, and what made it."""
 
@@ -136,6 +145,11 @@ class StepFacts(Frontier):
     restores: dict[str, int] = Field(
         default_factory=dict,
         description="Of REWIND, and of a MIGRATION that undoes one of columns: the tables beside the state and the versions that they go back to.",
+    )
+    swap: SwappedTables | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="Of SWAP: what sink, changelog and quarantine take their rows from. Absent of other steps.",
     )
     sink_version: int | None = Field(
         default=None, description="Of ACKNOWLEDGE: the version of the sink that was accepted."

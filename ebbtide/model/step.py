@@ -38,6 +38,7 @@ class StepKind(StrEnum):
         REWIND: All tables go back to what they were after an earlier step.
         ACKNOWLEDGE: What others changed in the sink, and what checks found so far, is accepted.
         CLOCK: Processing time or the watermark is set by hand.
+        SWAP: The tables of a backfill take the place of those that are there.
     """
 
     BATCH = "batch"
@@ -53,6 +54,7 @@ class StepKind(StrEnum):
     REWIND = "rewind"
     ACKNOWLEDGE = "acknowledge"
     CLOCK = "clock"
+    SWAP = "swap"
 
     @property
     def is_maintenance(self) -> bool:
@@ -65,12 +67,19 @@ class StepKind(StrEnum):
             StepKind.REWIND,
             StepKind.ACKNOWLEDGE,
             StepKind.CLOCK,
+            StepKind.SWAP,
         )
 
     @property
     def ends_windows(self) -> bool:
         """Whether checks look no further back than it."""
-        return self in (StepKind.RESET, StepKind.REPAIR, StepKind.REWIND, StepKind.ACKNOWLEDGE)
+        return self in (
+            StepKind.RESET,
+            StepKind.REPAIR,
+            StepKind.REWIND,
+            StepKind.ACKNOWLEDGE,
+            StepKind.SWAP,
+        )
 
     @property
     def is_published(self) -> bool:

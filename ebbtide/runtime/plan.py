@@ -305,6 +305,16 @@ class Plan:
         return Checkpoint(self.at("checkpoint"))
 
     @property
+    def backfills(self) -> str:
+        """Folder of the backfill that is being built beside it: a root of its own, with one pipeline of the same name."""
+        return self.at("backfill")
+
+    @property
+    def backfill(self) -> Plan:
+        """That backfill, of the same spec."""
+        return Plan.under(self.backfills, self.spec)
+
+    @property
     def turn(self) -> LedgerFacts | None:
         """The newest turn of the lease; None if nobody has had it."""
         _, newest = newest_turn(self.at("ledger"))

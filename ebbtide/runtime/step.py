@@ -17,7 +17,7 @@ from ebbtide.delta import log
 from ebbtide.delta.snapshot import Action, Snapshot
 from ebbtide.errors import CheckpointMismatchError, QuarantineThresholdError
 from ebbtide.ledger.checkpoint import BatchOffsets
-from ebbtide.ledger.facts import Head, StepFacts
+from ebbtide.ledger.facts import Head, StepFacts, SwappedTables
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.pauses import refuse_paused
 from ebbtide.model.clock import Reading
@@ -378,6 +378,34 @@ class Stepper:
             "batch_id": None,
             "offsets_hash": None,
             "source_position": earlier.source_position,
+        }
+        return facts.model_copy(update=stands_at | no_records | made_by)
+
+    def swapped(self, taken: Stepper, versions: Mapping[str, int], wall_ms: int) -> StepFacts:
+        """Make the facts of a step that puts another run's tables in the place of these; mints a new incarnation.
+
+        Args:
+            taken: Of the other run; it has made a step.
+            versions: Its tables beside the state, and their versions.
+            wall_ms: The wall clock, epoch ms.
+        """
+        if taken.last is None:
+            raise LookupError("no step was made")
+        facts = self.maintenance_step(StepKind.SWAP)
+        stands_at = {name: getattr(taken.last, name) for name in Frontier.model_fields}
+        no_records = {"records": 0, "quarantined": 0, "ignored_columns": [], "floor_raised": False}
+        made_by = {
+            "step": 1 + max(self.last_number, taken.last_number),
+            "kind": StepKind.SWAP,
+            "incarnation": self.lease.renew_incarnation(),
+            "paused_ms": self.lease.seen.paused_until(wall_ms),
+            "pending_key_changes": taken.head.pending_key_changes,
+            "swap": SwappedTables(incarnation=taken.lease.facts.incarnation, versions=dict(versions)),
+            "batch_id": None,
+            "offsets_hash": None,
+            "source_position": taken.position,
+            "source_path": taken.source_path,
+            "evolved": dict(taken.plan.evolved),
         }
         return facts.model_copy(update=stands_at | no_records | made_by)
 
