@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dagster as dg
 
-from ebbtide import Pipeline
+from ebbtide import MaterializedView, Pipeline
+from ebbtide.dagster.backfill import backfill_job
 from ebbtide.dagster.checks import sink_checks
 from ebbtide.dagster.jobs import maintenance_job, schedules, stream_job
 from ebbtide.dagster.on_request import ON_REQUEST
@@ -22,10 +23,13 @@ def pipeline_definitions(spec: Pipeline) -> dg.Definitions:
     jobs = {"stream": stream_job(spec)}
     for job in JOBS:
         jobs[job.name] = maintenance_job(spec, job)
+    on_request = [job.of(spec) for job in ON_REQUEST]
+    if not isinstance(spec, MaterializedView):
+        on_request.append(backfill_job(spec))
     return dg.Definitions(
         assets=[stream_assets(spec)],
         asset_checks=[sink_checks(spec)],
-        jobs=[*jobs.values(), *(job.of(spec) for job in ON_REQUEST)],
+        jobs=[*jobs.values(), *on_request],
         schedules=list(schedules(spec, jobs)),
         sensors=[backlog_sensor(spec)],
     )

@@ -411,13 +411,11 @@ def _begun(tables: Plan, begin: str | KafkaStart | None) -> Asked:
 
 def _beside(spec: Pipeline, asked: Asked, max_records_per_second: int | None = None) -> Pipeline:
     """Return the spec of what is built beside a pipeline."""
-    changed: dict[str, Any] = {}
-    if isinstance(spec.source, KafkaSource):
-        changed["start"] = asked.start
-    if max_records_per_second is not None:
-        changed["max_records_per_second"] = max_records_per_second
-    source = spec.source.model_copy(update=changed)
-    return spec.model_copy(update={"source": source, "run": "bounded"})
+    beside = spec if max_records_per_second is None else spec.at_rate(max_records_per_second)
+    source = beside.source
+    if isinstance(source, KafkaSource):
+        source = source.model_copy(update={"start": asked.start})
+    return beside.model_copy(update={"source": source, "run": "bounded"})
 
 
 def _refuse_unfit(tables: Plan) -> None:

@@ -30,10 +30,11 @@ from ebbtide.runtime.batches import Batches
 from ebbtide.runtime.belonging import OwnTables, refuse_lost_state, refuse_others_sink
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.following import Faults, Following, Watcher
+from ebbtide.runtime.pace import Pace
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import OnPhase, OnProgress, Phase, RunSummary, StepProgress
 from ebbtide.runtime.step import Stepper
-from ebbtide.sources.source import Discovery
+from ebbtide.sources.source import Discovery, n_places
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.views.inputs import ViewTables
 
@@ -216,14 +217,14 @@ def _under_lease(
 
     def begin(name: str, step: int | None = None) -> None:
         files_read = stepper.parts_read if step else 0
-        phase = Phase(spec.name, name, step, files_read, n_files)
+        places_read = stepper.places_read if step else 0
+        phase = Phase(spec.name, name, step, files_read, n_files, places_read, places)
         on_phase(phase)
 
     n_files = 0
+    places = 0
     begin("opening the tables")
-    refuse_paused(spec.name, plan.turn)
-    plan.source.refuse_absent()  # a wrong path is refused before anything is made
-    refuse_unfit_transform(spark, plan)
+    _refuse_unfit(spark, plan)
     ledger = plan.at("ledger")
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
     with Lease(
@@ -236,7 +237,8 @@ def _under_lease(
         if not fresh and not log.versions(plan.state.path):
             refuse_lost_state(plan, OwnTables(plan))  # before an empty one is made in its place
         plan.state.create()
-        stepper = Stepper(plan, lease, clock(), fresh=fresh, on_phase=begin)
+        pace = Pace(spec.source.max_records_per_second, stop)
+        stepper = Stepper(plan, lease, clock(), fresh=fresh, on_phase=begin, pace=pace)
         if fresh:
             refuse_others_sink(plan, stepper.tables)
         else:
@@ -258,13 +260,25 @@ def _under_lease(
             report(loss)
         found = _discover(plan, stepper, clock())
         n_files = len(found.parts)
-        summary.nothing_matched = found.nothing_matched
-        summary.files_unmatched = found.unmatched
-        summary.files_young = found.young
+        places = 0 if follow else n_places(found.position)
+        _note_found(summary, found)
         _read(spark, plan, found, stepper, report, stop, clock, begin, follow)
         if not stop.is_set():
             tick = stepper.tick(spark, clock())
             report(tick)
+
+
+def _refuse_unfit(spark: SparkSession, plan: Plan) -> None:
+    """Refuse a run before anything is made: of a pipeline that is paused, a source that is not there, a transform that cannot be."""
+    refuse_paused(plan.spec.name, plan.turn)
+    plan.source.refuse_absent()
+    refuse_unfit_transform(spark, plan)
+
+
+def _note_found(summary: RunSummary, found: Discovery) -> None:
+    summary.nothing_matched = found.nothing_matched
+    summary.files_unmatched = found.unmatched
+    summary.files_young = found.young
 
 
 def following_of(spec: Pipeline) -> Following | None:

@@ -30,12 +30,13 @@ from ebbtide.runtime.decide import decide, expire, read_before, selected_changes
 from ebbtide.runtime.drift import columns_taken_in, refuse_drift
 from ebbtide.runtime.finding import RecordsOfBatch
 from ebbtide.runtime.fold import fold_state
+from ebbtide.runtime.pace import Pace, no_pace
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import StepProgress
 from ebbtide.runtime.publish import publish
 from ebbtide.runtime.session import code_version
 from ebbtide.runtime.stage import Staged, ViewStaging, stage, stage_view
-from ebbtide.sources.source import Part, Position
+from ebbtide.sources.source import Part, Position, n_places
 from ebbtide.spec.ddl import ddl_of
 from ebbtide.spec.view import MaterializedView
 from ebbtide.state_table.layout import FileSizes
@@ -51,6 +52,7 @@ class Stepper:
         started_ms: When the run began, epoch ms.
         fresh: A reset comes first: what is stored may be of an older format, or of another spec.
         on_phase: Called with what begins in which step.
+        pace: Holds batches back.
     """
 
     def __init__(
@@ -61,13 +63,16 @@ class Stepper:
         *,
         fresh: bool = False,
         on_phase: Callable[[str, int], None] = lambda name, step: None,
+        pace: Pace | None = None,
     ) -> None:
         self.plan = plan
         self.lease = lease
         self.spec = plan.spec
         self.started_ms = started_ms
         self._on_phase = on_phase
+        self._pace = pace or no_pace()
         self.parts_read = 0
+        self.places_read = 0
         last = plan.state.last(older=fresh)
         self.head = Head(log.versions(plan.state.path)[-1], None)
         if last is not None:
@@ -129,10 +134,9 @@ class Stepper:
 
     def batch(self, frame: DataFrame, batch_id: int) -> StepProgress:
         """Make the step of one micro-batch, or finish it if its decision stands already."""
+        self._refuse_to_begin()
+        self._pace.wait(self._refuse_to_begin)
         started = time.monotonic()
-        self.lease.check()
-        self.lease.make_way()
-        refuse_paused(self.spec.name, self.lease.seen)
         offsets = self.plan.checkpoint.offsets(batch_id)
         decided = self._decided(batch_id, offsets)
         parts = list(self.plan.source.parts_of(offsets.source))
@@ -142,6 +146,7 @@ class Stepper:
         if facts is None:
             try:
                 facts, n_known_bad = self._decide(frame, batch_id, offsets, parts)
+                self._pace.passed(facts.records)
             except QuarantineThresholdError:
                 raise  # what was staged shows the reasons
             except BaseException:
@@ -156,6 +161,7 @@ class Stepper:
         delete(self.plan.at("staged"))
         self.fold(spark)
         self.parts_read += len(parts)
+        self.places_read += n_places(facts.source_position)
         return self._progress(
             facts,
             kind="replay" if decided else "batch",
@@ -164,6 +170,12 @@ class Stepper:
             metrics=metrics,
             started=started,
         )
+
+    def _refuse_to_begin(self) -> None:
+        """Refuse to begin a batch once another run has taken over, somebody needs the lease, or the pipeline is paused."""
+        self.lease.check()
+        self.lease.make_way()
+        refuse_paused(self.spec.name, self.lease.seen)
 
     def _decide(
         self,

@@ -119,6 +119,11 @@ class KafkaSource(SpecPart):
         gt=0,
         description="Offsets that one step goes on by, over all partitions, above 0. More make fewer, longer steps. Default: 500000.",
     )
+    max_records_per_second: int | None = Field(
+        default=None,
+        gt=0,
+        description="Records a second that a run reads at most, on average: its steps are made smaller, and wait for each other, above 0. For a backfill beside others, or a source that is not to be strained. Default: as fast as it goes.",
+    )
     properties: dict[str, str] = Field(
         default_factory=dict,
         description="Settings of the client, by librdkafka's names: {security.protocol: SASL_SSL, sasl.password: '${KAFKA_PASSWORD}'}. Credentials only as ${NAME}, a variable of the environment. Default: none, plain text.",

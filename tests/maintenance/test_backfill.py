@@ -3,8 +3,9 @@
 import pytest
 from local_pipeline import up
 from local_run import HOUR, START
+from support import change
 
-from ebbtide.errors import BackfillError, LeaseHeldError
+from ebbtide.errors import BackfillError, ConfigError, LeaseHeldError
 from ebbtide.ledger.lease import Lease
 from ebbtide.maintenance import backfill
 from ebbtide.model.step import StepKind
@@ -182,3 +183,36 @@ def test_clock_of_the_backfill_is_that_of_its_own_steps(make):
     assert pipeline.rows() == {1: 1}
     pipeline.run(START + 4 * HOUR)
     assert pipeline.rows() == {}
+
+
+def test_function_s_backfill_brings_its_sink(make):
+    pipeline = make(function="victims:Totals", ttl={"total": "9h", "seen": "9h"})
+    pipeline.read(change("+I", id=1, n=1), change("+I", id=2, n=2))
+    pipeline.read(change("+I", id=1, n=3))
+    rows = pipeline.table("sink", pipeline.spec.sink_table.columns)
+    pipeline.do("spoil")
+    pipeline.do("backfill")
+    assert pipeline.do("swap").added > 0
+    assert sorted(map(repr, pipeline.table("sink", pipeline.spec.sink_table.columns))) == sorted(map(repr, rows))
+    pipeline.read(change("+I", id=1, n=5))
+    assert {row["id"]: row["total"] for row in pipeline.table("sink", pipeline.spec.sink_table.columns)} == {1: 9, 2: 2}
+
+
+def test_format_of_the_backfill_may_be_another_one(make):
+    pipeline = make()
+    pipeline.read('{"op": "+I", "kind": "-D", "row": {"id": 1, "n": 1}}', up(2, 2))
+    assert pipeline.rows() == {2: 2}
+    pipeline.spec = pipeline.with_fields(format={"type": "plain", "kind": "op"})
+    pipeline.do("backfill")
+    pipeline.do("swap")
+    assert pipeline.rows() == {1: 1}
+    pipeline.read('{"op": "+I", "row": {"id": 3, "n": 3}}')
+    assert pipeline.rows() == {1: 1, 3: 3}
+
+
+def test_place_to_begin_is_read_or_named(make):
+    assert backfill.start_of("earliest") == "earliest"
+    assert backfill.start_of("2026-01-31T12:00:00").timestamp.isoformat() == "2026-01-31T12:00:00+00:00"
+    for text in ("latest", "0=x", "0:1", "0=-1"):
+        with pytest.raises(ConfigError, match="Where the backfill is to begin cannot be read"):
+            backfill.start_of(text)

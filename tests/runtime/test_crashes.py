@@ -42,7 +42,11 @@ TELLING = {"the step is committed", "the sink is emptied", "the checkpoint is di
 LATER = START + HOUR
 EXPIRED = START + 2 * HOUR + 1_500  # what the first two of three steps wrote has expired
 MENDED = [mended_line(number) for number in range(3)]
-BEFORE = {"cleanup": ("run unfolded", "replay unfolded later"), "adopt": ("table",), "swap": ("run", "backfill")}
+BEFORE = {
+    "cleanup": ("run unfolded", "replay unfolded later"),
+    "adopt": ("table",),
+    "swap": ("run", "spoil", "backfill"),
+}
 
 
 def runs():

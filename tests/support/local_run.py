@@ -21,7 +21,7 @@ import pytest
 
 from ebbtide.delta import joining
 from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import add_file, commit_after, create, read_rows, redefined
+from ebbtide.delta.table import add_file, commit_after, create, read_rows, redefined, replacing
 from ebbtide.ledger.puts import LOCAL
 from ebbtide.maintenance import adopt, backfill, migration, quarantine_drop, quarantine_replay, rewind
 from ebbtide.maintenance.job import maintain
@@ -81,7 +81,7 @@ def reader_of(plan: Plan, found: Discovery) -> FileStreamReader | KafkaStreamRea
     planned = plan.at("plan.json")
     if isinstance(plan.source, KafkaSource):
         plan.source.note(found, planned)
-        return KafkaStreamReader(planned, given.max_records_per_step)
+        return KafkaStreamReader(planned, plan.source.max_records_per_step)
     write_plan(planned, found.parts)
     return FileStreamReader(planned, given.max_files_per_step, given.max_bytes_per_step)
 
@@ -196,6 +196,14 @@ def adopt_without_spark() -> None:
     sinks.extend = extend
 
 
+def spoil(path: str) -> None:
+    """Take a data file out of a table, as somebody else does who deletes its rows."""
+    found = Snapshot.read(path)
+    assert found is not None
+    [file, *_] = found.files.values()
+    commit_after(LOCAL, found, replacing([file], []), {"operation": "DELETE"})
+
+
 @dataclass(frozen=True)
 class NetChangesHere:
     """What differs between a sink and a backfill's, as far as a swap asks Spark for it."""
@@ -273,7 +281,8 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
 
     Args:
         work: `run`, `refresh`, `cleanup`, `compaction`, `migrate`, `alter` (a migration of columns), `replay`, `drop`, `rewind` (to
-            step 1), `table` (one of others in the sink's place), `adopt`, `backfill`, `swap`.
+            step 1), `table` (one of others in the sink's place), `adopt`, `spoil` (others
+            delete rows of the sink), `backfill`, `swap`.
         spec: The pipeline as it is for this.
         root: Folder of the tables.
         clock_ms: The time.
@@ -296,6 +305,8 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
         return adopt.apply(SPARK, spec, root, clock_ms)
     if work == "backfill":
         return backfill.start(SPARK, spec, root, clock=lambda: clock_ms)
+    if work == "spoil":
+        return spoil(Plan.under(root, spec).sink.path)
     if work == "swap":
         swap_without_spark()
         return backfill.swap_in(SPARK, spec, root, applies=given.get("applies", True), clock=lambda: clock_ms)
