@@ -55,6 +55,43 @@ def start(specs: tuple[str, ...], root: str, as_json: bool, begin: str | None, r
 
 @backfill.command()
 @of_pipelines
+@click.option(
+    "--from",
+    "begin",
+    metavar="PLACE",
+    required=True,
+    help="Where to begin to read: earliest, a time, 2026-01-31T12:00:00, or offsets, 0=12,1=40.",
+)
+@click.option("--reason", required=True, help="Why; kept with the steps.")
+@click.option("--rate", type=click.IntRange(1), help="Records a second at most. Default: as the spec says.")
+def into(specs: tuple[str, ...], root: str, as_json: bool, begin: str, reason: str, rate: int | None) -> None:
+    """Read records of a topic, from some place up to where a paused pipeline stands, into its tables; by sequence only."""
+    from ebbtide.maintenance import backfill as backfilling
+    from ebbtide.maintenance import rereading
+
+    reporter = Reporter(root, as_json)
+    with reporter.errors():
+        place = backfilling.start_of(begin)
+
+    def operate(spark: QuietSpark, spec: Pipeline) -> rereading.RereadReport:
+        view = RunView(spark.live, as_json=as_json)
+        with stop_on_signal(spark.live) as stop:
+            return rereading.reread(
+                spark.session,
+                spec if rate is None else spec.at_rate(rate),
+                root,
+                place,
+                reason,
+                on_progress=view.step,
+                on_phase=view.phase,
+                stop=stop,
+            )
+
+    report_each(reporter, load_specs(specs), operate)
+
+
+@backfill.command()
+@of_pipelines
 def status(specs: tuple[str, ...], root: str, as_json: bool) -> None:
     """Tell how far backfills are. Starts no Spark."""
     from ebbtide.maintenance import backfill as backfilling

@@ -19,15 +19,16 @@ OBSERVE_EVERY_S = 10.0
 class BackfillConfig(dg.Config):
     """What a backfill is launched to do."""
 
-    action: Literal["start", "status", "compare", "swap", "drop"] = Field(
+    action: Literal["start", "status", "compare", "swap", "drop", "into"] = Field(
         default="start",
-        description="start: build, or go on; status: tell how far it is; compare: tell in what rows it differs; swap: put it in the place of the tables; drop: delete it.",
+        description="start: build, or go on; status: tell how far it is; compare: tell in what rows it differs; swap: put it in the place of the tables; drop: delete it; into: read records of a topic up to where the paused pipeline stands into its tables.",
     )
     begin: str | None = Field(
         default=None,
-        description="Of start: where to begin to read: earliest, or of a topic a time, 2026-01-31T12:00:00, or offsets, 0=12,1=40. Default: earliest, or where the one begun does.",
+        description="Of start and into: where to begin to read: earliest, or of a topic a time, 2026-01-31T12:00:00, or offsets, 0=12,1=40. Default: earliest, or where the one begun does.",
     )
     rate: int | None = Field(default=None, gt=0, description="Records a second at most. Default: as the spec says.")
+    reason: str = Field(default="", description="Of into: why; kept with the steps.")
 
 
 def backfill_job(spec: Pipeline) -> dg.JobDefinition:
@@ -55,7 +56,7 @@ def backfill_job(spec: Pipeline) -> dg.JobDefinition:
         def on_step(step: StepProgress) -> None:
             nonlocal last_s
             context.log.info(step.line())
-            if time.monotonic() - last_s >= OBSERVE_EVERY_S:
+            if config.action == "start" and time.monotonic() - last_s >= OBSERVE_EVERY_S:
                 last_s = time.monotonic()
                 observe(_operate(spec, BackfillConfig(action="status"), spark, storage.root, clock))
 
@@ -86,7 +87,7 @@ def _operate(
     stop: threading.Event | None = None,
 ) -> Any:
     """Do what is asked; return its report."""
-    from ebbtide.maintenance import backfill
+    from ebbtide.maintenance import backfill, rereading
 
     match config.action:
         case "status":
@@ -100,6 +101,17 @@ def _operate(
                 root,
                 None if config.begin is None else backfill.start_of(config.begin),
                 max_records_per_second=config.rate,
+                on_progress=say,
+                stop=stop,
+                clock=clock.now_ms,
+            )
+        case "into":
+            return rereading.reread(
+                spark.session,
+                spec if config.rate is None else spec.at_rate(config.rate),
+                root,
+                backfill.start_of(config.begin or "earliest"),
+                config.reason,
                 on_progress=say,
                 stop=stop,
                 clock=clock.now_ms,

@@ -131,6 +131,11 @@ class StepFacts(Frontier):
         exclude_if=lambda value: value is None,
         description="Of a source that is read by position, where the batch begins and ends (ebbtide.sources.kafka.position); of another kind of step that of the last batch before it. Absent of other sources.",
     )
+    reread: dict[str, Any] | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="Of BACKFILL: the places whose records it applies, in the form of source_position. Absent of other steps.",
+    )
     lost: str | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
@@ -155,7 +160,8 @@ class StepFacts(Frontier):
         default=None, description="Of ACKNOWLEDGE: the version of the sink that was accepted."
     )
     reason: str | None = Field(
-        default=None, description="Why what others changed was acknowledged, or a clock set, in the words of who did."
+        default=None,
+        description="Why what others changed was acknowledged, a clock set, or records read again, in the words of who did.",
     )
     bad_rows: list[dict[str, Any]] | None = Field(
         default=None,

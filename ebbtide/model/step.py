@@ -38,6 +38,7 @@ class StepKind(StrEnum):
         REWIND: All tables go back to what they were after an earlier step.
         ACKNOWLEDGE: What others changed in the sink, and what checks found so far, is accepted.
         CLOCK: Processing time or the watermark is set by hand.
+        BACKFILL: Records of the source from before where the pipeline stands, which does not change.
         SWAP: The tables of a backfill take the place of those that are there.
     """
 
@@ -54,6 +55,7 @@ class StepKind(StrEnum):
     REWIND = "rewind"
     ACKNOWLEDGE = "acknowledge"
     CLOCK = "clock"
+    BACKFILL = "backfill"
     SWAP = "swap"
 
     @property
@@ -89,7 +91,12 @@ class StepKind(StrEnum):
     @property
     def reads_records(self) -> bool:
         """Whether it applies records, of the source, from the quarantine, or rows of the sink."""
-        return self in (StepKind.BATCH, StepKind.QUARANTINE_REPLAY, StepKind.ADOPT)
+        return self in (
+            StepKind.BATCH,
+            StepKind.BACKFILL,
+            StepKind.QUARANTINE_REPLAY,
+            StepKind.ADOPT,
+        )
 
 
 @dataclass(frozen=True)

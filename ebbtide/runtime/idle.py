@@ -128,10 +128,12 @@ def _tables_written(plan: Plan, version: int, facts: StepFacts) -> set[str]:
         return {"sink", "changelog"}
     if facts.kind in (StepKind.QUARANTINE_REPLAY, StepKind.QUARANTINE_DROP):
         return {"quarantine"}  # it takes the step last
-    if facts.kind is not StepKind.TICK:
+    if facts.kind not in (StepKind.TICK, StepKind.ADOPT, StepKind.BACKFILL):
         return set()  # Spark commits a batch after its step; maintenance finishes the step before it
     metrics = counts(plan.at("state"), version, facts.counts)
     written = set()
+    if facts.bad_rows:
+        written.add("quarantine")
     if any(metrics[name] for name in WRITES):
         written.add("sink")
     if metrics["emitted"]:

@@ -6,8 +6,6 @@ import threading
 import time
 from collections.abc import Callable
 
-STEP_S = 10
-"""Seconds' worth of records that one step reads at most, of a source that can be cut anywhere."""
 LOOK_S = 1.0
 """Least time between two looks whether somebody asks while a step is waited with."""
 

@@ -29,7 +29,6 @@ from ebbtide.operators.operator import Operator
 from ebbtide.operators.sequence import SequenceOperator
 from ebbtide.operators.stateful import StatefulOperator
 from ebbtide.paths import join, refuse_links, refuse_unusable, resolve
-from ebbtide.runtime.pace import STEP_S
 from ebbtide.sources.file_source import FileSource
 from ebbtide.sources.kafka.client import Client
 from ebbtide.sources.kafka.source import KafkaSource
@@ -78,15 +77,12 @@ def kafka_source(spec: Pipeline) -> Source:
     """Make the source of a Kafka topic."""
     given = cast("KafkaSpec", spec.source)
     start = given.start
-    most = given.max_records_per_step
-    if given.max_records_per_second is not None:
-        most = min(most, given.max_records_per_second * STEP_S)
     return KafkaSource(
         Client(given.bootstrap_servers, given.properties, f"ebbtide-{spec.name}"),
         given.topic,
         start if isinstance(start, str) else start.timestamp or start.offsets or {},
         in_order=not spec.sequence,
-        max_records_per_step=most,
+        max_records_per_step=given.records_per_step,
     )
 
 

@@ -34,7 +34,7 @@ class StepProgress:
     Args:
         pipeline: Its name.
         step: Number in the ledger.
-        kind: `batch`, `tick`; a replayed batch is `replay`.
+        kind: `batch`, `tick`, `backfill`; a replayed batch is `replay`.
         batch_id: Spark's; None for a tick.
         records: Records read, bad ones included.
         quarantined: Bad ones among them.

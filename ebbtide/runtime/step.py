@@ -145,7 +145,16 @@ class Stepper:
         facts = decided
         if facts is None:
             try:
-                facts, n_known_bad = self._decide(frame, batch_id, offsets, parts)
+                position = self.plan.source.position_of(offsets.source, self.position)
+                facts, n_known_bad = self._decide(
+                    StepKind.BATCH,
+                    frame,
+                    offsets,
+                    parts,
+                    batch_id=batch_id,
+                    offsets_hash=offsets.hash,
+                    source_position=position,
+                )
                 self._pace.passed(facts.records)
             except QuarantineThresholdError:
                 raise  # what was staged shows the reasons
@@ -177,17 +186,54 @@ class Stepper:
         self.lease.make_way()
         refuse_paused(self.spec.name, self.lease.seen)
 
+    def backfill(self, spark: SparkSession, places: Position, reason: str, clock_ms: int) -> StepProgress:
+        """Apply records of the source from before where the pipeline stands, as a step; where it stands does not change.
+
+        Args:
+            spark: The session.
+            places: Where they begin and end.
+            reason: Why, kept with the step.
+            clock_ms: The time, epoch ms.
+        """
+        self.lease.check()
+        self._pace.wait(self.lease.check)
+        started = time.monotonic()
+        nothing = spark.range(0)  # the tasks read by themselves
+        facts, n_known_bad = self._decide(
+            StepKind.BACKFILL,
+            nothing,
+            BatchOffsets("", clock_ms, places),
+            [],
+            reread=places,
+            reason=reason,
+        )
+        self._pace.passed(facts.records)
+        metrics = self.publish(spark)
+        if n_known_bad:
+            metrics["redelivered"] = metrics.get("redelivered", 0) + n_known_bad
+        delete(self.plan.at("staged"))
+        self.fold(spark)
+        self.places_read += n_places(places)
+        return self._progress(
+            facts,
+            kind="backfill",
+            batch_id=None,
+            records=facts.records,
+            metrics=metrics,
+            started=started,
+        )
+
     def _decide(
         self,
+        kind: StepKind,
         frame: DataFrame,
-        batch_id: int,
         offsets: BatchOffsets,
         parts: list[Part],
+        **given: Any,
     ) -> tuple[StepFacts, int]:
-        """Stage a batch and commit the decision; return its facts, and how many bad records were known already."""
+        """Stage records and commit the decision; return its facts, and how many bad records were known already."""
         number = self.number + 1
         clock = self.next_clock(offsets.timestamp_ms)
-        position = self.plan.source.position_of(offsets.source, self.position)
         self._on_phase("reading", number)
         staged = self._stage(frame, offsets, number, clock.wall_ms)
         new_columns = columns_taken_in(self.spec, staged.summary)
@@ -202,14 +248,7 @@ class Stepper:
         summary = replace(staged.summary, bad=len(new_bad))
         refuse_too_many(self.plan, summary.bad, summary.records)
         self._on_phase("deciding", number)
-        facts = self._facts(
-            StepKind.BATCH,
-            clock,
-            summary,
-            batch_id=batch_id,
-            offsets_hash=offsets.hash,
-            source_position=position,
-        )
+        facts = self._facts(kind, clock, summary, **given)
         facts = facts.model_copy(update={"bad_rows": self.plan.quarantine.write(new_bad, facts)})
         facts = self.decide(frame.sparkSession, staged, facts, parts)
         return facts, n_known_bad

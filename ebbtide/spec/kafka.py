@@ -61,6 +61,9 @@ PROPERTIES = frozenset(
 )
 """Settings of the client that a spec may give: none that runs a command, loads a library or changes what is read."""
 
+STEP_S = 10
+"""Seconds' worth of records that one step reads at most, at a bounded rate."""
+
 
 class KafkaStart(SpecPart):
     """Where the first step begins; exactly one of the two."""
@@ -168,6 +171,13 @@ class KafkaSource(SpecPart):
         refuse("properties", literal, "credentials as ${NAME}, a variable of the environment")
         refuse("properties", unseen, "values all of whose characters can be seen")
         return value
+
+    @property
+    def records_per_step(self) -> int:
+        """Offsets that one step goes on by, at a bounded rate no more than some seconds' worth."""
+        if self.max_records_per_second is None:
+            return self.max_records_per_step
+        return min(self.max_records_per_step, self.max_records_per_second * STEP_S)
 
     @property
     def records(self) -> Literal["kafka"]:

@@ -8,11 +8,12 @@ from kafka_support import TopicPipeline, plainly
 from local_pipeline import LATER, up
 from local_run import SPARK, kept_apart, swap_without_spark
 
-from ebbtide.errors import BackfillError, ConfigError
-from ebbtide.maintenance import backfill
+from ebbtide.errors import BackfillError, ConfigError, PausedError
+from ebbtide.maintenance import backfill, pausing, rereading
 from ebbtide.model.step import StepKind
 from ebbtide.runtime.following import Following
 from ebbtide.runtime.pace import Pace
+from ebbtide.runtime.publish import publish as step_module_publish
 
 pytestmark = pytest.mark.xdist_group("test_kafka.py")  # one broker for all
 
@@ -121,3 +122,86 @@ def test_rate_makes_steps_smaller_and_lets_them_wait_for_each_other(over, monkey
     pipeline.send(*(up(number, number) for number in range(25)))
     assert [step.records for step in pipeline.run().steps] == [10, 10, 5]
     assert waits == [(1, 10), (1, 10), (1, 5)]
+
+
+def paused_at_latest(over, **fields):
+    """A pipeline that began behind five records and has read two."""
+    pipeline = over(**{"source": {"start": "latest", "max_records_per_step": 2}, **fields})
+    pipeline.send(*(up(number, number) for number in range(1, 6)))
+    pipeline.run()
+    pipeline.send(up(1, 7), up(9, 9), partition=1)
+    pipeline.run()
+    pausing.pause(pipeline.spec, pipeline.root, "ann", "why", LATER)
+    return pipeline
+
+
+def into(pipeline, place="earliest", reason="what was before is wanted too", **more):
+    place = backfill.start_of(place)
+    return rereading.reread(SPARK, pipeline.spec, pipeline.root, place, reason, clock=lambda: LATER, **more)
+
+
+def test_records_are_read_into_the_paused_sink_and_it_stands_where_it_did(over):
+    pipeline = paused_at_latest(over)
+    position = pipeline.last.source_position
+    pipeline.send(up(8, 8))
+    report = into(pipeline)
+    assert (report.records, report.waiting, len(report.steps)) == (7, 0, 4)
+    assert pipeline.rows() == {1: 7, 2: 2, 3: 3, 4: 4, 5: 5, 9: 9}, "the newest of a key wins; what is next is not read"
+    last = pipeline.last
+    assert (last.kind, last.reason) == (StepKind.BACKFILL, "what was before is wanted too")
+    assert last.source_position == position
+    with pytest.raises(PausedError):
+        pipeline.run()
+    pausing.resume(pipeline.spec, pipeline.root, LATER)
+    [step] = pipeline.run().steps
+    assert (step.records, pipeline.rows()[8]) == (1, 8)
+
+
+def test_reading_that_died_or_was_stopped_is_gone_on_with(over, monkeypatch):
+    pipeline = paused_at_latest(over)
+    stop = threading.Event()
+    first = into(pipeline, stop=stop, on_progress=lambda _: stop.set())
+    assert (first.records, first.waiting) == (2, 5)
+
+    def killed(*_):
+        raise InterruptedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ebbtide.runtime.step.publish", killed_at_second(killed))
+        with pytest.raises(InterruptedError):
+            into(pipeline)
+    assert not idle_unless_paused(pipeline)
+    rest = into(pipeline)
+    assert rest.records == 3
+    assert pipeline.rows() == {1: 7, 2: 2, 3: 3, 4: 4, 5: 5, 9: 9}
+    assert into(pipeline).records == 7, "what is done is done again when it is asked for"
+
+
+def killed_at_second(kill):
+    """Publish the step that is open, then die before the next is published."""
+    calls = []
+
+    def publish_or_die(*given):
+        calls.append(given)
+        return step_module_publish(*given) if len(calls) < 2 else kill()
+
+    return publish_or_die
+
+
+def idle_unless_paused(pipeline):
+    pausing.resume(pipeline.spec, pipeline.root, LATER)
+    is_idle = pipeline.is_idle()
+    pausing.pause(pipeline.spec, pipeline.root, "ann", "why", LATER)
+    return is_idle
+
+
+@pytest.mark.parametrize("order", ["arrival", None])
+def test_reading_again_is_refused_where_it_cannot_be_right(over, order):
+    pipeline = over(**({"order": order} if order else {}))
+    pipeline.send(up(1, 1, "+I"))
+    pipeline.run()
+    with pytest.raises(BackfillError, match=r"order: arrival, by which|'t' is not paused"):
+        into(pipeline)
+    with pytest.raises(BackfillError, match="takes a reason"):
+        into(pipeline, reason="")
+    assert pipeline.last.step == 1

@@ -45,6 +45,7 @@ BATCH_MS = 1_000
 """From one batch to the next: the clock is the same however often a run begins."""
 SPARK: Any = SimpleNamespace(conf={"spark.sql.shuffle.partitions": "2"})
 """What small steps ask of a session."""
+SPARK.range = lambda _: SimpleNamespace(sparkSession=SPARK)
 
 
 def stream(
