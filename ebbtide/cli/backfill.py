@@ -27,8 +27,18 @@ def backfill() -> None:
     metavar="PLACE",
     help="Where to begin to read: earliest, or of a topic a time, 2026-01-31T12:00:00, or offsets, 0=12,1=40. Default: earliest.",
 )
+@click.option(
+    "--snapshot", metavar="TOPIC", help="A topic that is read before, whole: by sequence, records of the same form."
+)
 @click.option("--rate", type=click.IntRange(1), help="Records a second at most. Default: as the spec says.")
-def start(specs: tuple[str, ...], root: str, as_json: bool, begin: str | None, rate: int | None) -> None:
+def start(
+    specs: tuple[str, ...],
+    root: str,
+    as_json: bool,
+    begin: str | None,
+    snapshot: str | None,
+    rate: int | None,
+) -> None:
     """Build the tables up to what is there, or go on with that. The pipeline itself may run meanwhile."""
     from ebbtide.maintenance import backfill as backfilling
 
@@ -44,6 +54,7 @@ def start(specs: tuple[str, ...], root: str, as_json: bool, begin: str | None, r
                 spec,
                 root,
                 place,
+                snapshot=snapshot,
                 max_records_per_second=rate,
                 on_progress=view.step,
                 on_phase=view.phase,

@@ -28,6 +28,9 @@ class BackfillConfig(dg.Config):
         description="Of start and into: where to begin to read: earliest, or of a topic a time, 2026-01-31T12:00:00, or offsets, 0=12,1=40. Default: earliest, or where the one begun does.",
     )
     rate: int | None = Field(default=None, gt=0, description="Records a second at most. Default: as the spec says.")
+    snapshot: str | None = Field(
+        default=None, description="Of start: a topic that is read before, whole. Default: none, or as begun."
+    )
     reason: str = Field(default="", description="Of into: why; kept with the steps.")
 
 
@@ -100,6 +103,7 @@ def _operate(
                 spec,
                 root,
                 None if config.begin is None else backfill.start_of(config.begin),
+                snapshot=config.snapshot,
                 max_records_per_second=config.rate,
                 on_progress=say,
                 stop=stop,

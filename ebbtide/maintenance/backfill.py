@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -56,10 +57,17 @@ class Asked(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     start: str | KafkaStart = Field(description="Where it begins to read: earliest, or a time or offsets of a topic.")
+    snapshot: str | None = Field(
+        default=None, description="Topic that is read before that, whole; None: there is none."
+    )
 
     @property
     def text(self) -> str:
         """Say it."""
+        return f"topic {self.snapshot}, then {self._place}" if self.snapshot else self._place
+
+    @property
+    def _place(self) -> str:
         if isinstance(self.start, str):
             return self.start
         if self.start.timestamp is not None:
@@ -187,6 +195,7 @@ def start(
     root: str,
     begin: str | KafkaStart | None = None,
     *,
+    snapshot: str | None = None,
     max_records_per_second: int | None = None,
     on_progress: OnProgress = driver.ignore,
     on_phase: OnPhase = driver.ignore,
@@ -200,6 +209,7 @@ def start(
         spec: The pipeline, as its tables are to be.
         root: Folder of all pipelines' tables.
         begin: Where to begin to read; None: where the one begun does, or at the earliest record.
+        snapshot: A topic of the same cluster that is read before, whole: by sequence, rows of the same form. None: as begun, or none.
         max_records_per_second: Its pace. Default: as the spec says.
         on_progress: Called after each of its steps.
         on_phase: Called as each phase begins.
@@ -212,20 +222,26 @@ def start(
     """
     tables = Plan.under(root, spec)
     _refuse_unfit(tables)
-    asked = _begun(tables, begin)
+    asked = _begun(tables, begin, snapshot)
     stop = stop or threading.Event()
     beside = _beside(spec, asked, max_records_per_second)
+    run = partial(
+        driver.run,
+        spark,
+        root=tables.backfills,
+        on_progress=on_progress,
+        on_phase=on_phase,
+        stop=stop,
+        clock=clock,
+    )
+    if asked.snapshot is not None and not _has_read_snapshot(tables, beside):
+        run(spec=_of_topic(beside, asked.snapshot))
+        if stop.is_set():
+            return status(spec, root, clock())
+        _turn_to(spark, tables, beside, clock())
     n_before = None
     while not stop.is_set():
-        done = driver.run(
-            spark,
-            beside,
-            tables.backfills,
-            on_progress=on_progress,
-            on_phase=on_phase,
-            stop=stop,
-            clock=clock,
-        )
+        done = run(spec=beside)
         n_read = done.totals["records"]
         n_batches = sum(step.kind == "batch" for step in done.steps)
         does_not_catch_up = n_before is not None and n_read >= n_before
@@ -233,6 +249,32 @@ def start(
             break
         n_before = n_read
     return status(spec, root, clock())
+
+
+def _has_read_snapshot(tables: Plan, beside: Pipeline) -> bool:
+    """Return whether a backfill has gone on to the pipeline's own source."""
+    commit = Plan.under(tables.backfills, beside).state.last()
+    return commit is not None and commit[1].spec["source"] == beside.source.identity
+
+
+def _of_topic(beside: Pipeline, topic: str) -> Pipeline:
+    """Return the spec of a backfill that reads a snapshot."""
+    source = beside.source.model_copy(update={"topic": topic, "start": "earliest"})
+    return beside.model_copy(update={"source": source})
+
+
+def _turn_to(spark: SparkSession, tables: Plan, beside: Pipeline, now_ms: int) -> None:
+    """Have a backfill that has read its snapshot go on to the pipeline's own source."""
+    plan = Plan.under(tables.backfills, beside)
+    found = plan.source.discover({}, now_ms).position or {}
+    if not log.versions(plan.state.path) or plan.state.last() is None:
+        raise BackfillError.of(
+            f"The snapshot of '{beside.name}' is empty.",
+            next_step="Run 'ebbtide backfill drop', and begin without it; or fill the topic first.",
+        )
+    with stepping(spark, plan, now_ms) as stepper:
+        stepper.publish(spark)
+        stepper.turn_to(spark, found | {"to": found["from"]})
 
 
 def status(spec: Pipeline, root: str, clock_ms: int) -> BackfillStatus:
@@ -248,6 +290,8 @@ def status(spec: Pipeline, root: str, clock_ms: int) -> BackfillStatus:
     if asked is None:
         return BackfillStatus(spec.name)
     beside = _beside(spec, asked)
+    if asked.snapshot is not None and not _has_read_snapshot(tables, beside):
+        beside = _of_topic(beside, asked.snapshot)
     plan = Plan.under(tables.backfills, beside)
     commit = plan.state.last()
     waits = lag(beside, tables.backfills, clock_ms).backlog
@@ -273,14 +317,11 @@ def status(spec: Pipeline, root: str, clock_ms: int) -> BackfillStatus:
 
 
 def _done_and_left(plan: Plan, last: StepFacts, waiting: int | None, files: int | None) -> tuple[int, int]:
-    """Return how many places of a topic, or files, were read, and how many were not."""
-    if last.source_position is None:
-        snapshot = plan.state.snapshot()
-        return len(plan.state.files(snapshot.files.values())), files or 0
-    began = TopicRange.from_json(plan.checkpoint.start or last.source_position)
-    stands = TopicRange.from_json(last.source_position)
-    done = sum(offset - began.start.get(partition, 0) for partition, offset in stands.end.items())
-    return done, waiting or 0
+    """Return how many records of a topic, or files, were read, and how many were not."""
+    if last.source_position is not None:
+        return last.total_records or 0, waiting or 0
+    snapshot = plan.state.snapshot()
+    return len(plan.state.files(snapshot.files.values())), files or 0
 
 
 def _pace(plan: Plan) -> float | None:
@@ -385,10 +426,15 @@ def _asked(tables: Plan) -> Asked | None:
     return None if raw is None else Asked.model_validate_json(raw)
 
 
-def _begun(tables: Plan, begin: str | KafkaStart | None) -> Asked:
+def _begun(tables: Plan, begin: str | KafkaStart | None, snapshot: str | None) -> Asked:
     """Note what the backfill is asked to be, if none was begun; refuse another one than that."""
-    wanted = Asked(start="earliest" if begin is None else begin)
+    wanted = Asked(start="earliest" if begin is None else begin, snapshot=snapshot)
     is_topic = isinstance(tables.spec.source, KafkaSource)
+    if snapshot is not None and not (is_topic and tables.spec.sequence):
+        raise BackfillError.of(
+            f"'{tables.spec.name}' cannot begin with a snapshot: its rows would be applied beside the changes that they are made of.",
+            allowed="a topic, with order: {sequence: ...}",
+        )
     if not is_topic and wanted.start != "earliest":
         raise BackfillError.of(
             f"A backfill from a folder reads all its files, and '{tables.spec.name}' reads one.",
@@ -399,7 +445,8 @@ def _begun(tables: Plan, begin: str | KafkaStart | None) -> Asked:
     if known is None:
         puts_of(tables.backfills).put_if_absent(join(tables.backfills, ASKED), wanted.model_dump_json().encode())
         return _asked(tables) or wanted
-    if begin is not None and known != wanted:
+    is_named = begin is not None or snapshot is not None
+    if is_named and known != wanted:
         raise BackfillError.of(
             f"Another backfill of '{tables.spec.name}' was begun.",
             got=wanted.text,

@@ -39,6 +39,7 @@ class StepKind(StrEnum):
         ACKNOWLEDGE: What others changed in the sink, and what checks found so far, is accepted.
         CLOCK: Processing time or the watermark is set by hand.
         BACKFILL: Records of the source from before where the pipeline stands, which does not change.
+        SOURCE: From here on another source is read: a backfill has read its snapshot.
         SWAP: The tables of a backfill take the place of those that are there.
     """
 
@@ -56,6 +57,7 @@ class StepKind(StrEnum):
     ACKNOWLEDGE = "acknowledge"
     CLOCK = "clock"
     BACKFILL = "backfill"
+    SOURCE = "source"
     SWAP = "swap"
 
     @property
@@ -69,6 +71,7 @@ class StepKind(StrEnum):
             StepKind.REWIND,
             StepKind.ACKNOWLEDGE,
             StepKind.CLOCK,
+            StepKind.SOURCE,
             StepKind.SWAP,
         )
 

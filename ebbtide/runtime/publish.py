@@ -46,6 +46,8 @@ def publish(spark: SparkSession, plan: Plan, head: Head) -> Counter[str]:
         _reselect(spark, plan, facts)
     if facts.kind is StepKind.REWIND:
         _rewind(spark, plan, facts)
+    if facts.kind is StepKind.SOURCE:
+        _discard_read(plan, facts)
     if facts.kind is StepKind.SWAP:
         _swap(spark, plan, facts)
     if not facts.kind.is_published:

@@ -432,6 +432,22 @@ class Stepper:
         }
         return facts.model_copy(update=stands_at | no_records | made_by)
 
+    def turn_to(self, spark: SparkSession, position: Position) -> None:
+        """Read another source from here on: that of this run's spec. A step says so, and discards the checkpoint.
+
+        Args:
+            spark: The session.
+            position: Begins and ends where it is read from.
+        """
+        facts = self.maintenance_step(
+            StepKind.SOURCE,
+            source_position=position,
+            batch_id=None,
+            offsets_hash=None,
+        )
+        self.commit(facts, [])
+        self.publish(spark)
+
     def swapped(self, taken: Stepper, versions: Mapping[str, int], wall_ms: int) -> StepFacts:
         """Make the facts of a step that puts another run's tables in the place of these; mints a new incarnation.
 

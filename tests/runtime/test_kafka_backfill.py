@@ -205,3 +205,47 @@ def test_reading_again_is_refused_where_it_cannot_be_right(over, order):
     with pytest.raises(BackfillError, match="takes a reason"):
         into(pipeline, reason="")
     assert pipeline.last.step == 1
+
+
+def test_snapshot_topic_is_read_first_and_the_pipeline_s_own_behind_it(over, broker):
+    pipeline = over(source={"max_records_per_step": 2})
+    snapshot = f"{pipeline.topic}.snapshot"
+    broker.create(snapshot, 1, retention_ms="-1")
+    broker.put(snapshot, plainly(*(up(number, 0) for number in range(1, 6))))
+    pipeline.send(up(1, 1), up(2, 2, "-D"), up(3, 3))
+    pipeline.run()
+    stop = threading.Event()
+    begun = start(pipeline, "0=2", snapshot=snapshot, stop=stop, on_progress=lambda _: stop.set())
+    assert (begun.records, begun.waiting, begun.percent) == (2, 3, 40.0)
+    with pytest.raises(BackfillError, match=r"has not read all|Another backfill"):
+        start(pipeline, "earliest")
+    built = start(pipeline)
+    assert (built.records, built.waiting) == (6, 0)
+    assert built.text().startswith(f"t: backfill from topic {snapshot}, then 0=2: ")
+    pipeline.do("swap")
+    assert pipeline.rows() == {1: 0, 2: 0, 3: 3, 4: 0, 5: 0}
+    pipeline.send(up(4, 4))
+    pipeline.run()
+    assert pipeline.rows()[4] == 4
+
+
+def test_backfill_killed_as_it_turns_to_the_topic_goes_on_there(over, broker, monkeypatch):
+    pipeline = over()
+    snapshot = f"{pipeline.topic}.snapshot"
+    broker.create(snapshot, 1, retention_ms="-1")
+    pipeline.send(up(1, 1))
+    pipeline.run()
+    with pytest.raises(BackfillError, match="The snapshot of 't' is empty"):
+        start(pipeline, snapshot=snapshot)
+    broker.put(snapshot, plainly(up(9, 0)))
+
+    def killed(_, __):
+        raise InterruptedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ebbtide.runtime.publish._discard_read", killed)
+        with pytest.raises(InterruptedError):
+            start(pipeline)
+    assert start(pipeline).records == 2
+    pipeline.do("swap")
+    assert pipeline.rows() == {1: 1, 9: 0}
