@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -25,11 +27,12 @@ def run_tasks(
         spark: The session.
         work: What to do. Workers import its module, so that it had better need no pyspark.
         items: What to do it to; picklable.
-        in_driver: Do it here.
+        in_driver: Do it here. What it prints goes to standard error: standard output is that of the command.
 
     Returns:
         The results, in order.
     """
     if in_driver or len(items) <= 1:
-        return [work(item) for item in items]
+        with redirect_stdout(sys.stderr):
+            return [work(item) for item in items]
     return list(spark.sparkContext.parallelize(items, len(items)).map(work).collect())

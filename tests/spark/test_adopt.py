@@ -14,7 +14,7 @@ ROWS = "SELECT * FROM VALUES (1L, 'a', 10L), (2L, 'b', 20L), (3L, 'c', 30L), (4L
 CHANGES = [
     change("+U", 1, "late", 5),
     change("+U", 2, "new", 60),
-    change("-D", 3, "c", 61).replace('"seq": 61', '"seq": 30'),
+    change("-D", 3, "c", 61).replace('"seq": 61', '"seq": 30, "a.b": 7'),
     change("+I", 9, "z", 62),
 ]
 MODES = {
