@@ -31,10 +31,11 @@ from ebbtide.runtime.batches import Batches
 from ebbtide.runtime.belonging import OwnTables, refuse_lost_state, refuse_others_sink
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.following import Age, Faults, Following, Watcher
+from ebbtide.runtime.pace import Pace
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import OnPhase, OnProgress, Phase, RunSummary, StepProgress
 from ebbtide.runtime.step import Stepper
-from ebbtide.sources.source import Discovery, beginning_of
+from ebbtide.sources.source import Discovery, beginning_of, n_places
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.views.inputs import ViewTables
 
@@ -235,14 +236,14 @@ def _under_lease(
 
     def begin(name: str, step: int | None = None) -> None:
         files_read = stepper.parts_read if step else 0
-        phase = Phase(spec.name, name, step, files_read, n_files)
+        places_read = stepper.places_read if step else 0
+        phase = Phase(spec.name, name, step, files_read, n_files, places_read, places)
         on_phase(phase)
 
     n_files = 0
+    places = 0
     begin("opening the tables")
-    refuse_paused(spec.name, plan.turn)
-    _refuse_absent_source(plan, fresh=fresh)
-    refuse_unfit_transform(spark, plan)
+    _refuse_unfit(spark, plan, fresh=fresh)
     ledger = plan.at("ledger")
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
     with Lease(
@@ -255,7 +256,8 @@ def _under_lease(
         if not fresh and not log.versions(plan.state.path):
             refuse_lost_state(plan, OwnTables(plan))  # before an empty one is made in its place
         plan.state.create()
-        stepper = Stepper(plan, lease, clock(), fresh=fresh, on_phase=begin)
+        pace = Pace(spec.source.max_records_per_second, stop)
+        stepper = Stepper(plan, lease, clock(), fresh=fresh, on_phase=begin, pace=pace)
         if fresh:
             refuse_others_sink(plan, stepper.tables)
         else:
@@ -277,19 +279,29 @@ def _under_lease(
             report(loss)
         found = _discover(plan, stepper, clock())
         n_files = len(found.parts)
-        summary.nothing_matched = found.nothing_matched
-        summary.files_unmatched = found.unmatched
-        summary.files_young = found.young
+        places = 0 if follow else n_places(found.position)
+        _note_found(summary, found)
         _read(spark, plan, found, stepper, report, stop, clock, begin, follow, age, faults)
         if not stop.is_set():
             tick = stepper.tick(spark, clock())
             report(tick)
 
 
-def _refuse_absent_source(plan: Plan, *, fresh: bool) -> None:
-    """Refuse a source that is not there before tables are made, or emptied; else that is left to `discover`, which asks once."""
+def _refuse_unfit(spark: SparkSession, plan: Plan, *, fresh: bool) -> None:
+    """Refuse a run before anything is made: of a pipeline that is paused, a source that is not there, a transform that cannot be.
+
+    That a source is there is asked before tables are made, or emptied; else that is left to `discover`, which asks once.
+    """
+    refuse_paused(plan.spec.name, plan.turn)
     if fresh or not log.versions(plan.state.path):
         plan.source.refuse_absent()
+    refuse_unfit_transform(spark, plan)
+
+
+def _note_found(summary: RunSummary, found: Discovery) -> None:
+    summary.nothing_matched = found.nothing_matched
+    summary.files_unmatched = found.unmatched
+    summary.files_young = found.young
 
 
 def following_of(spec: Pipeline) -> Following | None:

@@ -25,6 +25,13 @@ def beginning_of(position: Position) -> Position:
     return position | {"to": position["from"]}
 
 
+def n_places(position: Position | None) -> int:
+    """Return how many places of a source a position spans: as many records or, where some are gone, fewer; 0 without places."""
+    if position is None or "to" not in position:
+        return 0
+    return sum(end - position["from"].get(partition, end) for partition, end in position["to"].items())
+
+
 @dataclass(frozen=True)
 class Discovery:
     """What a run reads, and what it leaves.
