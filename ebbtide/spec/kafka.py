@@ -152,6 +152,11 @@ class KafkaSource(SpecPart):
         gt=0,
         description="Offsets that one step goes on by, over all partitions, above 0. More make fewer, longer steps. Default: 500000.",
     )
+    max_bytes_per_step: int | None = Field(
+        default=None,
+        gt=0,
+        description="About how many bytes of values one step reads, over all partitions, above 0: as many offsets as they are at the size of the last step's records, at most twice as many as that had, and 10000 in the first; see [decision 0022](decisions/0022-bytes-of-a-topic-s-step.md). Default: any number.",
+    )
     properties: dict[str, str] = Field(
         default_factory=dict,
         description="Settings of the client, by librdkafka's names: {security.protocol: SASL_SSL, sasl.password: '${KAFKA_PASSWORD}'}. Credentials only as ${NAME}, a variable of the environment. Default: none, plain text.",

@@ -45,6 +45,7 @@ from ebbtide.runtime.following import Faults, Following
 from ebbtide.runtime.plan import Plan
 from ebbtide.sinks.quarantine import Selection
 from ebbtide.sources.kafka import client as client_module
+from ebbtide.sources.kafka import sizing
 from ebbtide.sources.kafka import source as source_module
 from ebbtide.sources.kafka.position import TopicRange
 from ebbtide.sources.kafka.topic import ask
@@ -141,6 +142,21 @@ def test_brokers_are_asked_once_a_run_and_a_topic_that_is_gone_is_refused_with_n
     with pytest.raises(SourceReadError, match="There is no topic"):
         pipeline.is_idle()
     assert pipeline.rows() == {1: 1, 2: 1}
+
+
+def test_steps_have_about_as_many_bytes_as_they_may_by_the_size_of_the_last_one_s_records(over, monkeypatch):
+    monkeypatch.setattr(sizing, "FIRST_OFFSETS", 4)
+    pipeline = over(source={"max_bytes_per_step": 10_000})
+    pipeline.send(*(up(n, 1, v="x" * 100) for n in range(40)), *(up(40 + n, 1, v="x" * 4_900) for n in range(9)))
+    records = [step.records for step in pipeline.run().steps if step.kind == "batch"]
+    # Twice as many each time, then too many large ones at once, and from then on two of these.
+    assert records == [4, 8, 16, 21]
+    pipeline.send(*(up(60 + n, 1, v="x" * 4_900) for n in range(5)))
+    n_offsets = int(Path(pipeline.home, "plan.json.offsets").read_text())
+    assert 3 <= n_offsets <= 5  # 21 records of 2.2 KB
+    records = [step.records for step in pipeline.run().steps if step.kind == "batch"]
+    assert (sum(records), records[1:]) == (5, [5 - records[0]])
+    assert len(pipeline.rows()) == 54
 
 
 def test_batch_that_spark_never_committed_is_not_read_again(over):
