@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -25,14 +25,20 @@ class Lag:
     Args:
         pipeline: Its name.
         backlog: What waits.
-        behind_ms: How long the oldest record has waited, ms; None if nothing waits, or if that is not known.
+        behind_ms_of: Partition to how long its oldest record has waited, ms: 0 if none waits; without those of which it is not known.
         fingerprint: Another one where other records wait; the same while nothing comes and nothing is read.
     """
 
     pipeline: str
     backlog: Backlog
-    behind_ms: int | None
+    behind_ms_of: Mapping[int, int]
     fingerprint: str
+
+    @property
+    def behind_ms(self) -> int | None:
+        """How long the oldest record has waited, ms; None if nothing waits, or if that is not known."""
+        waits = [ms for partition, ms in self.behind_ms_of.items() if self.backlog.records[partition]]
+        return max(waits, default=None)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values; None of what the source has not."""
@@ -43,6 +49,7 @@ class Lag:
             "records": self.backlog.total_records,
             "partitions": dict(self.backlog.records),
             "behind_ms": self.behind_ms,
+            "behind_ms_of": dict(self.behind_ms_of),
         }
 
     def text(self) -> str:
@@ -90,9 +97,11 @@ def lag(spec: Pipeline, root: str, clock_ms: int) -> Lag:
     since = plan.follows_on(position)
     found = plan.source.discover(files_read, clock_ms, since)
     backlog = plan.source.backlog(found)
-    behind_ms = None if backlog.oldest_ms is None else max(clock_ms - backlog.oldest_ms, 0)
+    behind_ms_of = {partition: 0 for partition, n in backlog.records.items() if not n}
+    for partition, oldest_ms in backlog.oldest_ms.items():
+        behind_ms_of[partition] = max(clock_ms - oldest_ms, 0)
     told = repr((found.parts, found.position))
-    return Lag(spec.name, backlog, behind_ms, sha256(told.encode()).hexdigest()[:16])
+    return Lag(spec.name, backlog, behind_ms_of, sha256(told.encode()).hexdigest()[:16])
 
 
 @dataclass(frozen=True)

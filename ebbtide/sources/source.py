@@ -25,6 +25,13 @@ def beginning_of(position: Position) -> Position:
     return position | {"to": position["from"]}
 
 
+def n_places(position: Position | None) -> int:
+    """Return how many places of a source a position spans: as many records or, where some are gone, fewer; 0 without places."""
+    if position is None or "to" not in position:
+        return 0
+    return sum(end - position["from"].get(partition, end) for partition, end in position["to"].items())
+
+
 @dataclass(frozen=True)
 class Discovery:
     """What a run reads, and what it leaves.
@@ -55,13 +62,13 @@ class Backlog:
         bytes: Bytes of them.
         records: Records that wait, per partition; where some were compacted or aborted there are fewer. Empty of a source without
             partitions.
-        oldest_ms: Time of the oldest record that waits, epoch ms; None if nothing waits, or if that is not known.
+        oldest_ms: Time of the oldest record that waits, epoch ms, per partition, as far as that is known.
     """
 
     files: int | None = None
     bytes: int | None = None
     records: Mapping[int, int] = field(default_factory=dict)
-    oldest_ms: int | None = None
+    oldest_ms: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def total_records(self) -> int | None:

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -23,11 +24,11 @@ from killing import PLACES
 from local_pipeline import LATER, up
 from local_run import SPARK, kept_apart, stream
 from reference import canonical_rows, differences
-from support import SHOP, lines_of, shop
+from support import SHOP, evenly, lines_of, shop
 
 from ebbtide import UpsertPipeline, UpsertPipelines, load
 from ebbtide.cli.main import main
-from ebbtide.dagster.sensors import topics_sensor
+from ebbtide.dagster.sensors import _observation, topics_sensor
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
 from ebbtide.errors import (
@@ -53,6 +54,7 @@ from ebbtide.sources.kafka.topic import ask
 KILLS = ("the records are staged", "the state is committed")
 """Before and after the decision of the second step."""
 SUPPORT = str(Path(killing.__file__).parent)
+SHOP_CLOCK = 1_800_000_000_000
 DO = "import json, sys; sys.path.insert(0, sys.argv[1]); from killing import do; do(json.loads(sys.argv[2]))"
 pytestmark = pytest.mark.xdist_group("test_kafka.py")  # one broker for all
 
@@ -60,6 +62,7 @@ pytestmark = pytest.mark.xdist_group("test_kafka.py")  # one broker for all
 @pytest.fixture(autouse=True)
 def _apart(monkeypatch):
     monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 20_000)  # tests on Spark set it for their process
+    monkeypatch.setattr(source_module, "RECORDS_IN_DRIVER", 20_000)
     with kept_apart():
         yield
 
@@ -84,17 +87,76 @@ def same_as_truth(spec, root):
     return differences(canonical_rows(rows, columns), canonical_rows(truth, columns)) == []
 
 
-@pytest.mark.parametrize("steps", [1, 8])
-def test_orders_from_three_partitions_redelivered_equal_the_truth(broker, topic, tmp_path, steps):
-    lines = [line for line in lines_of(SHOP / "capture") if b'"topic": "shop.public.orders"' in line]
-    half = len(lines) // 2
-    redelivered = [*lines[: half + 500], *lines[half:]]
-    broker.put(topic, records_of(redelivered))
-    spec = over_topic(shop("orders"), broker, topic, max_records_per_step=-(-len(redelivered) // steps))
+def do_apart(order):
+    """What an order asks for, in a process of its own; how that ended."""
+    command = [sys.executable, "-c", DO, SUPPORT, json.dumps(order)]
+    return subprocess.run(command, timeout=120, check=False).returncode
+
+
+@cache
+def shop_records(name):
+    """A shop pipeline's records over three partitions, a thousand of them redelivered: of the join an order's changes stay in theirs."""
+    if name == "orders":
+        lines = [line for line in lines_of(SHOP / "capture") if b'"topic": "shop.public.orders"' in line]
+        records = records_of(lines)
+    else:
+        lines = lines_of(SHOP / "join")
+        records = [{"partition": json.loads(line)["row"]["order_id"] % 3, "value": line} for line in lines]
+    half = len(records) // 2
+    return [*records[: half + 500], *records[half - 500 :]]
+
+
+def shop_topic(name, broker, topic, n_steps):
+    n_records = len(shop_records(name))
+    return over_topic(shop(name), broker, topic, max_records_per_step=-(-n_records // n_steps))
+
+
+SHOP_TABLES = pytest.mark.parametrize("name", ["orders", "order_balances"])
+
+
+@pytest.mark.parametrize("n_steps", [1, 8])
+@SHOP_TABLES
+def test_shop_table_from_three_partitions_redelivered_equals_the_truth(broker, topic, tmp_path, name, n_steps):
+    broker.put(topic, shop_records(name))
+    spec = shop_topic(name, broker, topic, n_steps)
     driver._stream = stream
-    summary = driver.run(SPARK, spec, str(tmp_path), clock=lambda: 1_800_000_000_000)
-    assert len([step for step in summary.steps if step.kind == "batch"]) == steps
-    assert summary.totals["duplicates"] + summary.totals["superseded"] >= 400  # tombstones count as neither
+    summary = driver.run(SPARK, spec, str(tmp_path), clock=lambda: SHOP_CLOCK)
+    assert len([step for step in summary.steps if step.kind == "batch"]) == n_steps
+    known = sum(summary.totals[count] for count in ("duplicates", "superseded", "redelivered"))
+    assert known >= 700  # tombstones count as none of them
+    assert same_as_truth(spec, tmp_path)
+
+
+@pytest.mark.parametrize("n_steps", [1, 8])
+@SHOP_TABLES
+def test_shop_table_that_is_followed_equals_the_truth(broker, topic, tmp_path, name, n_steps):
+    left = evenly(shop_records(name), n_steps)
+    spec = shop_topic(name, broker, topic, 1)
+    stop = threading.Event()
+
+    def put_next(step=None):
+        if left:
+            broker.put(topic, left.pop(0))
+        elif not lag(spec, str(tmp_path), SHOP_CLOCK).backlog.total_records:
+            stop.set()
+
+    put_next()
+    driver._stream = stream
+    following = Following(interval_ms=1)
+    driver.run(SPARK, spec, str(tmp_path), clock=lambda: SHOP_CLOCK, follow=following, on_progress=put_next, stop=stop)
+    assert same_as_truth(spec, tmp_path)
+
+
+@SHOP_TABLES
+def test_shop_table_whose_run_is_killed_in_a_step_equals_the_truth(broker, topic, tmp_path, name):
+    broker.put(topic, shop_records(name))
+    spec = shop_topic(name, broker, topic, 8)
+    given = json.dumps(spec.model_dump(mode="json", by_alias=True, exclude_unset=True))
+    order = {"works": [("sequence", "run", given, SHOP_CLOCK, {})], "root": str(tmp_path)}
+    for place in KILLS:
+        assert do_apart(order | {"place": PLACES[place]}) == -signal.SIGKILL
+    driver._stream = stream
+    driver.run(SPARK, spec, str(tmp_path), clock=lambda: SHOP_CLOCK)
     assert same_as_truth(spec, tmp_path)
 
 
@@ -504,10 +566,7 @@ def test_killed_at_any_place_of_a_step_the_next_run_ends_with_the_same_rows(over
     works = [("sequence", "run", given, LATER, {})]
     for place in KILLS:
         pipeline.root = str(tmp_path / place)
-        order = json.dumps({"works": works, "root": pipeline.root, "place": PLACES[place]})
-        command = [sys.executable, "-c", DO, SUPPORT, order]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        assert ended.returncode == -signal.SIGKILL, (place, ended.stderr)
+        assert do_apart({"works": works, "root": pipeline.root, "place": PLACES[place]}) == -signal.SIGKILL, place
         pipeline.run()
         assert pipeline.rows() == {0: 10, 1: 11, 2: 7, 3: 8, 4: 9}, place
         assert pipeline.ranges() == ({"0": 6, "1": 0, "2": 0}, {"0": 12, "1": 0, "2": 0})
@@ -527,6 +586,16 @@ def test_records_that_come_while_a_run_goes_on_are_read_and_facts_follow_on_each
     pipeline.follow(Following(interval_ms=1), on_progress, stop)
     assert pipeline.rows() == {1: 1, 2: 1, 3: 1}
     assert pipeline.ranges() == ({"0": 1, "1": 1, "2": 0}, {"0": 1, "1": 1, "2": 1})
+
+
+def test_topic_that_has_no_record_yet_is_followed(over):
+    pipeline = over()
+    stop = threading.Event()
+    pipeline.follow(
+        Following(interval_ms=1), lambda step: stop.set() if step.records else pipeline.send(up(1, 1)), stop
+    )
+    assert pipeline.rows() == {1: 1}
+    assert pipeline.ranges() == ({"0": 0, "1": 0, "2": 0}, {"0": 1, "1": 0, "2": 0})
 
 
 @pytest.mark.grid
@@ -556,8 +625,21 @@ def test_lag_is_told_per_partition_and_by_the_oldest_record(over, broker, topic)
     found = lag(pipeline.spec, pipeline.root, LATER)
     assert (dict(found.backlog.records), found.behind_ms) == ({0: 2, 1: 0, 2: 1}, 7_000)
     assert found.text() == "3 records wait (partition 0: 2, 2: 1), the oldest for 7.0 s"
+    told = {name: value.value for name, value in _observation(pipeline.spec, found).metadata.items()}
+    assert told == {
+        "waiting_records": 3,
+        "waiting_records_0": 2,
+        "waiting_records_1": 0,
+        "waiting_records_2": 1,
+        "waiting_seconds": 7.0,
+        "waiting_seconds_0": 7.0,
+        "waiting_seconds_1": 0.0,
+        "waiting_seconds_2": 5.0,
+    }
     pipeline.run()
-    assert lag(pipeline.spec, pipeline.root, LATER).text() == "nothing waits"
+    done = lag(pipeline.spec, pipeline.root, LATER)
+    assert done.text() == "nothing waits"
+    assert {value.value for value in _observation(pipeline.spec, done).metadata.values()} == {0}, "no gap in a plot"
     broker.put(topic, plainly(up(1, 4), partition=2, timestamp=LATER - 1_000))
     again = lag(pipeline.spec, pipeline.root, LATER)
     assert (dict(again.backlog.records), again.behind_ms) == ({0: 0, 1: 0, 2: 1}, 1_000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import socket
@@ -58,7 +59,7 @@ OF_SPARK = (
     "snappy-java-",
     "zstd-jni-",
 )
-START_S = 60.0
+START_S = 180.0
 USER, PASSWORD = "app", "right-password"
 """Who may come in by SASL."""
 
@@ -70,14 +71,24 @@ def class_path() -> str:
     wanted = [folder / "{1}-{2}.jar".format(*module.split(":")) for module in modules]
     if not all(jar.exists() for jar in wanted):
         fetch(folder, modules)
-    ours = [jar for jar in sorted(SPARK_JARS.glob("*.jar")) if jar.name.startswith(OF_SPARK)]
-    return os.pathsep.join(map(str, [*wanted, *ours]))
+    return os.pathsep.join(map(str, [*wanted, *jars_of_spark()]))
+
+
+def jars_of_spark() -> list[Path]:
+    """Find what brokers and connectors need and Spark brings."""
+    return [jar for jar in sorted(SPARK_JARS.glob("*.jar")) if jar.name.startswith(OF_SPARK)]
+
+
+PORTS = range(20_000, 32_000)
+"""Below those that systems give to clients: one of these might take the port of a server that is away for a while."""
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    while True:
+        port = secrets.choice(PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Broker:

@@ -142,15 +142,15 @@ def ranges_of(batch: TopicRange) -> list[PartitionRange]:
     return ranges
 
 
-def first_times(settings: Mapping[str, str], ranges: Sequence[PartitionRange]) -> list[int]:
-    """Return the times of the first records of some ranges, epoch ms: of those that are told soon.
+def first_times(settings: Mapping[str, str], ranges: Sequence[PartitionRange]) -> dict[int, int]:
+    """Return the times of the first records of some ranges, epoch ms, by partition: of those that are told soon.
 
     Args:
         settings: The client's.
         ranges: None of them empty.
     """
     if not ranges:
-        return []
+        return {}
     kafka = library()
     own = {
         **_consuming(settings),
@@ -169,7 +169,7 @@ def first_times(settings: Mapping[str, str], ranges: Sequence[PartitionRange]) -
                     times.setdefault(message.partition(), time_ms)
     finally:
         consumer.close()
-    return [time_ms for time_ms in times.values() if time_ms >= 0]
+    return {partition: time_ms for partition, time_ms in times.items() if time_ms >= 0}
 
 
 def _places(kafka: Any, ranges: Sequence[PartitionRange]) -> list[Any]:

@@ -12,7 +12,7 @@ from ebbtide.sources.kafka.client import Client
 from ebbtide.sources.kafka.position import Offsets, TopicRange
 from ebbtide.sources.kafka.reading import PartitionRange, Reading, first_times, ranges_of
 from ebbtide.sources.kafka.registry import Registry
-from ebbtide.sources.kafka.sizing import note_most
+from ebbtide.sources.kafka.sizing import note_most, offsets_within
 from ebbtide.sources.kafka.topic import Start, Topic, ask
 from ebbtide.sources.records import ReadRecords
 from ebbtide.sources.source import Backlog, Discovery, Part, Position, Records
@@ -97,12 +97,11 @@ class KafkaSource:
         return stream.options(**options).load()
 
     def backlog(self, found: Discovery) -> Backlog:
-        """See `Source`; the time of the oldest record is that of the first one of some partition."""
+        """See `Source`; the oldest record of a partition is its first."""
         waiting = TopicRange.from_json(found.position or {})
         ranges = ranges_of(waiting)
         times_ms = first_times(self.client.settings(), ranges)
-        oldest_ms = min(times_ms, default=None)
-        return Backlog(records=waiting.sizes, oldest_ms=oldest_ms)
+        return Backlog(records=waiting.sizes, oldest_ms=times_ms)
 
     def note(self, found: Discovery, location: str) -> None:
         """Write what there is to read, for the stream to plan batches from."""
@@ -114,8 +113,9 @@ class KafkaSource:
         if self.max_bytes_per_step is None or position is None:
             return
         n_offsets = TopicRange.from_json(position).size
-        most = offsets_within(self.max_bytes_per_step, n_offsets, n_bytes)
-        note_most(location, most)
+        if n_offsets:
+            most = offsets_within(self.max_bytes_per_step, n_offsets, n_bytes)
+            note_most(location, most)
 
     def records(self, frame: DataFrame, offset: Any, max_record_bytes: int) -> Records:
         """See `Source`: the offset names the ranges, which the tasks read by themselves."""
@@ -143,22 +143,6 @@ class KafkaSource:
             last = TopicRange.from_json(since)
             batch.refuse_gap(last)
         return batch.to_json()
-
-
-def offsets_within(max_bytes: int, n_offsets: int, n_bytes: int) -> int:
-    """Return how many offsets a batch may have, by the size of the records of the last one: at most twice as many as that had.
-
-    Args:
-        max_bytes: About how many bytes it may have.
-        n_offsets: Of the last batch.
-        n_bytes: The same.
-
-    Example:
-        >>> offsets_within(1_000, 10, 5_000), offsets_within(1_000, 10, 200), offsets_within(1_000, 10, 0)
-        (2, 20, 20)
-    """
-    at_same_size = max_bytes * n_offsets // max(n_bytes, 1)
-    return max(1, min(at_same_size, 2 * n_offsets))
 
 
 def dealt_out(
