@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import click
 
 from ebbtide.cli.errors import FAILED, NOTHING_MATCHED, PAUSED
-from ebbtide.cli.live import Live, RunView
+from ebbtide.cli.live import RunView
 from ebbtide.cli.options import of_pipelines
 from ebbtide.cli.quiet import QuietSpark, quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, load_specs
+from ebbtide.cli.stopping import begin_anew, stop_on_signal
 from ebbtide.errors import ConfigError, PausedError
 from ebbtide.runtime.clock import system_clock
 from ebbtide.runtime.progress import RunSummary
@@ -39,8 +37,15 @@ Operate = Callable[..., RunSummary]
 @click.option("--accept-source-path", is_flag=True, help="The source's files have moved to where the spec now says.")
 @click.option("--accept-loss", is_flag=True, help="Records of a topic are lost: go on with what is left, and note it.")
 @click.option("--follow", is_flag=True, help="Go on with what comes until SIGINT or SIGTERM; of one pipeline.")
+@click.option("--rate", type=click.IntRange(1), help="Records a second at most. Default: as the spec says.")
 def run(
-    specs: tuple[str, ...], root: str, as_json: bool, accept_source_path: bool, accept_loss: bool, follow: bool
+    specs: tuple[str, ...],
+    root: str,
+    as_json: bool,
+    accept_source_path: bool,
+    accept_loss: bool,
+    follow: bool,
+    rate: int | None,
 ) -> None:
     """Read all that is there, bring the sinks up to date, expire what is due. With nothing to do, Spark is not started.
 
@@ -59,6 +64,8 @@ def run(
         return idle_run(spec, root, system_clock())
 
     located = load_specs(specs)
+    if rate is not None:
+        located = [(location, spec.at_rate(rate)) for location, spec in located]
     if follow:
         with Reporter(root, as_json).errors():
             refuse_following_views(located)
@@ -131,7 +138,7 @@ def _run_each(
     """
     summaries = []
     is_paused = False
-    with quiet_spark(reporter.root) as spark, _stop_on_signal(spark.live) as stop:
+    with quiet_spark(reporter.root) as spark, stop_on_signal(spark.live) as stop:
         on_spark = partial(_run_on_spark, operate, spark, reporter, stop)
         for location, spec in located:
             with reporter.errors(location, spark):
@@ -143,6 +150,10 @@ def _run_each(
                     continue  # the others are not
                 reporter.result(summary, _summary_text, location)
                 summaries.append(summary)
+                if summary.is_aged:
+                    spark.live.say(f"{spec.name}: as old as max_run_age lets it get; a new process goes on.")
+                    spark.end()
+                    begin_anew(stop)
             was_to_end = spec.run == "bounded"
             if stop.is_set() and was_to_end:
                 raise click.exceptions.Exit(FAILED)
@@ -174,27 +185,6 @@ def _run_on_spark(
     if unmatched and spec.retracts and spec.format.type == "debezium":
         spark.live.say(UNMATCHED.format(spec.name, unmatched))
     return summary
-
-
-@contextmanager
-def _stop_on_signal(live: Live) -> Iterator[threading.Event]:
-    """Turn the first SIGINT or SIGTERM into a stop after the step under way; the second ends at once."""
-    stop = threading.Event()
-
-    def on_signal(number: int, frame: Any) -> None:
-        if stop.is_set():
-            sys.exit(128 + number)
-        live.say("Stopping after this step; once more to stop at once.")
-        stop.set()
-
-    handlers = {}
-    for number in (signal.SIGINT, signal.SIGTERM):
-        handlers[number] = signal.signal(number, on_signal)
-    try:
-        yield stop
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
 
 
 def _summary_text(summary: RunSummary) -> str:

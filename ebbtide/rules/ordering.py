@@ -117,11 +117,8 @@ def _last_decisions(spark: SparkSession, tables: Plan, window: VersionRange, key
     """Read the last decision on each of some keys, but of those that a TRUNCATE swept."""
     decided = tables.state.decided(spark, window.state_until)
     last = decided.join(keys, list(tables.sink.key), "left_semi")
-    commit = tables.state.last()
-    if commit is None:
-        return last
-    _, facts = commit
-    if not facts.floor:
+    facts = window.last_step(tables)
+    if facts is None or not facts.floor:
         return last
     is_swept = tables.sink.below(facts.floor)
     return last.where(~is_swept)

@@ -34,7 +34,7 @@ class StepProgress:
     Args:
         pipeline: Its name.
         step: Number in the ledger.
-        kind: `batch`, `tick`; a replayed batch is `replay`.
+        kind: `batch`, `tick`, `backfill`; a replayed batch is `replay`.
         batch_id: Spark's; None for a tick.
         records: Records read, bad ones included.
         quarantined: Bad ones among them.
@@ -95,6 +95,8 @@ class Phase:
         step: Number of the step it is part of; None outside of steps.
         files_read: Files of the source read in this run's finished steps.
         files: Files that this run found to read.
+        places_read: Places of a topic, records or fewer, that this run's finished steps have read.
+        places: Places that it found to read.
     """
 
     pipeline: str
@@ -102,6 +104,8 @@ class Phase:
     step: int | None = None
     files_read: int = 0
     files: int = 0
+    places_read: int = 0
+    places: int = 0
 
 
 OnProgress = Callable[[StepProgress], None]
@@ -119,6 +123,7 @@ class RunSummary:
         nothing_matched: What the source folder held instead, where it had no file to read at all; else None.
         files_unmatched: Files that are not the source's, by its pattern.
         files_young: Files left for a later run, by the source's minimum age.
+        is_aged: Whether it ended since it was as old as its spec lets it get: another run is to go on.
     """
 
     pipeline: str
@@ -127,6 +132,7 @@ class RunSummary:
     nothing_matched: str | None = None
     files_unmatched: int = 0
     files_young: int = 0
+    is_aged: bool = False
 
     @property
     def totals(self) -> Counter[str]:
@@ -167,6 +173,7 @@ class RunSummary:
             "nothing_matched": self.nothing_matched,
             "files_unmatched": self.files_unmatched,
             "files_young": self.files_young,
+            "is_aged": self.is_aged,
             "ignored_columns": self.ignored_columns,
             "evolved": self.evolved,
             "steps": [step.as_dict() for step in self.steps],

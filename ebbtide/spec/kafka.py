@@ -13,6 +13,8 @@ from ebbtide.spec.parts import Name, SpecPart, refuse
 
 BOOTSTRAP_SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
 """HOST:PORT."""
+REGISTRY = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?")
+"""A registry's address."""
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 """What Kafka takes for a topic's name."""
 SECRETS = frozenset({"ssl.key.pem", "sasl.oauthbearer.config"})
@@ -61,6 +63,9 @@ PROPERTIES = frozenset(
 )
 """Settings of the client that a spec may give: none that runs a command, loads a library or changes what is read."""
 
+STEP_S = 10
+"""Seconds' worth of records that one step reads at most, at a bounded rate."""
+
 
 class KafkaStart(SpecPart):
     """Where the first step begins; exactly one of the two."""
@@ -98,6 +103,37 @@ class KafkaStart(SpecPart):
         return value
 
 
+class SchemaRegistry(SpecPart):
+    """The registry of the schemas that a topic's records were written with: Confluent's, or one that speaks as it does."""
+
+    url: str = Field(
+        description="Its address, http: or https:; of Apicurio with /apis/ccompat/v7. It may change. Required."
+    )
+    username: str | None = Field(default=None, description="Who asks, by basic authentication. Default: nobody.")
+    password: str | None = Field(
+        default=None, description="The password, as ${NAME}, a variable of the environment. Default: none."
+    )
+    ca_location: str | None = Field(
+        default=None,
+        description="File of the certificates that are trusted, PEM, on each machine. Default: the machine's own.",
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _is_url(cls, value: str) -> str:
+        unfit = [] if REGISTRY.fullmatch(value) else [redacted(value)]
+        refuse("url", unfit, "http://HOST[:PORT][/PATH] or https://..., without credentials")
+        return value.rstrip("/")
+
+    @model_validator(mode="after")
+    def _has_both_credentials(self) -> Self:
+        unfit = [] if self.password is None or REFERENCE.fullmatch(self.password) else ["a literal"]
+        refuse("password", unfit, "${NAME}, a variable of the environment")
+        is_one = (self.username is None) != (self.password is None)
+        refuse("username", ["one without the other"] if is_one else [], "username and password, or neither")
+        return self
+
+
 class KafkaSource(SpecPart):
     """A Kafka topic, read up to its end at the start of a run; of transactions only what was committed."""
 
@@ -119,9 +155,19 @@ class KafkaSource(SpecPart):
         gt=0,
         description="Offsets that one step goes on by, over all partitions, above 0. More make fewer, longer steps. Default: 500000.",
     )
+    max_records_per_second: int | None = Field(
+        default=None,
+        gt=0,
+        description="Records a second that a run reads at most, on average: its steps are made smaller, and wait for each other, above 0. For a backfill beside others, or a source that is not to be strained. Default: as fast as it goes.",
+    )
     properties: dict[str, str] = Field(
         default_factory=dict,
         description="Settings of the client, by librdkafka's names: {security.protocol: SASL_SSL, sasl.password: '${KAFKA_PASSWORD}'}. Credentials only as ${NAME}, a variable of the environment. Default: none, plain text.",
+    )
+
+    registry: SchemaRegistry | None = Field(
+        default=None,
+        description="Values are Avro, and keys may be, by the schemas of this registry, see [SchemaRegistry](#schemaregistry). Default: none, JSON.",
     )
 
     @field_validator("bootstrap_servers")
@@ -163,6 +209,13 @@ class KafkaSource(SpecPart):
         refuse("properties", literal, "credentials as ${NAME}, a variable of the environment")
         refuse("properties", unseen, "values all of whose characters can be seen")
         return value
+
+    @property
+    def records_per_step(self) -> int:
+        """Offsets that one step goes on by, at a bounded rate no more than some seconds' worth."""
+        if self.max_records_per_second is None:
+            return self.max_records_per_step
+        return min(self.max_records_per_step, self.max_records_per_second * STEP_S)
 
     @property
     def records(self) -> Literal["kafka"]:

@@ -1,6 +1,7 @@
 """Runs that go on for ever: batches come as records do, ticks come by the clock, faults are waited out for so long."""
 
 import threading
+import time
 
 import pytest
 from local_pipeline import up
@@ -9,7 +10,9 @@ from local_run import HOUR, START
 from ebbtide.errors import LeaseHeldError, LeaseLostError, SourceUnavailableError
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.requests import Requests
-from ebbtide.runtime.following import Faults, Following, Watcher
+from ebbtide.runtime import following as following_module
+from ebbtide.runtime.following import Age, Faults, Following, Watcher
+from ebbtide.sources.file_source import FileSource
 from ebbtide.sources.source import Discovery
 
 OFTEN = Following(interval_ms=1, tick_every_ms=1)
@@ -213,9 +216,96 @@ def test_run_that_goes_on_makes_way_for_maintenance_and_takes_its_turn_again(mak
     assert pipeline.rows()[2] == 2
 
 
+def test_source_that_is_away_when_a_run_takes_its_turn_again_is_waited_for(make, monkeypatch):
+    pipeline = make()
+    pipeline.put(up(1, 1))
+    requests = Requests(pipeline.plan.at("ledger"))
+    opened = []
+
+    def refuse_absent(self):
+        opened.append(self)
+        if len(opened) == 2:
+            raise SourceUnavailableError("away")
+
+    monkeypatch.setattr(FileSource, "refuse_absent", refuse_absent)
+    monkeypatch.setattr(Requests, "wait_until_served", lambda *_: requests.withdraw("job"))
+    monkeypatch.setattr(following_module, "FIRST_WAIT_S", 0.01)
+
+    def on_progress(step, stop):
+        if step.step == 1:
+            requests.leave("job")
+            pipeline.put(up(2, 2))
+        else:
+            stop.set()
+
+    follow(pipeline, on_progress)
+    assert len(opened) == 3
+    assert pipeline.rows() == {1: 1, 2: 2}
+
+
 def test_run_that_ends_makes_no_way(make):
     pipeline = make()
     pipeline.put(up(1, 1))
     with Lease(pipeline.plan.at("ledger"), "t", 3600), pytest.raises(LeaseHeldError):
         Lease(pipeline.plan.at("ledger"), "t", 3600, asks=True).__enter__()
     assert Requests(pipeline.plan.at("ledger")).names == []
+
+
+def test_run_ends_after_a_step_once_it_is_as_old_as_it_may_get(make):
+    pipeline = make()
+    pipeline.put(up(1, 1))
+    following = Following(interval_ms=1, tick_every_ms=10**6, max_age_s=0.3)
+    begun = time.monotonic()
+    first = pipeline.follow(following, lambda _: pipeline.put(up(1, pipeline.last.step + 1)), threading.Event())
+    assert first.is_aged
+    assert time.monotonic() - begun >= 0.3
+    idle = pipeline.follow(following, lambda _: None, threading.Event())
+    assert idle.is_aged, "also where nothing comes"
+    made = [facts.step for _, facts in pipeline.plan.state.steps()][::-1]
+    assert made == list(range(1, len(made) + 1))
+    assert pipeline.rows() == {1: made[-1]}
+
+
+def test_run_that_was_stopped_is_not_as_old_as_it_may_get():
+    stop = threading.Event()
+    now = [0.0]
+    age = Age(10.0, stop, lambda: now[0])
+    age.look()
+    assert not stop.is_set()
+    stop.set()
+    now[0] = 11.0
+    age.look()
+    assert not age.is_reached
+
+
+def test_run_as_old_as_it_may_get_goes_on_while_a_fault_is_waited_out(make, monkeypatch):
+    pipeline = make()
+    pipeline.put(up(1, 1))
+    monkeypatch.setattr(following_module, "FIRST_WAIT_S", 0.05)
+    looks = []
+    discover = Watcher._discover
+
+    def away_at_first(watcher):
+        looks.append(len(looks) >= 4)
+        if not looks[-1]:
+            raise SourceUnavailableError("away")
+        return discover(watcher)
+
+    monkeypatch.setattr(Watcher, "_discover", away_at_first)
+    ended = pipeline.follow(Following(interval_ms=1, max_age_s=0.5), lambda _: None, threading.Event())
+    assert ended.is_aged
+    assert looks[-1:] != [False], "a success came first"
+
+
+def test_run_that_goes_on_waits_for_maintenance_to_end_and_is_refused_beside_another(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    pipeline.put(up(1, 2))
+    ledger = pipeline.plan.at("ledger")
+    maintenance = Lease(ledger, "t", 3600).__enter__()
+    release = threading.Timer(0.2, lambda: maintenance.__exit__(None, None, None))
+    release.start()
+    assert follow(pipeline, lambda step, stop: stop.set()) == ["batch"]
+    release.join()
+    with Lease(ledger, "t", 3600, makes_way=True), pytest.raises(LeaseHeldError):
+        follow(pipeline, lambda step, stop: stop.set())
