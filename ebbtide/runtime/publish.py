@@ -111,6 +111,7 @@ def _repair(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
     if not _lacks(plan.sink.last_step(), facts):
         return
     state_version = plan.state.snapshot().version
+    # Kept while it is used: the rows to be written and the keys to be deleted are both taken from it.
     differing = differences(
         spark,
         plan,
