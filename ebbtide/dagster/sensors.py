@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from dagster import BetaWarning
 
-from ebbtide import Pipeline
+from ebbtide import Pipeline, UpsertPipelines
 from ebbtide.dagster.metadata import stream_name
 from ebbtide.dagster.resources import ClockResource, StorageResource
 from ebbtide.errors import PausedError, Transient
@@ -21,6 +21,8 @@ warnings.filterwarnings("ignore", "Parameter `owners` of initializer `SensorDefi
 
 EVERY_S = 30
 """Least time between two looks, seconds."""
+TOPICS_EVERY_S = 300
+"""The same, for topics that nobody reads."""
 MOST_PARTITIONS = 32
 """Partitions up to which each is plotted; of more their sum is."""
 UNDER_WAY = [
@@ -100,6 +102,36 @@ def why_not(spec: Pipeline, root: str) -> str:
     except PausedError as error:
         return str(error)
     return ""
+
+
+def topics_sensor(several: UpsertPipelines) -> dg.SensorDefinition:
+    """Make the sensor that tells topics which none of several pipelines reads; switched off at first.
+
+    Args:
+        several: The pipelines, with a pattern of topics.
+    """
+
+    @dg.sensor(
+        name=f"{several.name}_topics",
+        minimum_interval_seconds=TOPICS_EVERY_S,
+        description=f"Looks for topics like '{several.topics}' that no pipeline of '{several.name}' reads, and tells them.",
+    )
+    def look(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        from ebbtide.inspect.backlog import unread_topics
+
+        try:
+            found = unread_topics(several)
+        except Transient as error:
+            return dg.SkipReason(str(error))
+        if found is None:
+            return dg.SkipReason("no pattern of topics")
+        told = found.text()
+        if found.topics and context.cursor != told:
+            context.log.warning(told)
+        context.update_cursor(told)
+        return dg.SkipReason(told)
+
+    return look
 
 
 def _is_under_way(instance: dg.DagsterInstance, job_name: str) -> bool:

@@ -34,7 +34,7 @@ from ebbtide.runtime.following import Age, Faults, Following, Watcher
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import OnPhase, OnProgress, Phase, RunSummary, StepProgress
 from ebbtide.runtime.step import Stepper
-from ebbtide.sources.source import Discovery
+from ebbtide.sources.source import Discovery, beginning_of
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.views.inputs import ViewTables
 
@@ -234,7 +234,7 @@ def _under_lease(
     n_files = 0
     begin("opening the tables")
     refuse_paused(spec.name, plan.turn)
-    plan.source.refuse_absent()  # a wrong path is refused before anything is made
+    _refuse_absent_source(plan, fresh=fresh)
     refuse_unfit_transform(spark, plan)
     ledger = plan.at("ledger")
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
@@ -277,6 +277,12 @@ def _under_lease(
         if not stop.is_set():
             tick = stepper.tick(spark, clock())
             report(tick)
+
+
+def _refuse_absent_source(plan: Plan, *, fresh: bool) -> None:
+    """Refuse a source that is not there before tables are made, or emptied; else that is left to `discover`, which asks once."""
+    if fresh or not log.versions(plan.state.path):
+        plan.source.refuse_absent()
 
 
 def following_of(spec: Pipeline) -> Following | None:
@@ -334,8 +340,7 @@ def _accept_loss(spark: SparkSession, plan: Plan, stepper: Stepper, now_ms: int)
         left = plan.source.discover_left(since).position
         if left is None:
             raise
-        next_batch = left | {"to": left["from"]}
-        return stepper.accept_loss(spark, next_batch, str(error), now_ms)
+        return stepper.accept_loss(spark, beginning_of(left), str(error), now_ms)
     return None
 
 

@@ -82,8 +82,8 @@ class Faults:
     """
 
     def __init__(self, budget_s: float, now_s: Callable[[], float] = time.monotonic) -> None:
+        self.now_s = now_s
         self._budget_s = budget_s
-        self._now_s = now_s
         self._first_s: float | None = None
         self._wait_s = FIRST_WAIT_S
 
@@ -93,7 +93,7 @@ class Faults:
         Raises:
             Transient: `error`, if it is none to be waited out, or the budget is used up.
         """
-        now_s = self._now_s()
+        now_s = self.now_s()
         if self._first_s is None:
             self._first_s = now_s
         is_over = now_s - self._first_s > self._budget_s
@@ -139,7 +139,7 @@ class Watcher:
         self._faults = faults
         self._clock = clock
         self._report = report
-        self._looks_s = time.monotonic() + following.interval_ms / 1000
+        self._looks_s = faults.now_s() + following.interval_ms / 1000
         self._ticked_ms = clock()
         self._found: Discovery | None = None
 
@@ -153,7 +153,7 @@ class Watcher:
             LeaseAskedError: somebody needs the lease.
             EbbtideError: see `ebbtide.errors`; a fault that could not be waited out among them.
         """
-        now_s = time.monotonic()
+        now_s = self._faults.now_s()
         if now_s < self._looks_s:
             return False
         self._looks_s = now_s + self._following.interval_ms / 1000

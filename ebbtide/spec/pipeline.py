@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
@@ -460,7 +460,7 @@ class Pipeline(SpecPart):
         try:
             spec = cls.model_validate(dict(attributes))
         except ValidationError as error:
-            raise ConfigError.of(f"The spec '{path}' is not usable. {_explain(error)}") from error
+            raise ConfigError.of(f"The spec '{path}' is not usable. {explained(error)}") from error
         return spec.located(path)
 
     @classmethod
@@ -513,18 +513,26 @@ def project_of(path: Path) -> Path:
     return spec if spec.is_dir() else spec.parent
 
 
-def _explain(error: ValidationError) -> str:
-    """Return the field and the fault of each error, with the value that was got unless the message has it."""
-    lines = []
+def explained(
+    error: ValidationError,
+    place_of: Callable[[tuple[str, ...]], tuple[str, ...]] = lambda names: names,
+) -> str:
+    """Return the field and the fault of each error, with the value that was got unless the message has it.
+
+    Args:
+        error: Of a spec.
+        place_of: Where the file has a field.
+    """
+    lines: dict[str, None] = {}
     for details in error.errors(include_url=False):
-        names = field_path(details["loc"])
+        names = place_of(field_path(details["loc"]))
         field = ".".join(names)
         message = details["msg"].removeprefix("Value error, ")
         is_secret = any(map(is_credential, names))
         got = ""
         if field and not is_secret and "got" not in message.lower():
             got = f", got {details['input']!r}"
-        lines.append(f"{field}: {message}{got[:120]}")
+        lines[f"{field}: {message}{got[:120]}"] = None
     return "; ".join(lines) + "."
 
 

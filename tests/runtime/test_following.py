@@ -7,11 +7,12 @@ import pytest
 from local_pipeline import up
 from local_run import HOUR, START
 
-from ebbtide.errors import LeaseAskedError, LeaseHeldError, LeaseLostError, SourceUnavailableError
+from ebbtide.errors import LeaseHeldError, LeaseLostError, SourceUnavailableError
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.requests import Requests
 from ebbtide.runtime import following as following_module
 from ebbtide.runtime.following import Age, Faults, Following, Watcher
+from ebbtide.sources.source import Discovery
 
 OFTEN = Following(interval_ms=1, tick_every_ms=1)
 
@@ -73,6 +74,117 @@ def test_faults_are_waited_out_longer_each_time_within_the_budget():
     assert faults.wait_after(SourceUnavailableError("away")) == 1
 
 
+def test_fault_is_told_with_its_wait_and_waited_out_until_the_budget_is_over(caplog):
+    now = [0.0]
+    faults = Faults(1.0, lambda: now[0])
+    assert faults.wait_after(SourceUnavailableError("The brokers are away.")) == 1
+    assert caplog.messages == ["The brokers are away. Again in 1 s."]
+    now[0] = 1.0
+    assert faults.wait_after(SourceUnavailableError("away")) == 2
+    now[0] = 1.1
+    with pytest.raises(SourceUnavailableError):
+        faults.wait_after(SourceUnavailableError("away"))
+
+
+class Watched:
+    """A source, a plan and a stepper that note what a watcher asks of them, and when."""
+
+    position = "where the last step ended"
+
+    def __init__(self):
+        self.now_s, self.now_ms = 0.0, START
+        self.asked = []
+        self.found = Discovery(streams=True)
+        self.fault = None
+        self.source = self.lease = self
+
+    def follows_on(self, position):
+        return {"follows": position}
+
+    def files_read(self):
+        return {"a": 1}
+
+    def at(self, name):
+        return f"home/{name}"
+
+    def make_way(self):
+        self.asked.append("make way")
+
+    def discover(self, *given):
+        if self.fault is not None:
+            raise self.fault
+        self.asked.append(("discover", *given))
+        return self.found
+
+    def note(self, found, location):
+        self.asked.append(("note", found, location))
+
+    def tick(self, *given):
+        self.asked.append(("tick", *given))
+        return f"tick of {given[1]}"
+
+    def at_times(self, watcher, *times_s):
+        """Look at these times; return what was asked at each."""
+        asked = []
+        for now_s in times_s:
+            self.now_s, self.now_ms = now_s, START + round(1000 * now_s)
+            self.asked.clear()
+            watcher.look()
+            asked.append([each if isinstance(each, str) else each[0] for each in self.asked])
+        return asked
+
+
+@pytest.fixture
+def watched():
+    return Watched()
+
+
+@pytest.fixture
+def watcher(watched):
+    often = Following(interval_ms=1_000, tick_every_ms=5_000)
+    faults = Faults(100.0, lambda: watched.now_s)
+    told = watched.told = []
+    return Watcher("session", watched, watched, often, faults, lambda: watched.now_ms, told.append)
+
+
+def test_source_is_looked_at_once_in_an_interval_and_noted_where_it_is_another(watched, watcher):
+    first, again = ["make way", "discover", "note"], ["make way", "discover"]
+    assert watched.at_times(watcher, 0, 0.9995, 1.0, 1.9995, 2.0) == [[], [], first, [], again]
+    watched.found = Discovery(streams=True, young=1)
+    assert watched.at_times(watcher, 3.0) == [first]
+    since = {"follows": "where the last step ended"}
+    assert watched.asked[1:] == [
+        ("discover", {"a": 1}, START + 3_000, since),
+        ("note", watched.found, "home/plan.json"),
+    ]
+
+
+def test_source_without_news_gives_a_tick_in_its_time(watched, watcher):
+    watched.found = Discovery()
+    quiet = ["make way", "discover"]
+    first, *rest = watched.at_times(watcher, 1, 4.999, 5.999, 9.5, 10.998, 11.998)
+    assert first == [*quiet, "note"]
+    assert rest == [quiet, [*quiet, "tick"], quiet, quiet, [*quiet, "tick"]]
+    assert watched.asked[-1] == ("tick", "session", START + 11_998)
+    assert watched.told == [f"tick of {START + 5_999}", f"tick of {START + 11_998}"]
+
+
+def test_tick_comes_as_soon_as_its_time_is_over(watched, watcher):
+    watched.found = Discovery()
+    *_, at_five = watched.at_times(watcher, 4, 5)
+    assert at_five[-1] == "tick"
+
+
+def test_fault_of_the_source_is_waited_out_and_then_looked_again(watched, watcher):
+    watched.fault = SourceUnavailableError("away")
+    assert watched.at_times(watcher, 1, 1.5) == [["make way"], []]  # a second's wait
+    assert watched.at_times(watcher, 2, 3.9) == [["make way"], []]  # two
+    watched.fault = None
+    assert watched.at_times(watcher, 4) == [["make way", "discover", "note"]]
+    watched.fault = SourceUnavailableError("away")
+    assert watched.at_times(watcher, 5, 5.9, 6) == [["make way"], [], ["make way"]], "from a second on again"
+
+
 def test_lost_lease_is_not_waited_out():
     with pytest.raises(LeaseLostError):
         Faults(100.0).wait_after(LeaseLostError("another run"))
@@ -109,17 +221,6 @@ def test_run_that_ends_makes_no_way(make):
     with Lease(pipeline.plan.at("ledger"), "t", 3600), pytest.raises(LeaseHeldError):
         Lease(pipeline.plan.at("ledger"), "t", 3600, asks=True).__enter__()
     assert Requests(pipeline.plan.at("ledger")).names == []
-
-
-def test_request_of_one_who_died_is_forgotten(make):
-    pipeline = make()
-    pipeline.read(up(1, 1))
-    requests = Requests(pipeline.plan.at("ledger"))
-    requests.leave("gone")
-    with pytest.raises(LeaseAskedError):
-        requests.refuse_asked()
-    requests.wait_until_served(0.2, threading.Event())
-    assert requests.names == []
 
 
 def test_run_ends_after_a_step_once_it_is_as_old_as_it_may_get(make):

@@ -9,7 +9,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
+import dagster as dg
 import killing
 import pytest
 from click.testing import CliRunner
@@ -22,9 +24,9 @@ from local_run import SPARK, kept_apart, stream
 from reference import canonical_rows, differences
 from support import SHOP, lines_of, shop
 
-from ebbtide import UpsertPipeline
+from ebbtide import UpsertPipeline, UpsertPipelines, load
 from ebbtide.cli.main import main
-from ebbtide.dagster.sensors import _observation
+from ebbtide.dagster.sensors import _observation, topics_sensor
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
 from ebbtide.errors import (
@@ -42,6 +44,7 @@ from ebbtide.runtime.following import Faults, Following
 from ebbtide.runtime.plan import Plan
 from ebbtide.sinks.quarantine import Selection
 from ebbtide.sources.kafka import client as client_module
+from ebbtide.sources.kafka import source as source_module
 from ebbtide.sources.kafka.position import TopicRange
 from ebbtide.sources.kafka.topic import ask
 
@@ -117,6 +120,28 @@ def test_steps_take_no_more_records_than_they_may_and_a_new_partition_is_read_fr
     assert pipeline.rows()[9] == 1
 
 
+def test_brokers_are_asked_once_a_run_and_a_topic_that_is_gone_is_refused_with_nothing_thrown_away(
+    over, broker, monkeypatch
+):
+    pipeline = over()
+    pipeline.send(up(1, 1))
+    pipeline.run()
+    asked = Mock(side_effect=ask)
+    monkeypatch.setattr(source_module, "ask", asked)
+    pipeline.send(up(2, 1))
+    pipeline.run()
+    assert asked.call_count == 1
+    assert pipeline.is_idle()
+    assert asked.call_count == 2
+    broker.delete(pipeline.topic)
+    for work in ("run", "refresh"):
+        with pytest.raises(SourceReadError, match="There is no topic"):
+            pipeline.do(work)
+    with pytest.raises(SourceReadError, match="There is no topic"):
+        pipeline.is_idle()
+    assert pipeline.rows() == {1: 1, 2: 1}
+
+
 def test_batch_that_spark_never_committed_is_not_read_again(over):
     pipeline = over()
     pipeline.send(up(1, 1))
@@ -169,6 +194,19 @@ def test_records_deleted_between_plan_and_reading_are_refused_and_nothing_is_com
     with pytest.raises(SourceLostError, match=r"deleted while they were to be read"):
         pipeline.run()
     assert pipeline.plan.state.last() is None
+
+
+def test_first_run_that_fails_before_its_first_step_is_decided_loses_nothing(over, monkeypatch):
+    pipeline = over()
+    pipeline.send(up(1, 1), up(2, 1))
+    with monkeypatch.context() as patch:
+        patch.setattr(step_module, "stage", Mock(side_effect=SourceUnavailableError("away")))
+        with pytest.raises(SourceUnavailableError):
+            pipeline.run()
+    pipeline.send(up(3, 1), partition=1)
+    pipeline.run()
+    assert pipeline.rows() == {1: 1, 2: 1, 3: 1}
+    assert pipeline.ranges() == ({"0": 0, "1": 0, "2": 0}, {"0": 2, "1": 1, "2": 0})
 
 
 def test_other_cluster_fewer_partitions_and_an_end_below_our_place_are_refused(over):
@@ -447,6 +485,46 @@ def test_new_proposes_a_spec_by_the_records_of_a_topic(broker, topic, tmp_path, 
     absent = CliRunner().invoke(main, [*asked[:1], "other", *asked[2:5], "no.such.topic"])
     assert absent.exit_code == 1
     assert "There is no topic 'no.such.topic'" in absent.stderr
+
+
+def test_new_proposes_one_file_for_all_topics_of_a_pattern_and_those_left_out_are_told(
+    broker, topic, tmp_path, monkeypatch
+):
+    for table in ("customers", "orders"):
+        lines = [line for line in lines_of(SHOP / "capture") if f'"topic": "shop.public.{table}"'.encode() in line]
+        broker.create(f"{topic}.{table}", 3)
+        broker.put(f"{topic}.{table}", records_of(lines[:200]))
+    broker.create(f"{topic}.empty", 1)
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    asked = ["new", "shop", "--bootstrap-servers", broker.servers, "--topic-pattern", f"{topic}.*", "--json"]
+    result = CliRunner().invoke(main, asked)
+    assert result.exit_code == 0, result.output
+    reports = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [(report["spec"], report["bad_records"]) for report in reports] == [
+        ("pipelines/defs/shop/customers", 0),
+        ("pipelines/defs/shop/orders", 0),
+    ]
+    orders = load("pipelines/defs/shop/orders")
+    assert (orders.name, orders.source.topic, orders.key) == ("orders", f"{topic}.orders", ["order_id"])
+    sampled = tmp_path / "tests/pipelines/shop/orders"
+    assert {path.name for path in sampled.iterdir()} == {"test_orders.py", "sample.jsonl", "rows.jsonl"}
+    told = CliRunner().invoke(main, ["lag", "pipelines/defs/shop", "--root", str(tmp_path / "root")])
+    assert told.exit_code == 0, told.output
+    assert f"shop: topics like '{topic}.*' that no pipeline reads: {topic}.empty" in told.output
+    assert "orders: " in told.output
+
+
+def test_sensor_tells_topics_that_no_pipeline_reads(broker, topic):
+    broker.create(f"{topic}.more", 1)
+    broker.create(f"{topic}.not", 1)
+    source = {"type": "kafka", "bootstrap_servers": broker.servers, "topic": topic}
+    one = {"name": "one", "source": source, "format": {"type": "plain"}, "schema": "id INT", "key": ["id"]}
+    patterns = {"topics": f"{topic}*", "ignored_topics": ["*.not"]}
+    several = UpsertPipelines(name="s", shared={"order": "arrival"}, pipelines=[one], **patterns)
+    context = dg.build_sensor_context()
+    found = topics_sensor(several)(context)
+    assert found.skip_message == f"topics like '{topic}*' that no pipeline reads: {topic}.more"
 
 
 def test_loss_that_is_accepted_is_noted_once_and_the_run_goes_on_with_what_is_left(over, broker):

@@ -95,3 +95,26 @@ def test_age_of_a_run_is_below_what_makes_the_sink_stale():
     with pytest.raises(ValueError, match=r"max_run_age.*got 1d; allowed: less than freshness.fail_window, 1d"):
         plain(run="continuous", max_run_age="1d")
     assert plain(run="continuous").stream_cron is None, "runs would queue up behind the one that goes on"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"url": "registry:8081"}, "http://HOST"),
+        ({"url": "https://u:hunter22@registry"}, "without credentials"),
+        ({"url": "http://r", "username": "u", "password": "hunter22"}, "a variable of the environment"),
+        ({"url": "http://r", "username": "u"}, "username and password"),
+        ({"url": "http://r", "token": "x"}, "Extra inputs"),
+    ],
+)
+def test_registry_that_cannot_be_is_refused_and_no_credential_is_shown(given, told):
+    with pytest.raises(ValidationError, match=told) as refused:
+        spec(registry=given)
+    assert "hunter22" not in str(refused.value)
+
+
+def test_registry_is_taken_and_is_no_part_of_the_identity():
+    registry = {"url": "https://r:8081/apis/ccompat/v7/", "username": "u", "password": "${REGISTRY_PASSWORD}"}
+    given = spec(registry=registry)
+    assert given.source.registry.url == "https://r:8081/apis/ccompat/v7"
+    assert given.misfits(json.loads(json.dumps(spec().identity))) == []
