@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 
 from ebbtide import MaterializedView, Pipeline
+from ebbtide.model.durations import format_duration
 
 KINDS = {"spark", "deltalake"}
 """Which logos the UI draws."""
@@ -109,7 +110,7 @@ def _state_description(spec: Pipeline) -> str:
     ttls = []
     for state, config in spec.ttls.items():
         label = f"`{state}`: " if state else ""
-        ttls.append(f"{label}{config.ttl}")
+        ttls.append(f"{label}{format_duration(config.ttl)}")
     all_of_them = ", ".join(ttls)
     kept = f"Time to live {all_of_them}." if ttls else "Never expires."
     return f"What the reconciler of `{spec.name}` remembers, and what each step decided. {kept}"
