@@ -10,6 +10,7 @@ import dagster as dg
 
 from ebbtide import MaterializedView, Pipeline
 from ebbtide.model.durations import format_duration
+from ebbtide.spec.ddl import type_ddl
 
 KINDS = {"spark", "deltalake"}
 """Which logos the UI draws."""
@@ -136,7 +137,7 @@ def column_schema(spec: Pipeline) -> dg.TableSchema:
         is_unique = spec.sink_key == [field.name]
         constraints = dg.TableColumnConstraints(nullable=field.nullable, unique=is_unique)
         described = comments.get(field.name)
-        column = dg.TableColumn(field.name, str(field.type), description=described, constraints=constraints)
+        column = dg.TableColumn(field.name, type_ddl(field.type), description=described, constraints=constraints)
         columns.append(column)
     return dg.TableSchema(columns)
 
