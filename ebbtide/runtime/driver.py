@@ -31,10 +31,11 @@ from ebbtide.runtime.batches import Batches
 from ebbtide.runtime.belonging import OwnTables, refuse_lost_state, refuse_others_sink
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.following import Age, Faults, Following, Watcher
+from ebbtide.runtime.pace import Pace
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import OnPhase, OnProgress, Phase, RunSummary, StepProgress
 from ebbtide.runtime.step import Stepper
-from ebbtide.sources.source import Discovery, beginning_of
+from ebbtide.sources.source import Discovery, beginning_of, n_places
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.views.inputs import ViewTables
 
@@ -91,6 +92,7 @@ def run(
     stop = stop or threading.Event()
     follow = follow or following_of(spec)
     age = Age(follow.max_age_s if follow else None, stop)
+    faults = Faults((follow or Following()).fault_budget_s)
     turn = partial(
         _under_lease,
         spark,
@@ -105,21 +107,22 @@ def run(
         accepts=accept_source_path,
         follow=follow,
         age=age,
+        faults=faults,
     )
     try:
         turn(accepts_loss=accept_loss)
     except LeaseAskedError:
-        _go_on_after_others(turn, plan, on_phase, stop)
+        _go_on_after_others(turn, plan, faults, on_phase, stop)
     except PausedError:
         if follow is None:
             raise
-        _go_on_after_others(turn, plan, on_phase, stop)
+        _go_on_after_others(turn, plan, faults, on_phase, stop)
     except LeaseHeldError:
         # Maintenance has an end, and is waited for: so a run can take the place of one that made way for it.
         is_held_for_ever = plan.turn is not None and plan.turn.makes_way
         if follow is None or is_held_for_ever:
             raise
-        _go_on_after_others(turn, plan, on_phase, stop)
+        _go_on_after_others(turn, plan, faults, on_phase, stop)
     summary.is_aged = age.is_reached
     return summary
 
@@ -158,12 +161,14 @@ def refresh(
 def _go_on_after_others(
     turn: Callable[[], None],
     plan: Plan,
+    faults: Faults,
     on_phase: OnPhase,
     stop: threading.Event,
 ) -> None:
     """Let those who ask have the lease, and take the next turn, until the run is stopped.
 
-    Everything is opened anew: what they did may have changed the tables, the checkpoint, even the columns.
+    Everything is opened anew: what they did may have changed the tables, the checkpoint, even the columns. Brokers and stores
+    that are away just then are waited for, too.
     """
     requests = Requests(plan.at("ledger"))
     patience_s = to_ms(plan.spec.lease_ttl) / 1000
@@ -180,6 +185,8 @@ def _go_on_after_others(
             if time.monotonic() > end_s:
                 raise
             stop.wait(HELD_POLL_S)
+        except Transient as error:
+            stop.wait(faults.wait_after(error))
 
 
 def _wait_for_others(
@@ -217,6 +224,7 @@ def _under_lease(
     accepts_loss: bool = False,
     follow: Following | None = None,
     age: Age | None = None,
+    faults: Faults | None = None,
 ) -> None:
     plan = Plan.under(root, spec)
 
@@ -228,14 +236,14 @@ def _under_lease(
 
     def begin(name: str, step: int | None = None) -> None:
         files_read = stepper.parts_read if step else 0
-        phase = Phase(spec.name, name, step, files_read, n_files)
+        places_read = stepper.places_read if step else 0
+        phase = Phase(spec.name, name, step, files_read, n_files, places_read, places)
         on_phase(phase)
 
     n_files = 0
+    places = 0
     begin("opening the tables")
-    refuse_paused(spec.name, plan.turn)
-    _refuse_absent_source(plan, fresh=fresh)
-    refuse_unfit_transform(spark, plan)
+    _refuse_unfit(spark, plan, fresh=fresh)
     ledger = plan.at("ledger")
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
     with Lease(
@@ -248,7 +256,8 @@ def _under_lease(
         if not fresh and not log.versions(plan.state.path):
             refuse_lost_state(plan, OwnTables(plan))  # before an empty one is made in its place
         plan.state.create()
-        stepper = Stepper(plan, lease, clock(), fresh=fresh, on_phase=begin)
+        pace = Pace(spec.source.max_records_per_second, stop)
+        stepper = Stepper(plan, lease, clock(), fresh=fresh, on_phase=begin, pace=pace)
         if fresh:
             refuse_others_sink(plan, stepper.tables)
         else:
@@ -270,19 +279,29 @@ def _under_lease(
             report(loss)
         found = _discover(plan, stepper, clock())
         n_files = len(found.parts)
-        summary.nothing_matched = found.nothing_matched
-        summary.files_unmatched = found.unmatched
-        summary.files_young = found.young
-        _read(spark, plan, found, stepper, report, stop, clock, begin, follow, age)
+        places = 0 if follow else n_places(found.position)
+        _note_found(summary, found)
+        _read(spark, plan, found, stepper, report, stop, clock, begin, follow, age, faults)
         if not stop.is_set():
             tick = stepper.tick(spark, clock())
             report(tick)
 
 
-def _refuse_absent_source(plan: Plan, *, fresh: bool) -> None:
-    """Refuse a source that is not there before tables are made, or emptied; else that is left to `discover`, which asks once."""
+def _refuse_unfit(spark: SparkSession, plan: Plan, *, fresh: bool) -> None:
+    """Refuse a run before anything is made: of a pipeline that is paused, a source that is not there, a transform that cannot be.
+
+    That a source is there is asked before tables are made, or emptied; else that is left to `discover`, which asks once.
+    """
+    refuse_paused(plan.spec.name, plan.turn)
     if fresh or not log.versions(plan.state.path):
         plan.source.refuse_absent()
+    refuse_unfit_transform(spark, plan)
+
+
+def _note_found(summary: RunSummary, found: Discovery) -> None:
+    summary.nothing_matched = found.nothing_matched
+    summary.files_unmatched = found.unmatched
+    summary.files_young = found.young
 
 
 def following_of(spec: Pipeline) -> Following | None:
@@ -453,11 +472,12 @@ def _read(
     begin: Callable[[str], None],
     follow: Following | None,
     age: Age | None,
+    faults: Faults | None,
 ) -> None:
     """Read what was found, and with `follow` what comes."""
-    if follow is not None:
+    if follow is not None and faults is not None:
         begin("starting the stream")
-        _follow(spark, plan, found, stepper, report, stop, clock, follow, age or Age(None, stop))
+        _follow(spark, plan, found, stepper, report, stop, clock, follow, age or Age(None, stop), faults)
     elif not (found.streams or plan.checkpoint.is_open):
         return
     elif isinstance(plan.source, ViewTables):
@@ -498,9 +518,9 @@ def _follow(
     clock: Clock,
     follow: Following,
     age: Age,
+    faults: Faults,
 ) -> None:
     """Stream until `stop` is set. A fault that may pass ends the stream; it is started again where it was."""
-    faults = Faults(follow.fault_budget_s)
 
     def report_success(progress: StepProgress | None) -> None:
         faults.passed()

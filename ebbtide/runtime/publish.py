@@ -15,6 +15,7 @@ from ebbtide.model.step import StepKind
 from ebbtide.paths import delete
 from ebbtide.runtime.completeness import DECIDED, SHOWN, decided_rows, differences
 from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.swap import drop_swapped, publish_swap
 from ebbtide.sinks.stage import restore_stage
 from ebbtide.spec.ddl import parse_ddl
 from ebbtide.state_table.change_set import StepChanges
@@ -45,6 +46,10 @@ def publish(spark: SparkSession, plan: Plan, head: Head) -> Counter[str]:
         _reselect(spark, plan, facts)
     if facts.kind is StepKind.REWIND:
         _rewind(spark, plan, facts)
+    if facts.kind is StepKind.SOURCE:
+        _discard_read(plan, facts)
+    if facts.kind is StepKind.SWAP:
+        _swap(spark, plan, facts)
     if not facts.kind.is_published:
         return Counter()
     counts = plan.state.counts(head.version, facts)
@@ -80,6 +85,13 @@ def _rewind(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
     """Finish a rewind: the tables beside the state go back too, and what was read since is read again."""
     _restore_tables(spark, plan, facts)
     _discard_read(plan, facts)
+
+
+def _swap(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
+    """Finish a swap: the tables beside the state take the backfill's rows, and the source is read on from where that stands."""
+    publish_swap(spark, plan, facts, _lacks)
+    _discard_read(plan, facts)
+    drop_swapped(plan, facts)
 
 
 def _restore_tables(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:

@@ -31,7 +31,7 @@ from ebbtide.delta import log
 from ebbtide.delta.altering import FileUnderNewColumns, fills_of
 from ebbtide.delta.features import refuse_unwritable
 from ebbtide.delta.snapshot import Action, Snapshot
-from ebbtide.delta.table import add_file, create_if_absent, emptied
+from ebbtide.delta.table import add_file, create_if_absent, emptied, redefined
 from ebbtide.errors import ConfigError, MigrationError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
@@ -396,6 +396,10 @@ class SinkTable:
             "sink",
             "REPLACE TABLE",
         )
+
+    def definition(self, found: Snapshot) -> list[Action]:
+        """Return the actions that give a version the columns that the table is to have; see `Sink`."""
+        return redefined(found, self._stored_schema, self._stored_properties)
 
     def below(self, floor: list[int], side: str = "") -> Column:
         """Return whether a row stands below a TRUNCATE."""

@@ -7,6 +7,7 @@ from typing import Protocol
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 
+from ebbtide.delta.snapshot import Action, Snapshot
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.model.schema_change import SchemaChange
 
@@ -122,6 +123,13 @@ class Sink(Protocol):
 
     def empty(self, spark: SparkSession, facts: StepFacts) -> None:
         """Replace the table by an empty one with the spec's columns, as a step; its history stays."""
+
+    def definition(self, found: Snapshot) -> list[Action]:
+        """Return the actions that give a version the columns that the table is to have.
+
+        Args:
+            found: A version.
+        """
 
     def below(self, floor: list[int], side: str = "") -> Column:
         """Return the condition that is true for rows that a TRUNCATE left dead."""

@@ -131,3 +131,24 @@ def test_of_a_run_that_goes_on_what_waits_is_plotted_as_it_ages_and_nothing_is_l
     pipeline.run(stop=(stop := threading.Event()), on_progress=lambda _: stop.set())
     done = tick(again.cursor)
     assert [len(done.asset_events), len(tick(done.cursor).asset_events)] == [1, 0], "nothing waits: said once"
+
+
+def test_backfill_s_job_tells_how_far_it_is_and_drops_it(pipeline):
+    pipeline.read(up(1, 1))
+    pipeline.do("backfill")
+    definitions = pipeline_definitions(pipeline.spec)
+    [job] = [job for job in definitions.jobs if job.name == "t_backfill"]
+    resources = {"storage": StorageResource(root=pipeline.root), "clock": ClockResource(), "spark": SparkResource()}
+
+    def launch(action):
+        with dg.DagsterInstance.ephemeral() as instance:
+            config = {"ops": {"t_build_backfill": {"config": {"action": action}}}}
+            done = job.execute_in_process(run_config=config, resources=resources, instance=instance)
+            [event] = done.get_asset_observation_events()
+            metadata = event.asset_observation_data.asset_observation.metadata
+            return {name: value.value for name, value in metadata.items()}
+
+    told = launch("status")
+    assert (told["job"], told["records"], told["waiting"], told["percent"]) == ("backfill: status", 1, 0, 100.0)
+    launch("drop")
+    assert launch("status")["records"] == 0

@@ -37,6 +37,7 @@ def test_location_holds_exactly_this():
     assert checks == sorted([*of_all, *of_some])
     jobs = {job.name: job for job in found.resolve_all_job_defs() if not job.name.startswith("__")}
     kinds = (
+        "backfill",
         "cleanup",
         "clock",
         "compaction",
@@ -54,7 +55,7 @@ def test_location_holds_exactly_this():
     assert sorted(jobs) == [f"{name}_{kind}" for name in NAMES for kind in kinds]
     pools = {name: {pool for node in job.nodes for pool in node.definition.pools} for name, job in jobs.items()}
     in_turn = {f"{name}_{kind}": {f"checkpoint_{name}"} for name in NAMES for kind in kinds}
-    at_once = {f"{name}_pause": set() for name in NAMES}
+    at_once = {f"{name}_{kind}": set() for name in NAMES for kind in ("backfill", "pause")}
     assert pools == in_turn | at_once
     schedules = {schedule.name: (schedule.job_name, schedule.cron_schedule) for schedule in found.schedules}
     crons = {"cleanup": "0 3 * * *", "compaction": "30 3 * * *", "stream": "*/15 * * * *", "vacuum": "0 4 * * *"}

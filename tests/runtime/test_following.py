@@ -12,6 +12,7 @@ from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.requests import Requests
 from ebbtide.runtime import following as following_module
 from ebbtide.runtime.following import Age, Faults, Following, Watcher
+from ebbtide.sources.file_source import FileSource
 from ebbtide.sources.source import Discovery
 
 OFTEN = Following(interval_ms=1, tick_every_ms=1)
@@ -213,6 +214,33 @@ def test_run_that_goes_on_makes_way_for_maintenance_and_takes_its_turn_again(mak
     assert len(kinds) == 1
     assert Requests(pipeline.plan.at("ledger")).names == []
     assert pipeline.rows()[2] == 2
+
+
+def test_source_that_is_away_when_a_run_takes_its_turn_again_is_waited_for(make, monkeypatch):
+    pipeline = make()
+    pipeline.put(up(1, 1))
+    requests = Requests(pipeline.plan.at("ledger"))
+    opened = []
+
+    def refuse_absent(self):
+        opened.append(self)
+        if len(opened) == 2:
+            raise SourceUnavailableError("away")
+
+    monkeypatch.setattr(FileSource, "refuse_absent", refuse_absent)
+    monkeypatch.setattr(Requests, "wait_until_served", lambda *_: requests.withdraw("job"))
+    monkeypatch.setattr(following_module, "FIRST_WAIT_S", 0.01)
+
+    def on_progress(step, stop):
+        if step.step == 1:
+            requests.leave("job")
+            pipeline.put(up(2, 2))
+        else:
+            stop.set()
+
+    follow(pipeline, on_progress)
+    assert len(opened) == 3
+    assert pipeline.rows() == {1: 1, 2: 2}
 
 
 def test_run_that_ends_makes_no_way(make):

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -14,15 +15,16 @@ from unittest.mock import Mock
 import dagster as dg
 import killing
 import pytest
+from certificates import Authority
 from click.testing import CliRunner
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka_broker import PASSWORD, USER, free_port
 from kafka_support import TopicPipeline, over_topic, plainly, records_of
 from killing import PLACES
 from local_pipeline import LATER, up
 from local_run import SPARK, kept_apart, stream
 from reference import canonical_rows, differences
-from support import SHOP, lines_of, shop
+from support import SHOP, evenly, lines_of, shop
 
 from ebbtide import UpsertPipeline, UpsertPipelines, load
 from ebbtide.cli.main import main
@@ -44,6 +46,7 @@ from ebbtide.runtime.following import Faults, Following
 from ebbtide.runtime.plan import Plan
 from ebbtide.sinks.quarantine import Selection
 from ebbtide.sources.kafka import client as client_module
+from ebbtide.sources.kafka import sizing
 from ebbtide.sources.kafka import source as source_module
 from ebbtide.sources.kafka.position import TopicRange
 from ebbtide.sources.kafka.topic import ask
@@ -51,6 +54,7 @@ from ebbtide.sources.kafka.topic import ask
 KILLS = ("the records are staged", "the state is committed")
 """Before and after the decision of the second step."""
 SUPPORT = str(Path(killing.__file__).parent)
+SHOP_CLOCK = 1_800_000_000_000
 DO = "import json, sys; sys.path.insert(0, sys.argv[1]); from killing import do; do(json.loads(sys.argv[2]))"
 pytestmark = pytest.mark.xdist_group("test_kafka.py")  # one broker for all
 
@@ -58,6 +62,7 @@ pytestmark = pytest.mark.xdist_group("test_kafka.py")  # one broker for all
 @pytest.fixture(autouse=True)
 def _apart(monkeypatch):
     monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 20_000)  # tests on Spark set it for their process
+    monkeypatch.setattr(source_module, "RECORDS_IN_DRIVER", 20_000)
     with kept_apart():
         yield
 
@@ -82,17 +87,76 @@ def same_as_truth(spec, root):
     return differences(canonical_rows(rows, columns), canonical_rows(truth, columns)) == []
 
 
-@pytest.mark.parametrize("steps", [1, 8])
-def test_orders_from_three_partitions_redelivered_equal_the_truth(broker, topic, tmp_path, steps):
-    lines = [line for line in lines_of(SHOP / "capture") if b'"topic": "shop.public.orders"' in line]
-    half = len(lines) // 2
-    redelivered = [*lines[: half + 500], *lines[half:]]
-    broker.put(topic, records_of(redelivered))
-    spec = over_topic(shop("orders"), broker, topic, max_records_per_step=-(-len(redelivered) // steps))
+def do_apart(order):
+    """What an order asks for, in a process of its own; how that ended."""
+    command = [sys.executable, "-c", DO, SUPPORT, json.dumps(order)]
+    return subprocess.run(command, timeout=120, check=False).returncode
+
+
+@cache
+def shop_records(name):
+    """A shop pipeline's records over three partitions, a thousand of them redelivered: of the join an order's changes stay in theirs."""
+    if name == "orders":
+        lines = [line for line in lines_of(SHOP / "capture") if b'"topic": "shop.public.orders"' in line]
+        records = records_of(lines)
+    else:
+        lines = lines_of(SHOP / "join")
+        records = [{"partition": json.loads(line)["row"]["order_id"] % 3, "value": line} for line in lines]
+    half = len(records) // 2
+    return [*records[: half + 500], *records[half - 500 :]]
+
+
+def shop_topic(name, broker, topic, n_steps):
+    n_records = len(shop_records(name))
+    return over_topic(shop(name), broker, topic, max_records_per_step=-(-n_records // n_steps))
+
+
+SHOP_TABLES = pytest.mark.parametrize("name", ["orders", "order_balances"])
+
+
+@pytest.mark.parametrize("n_steps", [1, 8])
+@SHOP_TABLES
+def test_shop_table_from_three_partitions_redelivered_equals_the_truth(broker, topic, tmp_path, name, n_steps):
+    broker.put(topic, shop_records(name))
+    spec = shop_topic(name, broker, topic, n_steps)
     driver._stream = stream
-    summary = driver.run(SPARK, spec, str(tmp_path), clock=lambda: 1_800_000_000_000)
-    assert len([step for step in summary.steps if step.kind == "batch"]) == steps
-    assert summary.totals["duplicates"] + summary.totals["superseded"] >= 400  # tombstones count as neither
+    summary = driver.run(SPARK, spec, str(tmp_path), clock=lambda: SHOP_CLOCK)
+    assert len([step for step in summary.steps if step.kind == "batch"]) == n_steps
+    known = sum(summary.totals[count] for count in ("duplicates", "superseded", "redelivered"))
+    assert known >= 700  # tombstones count as none of them
+    assert same_as_truth(spec, tmp_path)
+
+
+@pytest.mark.parametrize("n_steps", [1, 8])
+@SHOP_TABLES
+def test_shop_table_that_is_followed_equals_the_truth(broker, topic, tmp_path, name, n_steps):
+    left = evenly(shop_records(name), n_steps)
+    spec = shop_topic(name, broker, topic, 1)
+    stop = threading.Event()
+
+    def put_next(step=None):
+        if left:
+            broker.put(topic, left.pop(0))
+        elif not lag(spec, str(tmp_path), SHOP_CLOCK).backlog.total_records:
+            stop.set()
+
+    put_next()
+    driver._stream = stream
+    following = Following(interval_ms=1)
+    driver.run(SPARK, spec, str(tmp_path), clock=lambda: SHOP_CLOCK, follow=following, on_progress=put_next, stop=stop)
+    assert same_as_truth(spec, tmp_path)
+
+
+@SHOP_TABLES
+def test_shop_table_whose_run_is_killed_in_a_step_equals_the_truth(broker, topic, tmp_path, name):
+    broker.put(topic, shop_records(name))
+    spec = shop_topic(name, broker, topic, 8)
+    given = json.dumps(spec.model_dump(mode="json", by_alias=True, exclude_unset=True))
+    order = {"works": [("sequence", "run", given, SHOP_CLOCK, {})], "root": str(tmp_path)}
+    for place in KILLS:
+        assert do_apart(order | {"place": PLACES[place]}) == -signal.SIGKILL
+    driver._stream = stream
+    driver.run(SPARK, spec, str(tmp_path), clock=lambda: SHOP_CLOCK)
     assert same_as_truth(spec, tmp_path)
 
 
@@ -140,6 +204,21 @@ def test_brokers_are_asked_once_a_run_and_a_topic_that_is_gone_is_refused_with_n
     with pytest.raises(SourceReadError, match="There is no topic"):
         pipeline.is_idle()
     assert pipeline.rows() == {1: 1, 2: 1}
+
+
+def test_steps_have_about_as_many_bytes_as_they_may_by_the_size_of_the_last_one_s_records(over, monkeypatch):
+    monkeypatch.setattr(sizing, "FIRST_OFFSETS", 4)
+    pipeline = over(source={"max_bytes_per_step": 10_000})
+    pipeline.send(*(up(n, 1, v="x" * 100) for n in range(40)), *(up(40 + n, 1, v="x" * 4_900) for n in range(9)))
+    records = [step.records for step in pipeline.run().steps if step.kind == "batch"]
+    # Twice as many each time, then too many large ones at once, and from then on two of these.
+    assert records == [4, 8, 16, 21]
+    pipeline.send(*(up(60 + n, 1, v="x" * 4_900) for n in range(5)))
+    n_offsets = int(Path(pipeline.home, "plan.json.offsets").read_text())
+    assert 3 <= n_offsets <= 5  # 21 records of 2.2 KB
+    records = [step.records for step in pipeline.run().steps if step.kind == "batch"]
+    assert (sum(records), records[1:]) == (5, [5 - records[0]])
+    assert len(pipeline.rows()) == 54
 
 
 def test_batch_that_spark_never_committed_is_not_read_again(over):
@@ -281,6 +360,80 @@ def test_aborted_transactions_and_compacted_records_leave_holes_that_end_no_rang
     assert pipeline.run().totals["records"] == 1
 
 
+def test_compacted_topic_has_holes_that_end_no_range(broker, topic, over):
+    compacted = f"{topic}.compacted"
+    settings = {"segment_bytes": str(2**20), "min_cleanable_dirty_ratio": "0.01", "max_compaction_lag_ms": "1"}
+    broker.create(compacted, 1, cleanup_policy="compact", **settings)
+    pipeline = over(source={"topic": compacted, "max_records_per_step": 40})
+    filler = "x" * 30_000
+    records = [
+        {"partition": 0, "key": str(n % 4).encode(), "value": up(n % 4, n, v=filler).encode()} for n in range(200)
+    ]
+    broker.put(compacted, records)
+    wait_until(lambda: len(offsets_of(broker, compacted)) < 150)
+    there = offsets_of(broker, compacted)
+    steps = [step.records for step in pipeline.run().steps if step.kind == "batch"]
+    assert sum(steps) <= len(there)
+    assert pipeline.ranges()[1]["0"] == 200
+    assert pipeline.rows() == {0: 196, 1: 197, 2: 198, 3: 199}
+
+
+def test_record_of_20_mb_is_read_where_it_may_be_and_else_is_bad(over, broker):
+    large = up(1, 1, v="x" * 20_000_000).encode()
+    strict = over()
+    broker.put(strict.topic, [{"partition": 0, "value": large}], **{"message.max.bytes": 30_000_000})
+    strict.run()
+    [bad] = strict.plan.quarantine.records(Selection()).to_pylist()
+    assert (bad["reason"], len(bad["raw"]) < 17_000_000) == ("too_large", True)
+    lenient = over(quarantine={"max_record_bytes": 32 * 2**20})
+    lenient.root = f"{strict.root}.lenient"
+    lenient.run()
+    assert lenient.rows() == {1: 1}
+
+
+def test_partition_that_is_added_while_a_run_goes_on_is_read_from_its_first_record(over, broker):
+    pipeline = over()
+    pipeline.send(up(1, 1))
+    stop = threading.Event()
+
+    def on_progress(step):
+        if step.step == 1:
+            broker.add_partition(pipeline.topic, 4)
+            pipeline.send(up(2, 2), up(3, 3), partition=3)
+        elif len(pipeline.rows()) == 3:
+            stop.set()
+
+    pipeline.follow(Following(interval_ms=1), on_progress, stop)
+    assert pipeline.rows() == {1: 1, 2: 2, 3: 3}
+    assert pipeline.ranges()[1]["3"] == 2
+
+
+def offsets_of(broker, topic):
+    """The offsets of the records that a topic of one partition has."""
+    settings = {
+        "bootstrap.servers": broker.servers,
+        "group.id": "look",
+        "enable.partition.eof": True,
+        "auto.offset.reset": "earliest",
+    }
+    consumer = Consumer(settings)
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found = []
+    while True:
+        message = consumer.poll(10)
+        if message is None or message.error():
+            consumer.close()
+            return found
+        found.append(message.offset())
+
+
+def wait_until(is_so):
+    end = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.2)
+
+
 def test_tombstones_large_records_and_bytes_that_are_no_text_are_counted_or_quarantined_and_can_be_replayed(over):
     pipeline = over(quarantine={"max_record_bytes": 2_000})
     large = up(7, 1, text="x" * 3_000_000).encode()
@@ -377,6 +530,22 @@ def test_broker_topic_password_and_variable_that_are_wrong_are_named(over, broke
         over(source={"topic": "none"}).run()
 
 
+def test_certificates_of_an_authority_that_is_not_trusted_are_named_and_those_of_one_that_is_let_in(
+    over, broker, tmp_path, monkeypatch
+):
+    other = Authority(tmp_path, "other")
+    pipelines = {}
+    for authority in (other, broker.authority):
+        properties = {"security.protocol": "SSL", "ssl.ca.location": str(authority.path)}
+        pipelines[authority] = over(source={"bootstrap_servers": broker.ssl_servers, "properties": properties})
+    with pytest.raises(SourceReadError, match=r"no secure connection.*certificate.*ssl"):
+        pipelines[other].run()
+    trusted = pipelines[broker.authority]
+    trusted.send(up(1, 1))
+    trusted.run()
+    assert trusted.rows() == {1: 1}
+
+
 def test_password_is_used_and_stands_in_no_file(over, broker, monkeypatch, tmp_path):
     monkeypatch.setenv("EBBTIDE_TEST_PASSWORD", PASSWORD)
     properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": USER}
@@ -397,10 +566,7 @@ def test_killed_at_any_place_of_a_step_the_next_run_ends_with_the_same_rows(over
     works = [("sequence", "run", given, LATER, {})]
     for place in KILLS:
         pipeline.root = str(tmp_path / place)
-        order = json.dumps({"works": works, "root": pipeline.root, "place": PLACES[place]})
-        command = [sys.executable, "-c", DO, SUPPORT, order]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        assert ended.returncode == -signal.SIGKILL, (place, ended.stderr)
+        assert do_apart({"works": works, "root": pipeline.root, "place": PLACES[place]}) == -signal.SIGKILL, place
         pipeline.run()
         assert pipeline.rows() == {0: 10, 1: 11, 2: 7, 3: 8, 4: 9}, place
         assert pipeline.ranges() == ({"0": 6, "1": 0, "2": 0}, {"0": 12, "1": 0, "2": 0})
@@ -420,6 +586,16 @@ def test_records_that_come_while_a_run_goes_on_are_read_and_facts_follow_on_each
     pipeline.follow(Following(interval_ms=1), on_progress, stop)
     assert pipeline.rows() == {1: 1, 2: 1, 3: 1}
     assert pipeline.ranges() == ({"0": 1, "1": 1, "2": 0}, {"0": 1, "1": 1, "2": 1})
+
+
+def test_topic_that_has_no_record_yet_is_followed(over):
+    pipeline = over()
+    stop = threading.Event()
+    pipeline.follow(
+        Following(interval_ms=1), lambda step: stop.set() if step.records else pipeline.send(up(1, 1)), stop
+    )
+    assert pipeline.rows() == {1: 1}
+    assert pipeline.ranges() == ({"0": 0, "1": 0, "2": 0}, {"0": 1, "1": 0, "2": 0})
 
 
 @pytest.mark.grid

@@ -90,13 +90,6 @@ def test_pipeline_over_a_topic_has_a_check_of_what_was_lost():
     assert "source_loss" not in {check.name for check in checks_of(plain(source={"path": "in"}))}
 
 
-def test_age_of_a_run_is_below_what_makes_the_sink_stale():
-    assert plain(run="continuous", max_run_age="12h").max_run_age == timedelta(hours=12)
-    with pytest.raises(ValueError, match=r"max_run_age.*got 1d; allowed: less than freshness.fail_window, 1d"):
-        plain(run="continuous", max_run_age="1d")
-    assert plain(run="continuous").stream_cron is None, "runs would queue up behind the one that goes on"
-
-
 @pytest.mark.parametrize(
     ("given", "told"),
     [
@@ -118,3 +111,10 @@ def test_registry_is_taken_and_is_no_part_of_the_identity():
     given = spec(registry=registry)
     assert given.source.registry.url == "https://r:8081/apis/ccompat/v7"
     assert given.misfits(json.loads(json.dumps(spec().identity))) == []
+
+
+def test_age_of_a_run_is_below_what_makes_the_sink_stale():
+    assert plain(run="continuous", max_run_age="12h").max_run_age == timedelta(hours=12)
+    with pytest.raises(ValueError, match=r"max_run_age.*got 1d; allowed: less than freshness.fail_window, 1d"):
+        plain(run="continuous", max_run_age="1d")
+    assert plain(run="continuous").stream_cron is None, "runs would queue up behind the one that goes on"

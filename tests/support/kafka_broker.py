@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import socket
@@ -12,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from certificates import Authority
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from ivy import JVM, SPARK_JARS, cache_of, fetch
@@ -57,7 +59,7 @@ OF_SPARK = (
     "snappy-java-",
     "zstd-jni-",
 )
-START_S = 60.0
+START_S = 180.0
 USER, PASSWORD = "app", "right-password"
 """Who may come in by SASL."""
 
@@ -69,14 +71,24 @@ def class_path() -> str:
     wanted = [folder / "{1}-{2}.jar".format(*module.split(":")) for module in modules]
     if not all(jar.exists() for jar in wanted):
         fetch(folder, modules)
-    ours = [jar for jar in sorted(SPARK_JARS.glob("*.jar")) if jar.name.startswith(OF_SPARK)]
-    return os.pathsep.join(map(str, [*wanted, *ours]))
+    return os.pathsep.join(map(str, [*wanted, *jars_of_spark()]))
+
+
+def jars_of_spark() -> list[Path]:
+    """Find what brokers and connectors need and Spark brings."""
+    return [jar for jar in sorted(SPARK_JARS.glob("*.jar")) if jar.name.startswith(OF_SPARK)]
+
+
+PORTS = range(20_000, 32_000)
+"""Below those that systems give to clients: one of these might take the port of a server that is away for a while."""
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    while True:
+        port = secrets.choice(PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Broker:
@@ -88,12 +100,14 @@ class Broker:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.port, self.sasl_port, self.controller_port = free_port(), free_port(), free_port()
+        self.port, self.sasl_port, self.controller_port, self.ssl_port = (free_port() for _ in range(4))
         self.servers = f"127.0.0.1:{self.port}"
         self.sasl_servers = f"127.0.0.1:{self.sasl_port}"
+        self.ssl_servers = f"127.0.0.1:{self.ssl_port}"
         self._class_path = class_path()
         self._settings = folder / "server.properties"
         folder.mkdir(parents=True, exist_ok=True)
+        self.authority = Authority(folder, "authority")
         settings = self._server_properties()
         self._settings.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         cluster_id = urlsafe_b64encode(b"\x01" + secrets.token_bytes(15)).decode().rstrip("=")
@@ -107,12 +121,15 @@ class Broker:
             "node.id": 1,
             "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://{self.servers},SASL://{self.sasl_servers},CONTROLLER://127.0.0.1:{self.controller_port}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listeners": f"PLAINTEXT://{self.servers},SASL://{self.sasl_servers},SSL://{self.ssl_servers},CONTROLLER://127.0.0.1:{self.controller_port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT",
             "inter.broker.listener.name": "PLAINTEXT",
             "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN",
             "listener.name.sasl.plain.sasl.jaas.config": login,
+            "listener.name.ssl.ssl.keystore.type": "PEM",
+            "listener.name.ssl.ssl.keystore.location": self.authority.server(),
             "log.dirs": self.folder / "data",
+            "log.cleaner.backoff.ms": 200,
             "offsets.topic.replication.factor": 1,
             "offsets.topic.num.partitions": 1,
             "transaction.state.log.replication.factor": 1,
