@@ -155,6 +155,10 @@ class AdoptionError(Terminal):
     """Raised when a table cannot become a pipeline's sink; nothing was changed."""
 
 
+class BackfillError(Terminal):
+    """Raised when a backfill cannot be made, gone on with or swapped in as asked; nothing was changed."""
+
+
 class HistoryGoneError(Terminal):
     """Raised when an earlier version cannot be gone back to: its files or commits are deleted; nothing was changed."""
 

@@ -307,6 +307,14 @@ def write_bytes(location: str, data: bytes) -> None:
         stream.write(data)
 
 
+def copy_file(location: str, to: str) -> None:
+    """Copy a file within a store, over the one that is there; folders are made as needed."""
+    from_fs, from_path = _open(location)
+    to_fs, to_path = _open(to)
+    to_fs.create_dir(to_path.rpartition("/")[0])
+    pafs.copy_files(from_path, to_path, from_fs, to_fs)
+
+
 def replace_bytes(location: str, data: bytes) -> None:
     """Write a file in one piece: who reads it meanwhile sees the old one or the new one."""
     if not is_local(location):

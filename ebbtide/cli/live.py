@@ -107,16 +107,19 @@ class RunView:
         step = f" step {phase.step}" if phase.step else ""
         parts = [phase.name]
         if phase.files_read and phase.files:
-            parts += self._pace(phase.files_read, phase.files)
+            parts += self._pace(phase.files_read, phase.files, f"{phase.files_read} of {phase.files} files")
+        elif phase.places_read and phase.places:
+            percent = 100 * phase.places_read / phase.places
+            parts += self._pace(phase.places_read, phase.places, f"{percent:.0f} % of {phase.places:,} records")
         self._live.show(f"{phase.pipeline}{step}: {', '.join(parts)}")
 
-    def _pace(self, files_read: int, files: int) -> list[str]:
-        """Return how far the run is, how fast, and how long it will take if the files left are as those before."""
+    def _pace(self, n_read: int, n: int, how_far: str) -> list[str]:
+        """Return how far the run is, how fast, and how long it will take if what is left is as what was read."""
         seconds = time.monotonic() - self._started
         rate = self._records / seconds
-        seconds_left = max(0, files - files_read) * seconds / files_read
+        seconds_left = max(0, n - n_read) * seconds / n_read
         return [
-            f"{files_read} of {files} files",
+            how_far,
             f"{rate:,.0f} records/s",
             f"about {seconds_left:.0f} s left",
         ]

@@ -15,6 +15,7 @@ from ebbtide.maintenance.jobs import JOBS
 _HOMES = {
     "acknowledge": "upkeep",
     "adopt": "upkeep",
+    "backfill": "backfill",
     "clock": "upkeep",
     "lag": "inspection",
     "migrate": "upkeep",

@@ -37,8 +37,15 @@ Operate = Callable[..., RunSummary]
 @click.option("--accept-source-path", is_flag=True, help="The source's files have moved to where the spec now says.")
 @click.option("--accept-loss", is_flag=True, help="Records of a topic are lost: go on with what is left, and note it.")
 @click.option("--follow", is_flag=True, help="Go on with what comes until SIGINT or SIGTERM; of one pipeline.")
+@click.option("--rate", type=click.IntRange(1), help="Records a second at most. Default: as the spec says.")
 def run(
-    specs: tuple[str, ...], root: str, as_json: bool, accept_source_path: bool, accept_loss: bool, follow: bool
+    specs: tuple[str, ...],
+    root: str,
+    as_json: bool,
+    accept_source_path: bool,
+    accept_loss: bool,
+    follow: bool,
+    rate: int | None,
 ) -> None:
     """Read all that is there, bring the sinks up to date, expire what is due. With nothing to do, Spark is not started.
 
@@ -57,6 +64,8 @@ def run(
         return idle_run(spec, root, system_clock())
 
     located = load_specs(specs)
+    if rate is not None:
+        located = [(location, spec.at_rate(rate)) for location, spec in located]
     if follow:
         with Reporter(root, as_json).errors():
             refuse_following_views(located)

@@ -94,6 +94,15 @@ class TableFacts(BaseModel):
     step: int = Field(description="The last step that wrote it.")
 
 
+class SwappedTables(BaseModel):
+    """A backfill whose tables take the place of a pipeline's."""
+
+    model_config = ConfigDict(frozen=True)
+
+    incarnation: str = Field(description="That of the backfill.")
+    versions: dict[str, int] = Field(description="Name of each table beside its state to the version that is taken.")
+
+
 class StepFacts(Frontier):
     """The facts of a step, known before it is committed: where the pipeline then stands, and what made it."""
 
@@ -122,6 +131,11 @@ class StepFacts(Frontier):
         exclude_if=lambda value: value is None,
         description="Of a source that is read by position, where the batch begins and ends (ebbtide.sources.kafka.position); of another kind of step that of the last batch before it. Absent of other sources.",
     )
+    reread: dict[str, Any] | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="Of BACKFILL: the places whose records it applies, in the form of source_position. Absent of other steps.",
+    )
     lost: str | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
@@ -137,11 +151,17 @@ class StepFacts(Frontier):
         default_factory=dict,
         description="Of REWIND, and of a MIGRATION that undoes one of columns: the tables beside the state and the versions that they go back to.",
     )
+    swap: SwappedTables | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="Of SWAP: what sink, changelog and quarantine take their rows from. Absent of other steps.",
+    )
     sink_version: int | None = Field(
         default=None, description="Of ACKNOWLEDGE: the version of the sink that was accepted."
     )
     reason: str | None = Field(
-        default=None, description="Why what others changed was acknowledged, or a clock set, in the words of who did."
+        default=None,
+        description="Why what others changed was acknowledged, a clock set, or records read again, in the words of who did.",
     )
     bad_rows: list[dict[str, Any]] | None = Field(
         default=None,

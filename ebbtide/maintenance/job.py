@@ -17,8 +17,9 @@ from ebbtide.maintenance.jobs import job_named
 from ebbtide.model.durations import to_ms
 from ebbtide.paths import usage
 from ebbtide.runtime.belonging import OwnTables, refuse_lost_state
-from ebbtide.runtime.driver import refuse_changed_spec
+from ebbtide.runtime.pace import Pace
 from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.refusals import refuse_changed_spec
 from ebbtide.runtime.step import Stepper
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.state_table.deciding import packed
@@ -98,6 +99,7 @@ def stepping(
     plan: Plan,
     started_ms: int = 0,
     *,
+    pace: Pace | None = None,
     refuse: Callable[[Stepper], None] = Stepper.refuse_misfits,
 ) -> Iterator[Stepper]:
     """Hold a pipeline's lease, and yield what makes its steps.
@@ -106,6 +108,7 @@ def stepping(
         spark: A session with Delta.
         plan: The pipeline's.
         started_ms: The time, epoch ms; needed where a step moves the pipeline's clock on.
+        pace: Holds steps back that read the source.
         refuse: Refuses tables that do not fit each other; what mends them lets some through.
 
     Raises:
@@ -124,7 +127,7 @@ def stepping(
     ledger = plan.at("ledger")
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
     with Lease(ledger, spec.name, lease_ttl_s, asks=True) as lease:
-        stepper = Stepper(plan, lease, started_ms)
+        stepper = Stepper(plan, lease, started_ms, pace=pace)
         refuse(stepper)
         yield stepper
 

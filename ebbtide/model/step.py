@@ -38,6 +38,9 @@ class StepKind(StrEnum):
         REWIND: All tables go back to what they were after an earlier step.
         ACKNOWLEDGE: What others changed in the sink, and what checks found so far, is accepted.
         CLOCK: Processing time or the watermark is set by hand.
+        BACKFILL: Records of the source from before where the pipeline stands, which does not change.
+        SOURCE: From here on another source is read: a backfill has read its snapshot.
+        SWAP: The tables of a backfill take the place of those that are there.
     """
 
     BATCH = "batch"
@@ -53,6 +56,9 @@ class StepKind(StrEnum):
     REWIND = "rewind"
     ACKNOWLEDGE = "acknowledge"
     CLOCK = "clock"
+    BACKFILL = "backfill"
+    SOURCE = "source"
+    SWAP = "swap"
 
     @property
     def is_maintenance(self) -> bool:
@@ -65,12 +71,20 @@ class StepKind(StrEnum):
             StepKind.REWIND,
             StepKind.ACKNOWLEDGE,
             StepKind.CLOCK,
+            StepKind.SOURCE,
+            StepKind.SWAP,
         )
 
     @property
     def ends_windows(self) -> bool:
         """Whether checks look no further back than it."""
-        return self in (StepKind.RESET, StepKind.REPAIR, StepKind.REWIND, StepKind.ACKNOWLEDGE)
+        return self in (
+            StepKind.RESET,
+            StepKind.REPAIR,
+            StepKind.REWIND,
+            StepKind.ACKNOWLEDGE,
+            StepKind.SWAP,
+        )
 
     @property
     def is_published(self) -> bool:
@@ -80,7 +94,12 @@ class StepKind(StrEnum):
     @property
     def reads_records(self) -> bool:
         """Whether it applies records, of the source, from the quarantine, or rows of the sink."""
-        return self in (StepKind.BATCH, StepKind.QUARANTINE_REPLAY, StepKind.ADOPT)
+        return self in (
+            StepKind.BATCH,
+            StepKind.BACKFILL,
+            StepKind.QUARANTINE_REPLAY,
+            StepKind.ADOPT,
+        )
 
 
 @dataclass(frozen=True)
@@ -124,6 +143,7 @@ class BatchSummary:
 
     Args:
         records: All records of the pipeline.
+        bytes: Of the values that were read, those of other pipelines too.
         bad: Those that go to the quarantine.
         changes: Rows with a row kind.
         key_changes: Changes of a key that left values out, which must be looked for under another key.
@@ -140,6 +160,7 @@ class BatchSummary:
     """
 
     records: int = 0
+    bytes: int = 0
     bad: int = 0
     changes: int = 0
     key_changes: int = 0
@@ -160,6 +181,7 @@ class BatchSummary:
         ignored = [part.ignored for part in parts]
         return cls(
             records=sum(part.records for part in parts),
+            bytes=sum(part.bytes for part in parts),
             bad=sum(part.bad for part in parts),
             changes=sum(part.changes for part in parts),
             key_changes=sum(part.key_changes for part in parts),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, SparkSession
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.ledger.facts import StepFacts
@@ -45,15 +47,10 @@ def differences(
     """
     key = list(plan.sink.key)
     shown = decided_rows(spark, plan, facts, state_version)
-    row_text = F.to_json(F.struct(*columns(plan.sink.columns.names)), {"ignoreNullFields": "false"})
+    row_text = as_text(plan.sink.columns.names)
     decided = shown.select(*columns(key), row_text.alias(DECIDED), "_step")
     sink = plan.sink.read(spark, sink_version).select(*columns(key), row_text.alias(SHOWN))
-    by_key = sink.groupBy(*columns(key))
-    found = by_key.agg(F.first(SHOWN).alias(SHOWN), F.count("*").alias(ROWS))
-    both = decided.join(found, key, "full")
-    is_same_row = F.col(DECIDED).eqNullSafe(F.col(SHOWN))
-    is_one = F.coalesce(ROWS, F.lit(0)) <= 1
-    differing = both.where(~(is_same_row & is_one))
+    differing = unlike(decided, sink, key)
     if facts.orphans or plan.spec.expires_live:
         differing = differing.where(F.col(DECIDED).isNotNull())
     acknowledged = plan.state.acknowledged(spark, state_version)
@@ -63,6 +60,31 @@ def differences(
     changed_step = F.coalesce("_step", F.lit(0))
     is_accepted = F.coalesce(F.col("_accepted") > changed_step, F.lit(False))
     return beside.where(~is_accepted).select(*columns(key), DECIDED, SHOWN, ROWS)
+
+
+def as_text(names: Sequence[str]) -> Column:
+    """Return some columns of a row as JSON, to compare rows by; nulls are written, so that no column is missing."""
+    row = F.struct(*columns(names))
+    return F.to_json(row, {"ignoreNullFields": "false"})
+
+
+def unlike(decided: DataFrame, sink: DataFrame, key: Sequence[str]) -> DataFrame:
+    """Pick the keys whose row is not the one that was decided, or that have several.
+
+    Args:
+        decided: Key columns, once each, `_decided`, and others.
+        sink: Key columns and `_shown`.
+        key: Names of the key's columns.
+
+    Returns:
+        The columns of `decided`, `_shown` and `_rows`.
+    """
+    by_key = sink.groupBy(*columns(key))
+    found = by_key.agg(F.first(SHOWN).alias(SHOWN), F.count("*").alias(ROWS))
+    both = decided.join(found, list(key), "full")
+    is_same_row = F.col(DECIDED).eqNullSafe(F.col(SHOWN))
+    is_one = F.coalesce(ROWS, F.lit(0)) <= 1
+    return both.where(~(is_same_row & is_one))
 
 
 def decided_rows(spark: SparkSession, plan: Plan, facts: StepFacts, state_version: int) -> DataFrame:

@@ -98,31 +98,39 @@ def _is_free(plan: Plan) -> bool:
 
 def _is_finished(plan: Plan, tables: OwnTables, version: int, facts: StepFacts) -> bool:
     """Return whether the last step reached tables and checkpoint, and these are the ones it was made with."""
-    if facts.kind is StepKind.RESET:
-        return False
-    checkpoint = plan.checkpoint
-    last_batch = checkpoint.last_committed()
-    if last_batch is None or last_batch != facts.batch_id:
-        return False
-    if checkpoint.is_open or checkpoint.query_id != facts.query_id:
+    discards = facts.kind in (StepKind.RESET, StepKind.REWIND, StepKind.SOURCE)
+    if discards or not _has_batches_of(plan, facts):
         return False
     present = tables.facts()
     written = _tables_written(plan, version, facts)
     return all(present[name].step >= facts.step for name in written & present.keys())
 
 
+def _has_batches_of(plan: Plan, facts: StepFacts) -> bool:
+    """Return whether the checkpoint is the one that a step was made with, and has nothing open; after a swap there is none."""
+    checkpoint = plan.checkpoint
+    last_batch = checkpoint.last_committed()
+    if last_batch != facts.batch_id or checkpoint.is_open:
+        return False
+    return last_batch is None or checkpoint.query_id == facts.query_id
+
+
 def _tables_written(plan: Plan, version: int, facts: StepFacts) -> set[str]:
     """Return which tables beside the state a step writes after Spark has done with it."""
     if facts.kind is StepKind.REPAIR:
         return {"sink"}
+    if facts.kind is StepKind.SWAP:
+        return {"sink", "changelog", "quarantine"}
     if facts.changes_columns:
         return {"sink", "changelog"}
     if facts.kind in (StepKind.QUARANTINE_REPLAY, StepKind.QUARANTINE_DROP):
         return {"quarantine"}  # it takes the step last
-    if facts.kind is not StepKind.TICK:
+    if facts.kind not in (StepKind.TICK, StepKind.ADOPT, StepKind.BACKFILL):
         return set()  # Spark commits a batch after its step; maintenance finishes the step before it
     metrics = counts(plan.at("state"), version, facts.counts)
     written = set()
+    if facts.bad_rows:
+        written.add("quarantine")
     if any(metrics[name] for name in WRITES):
         written.add("sink")
     if metrics["emitted"]:

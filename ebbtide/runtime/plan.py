@@ -84,7 +84,8 @@ def kafka_source(spec: Pipeline) -> Source:
         given.topic,
         start if isinstance(start, str) else start.timestamp or start.offsets or {},
         in_order=not spec.sequence,
-        max_records_per_step=given.max_records_per_step,
+        max_records_per_step=given.records_per_step,
+        max_bytes_per_step=given.max_bytes_per_step,
         registry=registry_of(given.registry),
     )
 
@@ -316,6 +317,16 @@ class Plan:
     def checkpoint(self) -> Checkpoint:
         """Spark's checkpoint."""
         return Checkpoint(self.at("checkpoint"))
+
+    @property
+    def backfills(self) -> str:
+        """Folder of the backfill that is being built beside it: a root of its own, with one pipeline of the same name."""
+        return self.at("backfill")
+
+    @property
+    def backfill(self) -> Plan:
+        """That backfill, of the same spec."""
+        return Plan.under(self.backfills, self.spec)
 
     @property
     def turn(self) -> LedgerFacts | None:

@@ -34,7 +34,7 @@ class StepProgress:
     Args:
         pipeline: Its name.
         step: Number in the ledger.
-        kind: `batch`, `tick`; a replayed batch is `replay`.
+        kind: `batch`, `tick`, `backfill`; a replayed batch is `replay`.
         batch_id: Spark's; None for a tick.
         records: Records read, bad ones included.
         quarantined: Bad ones among them.
@@ -95,6 +95,8 @@ class Phase:
         step: Number of the step it is part of; None outside of steps.
         files_read: Files of the source read in this run's finished steps.
         files: Files that this run found to read.
+        places_read: Places of a topic, records or fewer, that this run's finished steps have read.
+        places: Places that it found to read.
     """
 
     pipeline: str
@@ -102,6 +104,8 @@ class Phase:
     step: int | None = None
     files_read: int = 0
     files: int = 0
+    places_read: int = 0
+    places: int = 0
 
 
 OnProgress = Callable[[StepProgress], None]

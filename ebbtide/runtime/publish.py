@@ -15,6 +15,7 @@ from ebbtide.model.step import StepKind
 from ebbtide.paths import delete
 from ebbtide.runtime.completeness import DECIDED, SHOWN, decided_rows, differences
 from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.swap import drop_swapped, publish_swap
 from ebbtide.sinks.stage import restore_stage
 from ebbtide.spec.ddl import parse_ddl
 from ebbtide.state_table.change_set import StepChanges
@@ -45,6 +46,10 @@ def publish(spark: SparkSession, plan: Plan, head: Head) -> Counter[str]:
         _reselect(spark, plan, facts)
     if facts.kind is StepKind.REWIND:
         _rewind(spark, plan, facts)
+    if facts.kind is StepKind.SOURCE:
+        _discard_read(plan, facts)
+    if facts.kind is StepKind.SWAP:
+        _swap(spark, plan, facts)
     if not facts.kind.is_published:
         return Counter()
     counts = plan.state.counts(head.version, facts)
@@ -82,6 +87,13 @@ def _rewind(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
     _discard_read(plan, facts)
 
 
+def _swap(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
+    """Finish a swap: the tables beside the state take the backfill's rows, and the source is read on from where that stands."""
+    publish_swap(spark, plan, facts, _lacks)
+    _discard_read(plan, facts)
+    drop_swapped(plan, facts)
+
+
 def _restore_tables(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
     """Bring the tables beside the state back to the versions that a step names."""
     for name, version in facts.restores.items():
@@ -99,19 +111,21 @@ def _repair(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
     if not _lacks(plan.sink.last_step(), facts):
         return
     state_version = plan.state.snapshot().version
+    # Kept while it is used: the rows to be written and the keys to be deleted are both taken from it.
     differing = differences(
         spark,
         plan,
         facts,
         state_version=state_version,
         sink_version=plan.sink.version(),
-    )
+    ).cache()
     key = columns(plan.sink.key)
     decided = decided_rows(spark, plan, facts, state_version)
     lacking = differing.where(F.col(DECIDED).isNotNull()).select(*key)
     rows = decided.join(lacking, list(plan.sink.key), "left_semi")
     present = differing.where(F.col(SHOWN).isNotNull()).select(*key)
     plan.sink.replace(spark, present, rows, facts)
+    differing.unpersist()
 
 
 def _alter(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:

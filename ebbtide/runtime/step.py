@@ -17,7 +17,7 @@ from ebbtide.delta import log
 from ebbtide.delta.snapshot import Action, Snapshot
 from ebbtide.errors import CheckpointMismatchError, QuarantineThresholdError
 from ebbtide.ledger.checkpoint import BatchOffsets
-from ebbtide.ledger.facts import Head, StepFacts
+from ebbtide.ledger.facts import Head, StepFacts, SwappedTables
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.pauses import refuse_paused
 from ebbtide.model.clock import Reading
@@ -30,12 +30,13 @@ from ebbtide.runtime.decide import decide, expire, read_before, selected_changes
 from ebbtide.runtime.drift import columns_taken_in, refuse_drift
 from ebbtide.runtime.finding import RecordsOfBatch
 from ebbtide.runtime.fold import fold_state
+from ebbtide.runtime.pace import Pace, no_pace
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import StepProgress
 from ebbtide.runtime.publish import publish
 from ebbtide.runtime.session import code_version
 from ebbtide.runtime.stage import Staged, ViewStaging, stage, stage_view
-from ebbtide.sources.source import Part, Position
+from ebbtide.sources.source import Part, Position, n_places
 from ebbtide.spec.ddl import ddl_of
 from ebbtide.spec.view import MaterializedView
 from ebbtide.state_table.layout import FileSizes
@@ -51,6 +52,7 @@ class Stepper:
         started_ms: When the run began, epoch ms.
         fresh: A reset comes first: what is stored may be of an older format, or of another spec.
         on_phase: Called with what begins in which step.
+        pace: Holds batches back.
     """
 
     def __init__(
@@ -61,13 +63,16 @@ class Stepper:
         *,
         fresh: bool = False,
         on_phase: Callable[[str, int], None] = lambda name, step: None,
+        pace: Pace | None = None,
     ) -> None:
         self.plan = plan
         self.lease = lease
         self.spec = plan.spec
         self.started_ms = started_ms
         self._on_phase = on_phase
+        self._pace = pace or no_pace()
         self.parts_read = 0
+        self.places_read = 0
         last = plan.state.last(older=fresh)
         self.head = Head(log.versions(plan.state.path)[-1], None)
         if last is not None:
@@ -129,10 +134,9 @@ class Stepper:
 
     def batch(self, frame: DataFrame, batch_id: int) -> StepProgress:
         """Make the step of one micro-batch, or finish it if its decision stands already."""
+        self._refuse_to_begin()
+        self._pace.wait(self._refuse_to_begin)
         started = time.monotonic()
-        self.lease.check()
-        self.lease.make_way()
-        refuse_paused(self.spec.name, self.lease.seen)
         offsets = self.plan.checkpoint.offsets(batch_id)
         decided = self._decided(batch_id, offsets)
         parts = list(self.plan.source.parts_of(offsets.source))
@@ -141,7 +145,17 @@ class Stepper:
         facts = decided
         if facts is None:
             try:
-                facts, n_known_bad = self._decide(frame, batch_id, offsets, parts)
+                position = self.plan.source.position_of(offsets.source, self.position)
+                facts, n_known_bad = self._decide(
+                    StepKind.BATCH,
+                    frame,
+                    offsets,
+                    parts,
+                    batch_id=batch_id,
+                    offsets_hash=offsets.hash,
+                    source_position=position,
+                )
+                self._pace.passed(facts.records)
             except QuarantineThresholdError:
                 raise  # what was staged shows the reasons
             except BaseException:
@@ -156,6 +170,7 @@ class Stepper:
         delete(self.plan.at("staged"))
         self.fold(spark)
         self.parts_read += len(parts)
+        self.places_read += n_places(facts.source_position)
         return self._progress(
             facts,
             kind="replay" if decided else "batch",
@@ -165,17 +180,60 @@ class Stepper:
             started=started,
         )
 
+    def _refuse_to_begin(self) -> None:
+        """Refuse to begin a batch once another run has taken over, somebody needs the lease, or the pipeline is paused."""
+        self.lease.check()
+        self.lease.make_way()
+        refuse_paused(self.spec.name, self.lease.seen)
+
+    def backfill(self, spark: SparkSession, places: Position, reason: str, clock_ms: int) -> StepProgress:
+        """Apply records of the source from before where the pipeline stands, as a step; where it stands does not change.
+
+        Args:
+            spark: The session.
+            places: Where they begin and end.
+            reason: Why, kept with the step.
+            clock_ms: The time, epoch ms.
+        """
+        self.lease.check()
+        self._pace.wait(self.lease.check)
+        started = time.monotonic()
+        nothing = spark.range(0)  # the tasks read by themselves
+        facts, n_known_bad = self._decide(
+            StepKind.BACKFILL,
+            nothing,
+            BatchOffsets("", clock_ms, places),
+            [],
+            reread=places,
+            reason=reason,
+        )
+        self._pace.passed(facts.records)
+        metrics = self.publish(spark)
+        if n_known_bad:
+            metrics["redelivered"] = metrics.get("redelivered", 0) + n_known_bad
+        delete(self.plan.at("staged"))
+        self.fold(spark)
+        self.places_read += n_places(places)
+        return self._progress(
+            facts,
+            kind="backfill",
+            batch_id=None,
+            records=facts.records,
+            metrics=metrics,
+            started=started,
+        )
+
     def _decide(
         self,
+        kind: StepKind,
         frame: DataFrame,
-        batch_id: int,
         offsets: BatchOffsets,
         parts: list[Part],
+        **given: Any,
     ) -> tuple[StepFacts, int]:
-        """Stage a batch and commit the decision; return its facts, and how many bad records were known already."""
+        """Stage records and commit the decision; return its facts, and how many bad records were known already."""
         number = self.number + 1
         clock = self.next_clock(offsets.timestamp_ms)
-        position = self.plan.source.position_of(offsets.source, self.position)
         self._on_phase("reading", number)
         staged = self._stage(frame, offsets, number, clock.wall_ms)
         new_columns = columns_taken_in(self.spec, staged.summary)
@@ -190,16 +248,10 @@ class Stepper:
         summary = replace(staged.summary, bad=len(new_bad))
         refuse_too_many(self.plan, summary.bad, summary.records)
         self._on_phase("deciding", number)
-        facts = self._facts(
-            StepKind.BATCH,
-            clock,
-            summary,
-            batch_id=batch_id,
-            offsets_hash=offsets.hash,
-            source_position=position,
-        )
+        facts = self._facts(kind, clock, summary, **given)
         facts = facts.model_copy(update={"bad_rows": self.plan.quarantine.write(new_bad, facts)})
         facts = self.decide(frame.sparkSession, staged, facts, parts)
+        self.plan.source.measured(given.get("source_position"), summary.bytes, self.plan.at("plan.json"))
         return facts, n_known_bad
 
     def _take_in(self, spark: SparkSession, types: Mapping[str, str], clock: Reading) -> None:
@@ -378,6 +430,50 @@ class Stepper:
             "batch_id": None,
             "offsets_hash": None,
             "source_position": earlier.source_position,
+        }
+        return facts.model_copy(update=stands_at | no_records | made_by)
+
+    def turn_to(self, spark: SparkSession, position: Position) -> None:
+        """Read another source from here on: that of this run's spec. A step says so, and discards the checkpoint.
+
+        Args:
+            spark: The session.
+            position: Begins and ends where it is read from.
+        """
+        facts = self.maintenance_step(
+            StepKind.SOURCE,
+            source_position=position,
+            batch_id=None,
+            offsets_hash=None,
+        )
+        self.commit(facts, [])
+        self.publish(spark)
+
+    def swapped(self, taken: Stepper, versions: Mapping[str, int], wall_ms: int) -> StepFacts:
+        """Make the facts of a step that puts another run's tables in the place of these; mints a new incarnation.
+
+        Args:
+            taken: Of the other run; it has made a step.
+            versions: Its tables beside the state, and their versions.
+            wall_ms: The wall clock, epoch ms.
+        """
+        if taken.last is None:
+            raise LookupError("no step was made")
+        facts = self.maintenance_step(StepKind.SWAP)
+        stands_at = {name: getattr(taken.last, name) for name in Frontier.model_fields}
+        no_records = {"records": 0, "quarantined": 0, "ignored_columns": [], "floor_raised": False}
+        made_by = {
+            "step": 1 + max(self.last_number, taken.last_number),
+            "kind": StepKind.SWAP,
+            "incarnation": self.lease.renew_incarnation(),
+            "paused_ms": self.lease.seen.paused_until(wall_ms),
+            "pending_key_changes": taken.head.pending_key_changes,
+            "swap": SwappedTables(incarnation=taken.lease.facts.incarnation, versions=dict(versions)),
+            "batch_id": None,
+            "offsets_hash": None,
+            "source_position": taken.position,
+            "source_path": taken.source_path,
+            "evolved": dict(taken.plan.evolved),
         }
         return facts.model_copy(update=stands_at | no_records | made_by)
 

@@ -31,7 +31,7 @@ from ebbtide.delta import log
 from ebbtide.delta.altering import FileUnderNewColumns, fills_of
 from ebbtide.delta.features import refuse_unwritable
 from ebbtide.delta.snapshot import Action, Snapshot
-from ebbtide.delta.table import add_file, create_if_absent, emptied
+from ebbtide.delta.table import add_file, create_if_absent, emptied, redefined
 from ebbtide.errors import ConfigError, MigrationError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
@@ -186,7 +186,13 @@ class SinkTable:
         info = {"userMetadata": facts.to_json()}
         self._upserter.apply(upsert, facts.transaction("sink"), facts.step, info)
 
-    def replace(self, spark: SparkSession, keys: DataFrame, rows: DataFrame, facts: StepFacts) -> None:
+    def replace(
+        self,
+        spark: SparkSession,
+        keys: DataFrame,
+        rows: DataFrame,
+        facts: StepFacts,
+    ) -> None:
         """Give some keys other rows; see `Sink`."""
         in_order = rows.select(*columns(self.schema.names))
         if self.how == "merge":
@@ -267,7 +273,13 @@ class SinkTable:
         if self.how != "merge":
             refuse_unwritable(self.path, snapshot.protocol, snapshot.metadata)
 
-    def alter(self, spark: SparkSession, stored: pa.Schema, change: SchemaChange, facts: StepFacts) -> None:
+    def alter(
+        self,
+        spark: SparkSession,
+        stored: pa.Schema,
+        change: SchemaChange,
+        facts: StepFacts,
+    ) -> None:
         """Give the table the spec's columns; see `Sink`."""
         before = replace(self, columns=stored)
         if self.how == "merge":
@@ -283,7 +295,13 @@ class SinkTable:
         )
         alter_stage(spark, work, facts, "sink")
 
-    def _overwrite(self, spark: SparkSession, stored: pa.Schema, change: SchemaChange, facts: StepFacts) -> None:
+    def _overwrite(
+        self,
+        spark: SparkSession,
+        stored: pa.Schema,
+        change: SchemaChange,
+        facts: StepFacts,
+    ) -> None:
         """Write the whole table again by Spark, which knows every feature; its change feed shows all rows go and come."""
         rows = self.read(spark, self.version())
         fills = fills_of(change, self.schema)
@@ -396,6 +414,10 @@ class SinkTable:
             "sink",
             "REPLACE TABLE",
         )
+
+    def definition(self, found: Snapshot) -> list[Action]:
+        """Return the actions that give a version the columns that the table is to have; see `Sink`."""
+        return redefined(found, self._stored_schema, self._stored_properties)
 
     def below(self, floor: list[int], side: str = "") -> Column:
         """Return whether a row stands below a TRUNCATE."""

@@ -157,9 +157,15 @@ class QuarantineTable:
         Returns:
             The actions that add it: part of the decision, so that whoever redoes it reads no source.
         """
-        return self._added(_rows(new, facts))
+        return self.added(_rows(new, facts))
 
-    def _added(self, rows: pa.Table) -> list[Action]:
+    @property
+    def columns(self) -> pa.Schema:
+        """All columns."""
+        return COLUMNS
+
+    def added(self, rows: pa.Table) -> list[Action]:
+        """Write rows of this table as a data file; return the actions that add it, none for no row."""
         if not len(rows):
             return []
         name = f"part-{uuid.uuid4()}.parquet"
@@ -177,7 +183,7 @@ class QuarantineTable:
         if snapshot is None:
             return []
         leaving = removal(snapshot, gone.select(ORDERS.names))
-        coming = self._added(rows)
+        coming = self.added(rows)
         return [*leaving, *coming]
 
     def append(self, facts: StepFacts) -> None:

@@ -7,6 +7,7 @@ from typing import Protocol
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 
+from ebbtide.delta.snapshot import Action, Snapshot
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.model.schema_change import SchemaChange
 
@@ -69,7 +70,13 @@ class Sink(Protocol):
             only_inserts: No key is in the sink yet.
         """
 
-    def replace(self, spark: SparkSession, keys: DataFrame, rows: DataFrame, facts: StepFacts) -> None:
+    def replace(
+        self,
+        spark: SparkSession,
+        keys: DataFrame,
+        rows: DataFrame,
+        facts: StepFacts,
+    ) -> None:
         """Give some keys other rows, in one transaction with the step's number: whatever they have goes.
 
         Args:
@@ -98,7 +105,13 @@ class Sink(Protocol):
             EbbtideError: it has columns of others, or a feature that is not written.
         """
 
-    def alter(self, spark: SparkSession, stored: pa.Schema, change: SchemaChange, facts: StepFacts) -> None:
+    def alter(
+        self,
+        spark: SparkSession,
+        stored: pa.Schema,
+        change: SchemaChange,
+        facts: StepFacts,
+    ) -> None:
         """Give the table the spec's columns, in one transaction with the step's number; its rows stay the same.
 
         Args:
@@ -122,6 +135,13 @@ class Sink(Protocol):
 
     def empty(self, spark: SparkSession, facts: StepFacts) -> None:
         """Replace the table by an empty one with the spec's columns, as a step; its history stays."""
+
+    def definition(self, found: Snapshot) -> list[Action]:
+        """Return the actions that give a version the columns that the table is to have.
+
+        Args:
+            found: A version.
+        """
 
     def below(self, floor: list[int], side: str = "") -> Column:
         """Return the condition that is true for rows that a TRUNCATE left dead."""

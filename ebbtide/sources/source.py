@@ -25,6 +25,13 @@ def beginning_of(position: Position) -> Position:
     return position | {"to": position["from"]}
 
 
+def n_places(position: Position | None) -> int:
+    """Return how many places of a source a position spans: as many records or, where some are gone, fewer; 0 without places."""
+    if position is None or "to" not in position:
+        return 0
+    return sum(end - position["from"].get(partition, end) for partition, end in position["to"].items())
+
+
 @dataclass(frozen=True)
 class Discovery:
     """What a run reads, and what it leaves.
@@ -151,6 +158,15 @@ class Source(Protocol):
             frame: Spark's micro-batch; a source whose tasks read by themselves leaves it alone.
             offset: Its end, as it stands in the checkpoint.
             max_record_bytes: Of a longer record one byte more than that is given, by which a decoder knows it.
+        """
+
+    def measured(self, position: Position | None, n_bytes: int, location: str) -> None:
+        """Take how large the records of a batch were, by which the next one may be limited.
+
+        Args:
+            position: Of the batch; None of a source with parts, whose sizes are known before.
+            n_bytes: Of its records' values.
+            location: That of `stream`.
         """
 
     def parts_of(self, offset: Any) -> Sequence[Part]:

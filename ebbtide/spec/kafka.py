@@ -63,6 +63,9 @@ PROPERTIES = frozenset(
 )
 """Settings of the client that a spec may give: none that runs a command, loads a library or changes what is read."""
 
+STEP_S = 10
+"""Seconds' worth of records that one step reads at most, at a bounded rate."""
+
 
 class KafkaStart(SpecPart):
     """Where the first step begins; exactly one of the two."""
@@ -152,6 +155,16 @@ class KafkaSource(SpecPart):
         gt=0,
         description="Offsets that one step goes on by, over all partitions, above 0. More make fewer, longer steps. Default: 500000.",
     )
+    max_bytes_per_step: int | None = Field(
+        default=None,
+        gt=0,
+        description="About how many bytes of values one step reads, over all partitions, above 0: as many offsets as they are at the size of the last step's records, at most twice as many as that had, or 10000 if that is more; see [decision 0022](decisions/0022-bytes-of-a-topic-s-step.md). Default: any number.",
+    )
+    max_records_per_second: int | None = Field(
+        default=None,
+        gt=0,
+        description="Records a second that a run reads at most, on average: its steps are made smaller, and wait for each other, above 0. For a backfill beside others, or a source that is not to be strained. Default: as fast as it goes.",
+    )
     properties: dict[str, str] = Field(
         default_factory=dict,
         description="Settings of the client, by librdkafka's names: {security.protocol: SASL_SSL, sasl.password: '${KAFKA_PASSWORD}'}. Credentials only as ${NAME}, a variable of the environment. Default: none, plain text.",
@@ -201,6 +214,13 @@ class KafkaSource(SpecPart):
         refuse("properties", literal, "credentials as ${NAME}, a variable of the environment")
         refuse("properties", unseen, "values all of whose characters can be seen")
         return value
+
+    @property
+    def records_per_step(self) -> int:
+        """Offsets that one step goes on by, at a bounded rate no more than some seconds' worth."""
+        if self.max_records_per_second is None:
+            return self.max_records_per_step
+        return min(self.max_records_per_step, self.max_records_per_second * STEP_S)
 
     @property
     def records(self) -> Literal["kafka"]:

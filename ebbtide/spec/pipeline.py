@@ -402,6 +402,11 @@ class Pipeline(SpecPart):
         schema = ", ".join([self.schema_, *added_ddl(evolved)])
         return self.model_copy(update={"schema_": schema})
 
+    def at_rate(self, max_records_per_second: int) -> Self:
+        """Return the spec with runs that read no more than so many records a second."""
+        source = self.source.model_copy(update={"max_records_per_second": max_records_per_second})
+        return self.model_copy(update={"source": source})
+
     @property
     def identity(self) -> dict[str, Any]:
         """What stored state depends on: at least what is read."""

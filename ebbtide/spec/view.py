@@ -61,6 +61,7 @@ class ViewInputs(SpecPart):
     topic: None = None
     table: None = None
     path: str = ""
+    max_records_per_second: None = None
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -37,6 +37,7 @@ def test_location_holds_exactly_this():
     assert checks == sorted([*of_all, *of_some])
     jobs = {job.name: job for job in found.resolve_all_job_defs() if not job.name.startswith("__")}
     kinds = (
+        "backfill",
         "cleanup",
         "clock",
         "compaction",
@@ -54,7 +55,7 @@ def test_location_holds_exactly_this():
     assert sorted(jobs) == [f"{name}_{kind}" for name in NAMES for kind in kinds]
     pools = {name: {pool for node in job.nodes for pool in node.definition.pools} for name, job in jobs.items()}
     in_turn = {f"{name}_{kind}": {f"checkpoint_{name}"} for name in NAMES for kind in kinds}
-    at_once = {f"{name}_pause": set() for name in NAMES}
+    at_once = {f"{name}_{kind}": set() for name in NAMES for kind in ("backfill", "pause")}
     assert pools == in_turn | at_once
     schedules = {schedule.name: (schedule.job_name, schedule.cron_schedule) for schedule in found.schedules}
     crons = {"cleanup": "0 3 * * *", "compaction": "30 3 * * *", "stream": "*/15 * * * *", "vacuum": "0 4 * * *"}
@@ -67,7 +68,7 @@ def test_assets_are_described_from_the_spec():
     assert orders.description.startswith("Orders of the shop")
     assert (orders.group_name, orders.owners, orders.kinds) == ("shop", ["team:shop"], {"spark", "deltalake"})
     columns = {column.name: column for column in orders.metadata["dagster/column_schema"].columns}
-    assert (columns["order_id"].type, columns["order_id"].constraints.unique) == ("int64", True)
+    assert (columns["order_id"].type, columns["order_id"].constraints.unique) == ("BIGINT", True)
     lineage = orders.metadata["dagster/column_lineage"].deps_by_column["total"]
     assert [(dep.asset_key.to_user_string(), dep.column_name) for dep in lineage] == [("orders_state", "total")]
     assert orders.freshness_policy is not None

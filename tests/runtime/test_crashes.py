@@ -48,6 +48,7 @@ BEFORE = {
     "adopt": ("table",),
     "undo": CHANGED,
     "restore": CHANGED,
+    "swap": ("run", "spoil", "backfill"),
 }
 
 

@@ -119,6 +119,12 @@ def test_topic_that_lost_what_was_read_of_it_or_is_next_is_refused(read, message
     assert "'ebbtide run --accept-loss'" in str(refused.value)
 
 
+def test_each_partition_that_lost_records_is_named():
+    topic = Topic("c", "t", "i", {0: 3, 1: 5}, {0: 9, 1: 9})
+    with pytest.raises(SourceLostError, match="0: 2 is next, the topic has only from 3; partition 1: 4 is next,"):
+        topic.following(replace(READ, end={0: 2, 1: 4}))
+
+
 def test_loss_that_is_accepted_leaves_what_the_topic_still_has():
     assert NOW.left_of(replace(READ, end={0: 121, 1: 4, 2: 9})).start == {0: 120, 1: 5}
     assert NOW.left_of(replace(READ, end={0: 100})) == TopicRange("c", "t", "i", {0: 100, 1: 5}, {0: 120, 1: 20})

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from certificates import Authority
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from ivy import JVM, SPARK_JARS, cache_of, fetch
@@ -99,12 +100,14 @@ class Broker:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.port, self.sasl_port, self.controller_port = free_port(), free_port(), free_port()
+        self.port, self.sasl_port, self.controller_port, self.ssl_port = (free_port() for _ in range(4))
         self.servers = f"127.0.0.1:{self.port}"
         self.sasl_servers = f"127.0.0.1:{self.sasl_port}"
+        self.ssl_servers = f"127.0.0.1:{self.ssl_port}"
         self._class_path = class_path()
         self._settings = folder / "server.properties"
         folder.mkdir(parents=True, exist_ok=True)
+        self.authority = Authority(folder, "authority")
         settings = self._server_properties()
         self._settings.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         cluster_id = urlsafe_b64encode(b"\x01" + secrets.token_bytes(15)).decode().rstrip("=")
@@ -118,12 +121,15 @@ class Broker:
             "node.id": 1,
             "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://{self.servers},SASL://{self.sasl_servers},CONTROLLER://127.0.0.1:{self.controller_port}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listeners": f"PLAINTEXT://{self.servers},SASL://{self.sasl_servers},SSL://{self.ssl_servers},CONTROLLER://127.0.0.1:{self.controller_port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT",
             "inter.broker.listener.name": "PLAINTEXT",
             "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN",
             "listener.name.sasl.plain.sasl.jaas.config": login,
+            "listener.name.ssl.ssl.keystore.type": "PEM",
+            "listener.name.ssl.ssl.keystore.location": self.authority.server(),
             "log.dirs": self.folder / "data",
+            "log.cleaner.backoff.ms": 200,
             "offsets.topic.replication.factor": 1,
             "offsets.topic.num.partitions": 1,
             "transaction.state.log.replication.factor": 1,

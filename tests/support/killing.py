@@ -97,6 +97,16 @@ UPKEEP: dict[str, dict[str, Place]] = {
         "the state is brought back": ("ebbtide.maintenance.state_repair", "commit_after", "after", 1),
     },
     "clock": COMMITS,
+    "swap": COMMITS
+    | {
+        "the state is copied": ("ebbtide.runtime.swap", "state_actions", "after", 1),
+        "the incarnation is renewed": ("ebbtide.ledger.lease:Lease", "renew_incarnation", "after", 1),
+        "the sink is swapped": ("ebbtide.runtime.swap", "_publish_sink", "after", 1),
+        "another table is copied": ("ebbtide.runtime.swap", "commit_stage", "before", 1),
+        "another table is swapped": ("ebbtide.runtime.swap", "_take_rows", "after", 1),
+        "the checkpoint is discarded": ("ebbtide.ledger.checkpoint:Checkpoint", "discard", "after", 1),
+        "the backfill is deleted": ("ebbtide.runtime.swap", "delete", "after", 1),
+    },
     "adopt": COMMITS
     | {
         "the sink is extended": ("ebbtide.sinks.delta:SinkTable", "extend", "after", 1),
@@ -114,7 +124,7 @@ UPKEEP: dict[str, dict[str, Place]] = {
         "the first step is committed": ("ebbtide.state_table.table:StateTable", "commit_files", "after", 2),
     },
 }
-AFTER = dict.fromkeys(("refresh", "rewind", "undo", "restore", "adopt"), ("run",))
+AFTER = dict.fromkeys(("refresh", "rewind", "undo", "restore", "adopt", "swap"), ("run",))
 """What shows more of what was done, and finishes a refresh or a rewind that has begun."""
 WRITES = (
     ("os", "link"),
@@ -224,10 +234,11 @@ def serve() -> None:
 
 def _warm_up() -> None:
     """Have all loaded and compiled that runs need, once for all children."""
-    from local_run import START, adopt_without_spark, perform
+    from local_run import START, adopt_without_spark, perform, swap_without_spark
     from victims import KINDS, spec_of, write_source
 
     adopt_without_spark()
+    swap_without_spark()
     with tempfile.TemporaryDirectory() as folder:
         for kind in KINDS:
             source = write_source(Path(folder, "in", kind), kind)

@@ -21,17 +21,19 @@ import pytest
 
 from ebbtide.delta import joining
 from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import add_file, commit_after, create, read_rows, redefined
+from ebbtide.delta.table import add_file, commit_after, create, read_rows, redefined, replacing
 from ebbtide.ledger.puts import LOCAL
-from ebbtide.maintenance import adopt, clock, migration, quarantine_drop, quarantine_replay, rewind
+from ebbtide.maintenance import adopt, backfill, clock, migration, quarantine_drop, quarantine_replay, rewind
 from ebbtide.maintenance.job import maintain, stepping
 from ebbtide.maintenance.redecoding import origin_of
 from ebbtide.maintenance.state_repair import restore_state
 from ebbtide.paths import exists, is_local, join, list_files, read_bytes, write_bytes
-from ebbtide.runtime import driver
+from ebbtide.runtime import driver, swap
+from ebbtide.runtime import stream as streaming
 from ebbtide.runtime.following import Following
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
+from ebbtide.runtime.stream import Stream
 from ebbtide.sinks.delta import SinkTable
 from ebbtide.sinks.quarantine import Selection
 from ebbtide.sources.files import FileStreamReader, write_plan
@@ -46,33 +48,31 @@ BATCH_MS = 1_000
 """From one batch to the next: the clock is the same however often a run begins."""
 SPARK: Any = SimpleNamespace(conf={"spark.sql.shuffle.partitions": "2"})
 """What small steps ask of a session."""
+SPARK.range = lambda _: SimpleNamespace(sparkSession=SPARK)
 
 
-def stream(
-    spark: Any,
-    plan: Plan,
+def drive(
+    stream: Stream,
     found: Discovery,
-    stepper: Stepper,
     report: Callable[[Any], None],
-    stop: threading.Event,
     begun: threading.Event,
-    follow: Following | None = None,
+    following: Following | None = None,
     between: Callable[[], None] = lambda: None,
 ) -> None:
     """Drive the batches as Spark does: planned in `offsets`, made, noted in `commits`; what is open is made again first."""
     begun.set()
-    reader = reader_of(plan, found)
-    checkpoint = Checkpoint(plan.checkpoint.path)
-    frame: Any = SimpleNamespace(sparkSession=spark)
-    while not stop.is_set():
+    reader = reader_of(stream.plan, found)
+    checkpoint = Checkpoint(stream.plan.checkpoint.path)
+    frame: Any = SimpleNamespace(sparkSession=stream.spark)
+    while not stream.stop.is_set():
         batch = checkpoint.next_batch(reader)
-        if batch is None and follow is None:
+        if batch is None and following is None:
             return
         if batch is None:
             between()
-            stop.wait(0.01)
+            stream.stop.wait(0.01)
             continue
-        report(stepper.batch(frame, batch))
+        report(stream.stepper.batch(frame, batch))
         checkpoint.note("commits", batch, ["v1", "{}"])
 
 
@@ -82,7 +82,8 @@ def reader_of(plan: Plan, found: Discovery) -> FileStreamReader | KafkaStreamRea
     planned = plan.at("plan.json")
     if isinstance(plan.source, KafkaSource):
         plan.source.note(found, planned)
-        return KafkaStreamReader(planned, given.max_records_per_step)
+        limits_bytes = plan.source.max_bytes_per_step is not None
+        return KafkaStreamReader(planned, plan.source.max_records_per_step, limits_bytes=limits_bytes)
     write_plan(planned, found.parts)
     return FileStreamReader(planned, given.max_files_per_step, given.max_bytes_per_step)
 
@@ -205,12 +206,83 @@ def adopt_without_spark() -> None:
     sinks.extend = extend
 
 
+def spoil(path: str) -> None:
+    """Take a data file out of a table, as somebody else does who deletes its rows."""
+    found = Snapshot.read(path)
+    assert found is not None
+    [file, *_] = found.files.values()
+    commit_after(LOCAL, found, replacing([file], []), {"operation": "DELETE"})
+
+
+@dataclass(frozen=True)
+class NetChangesHere:
+    """What differs between a sink and a backfill's, as far as a swap asks Spark for it."""
+
+    own: dict[tuple[Any, ...], dict[str, Any]]
+    taken: dict[tuple[Any, ...], dict[str, Any]]
+    schema: pa.Schema
+    key: tuple[str, ...]
+
+    def _differing(self) -> list[tuple[Any, ...]]:
+        return sorted(
+            key for key in {*self.own, *self.taken} if self._text(self.own, key) != self._text(self.taken, key)
+        )
+
+    def _text(self, rows: dict[tuple[Any, ...], dict[str, Any]], key: tuple[Any, ...]) -> str:
+        row = {name: value for name, value in rows.get(key, {}).items() if name != "_changed_by"}
+        return repr(row)
+
+    @property
+    def present(self) -> pa.Table:
+        keys = [dict(zip(self.key, key, strict=True)) for key in self._differing() if key in self.own]
+        return pa.Table.from_pylist(keys, pa.schema([self.schema.field(name) for name in self.key]))
+
+    @property
+    def coming(self) -> pa.Table:
+        return pa.Table.from_pylist([self.taken[key] for key in self._differing() if key in self.taken], self.schema)
+
+    def counts(self) -> dict[str, int]:
+        keys = self._differing()
+        changed = sum(key in self.own and key in self.taken for key in keys)
+        deleted = sum(key not in self.taken for key in keys)
+        return {"added": len(keys) - changed - deleted, "changed": changed, "deleted": deleted}
+
+    def keys(self, most: int) -> list[dict[str, Any]]:
+        return [dict(zip(self.key, key, strict=True)) for key in self._differing()[:most]]
+
+
+def swap_without_spark() -> None:
+    """Have swaps compare sinks, and give keys other rows, without Spark."""
+
+    def net_changes(_: Any, plan: Plan, version: int) -> NetChangesHere:
+        sinks = []
+        for path, at in ((plan.sink.path, None), (plan.backfill.sink.path, version)):
+            snapshot = Snapshot.read(path, at)
+            assert snapshot is not None
+            rows = read_rows(snapshot, plan.sink.schema).to_pylist()
+            sinks.append({tuple(row[name] for name in plan.sink.key): row for row in rows})
+        own, taken = sinks
+        return NetChangesHere(own, taken, plan.sink.schema, plan.sink.key)
+
+    def replace(sink: SinkTable, _: Any, keys: pa.Table, rows: pa.Table, facts: Any) -> None:
+        adds = [add_file(sink.path, f"part-{uuid.uuid4()}.parquet", rows, bounded=())] if len(rows) else []
+        info = {"userMetadata": facts.to_json()}
+        sink._upserter.replace(keys.cast(sink._key_schema), adds, facts.transaction("sink"), facts.step, info)
+
+    swapping: Any = swap
+    sinks_room: Any = SinkTable
+    swapping.net_changes = net_changes
+    sinks_room.replace = replace
+
+
 @contextmanager
 def kept_apart() -> Iterator[None]:
     """Give back what `perform` replaces for the whole process: it is not for the tests of other files."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver, "_stream", driver._stream)
+        patch.setattr(streaming, "drive", streaming.drive)
         patch.setattr(joining, "WIDTH", joining.WIDTH)
+        patch.setattr(swap, "net_changes", swap.net_changes)
+        patch.setattr(SinkTable, "replace", SinkTable.replace)
         yield
 
 
@@ -220,14 +292,15 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
     Args:
         work: `run`, `refresh`, `cleanup`, `compaction`, `migrate`, `alter` (a migration of columns), `replay`, `drop`, `rewind` (to
             step 1), `table` (one of others in the sink's place), `adopt`, `change` (what others do to the state), `undo` (a rewind to
-            the last step, which brings it back), `restore` (what a repair does about it), `clock` (set back by half an hour).
+            the last step, which brings it back), `restore` (what a repair does about it), `clock` (set back by half an hour), `spoil`
+            (others delete rows of the sink), `backfill`, `swap`.
         spec: The pipeline as it is for this.
         root: Folder of the tables.
         clock_ms: The time.
         given: Of `replay` the `mended` lines, the oldest record's first; `width`: small files of a class that are folded, 2 if it is
             not given: tables are folded after each step.
     """
-    driver._stream = stream
+    streaming.drive = drive
     joining.WIDTH = given.get("width", 2)
     if work in ("run", "refresh"):
         begin = getattr(driver, work)
@@ -251,6 +324,13 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
     if work == "adopt":
         adopt.ROWS_PER_STEP = 2
         return adopt.apply(SPARK, spec, root, clock_ms)
+    if work == "backfill":
+        return backfill.start(SPARK, spec, root, clock=lambda: clock_ms)
+    if work == "spoil":
+        return spoil(Plan.under(root, spec).sink.path)
+    if work == "swap":
+        swap_without_spark()
+        return backfill.swap_in(SPARK, spec, root, applies=given.get("applies", True), clock=lambda: clock_ms)
     if work == "drop":
         return quarantine_drop.apply(SPARK, spec, root, Selection(steps=(1,)), "given up")
     if work == "replay":

@@ -106,7 +106,7 @@ class Asking:
 
     def telling(self) -> list[Any]:
         """Return what was reported that waiting does not mend."""
-        return [error for error in self._reported if error.name() in TELLING]
+        return [error for error in self._reported if _is_telling(error)]
 
     @property
     def is_late(self) -> bool:
@@ -169,6 +169,11 @@ def unreachable(client: Client, errors: list[Any]) -> EbbtideError:
         got=got,
         next_step="Start them, or correct source.bootstrap_servers; where they ask for SASL or SSL, set security.protocol in source.properties.",
     )
+
+
+def _is_telling(error: Any) -> bool:
+    is_certificate = error.name() == "_SSL" and "certificate" in error.str()
+    return is_certificate or error.name() in TELLING
 
 
 def _text(error: Any) -> str:

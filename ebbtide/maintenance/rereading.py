@@ -1,0 +1,174 @@
+"""Backfill into the sink: records of a topic that are before where a paused pipeline stands are read, again or for the first time.
+
+By sequence a record that was applied before changes nothing, so that the sink becomes what it would be had all been read from there.
+Each step applies a range of places, which its facts name; where the pipeline stands does not change.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from ebbtide.errors import BackfillError
+from ebbtide.ledger.facts import StepFacts
+from ebbtide.maintenance.job import stepping
+from ebbtide.runtime.clock import Clock, system_clock
+from ebbtide.runtime.driver import ignore
+from ebbtide.runtime.pace import Pace
+from ebbtide.runtime.plan import Plan, kafka_source
+from ebbtide.runtime.progress import OnPhase, OnProgress, Phase
+from ebbtide.runtime.refusals import refuse_changed_spec
+from ebbtide.runtime.step import Stepper
+from ebbtide.sources.kafka.position import TopicRange
+from ebbtide.spec.kafka import KafkaSource, KafkaStart
+from ebbtide.spec.pipeline import Pipeline
+
+
+@dataclass(frozen=True)
+class RereadReport:
+    """What was read into a sink.
+
+    Args:
+        pipeline: Name of the pipeline.
+        records: Records that were read.
+        waiting: Places that are left, of one that was stopped.
+        steps: Numbers of the steps.
+        counts: What they did, by name.
+    """
+
+    pipeline: str
+    records: int = 0
+    waiting: int = 0
+    steps: tuple[int, ...] = ()
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return asdict(self)
+
+    def text(self) -> str:
+        """Write it for a terminal."""
+        counts = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in self.counts.items() if n)
+        told = f"{self.pipeline}: {self.records:,} records read in {len(self.steps)} steps: {counts or 'nothing new'}."
+        if self.waiting:
+            return f"{told} {self.waiting:,} are left: the same command goes on."
+        return f"{told} To read on: 'ebbtide resume'."
+
+
+def reread(
+    spark: SparkSession,
+    spec: Pipeline,
+    root: str,
+    begin: str | KafkaStart,
+    reason: str,
+    *,
+    on_progress: OnProgress = ignore,
+    on_phase: OnPhase = ignore,
+    stop: threading.Event | None = None,
+    clock: Clock = system_clock,
+) -> RereadReport:
+    """Read the records from some place up to where a paused pipeline stands; go on with what was begun for the same reason.
+
+    Args:
+        spark: A session with Delta.
+        spec: The pipeline; its `max_records_per_second` holds.
+        root: Folder of all pipelines' tables.
+        begin: Where to begin: earliest, a time, or offsets.
+        reason: Why, kept with the steps.
+        on_progress: Called after each step.
+        on_phase: Called as each phase begins.
+        stop: Set it to end after the step under way.
+        clock: Returns the time, epoch ms.
+
+    Raises:
+        BackfillError: the pipeline is not paused, or does not tell records that it has read from others.
+        LeaseHeldError: the pipeline is being run.
+    """
+    stop = stop or threading.Event()
+    tables = Plan.under(root, spec)
+    source = _source(tables, reason)
+    pace = Pace(source.max_records_per_second, stop)
+    with stepping(spark, tables, clock(), pace=pace) as stepper:
+        _refuse_unpaused(stepper)
+        refuse_changed_spec(tables, stepper)
+        stepper.publish(spark)
+        left = _left(stepper, begin, reason, clock())
+        n_places = left.size
+        step = partial(stepper.backfill, spark)
+        steps = []
+        counts: Counter[str] = Counter()
+        while left.size and not stop.is_set():
+            on_phase(Phase(spec.name, "reading", stepper.number + 1, places_read=stepper.places_read, places=n_places))
+            some = left.first(source.records_per_step)
+            done = step(some.to_json(), reason, clock())
+            left = left.after(some.end)
+            on_progress(done)
+            steps.append(done.step)
+            counts.update(done.metrics, records=done.records)
+        return RereadReport(spec.name, counts.pop("records", 0), left.size, tuple(steps), dict(counts))
+
+
+def _source(tables: Plan, reason: str) -> KafkaSource:
+    """Return the topic to read; refuse what cannot be read again."""
+    spec = tables.spec
+    if not reason.strip():
+        raise BackfillError.of(
+            "To read records again takes a reason.",
+            got="none",
+            allowed="a text, kept with the steps",
+        )
+    source = spec.source
+    if isinstance(source, KafkaSource) and spec.sequence:
+        return source
+    got = "a folder, whose files are read once"
+    if isinstance(source, KafkaSource):
+        got = "order: arrival, by which a record that is read again counts again"
+    raise BackfillError.of(
+        f"'{spec.name}' cannot read records again into its sink.",
+        got=got,
+        allowed="a topic, with order: {sequence: ...}",
+        next_step="Build the tables beside it: 'ebbtide backfill start'.",
+    )
+
+
+def _refuse_unpaused(stepper: Stepper) -> None:
+    name = stepper.spec.name
+    if stepper.lease.seen.paused is None:
+        raise BackfillError.of(
+            f"'{name}' is not paused.",
+            next_step="Run 'ebbtide pause --reason TEXT' first, and 'ebbtide resume' behind it.",
+        )
+    if stepper.position is None:
+        raise BackfillError.of(f"'{name}' has read nothing yet.", next_step="Set source.start in the spec, and run it.")
+
+
+def _left(stepper: Stepper, begin: str | KafkaStart, reason: str, now_ms: int) -> TopicRange:
+    """Return the places that are to be read: up to where the pipeline stands, behind what was read for the same reason."""
+    stands = TopicRange.from_json(stepper.position or {})
+    source = stepper.spec.source.model_copy(update={"start": begin})
+    there = kafka_source(stepper.spec.model_copy(update={"source": source})).discover({}, now_ms)
+    wanted = TopicRange.from_json(there.position or {})
+    if (wanted.cluster_id, wanted.topic_id) != (stands.cluster_id, stands.topic_id):
+        raise BackfillError.of(
+            f"The topic '{wanted.topic}' is another one than '{stepper.spec.name}' has read.",
+            got=f"topic id {wanted.topic_id}",
+            allowed=f"topic id {stands.topic_id}",
+        )
+    end = {partition: stands.end.get(partition, first) for partition, first in wanted.start.items()}
+    start = {partition: min(first, end[partition]) for partition, first in wanted.start.items()}
+    whole = replace(wanted, start=start, end=end)
+    left = _behind(stepper.last, reason, whole)
+    return left if left.size else whole
+
+
+def _behind(last: StepFacts | None, reason: str, whole: TopicRange) -> TopicRange:
+    """Return what the last step has left of some places, if it has read of them for the same reason."""
+    if last is None or last.reread is None or last.reason != reason:
+        return whole
+    read = TopicRange.from_json(last.reread)
+    return whole.after(read.end)

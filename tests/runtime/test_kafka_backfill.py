@@ -1,0 +1,251 @@
+"""Backfills of topics: from the beginning, a time or offsets, beside a run that goes on, at a bounded rate."""
+
+import threading
+import time
+
+import pytest
+from kafka_support import TopicPipeline, plainly
+from local_pipeline import LATER, up
+from local_run import SPARK, kept_apart, swap_without_spark
+
+from ebbtide.errors import BackfillError, ConfigError, PausedError
+from ebbtide.maintenance import backfill, pausing, rereading
+from ebbtide.model.step import StepKind
+from ebbtide.runtime.following import Following
+from ebbtide.runtime.pace import Pace
+from ebbtide.runtime.publish import publish as step_module_publish
+
+pytestmark = pytest.mark.xdist_group("test_kafka.py")  # one broker for all
+
+
+@pytest.fixture(autouse=True)
+def _apart():
+    with kept_apart():
+        yield
+
+
+@pytest.fixture
+def over(broker, tmp_path):
+    topic = f"backfill.{time.monotonic_ns()}"
+    broker.create(topic, 2, retention_ms="-1")
+    return lambda **fields: TopicPipeline(tmp_path, broker, topic, **fields)
+
+
+def start(pipeline, place=None, **more):
+    place = None if place is None else backfill.start_of(place)
+    return backfill.start(SPARK, pipeline.spec, pipeline.root, place, clock=lambda: LATER, **more)
+
+
+def test_backfill_from_the_beginning_goes_beside_and_reading_goes_on_behind_it(over):
+    pipeline = over(source={"start": "latest", "max_records_per_step": 2})
+    pipeline.send(*(up(number, number) for number in range(1, 6)))
+    pipeline.run()
+    pipeline.send(up(1, 7), up(9, 9), partition=1)
+    pipeline.run()
+    assert pipeline.rows() == {1: 7, 9: 9}
+    found = start(pipeline, "earliest")
+    assert (found.records, found.waiting, found.percent) == (7, 0, 100.0)
+    pipeline.send(up(10, 10))
+    waits = backfill.status(pipeline.spec, pipeline.root, LATER)
+    assert (waits.waiting, waits.percent) == (1, 87.5)
+    assert "1 records wait: 'ebbtide backfill start' goes on" in waits.text()
+    report = pipeline.do("swap")
+    assert (report.added, report.changed, report.deleted) == (5, 0, 0)
+    assert pipeline.rows() == {1: 7, 2: 2, 3: 3, 4: 4, 5: 5, 9: 9, 10: 10}
+    assert pipeline.is_idle()
+    pipeline.send(up(2, 11))
+    [step] = pipeline.run().steps
+    assert (step.records, pipeline.rows()[2]) == (1, 11)
+
+
+def test_backfill_begins_at_offsets_or_a_time_and_stays_there(over):
+    pipeline = over()
+    times = [1_000_000, 2_000_000, 3_000_000]
+    for at_ms, id_ in zip(times, (1, 2, 3), strict=True):
+        pipeline.broker.put(pipeline.topic, plainly(up(id_, id_), timestamp=at_ms))
+    pipeline.run()
+    assert start(pipeline, "0=2").records == 1
+    with pytest.raises(BackfillError, match=r"Got: earliest\. Allowed: 0=2\. Go on with that one"):
+        start(pipeline, "earliest")
+    assert start(pipeline).records == 1
+    backfill.drop(pipeline.spec, pipeline.root)
+    assert start(pipeline, "1970-01-01T00:33:20").records == 2
+    assert pipeline.do("swap").deleted == 1
+    assert pipeline.rows() == {2: 2, 3: 3}
+
+
+def test_offsets_that_are_not_there_leave_nothing_but_what_was_asked(over):
+    pipeline = over()
+    pipeline.send(up(1, 1))
+    pipeline.run()
+    with pytest.raises(ConfigError, match="names offsets that topic"):
+        start(pipeline, "0=7")
+    backfill.drop(pipeline.spec, pipeline.root)
+    assert start(pipeline).records == 1
+
+
+def test_swap_makes_a_run_that_goes_on_end_its_step_and_read_on_from_there(over):
+    pipeline = over(lease_ttl="30s", source={"start": "latest"})
+    pipeline.send(up(1, 1))
+    pipeline.run()
+    pipeline.send(up(2, 2))
+    swap_without_spark()
+    stop = threading.Event()
+    reports = []
+
+    def build_and_swap():
+        start(pipeline, "earliest")
+        how = {"applies": True, "clock": lambda: LATER}
+        reports.append(backfill.swap_in(SPARK, pipeline.spec, pipeline.root, **how))
+        pipeline.send(up(3, 3))
+
+    building = threading.Thread(target=build_and_swap)
+
+    def on_progress(step):
+        if step.kind == "batch" and not building.ident:
+            building.start()
+        elif reports and 3 in pipeline.rows():
+            stop.set()
+
+    pipeline.follow(Following(interval_ms=1, tick_every_ms=1), on_progress, stop)
+    building.join()
+    assert reports[0].added == 1
+    assert pipeline.rows() == {1: 1, 2: 2, 3: 3}
+    kinds = [facts.kind for _, facts in pipeline.plan.state.steps()]
+    assert kinds == [StepKind.BATCH, StepKind.SWAP, StepKind.BATCH]
+
+
+def test_rate_makes_steps_smaller_and_lets_them_wait_for_each_other(over, monkeypatch):
+    pipeline = over(source={"max_records_per_second": 1})
+    waits = []
+    monkeypatch.setattr(Pace, "passed", lambda self, records: waits.append((self._per_second, records)))
+    pipeline.send(*(up(number, number) for number in range(25)))
+    assert [step.records for step in pipeline.run().steps] == [10, 10, 5]
+    assert waits == [(1, 10), (1, 10), (1, 5)]
+
+
+def paused_at_latest(over, **fields):
+    """A pipeline that began behind five records and has read two."""
+    pipeline = over(**{"source": {"start": "latest", "max_records_per_step": 2}, **fields})
+    pipeline.send(*(up(number, number) for number in range(1, 6)))
+    pipeline.run()
+    pipeline.send(up(1, 7), up(9, 9), partition=1)
+    pipeline.run()
+    pausing.pause(pipeline.spec, pipeline.root, "ann", "why", LATER)
+    return pipeline
+
+
+def into(pipeline, place="earliest", reason="what was before is wanted too", **more):
+    place = backfill.start_of(place)
+    return rereading.reread(SPARK, pipeline.spec, pipeline.root, place, reason, clock=lambda: LATER, **more)
+
+
+def test_records_are_read_into_the_paused_sink_and_it_stands_where_it_did(over):
+    pipeline = paused_at_latest(over)
+    position = pipeline.last.source_position
+    pipeline.send(up(8, 8))
+    report = into(pipeline)
+    assert (report.records, report.waiting, len(report.steps)) == (7, 0, 4)
+    assert pipeline.rows() == {1: 7, 2: 2, 3: 3, 4: 4, 5: 5, 9: 9}, "the newest of a key wins; what is next is not read"
+    last = pipeline.last
+    assert (last.kind, last.reason) == (StepKind.BACKFILL, "what was before is wanted too")
+    assert last.source_position == position
+    with pytest.raises(PausedError):
+        pipeline.run()
+    pausing.resume(pipeline.spec, pipeline.root, LATER)
+    [step] = pipeline.run().steps
+    assert (step.records, pipeline.rows()[8]) == (1, 8)
+
+
+def test_reading_that_died_or_was_stopped_is_gone_on_with(over, monkeypatch):
+    pipeline = paused_at_latest(over)
+    stop = threading.Event()
+    first = into(pipeline, stop=stop, on_progress=lambda _: stop.set())
+    assert (first.records, first.waiting) == (2, 5)
+
+    def killed(*_):
+        raise InterruptedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ebbtide.runtime.step.publish", killed_at_second(killed))
+        with pytest.raises(InterruptedError):
+            into(pipeline)
+    assert not idle_unless_paused(pipeline)
+    rest = into(pipeline)
+    assert rest.records == 3
+    assert pipeline.rows() == {1: 7, 2: 2, 3: 3, 4: 4, 5: 5, 9: 9}
+    assert into(pipeline).records == 7, "what is done is done again when it is asked for"
+
+
+def killed_at_second(kill):
+    """Publish the step that is open, then die before the next is published."""
+    calls = []
+
+    def publish_or_die(*given):
+        calls.append(given)
+        return step_module_publish(*given) if len(calls) < 2 else kill()
+
+    return publish_or_die
+
+
+def idle_unless_paused(pipeline):
+    pausing.resume(pipeline.spec, pipeline.root, LATER)
+    is_idle = pipeline.is_idle()
+    pausing.pause(pipeline.spec, pipeline.root, "ann", "why", LATER)
+    return is_idle
+
+
+@pytest.mark.parametrize("order", ["arrival", None])
+def test_reading_again_is_refused_where_it_cannot_be_right(over, order):
+    pipeline = over(**({"order": order} if order else {}))
+    pipeline.send(up(1, 1, "+I"))
+    pipeline.run()
+    with pytest.raises(BackfillError, match=r"order: arrival, by which|'t' is not paused"):
+        into(pipeline)
+    with pytest.raises(BackfillError, match="takes a reason"):
+        into(pipeline, reason="")
+    assert pipeline.last.step == 1
+
+
+def test_snapshot_topic_is_read_first_and_the_pipeline_s_own_behind_it(over, broker):
+    pipeline = over(source={"max_records_per_step": 2})
+    snapshot = f"{pipeline.topic}.snapshot"
+    broker.create(snapshot, 1, retention_ms="-1")
+    broker.put(snapshot, plainly(*(up(number, 0) for number in range(1, 6))))
+    pipeline.send(up(1, 1), up(2, 2, "-D"), up(3, 3))
+    pipeline.run()
+    stop = threading.Event()
+    begun = start(pipeline, "0=2", snapshot=snapshot, stop=stop, on_progress=lambda _: stop.set())
+    assert (begun.records, begun.waiting, begun.percent) == (2, 3, 40.0)
+    with pytest.raises(BackfillError, match=r"has not read all|Another backfill"):
+        start(pipeline, "earliest")
+    built = start(pipeline)
+    assert (built.records, built.waiting) == (6, 0)
+    assert built.text().startswith(f"t: backfill from topic {snapshot}, then 0=2: ")
+    pipeline.do("swap")
+    assert pipeline.rows() == {1: 0, 2: 0, 3: 3, 4: 0, 5: 0}
+    pipeline.send(up(4, 4))
+    pipeline.run()
+    assert pipeline.rows()[4] == 4
+
+
+def test_backfill_killed_as_it_turns_to_the_topic_goes_on_there(over, broker, monkeypatch):
+    pipeline = over()
+    snapshot = f"{pipeline.topic}.snapshot"
+    broker.create(snapshot, 1, retention_ms="-1")
+    pipeline.send(up(1, 1))
+    pipeline.run()
+    with pytest.raises(BackfillError, match="The snapshot of 't' is empty"):
+        start(pipeline, snapshot=snapshot)
+    broker.put(snapshot, plainly(up(9, 0)))
+
+    def killed(_, __):
+        raise InterruptedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ebbtide.runtime.publish._discard_read", killed)
+        with pytest.raises(InterruptedError):
+            start(pipeline)
+    assert start(pipeline).records == 2
+    pipeline.do("swap")
+    assert pipeline.rows() == {1: 1, 9: 0}
