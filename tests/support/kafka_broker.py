@@ -170,6 +170,8 @@ class Broker:
         named = {name.replace("_", "."): value for name, value in config.items()}
         [made] = self.admin.create_topics([NewTopic(topic, partitions, 1, config=named)]).values()
         made.result(30)
+        while topic not in self.admin.list_topics(timeout=30).topics:  # the controller knows it first
+            time.sleep(0.05)
 
     def add_partition(self, topic: str, total: int) -> None:
         [added] = self.admin.create_partitions([NewPartitions(topic, total)]).values()
