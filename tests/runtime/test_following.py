@@ -311,3 +311,26 @@ def test_run_that_goes_on_waits_for_maintenance_to_end_and_is_refused_beside_ano
     release.join()
     with Lease(ledger, "t", 3600, makes_way=True), pytest.raises(LeaseHeldError):
         follow(pipeline, lambda step, stop: stop.set())
+
+
+def test_beside_the_tables_there_are_as_many_files_after_many_steps(make):
+    pipeline = make()
+    seen = {}
+
+    def on_progress(step, stop):
+        seen[step.step] = beside_tables(pipeline.home)
+        pipeline.put(up(1, step.step + 1))
+        if step.step == 20:
+            stop.set()
+
+    pipeline.put(up(1, 1))
+    follow(pipeline, on_progress)
+    assert seen[20] == seen[3] != set()
+
+
+def beside_tables(home):
+    """Files that no table's log cares for; of the checkpoint those are left out that Spark deletes by itself."""
+    found = {path.relative_to(home) for path in home.rglob("*") if path.is_file()}
+    tables_and_logs = {"state", "sink", "ledger", "changelog", "quarantine"}
+    others = {path for path in found if path.parts[0] not in tables_and_logs}
+    return {path for path in others if path.parent.name not in {"offsets", "commits"}}
