@@ -12,6 +12,7 @@ from ebbtide.model.step import StepKind
 from ebbtide.runtime import fold
 from ebbtide.runtime.fold import KeepEntries, fold_state
 from ebbtide.runtime.plan import operator_of
+from ebbtide.state_table.layout import FILE, ROW, rows_of
 from ebbtide.state_table.rewriting import BASE
 
 AGEING = {"order": {"sequence": ["n"]}, "ttl": {"ttl": "10ms", "expire_live": True}}
@@ -45,7 +46,9 @@ def test_rows_of_a_function_for_its_sink_go_with_a_fold_of_all(make):
 )
 def test_state_is_folded_whole_once_what_was_added_is_as_large_as_the_base(monkeypatch, base, added, grew):
     monkeypatch.setattr(fold, "WHOLE_BYTES", 100)
-    files = [DataFile({"path": "b", "size": size, "tags": {**BASE, "more": "x"}}) for size in base]
+    files = [
+        DataFile({"path": "b", "size": size, "tags": BASE if size == 70 else {**BASE, "more": "x"}}) for size in base
+    ]
     files += [DataFile({"path": "a", "size": size, "tags": {"other": "base"}}) for size in added]
     assert fold._grew(files) == grew
 
@@ -80,15 +83,29 @@ def test_fold_keeps_rows_files_read_and_keys_accepted_and_says_that_it_changes_n
     actions = folded(pipeline)
     adds = [action["add"] for action in actions if "add" in action]
     removes = [action["remove"] for action in actions if "remove" in action]
-    assert not any(action["dataChange"] for action in (*adds, *removes))
+    assert {action["dataChange"] for action in (*adds, *removes)} == {False}
     assert len([add for add in adds if BASE.items() <= (add.get("tags") or {}).items()]) == is_whole
     files = state.snapshot().files.values()
     assert dict(state.files(files)) == notes
+    noted_by = rows_of(state.path, files, FILE, pa.schema({"_step": pa.int64()}))["_step"]
+    assert facts.step in noted_by.to_pylist()
+    assert set(noted_by.to_pylist()) <= {1, facts.step}
     assert state.acknowledged_in(files).select(["id", "_step"]).to_pylist() == [{"id": 9, "_step": facts.step}]
     assert pipeline.rows() == {0: 1, 1: 1, 2: 1, 9: 2}
     assert pipeline.run(LATER).steps == []
     pipeline.read(up(9, 1), up(0, 5))
     assert pipeline.rows() == {0: 5, 1: 1, 2: 1, 9: 2}, "what was folded is known"
+
+
+def test_fold_of_all_leaves_no_dropped_entry(make, monkeypatch):
+    pipeline = make(order="arrival")
+    pipeline.read(up(1, 1, "+I"), up(2, 2, "+I"))
+    pipeline.read(up(1, 1, "-D"))
+    monkeypatch.setattr(fold, "small_files", list)
+    folded(pipeline)
+    state = pipeline.plan.state
+    ids = rows_of(state.path, state.snapshot().files.values(), ROW, pa.schema({"id": pa.int64()}))["id"]
+    assert ids.to_pylist() == [2]
 
 
 def test_state_with_nothing_to_gain_is_left(make, monkeypatch):
