@@ -18,10 +18,11 @@ from ebbtide.errors import BackfillError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.maintenance.job import stepping
 from ebbtide.runtime.clock import Clock, system_clock
-from ebbtide.runtime.driver import ignore, refuse_changed_spec
+from ebbtide.runtime.driver import ignore
 from ebbtide.runtime.pace import Pace
 from ebbtide.runtime.plan import Plan, kafka_source
 from ebbtide.runtime.progress import OnPhase, OnProgress, Phase
+from ebbtide.runtime.refusals import refuse_changed_spec
 from ebbtide.runtime.step import Stepper
 from ebbtide.sources.kafka.position import TopicRange
 from ebbtide.spec.kafka import KafkaSource, KafkaStart
