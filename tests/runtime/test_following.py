@@ -220,26 +220,28 @@ def test_source_that_is_away_when_a_run_takes_its_turn_again_is_waited_for(make,
     pipeline = make()
     pipeline.put(up(1, 1))
     requests = Requests(pipeline.plan.at("ledger"))
-    opened = []
+    discover = FileSource.discover
+    asked, away = [], []
 
-    def refuse_absent(self):
-        opened.append(self)
-        if len(opened) == 2:
+    def discover_later(self, *given):
+        if asked and not away:
+            away.append(self)
             raise SourceUnavailableError("away")
+        return discover(self, *given)
 
-    monkeypatch.setattr(FileSource, "refuse_absent", refuse_absent)
+    monkeypatch.setattr(FileSource, "discover", discover_later)
     monkeypatch.setattr(Requests, "wait_until_served", lambda *_: requests.withdraw("job"))
     monkeypatch.setattr(following_module, "FIRST_WAIT_S", 0.01)
 
     def on_progress(step, stop):
         if step.step == 1:
-            requests.leave("job")
+            asked.append(requests.leave("job"))
             pipeline.put(up(2, 2))
         else:
             stop.set()
 
     follow(pipeline, on_progress)
-    assert len(opened) == 3
+    assert len(away) == 1
     assert pipeline.rows() == {1: 1, 2: 2}
 
 

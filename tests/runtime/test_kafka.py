@@ -618,6 +618,22 @@ def test_broker_that_is_away_for_a_while_is_waited_for(over, broker, monkeypatch
     assert pipeline.rows() == {1: 1, 2: 1}
 
 
+@pytest.mark.grid
+def test_partition_without_a_leader_is_waited_for_and_told(over, broker, topic, monkeypatch):
+    lost = topic + ".lost"
+    with broker.beside() as second:
+        broker.create_on(lost, 1, 2)
+        pipeline = over(source={"topic": lost})
+        broker.put(lost, [*plainly(up(1, 1)), *plainly(up(2, 1), partition=1)])
+        second.kill()
+        told = ""
+        while "has no leader" not in told:  # at first the others do not know yet
+            with pytest.raises(SourceUnavailableError) as raised:
+                pipeline.run()
+            told = str(raised.value)
+    assert f"A partition of topic '{lost}' has no leader" in told
+
+
 def test_lag_is_told_per_partition_and_by_the_oldest_record(over, broker, topic):
     pipeline = over()
     for partition, age_ms, change in ((0, 7_000, up(1, 1)), (0, 6_000, up(2, 2)), (2, 5_000, up(3, 3))):

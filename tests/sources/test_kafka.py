@@ -5,14 +5,22 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.errors import CheckpointMismatchError, ConfigError, SourceLostError
+from ebbtide.errors import (
+    CheckpointMismatchError,
+    ConfigError,
+    SourceLostError,
+    SourceReadError,
+    SourceUnavailableError,
+)
+from ebbtide.sources.kafka.client import Client
 from ebbtide.sources.kafka.position import TopicRange
 from ebbtide.sources.kafka.source import dealt_out
 from ebbtide.sources.kafka.stream import KafkaStreamReader
-from ebbtide.sources.kafka.topic import Topic
+from ebbtide.sources.kafka.topic import Topic, _unreadable
 
 THERE = TopicRange("c", "t", "i", {0: 10, 1: 0, 2: 5}, {0: 110, 1: 0, 2: 6})
 
@@ -165,3 +173,17 @@ def test_tasks_cover_a_batch_and_none_has_two_ranges_of_one_partition(sizes, n_t
     places = [place for partition, first, last in covered(tasks) for place in ((partition, first), (partition, last))]
     joined = [place for place in places if places.count(place) == 1]
     assert joined == [(p, offset) for p in start if sizes[p] for offset in (start[p], end[p])]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (KafkaError.LEADER_NOT_AVAILABLE, SourceUnavailableError),
+        (KafkaError.NOT_LEADER_FOR_PARTITION, SourceUnavailableError),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, SourceReadError),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, SourceReadError),
+    ],
+)
+def test_what_passes_by_itself_is_told_from_what_does_not(code, kind):
+    error = _unreadable(Client("b:1", {}, "t"), "t", KafkaException(KafkaError(code)))
+    assert type(error) is kind

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -166,9 +166,40 @@ class Broker:
         self._process.kill()
         self._process.wait()
 
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[subprocess.Popen[bytes]]:
+        """Run a second broker of the cluster; whoever kills it may start it no more."""
+        folder = self.folder / "beside"
+        folder.mkdir()
+        settings = self._server_properties() | {
+            "process.roles": "broker",
+            "node.id": 2,
+            "listeners": f"PLAINTEXT://127.0.0.1:{free_port()}",
+            "log.dirs": folder / "data",
+        }
+        path = folder / "server.properties"
+        path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        cluster_id = self.admin.list_topics(timeout=10).cluster_id
+        self._java("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(path)).wait(START_S)
+        process = self._java("kafka.Kafka", str(path))
+        try:
+            while len(self.admin.list_topics(timeout=10).brokers) < 2:
+                time.sleep(0.2)
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
     def create(self, topic: str, partitions: int = 1, **config: str) -> None:
         named = {name.replace("_", "."): value for name, value in config.items()}
-        [made] = self.admin.create_topics([NewTopic(topic, partitions, 1, config=named)]).values()
+        self._create(NewTopic(topic, partitions, 1, config=named))
+
+    def create_on(self, topic: str, *brokers: int) -> None:
+        """Make a topic with a partition on each of some brokers."""
+        self._create(NewTopic(topic, len(brokers), replica_assignment=[[broker] for broker in brokers]))
+
+    def _create(self, topic: NewTopic) -> None:
+        [made] = self.admin.create_topics([topic]).values()
         made.result(30)
 
     def add_partition(self, topic: str, total: int) -> None:

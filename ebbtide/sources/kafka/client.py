@@ -108,6 +108,11 @@ class Asking:
         """Return what was reported that waiting does not mend."""
         return [error for error in self._reported if _is_telling(error)]
 
+    @property
+    def is_late(self) -> bool:
+        """Whether the brokers have had the time that they have to answer."""
+        return time.monotonic() > self._end
+
     def answer(self, future: Any) -> Any:
         """Wait for an answer; give up early on what waiting does not mend.
 
@@ -118,7 +123,7 @@ class Asking:
         while not future.done():
             self.admin.poll(0.05)
             telling = self.telling()
-            if telling or time.monotonic() > self._end:
+            if telling or self.is_late:
                 raise unreachable(self._client, telling or self._reported)
         try:
             return future.result()
