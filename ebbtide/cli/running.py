@@ -14,7 +14,7 @@ import click
 
 from ebbtide.cli.errors import FAILED, NOTHING_MATCHED, PAUSED
 from ebbtide.cli.live import Live, RunView
-from ebbtide.cli.options import of_pipelines
+from ebbtide.cli.options import of_pipelines, rate_option
 from ebbtide.cli.quiet import QuietSpark, quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, load_specs
 from ebbtide.errors import ConfigError, PausedError
@@ -39,7 +39,7 @@ Operate = Callable[..., RunSummary]
 @click.option("--accept-source-path", is_flag=True, help="The source's files have moved to where the spec now says.")
 @click.option("--accept-loss", is_flag=True, help="Records of a topic are lost: go on with what is left, and note it.")
 @click.option("--follow", is_flag=True, help="Go on with what comes until SIGINT or SIGTERM; of one pipeline.")
-@click.option("--rate", type=click.IntRange(1), help="Records a second at most. Default: as the spec says.")
+@rate_option
 def run(
     specs: tuple[str, ...],
     root: str,

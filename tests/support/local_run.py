@@ -23,7 +23,7 @@ from ebbtide.delta import joining
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, commit_after, create, read_rows, redefined, replacing
 from ebbtide.ledger.puts import LOCAL
-from ebbtide.maintenance import adopt, backfill, migration, quarantine_drop, quarantine_replay, rewind
+from ebbtide.maintenance import adopt, backfill, backfill_swap, migration, quarantine_drop, quarantine_replay, rewind
 from ebbtide.maintenance.job import maintain
 from ebbtide.maintenance.redecoding import origin_of
 from ebbtide.paths import exists, is_local, join, list_files, read_bytes, write_bytes
@@ -310,7 +310,7 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
         return spoil(Plan.under(root, spec).sink.path)
     if work == "swap":
         swap_without_spark()
-        return backfill.swap_in(SPARK, spec, root, applies=given.get("applies", True), clock=lambda: clock_ms)
+        return backfill_swap.swap_in(SPARK, spec, root, applies=given.get("applies", True), clock=lambda: clock_ms)
     if work == "drop":
         return quarantine_drop.apply(SPARK, spec, root, Selection(steps=(1,)), "given up")
     if work == "replay":
