@@ -53,7 +53,8 @@ torture: java $(UV_HERE) .venv ## Kill real processes at every place, and compar
 bench: java $(UV_HERE) .venv ## Measure against a plain MERGE
 	$(RUN) python benchmarks/naive_merge.py
 
-soak: java $(UV_HERE) .venv ## Ten thousand tiny steps: CPU a step, files and log, with a plot
+soak: java $(UV_HERE) .venv ## Two hours beside a topic, idle and loaded by turns (MINUTES=...), then ten thousand tiny steps; with plots
+	$(UV) run --frozen --group bench python benchmarks/live_soak.py --minutes $(or $(MINUTES),120) --plot docs/live-soak.svg
 	$(UV) run --frozen --group bench python benchmarks/steps.py --steps 10000 --largest 50 --plot docs/soak.svg
 
 java: ## Check that Java 17 or newer is there; JAVA_HOME goes before PATH

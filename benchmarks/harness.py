@@ -1,4 +1,4 @@
-"""What the benchmarks share: the CPU of a process tree, a table's files, a plain changelog to read."""
+"""What the benchmarks share: process trees and what they use, a table's files, a plain changelog to read."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 
-def tree_cpu_s() -> float:
-    """Return the CPU seconds of this process and all below it, ended ones included."""
+def tree(root: int) -> dict[int, float]:
+    """Return a process and all below it, and the CPU seconds of each, its ended children's included."""
     parents: dict[int, int] = {}
     used: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -20,12 +20,18 @@ def tree_cpu_s() -> float:
             continue
         pid = int(stat.parent.name)
         parents[pid], used[pid] = int(fields[1]), sum(map(int, fields[11:15]))
-    mine, grown = {os.getpid()}, True
+    found, grown = {root}, True
     while grown:
-        more = {pid for pid, parent in parents.items() if parent in mine} - mine
+        more = {pid for pid, parent in parents.items() if parent in found} - found
         grown = bool(more)
-        mine |= more
-    return sum(used[pid] for pid in mine if pid in used) / os.sysconf("SC_CLK_TCK")
+        found |= more
+    ticks = os.sysconf("SC_CLK_TCK")
+    return {pid: used[pid] / ticks for pid in found if pid in used}
+
+
+def tree_cpu_s() -> float:
+    """Return the CPU seconds of this process and all below it, ended ones included."""
+    return sum(tree(os.getpid()).values())
 
 
 def files_of(table: Path) -> dict[str, int]:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ebbtide.runtime.session import build_session as build_session
     from ebbtide.spec.load import load as load
     from ebbtide.spec.pipeline import Pipeline as Pipeline
+    from ebbtide.spec.several import UpsertPipelines as UpsertPipelines
     from ebbtide.spec.stateful import StatefulPipeline as StatefulPipeline
     from ebbtide.spec.upsert import UpsertPipeline as UpsertPipeline
     from ebbtide.spec.view import MaterializedView as MaterializedView
@@ -66,6 +67,7 @@ _HOMES = {
     "TimeCharacteristic": "model.ttl",
     "UpdateType": "model.ttl",
     "UpsertPipeline": "spec.upsert",
+    "UpsertPipelines": "spec.several",
     "ValueStateDescriptor": "model.state.function",
     "build_session": "runtime.session",
     "create_view": "inspect.state",

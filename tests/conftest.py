@@ -64,6 +64,16 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Broker"]:  # n
     running.stop()
 
 
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SchemaRegistry"]:  # noqa: F821 - loaded when needed
+    """One schema registry for the whole test process."""
+    from schema_registry import SchemaRegistry
+
+    running = SchemaRegistry(tmp_path_factory.mktemp("registry"))
+    yield running
+    running.stop()
+
+
 @pytest.fixture
 def make(tmp_path):
     """Makes pipelines that run without Spark."""

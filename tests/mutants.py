@@ -29,7 +29,8 @@ from mutmut.utils.file_utils import change_cwd
 from mutmut.workers import isolation
 
 PURE = ("ebbtide/model", "ebbtide/operators", "ebbtide/formats", "ebbtide/sources")
-STEPS = [f"ebbtide/runtime/{name}.py" for name in ("step", "publish", "decide", "belonging", "idle", "fold", "stage")]
+OF_RUNS = ("step", "publish", "decide", "belonging", "idle", "fold", "stage", "following", "batches")
+STEPS = [f"ebbtide/runtime/{name}.py" for name in OF_RUNS]
 ROOMS = (*PURE, "ebbtide/ledger", *STEPS, "ebbtide/sinks", "ebbtide/maintenance")
 BUDGET_S = 8
 """The most that the tests of one mutant take, as measured without mutants."""

@@ -17,9 +17,10 @@ from ebbtide import (
     StatefulPipeline,
     StateTtlConfig,
     UpsertPipeline,
+    UpsertPipelines,
 )
 from ebbtide.spec import parts
-from ebbtide.spec.kafka import KafkaSource, KafkaStart
+from ebbtide.spec.kafka import KafkaSource, KafkaStart, SchemaRegistry
 from ebbtide.spec.transform import Transform
 from ebbtide.spec.upsert import MaterializerConfig, SequenceOrder
 from ebbtide.spec.view import RefreshEvery
@@ -28,12 +29,14 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "spec.md"
 MODELS: tuple[type[BaseModel], ...] = (
     UpsertPipeline,
+    UpsertPipelines,
     StatefulPipeline,
     MaterializedView,
     RefreshEvery,
     parts.FileSource,
     KafkaSource,
     KafkaStart,
+    SchemaRegistry,
     parts.DebeziumFormat,
     parts.PlainFormat,
     parts.ColumnConfig,

@@ -57,6 +57,7 @@ ALONE = {
     "numba": "ebbtide/model/compiled.py",
     "pandas": "ebbtide/runtime/row_functions.py",
     "confluent_kafka": "ebbtide/sources/kafka/",
+    "fastavro": ("ebbtide/formats/avro", "ebbtide/sources/kafka/registry.py"),
 }
 """Libraries that one place has to itself."""
 

@@ -9,7 +9,7 @@ from ebbtide.cli.on_spark import report_each
 from ebbtide.cli.options import of_pipelines, rate_option
 from ebbtide.cli.quiet import QuietSpark
 from ebbtide.cli.reporting import Reporter, load_specs
-from ebbtide.cli.running import stop_on_signal
+from ebbtide.cli.stopping import stop_on_signal
 from ebbtide.runtime.clock import system_clock
 from ebbtide.spec.pipeline import Pipeline
 

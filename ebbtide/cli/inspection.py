@@ -14,11 +14,12 @@ from ebbtide.cli.options import json_option, of_pipelines, root_option
 from ebbtide.cli.quiet import quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, load_specs
 from ebbtide.errors import ConfigError
-from ebbtide.inspect.backlog import Lag
+from ebbtide.inspect.backlog import Lag, UnreadTopics, unread_topics
 from ebbtide.inspect.backlog import lag as measure_lag
 from ebbtide.inspect.status import Status
 from ebbtide.redaction import printable
 from ebbtide.runtime.clock import system_clock
+from ebbtide.spec.load import all_several
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,6 +44,12 @@ def lag(specs: tuple[str, ...], root: str, as_json: bool) -> None:
     for location, spec in load_specs(specs):
         with reporter.errors(location):
             reporter.result(measure_lag(spec, root, system_clock()), Lag.line, location)
+    for location in specs:
+        with reporter.errors(location):
+            for several in all_several(location):
+                found = unread_topics(several)
+                if found is not None:
+                    reporter.result(found, UnreadTopics.line, location)
 
 
 @click.command()

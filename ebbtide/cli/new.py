@@ -13,14 +13,18 @@ from ebbtide.cli.options import json_option
 from ebbtide.cli.reporting import Reporter
 from ebbtide.errors import ConfigError
 from ebbtide.paths import is_local, resolve
-from ebbtide.proposal.files import Trial, refuse_existing, try_spec, write_spec, write_test
-from ebbtide.proposal.sample import take_sample
-from ebbtide.proposal.spec import propose
+from ebbtide.proposal.files import SEVERAL, Trial, refuse_existing, try_spec, write_spec, write_test
+from ebbtide.proposal.sample import Sample, take_sample
+from ebbtide.proposal.several import several_attributes
+from ebbtide.proposal.spec import Proposal, propose
+from ebbtide.runtime.plan import registry_of
 from ebbtide.sources import listing
 from ebbtide.sources.kafka.client import Client
+from ebbtide.sources.kafka.listing import topics_like
 from ebbtide.sources.kafka.sampling import first_lines
 from ebbtide.spec.kafka import KafkaSource
 from ebbtide.spec.pipeline import project_of
+from ebbtide.spec.several import UpsertPipelines
 from ebbtide.spec.upsert import UpsertPipeline
 
 Source = tuple[dict[str, Any], Iterator[bytes]]
@@ -38,7 +42,11 @@ Source = tuple[dict[str, Any], Iterator[bytes]]
     multiple=True,
     help="A setting of the Kafka client; a credential as ${NAME}.",
 )
+@click.option("--registry", metavar="URL", help="Schema registry: the topic's records are Avro.")
+@click.option("--registry-username", metavar="NAME", help="Who asks it.")
+@click.option("--registry-password", metavar="${NAME}", help="The password's variable.")
 @click.option("--topic", help="Take only records of this topic.")
+@click.option("--topic-pattern", metavar="PATTERN", help="One file for all topics that it matches: 'shop.public.*'.")
 @click.option("--table", help="Take only Debezium events of this source table.")
 @click.option("--key", metavar="COLUMN,..", help="The primary key. Default: that of the records.")
 @click.option(
@@ -60,6 +68,9 @@ def new(name: str, **options: Any) -> None:
         folder = Path(asked.defs) / name
         test_folder = Path(asked.tests) / name
         refuse_existing(folder, test_folder, name)
+        if asked.topic_pattern:
+            _new_several(name, asked, folder, test_folder, reporter)
+            return
         source, lines = _topic(asked) if asked.bootstrap_servers else _folder(asked, folder)
         sample = take_sample(
             lines,
@@ -100,7 +111,11 @@ class _Asked:
     path: str | None
     bootstrap_servers: str | None
     properties: tuple[str, ...]
+    registry: str | None
+    registry_username: str | None
+    registry_password: str | None
     topic: str | None
+    topic_pattern: str | None
     table: str | None
     key: str | None
     sequence: str | None
@@ -108,6 +123,46 @@ class _Asked:
     defs: str
     tests: str
     as_json: bool
+
+
+def _new_several(
+    name: str,
+    asked: _Asked,
+    folder: Path,
+    test_folder: Path,
+    reporter: Reporter,
+) -> None:
+    """Write one spec for all topics of a pattern, and a test of each."""
+    pattern = str(asked.topic_pattern)
+    shared = _of_kafka(asked)
+    checked = KafkaSource.model_validate({**shared, "topic": "any"})
+    client = Client(checked.bootstrap_servers, checked.properties, "ebbtide-new")
+    samples: dict[str, Sample] = {}
+    proposals: dict[str, Proposal] = {}
+    notes: list[str] = []
+    for topic in topics_like(client, pattern):
+        lines = first_lines(client, topic, asked.sample, registry_of(checked.registry))
+        try:
+            samples[topic] = take_sample(lines, asked.sample, topic=None, table=asked.table)
+            proposals[topic] = propose(samples[topic], key=_names(asked.key), sequence=_names(asked.sequence))
+        except ConfigError as error:
+            notes.append(f"topic {topic}: left out: {error}")
+            continue
+        notes += [f"topic {topic}: {note}" for note in proposals[topic].notes]
+    if not proposals:
+        raise ConfigError.of(
+            f"No topic like '{pattern}' has records to go by.", got="; ".join(notes) or "no such topic"
+        )
+    attributes = several_attributes(name, shared, pattern, proposals)
+    several = UpsertPipelines.of_attributes(attributes, folder / "defs.yaml")
+    write_spec(folder, attributes, notes, SEVERAL)
+    for spec, (topic, proposal) in zip(several.pipelines, proposals.items(), strict=True):
+        sample = samples[topic]
+        trial = try_spec(spec, sample)
+        its_folder = test_folder / spec.name
+        write_test(its_folder, folder / spec.name, spec.name, sample, trial)
+        report = _Report(str(folder / spec.name), str(its_folder), len(sample.records), trial, proposal.notes)
+        reporter.result(report, _Report.text, str(folder / spec.name))
 
 
 @dataclass(frozen=True)
@@ -178,18 +233,31 @@ def _topic(asked: _Asked) -> Source:
     if asked.path is not None:
         raise click.UsageError("Got --path and --bootstrap-servers. Allowed: one of them.")
     if asked.topic is None:
-        raise click.UsageError("Got --bootstrap-servers without --topic. Allowed: both.")
+        raise click.UsageError("Got --bootstrap-servers without --topic. Allowed: both, or --topic-pattern.")
+    source = {**_of_kafka(asked), "topic": asked.topic}
+    checked = KafkaSource.model_validate(source)
+    client = Client(checked.bootstrap_servers, checked.properties, "ebbtide-new")
+    return source, first_lines(client, checked.topic, asked.sample, registry_of(checked.registry))
+
+
+def _of_kafka(asked: _Asked) -> dict[str, Any]:
+    """Return a source without its topic."""
+    if asked.bootstrap_servers is None:
+        raise click.UsageError("Got --topic-pattern without --bootstrap-servers. Allowed: both.")
     properties = dict(each.partition("=")[::2] for each in asked.properties)
     source: dict[str, Any] = {
         "type": "kafka",
         "bootstrap_servers": asked.bootstrap_servers,
-        "topic": asked.topic,
         "table": asked.table,
         "properties": properties,
+        "registry": _registry(asked),
     }
-    checked = KafkaSource.model_validate(_given(source))
-    client = Client(checked.bootstrap_servers, checked.properties, "ebbtide-new")
-    return _given(source), first_lines(client, checked.topic, asked.sample)
+    return _given(source)
+
+
+def _registry(asked: _Asked) -> dict[str, Any]:
+    given = {"url": asked.registry, "username": asked.registry_username, "password": asked.registry_password}
+    return _given(given)
 
 
 def _given(source: dict[str, Any]) -> dict[str, Any]:

@@ -69,6 +69,15 @@ class QuietSpark:
         lines.append(f"Spark's log: {self._log}")
         return "\n".join(lines)
 
+    def end(self) -> None:
+        """Stop the session and its JVM, if there are any."""
+        if self._session is None:
+            return
+        from ebbtide.runtime.session import end_session
+
+        session, self._session = self._session, None
+        end_session(session)
+
     def __enter__(self) -> Self:
         return self
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import click
 
 from ebbtide.cli.errors import FAILED, NOTHING_MATCHED, PAUSED
-from ebbtide.cli.live import Live, RunView
+from ebbtide.cli.live import RunView
 from ebbtide.cli.options import of_pipelines, rate_option
 from ebbtide.cli.quiet import QuietSpark, quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, load_specs
+from ebbtide.cli.stopping import begin_anew, stop_on_signal
 from ebbtide.errors import ConfigError, PausedError
 from ebbtide.runtime.clock import system_clock
 from ebbtide.runtime.progress import RunSummary
@@ -152,6 +150,10 @@ def _run_each(
                     continue  # the others are not
                 reporter.result(summary, _summary_text, location)
                 summaries.append(summary)
+                if summary.is_aged:
+                    spark.live.say(f"{spec.name}: as old as max_run_age lets it get; a new process goes on.")
+                    spark.end()
+                    begin_anew(stop)
             was_to_end = spec.run == "bounded"
             if stop.is_set() and was_to_end:
                 raise click.exceptions.Exit(FAILED)
@@ -183,27 +185,6 @@ def _run_on_spark(
     if unmatched and spec.retracts and spec.format.type == "debezium":
         spark.live.say(UNMATCHED.format(spec.name, unmatched))
     return summary
-
-
-@contextmanager
-def stop_on_signal(live: Live) -> Iterator[threading.Event]:
-    """Turn the first SIGINT or SIGTERM into a stop after the step under way; the second ends at once."""
-    stop = threading.Event()
-
-    def on_signal(number: int, frame: Any) -> None:
-        if stop.is_set():
-            sys.exit(128 + number)
-        live.say("Stopping after this step; once more to stop at once.")
-        stop.set()
-
-    handlers = {}
-    for number in (signal.SIGINT, signal.SIGTERM):
-        handlers[number] = signal.signal(number, on_signal)
-    try:
-        yield stop
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
 
 
 def _summary_text(summary: RunSummary) -> str:

@@ -11,7 +11,7 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtraError.of_extra("dagster", "Dagster") from error
 
-from ebbtide.dagster.components import MaterializedView, Resources, StatefulPipeline, UpsertPipeline
+from ebbtide.dagster.components import MaterializedView, Resources, StatefulPipeline, UpsertPipeline, UpsertPipelines
 from ebbtide.dagster.definitions import pipeline_definitions
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 
@@ -23,5 +23,6 @@ __all__ = [
     "StatefulPipeline",
     "StorageResource",
     "UpsertPipeline",
+    "UpsertPipelines",
     "pipeline_definitions",
 ]

@@ -3,15 +3,18 @@
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from ebbtide import Pipeline
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
-from ebbtide.dagster.stream import pool
+from ebbtide.dagster.stream import maintenance_pool
 from ebbtide.dagster.supervise import supervised
 from ebbtide.quality.checks import Check, checks_of
+
+if TYPE_CHECKING:
+    from ebbtide.rules.version_range import Newest
 
 LOOK_BACK = 100
 """Evaluations among which the last good one is looked for; without one, everything is judged again."""
@@ -26,7 +29,7 @@ def sink_checks(spec: Pipeline) -> dg.AssetChecksDefinition:
         name=f"{spec.name}_checks",
         specs=[_check_spec(spec, check) for check in known],
         can_subset=True,
-        pool=pool(spec),
+        pool=maintenance_pool(spec),
     )
     def checks(
         context: dg.AssetCheckExecutionContext,
@@ -34,12 +37,13 @@ def sink_checks(spec: Pipeline) -> dg.AssetChecksDefinition:
         storage: StorageResource,
         clock: ClockResource,
     ) -> Iterator[dg.AssetCheckResult]:
+        newest = supervised(lambda report, stop: _newest(spec, storage.root))
         for check in known:
             key = dg.AssetCheckKey(dg.AssetKey(spec.name), check.name)
             if key not in context.selected_asset_check_keys:
                 continue
             last_good = _last_good(context.instance, key)
-            yield supervised(_Judge(spec, check, key, last_good, spark, storage, clock))
+            yield supervised(_Judge(spec, check, key, last_good, newest, spark, storage, clock))
 
     return checks
 
@@ -62,6 +66,7 @@ class _Judge:
         check: The check.
         key: Its key in Dagster.
         last_good: Up to which versions it was judged good last.
+        newest: Up to which versions it is judged now; None before the first step.
         spark: The run's session.
         storage: The roots.
         clock: The clock.
@@ -71,6 +76,7 @@ class _Judge:
     check: Check
     key: dg.AssetCheckKey
     last_good: dict[str, Any] | None
+    newest: "Newest | None"
     spark: SparkResource
     storage: StorageResource
     clock: ClockResource
@@ -82,16 +88,33 @@ class _Judge:
         from ebbtide.rules.version_range import VersionRange
         from ebbtide.runtime.plan import Plan
 
-        tables = Plan.under(self.storage.root, self.spec)
-        if tables.state.last() is None:
+        if self.newest is None:
             return not_judged(self.key, "The pipeline has made no step yet.")
-        window = VersionRange.after(tables, self.last_good)
+        tables = Plan.under(self.storage.root, self.spec)
+        window = VersionRange.after(tables, self.last_good, self.newest)
         judge = self.check.load()
         judged = Judged(self.spark.session, tables, window, self.clock.now_ms())
         name = self.check.name
         docs = self.storage.docs_of(self.spec.name) / name
         verdict = validate(name, judge(judged), docs, self.storage.keep_data_docs)
         return to_check_result(self.key, verdict, window, self.check.repair)
+
+
+def _newest(spec: Pipeline, root: str) -> "Newest | None":
+    """Return what is judged: the tables as they are, beside a run that goes on as they are between two of its steps."""
+    from ebbtide.ledger.lease import Lease
+    from ebbtide.model.durations import to_ms
+    from ebbtide.rules.version_range import Newest
+    from ebbtide.runtime.plan import Plan
+
+    tables = Plan.under(root, spec)
+    if tables.state.last() is None:
+        return None
+    if spec.run == "bounded":
+        return Newest.of(tables)
+    lease_ttl_s = to_ms(spec.lease_ttl) / 1000
+    with Lease(tables.at("ledger"), spec.name, lease_ttl_s, asks=True):
+        return Newest.of(tables)
 
 
 def _last_good(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> dict[str, Any] | None:

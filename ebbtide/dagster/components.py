@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -16,8 +17,9 @@ from ebbtide.dagster.resources import (
     StorageResource,
     refuse_literal_credentials,
 )
+from ebbtide.dagster.sensors import topics_sensor
 from ebbtide.paths import refuse_unusable
-from ebbtide.spec import stateful, upsert, view
+from ebbtide.spec import several, stateful, upsert, view
 from ebbtide.spec.load import refuse_shared_names
 from ebbtide.spec.pipeline import Pipeline
 
@@ -35,8 +37,23 @@ STATEFUL_EXAMPLE: dict[str, Any] = {
     "event_time": "at",
     "function": "ebbtide.functions:LastSeen",
 }
-
-
+SEVERAL_EXAMPLE: dict[str, Any] = {
+    "shared": {
+        "source": {"type": "kafka", "bootstrap_servers": "localhost:9092"},
+        "format": {"type": "debezium"},
+        "order": {"sequence": ["_lsn"]},
+        "ttl": "30d",
+    },
+    "topics": "shop.public.*",
+    "pipelines": [
+        {
+            "name": "orders",
+            "source": {"topic": "shop.public.orders"},
+            "schema": "id BIGINT NOT NULL, total DECIMAL(14,2)",
+            "key": ["id"],
+        }
+    ],
+}
 VIEW_EXAMPLE: dict[str, Any] = {
     "query": "SELECT customer_id, count(*) AS n FROM orders GROUP BY customer_id",
     "inputs": ["orders"],
@@ -82,6 +99,14 @@ class UpsertScaffolder(_Scaffolder):
     example = UPSERT_EXAMPLE
 
 
+class SeveralScaffolder(_Scaffolder):
+    """Of several upsert pipelines."""
+
+    has_source = False
+
+    example = SEVERAL_EXAMPLE
+
+
 class StatefulScaffolder(_Scaffolder):
     """Of a stateful pipeline."""
 
@@ -95,16 +120,21 @@ class ViewScaffolder(_Scaffolder):
     has_source = False
 
 
-class _PipelineComponent(dg.Component):
-    """Assets, checks, jobs and schedules from one spec; the command line reads the same file."""
+class _Pipelines(dg.Component):
+    """Assets, checks, jobs and schedules from one file; the command line reads the same file."""
 
-    model: ClassVar[type[Pipeline]]
+    model: ClassVar[type[BaseModel]]
 
-    def __init__(self, spec: Pipeline, path: Path) -> None:
-        self.spec, self.path = spec, path
+    def __init__(self, given: Any, path: Path) -> None:
+        self.given, self.path = given, path
+
+    @property
+    def specs(self) -> Sequence[Pipeline]:
+        """The pipelines of the file."""
+        return [self.given]
 
     @classmethod
-    def get_model_cls(cls) -> type[Pipeline]:
+    def get_model_cls(cls) -> type[BaseModel]:
         """Return the schema of the attributes."""
         return cls.model
 
@@ -114,31 +144,54 @@ class _PipelineComponent(dg.Component):
         return cls(attributes.located(context.path), context.path)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Make the pipeline's definitions; where the project has no `Resources`, with the default ones."""
-        pipelines = context.component_tree.get_all_components(of_type=_PipelineComponent)
-        refuse_shared_names((each.spec.name, str(each.path)) for each in pipelines)
-        definitions = pipeline_definitions(self.spec)
+        """Make the pipelines' definitions; where the project has no `Resources`, with the default ones."""
+        every = context.component_tree.get_all_components(of_type=_Pipelines)
+        refuse_shared_names((spec.name, str(each.path)) for each in every for spec in each.specs)
+        definitions = self.definitions()
         if context.component_tree.get_all_components(of_type=Resources):
             return definitions
         return dg.Definitions.merge(definitions, dg.Definitions(resources=DEFAULT_RESOURCES))
 
+    def definitions(self) -> dg.Definitions:
+        """Make what Dagster knows of them."""
+        return dg.Definitions.merge(*map(pipeline_definitions, self.specs))
+
 
 @dg.scaffold_with(UpsertScaffolder)
-class UpsertPipeline(_PipelineComponent):
+class UpsertPipeline(_Pipelines):
     """Turns a changelog into a Delta table. Its attributes are those of `ebbtide.UpsertPipeline`."""
 
     model = upsert.UpsertPipeline
 
 
+@dg.scaffold_with(SeveralScaffolder)
+class UpsertPipelines(_Pipelines):
+    """Several such pipelines, with what they share said once. Its attributes are those of `ebbtide.UpsertPipelines`."""
+
+    model = several.UpsertPipelines
+
+    @property
+    def specs(self) -> Sequence[Pipeline]:
+        """The pipelines of the file."""
+        return list(self.given.pipelines)
+
+    def definitions(self) -> dg.Definitions:
+        """Make what Dagster knows of them, and the sensor on topics that none of them reads."""
+        of_pipelines = super().definitions()
+        if self.given.topics is None:
+            return of_pipelines
+        return dg.Definitions.merge(of_pipelines, dg.Definitions(sensors=[topics_sensor(self.given)]))
+
+
 @dg.scaffold_with(StatefulScaffolder)
-class StatefulPipeline(_PipelineComponent):
+class StatefulPipeline(_Pipelines):
     """Runs a function with expiring state, per key. Its attributes are those of `ebbtide.StatefulPipeline`."""
 
     model = stateful.StatefulPipeline
 
 
 @dg.scaffold_with(ViewScaffolder)
-class MaterializedView(_PipelineComponent):
+class MaterializedView(_Pipelines):
     """Keeps a query over the tables of other pipelines as a table. Its attributes are those of `ebbtide.MaterializedView`."""
 
     model = view.MaterializedView

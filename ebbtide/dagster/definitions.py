@@ -7,7 +7,8 @@ import dagster as dg
 from ebbtide import MaterializedView, Pipeline
 from ebbtide.dagster.backfill import backfill_job
 from ebbtide.dagster.checks import sink_checks
-from ebbtide.dagster.jobs import maintenance_job, schedules, stream_job
+from ebbtide.dagster.jobs import checks_job, maintenance_job, schedules, stream_job
+from ebbtide.dagster.keeping import keeping_sensor
 from ebbtide.dagster.on_request import ON_REQUEST
 from ebbtide.dagster.sensors import backlog_sensor
 from ebbtide.dagster.stream import stream_assets
@@ -15,7 +16,7 @@ from ebbtide.maintenance.jobs import JOBS
 
 
 def pipeline_definitions(spec: Pipeline) -> dg.Definitions:
-    """Make a pipeline's assets, checks, jobs, schedules and sensor.
+    """Make a pipeline's assets, checks, jobs, schedules and sensors.
 
     Args:
         spec: The pipeline.
@@ -23,6 +24,10 @@ def pipeline_definitions(spec: Pipeline) -> dg.Definitions:
     jobs = {"stream": stream_job(spec)}
     for job in JOBS:
         jobs[job.name] = maintenance_job(spec, job)
+    sensors = [backlog_sensor(spec)]
+    if spec.run == "continuous":
+        jobs["check"] = checks_job(spec)
+        sensors.append(keeping_sensor(spec, jobs["stream"], jobs["check"]))
     on_request = [job.of(spec) for job in ON_REQUEST]
     if not isinstance(spec, MaterializedView):
         on_request.append(backfill_job(spec))
@@ -31,5 +36,5 @@ def pipeline_definitions(spec: Pipeline) -> dg.Definitions:
         asset_checks=[sink_checks(spec)],
         jobs=[*jobs.values(), *on_request],
         schedules=list(schedules(spec, jobs)),
-        sensors=[backlog_sensor(spec)],
+        sensors=sensors,
     )

@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 
 from ebbtide import Pipeline
-from ebbtide.dagster.metadata import numbers, state_key
+from ebbtide.dagster.metadata import checks_name, numbers, state_key, stream_name
 from ebbtide.dagster.resources import SparkResource, StorageResource
 from ebbtide.dagster.sensors import why_not
 from ebbtide.dagster.stream import maintenance_pool
@@ -15,14 +15,29 @@ from ebbtide.maintenance.jobs import MaintenanceJob
 
 
 def stream_job(spec: Pipeline) -> Any:
-    """Make the job that brings the sink up to date and judges it."""
+    """Make the job that brings the sink up to date and judges it. Runs that go on are judged by `checks_job`, beside the next one."""
     tables = [state_key(spec), dg.AssetKey(spec.name)]
     assets = dg.AssetSelection.assets(*tables)
     checks = dg.AssetSelection.checks_for_assets(*tables)
+    if spec.run == "continuous":
+        return dg.define_asset_job(
+            stream_name(spec),
+            assets.without_checks(),
+            description=f"Read what is there and what comes into '{spec.name}', expire what is due, until it is stopped or as old as max_run_age.",
+        )
     return dg.define_asset_job(
-        f"{spec.name}_stream",
+        stream_name(spec),
         assets | checks,
         description=f"Read all that is there into '{spec.name}', expire what is due, check the sink.",
+    )
+
+
+def checks_job(spec: Pipeline) -> Any:
+    """Make the job that judges the sink of a run that goes on, which makes way for a moment."""
+    return dg.define_asset_job(
+        checks_name(spec),
+        dg.AssetSelection.checks_for_assets(dg.AssetKey(spec.name)),
+        description=f"Check the sink of '{spec.name}' as it is between two steps.",
     )
 
 

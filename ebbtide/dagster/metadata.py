@@ -52,14 +52,30 @@ def state_key(spec: Pipeline) -> dg.AssetKey:
     return dg.AssetKey(f"{spec.name}_state")
 
 
+def stream_name(spec: Pipeline) -> str:
+    """Name the job that brings a pipeline's sink up to date."""
+    return f"{spec.name}_stream"
+
+
+def checks_name(spec: Pipeline) -> str:
+    """Name the job that judges the sink beside a run that goes on."""
+    return f"{spec.name}_check"
+
+
+def freshness_policy(spec: Pipeline) -> dg.FreshnessPolicy | None:
+    """Say how old the last materialization may be; nothing where there is none, as a run that goes on has no end."""
+    if spec.run == "continuous" and spec.max_run_age is None:
+        return None
+    return dg.FreshnessPolicy.time_window(
+        fail_window=spec.freshness.fail_window, warn_window=spec.freshness.warn_window
+    )
+
+
 def asset_specs(spec: Pipeline) -> list[dg.AssetSpec]:
     """Describe a pipeline's state and its sink."""
     upstream, state, sink = upstream_keys(spec), state_key(spec), dg.AssetKey(spec.name)
     follows = isinstance(spec, MaterializedView) and spec.refresh == "on_change"
     automation = dg.AutomationCondition.eager() if follows else None
-    freshness = dg.FreshnessPolicy.time_window(
-        fail_window=spec.freshness.fail_window, warn_window=spec.freshness.warn_window
-    )
     return [
         dg.AssetSpec(
             state,
@@ -80,7 +96,7 @@ def asset_specs(spec: Pipeline) -> list[dg.AssetSpec]:
                 **_lineage(spec, state),
                 "ebbtide/table": "sink",
             },
-            freshness_policy=freshness,
+            freshness_policy=freshness_policy(spec),
             automation_condition=automation,
             group_name=spec.group,
             owners=spec.owners,

@@ -51,6 +51,8 @@ def _remarks(summary: RunSummary) -> Iterator[str]:
     """Say what does not fail a run and yet is to be known."""
     if summary.nothing_matched:
         yield f"\n**Nothing to read:** {summary.nothing_matched}"
+    if summary.is_aged:
+        yield "\nThe run was as old as `max_run_age` lets it get; the next one goes on."
     if summary.files_young:
         yield f"\n{summary.files_young} files are too young, and are left for a later run."
     if summary.files_unmatched:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import dagster as dg
 from pydantic import Field, PrivateAttr
@@ -64,16 +64,10 @@ class SparkResource(dg.ConfigurableResource["SparkResource"]):
         """Stop the streams that are left, then the session and its JVM."""
         if self._session is None:
             return
-        for query in self._session.streams.active:
-            query.stop()
-        spark = type(self._session.sparkContext)
-        gateway: Any = spark._gateway  # the JVM outlives `stop`, and PySpark gives no other handle
-        self._session.stop()
-        self._session = None
-        spark._gateway = spark._jvm = None  # a later run in this process starts a JVM of its own
-        gateway.shutdown()
-        gateway.proc.stdin.close()  # the JVM ends when its standard input does
-        gateway.proc.wait(timeout=60)
+        from ebbtide.runtime.session import end_session
+
+        session, self._session = self._session, None
+        end_session(session)
 
 
 def _root_from_environment() -> str:

@@ -1,23 +1,31 @@
-"""What a pipeline's source holds that no run has read, looked at every half minute: told, plotted, and read by a run."""
+"""What a pipeline's source holds that no run has read, looked at every half minute: told, plotted, and read by a run that ends."""
 
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from dagster import BetaWarning
 
-from ebbtide import Pipeline
+from ebbtide import Pipeline, UpsertPipelines
+from ebbtide.dagster.metadata import stream_name
 from ebbtide.dagster.resources import ClockResource, StorageResource
 from ebbtide.errors import PausedError, Transient
+
+if TYPE_CHECKING:
+    from ebbtide.inspect.backlog import Lag
 
 # Dagster copies the sensors of components with all their parameters, and warns of one that nobody has given.
 warnings.filterwarnings("ignore", "Parameter `owners` of initializer `SensorDefinition", BetaWarning)
 
 EVERY_S = 30
 """Least time between two looks, seconds."""
-_UNDER_WAY = [
+TOPICS_EVERY_S = 300
+"""The same, for topics that nobody reads."""
+MOST_PARTITIONS = 32
+"""Partitions up to which each is plotted; of more their sum is."""
+UNDER_WAY = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
     dg.DagsterRunStatus.STARTING,
@@ -27,18 +35,19 @@ _UNDER_WAY = [
 
 
 def backlog_sensor(spec: Pipeline) -> dg.SensorDefinition:
-    """Make the sensor that launches a run once records, or files, wait; switched off at first.
+    """Make the sensor that plots what waits, and launches a bounded run once anything does; switched off at first.
 
     Args:
         spec: The pipeline.
     """
-    job = f"{spec.name}_stream"
+    job = stream_name(spec)
+    launching = "" if spec.run == "continuous" else f", and launches {job} if anything does"
 
     @dg.sensor(
         name=f"{spec.name}_backlog",
         job_name=job,
         minimum_interval_seconds=EVERY_S,
-        description=f"Looks what waits in the source of '{spec.name}', plots it, and launches {job} if anything does.",
+        description=f"Looks what waits in the source of '{spec.name}', plots it{launching}.",
     )
     def look(
         context: dg.SensorEvaluationContext,
@@ -53,7 +62,9 @@ def backlog_sensor(spec: Pipeline) -> dg.SensorDefinition:
             return dg.SkipReason(str(error))
         told = found.text()
         is_news = found.fingerprint != context.cursor
-        observations = [_observation(spec, found.as_dict())] if is_news else []
+        observations = [_observation(spec, found)] if is_news else []
+        if spec.run == "continuous":
+            return dg.SensorResult(skip_reason=told, asset_events=observations, cursor=found.fingerprint)
         obstacle = why_not(spec, storage.root)
         if not obstacle and _is_under_way(context.instance, job):
             obstacle = "a run is under way"
@@ -93,17 +104,54 @@ def why_not(spec: Pipeline, root: str) -> str:
     return ""
 
 
+def topics_sensor(several: UpsertPipelines) -> dg.SensorDefinition:
+    """Make the sensor that tells topics which none of several pipelines reads; switched off at first.
+
+    Args:
+        several: The pipelines, with a pattern of topics.
+    """
+
+    @dg.sensor(
+        name=f"{several.name}_topics",
+        minimum_interval_seconds=TOPICS_EVERY_S,
+        description=f"Looks for topics like '{several.topics}' that no pipeline of '{several.name}' reads, and tells them.",
+    )
+    def look(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        from ebbtide.inspect.backlog import unread_topics
+
+        try:
+            found = unread_topics(several)
+        except Transient as error:
+            return dg.SkipReason(str(error))
+        if found is None:
+            return dg.SkipReason("no pattern of topics")
+        told = found.text()
+        if found.topics and context.cursor != told:
+            context.log.warning(told)
+        context.update_cursor(told)
+        return dg.SkipReason(told)
+
+    return look
+
+
 def _is_under_way(instance: dg.DagsterInstance, job_name: str) -> bool:
-    runs = dg.RunsFilter(job_name=job_name, statuses=_UNDER_WAY)
+    runs = dg.RunsFilter(job_name=job_name, statuses=UNDER_WAY)
     return instance.get_runs_count(runs) > 0
 
 
-def _observation(spec: Pipeline, lag: dict[str, Any]) -> dg.AssetObservation:
-    """Return the numbers of a lag as the UI plots them."""
+def _observation(spec: Pipeline, found: Lag) -> dg.AssetObservation:
+    """Return the numbers of a lag as the UI plots them: of a topic 0 s where nothing waits, or the plot would have gaps."""
     numbers: dict[str, Any] = {}
-    for name in ("files", "bytes", "records", "behind_ms"):
-        if lag[name] is not None:
-            numbers[f"waiting_{name}"] = lag[name]
-    for partition, n in lag["partitions"].items():
-        numbers[f"waiting_records_{partition}"] = n
+    told = found.as_dict()
+    for name in ("files", "bytes", "records"):
+        if told[name] is not None:
+            numbers[f"waiting_{name}"] = told[name]
+    partitions = found.backlog.records
+    if found.behind_ms is not None or (partitions and found.backlog.is_empty):
+        numbers["waiting_seconds"] = (found.behind_ms or 0) / 1000
+    if len(partitions) <= MOST_PARTITIONS:
+        for partition, n in partitions.items():
+            numbers[f"waiting_records_{partition}"] = n
+        for partition, behind_ms in found.behind_ms_of.items():
+            numbers[f"waiting_seconds_{partition}"] = behind_ms / 1000
     return dg.AssetObservation(spec.name, metadata=numbers)

@@ -18,6 +18,8 @@ from ebbtide.dagster.supervise import supervised
 
 OBSERVE_EVERY_S = 5.0
 """Least time between two observations; each is a row of Dagster's event log."""
+OBSERVE_FOLLOWING_EVERY_S = 60.0
+"""The same of a run that goes on for weeks."""
 
 
 class StreamConfig(dg.Config):
@@ -56,7 +58,7 @@ def stream_assets(spec: Pipeline) -> dg.AssetsDefinition:
         storage: StorageResource,
         clock: ClockResource,
     ) -> Iterator[dg.MaterializeResult[Any]]:
-        observer = Observer(context, spec)
+        observer = Observer(context, spec, storage.root)
         again = partial(
             ebbtide.run,
             accept_source_path=config.accept_source_path,
@@ -84,23 +86,29 @@ def stream_assets(spec: Pipeline) -> dg.AssetsDefinition:
 
 
 class Observer:
-    """Turns steps into observations of the sink, several into one when they come fast.
+    """Turns steps into observations of the sink, several into one when they come fast, and into lines of the run's log.
+
+    A run that goes on logs a line for each observation only: its log would grow with every second.
 
     Args:
         context: The run's.
         spec: The pipeline.
+        root: Folder of all pipelines' tables.
     """
 
-    def __init__(self, context: dg.AssetExecutionContext, spec: Pipeline) -> None:
-        self._context, self._spec = context, spec
+    def __init__(self, context: dg.AssetExecutionContext, spec: Pipeline, root: str) -> None:
+        self._context, self._spec, self._root = context, spec, root
+        self._goes_on = spec.run == "continuous"
         self._waiting: list[StepProgress] = []
         self._last = float("-inf")
 
     def step(self, step: StepProgress) -> None:
         """Take a step; report it now, or with the next ones."""
-        self._context.log.info(step.line())
+        if not self._goes_on:
+            self._context.log.info(step.line())
         self._waiting.append(step)
-        if time.monotonic() - self._last >= OBSERVE_EVERY_S:
+        every_s = OBSERVE_FOLLOWING_EVERY_S if self._goes_on else OBSERVE_EVERY_S
+        if time.monotonic() - self._last >= every_s:
             self.flush()
 
     def flush(self) -> None:
@@ -113,13 +121,20 @@ class Observer:
             counts.update(steps=1, records=step.records, quarantined=step.quarantined)
         seconds = sum(step.seconds for step in self._waiting)
         last = self._waiting[-1]
+        tables = {}
+        if self._goes_on:  # of one that ends its materialization tells
+            self._context.log.info(last.line())
+            status = ebbtide.status(self._spec, self._root)
+            tables = {"sink_rows": status.sink_rows or 0, "state_rows": status.state_rows or 0}
         numbers: dict[str, int | float] = {
             "step": last.step,
             "seconds": round(seconds, 3),
+            "seconds_per_step": round(seconds / counts["steps"], 3),
             "records_per_second": round(counts["records"] / seconds, 1) if seconds else 0.0,
             "clock_held_back_ms": last.held_ms,
             **{name: counts[name] for name in ("steps", "records", "inserted", "updated", "deleted", "quarantined")},
             **{name: n for name, n in counts.items() if n},
+            **tables,
         }
         times = {"now": dg.MetadataValue.timestamp(last.now_ms / 1000)}
         if last.watermark_ms is not None:
@@ -140,6 +155,7 @@ def _results(spec: Pipeline, summary: RunSummary, storage: StorageResource) -> I
             "table_version": status.state_version or 0,
             "step": status.step,
             "expired": run["expired"],
+            **({} if status.state_rows is None else {"dagster/row_count": status.state_rows}),
         },
     )
     yield dg.MaterializeResult(

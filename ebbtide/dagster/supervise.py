@@ -17,6 +17,8 @@ Report = TypeVar("Report")
 GRACE_S = 30
 """How long a run that is terminated may finish the step under way. The monitor kills it after `cancel_timeout_seconds`, 60;
 a step cut off is finished, or made anew, by the next run."""
+IS_TRANSIENT = "is_transient"
+"""Of a failure, whether a later run may succeed although nobody does anything."""
 
 
 def ignore(report: object) -> None:
@@ -62,7 +64,10 @@ def supervised(
         error = raised[0]
         if isinstance(error, EbbtideError):
             kind = type(error).__name__
-            raise dg.Failure(f"{kind}: {error}", allow_retries=isinstance(error, Transient)) from error
+            is_transient = isinstance(error, Transient)
+            raise dg.Failure(
+                f"{kind}: {error}", metadata={IS_TRANSIENT: is_transient}, allow_retries=is_transient
+            ) from error
         message = str(error)
         if redacted(message) != message:
             raise dg.Failure(f"{type(error).__name__}: {redacted(message)}") from None

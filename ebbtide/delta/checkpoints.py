@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from ebbtide.delta import log
-from ebbtide.paths import delete, storage_options
+from ebbtide.paths import delete, join, list_files, storage_options
 
 INTERVAL = 100
 """Commits between two checkpoints."""
@@ -37,9 +37,20 @@ def trim_log(table: str, commits_kept: int | None = None) -> None:
         if len(old) >= INTERVAL and _checkpoint(table, versions[-1]):
             for version in old:
                 delete(log.commit_file(table, version))
+            _forget_checkpoints(table, versions[-1])
         return
     if _checkpoint(table, versions[-1]):
         _clean_up(table)
+
+
+def _forget_checkpoints(table: str, newest: int) -> None:
+    """Delete the checkpoints before the newest one."""
+    folder = join(table, log.LOG)
+    for name in list_files(folder):
+        version, _, rest = name.partition(".")
+        is_checkpoint = rest.startswith("checkpoint.") and version.isdigit()
+        if is_checkpoint and int(version) < newest:
+            delete(join(folder, name))
 
 
 def _checkpoint(table: str, version: int) -> bool:

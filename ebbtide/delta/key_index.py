@@ -183,6 +183,7 @@ class IndexCache:
             *(where or ()),
         )
         self._open: dict[str, KeyIndex] = {}
+        self._live: set[str] = set()
         self._unseen_bytes = self.max_bytes  # others may have written any number of copies
 
     def index_of(self, file: DataFile) -> KeyIndex:
@@ -211,9 +212,27 @@ class IndexCache:
         self._open[name] = self._keep(name, index)
 
     def only(self, files: Iterable[DataFile]) -> None:
-        """Close the indices of files that no longer count."""
+        """Close the indices of files that no longer count, and delete their copies: a run that goes on makes new ones for ever.
+
+        Nothing happens until other files count than the last time: what was taken in since then is to be committed yet.
+
+        Args:
+            files: Those of the table that count.
+        """
         live = {self._name(file) for file in files}
-        self._open = {name: index for name, index in self._open.items() if name in live}
+        if live == self._live:
+            return
+        self._live = live
+        for name in self._open.keys() - live:
+            del self._open[name]
+            self._delete(name)
+
+    def _delete(self, name: str) -> None:
+        path = self.folder / name
+        with contextlib.suppress(OSError):
+            copy = _copy(path)
+            _found_whole.discard(copy)
+            path.unlink()
 
     def _made(self, file: DataFile) -> KeyIndex:
         columns = self.columns
@@ -332,13 +351,18 @@ def _whole_content(path: Path) -> pa.Buffer | None:
     with pa.memory_map(str(path)) as mapped:
         data = mapped.read_buffer()
     content = data.slice(0, max(data.size - CHECKSUM_BYTES, 0))
-    copy = (str(path), path.stat().st_ino)
+    copy = _copy(path)
     if copy not in _found_whole:
         checksum = zlib.crc32(content).to_bytes(CHECKSUM_BYTES, "big")
         if data.slice(content.size).to_pybytes() != checksum:
             return None
         _found_whole.add(copy)
     return content
+
+
+def _copy(path: Path) -> tuple[str, int]:
+    """Return what tells a copy from one that was made again at the same place."""
+    return str(path), path.stat().st_ino
 
 
 def default_folder() -> Path:

@@ -6,6 +6,9 @@
 | `io.debezium.data.VariableScaleDecimal` | `{"scale", "value": base64}` | a decimal's text |
 | `io.debezium.data.Bits` | base64, the lowest byte first | an integer |
 | `io.debezium.time.*Timestamp` | an integer | stays; the type's name gives its unit |
+| the same within arrays, maps and structs | an integer | microseconds |
+
+The logical types of Avro that Connect has none for stand under their Avro names.
 """
 
 from __future__ import annotations
@@ -25,7 +28,22 @@ _UNITS: dict[str, TimeUnit] = {
     "org.apache.kafka.connect.data.Timestamp": "ms",
     "io.debezium.time.MicroTimestamp": "us",
     "io.debezium.time.NanoTimestamp": "ns",
+    "timestamp-millis": "ms",
+    "timestamp-micros": "us",
+    "timestamp-nanos": "ns",
+    "local-timestamp-millis": "ms",
+    "local-timestamp-micros": "us",
+    "local-timestamp-nanos": "ns",
 }
+_PER_SECOND: dict[TimeUnit, int] = {"ms": 10**3, "us": 10**6, "ns": 10**9}
+_ENCODED = frozenset(
+    {
+        "org.apache.kafka.connect.data.Decimal",
+        "io.debezium.data.VariableScaleDecimal",
+        "io.debezium.data.Bits",
+    }
+)
+"""Logical types whose values are not what they stand for."""
 _TYPES = {
     "boolean": "BOOLEAN",
     "int8": "TINYINT",
@@ -45,7 +63,9 @@ _LOGICAL_TYPES = {
     "org.apache.kafka.connect.data.Date": "DATE",
     "io.debezium.time.ZonedTimestamp": "TIMESTAMP",
     **dict.fromkeys(_UNITS, "TIMESTAMP_NTZ"),
-    **dict.fromkeys(("io.debezium.data.Json", "io.debezium.data.Enum", "io.debezium.data.Uuid"), "STRING"),
+    **dict.fromkeys(("timestamp-millis", "timestamp-micros", "timestamp-nanos"), "TIMESTAMP"),  # instants
+    "date": "DATE",
+    **dict.fromkeys(("io.debezium.data.Json", "io.debezium.data.Enum", "io.debezium.data.Uuid", "uuid"), "STRING"),
 }
 """Logical types to columns; those with a form of their own, such as bits and times of day, are not certain."""
 MOST_PRECISE = 38
@@ -54,17 +74,25 @@ _UNSCALED_BYTES = 1024
 """Longest unscaled decimal: the time to convert one grows with the square of its length, and a column takes 38 digits."""
 
 
-def row_fields(schema: Any) -> Fields:
-    """Find the row's fields in a Connect schema: those of `after`, or of the flattened row itself.
+def has_schema(value: Json) -> bool:
+    """Return whether a value comes with its schema: `{"schema": ..., "payload": ...}`."""
+    return value.keys() == {"schema", "payload"}
+
+
+def row_fields(schema: Any, within: str | None = "after") -> Fields:
+    """Find the row's fields in a Connect schema.
+
+    Args:
+        schema: Of the whole value.
+        within: The field that holds the row; where there is none, the value is the row itself.
 
     Raises:
         BadRecordError: It is not a Connect schema.
     """
     try:
         fields = _by_name(schema)
-        if "after" in fields:
-            after = fields["after"]
-            fields = _by_name(after)
+        if within in fields:
+            fields = _by_name(fields[within])
         for field in fields.values():
             logical_type = field.get("name")
             hash(logical_type)  # looked up later: a list there is refused here
@@ -145,31 +173,94 @@ def plain_row(value: Any, side: str, fields: Fields) -> Json | None:
         for column, cell in value.items():
             if column in fields:
                 field = fields[column]
-                row[column] = _plain_value(cell, field)
+                row[column] = plain_value(cell, field)
             else:
                 row[column] = cell
-    except (ValueError, TypeError, KeyError, ArithmeticError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
         detail = f"{side}: {error}; allowed: values in the form that the record's schema gives"
         raise BadRecordError("schema_mismatch", detail) from error
     return row
 
 
-def _plain_value(value: Any, field: Json) -> Any:
-    """Undo Connect's encoding of decimals and bits; other values are read by the column's type."""
+def encoded_fields(fields: Fields) -> Fields:
+    """Return the fields whose values are not always what they stand for."""
+    return {column: field for column, field in fields.items() if _is_encoded(field)}
+
+
+def _is_encoded(field: Json) -> bool:
+    if field.get("name") in _ENCODED:
+        return True
+    return any(_is_encoded(inner) or inner.get("name") in _UNITS for inner in _within(field))
+
+
+def _within(field: Json) -> list[Json]:
+    """Return the fields of what a collection or a struct holds."""
+    inner = [field[part] for part in ("items", "values") if part in field]
+    return [*inner, *field.get("fields", ())]
+
+
+def plain_value(value: Any, field: Json) -> Any:
+    """Undo Connect's encoding of decimals and bits; other values are read by the column's type.
+
+    Args:
+        value: As it stands in the record.
+        field: Its field in the schema.
+    """
     logical_type = field.get("name")
     if value is None or value in (UNAVAILABLE, UNAVAILABLE_BYTES):
         return value
     if logical_type == "io.debezium.data.VariableScaleDecimal":
         scale = int(value["scale"])
         return _decimal_text(value["value"], scale)
-    if not isinstance(value, str):
-        return value
+    if isinstance(value, list | dict):
+        return _plain_collection(value, field)
+    return _plain_text(value, field) if isinstance(value, str) else value
+
+
+def _plain_text(value: str, field: Json) -> Any:
+    logical_type = field.get("name")
     if logical_type == "org.apache.kafka.connect.data.Decimal":
         scale = int(field["parameters"]["scale"])
         return _decimal_text(value, scale)
     if logical_type == "io.debezium.data.Bits":
         return read_bits(value)
     return value
+
+
+def _plain_collection(value: list[Any] | Json, field: Json) -> Any:
+    """Undo what stands within arrays, maps and structs."""
+    type_ = field.get("type")
+    if isinstance(value, list):
+        return [_plain_inner(each, field["items"]) for each in value] if type_ == "array" else value
+    if type_ == "map":
+        return {name: _plain_inner(each, field["values"]) for name, each in value.items()}
+    if type_ == "struct":
+        fields = _by_name(field)
+        return {name: _plain_inner(each, fields.get(name, {})) for name, each in value.items()}
+    return value
+
+
+def _plain_inner(value: Any, field: Json) -> Any:
+    unit = _UNITS.get(field.get("name") or "")
+    if unit is not None and type(value) is int:
+        return in_unit(value, unit, "us")
+    return plain_value(value, field)
+
+
+def in_unit(time: int, given: TimeUnit, wanted: TimeUnit) -> int:
+    """Return a time in another unit.
+
+    Raises:
+        ValueError: it is not a whole number of these.
+
+    Example:
+        >>> in_unit(7, "ms", "us")
+        7000
+    """
+    number, rest = divmod(time * _PER_SECOND[wanted], _PER_SECOND[given])
+    if rest:
+        raise ValueError(f"a time in {given} that is no whole number of {wanted}")
+    return number
 
 
 def _decimal_text(unscaled: str, scale: int) -> str:

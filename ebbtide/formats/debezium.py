@@ -33,7 +33,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from ebbtide.formats.connect import Fields, plain_row, row_fields, time_units, type_of_column
+from ebbtide.formats.connect import Fields, has_schema, plain_row, row_fields, time_units, type_of_column
 from ebbtide.formats.format import BadRecordError, DecodedChange, Json, LogPosition, TimeUnits, shortened
 from ebbtide.formats.forms import Field, RowForm, TakenChange, TypedForm, struct
 from ebbtide.model.changelog import TRUNCATE, RowKind
@@ -111,7 +111,7 @@ class DebeziumDecoder:
 
     def changes(self, value: Json, key: str | None) -> list[DecodedChange]:
         """See `Format.changes`."""
-        event_fields, fields = _without_schema(value)
+        event_fields, fields = _event_of(value)
         is_flattened = "__op" in event_fields or "__deleted" in event_fields
         op_name = "__op" if is_flattened else "op"
         op = event_fields.get(op_name)
@@ -368,6 +368,8 @@ class _TypedEnvelopes:
         row: How a row is read.
     """
 
+    rows = ("before", "after")
+
     def __init__(self, decoder: DebeziumDecoder, row: RowForm) -> None:
         row_struct = row.struct()
         source = struct("Source", _nullable(_SOURCE))
@@ -485,7 +487,7 @@ class EventOrigin:
 
 def origin_of(value: Json) -> EventOrigin | None:
     """Return where an event comes from, in any of its forms; None if the value is no event."""
-    payload = value.get("payload") if value.keys() == {"schema", "payload"} else value
+    payload = value["payload"] if has_schema(value) else value
     if not isinstance(payload, dict):
         return None
     source = payload.get("source")
@@ -512,9 +514,9 @@ def _nullable(types: dict[str, Any]) -> list[Field]:
     return [(name, name, type_ | None, None) for name, type_ in types.items()]
 
 
-def _without_schema(value: Json) -> tuple[Json, Fields]:
+def _event_of(value: Json) -> tuple[Json, Fields]:
     """Return an event or flattened row, and its fields by the record's own schema; no fields where it has none."""
-    if value.keys() != {"schema", "payload"}:
+    if not has_schema(value):
         return value, {}
     fields = row_fields(value["schema"])
     payload = value["payload"]

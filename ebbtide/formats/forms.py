@@ -47,6 +47,10 @@ class TypedForm(Protocol):
     def value(self) -> Struct:
         """What a record's value is read as; what cannot be is left."""
 
+    @property
+    def rows(self) -> Sequence[str | None]:
+        """The value's fields that hold rows; None: the value itself is one."""
+
     def take(self, value: Any) -> Sequence[TakenChange]:
         """Return a record's changes; none if it is left to `Format.changes`.
 

@@ -1,11 +1,13 @@
-"""Plain changelogs: a kind, a row, and optionally where the record stands in its source."""
+"""Plain changelogs: a kind, a row, and optionally where the record stands in its source; with or without Connect's schema."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from ebbtide.formats.connect import Fields, has_schema, plain_row, row_fields, time_units, type_of_column
 from ebbtide.formats.format import BadRecordError, DecodedChange, Json, OriginOffset
 from ebbtide.formats.forms import Field, RowForm, TakenChange, TypedForm, is_readable, struct
 from ebbtide.formats.parsing import is_natural
@@ -30,6 +32,7 @@ class PlainDecoder:
 
     def changes(self, value: Json, key: str | None) -> list[DecodedChange]:
         """See `Format.changes`."""
+        value, fields = self._without_schema(value)
         origin_offset = self._origin_offset(value)
         kind = value.get(self.kind)
         if kind not in KINDS:
@@ -52,11 +55,20 @@ class PlainDecoder:
             )
         change = DecodedChange(
             RowKind(kind),
-            row,
+            plain_row(row, str(self.row), fields),
             kind,
             origin_offset=origin_offset,
+            units=time_units(fields),
+            type_of=partial(type_of_column, fields) if fields else None,
         )
         return [change]
+
+    def _without_schema(self, value: Json) -> tuple[Json, Fields]:
+        """Return what a value holds, and the row's fields by the record's own schema; no fields where it has none."""
+        if not has_schema(value):
+            return value, {}
+        payload = value["payload"]
+        return payload if isinstance(payload, dict) else {}, row_fields(value["schema"], self.row)
 
     def typed(self, row: RowForm) -> TypedForm | None:
         """See `Format.typed`."""
@@ -119,6 +131,7 @@ class _TypedRows:
             row_struct = row.struct()
             nested: Field = decoder.row, "row", row_struct | None, None
             self.value = struct("Record", [*reserved, nested])
+        self.rows = (decoder.row,)
 
     def take(self, value: Any) -> Sequence[TakenChange]:
         """See `TypedForm`."""

@@ -16,9 +16,11 @@ import numpy as np
 import pyarrow as pa
 from msgspec import UNSET
 
+from ebbtide.formats.avro import AvroRecords
+from ebbtide.formats.avro_rows import AvroRows
 from ebbtide.formats.columns import InexactNumberError, convert
 from ebbtide.formats.encodings import decode_integer
-from ebbtide.formats.format import OriginOffset
+from ebbtide.formats.format import BadRecordError, OriginOffset
 from ebbtide.formats.forms import RowForm, TakenChange, TypedForm, is_readable
 from ebbtide.formats.judging import ahead_of, null_indices
 from ebbtide.formats.records import are_placed
@@ -37,6 +39,7 @@ from ebbtide.model.sequences import LOG_POSITIONS, sequence_type
 MOST_IGNORED = 100
 """Columns that the schema has not, up to which records that have them are read here."""
 _NOT_READ = (msgspec.MsgspecError, UnicodeError, RecursionError)
+_NOT_READ_AVRO = (BadRecordError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
 
 
 class _KafkaRecord(msgspec.Struct, gc=False):
@@ -105,6 +108,7 @@ class QuickDecoder:
         self._form = form
         self._read_envelope = msgspec.json.Decoder(_KafkaRecord).decode
         self._read_value = msgspec.json.Decoder(form.value).decode
+        self._avro_rows = AvroRows(form, settings.time_units)
 
     @classmethod
     def of(
@@ -187,7 +191,8 @@ class QuickDecoder:
         topic = self._settings.topic
         limit = self._settings.max_record_bytes
         values = batch.column("value")
-        damaged = _damaged(values)
+        avro = AvroRecords.of(batch)
+        damaged = _damaged(values) if avro is None else frozenset()
         for row, raw in enumerate(values.to_pylist()):
             try:
                 if raw is None or len(raw) > limit or row in damaged:
@@ -198,6 +203,8 @@ class QuickDecoder:
                         continue
                     changes = self._of_kafka(record)
                     read.envelopes += [record] * len(changes)
+                elif avro is not None:
+                    changes = self._of_avro(avro, raw)
                 else:
                     changes = self._form.take(self._read_value(raw))
             except _NOT_READ:
@@ -217,6 +224,13 @@ class QuickDecoder:
         if record.value is None or not record.has_place:
             return ()
         value = self._read_value(record.value)
+        return self._form.take(value)
+
+    def _of_avro(self, avro: AvroRecords, raw: bytes) -> Sequence[TakenChange]:
+        try:
+            value = self._avro_rows.read(avro, raw)
+        except _NOT_READ_AVRO:
+            return ()
         return self._form.take(value)
 
     def _staged(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from ebbtide.formats.avro import AvroRecords, refuse_avro, text_of
 from ebbtide.formats.format import BadRecordError, DecodedChange, Json, OriginOffset
 from ebbtide.formats.parsing import Parse, kafka_origin, kafka_value
 from ebbtide.formats.records import are_placed
@@ -81,6 +82,7 @@ class RecordReader:
         return self._contents
 
     def _read_placed(self, batch: pa.RecordBatch) -> None:
+        avro = AvroRecords.of(batch)
         names = ("file", "partition", "offset", "key", "value")
         columns = (batch.column(name).to_pylist() for name in names)
         for row, (*origin, key, raw) in enumerate(zip(*columns, strict=True)):
@@ -91,11 +93,24 @@ class RecordReader:
                 continue
             try:
                 self._refuse_too_large(raw)
-                value = self._parse(raw)
-                self._take_value(value, _text_of(key), record)
+                value, key_text = self._read_placed_value(raw, key, avro)
+                self._take_value(value, key_text, record)
             except BadRecordError as error:
                 record.bad = error
                 self._contents.refused.append(record)
+
+    def _read_placed_value(
+        self,
+        raw: bytes,
+        key: bytes | None,
+        avro: AvroRecords | None,
+    ) -> tuple[Json, str | None]:
+        """Return a record's value, and its key as text."""
+        if avro is None:
+            refuse_avro(raw)
+            return self._parse(raw), text_of(key)
+        text = avro.value_text(raw)
+        return self._parse(text), avro.key_text(key)
 
     def _read_lines(self, batch: pa.RecordBatch) -> None:
         files = batch.column("file").to_pylist()
@@ -180,11 +195,3 @@ class RecordReader:
                 contents.records.append(record)
             else:
                 contents.tombstones.append(record)
-
-
-def _text_of(key: bytes | None) -> str | None:
-    """Return a record's key as text; None if it has none, or one that is no text."""
-    try:
-        return None if key is None else key.decode()
-    except UnicodeDecodeError:
-        return None

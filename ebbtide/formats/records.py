@@ -6,6 +6,8 @@ import json
 
 import pyarrow as pa
 
+from ebbtide.formats.avro import AvroRecords
+
 RECORDS = pa.schema(
     [
         ("file", pa.string()),
@@ -51,9 +53,17 @@ def as_line(topic: str, partition: int, offset: int, key: bytes | None, value: b
 
 
 def stored_form(batch: pa.RecordBatch) -> pa.Array:
-    """Return (n,) the bytes by which the quarantine keeps records: lines as they are, placed records with their places."""
+    """Return (n,) the bytes by which the quarantine keeps records: lines as they are, placed records with their places.
+
+    Avro becomes JSON with its schema, so that it can be read, mended and replayed.
+    """
     if not are_placed(batch):
         return batch.column("value")
+    avro = AvroRecords.of(batch)
     places = (batch.column(name).to_pylist() for name in ("file", "partition", "offset", "key", "value"))
-    lines = [as_line(*record) for record in zip(*places, strict=True)]
+    as_text = (lambda raw: raw) if avro is None else avro.as_text
+    lines = []
+    for topic, partition, offset, key, value in zip(*places, strict=True):
+        line = as_line(topic, partition, offset, as_text(key), as_text(value))
+        lines.append(line)
     return pa.array(lines, pa.binary())

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.runtime.plan import Plan
+from ebbtide.sources.kafka.client import Client
+from ebbtide.sources.kafka.listing import topics_like, unread
 from ebbtide.sources.source import Backlog
+from ebbtide.spec.kafka import KafkaSource
 from ebbtide.spec.pipeline import Pipeline
+from ebbtide.spec.several import UpsertPipelines
 from ebbtide.state_table.layout import files_noted
 
 
@@ -21,14 +25,20 @@ class Lag:
     Args:
         pipeline: Its name.
         backlog: What waits.
-        behind_ms: How long the oldest record has waited, ms; None if nothing waits, or if that is not known.
+        behind_ms_of: Partition to how long its oldest record has waited, ms: 0 if none waits; without those of which it is not known.
         fingerprint: Another one where other records wait; the same while nothing comes and nothing is read.
     """
 
     pipeline: str
     backlog: Backlog
-    behind_ms: int | None
+    behind_ms_of: Mapping[int, int]
     fingerprint: str
+
+    @property
+    def behind_ms(self) -> int | None:
+        """How long the oldest record has waited, ms; None if nothing waits, or if that is not known."""
+        waits = [ms for partition, ms in self.behind_ms_of.items() if self.backlog.records[partition]]
+        return max(waits, default=None)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values; None of what the source has not."""
@@ -39,6 +49,7 @@ class Lag:
             "records": self.backlog.total_records,
             "partitions": dict(self.backlog.records),
             "behind_ms": self.behind_ms,
+            "behind_ms_of": dict(self.behind_ms_of),
         }
 
     def text(self) -> str:
@@ -78,7 +89,6 @@ def lag(spec: Pipeline, root: str, clock_ms: int) -> Lag:
         SourceLostError, FileChangedError, LateFileError: the next run would refuse it.
     """
     plan = Plan.under(root, spec)
-    plan.source.refuse_absent()
     commit = plan.state.last()
     position = None if commit is None else commit[1].source_position
     snapshot = Snapshot.read(plan.at("state"))
@@ -87,6 +97,57 @@ def lag(spec: Pipeline, root: str, clock_ms: int) -> Lag:
     since = plan.follows_on(position)
     found = plan.source.discover(files_read, clock_ms, since)
     backlog = plan.source.backlog(found)
-    behind_ms = None if backlog.oldest_ms is None else max(clock_ms - backlog.oldest_ms, 0)
+    behind_ms_of = {partition: 0 for partition, n in backlog.records.items() if not n}
+    for partition, oldest_ms in backlog.oldest_ms.items():
+        behind_ms_of[partition] = max(clock_ms - oldest_ms, 0)
     told = repr((found.parts, found.position))
-    return Lag(spec.name, backlog, behind_ms, sha256(told.encode()).hexdigest()[:16])
+    return Lag(spec.name, backlog, behind_ms_of, sha256(told.encode()).hexdigest()[:16])
+
+
+@dataclass(frozen=True)
+class UnreadTopics:
+    """Topics that several pipelines are to read, and none of them does.
+
+    Args:
+        several: Their name.
+        pattern: What is to be read.
+        topics: Those that are not.
+    """
+
+    several: str
+    pattern: str
+    topics: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {"pipelines": self.several, "topics": self.pattern, "unread_topics": list(self.topics)}
+
+    def text(self) -> str:
+        """Write it for people."""
+        if not self.topics:
+            return f"all topics like '{self.pattern}' are read"
+        listed = ", ".join(self.topics)
+        return f"topics like '{self.pattern}' that no pipeline reads: {listed}"
+
+    def line(self) -> str:
+        """Write it for a terminal."""
+        return f"{self.several}: {self.text()}"
+
+
+def unread_topics(several: UpsertPipelines) -> UnreadTopics | None:
+    """Look which topics none of several pipelines reads; None if they name no pattern.
+
+    Args:
+        several: The pipelines.
+
+    Raises:
+        SourceReadError: the brokers refuse the client.
+        SourceUnavailableError: they do not answer.
+    """
+    source = several.pipelines[0].source
+    if several.topics is None or not isinstance(source, KafkaSource):
+        return None
+    client = Client(source.bootstrap_servers, source.properties, f"ebbtide-{several.name}")
+    there = topics_like(client, several.topics)
+    left = unread(there, several.topics_read, several.ignored_topics)
+    return UnreadTopics(several.name, several.topics, tuple(left))

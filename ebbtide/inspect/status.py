@@ -40,6 +40,7 @@ class Status:
         sink_version: Version of the sink table; None if it is gone.
         state_version: Version of the state table.
         sink_rows: Rows of the sink; None if it is gone, or if somebody else's files do not say.
+        state_rows: Stored rows of the state: entries, and older versions of them that no fold has taken away yet.
         paused_by: Who has paused it; None: it is not paused.
         paused_since: Since when.
         pause_reason: Why.
@@ -60,6 +61,7 @@ class Status:
     sink_version: int | None = None
     state_version: int | None = None
     sink_rows: int | None = None
+    state_rows: int | None = None
     paused_by: str | None = None
     paused_since: datetime | None = None
     pause_reason: str | None = None
@@ -144,6 +146,7 @@ def status(spec: Pipeline, root: str) -> Status:
         evolved=dict(tables.evolved),
         sink_version=max(sink_versions, default=None),
         sink_rows=_rows(sink_path),
+        state_rows=_rows(tables.at("state")),
         state_version=max(state_versions, default=None),
         **pause,
     )

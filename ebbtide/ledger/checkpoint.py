@@ -15,6 +15,8 @@ from ebbtide.paths import delete, join, list_files, read_bytes, replace_bytes
 
 START = "ebbtide_start.json"
 """Ours, beside Spark's files, so that it goes with them."""
+BATCHES_KEPT = 100
+"""Batches of which a checkpoint that no stream of Spark's writes keeps the files; Spark's own keeps as many (`minBatchesToRetain`)."""
 
 
 @dataclass(frozen=True)
@@ -143,8 +145,12 @@ class Checkpoint:
         puts.put_if_absent(location, text.encode())
 
     def commit(self, puts: Puts, batch_id: int) -> None:
-        """Note that a batch is finished."""
+        """Note that a batch is finished, and forget old ones, as Spark does."""
         puts.put_if_absent(join(self.path, "commits", str(batch_id)), b'v1\n{"nextBatchWatermarkMs":0}')
+        for kind in ("offsets", "commits"):
+            for old in self._batches(kind):
+                if old <= batch_id - BATCHES_KEPT:
+                    delete(join(self.path, kind, str(old)))
 
     def last_planned(self) -> int | None:
         """Return the last batch of which it is known what it is made of."""

@@ -19,6 +19,7 @@ from typing import Self
 import pyarrow as pa
 
 from ebbtide.delta import log
+from ebbtide.delta.checkpoints import trim_log
 from ebbtide.delta.commit import commit
 from ebbtide.delta.table import create_if_absent
 from ebbtide.errors import LeaseHeldError, LeaseLostError, StoreUnavailableError, VersionTakenError
@@ -36,6 +37,8 @@ NEWEST = 10
 """Commits looked at: after a take-over the loser may have added a heartbeat of its older epoch, once."""
 TURNS_KEPT = 1000
 """Commits of the ledger that are kept: the newest ones count, the others are history."""
+TRIM_EVERY = 100
+"""Heartbeats from one look at how many there are to the next."""
 _log = logging.getLogger(__name__)
 _ended: set[str] = set()
 """Holders of this process that have ended, but could not give their lease back."""
@@ -271,14 +274,22 @@ class Lease:
             next_step="Wait for it to end, or stop it, and start again.",
         )
 
+    def _trim(self) -> None:
+        """Delete old turns, of which a run that goes on for weeks makes a hundred thousand."""
+        trim_log(self.path, commits_kept=TURNS_KEPT)
+
     def _keep(self) -> None:
         """Count up while the run lives, so that others can see it. What fails is said, and tried again sooner."""
         beat_s = self.ttl_s / 3
         pause_s = beat_s
+        n_beats = 0
         while not self._done.wait(pause_s):
             try:
                 self._renew()
                 pause_s = beat_s
+                n_beats += 1
+                if n_beats % TRIM_EVERY == 0:
+                    self._trim()
             except LeaseLostError:
                 return
             except Exception as error:  # noqa: BLE001 - whatever the store says: that a beat failed is no news of the lease

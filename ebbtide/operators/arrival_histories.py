@@ -44,6 +44,7 @@ class Shown(NamedTuple):
         has_expired: (keys,) it is touched, and what it showed has expired.
         change: (keys,) what the sink must do; empty: nothing.
         last_change: (keys,) the key's last change; -1: it has none.
+        last_emitting: (keys,) that of its changes which emitted last; -1: none did.
     """
 
     before: Codes
@@ -52,6 +53,7 @@ class Shown(NamedTuple):
     has_expired: Mask
     change: NDArray[np.str_]
     last_change: Codes
+    last_emitting: Codes
 
 
 class Histories:
@@ -224,9 +226,8 @@ class Histories:
         # The kernel knows of each key what it last emitted; -1 where nothing is left, or nothing was emitted.
         after = self._per_key(result.shown, row_of_event)
         visible_row = self._per_key(result.visible_row, row_of_event)
-        emits = np.zeros(rows.n_keys, bool)
-        n_kernel_keys = len(result.last_emitting_event)
-        emits[:n_kernel_keys] = result.last_emitting_event >= 0
+        last_emitting = self._per_key(result.last_emitting_event, row_of_event)
+        emits = last_emitting >= 0
         only_expired = has_expired & ~emits
         if self.options.on_expire is OnExpire.DELETE:
             after[only_expired] = visible_row[only_expired]
@@ -255,6 +256,7 @@ class Histories:
             has_expired=has_expired,
             change=change,
             last_change=last_change,
+            last_emitting=last_emitting,
         )
 
     def _shown_before(self) -> Codes:
@@ -383,11 +385,12 @@ class Histories:
     def _carried_changes(self, shown: Shown) -> NDArray[np.str_]:
         """Give each row the change that its entry carries for the sink; empty: none.
 
-        A key's change is on one entry: that of the row shown, else of the one shown before, else of the key's last change.
+        A key's change is on one entry: that of the row shown, else of the one shown before, else of the retraction that emptied
+        its history. The last two are dropped entries: one that stays never carries a decision that was followed by another.
         """
         has_row = shown.after >= 0
         had_row = shown.before >= 0
-        if_gone = np.where(had_row, shown.before, shown.last_change)
+        if_gone = np.where(had_row, shown.before, shown.last_emitting)
         carriers = np.where(has_row, shown.after, if_gone)
         needs_change = shown.change != ""
         change = np.full(len(self.rows), "", dtype="U1")

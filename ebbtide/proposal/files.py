@@ -15,13 +15,14 @@ from ebbtide.proposal.sample import Sample
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.testing import MemoryPipeline, canonical
 
-_TYPE = "ebbtide.dagster.UpsertPipeline"
+ONE = "ebbtide.dagster.UpsertPipeline"
+SEVERAL = "ebbtide.dagster.UpsertPipelines"
 _TEST = '''\
 """The pipeline `{name}` over real records: `sample.jsonl` becomes `rows.jsonl`. Look at both before you commit them."""
 
 from pathlib import Path
 
-from ebbtide import UpsertPipeline
+from ebbtide import load
 from ebbtide.testing import MemoryPipeline, canonical
 
 HERE = Path(__file__).parent
@@ -29,7 +30,7 @@ SPEC = HERE / "{spec}"
 
 
 def test_the_sample_becomes_its_rows():
-    pipeline = MemoryPipeline(UpsertPipeline.load(SPEC))
+    pipeline = MemoryPipeline(load(SPEC))
     pipeline.step((HERE / "sample.jsonl").read_bytes().splitlines())
     rows = [canonical(row) for row in pipeline.rows()]
     assert rows == (HERE / "rows.jsonl").read_text(encoding="utf-8").splitlines()
@@ -63,9 +64,14 @@ def refuse_existing(folder: Path, test_folder: Path, name: str) -> None:
             raise ConfigError.of(f"There is '{path}'.", next_step="Choose another name, or delete the file.")
 
 
-def write_spec(folder: Path, attributes: Mapping[str, Any], notes: Sequence[str]) -> None:
+def write_spec(
+    folder: Path,
+    attributes: Mapping[str, Any],
+    notes: Sequence[str],
+    type_: str = ONE,
+) -> None:
     """Write a `defs.yaml`, the notes above it."""
-    document = {"type": _TYPE, "attributes": dict(attributes)}
+    document = {"type": type_, "attributes": dict(attributes)}
     text = yaml.dump(
         document,
         Dumper=_Dumper,
@@ -116,6 +122,10 @@ def _write(path: Path, text: str) -> None:
 
 class _Dumper(yaml.SafeDumper):
     """Writes texts of several lines as such."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write what is there twice out twice."""
+        return True
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:

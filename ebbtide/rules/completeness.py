@@ -21,10 +21,9 @@ def compared(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFra
         As `ebbtide.runtime.completeness.differences`; None where the state does not keep what the sink must show, or the
         last step is not in the sink yet.
     """
-    commit = tables.state.last()
-    if commit is None or not completeness.is_kept(tables):
+    facts = window.last_step(tables)
+    if facts is None or not completeness.is_kept(tables):
         return None
-    _, facts = commit
     return completeness.differences(
         spark,
         tables,

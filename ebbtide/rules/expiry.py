@@ -23,12 +23,8 @@ def entries(spark: SparkSession, tables: Plan, window: VersionRange, clock_ms: i
     Returns:
         The entries with `_overdue_ms`: for how long each has expired, ms; negative while it lives.
     """
-    facts = None
-    watermark_ms = None
-    commit = tables.state.last()
-    if commit is not None:
-        _, facts = commit
-        watermark_ms = facts.watermark_ms
+    facts = window.last_step(tables)
+    watermark_ms = None if facts is None else facts.watermark_ms
     clock = tables.clock_after(facts, clock_ms)
     at = Step(0, clock.now_ms, watermark_ms)
     overdue_ms = expiry.overdue_ms(tables.operator, at)

@@ -13,7 +13,7 @@ from pyspark.sql import Window as Per
 from pyspark.sql import functions as F
 
 from ebbtide.model.changelog import ORDER
-from ebbtide.model.entries import DELETE, INSERT
+from ebbtide.model.entries import DELETE
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.plan import Plan
 from ebbtide.state_table.columns import columns, spark_schema
@@ -114,59 +114,21 @@ def decisions(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFr
 
 
 def _last_decisions(spark: SparkSession, tables: Plan, window: VersionRange, keys: DataFrame) -> DataFrame:
-    """Read the newest decision on each of some keys, but of those that a TRUNCATE swept."""
-    key = list(tables.sink.key)
-    stored = tables.state.decided(spark, window.state_until)
-    versions = stored.join(keys, key, "left_semi")
-    per_key = Per.partitionBy(*columns(key))
-    newest_first = per_key.orderBy(F.desc("_step"))
-    number = F.row_number().over(newest_first)
-    numbered = versions.withColumn("_n", number)
-    last = numbered.where("_n = 1")
-    if tables.state.keeps_what_is_shown:
-        last = _as_shown_since(spark, tables, window, last)
-    commit = tables.state.last()
-    if commit is None:
-        return last
-    _, facts = commit
-    if not facts.floor:
+    """Read the last decision on each of some keys, but of those that a TRUNCATE swept."""
+    decided = tables.state.decided(spark, window.state_until)
+    last = decided.join(keys, list(tables.sink.key), "left_semi")
+    facts = window.last_step(tables)
+    if facts is None or not facts.floor:
         return last
     is_swept = tables.sink.below(facts.floor)
     return last.where(~is_swept)
 
 
-def _as_shown_since(spark: SparkSession, tables: Plan, window: VersionRange, last: DataFrame) -> DataFrame:
-    """Put what the state shows in the place of decisions that a later step has noted something after.
-
-    A fold leaves the newest version of an entry, here the note, and may leave an older decision on the key in a file beside it. A
-    key of which the state shows nothing is left out then: it may have forgotten a row that stays in the sink.
-    """
-    names = list(tables.sink.key)
-    key = columns(names)
-    entries = tables.state.read(spark, window.state_until)
-    by_key = entries.groupBy(*key)
-    last_step = F.max("_step")
-    last_steps = by_key.agg(last_step.alias("_last_step"))
-    beside = last.join(last_steps, names)
-    decided_last = beside.where("_step = _last_step")
-    noted_since = beside.where("_step < _last_step")
-    shown = tables.state.shown(spark, window.state_until)
-    shown_there = shown.join(noted_since, names, "left_semi")
-    must_be_there = F.lit(INSERT)
-    as_decided = shown_there.withColumn("_change", must_be_there)
-    return decided_last.unionByName(
-        as_decided,
-        allowMissingColumns=True,
-    )
-
-
 def _changed_keys(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFrame:
     """Read the keys of which the sink or the state has changed within the window."""
     key = columns(tables.sink.key)
-    stored = tables.state.decided(spark, window.state_until)
     last_step_before = window.step_since(tables)
-    is_new = F.col("_step") > last_step_before
-    decided = stored.where(is_new)
+    decided = tables.state.decided_since(spark, window.state_until, last_step_before)
     decided_keys = decided.select(*key)
     written = sink_changes(spark, tables, window)
     written_keys = written.select(*key)

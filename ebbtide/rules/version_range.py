@@ -8,8 +8,27 @@ from typing import Any, Self
 
 from ebbtide.delta import log
 from ebbtide.delta.feed import readable_since
+from ebbtide.ledger.facts import StepFacts
 from ebbtide.model.step import StepKind
 from ebbtide.runtime.plan import Plan
+
+
+@dataclass(frozen=True)
+class Newest:
+    """The versions that belong together at the end of a window.
+
+    Args:
+        sink: Version of the sink.
+        state: Version of the state.
+    """
+
+    sink: int
+    state: int
+
+    @classmethod
+    def of(cls, tables: Plan) -> Self:
+        """Return the newest versions; of a pipeline that is running they belong together while its lease is held only."""
+        return cls(sink=log.versions(tables.sink.path)[-1], state=log.versions(tables.state.path)[-1])
 
 
 @dataclass(frozen=True)
@@ -33,13 +52,20 @@ class VersionRange:
     unreadable: str = ""
 
     @classmethod
-    def after(cls, tables: Plan, judged: Mapping[str, Any] | None = None) -> Self:
+    def after(
+        cls,
+        tables: Plan,
+        judged: Mapping[str, Any] | None = None,
+        newest: Newest | None = None,
+    ) -> Self:
         """Return what came after the versions judged good, after the last step that ends windows, and can still be read.
 
         Args:
             tables: The pipeline's; it has made a step.
             judged: The `until` of the window judged good last; None judges all, as do tables made from scratch since.
+            newest: Up to where. Default: the newest versions.
         """
+        newest = newest or Newest.of(tables)
         incarnation = ""
         commit = tables.state.last()
         if commit is not None:
@@ -48,20 +74,19 @@ class VersionRange:
         known: Mapping[str, Any] = {}
         if judged is not None and judged["incarnation"] == incarnation:
             known = judged
-        sink_until = log.versions(tables.sink.path)[-1]
-        state_end = _last_end(tables.state.path, known.get("state", 0))
-        sink_end = _last_end(tables.sink.path, known.get("sink", 0))
+        state_end = _last_end(tables.state.path, known.get("state", 0), newest.state)
+        sink_end = _last_end(tables.sink.path, known.get("sink", 0), newest.sink)
         accepted = (log.facts(tables.state.path, state_end) or {}).get("sink_version") or 0
         asked_since = max(sink_end, accepted)
-        sink_since = readable_since(tables.sink.path, asked_since, sink_until)
+        sink_since = readable_since(tables.sink.path, asked_since, newest.sink)
         unreadable = ""
         if sink_since > asked_since:
             unreadable = f"changes of the sink in versions {asked_since + 1} to {sink_since}: their files are deleted, as by VACUUM"
         return cls(
             sink_since=sink_since,
-            sink_until=sink_until,
+            sink_until=newest.sink,
             state_since=state_end,
-            state_until=log.versions(tables.state.path)[-1],
+            state_until=newest.state,
             incarnation=incarnation,
             unreadable=unreadable,
         )
@@ -75,6 +100,14 @@ class VersionRange:
             "incarnation": self.incarnation,
         }
 
+    def last_step(self, tables: Plan) -> StepFacts | None:
+        """Return the facts of the window's last step; None before the first."""
+        for version, facts in tables.state.steps():
+            if version <= self.state_until:
+                return facts
+        commit = tables.state.last()  # of a log that was cleaned up since
+        return None if commit is None else commit[1]
+
     def step_since(self, tables: Plan) -> int:
         """Return the last step before the window; 0 if there is none."""
         newest_first = log.own_commits(tables.state.path)
@@ -84,11 +117,13 @@ class VersionRange:
         return 0
 
 
-def _last_end(table: str, judged: int) -> int:
-    """Return the version of the last step that ends windows, or the one judged last if that is newer."""
+def _last_end(table: str, judged: int, newest: int) -> int:
+    """Return the version of the last step up to the newest that ends windows, or the one judged last if that is newer."""
     for version, facts in log.own_commits(table):
         if version <= judged:
             break
+        if version > newest:
+            continue
         has_other_columns = facts.get("schema_change") or facts.get("restores")  # the feed is not read across that
         is_selected_anew = facts.get("reselects", False)  # rows change there by no change of the source
         if has_other_columns or is_selected_anew or StepKind(facts["kind"]).ends_windows:

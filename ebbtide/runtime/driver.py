@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -29,12 +30,12 @@ from ebbtide.model.durations import to_ms
 from ebbtide.runtime.batches import Batches
 from ebbtide.runtime.belonging import OwnTables, refuse_lost_state, refuse_others_sink
 from ebbtide.runtime.clock import Clock, system_clock
-from ebbtide.runtime.following import Faults, Following, Watcher
+from ebbtide.runtime.following import Age, Faults, Following, Watcher
 from ebbtide.runtime.pace import Pace
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import OnPhase, OnProgress, Phase, RunSummary, StepProgress
 from ebbtide.runtime.step import Stepper
-from ebbtide.sources.source import Discovery, n_places
+from ebbtide.sources.source import Discovery, beginning_of, n_places
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.views.inputs import ViewTables
 
@@ -44,7 +45,9 @@ machine that is busy for a while is waited for, one that is broken is reported w
 MOST_STEPS = 10_000
 """Steps of one run that its summary tells of, the last ones: a run may go on for weeks."""
 MOST_HELD = 10
-"""Times that a run which made way finds the lease taken by somebody who had not asked."""
+"""How long a run that goes on waits for a lease taken by somebody who had not asked, in `lease_ttl`s."""
+HELD_POLL_S = 1.0
+"""How often it looks."""
 SLOW_START = "failed to connect back"
 """What Spark says when that process did not come up in time (`PythonWorkerFactory.createSimpleWorker`)."""
 _log = logging.getLogger(__name__)
@@ -87,7 +90,9 @@ def run(
     plan = Plan.under(root, spec)
     summary = RunSummary(spec.name, plan.root)
     stop = stop or threading.Event()
-    following = follow or following_of(spec)
+    follow = follow or following_of(spec)
+    age = Age(follow.max_age_s if follow else None, stop)
+    faults = Faults((follow or Following()).fault_budget_s)
     turn = partial(
         _under_lease,
         spark,
@@ -100,16 +105,25 @@ def run(
         clock,
         fresh=False,
         accepts=accept_source_path,
-        follow=following,
+        follow=follow,
+        age=age,
+        faults=faults,
     )
     try:
         turn(accepts_loss=accept_loss)
     except LeaseAskedError:
-        _go_on_after_others(turn, plan, on_phase, stop)
+        _go_on_after_others(turn, plan, faults, on_phase, stop)
     except PausedError:
-        if following is None:
+        if follow is None:
             raise
-        _go_on_after_others(turn, plan, on_phase, stop)
+        _go_on_after_others(turn, plan, faults, on_phase, stop)
+    except LeaseHeldError:
+        # Maintenance has an end, and is waited for: so a run can take the place of one that made way for it.
+        is_held_for_ever = plan.turn is not None and plan.turn.makes_way
+        if follow is None or is_held_for_ever:
+            raise
+        _go_on_after_others(turn, plan, faults, on_phase, stop)
+    summary.is_aged = age.is_reached
     return summary
 
 
@@ -147,16 +161,18 @@ def refresh(
 def _go_on_after_others(
     turn: Callable[[], None],
     plan: Plan,
+    faults: Faults,
     on_phase: OnPhase,
     stop: threading.Event,
 ) -> None:
     """Let those who ask have the lease, and take the next turn, until the run is stopped.
 
-    Everything is opened anew: what they did may have changed the tables, the checkpoint, even the columns.
+    Everything is opened anew: what they did may have changed the tables, the checkpoint, even the columns. Brokers and stores
+    that are away just then are waited for, too.
     """
     requests = Requests(plan.at("ledger"))
     patience_s = to_ms(plan.spec.lease_ttl) / 1000
-    n_held = 0
+    end_s = time.monotonic() + MOST_HELD * patience_s
     while not stop.is_set():
         _wait_for_others(plan, requests, patience_s, on_phase, stop)
         if stop.is_set():
@@ -164,12 +180,13 @@ def _go_on_after_others(
         try:
             turn()
         except (LeaseAskedError, PausedError):
-            n_held = 0
-        except LeaseHeldError:
-            n_held += 1  # somebody came before us who had not asked
-            if n_held > MOST_HELD:
+            end_s = time.monotonic() + MOST_HELD * patience_s
+        except LeaseHeldError:  # by somebody who had not asked
+            if time.monotonic() > end_s:
                 raise
-            stop.wait(patience_s)
+            stop.wait(HELD_POLL_S)
+        except Transient as error:
+            stop.wait(faults.wait_after(error))
 
 
 def _wait_for_others(
@@ -206,6 +223,8 @@ def _under_lease(
     accepts: bool,
     accepts_loss: bool = False,
     follow: Following | None = None,
+    age: Age | None = None,
+    faults: Faults | None = None,
 ) -> None:
     plan = Plan.under(root, spec)
 
@@ -224,7 +243,7 @@ def _under_lease(
     n_files = 0
     places = 0
     begin("opening the tables")
-    _refuse_unfit(spark, plan)
+    _refuse_unfit(spark, plan, fresh=fresh)
     ledger = plan.at("ledger")
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
     with Lease(
@@ -262,16 +281,20 @@ def _under_lease(
         n_files = len(found.parts)
         places = 0 if follow else n_places(found.position)
         _note_found(summary, found)
-        _read(spark, plan, found, stepper, report, stop, clock, begin, follow)
+        _read(spark, plan, found, stepper, report, stop, clock, begin, follow, age, faults)
         if not stop.is_set():
             tick = stepper.tick(spark, clock())
             report(tick)
 
 
-def _refuse_unfit(spark: SparkSession, plan: Plan) -> None:
-    """Refuse a run before anything is made: of a pipeline that is paused, a source that is not there, a transform that cannot be."""
+def _refuse_unfit(spark: SparkSession, plan: Plan, *, fresh: bool) -> None:
+    """Refuse a run before anything is made: of a pipeline that is paused, a source that is not there, a transform that cannot be.
+
+    That a source is there is asked before tables are made, or emptied; else that is left to `discover`, which asks once.
+    """
     refuse_paused(plan.spec.name, plan.turn)
-    plan.source.refuse_absent()
+    if fresh or not log.versions(plan.state.path):
+        plan.source.refuse_absent()
     refuse_unfit_transform(spark, plan)
 
 
@@ -285,7 +308,8 @@ def following_of(spec: Pipeline) -> Following | None:
     """Return how a spec's runs go on; None if they end."""
     if spec.run == "bounded":
         return None
-    return Following(to_ms(spec.trigger_interval))
+    max_age_s = None if spec.max_run_age is None else spec.max_run_age.total_seconds()
+    return Following(to_ms(spec.trigger_interval), max_age_s=max_age_s)
 
 
 def refuse_unfit_transform(spark: SparkSession, plan: Plan) -> None:
@@ -335,8 +359,7 @@ def _accept_loss(spark: SparkSession, plan: Plan, stepper: Stepper, now_ms: int)
         left = plan.source.discover_left(since).position
         if left is None:
             raise
-        next_batch = left | {"to": left["from"]}
-        return stepper.accept_loss(spark, next_batch, str(error), now_ms)
+        return stepper.accept_loss(spark, beginning_of(left), str(error), now_ms)
     return None
 
 
@@ -448,11 +471,13 @@ def _read(
     clock: Clock,
     begin: Callable[[str], None],
     follow: Following | None,
+    age: Age | None,
+    faults: Faults | None,
 ) -> None:
     """Read what was found, and with `follow` what comes."""
-    if follow is not None:
+    if follow is not None and faults is not None:
         begin("starting the stream")
-        _follow(spark, plan, found, stepper, report, stop, clock, follow)
+        _follow(spark, plan, found, stepper, report, stop, clock, follow, age or Age(None, stop), faults)
     elif not (found.streams or plan.checkpoint.is_open):
         return
     elif isinstance(plan.source, ViewTables):
@@ -492,13 +517,21 @@ def _follow(
     stop: threading.Event,
     clock: Clock,
     follow: Following,
+    age: Age,
+    faults: Faults,
 ) -> None:
     """Stream until `stop` is set. A fault that may pass ends the stream; it is started again where it was."""
-    faults = Faults(follow.fault_budget_s)
 
     def report_success(progress: StepProgress | None) -> None:
         faults.passed()
         report(progress)
+        age.look()
+
+    def look_around() -> None:
+        # Not while a fault is waited out, with which a new run would fail; nor before what waits is read.
+        is_idle = watcher.look()
+        if is_idle:
+            age.look()
 
     is_again = False
     while not stop.is_set():
@@ -508,7 +541,7 @@ def _follow(
             if is_again:
                 stepper.publish(spark)
                 found = _discover(plan, stepper, clock())
-            attempt = partial(_stream, spark, plan, found, stepper, report_success, stop, begun, follow, watcher.look)
+            attempt = partial(_stream, spark, plan, found, stepper, report_success, stop, begun, follow, look_around)
             start_patiently(attempt, begun, stop)
         except Transient as error:
             stop.wait(faults.wait_after(error))

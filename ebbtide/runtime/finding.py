@@ -79,7 +79,8 @@ def found_records(records: Sequence[pa.RecordBatch], decoding: Decoding, step: i
 
 def _as_text(batches: Sequence[pa.RecordBatch]) -> str:
     stream = pa.BufferOutputStream()
-    with pa.ipc.new_stream(stream, batches[0].schema) as writer:
+    all_known = batches[-1].schema  # each batch tells what those before it told, of Avro's schemas
+    with pa.ipc.new_stream(stream, all_known) as writer:
         for batch in batches:
             writer.write_batch(batch)
     return base64.b64encode(stream.getvalue()).decode()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,11 +36,41 @@ class Following:
         interval_ms: Least time from one batch to the next, and from one look at the source to the next.
         tick_every_ms: Least time from one tick to the next, while there is nothing to read.
         fault_budget_s: How long faults of brokers and stores are waited out, from the first on without a success between.
+        max_age_s: How old the run gets; None: it goes on until it is stopped.
     """
 
     interval_ms: int = 1_000
     tick_every_ms: int = 30_000
     fault_budget_s: float = 600.0
+    max_age_s: float | None = None
+
+
+class Age:
+    """Stops a run that is as old as it may get.
+
+    Args:
+        max_age_s: How old that is; None: as old as it likes.
+        stop: Set to end the run after the step under way.
+        now_s: A clock that only goes on.
+    """
+
+    def __init__(
+        self,
+        max_age_s: float | None,
+        stop: threading.Event,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.is_reached = False
+        self._stop = stop
+        self._now_s = now_s
+        self._end_s = math.inf if max_age_s is None else now_s() + max_age_s
+
+    def look(self) -> None:
+        """Stop the run if it is that old, and nobody else has stopped it."""
+        is_old = self._now_s() >= self._end_s
+        if is_old and not self._stop.is_set():
+            self.is_reached = True
+            self._stop.set()
 
 
 class Faults:
@@ -50,8 +82,8 @@ class Faults:
     """
 
     def __init__(self, budget_s: float, now_s: Callable[[], float] = time.monotonic) -> None:
+        self.now_s = now_s
         self._budget_s = budget_s
-        self._now_s = now_s
         self._first_s: float | None = None
         self._wait_s = FIRST_WAIT_S
 
@@ -61,7 +93,7 @@ class Faults:
         Raises:
             Transient: `error`, if it is none to be waited out, or the budget is used up.
         """
-        now_s = self._now_s()
+        now_s = self.now_s()
         if self._first_s is None:
             self._first_s = now_s
         is_over = now_s - self._first_s > self._budget_s
@@ -107,30 +139,35 @@ class Watcher:
         self._faults = faults
         self._clock = clock
         self._report = report
-        self._looks_s = time.monotonic() + following.interval_ms / 1000
+        self._looks_s = faults.now_s() + following.interval_ms / 1000
         self._ticked_ms = clock()
         self._found: Discovery | None = None
 
-    def look(self) -> None:
+    def look(self) -> bool:
         """Make way if somebody asks; look what is new, and note it for the stream; where nothing is, tick. Each in its time.
+
+        Returns:
+            Whether the source was looked at, and there is nothing to read.
 
         Raises:
             LeaseAskedError: somebody needs the lease.
             EbbtideError: see `ebbtide.errors`; a fault that could not be waited out among them.
         """
-        now_s = time.monotonic()
+        now_s = self._faults.now_s()
         if now_s < self._looks_s:
-            return
+            return False
         self._looks_s = now_s + self._following.interval_ms / 1000
         self._stepper.lease.make_way()
         try:
             found = self._discover()
         except Transient as error:
             self._looks_s = now_s + self._faults.wait_after(error)
-            return
+            return False
         self._faults.passed()
-        if not found.streams:
+        is_idle = not found.streams
+        if is_idle:
             self._tick()
+        return is_idle
 
     def _discover(self) -> Discovery:
         plan = self._plan

@@ -51,7 +51,6 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
     plan = Plan.under(root, spec)
     refuse_paused(spec.name, plan.turn)
     spec = plan.spec
-    plan.source.refuse_absent()
     home = plan.root
     state = plan.at("state")
     last = newest_facts(state)
@@ -74,7 +73,7 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
     if not is_idle:
         return None
     files_read = files_noted(state, snapshot.files.values())
-    listed = plan.source.discover(files_read, clock_ms, facts.source_position)
+    listed = plan.source.discover(files_read, clock_ms, plan.follows_on(facts.source_position))
     if listed.streams or listed.nothing_matched:
         return None
     return RunSummary(spec.name, home, files_unmatched=listed.unmatched, files_young=listed.young)
@@ -103,9 +102,6 @@ def _is_finished(plan: Plan, tables: OwnTables, version: int, facts: StepFacts) 
     if discards or not _has_batches_of(plan, facts):
         return False
     present = tables.facts()
-    wanted = {"sink", "changelog"} if plan.spec.emits_every else {"sink"}
-    if not wanted <= present.keys():
-        return False
     written = _tables_written(plan, version, facts)
     return all(present[name].step >= facts.step for name in written & present.keys())
 

@@ -31,10 +31,12 @@ from ebbtide.operators.stateful import StatefulOperator
 from ebbtide.paths import join, refuse_links, refuse_unusable, resolve
 from ebbtide.sources.file_source import FileSource
 from ebbtide.sources.kafka.client import Client
+from ebbtide.sources.kafka.registry import Registry
 from ebbtide.sources.kafka.source import KafkaSource
-from ebbtide.sources.source import Position, Source
+from ebbtide.sources.source import Position, Source, beginning_of
 from ebbtide.spec import parts
 from ebbtide.spec.kafka import KafkaSource as KafkaSpec
+from ebbtide.spec.kafka import SchemaRegistry
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.stateful import StatefulPipeline
 from ebbtide.spec.upsert import UpsertPipeline
@@ -83,7 +85,15 @@ def kafka_source(spec: Pipeline) -> Source:
         start if isinstance(start, str) else start.timestamp or start.offsets or {},
         in_order=not spec.sequence,
         max_records_per_step=given.records_per_step,
+        registry=registry_of(given.registry),
     )
+
+
+def registry_of(given: SchemaRegistry | None) -> Registry | None:
+    """Return how a source's schema registry is reached, if it has one."""
+    if given is None:
+        return None
+    return Registry(given.url, given.username, given.password, given.ca_location)
 
 
 def debezium(spec: Pipeline) -> Format:
@@ -297,7 +307,10 @@ class Plan:
         Args:
             position: Of the last step.
         """
-        return position or self.checkpoint.start
+        noted = self.checkpoint.start
+        if position is not None or noted is None:
+            return position
+        return beginning_of(noted)  # nothing of what the first run found has been read
 
     @property
     def checkpoint(self) -> Checkpoint:

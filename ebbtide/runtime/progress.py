@@ -123,6 +123,7 @@ class RunSummary:
         nothing_matched: What the source folder held instead, where it had no file to read at all; else None.
         files_unmatched: Files that are not the source's, by its pattern.
         files_young: Files left for a later run, by the source's minimum age.
+        is_aged: Whether it ended since it was as old as its spec lets it get: another run is to go on.
     """
 
     pipeline: str
@@ -131,6 +132,7 @@ class RunSummary:
     nothing_matched: str | None = None
     files_unmatched: int = 0
     files_young: int = 0
+    is_aged: bool = False
 
     @property
     def totals(self) -> Counter[str]:
@@ -171,6 +173,7 @@ class RunSummary:
             "nothing_matched": self.nothing_matched,
             "files_unmatched": self.files_unmatched,
             "files_young": self.files_young,
+            "is_aged": self.is_aged,
             "ignored_columns": self.ignored_columns,
             "evolved": self.evolved,
             "steps": [step.as_dict() for step in self.steps],

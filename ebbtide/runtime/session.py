@@ -142,6 +142,23 @@ def _start_jvm(settings: Mapping[str, str], log_file: Path | None) -> None:
     SparkContext(conf=conf, gateway=gateway)
 
 
+def end_session(session: SparkSession) -> None:
+    """Stop the streams that are left, then the session and its JVM, and wait for its end; a later session starts another one.
+
+    Args:
+        session: That of `build_session`.
+    """
+    for query in session.streams.active:
+        query.stop()
+    context = type(session.sparkContext)
+    gateway: Any = context._gateway  # the JVM outlives `stop`, and PySpark gives no other handle
+    session.stop()
+    context._gateway = context._jvm = None
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # the JVM ends when its standard input does
+    gateway.proc.wait(timeout=60)
+
+
 @contextmanager
 def sigint_kept() -> Iterator[None]:
     """Give SIGINT back to who had it: on the main thread PySpark takes it, and with it the caller's way to end a run."""

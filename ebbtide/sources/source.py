@@ -17,7 +17,12 @@ Part = tuple[str, int | None]
 """A part of the source that is read as a whole, a file: its name and its size in bytes, None if that is not known."""
 
 Position = dict[str, Any]
-"""Where a batch begins and ends in a source without parts: JSON of its own, which the step's facts hold."""
+"""Where a batch begins and ends in a source without parts, `from` and `to`: JSON of its own, which the step's facts hold."""
+
+
+def beginning_of(position: Position) -> Position:
+    """Return the position of an empty batch where another one begins."""
+    return position | {"to": position["from"]}
 
 
 def n_places(position: Position | None) -> int:
@@ -57,13 +62,13 @@ class Backlog:
         bytes: Bytes of them.
         records: Records that wait, per partition; where some were compacted or aborted there are fewer. Empty of a source without
             partitions.
-        oldest_ms: Time of the oldest record that waits, epoch ms; None if nothing waits, or if that is not known.
+        oldest_ms: Time of the oldest record that waits, epoch ms, per partition, as far as that is known.
     """
 
     files: int | None = None
     bytes: int | None = None
     records: Mapping[int, int] = field(default_factory=dict)
-    oldest_ms: int | None = None
+    oldest_ms: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def total_records(self) -> int | None:
@@ -91,7 +96,7 @@ class Source(Protocol):
     """Where a pipeline's records come from."""
 
     def refuse_absent(self) -> None:
-        """Refuse a source that is not there, before anything is made.
+        """Refuse a source that is not there, before anything is made or thrown away: `discover` refuses it too, later.
 
         Raises:
             SourceReadError: it is not there.
@@ -111,6 +116,7 @@ class Source(Protocol):
             since: The position of the last step, or that of an earlier run's `Discovery` where there is none; None at first.
 
         Raises:
+            SourceReadError: the source is not there.
             SourceLostError: what follows on `since` is not there any more, or the source is another one.
         """
 

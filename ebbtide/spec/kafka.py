@@ -13,6 +13,8 @@ from ebbtide.spec.parts import Name, SpecPart, refuse
 
 BOOTSTRAP_SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
 """HOST:PORT."""
+REGISTRY = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?")
+"""A registry's address."""
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 """What Kafka takes for a topic's name."""
 SECRETS = frozenset({"ssl.key.pem", "sasl.oauthbearer.config"})
@@ -101,6 +103,37 @@ class KafkaStart(SpecPart):
         return value
 
 
+class SchemaRegistry(SpecPart):
+    """The registry of the schemas that a topic's records were written with: Confluent's, or one that speaks as it does."""
+
+    url: str = Field(
+        description="Its address, http: or https:; of Apicurio with /apis/ccompat/v7. It may change. Required."
+    )
+    username: str | None = Field(default=None, description="Who asks, by basic authentication. Default: nobody.")
+    password: str | None = Field(
+        default=None, description="The password, as ${NAME}, a variable of the environment. Default: none."
+    )
+    ca_location: str | None = Field(
+        default=None,
+        description="File of the certificates that are trusted, PEM, on each machine. Default: the machine's own.",
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _is_url(cls, value: str) -> str:
+        unfit = [] if REGISTRY.fullmatch(value) else [redacted(value)]
+        refuse("url", unfit, "http://HOST[:PORT][/PATH] or https://..., without credentials")
+        return value.rstrip("/")
+
+    @model_validator(mode="after")
+    def _has_both_credentials(self) -> Self:
+        unfit = [] if self.password is None or REFERENCE.fullmatch(self.password) else ["a literal"]
+        refuse("password", unfit, "${NAME}, a variable of the environment")
+        is_one = (self.username is None) != (self.password is None)
+        refuse("username", ["one without the other"] if is_one else [], "username and password, or neither")
+        return self
+
+
 class KafkaSource(SpecPart):
     """A Kafka topic, read up to its end at the start of a run; of transactions only what was committed."""
 
@@ -130,6 +163,11 @@ class KafkaSource(SpecPart):
     properties: dict[str, str] = Field(
         default_factory=dict,
         description="Settings of the client, by librdkafka's names: {security.protocol: SASL_SSL, sasl.password: '${KAFKA_PASSWORD}'}. Credentials only as ${NAME}, a variable of the environment. Default: none, plain text.",
+    )
+
+    registry: SchemaRegistry | None = Field(
+        default=None,
+        description="Values are Avro, and keys may be, by the schemas of this registry, see [SchemaRegistry](#schemaregistry). Default: none, JSON.",
     )
 
     @field_validator("bootstrap_servers")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from ebbtide.errors import ConfigError
 from ebbtide.spec.pipeline import Pipeline, read_document
+from ebbtide.spec.several import UpsertPipelines
 from ebbtide.spec.stateful import StatefulPipeline
 from ebbtide.spec.upsert import UpsertPipeline
 from ebbtide.spec.view import MaterializedView
@@ -23,18 +25,85 @@ KINDS: dict[str, type[Pipeline]] = {
 }
 """A spec's `type` to its model: the components' names, those of the specs where there is no Dagster, and the names of old."""
 
+SEVERAL: dict[str, type[UpsertPipelines]] = {
+    "ebbtide.dagster.UpsertPipelines": UpsertPipelines,
+    "ebbtide.UpsertPipelines": UpsertPipelines,
+}
+"""The same, of files that hold several pipelines."""
+
 
 def load(location: str | Path) -> Pipeline:
-    """Read a spec from a `defs.yaml`, or from the folder that holds one.
+    """Read a spec from a `defs.yaml`, or from the folder that holds one; `FOLDER/NAME` is one of several in a file.
 
     Raises:
         ConfigError: no such file, no kind of pipeline, or not a usable spec.
     """
+    found = load_each(location)
+    if len(found) != 1:
+        raise ConfigError.of(
+            f"The spec '{location}' is several pipelines.",
+            got=len(found),
+            allowed=f"one of {', '.join(one for one, _ in found)}",
+        )
+    [(_, spec)] = found
+    return spec
+
+
+def load_each(location: str | Path) -> list[tuple[str, Pipeline]]:
+    """Read the specs of one file, each with its location.
+
+    Raises:
+        ConfigError: see `load`.
+    """
+    several = several_at(location)
+    if several is not None:
+        folder = _folder_of(location)
+        return [(str(folder / spec.name), spec) for spec in several.pipelines]
+    member = _member_at(location)
+    return [(str(location), member or _load_one(location))]
+
+
+def several_at(location: str | Path) -> UpsertPipelines | None:
+    """Read a file that holds several pipelines; None if it is another one, or there is none."""
+    folder = _folder_of(location)
+    if not (folder / "defs.yaml").is_file():
+        return None
+    path, document = read_document(location)
+    return SEVERAL[str(document["type"])].load(path) if is_several(document) else None
+
+
+def is_several(document: Mapping[str, Any]) -> bool:
+    """Return whether what a file says is several pipelines."""
+    return str(document.get("type")) in SEVERAL
+
+
+def _folder_of(location: str | Path) -> Path:
+    path = Path(location)
+    return path.parent if path.name == "defs.yaml" else path
+
+
+def _member_at(location: str | Path) -> Pipeline | None:
+    """Return the pipeline that `FOLDER/NAME` means, where the folder's file holds several and has no such folder."""
+    path = Path(location)
+    several = None if path.exists() else several_at(path.parent)
+    if several is None:
+        return None
+    for spec in several.pipelines:
+        if spec.name == path.name:
+            return spec
+    raise ConfigError.of(
+        f"The spec '{path.parent}' has no such pipeline.",
+        got=path.name,
+        allowed=", ".join(spec.name for spec in several.pipelines),
+    )
+
+
+def _load_one(location: str | Path) -> Pipeline:
     path, document = read_document(location)
     named = document.get("type")
     kind = KINDS.get(str(named))
     if kind is None:
-        allowed = "ebbtide.dagster.UpsertPipeline, ebbtide.dagster.StatefulPipeline or ebbtide.dagster.MaterializedView"
+        allowed = "ebbtide.dagster.UpsertPipeline, UpsertPipelines, StatefulPipeline or MaterializedView"
         raise ConfigError.of(f"The spec '{path}' has no known type.", got=named, allowed=allowed)
     return kind.load(path)
 
@@ -48,13 +117,18 @@ def load_all(locations: Iterable[str]) -> list[tuple[str, Pipeline]]:
     Raises:
         ConfigError: one is not usable, or two have one name, and with it one sink.
     """
-    loaded = []
+    loaded: list[tuple[str, Pipeline]] = []
     for location in locations:
         for spec_location in _spec_locations(location):
-            spec = load(spec_location)
-            loaded.append((spec_location, spec))
+            loaded += load_each(spec_location)
     refuse_shared_names((spec.name, location) for location, spec in loaded)
     return loaded
+
+
+def all_several(location: str) -> list[UpsertPipelines]:
+    """Read the files at a location that hold several pipelines; see `load_all`."""
+    found = map(several_at, _spec_locations(location))
+    return [several for several in found if several is not None]
 
 
 def _spec_locations(location: str) -> list[str]:

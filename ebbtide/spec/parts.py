@@ -347,6 +347,10 @@ class SchedulesConfig(SpecPart):
     stream: CronExpression | None = Field(
         default="*/15 * * * *", description="The job NAME_stream; null: no schedule. Default: '*/15 * * * *'."
     )
+    check: CronExpression | None = Field(
+        default="0 * * * *",
+        description="The job NAME_check of a continuous pipeline; null: no schedule. Default: '0 * * * *'.",
+    )
     cleanup: CronExpression | None = Field(
         default="0 3 * * *", description="The job NAME_cleanup; null: no schedule. Default: '0 3 * * *'."
     )

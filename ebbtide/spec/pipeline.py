@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,7 @@ from ebbtide.errors import ConfigError
 from ebbtide.formats.columns import convert
 from ebbtide.formats.settings import STAGED_COLUMNS
 from ebbtide.model.changelog import CHANGELOG_COLUMNS, RowKind
-from ebbtide.model.durations import NaturalDuration, PositiveDuration
+from ebbtide.model.durations import NaturalDuration, PositiveDuration, format_duration
 from ebbtide.model.entries import ENTRY_COLUMNS
 from ebbtide.model.sequences import LOG_POSITIONS
 from ebbtide.model.ttl import StateTtlConfig
@@ -139,6 +139,10 @@ class Pipeline(SpecPart):
         validate_default=True,
         description="Of a continuous run the least time from one step to the next. More make fewer, larger steps. Default: 1s.",
     )
+    max_run_age: PositiveDuration | None = Field(
+        default=None,
+        description="How old a continuous run gets until a new one goes on in its place, after a step: with memory, certificates and packages of its own. In Dagster its assets are then materialized and judged. Below freshness.fail_window. Default: none; it goes on until it is stopped.",
+    )
     lease_ttl: PositiveDuration = Field(
         default="60s",
         validate_default=True,
@@ -165,6 +169,9 @@ class Pipeline(SpecPart):
     def _fits_together(self) -> Self:
         strangers = [owner for owner in self.owners if not OWNER.fullmatch(owner)]
         refuse("owners", strangers, "email addresses or team:NAME")
+        if self.max_run_age is not None and self.max_run_age >= self.freshness.fail_window:
+            limit = format_duration(self.freshness.fail_window)
+            refuse("max_run_age", [format_duration(self.max_run_age)], f"less than freshness.fail_window, {limit}")
         columns = self.table.columns
         names = columns.names
         refuse(
@@ -348,8 +355,8 @@ class Pipeline(SpecPart):
 
     @property
     def stream_cron(self) -> str | None:
-        """When Dagster's schedule runs it; None: there is no schedule."""
-        return self.schedules.stream
+        """When Dagster's schedule runs it; None: there is no schedule, as for a run that goes on by itself."""
+        return self.schedules.stream if self.run == "bounded" else None
 
     @property
     def has_positions(self) -> bool:
@@ -458,7 +465,7 @@ class Pipeline(SpecPart):
         try:
             spec = cls.model_validate(dict(attributes))
         except ValidationError as error:
-            raise ConfigError.of(f"The spec '{path}' is not usable. {_explain(error)}") from error
+            raise ConfigError.of(f"The spec '{path}' is not usable. {explained(error)}") from error
         return spec.located(path)
 
     @classmethod
@@ -511,18 +518,26 @@ def project_of(path: Path) -> Path:
     return spec if spec.is_dir() else spec.parent
 
 
-def _explain(error: ValidationError) -> str:
-    """Return the field and the fault of each error, with the value that was got unless the message has it."""
-    lines = []
+def explained(
+    error: ValidationError,
+    place_of: Callable[[tuple[str, ...]], tuple[str, ...]] = lambda names: names,
+) -> str:
+    """Return the field and the fault of each error, with the value that was got unless the message has it.
+
+    Args:
+        error: Of a spec.
+        place_of: Where the file has a field.
+    """
+    lines: dict[str, None] = {}
     for details in error.errors(include_url=False):
-        names = field_path(details["loc"])
+        names = place_of(field_path(details["loc"]))
         field = ".".join(names)
         message = details["msg"].removeprefix("Value error, ")
         is_secret = any(map(is_credential, names))
         got = ""
         if field and not is_secret and "got" not in message.lower():
             got = f", got {details['input']!r}"
-        lines.append(f"{field}: {message}{got[:120]}")
+        lines[f"{field}: {message}{got[:120]}"] = None
     return "; ".join(lines) + "."
 
 

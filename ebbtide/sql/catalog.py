@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from ebbtide.errors import ConfigError, SqlError
-from ebbtide.spec.load import KINDS, load
+from ebbtide.spec.load import KINDS, is_several, load_each
 from ebbtide.spec.pipeline import Pipeline, read_document
 
 DEFAULT_CATALOG = "default"
@@ -101,6 +101,19 @@ class Filled:
         """Its name."""
         return self.spec.name
 
+    def refuse_shared_file(self) -> None:
+        """Refuse to change a pipeline whose file holds others too.
+
+        Raises:
+            SqlError: it does.
+        """
+        if not (self.location / PIPELINE).exists():
+            raise SqlError.of(
+                f"'{self.name}' is one of several pipelines in '{self.location.parent / PIPELINE}'.",
+                allowed="pipelines with a file of their own",
+                next_step="Change that file.",
+            )
+
 
 Entry = Declared | Filled
 
@@ -175,7 +188,8 @@ class Catalog:
             if kind is not None:
                 yield _declared(kind, path)
             elif path.name == PIPELINE and _is_pipeline(path):
-                yield Filled(path.parent, load(path))
+                for location, spec in load_each(path.parent):
+                    yield Filled(Path(location), spec)
 
 
 def filled(entries: Mapping[str, Entry], name: str) -> Filled:
@@ -259,7 +273,7 @@ def _declared(kind: DeclaredKind, path: Path) -> Declared:
 def _is_pipeline(path: Path) -> bool:
     """Return whether a `defs.yaml` is a pipeline's; those of Dagster's other components are none."""
     _, document = read_document(path)
-    return str(document.get("type")) in KINDS
+    return str(document.get("type")) in KINDS or is_several(document)
 
 
 def write_declared(catalog: Catalog, declared: Declared) -> Path:

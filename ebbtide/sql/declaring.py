@@ -203,6 +203,7 @@ def _drop_pipeline(catalog: Catalog, entry: Filled) -> None:
             allowed="a table that was never filled",
             next_step=f"Stop its jobs, then delete '{entry.location}' and '{home.root}' by hand.",
         )
+    entry.refuse_shared_file()
     remove_definition(entry.location / PIPELINE)
 
 

@@ -179,6 +179,7 @@ def _again(
     Raises:
         SqlError: it is another one.
     """
+    entry.refuse_shared_file()
     _, document = read_document(entry.location)
     stored = dict(document["attributes"])
     transform = stored.get("transform", stored)

@@ -26,6 +26,8 @@ _FROM_STATEMENT = ("name", "schema", "key", "description", "source", "order", "t
 """Fields that a statement says by itself."""
 PROPERTIES = "properties"
 """Options whose names go on with that of a client's property, dots and all."""
+OF_CLIENTS = (f"{PROPERTIES}.", "registry.")
+"""What options begin with that may name a variable in a credential's place."""
 OF_SOURCE = frozenset({*FileSource.model_fields, *KafkaSource.model_fields})
 """Options that are fields of the spec's `source`."""
 
@@ -98,7 +100,7 @@ def refuse_unfit(given: Options, *, of_source: bool) -> None:
         SqlError: with the option's place.
     """
     for name, option in given.items():
-        is_reference = name.startswith(f"{PROPERTIES}.") and REFERENCE.fullmatch(option.value)
+        is_reference = name.startswith(OF_CLIENTS) and REFERENCE.fullmatch(option.value)
         if not is_reference:
             refuse_credential(name, option)
         first, *_ = spec_field(name)

@@ -39,7 +39,7 @@ class Stored:
 
     Args:
         table: Location of the table.
-        files: Its data files.
+        files: Its data files; to look keys up, all that count.
         columns: Columns that are wanted.
         where: (column, value): only rows that have this value; None: all.
     """
@@ -69,6 +69,7 @@ class Stored:
             What each file holds of them; files without any are left out.
         """
         copies = self.copies(keys.column_names)
+        copies.only(self.files)
         found = []
         for file in self.files:
             index = copies.index_of(file)

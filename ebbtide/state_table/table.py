@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ebbtide.delta import log
@@ -247,14 +247,8 @@ class StateTable:
         return self._newest(entries)
 
     def _newest(self, entries: DataFrame) -> DataFrame:
-        """Pick the newest version of each entry."""
-        entry_key = columns(self.operator.entry_key)
-        versions = Window.partitionBy(*entry_key)
-        newest_first = versions.orderBy(F.desc("_step"))
-        number = F.row_number().over(newest_first)
-        numbered = entries.withColumn("_newest", number)
-        newest = numbered.where("_newest = 1")
-        return newest.drop("_newest")
+        """Pick the newest version of each entry; of rows for the sink all that a key's last step wrote."""
+        return _latest(entries, self.operator.entry_key)
 
     def shown(self, spark: SparkSession, version: int) -> DataFrame:
         """Read the entries whose rows the sink must have, as of a version; not of an operator with named states, which keeps none."""
@@ -292,14 +286,53 @@ class StateTable:
         rows = self._added(spark, version)
         return self._for_sink(rows)
 
-    def decided(self, spark: SparkSession, version: int) -> DataFrame:
-        """Read all that the sink was ever wanted to take, with its `_step`, as far as a version still holds it."""
+    def decided_since(self, spark: SparkSession, version: int, step: int) -> DataFrame:
+        """Read what steps after one wanted the sink to take, as far as a version still holds it."""
         entries = self.read(spark, version)
-        if not self._output_key:
-            return self._for_sink(entries)
-        # The newest entry may want nothing of the sink, and a fold leaves no other: it tells what is shown by itself.
-        change = F.when(F.col("_shown"), INSERT).otherwise(DELETE)
-        return self._selected(entries.withColumn("_change", change))
+        is_later = F.col("_step") > step
+        later = entries.where(is_later)
+        if self._output_key:
+            return self._selected(later)
+        return self._for_sink(later)
+
+    def decided(self, spark: SparkSession, version: int) -> DataFrame:
+        """Read the last decision on each key, as far as a version still tells it: what the sink must take, with its `_step`.
+
+        The newest versions of entries tell it, and no older ones: a step may note something of an entry and decide nothing for the
+        sink, and a fold leaves the note beside what stands in files that it did not read. What a dropped entry says holds until its
+        key is written again: the decision that followed may have been on an entry that has a note by now.
+        """
+        versions = self.read(spark, version)
+        entries = self._newest(versions)
+        key = columns(self.operator.key)
+        of_key = Window.partitionBy(*key)
+        last_step = F.max("_step").over(of_key)
+        is_of_last_step = F.col("_step") == F.col("_last_step")
+        is_kept = ~F.col("_removed")
+        decisions = (
+            entries.withColumn("_last_step", last_step)
+            .withColumn("_change", self._change_told)
+            .where(is_kept | is_of_last_step)
+        )
+        changes = _latest(
+            decisions.where("_change IS NOT NULL"),
+            self.operator.key,
+        )
+        return self._for_sink(changes)
+
+    @property
+    def _change_told(self) -> Column:
+        """What the newest version of an entry says that the sink must do for its key.
+
+        By sequence a key has one entry, and what that shows counts where a later step has noted something of it.
+        """
+        if self._output_key:
+            return F.when(F.col("_shown"), INSERT).otherwise(DELETE)
+        change = F.col("_change")
+        if "_tombstone" not in self.operator.schema.names:
+            return change
+        is_shown = ~F.col("_tombstone") & ~F.col("_removed")
+        return F.coalesce(change, F.when(is_shown, INSERT))
 
     def _added(self, spark: SparkSession, version: int) -> DataFrame:
         files = log.added(self.path, version)
@@ -322,14 +355,6 @@ class StateTable:
             name for name in ("_step", "_change", "_changed_by", "_sequence") if name in self.operator.schema.names
         ]
         return rows.select(*beside, *out)
-
-    @property
-    def keeps_what_is_shown(self) -> bool:
-        """Whether a key has one entry, which tells what the sink shows: by sequence, unless it is selected later.
-
-        By arrival a key has an entry a row, and one that others leave shown again does not tell since which change.
-        """
-        return "_tombstone" in self.operator.schema.names and not self._output_key
 
     @property
     def _output_key(self) -> KeyNames:
@@ -415,6 +440,15 @@ class StateTable:
         }
         rows = entry_table(self.schema, columns, n_notes)
         return self.add_rows(rows, data_change=data_change)
+
+
+def _latest(entries: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Pick the entries of the greatest step among those that are alike in some columns."""
+    alike = Window.partitionBy(*columns(names))
+    newest_first = alike.orderBy(F.desc("_step"))
+    ranked = entries.withColumn("_rank", F.rank().over(newest_first))
+    latest = ranked.where("_rank = 1")
+    return latest.drop("_rank")
 
 
 def _with_kept_facts(found: Snapshot, actions: Sequence[Action], facts: StepFacts) -> list[Action]:

@@ -63,6 +63,7 @@ class ViewTables:
         since: Position | None = None,
     ) -> Discovery:
         """See `Source`: the parts are the tables whose rows are others than at the last step; all of them after another query."""
+        self.refuse_absent()
         changed = self._changed(self._last())
         parts: list[Part] = [(name, None) for name in changed]
         return Discovery(tuple(parts), streams=bool(parts))

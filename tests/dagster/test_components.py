@@ -5,8 +5,8 @@ import pytest
 from dagster.components.testing import create_defs_folder_sandbox
 
 import ebbtide
-from ebbtide.dagster import MaterializedView, Resources, UpsertPipeline
-from ebbtide.dagster.components import STATEFUL_EXAMPLE, UPSERT_EXAMPLE, VIEW_EXAMPLE
+from ebbtide.dagster import MaterializedView, Resources, UpsertPipeline, UpsertPipelines
+from ebbtide.dagster.components import SEVERAL_EXAMPLE, STATEFUL_EXAMPLE, UPSERT_EXAMPLE, VIEW_EXAMPLE
 from ebbtide.errors import ConfigError
 
 # All of Dagster's own calls.
@@ -74,3 +74,16 @@ def test_view_that_is_scaffolded_is_a_spec_and_loads(sandbox):
     sandbox.scaffold_component(component_cls=MaterializedView, defs_path="v", defs_yaml_contents=body)
     with sandbox.build_all_defs() as definitions:
         assert dg.AssetKey("v") in definitions.resolve_asset_graph().materializable_asset_keys
+
+
+def test_several_pipelines_of_one_file_are_assets_each_and_share_no_name_with_others(sandbox):
+    body = {"type": "ebbtide.dagster.UpsertPipelines", "attributes": {"name": "shop", **SEVERAL_EXAMPLE}}
+    sandbox.scaffold_component(component_cls=UpsertPipelines, defs_path="shop", defs_yaml_contents=body)
+    with sandbox.build_all_defs() as definitions:
+        assert dg.AssetKey("orders") in definitions.resolve_asset_graph().materializable_asset_keys
+        sensors = {sensor.name for sensor in definitions.sensors}
+        assert {"orders_backlog", "shop_topics"} <= sensors
+    add(sandbox, "other", name="orders")
+    with pytest.raises(Exception) as caught, sandbox.build_all_defs():  # noqa: PT011 - Dagster's, around ours
+        pass
+    assert [error for error in causes(caught.value) if isinstance(error, ConfigError)]

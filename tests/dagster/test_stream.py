@@ -50,7 +50,7 @@ class Listener:
 
 def test_steps_that_come_fast_are_one_observation_with_their_sums(tmp_path):
     listener = Listener()
-    observer = Observer(listener, plain_spec(tmp_path))
+    observer = Observer(listener, plain_spec(tmp_path), str(tmp_path))
     for number in (1, 2, 3):
         observer.step(step(number, inserted=2))
     assert [heard["step"] for heard in listener.heard] == [1], "the first at once"
@@ -59,6 +59,7 @@ def test_steps_that_come_fast_are_one_observation_with_their_sums(tmp_path):
     assert len(listener.heard) == 2
     last = listener.heard[1]
     expected = {"step": 3, "steps": 2, "records": 20, "inserted": 4, "deleted": 0, "quarantined": 2, "seconds": 1.0}
+    expected["seconds_per_step"] = 0.5
     assert expected.items() <= last.items()
     assert last["records_per_second"] == 20.0
 
@@ -66,10 +67,23 @@ def test_steps_that_come_fast_are_one_observation_with_their_sums(tmp_path):
 def test_slow_steps_are_observed_one_by_one(tmp_path, monkeypatch):
     monkeypatch.setattr(stream, "OBSERVE_EVERY_S", 0.0)
     listener = Listener()
-    observer = Observer(listener, plain_spec(tmp_path))
+    observer = Observer(listener, plain_spec(tmp_path), str(tmp_path))
     for number in (1, 2, 3):
         observer.step(step(number))
     assert [heard["step"] for heard in listener.heard] == [1, 2, 3]
+
+
+def test_run_that_goes_on_logs_and_observes_once_a_minute_whatever_comes(tmp_path):
+    listener = Listener()
+    lines = []
+    listener.info = lines.append
+    observer = Observer(listener, plain_spec(tmp_path, run="continuous"), str(tmp_path))
+    for number in range(1, 1_000):
+        observer.step(step(number, inserted=2))
+    assert [heard["step"] for heard in listener.heard] == [1]
+    observer.flush()
+    assert [heard["records"] for heard in listener.heard] == [10, 9_980]
+    assert len(lines) == 2
 
 
 @pytest.mark.spark
@@ -92,6 +106,8 @@ def test_refresh_from_the_launchpad_rebuilds_and_checks_pass(spark, tmp_path):
     assert sink.asset_key == AssetKey("plain")
     numbers = {name: sink.metadata[name].value for name in ("dagster/row_count", "records", "step")}
     assert numbers == {"dagster/row_count": 1, "records": 1, "step": 2}, "step 1 was the reset"
+    state = result.asset_materializations_for_node("plain_reconcile")[0]
+    assert state.metadata["dagster/row_count"].value >= 1
     assert sink.metadata["report"].value.startswith("1 step in ")
 
 

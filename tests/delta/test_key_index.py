@@ -105,6 +105,23 @@ def test_copies_take_so_much_and_no_more(tmp_path, written):
     assert 2 <= len(list((tmp_path / "c").iterdir())) <= 4
 
 
+def test_copies_of_files_that_no_longer_count_are_deleted_and_those_not_yet_committed_stay(tmp_path, written):
+    path, old, rows = written
+    new = DataFile(add_file(path, "g.parquet", rows, bounded=())["add"])
+    folder = tmp_path / "copies"
+    cache = cache_of(path, folder)
+    cache.keep(old, rows)
+    cache.only([old])
+    cache.keep(new, rows)
+    cache.only([old])
+    assert len(list(folder.iterdir())) == 2
+    known = len(key_index._found_whole)
+    cache.only([new])
+    assert len(list(folder.iterdir())) == 1
+    assert len(key_index._found_whole) == known - 1
+    assert cache.index_of(old).rows.num_rows == 3
+
+
 def test_rows_of_one_kind_alone_are_kept_with_their_numbers(tmp_path, written):
     where, file, _ = written
     cache = cache_of(where, tmp_path / "c", where=("b", "z"))

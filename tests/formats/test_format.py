@@ -15,7 +15,8 @@ from ebbtide.model.changelog import RowKind
 
 ROOM = Path(ebbtide.formats.__file__).parent
 FORMATS = {"debezium", "plain", "connect"}
-GENERIC = sorted(path for path in ROOM.glob("*.py") if path.stem not in FORMATS)
+OF_CONNECT = {"avro_rows"}  # Avro is read as what Kafka Connect would have written
+GENERIC = sorted(path for path in ROOM.glob("*.py") if path.stem not in FORMATS | OF_CONNECT)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -127,14 +128,38 @@ class Dagster:
     def jvms(self) -> list[int]:
         """The Java processes of this instance."""
         found = []
-        for stat in Path("/proc").glob("[0-9]*/stat"):
+        ours = f"DAGSTER_HOME={self.home}".encode()  # each has a session of its own, and may outlive its parent
+        for process in Path("/proc").glob("[0-9]*"):
             try:
-                name, fields = stat.read_text().rsplit(")", 1)
+                is_java = (process / "comm").read_text().strip() == "java"
+                environment = (process / "environ").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if name.endswith("(java") and int(fields.split()[3]) == self.process.pid:
-                found.append(int(stat.parent.name))
+            if is_java and ours in environment:
+                found.append(int(process.name))
         return found
+
+    def runs(self, job: str) -> list[tuple[str, str]]:
+        """The runs of a job and their statuses, the oldest first."""
+        query = """query($j: String!) { runsOrError(filter: {pipelineName: $j}) { ... on Runs {
+            results { runId status } } } }"""
+        found = self.ask(query, j=job)["runsOrError"]["results"]
+        return [(run["runId"], run["status"]) for run in reversed(found)]
+
+    def terminate(self, run: str) -> None:
+        """Ask a run to end."""
+        self.ask("mutation($r: String!) { terminateRun(runId: $r) { __typename } }", r=run)
+
+    @contextmanager
+    def sensor(self, name: str) -> Iterator[None]:
+        """Have a sensor switched on."""
+        selector = {"repositoryLocationName": LOCATION, "repositoryName": "__repository__", "sensorName": name}
+        start = """mutation($s: SensorSelector!) { startSensor(sensorSelector: $s) { __typename
+            ... on Sensor { sensorState { id } } } }"""
+        started = self.ask(start, s=selector)["startSensor"]
+        assert started["__typename"] == "Sensor", started
+        yield
+        self.ask("mutation($i: String) { stopSensor(id: $i) { __typename } }", i=started["sensorState"]["id"])
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """The checkpoint of a run that plans its batches itself, in Spark's form."""
 
 from ebbtide.delta.commit import LocalPuts
+from ebbtide.ledger import checkpoint as checkpoint_module
 from ebbtide.ledger.checkpoint import Checkpoint
 
 PUTS = LocalPuts()
@@ -30,3 +31,14 @@ def test_batch_that_was_not_decided_is_planned_again(tmp_path):
     assert checkpoint.last_planned() is None
     checkpoint.plan(PUTS, 0, 6_000, '{"a": 2}')
     assert checkpoint.offsets(0).source == {"a": 2}
+
+
+def test_files_of_old_batches_go_as_new_ones_come(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint_module, "BATCHES_KEPT", 3)
+    checkpoint = Checkpoint(str(tmp_path / "checkpoint"))
+    for batch in range(10):
+        checkpoint.plan(PUTS, batch, 5_000, "{}")
+        checkpoint.commit(PUTS, batch)
+    for kind in ("offsets", "commits"):
+        assert sorted(path.name for path in (tmp_path / "checkpoint" / kind).iterdir()) == ["7", "8", "9"]
+    assert checkpoint.last_committed() == 9

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.delta import log
+from ebbtide.delta import checkpoints, log
 from ebbtide.delta.commit import commit
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import LeaseHeldError, LeaseLostError, StoreUnavailableError, VersionTakenError
+from ebbtide.ledger import lease as lease_module
 from ebbtide.ledger.facts import FREE
 from ebbtide.ledger.lease import Lease, newest_turn
 from ebbtide.ledger.process import this_process
@@ -321,3 +322,22 @@ def test_run_that_ended_because_its_store_went_away_writes_no_more_and_is_follow
     assert first._newest().holder == first._me
     with Lease(path, "p", 3600) as second:
         assert second.facts.epoch == first.facts.epoch + 1
+
+
+def test_ledger_keeps_as_many_turns_however_long_a_run_goes_on(path, monkeypatch):
+    monkeypatch.setattr(lease_module, "TURNS_KEPT", 5)
+    monkeypatch.setattr(lease_module, "TRIM_EVERY", 20)
+    monkeypatch.setattr(checkpoints, "INTERVAL", 10)
+    sizes = []
+    with Lease(path, "p", 3600) as lease:
+        for _ in range(6):
+            lease._done, kept = Pauses(20), lease._done
+            lease._keep()
+            lease._done = kept
+            sizes.append(len(list(Path(path, "_delta_log").iterdir())))
+        lease.check()
+    assert sizes[1:] == sizes[1:2] * 5, sizes
+    assert log.versions(path)[0] > 100
+    with Lease(path, "p", 3600) as later:
+        assert later.facts.epoch == 2
+    assert Snapshot.read(path).version == log.versions(path)[-1]

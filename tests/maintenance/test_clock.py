@@ -52,6 +52,24 @@ def test_clock_that_was_ahead_is_set_back_with_a_reason_and_goes_on_from_there(m
     assert (pipeline.rows(), pipeline.last.now_ms) == ({1: 1}, START), "what expired comes back"
 
 
+def test_state_of_a_function_expires_by_the_clock_that_was_set(make):
+    pipeline = make(function="victims:Totals", ttl={"total": "2h", "seen": "2h"})
+    pipeline.read(up(1, 1, "+I"), clock_ms=START)
+    later = START + 3 * HOUR
+    clock.apply(SPARK, pipeline.spec, pipeline.root, later, "it was ahead", to_ms=START + HOUR)
+    pipeline.run(later + HOUR - 1)
+    assert totals(pipeline) == {1: 1}
+    pipeline.read(up(1, 2, "+I"), clock_ms=later + HOUR - 1)
+    assert totals(pipeline) == {1: 3}, "a wall clock that goes on from there"
+    pipeline.run(later + 4 * HOUR)
+    pipeline.read(up(1, 4, "+I"), clock_ms=later + 4 * HOUR)
+    assert totals(pipeline) == {1: 4}, "what it knew has expired"
+
+
+def totals(pipeline):
+    return {row["id"]: row["total"] for row in pipeline.table("sink", pipeline.spec.sink_table.columns)}
+
+
 def test_clock_set_behind_the_wall_clock_stays_behind_by_as_much(make):
     pipeline = make(**EXPIRING)
     pipeline.read(up(1, 1), clock_ms=START)

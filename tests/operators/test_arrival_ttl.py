@@ -245,3 +245,13 @@ def test_what_a_tick_changes_stands_before_the_changes_of_its_step(on_expire):
     place = {"step": 2, "part": -1, "position": -1} if on_expire == "delete" else first["_changed_by"]
     change_ = "D" if on_expire == "delete" else None
     assert (last["_changed_by"], last["_change"], last["_removed"], last["_stamp_ms"]) == (place, change_, True, 0)
+
+
+def test_retraction_that_waits_carries_no_deletion_of_what_was_there_before_it():
+    """A later step decides otherwise and does not write it again: what stays must not tell what no longer holds."""
+    of = plain(ttl="100ms", materializer={"retraction_grace": "1d"})
+    pipeline = run((0, [row("+I", 1, 1), row("-D", 1, 1), row("-D", 1, 2)]), of=of)
+    entries = pipeline.state.to_pylist()
+    told = [(entry["_role"], entry["_change"], entry["_removed"]) for entry in entries]
+    assert sorted(told, key=str) == [("gone", "D", True), ("waiting", None, False)]
+    assert [entry["_changed_by"]["position"] for entry in entries] == [2, 2], "the sink knows the key's last change"

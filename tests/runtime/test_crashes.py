@@ -42,9 +42,12 @@ TELLING = {"the step is committed", "the sink is emptied", "the checkpoint is di
 LATER = START + HOUR
 EXPIRED = START + 2 * HOUR + 1_500  # what the first two of three steps wrote has expired
 MENDED = [mended_line(number) for number in range(3)]
+CHANGED = ("run", "change")
 BEFORE = {
     "cleanup": ("run unfolded", "replay unfolded later"),
     "adopt": ("table",),
+    "undo": CHANGED,
+    "restore": CHANGED,
     "swap": ("run", "spoil", "backfill"),
 }
 
@@ -121,7 +124,7 @@ def undisturbed(killer, sources, tmp_path_factory):
                 shutil.copytree(find(kind, *jobs[:-1])[0], root)
             victim.do(jobs[-1])
             assert jobs != ("run",) or shown(victim.spec, root) == expected(kind, changes_of(kind))
-            known[kind, jobs] = root, {} if jobs == ("table",) else victim.tables(jobs[-1])
+            known[kind, jobs] = root, {} if jobs[-1] in ("table", "change") else victim.tables(jobs[-1])
         return known[kind, jobs]
 
     return find

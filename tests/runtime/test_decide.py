@@ -65,6 +65,15 @@ def test_tick_expires_all_that_is_due_wherever(tmp_path, rows_in_driver):
     assert disk.metrics["expired"] == 7
 
 
+def test_tick_leaves_out_no_key_where_there_are_more_tasks_than_keys(tmp_path, monkeypatch):
+    monkeypatch.setattr(deciding, "ROWS_IN_DRIVER", 0)
+    disk = DiskPipeline(by_seq(ttl={"ttl": "1h", "expire_live": True}), tmp_path, tasks=9)
+    disk.step([change("+I", id=n, n=n, seq=n) for n in range(7)], now_ms=0)
+    disk.tick(now_ms=HOUR)
+    assert [len(group) for group in disk._items] == [1] * 7
+    assert disk.metrics["expired"] == 7
+
+
 def test_as_many_keys_as_the_driver_takes_expire_without_a_task(make, monkeypatch):
     monkeypatch.setattr(deciding, "ROWS_IN_DRIVER", 3)
     pipeline = make(ttl={"ttl": "1h", "expire_live": True})

@@ -1,15 +1,19 @@
 """Runs that go on for ever: batches come as records do, ticks come by the clock, faults are waited out for so long."""
 
 import threading
+import time
 
 import pytest
 from local_pipeline import up
 from local_run import HOUR, START
 
-from ebbtide.errors import LeaseAskedError, LeaseHeldError, LeaseLostError, SourceUnavailableError
+from ebbtide.errors import LeaseHeldError, LeaseLostError, SourceUnavailableError
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.requests import Requests
-from ebbtide.runtime.following import Faults, Following
+from ebbtide.runtime import following as following_module
+from ebbtide.runtime.following import Age, Faults, Following, Watcher
+from ebbtide.sources.file_source import FileSource
+from ebbtide.sources.source import Discovery
 
 OFTEN = Following(interval_ms=1, tick_every_ms=1)
 
@@ -71,6 +75,117 @@ def test_faults_are_waited_out_longer_each_time_within_the_budget():
     assert faults.wait_after(SourceUnavailableError("away")) == 1
 
 
+def test_fault_is_told_with_its_wait_and_waited_out_until_the_budget_is_over(caplog):
+    now = [0.0]
+    faults = Faults(1.0, lambda: now[0])
+    assert faults.wait_after(SourceUnavailableError("The brokers are away.")) == 1
+    assert caplog.messages == ["The brokers are away. Again in 1 s."]
+    now[0] = 1.0
+    assert faults.wait_after(SourceUnavailableError("away")) == 2
+    now[0] = 1.1
+    with pytest.raises(SourceUnavailableError):
+        faults.wait_after(SourceUnavailableError("away"))
+
+
+class Watched:
+    """A source, a plan and a stepper that note what a watcher asks of them, and when."""
+
+    position = "where the last step ended"
+
+    def __init__(self):
+        self.now_s, self.now_ms = 0.0, START
+        self.asked = []
+        self.found = Discovery(streams=True)
+        self.fault = None
+        self.source = self.lease = self
+
+    def follows_on(self, position):
+        return {"follows": position}
+
+    def files_read(self):
+        return {"a": 1}
+
+    def at(self, name):
+        return f"home/{name}"
+
+    def make_way(self):
+        self.asked.append("make way")
+
+    def discover(self, *given):
+        if self.fault is not None:
+            raise self.fault
+        self.asked.append(("discover", *given))
+        return self.found
+
+    def note(self, found, location):
+        self.asked.append(("note", found, location))
+
+    def tick(self, *given):
+        self.asked.append(("tick", *given))
+        return f"tick of {given[1]}"
+
+    def at_times(self, watcher, *times_s):
+        """Look at these times; return what was asked at each."""
+        asked = []
+        for now_s in times_s:
+            self.now_s, self.now_ms = now_s, START + round(1000 * now_s)
+            self.asked.clear()
+            watcher.look()
+            asked.append([each if isinstance(each, str) else each[0] for each in self.asked])
+        return asked
+
+
+@pytest.fixture
+def watched():
+    return Watched()
+
+
+@pytest.fixture
+def watcher(watched):
+    often = Following(interval_ms=1_000, tick_every_ms=5_000)
+    faults = Faults(100.0, lambda: watched.now_s)
+    told = watched.told = []
+    return Watcher("session", watched, watched, often, faults, lambda: watched.now_ms, told.append)
+
+
+def test_source_is_looked_at_once_in_an_interval_and_noted_where_it_is_another(watched, watcher):
+    first, again = ["make way", "discover", "note"], ["make way", "discover"]
+    assert watched.at_times(watcher, 0, 0.9995, 1.0, 1.9995, 2.0) == [[], [], first, [], again]
+    watched.found = Discovery(streams=True, young=1)
+    assert watched.at_times(watcher, 3.0) == [first]
+    since = {"follows": "where the last step ended"}
+    assert watched.asked[1:] == [
+        ("discover", {"a": 1}, START + 3_000, since),
+        ("note", watched.found, "home/plan.json"),
+    ]
+
+
+def test_source_without_news_gives_a_tick_in_its_time(watched, watcher):
+    watched.found = Discovery()
+    quiet = ["make way", "discover"]
+    first, *rest = watched.at_times(watcher, 1, 4.999, 5.999, 9.5, 10.998, 11.998)
+    assert first == [*quiet, "note"]
+    assert rest == [quiet, [*quiet, "tick"], quiet, quiet, [*quiet, "tick"]]
+    assert watched.asked[-1] == ("tick", "session", START + 11_998)
+    assert watched.told == [f"tick of {START + 5_999}", f"tick of {START + 11_998}"]
+
+
+def test_tick_comes_as_soon_as_its_time_is_over(watched, watcher):
+    watched.found = Discovery()
+    *_, at_five = watched.at_times(watcher, 4, 5)
+    assert at_five[-1] == "tick"
+
+
+def test_fault_of_the_source_is_waited_out_and_then_looked_again(watched, watcher):
+    watched.fault = SourceUnavailableError("away")
+    assert watched.at_times(watcher, 1, 1.5) == [["make way"], []]  # a second's wait
+    assert watched.at_times(watcher, 2, 3.9) == [["make way"], []]  # two
+    watched.fault = None
+    assert watched.at_times(watcher, 4) == [["make way", "discover", "note"]]
+    watched.fault = SourceUnavailableError("away")
+    assert watched.at_times(watcher, 5, 5.9, 6) == [["make way"], [], ["make way"]], "from a second on again"
+
+
 def test_lost_lease_is_not_waited_out():
     with pytest.raises(LeaseLostError):
         Faults(100.0).wait_after(LeaseLostError("another run"))
@@ -101,6 +216,33 @@ def test_run_that_goes_on_makes_way_for_maintenance_and_takes_its_turn_again(mak
     assert pipeline.rows()[2] == 2
 
 
+def test_source_that_is_away_when_a_run_takes_its_turn_again_is_waited_for(make, monkeypatch):
+    pipeline = make()
+    pipeline.put(up(1, 1))
+    requests = Requests(pipeline.plan.at("ledger"))
+    opened = []
+
+    def refuse_absent(self):
+        opened.append(self)
+        if len(opened) == 2:
+            raise SourceUnavailableError("away")
+
+    monkeypatch.setattr(FileSource, "refuse_absent", refuse_absent)
+    monkeypatch.setattr(Requests, "wait_until_served", lambda *_: requests.withdraw("job"))
+    monkeypatch.setattr(following_module, "FIRST_WAIT_S", 0.01)
+
+    def on_progress(step, stop):
+        if step.step == 1:
+            requests.leave("job")
+            pipeline.put(up(2, 2))
+        else:
+            stop.set()
+
+    follow(pipeline, on_progress)
+    assert len(opened) == 3
+    assert pipeline.rows() == {1: 1, 2: 2}
+
+
 def test_run_that_ends_makes_no_way(make):
     pipeline = make()
     pipeline.put(up(1, 1))
@@ -109,12 +251,61 @@ def test_run_that_ends_makes_no_way(make):
     assert Requests(pipeline.plan.at("ledger")).names == []
 
 
-def test_request_of_one_who_died_is_forgotten(make):
+def test_run_ends_after_a_step_once_it_is_as_old_as_it_may_get(make):
+    pipeline = make()
+    pipeline.put(up(1, 1))
+    following = Following(interval_ms=1, tick_every_ms=10**6, max_age_s=0.3)
+    begun = time.monotonic()
+    first = pipeline.follow(following, lambda _: pipeline.put(up(1, pipeline.last.step + 1)), threading.Event())
+    assert first.is_aged
+    assert time.monotonic() - begun >= 0.3
+    idle = pipeline.follow(following, lambda _: None, threading.Event())
+    assert idle.is_aged, "also where nothing comes"
+    made = [facts.step for _, facts in pipeline.plan.state.steps()][::-1]
+    assert made == list(range(1, len(made) + 1))
+    assert pipeline.rows() == {1: made[-1]}
+
+
+def test_run_that_was_stopped_is_not_as_old_as_it_may_get():
+    stop = threading.Event()
+    now = [0.0]
+    age = Age(10.0, stop, lambda: now[0])
+    age.look()
+    assert not stop.is_set()
+    stop.set()
+    now[0] = 11.0
+    age.look()
+    assert not age.is_reached
+
+
+def test_run_as_old_as_it_may_get_goes_on_while_a_fault_is_waited_out(make, monkeypatch):
+    pipeline = make()
+    pipeline.put(up(1, 1))
+    monkeypatch.setattr(following_module, "FIRST_WAIT_S", 0.05)
+    looks = []
+    discover = Watcher._discover
+
+    def away_at_first(watcher):
+        looks.append(len(looks) >= 4)
+        if not looks[-1]:
+            raise SourceUnavailableError("away")
+        return discover(watcher)
+
+    monkeypatch.setattr(Watcher, "_discover", away_at_first)
+    ended = pipeline.follow(Following(interval_ms=1, max_age_s=0.5), lambda _: None, threading.Event())
+    assert ended.is_aged
+    assert looks[-1:] != [False], "a success came first"
+
+
+def test_run_that_goes_on_waits_for_maintenance_to_end_and_is_refused_beside_another(make):
     pipeline = make()
     pipeline.read(up(1, 1))
-    requests = Requests(pipeline.plan.at("ledger"))
-    requests.leave("gone")
-    with pytest.raises(LeaseAskedError):
-        requests.refuse_asked()
-    requests.wait_until_served(0.2, threading.Event())
-    assert requests.names == []
+    pipeline.put(up(1, 2))
+    ledger = pipeline.plan.at("ledger")
+    maintenance = Lease(ledger, "t", 3600).__enter__()
+    release = threading.Timer(0.2, lambda: maintenance.__exit__(None, None, None))
+    release.start()
+    assert follow(pipeline, lambda step, stop: stop.set()) == ["batch"]
+    release.join()
+    with Lease(ledger, "t", 3600, makes_way=True), pytest.raises(LeaseHeldError):
+        follow(pipeline, lambda step, stop: stop.set())

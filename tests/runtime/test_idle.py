@@ -1,5 +1,7 @@
 """Whether a run would find nothing to do is certain or denied, without Spark: whatever is open, held, due or changed makes a run start."""
 
+import shutil
+
 import pytest
 from local_pipeline import killed, up
 from local_run import HOUR, SPARK, START
@@ -94,7 +96,10 @@ def test_open_batch_is_something_to_do(make):
     planned = checkpoint / "offsets" / "1"
     planned.write_text((checkpoint / "offsets" / "0").read_text())
     assert not pipeline.is_idle(), "planned"
+    (checkpoint / "commits" / "1").write_text(text)
+    assert not pipeline.is_idle(), "a batch that the state knows nothing of"
     planned.unlink()
+    (checkpoint / "commits" / "1").unlink()
     (checkpoint / "metadata").write_text('{"id": "another"}')
     assert not pipeline.is_idle(), "another checkpoint"
 
@@ -137,9 +142,21 @@ def test_entry_that_is_due_is_something_to_do_until_a_tick_has_expired_it(make):
     assert pipeline.is_idle(START + HOUR), "what has expired is not due again"
 
 
-@pytest.mark.parametrize(("owner", "method"), [(SinkTable, "apply"), (ChangelogTable, "append")])
-def test_tick_that_did_not_reach_a_table_is_something_to_do(make, monkeypatch, owner, method):
-    pipeline = make(order="arrival", ttl="1h", materializer={"emission": "every", "on_expire": "delete"})
+def test_changelog_that_is_gone_behind_the_first_step_is_missed(make):
+    pipeline = make(order="arrival", materializer={"emission": "every"})
+    pipeline.read(up(1, 5, "+I"))
+    assert pipeline.is_idle()
+    shutil.rmtree(pipeline.home / "changelog")
+    with pytest.raises(TableMismatchError, match="is gone"):
+        pipeline.is_idle()
+
+
+@pytest.mark.parametrize(
+    ("owner", "method", "emission"),
+    [(SinkTable, "apply", "every"), (SinkTable, "apply", "net"), (ChangelogTable, "append", "every")],
+)
+def test_tick_that_did_not_reach_a_table_is_something_to_do(make, monkeypatch, owner, method, emission):
+    pipeline = make(order="arrival", ttl="1h", materializer={"emission": emission, "on_expire": "delete"})
     pipeline.read(up(1, 5, "+I"), clock_ms=START)
     with monkeypatch.context() as patch:
         patch.setattr(owner, method, killed)
@@ -165,7 +182,10 @@ def test_many_entries_are_left_to_spark_where_one_may_be_due(make, monkeypatch):
     pipeline.read(up(1, 2), clock_ms=START + HOUR - 1)
     at = START + HOUR + 10
     assert not pipeline.is_idle(at), "an older version of the entry may be"
-    monkeypatch.undo()
+    n_rows = sum(file.rows for file in pipeline.plan.state.snapshot().files.values())
+    monkeypatch.setattr(idle, "MOST_ROWS", n_rows - 1)
+    assert not pipeline.is_idle(at)
+    monkeypatch.setattr(idle, "MOST_ROWS", n_rows)
     assert pipeline.is_idle(at), "the newest is not"
 
 
@@ -199,17 +219,27 @@ def test_timer_of_a_function_is_due_at_its_time(make):
 def test_refresh_that_has_read_nothing_is_something_to_do(make, monkeypatch):
     pipeline = make()
     pipeline.read(up(1, 1))
-    with pipeline.stepper() as stepper:
-        stepper.reset(SPARK, "another", START + HOUR)
+    pipeline.spec = pipeline.with_fields(source={"min_age": "1h"})
+    young_ms = int((pipeline.source / "0000.jsonl").stat().st_mtime * 1000) + 1_000
+    with monkeypatch.context() as patch:
+        patch.setattr(stepping, "publish", killed)
+        with pipeline.stepper() as stepper, pytest.raises(InterruptedError):
+            stepper.reset(SPARK, "another", START + HOUR)
+    assert pipeline.last.kind is StepKind.RESET
+    assert not pipeline.is_idle(young_ms), "no file may be read yet, but the tables are not empty"
     assert not pipeline.is_idle()
 
 
-def test_migration_that_did_not_reach_the_sink_is_something_to_do(make, monkeypatch):
-    pipeline = make()
-    pipeline.read(up(1, 1))
+@pytest.mark.parametrize(
+    ("fields", "owner", "method"),
+    [({}, stepping, "publish"), ({"order": "arrival", "materializer": {"emission": "every"}}, ChangelogTable, "alter")],
+)
+def test_migration_that_did_not_reach_a_table_is_something_to_do(make, monkeypatch, fields, owner, method):
+    pipeline = make(**fields)
+    pipeline.read(up(1, 1, "+I"))
     pipeline.spec = pipeline.with_fields(schema="id BIGINT NOT NULL, n INT, more INT")
     with monkeypatch.context() as patch:
-        patch.setattr(stepping, "publish", killed)
+        patch.setattr(owner, method, killed)
         with pytest.raises(InterruptedError):
             pipeline.do("alter")
     assert pipeline.last.kind is StepKind.MIGRATION

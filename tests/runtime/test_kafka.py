@@ -7,9 +7,12 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
+import dagster as dg
 import killing
 import pytest
 from click.testing import CliRunner
@@ -20,10 +23,11 @@ from killing import PLACES
 from local_pipeline import LATER, up
 from local_run import SPARK, kept_apart, stream
 from reference import canonical_rows, differences
-from support import SHOP, lines_of, shop
+from support import SHOP, evenly, lines_of, shop
 
-from ebbtide import UpsertPipeline
+from ebbtide import UpsertPipeline, UpsertPipelines, load
 from ebbtide.cli.main import main
+from ebbtide.dagster.sensors import _observation, topics_sensor
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
 from ebbtide.errors import (
@@ -41,12 +45,14 @@ from ebbtide.runtime.following import Faults, Following
 from ebbtide.runtime.plan import Plan
 from ebbtide.sinks.quarantine import Selection
 from ebbtide.sources.kafka import client as client_module
+from ebbtide.sources.kafka import source as source_module
 from ebbtide.sources.kafka.position import TopicRange
 from ebbtide.sources.kafka.topic import ask
 
 KILLS = ("the records are staged", "the state is committed")
 """Before and after the decision of the second step."""
 SUPPORT = str(Path(killing.__file__).parent)
+SHOP_CLOCK = 1_800_000_000_000
 DO = "import json, sys; sys.path.insert(0, sys.argv[1]); from killing import do; do(json.loads(sys.argv[2]))"
 pytestmark = pytest.mark.xdist_group("test_kafka.py")  # one broker for all
 
@@ -54,6 +60,7 @@ pytestmark = pytest.mark.xdist_group("test_kafka.py")  # one broker for all
 @pytest.fixture(autouse=True)
 def _apart(monkeypatch):
     monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 20_000)  # tests on Spark set it for their process
+    monkeypatch.setattr(source_module, "RECORDS_IN_DRIVER", 20_000)
     with kept_apart():
         yield
 
@@ -78,17 +85,76 @@ def same_as_truth(spec, root):
     return differences(canonical_rows(rows, columns), canonical_rows(truth, columns)) == []
 
 
-@pytest.mark.parametrize("steps", [1, 8])
-def test_orders_from_three_partitions_redelivered_equal_the_truth(broker, topic, tmp_path, steps):
-    lines = [line for line in lines_of(SHOP / "capture") if b'"topic": "shop.public.orders"' in line]
-    half = len(lines) // 2
-    redelivered = [*lines[: half + 500], *lines[half:]]
-    broker.put(topic, records_of(redelivered))
-    spec = over_topic(shop("orders"), broker, topic, max_records_per_step=-(-len(redelivered) // steps))
+def do_apart(order):
+    """What an order asks for, in a process of its own; how that ended."""
+    command = [sys.executable, "-c", DO, SUPPORT, json.dumps(order)]
+    return subprocess.run(command, timeout=120, check=False).returncode
+
+
+@cache
+def shop_records(name):
+    """A shop pipeline's records over three partitions, a thousand of them redelivered: of the join an order's changes stay in theirs."""
+    if name == "orders":
+        lines = [line for line in lines_of(SHOP / "capture") if b'"topic": "shop.public.orders"' in line]
+        records = records_of(lines)
+    else:
+        lines = lines_of(SHOP / "join")
+        records = [{"partition": json.loads(line)["row"]["order_id"] % 3, "value": line} for line in lines]
+    half = len(records) // 2
+    return [*records[: half + 500], *records[half - 500 :]]
+
+
+def shop_topic(name, broker, topic, n_steps):
+    n_records = len(shop_records(name))
+    return over_topic(shop(name), broker, topic, max_records_per_step=-(-n_records // n_steps))
+
+
+SHOP_TABLES = pytest.mark.parametrize("name", ["orders", "order_balances"])
+
+
+@pytest.mark.parametrize("n_steps", [1, 8])
+@SHOP_TABLES
+def test_shop_table_from_three_partitions_redelivered_equals_the_truth(broker, topic, tmp_path, name, n_steps):
+    broker.put(topic, shop_records(name))
+    spec = shop_topic(name, broker, topic, n_steps)
     driver._stream = stream
-    summary = driver.run(SPARK, spec, str(tmp_path), clock=lambda: 1_800_000_000_000)
-    assert len([step for step in summary.steps if step.kind == "batch"]) == steps
-    assert summary.totals["duplicates"] + summary.totals["superseded"] >= 400  # tombstones count as neither
+    summary = driver.run(SPARK, spec, str(tmp_path), clock=lambda: SHOP_CLOCK)
+    assert len([step for step in summary.steps if step.kind == "batch"]) == n_steps
+    known = sum(summary.totals[count] for count in ("duplicates", "superseded", "redelivered"))
+    assert known >= 700  # tombstones count as none of them
+    assert same_as_truth(spec, tmp_path)
+
+
+@pytest.mark.parametrize("n_steps", [1, 8])
+@SHOP_TABLES
+def test_shop_table_that_is_followed_equals_the_truth(broker, topic, tmp_path, name, n_steps):
+    left = evenly(shop_records(name), n_steps)
+    spec = shop_topic(name, broker, topic, 1)
+    stop = threading.Event()
+
+    def put_next(step=None):
+        if left:
+            broker.put(topic, left.pop(0))
+        elif not lag(spec, str(tmp_path), SHOP_CLOCK).backlog.total_records:
+            stop.set()
+
+    put_next()
+    driver._stream = stream
+    following = Following(interval_ms=1)
+    driver.run(SPARK, spec, str(tmp_path), clock=lambda: SHOP_CLOCK, follow=following, on_progress=put_next, stop=stop)
+    assert same_as_truth(spec, tmp_path)
+
+
+@SHOP_TABLES
+def test_shop_table_whose_run_is_killed_in_a_step_equals_the_truth(broker, topic, tmp_path, name):
+    broker.put(topic, shop_records(name))
+    spec = shop_topic(name, broker, topic, 8)
+    given = json.dumps(spec.model_dump(mode="json", by_alias=True, exclude_unset=True))
+    order = {"works": [("sequence", "run", given, SHOP_CLOCK, {})], "root": str(tmp_path)}
+    for place in KILLS:
+        assert do_apart(order | {"place": PLACES[place]}) == -signal.SIGKILL
+    driver._stream = stream
+    driver.run(SPARK, spec, str(tmp_path), clock=lambda: SHOP_CLOCK)
     assert same_as_truth(spec, tmp_path)
 
 
@@ -114,6 +180,28 @@ def test_steps_take_no_more_records_than_they_may_and_a_new_partition_is_read_fr
     pipeline.send(up(9, 1), partition=3)
     pipeline.run()
     assert pipeline.rows()[9] == 1
+
+
+def test_brokers_are_asked_once_a_run_and_a_topic_that_is_gone_is_refused_with_nothing_thrown_away(
+    over, broker, monkeypatch
+):
+    pipeline = over()
+    pipeline.send(up(1, 1))
+    pipeline.run()
+    asked = Mock(side_effect=ask)
+    monkeypatch.setattr(source_module, "ask", asked)
+    pipeline.send(up(2, 1))
+    pipeline.run()
+    assert asked.call_count == 1
+    assert pipeline.is_idle()
+    assert asked.call_count == 2
+    broker.delete(pipeline.topic)
+    for work in ("run", "refresh"):
+        with pytest.raises(SourceReadError, match="There is no topic"):
+            pipeline.do(work)
+    with pytest.raises(SourceReadError, match="There is no topic"):
+        pipeline.is_idle()
+    assert pipeline.rows() == {1: 1, 2: 1}
 
 
 def test_batch_that_spark_never_committed_is_not_read_again(over):
@@ -168,6 +256,19 @@ def test_records_deleted_between_plan_and_reading_are_refused_and_nothing_is_com
     with pytest.raises(SourceLostError, match=r"deleted while they were to be read"):
         pipeline.run()
     assert pipeline.plan.state.last() is None
+
+
+def test_first_run_that_fails_before_its_first_step_is_decided_loses_nothing(over, monkeypatch):
+    pipeline = over()
+    pipeline.send(up(1, 1), up(2, 1))
+    with monkeypatch.context() as patch:
+        patch.setattr(step_module, "stage", Mock(side_effect=SourceUnavailableError("away")))
+        with pytest.raises(SourceUnavailableError):
+            pipeline.run()
+    pipeline.send(up(3, 1), partition=1)
+    pipeline.run()
+    assert pipeline.rows() == {1: 1, 2: 1, 3: 1}
+    assert pipeline.ranges() == ({"0": 0, "1": 0, "2": 0}, {"0": 2, "1": 1, "2": 0})
 
 
 def test_other_cluster_fewer_partitions_and_an_end_below_our_place_are_refused(over):
@@ -358,10 +459,7 @@ def test_killed_at_any_place_of_a_step_the_next_run_ends_with_the_same_rows(over
     works = [("sequence", "run", given, LATER, {})]
     for place in KILLS:
         pipeline.root = str(tmp_path / place)
-        order = json.dumps({"works": works, "root": pipeline.root, "place": PLACES[place]})
-        command = [sys.executable, "-c", DO, SUPPORT, order]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        assert ended.returncode == -signal.SIGKILL, (place, ended.stderr)
+        assert do_apart({"works": works, "root": pipeline.root, "place": PLACES[place]}) == -signal.SIGKILL, place
         pipeline.run()
         assert pipeline.rows() == {0: 10, 1: 11, 2: 7, 3: 8, 4: 9}, place
         assert pipeline.ranges() == ({"0": 6, "1": 0, "2": 0}, {"0": 12, "1": 0, "2": 0})
@@ -381,6 +479,16 @@ def test_records_that_come_while_a_run_goes_on_are_read_and_facts_follow_on_each
     pipeline.follow(Following(interval_ms=1), on_progress, stop)
     assert pipeline.rows() == {1: 1, 2: 1, 3: 1}
     assert pipeline.ranges() == ({"0": 1, "1": 1, "2": 0}, {"0": 1, "1": 1, "2": 1})
+
+
+def test_topic_that_has_no_record_yet_is_followed(over):
+    pipeline = over()
+    stop = threading.Event()
+    pipeline.follow(
+        Following(interval_ms=1), lambda step: stop.set() if step.records else pipeline.send(up(1, 1)), stop
+    )
+    assert pipeline.rows() == {1: 1}
+    assert pipeline.ranges() == ({"0": 0, "1": 0, "2": 0}, {"0": 1, "1": 0, "2": 0})
 
 
 @pytest.mark.grid
@@ -410,8 +518,21 @@ def test_lag_is_told_per_partition_and_by_the_oldest_record(over, broker, topic)
     found = lag(pipeline.spec, pipeline.root, LATER)
     assert (dict(found.backlog.records), found.behind_ms) == ({0: 2, 1: 0, 2: 1}, 7_000)
     assert found.text() == "3 records wait (partition 0: 2, 2: 1), the oldest for 7.0 s"
+    told = {name: value.value for name, value in _observation(pipeline.spec, found).metadata.items()}
+    assert told == {
+        "waiting_records": 3,
+        "waiting_records_0": 2,
+        "waiting_records_1": 0,
+        "waiting_records_2": 1,
+        "waiting_seconds": 7.0,
+        "waiting_seconds_0": 7.0,
+        "waiting_seconds_1": 0.0,
+        "waiting_seconds_2": 5.0,
+    }
     pipeline.run()
-    assert lag(pipeline.spec, pipeline.root, LATER).text() == "nothing waits"
+    done = lag(pipeline.spec, pipeline.root, LATER)
+    assert done.text() == "nothing waits"
+    assert {value.value for value in _observation(pipeline.spec, done).metadata.values()} == {0}, "no gap in a plot"
     broker.put(topic, plainly(up(1, 4), partition=2, timestamp=LATER - 1_000))
     again = lag(pipeline.spec, pipeline.root, LATER)
     assert (dict(again.backlog.records), again.behind_ms) == ({0: 0, 1: 0, 2: 1}, 1_000)
@@ -433,6 +554,46 @@ def test_new_proposes_a_spec_by_the_records_of_a_topic(broker, topic, tmp_path, 
     absent = CliRunner().invoke(main, [*asked[:1], "other", *asked[2:5], "no.such.topic"])
     assert absent.exit_code == 1
     assert "There is no topic 'no.such.topic'" in absent.stderr
+
+
+def test_new_proposes_one_file_for_all_topics_of_a_pattern_and_those_left_out_are_told(
+    broker, topic, tmp_path, monkeypatch
+):
+    for table in ("customers", "orders"):
+        lines = [line for line in lines_of(SHOP / "capture") if f'"topic": "shop.public.{table}"'.encode() in line]
+        broker.create(f"{topic}.{table}", 3)
+        broker.put(f"{topic}.{table}", records_of(lines[:200]))
+    broker.create(f"{topic}.empty", 1)
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    asked = ["new", "shop", "--bootstrap-servers", broker.servers, "--topic-pattern", f"{topic}.*", "--json"]
+    result = CliRunner().invoke(main, asked)
+    assert result.exit_code == 0, result.output
+    reports = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [(report["spec"], report["bad_records"]) for report in reports] == [
+        ("pipelines/defs/shop/customers", 0),
+        ("pipelines/defs/shop/orders", 0),
+    ]
+    orders = load("pipelines/defs/shop/orders")
+    assert (orders.name, orders.source.topic, orders.key) == ("orders", f"{topic}.orders", ["order_id"])
+    sampled = tmp_path / "tests/pipelines/shop/orders"
+    assert {path.name for path in sampled.iterdir()} == {"test_orders.py", "sample.jsonl", "rows.jsonl"}
+    told = CliRunner().invoke(main, ["lag", "pipelines/defs/shop", "--root", str(tmp_path / "root")])
+    assert told.exit_code == 0, told.output
+    assert f"shop: topics like '{topic}.*' that no pipeline reads: {topic}.empty" in told.output
+    assert "orders: " in told.output
+
+
+def test_sensor_tells_topics_that_no_pipeline_reads(broker, topic):
+    broker.create(f"{topic}.more", 1)
+    broker.create(f"{topic}.not", 1)
+    source = {"type": "kafka", "bootstrap_servers": broker.servers, "topic": topic}
+    one = {"name": "one", "source": source, "format": {"type": "plain"}, "schema": "id INT", "key": ["id"]}
+    patterns = {"topics": f"{topic}*", "ignored_topics": ["*.not"]}
+    several = UpsertPipelines(name="s", shared={"order": "arrival"}, pipelines=[one], **patterns)
+    context = dg.build_sensor_context()
+    found = topics_sensor(several)(context)
+    assert found.skip_message == f"topics like '{topic}*' that no pipeline reads: {topic}.more"
 
 
 def test_loss_that_is_accepted_is_noted_once_and_the_run_goes_on_with_what_is_left(over, broker):

@@ -11,8 +11,9 @@ from local_pipeline import LATER, killed, stop_after, up
 from local_run import BATCH_MS, HOUR, SPARK, START
 from support import envelope
 
-from ebbtide.delta import log
+from ebbtide.delta import key_index, log
 from ebbtide.delta.commit import commit
+from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import (
     CheckpointMismatchError,
     LeaseLostError,
@@ -482,6 +483,16 @@ def test_small_files_are_joined_once_a_step_is_published(make):
 
 
 EVOLVE = {"schema_evolution_mode": "evolve"}
+
+
+def test_copies_of_files_are_as_few_as_those_that_count_however_many_steps_there_were(make, monkeypatch, tmp_path):
+    monkeypatch.setenv(key_index.CACHE_FOLDER, str(tmp_path / "copies"))
+    pipeline = make()
+    for number in range(15):
+        pipeline.put(up(number % 5, number))
+    pipeline.do("run", width=2)
+    live = sum(len(Snapshot.read(pipeline.plan.at(name)).files) for name in ("state", "sink"))
+    assert len(list((tmp_path / "copies").iterdir())) <= live + 5  # those of the last step's folds go with the next one
 
 
 def test_new_column_is_taken_in_by_a_step_of_its_own_before_the_batch_that_brings_it(make):

@@ -1,19 +1,27 @@
 """What batches take of a topic, and how they are dealt out; no broker."""
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ebbtide.errors import CheckpointMismatchError, ConfigError, SourceLostError
 from ebbtide.sources.kafka.position import TopicRange
 from ebbtide.sources.kafka.source import dealt_out
 from ebbtide.sources.kafka.stream import KafkaStreamReader
+from ebbtide.sources.kafka.topic import Topic
 
 THERE = TopicRange("c", "t", "i", {0: 10, 1: 0, 2: 5}, {0: 110, 1: 0, 2: 6})
 
 
 def covered(tasks):
     return sorted((each.partition, each.start, each.end) for task in tasks for each in task)
+
+
+NOW = Topic("c", "t", "i", {0: 0, 1: 5}, {0: 120, 1: 20})
 
 
 def test_range_is_what_its_json_says():
@@ -44,6 +52,95 @@ def test_plan_that_grows_gives_the_next_batch_and_a_new_partition_from_its_first
 def test_one_record_a_step_is_taken_from_one_partition():
     assert THERE.first(1).size == 1
     assert TopicRange("c", "t", "i", {0: 0, 1: 0, 2: 0}, {0: 1, 1: 1, 2: 1}).first(2).end == {0: 1, 1: 1, 2: 0}
+
+
+def test_empty_partition_gets_no_share():
+    assert TopicRange("c", "t", "i", {0: 0, 1: 0, 2: 0}, {0: 0, 1: 3, 2: 3}).first(1).end == {0: 0, 1: 1, 2: 0}
+    assert THERE.first(THERE.size) == THERE
+
+
+def test_what_is_left_behind_offsets_ends_no_sooner_than_it_begins():
+    left = THERE.after({0: 50, 1: 7})
+    assert (left.start, left.end) == ({0: 50, 1: 7, 2: 5}, {0: 110, 1: 7, 2: 6})
+    assert THERE.behind(replace(THERE, end={0: 50, 1: 0, 2: 5})) == replace(THERE, start={0: 50, 1: 0, 2: 5})
+
+
+@pytest.mark.parametrize("other", [{"cluster_id": "d"}, {"topic_id": "j"}])
+def test_of_another_topic_nothing_is_read_yet(other):
+    assert THERE.behind(replace(THERE, **other)) == THERE
+    left = NOW.left_of(replace(THERE, **other))
+    assert (left.start, left.end) == ({0: 0, 1: 5}, {0: 120, 1: 20})
+
+
+def test_batch_that_does_not_follow_on_the_last_one_is_refused():
+    last = TopicRange("c", "t", "i", {0: 0}, {0: 7})
+    TopicRange("c", "t", "i", {0: 7, 1: 0}, {0: 9, 1: 3}).refuse_gap(last)
+    for start, topic_id in (({0: 8}, "i"), ({0: 6}, "i"), ({1: 7}, "i"), ({0: 7}, "j")):
+        with pytest.raises(CheckpointMismatchError) as refused:
+            TopicRange("c", "t", topic_id, start, start).refuse_gap(last)
+        assert str(refused.value) == (
+            "The checkpoint's next batch of topic 't' does not begin where the last step ended."
+            f" Got: topic id {topic_id}, offsets { {0: start.get(0)} }. Allowed: topic id i, offsets {{0: 7}}."
+            " Restore the checkpoint, or run 'ebbtide refresh' to rebuild the sink from the topic."
+        )
+
+
+READ = TopicRange("c", "t", "i", {0: 0}, {0: 100})
+
+
+def test_what_follows_is_read_from_where_the_last_step_ended_and_a_new_partition_from_its_first():
+    assert NOW.following(READ) == TopicRange("c", "t", "i", {0: 100, 1: 5}, {0: 120, 1: 20})
+    assert NOW.following(replace(READ, end={0: 120, 1: 5})).size == 15
+
+
+@pytest.mark.parametrize(
+    ("read", "message"),
+    [
+        ({"cluster_id": "d"}, "cluster is not the one from which topic 't' was read. Got: cluster c. Allowed: cluster d. Correct"),
+        ({"topic_id": "j"}, "Topic 't' was deleted and made anew; its records are others than those that were read. Got: topic id i. Allowed: topic id j. Run"),
+        ({"end": {0: 1, 1: 5, 3: 0}}, "Topic 't' has fewer partitions than were read. Got: without partition 3. Allowed: 3 partitions or more. Run"),
+        ({"end": {3: 0, 2: 0}}, "Got: without partitions 2, 3."),
+        ({"end": {1: 4}}, "were deleted, by its retention perhaps. Got: partition 1: 4 is next, the topic has only from 5. Allowed: a topic that keeps records until they are read. Run"),
+        ({"end": {0: 121, 1: 21}}, "an unclean leader election perhaps. Got: partition 0: 121 is next, the topic has up to 120; partition 1: 21 is next, the topic has up to 20. Allowed: a topic that has what was read of it. Run"),
+    ],
+)  # fmt: skip
+def test_topic_that_lost_what_was_read_of_it_or_is_next_is_refused(read, message):
+    with pytest.raises(SourceLostError) as refused:
+        NOW.following(replace(READ, **read))
+    assert message in str(refused.value)
+    assert "'ebbtide run --accept-loss'" in str(refused.value)
+
+
+def test_loss_that_is_accepted_leaves_what_the_topic_still_has():
+    assert NOW.left_of(replace(READ, end={0: 121, 1: 4, 2: 9})).start == {0: 120, 1: 5}
+    assert NOW.left_of(replace(READ, end={0: 100})) == TopicRange("c", "t", "i", {0: 100, 1: 5}, {0: 120, 1: 20})
+
+
+@pytest.mark.parametrize(
+    ("start", "begins"),
+    [
+        ("earliest", {0: 0, 1: 5}),
+        ("latest", {0: 120, 1: 20}),
+        (datetime(2026, 1, 1, tzinfo=UTC), {0: 3, 1: 6}),
+        ({1: 20}, {0: 0, 1: 20}),
+        ({0: 0, 1: 5}, {0: 0, 1: 5}),
+    ],
+)
+def test_first_step_begins_where_the_spec_says(start, begins):
+    assert NOW.beginning(start, {0: 3, 1: 6}) == TopicRange("c", "t", "i", begins, {0: 120, 1: 20})
+
+
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [
+        ({2: 0}, "names partitions that topic 't' has not. Got: partition 2. Allowed: 0 to 1."),
+        ({1: 4, 0: 121}, "names offsets that topic 't' has not. Got: partition 0: 121, there are 0 to 120; partition 1: 4, there are 5 to 20."),
+    ],
+)  # fmt: skip
+def test_start_that_the_topic_has_not_is_refused(start, message):
+    with pytest.raises(ConfigError) as refused:
+        NOW.beginning(start, {})
+    assert message in str(refused.value)
 
 
 def test_large_partition_is_cut_among_tasks_unless_its_order_counts():

@@ -1,11 +1,13 @@
 """Each rule on tables that keep it and on tables that break it, alone and through its expectation."""
 
+import random
 import shutil
 import sys
 from types import SimpleNamespace
 
 import great_expectations as gx
 import pytest
+from folding import FoldedAtRandom, spec_at_random, steps_at_random, told
 from judging import verdict_of
 from pyspark.sql import functions as F
 from spark_support import change, plain_spec, write
@@ -109,6 +111,27 @@ def test_note_that_a_fold_leaves_beside_an_older_decision_keeps_ordering(spark, 
     assert judge(spark, tables, "ordering")[("expect_sink_to_show_decisions", "critical")] == 0
     spark.sql(f"UPDATE delta.`{tables.sink.path}` SET v = 'x' WHERE id = 1")
     assert judge(spark, tables, "ordering")[("expect_sink_to_show_decisions", "critical")] == 1
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize(
+    ("kind", "seeds"), [("arrival", (4, 9)), ("sequence", (4, 36)), ("rows of a function", (5, 38))]
+)
+def test_state_folded_at_random_places_tells_spark_what_its_newest_entries_do(spark, tmp_path, kind, seeds):
+    for seed in seeds:
+        rng = random.Random(f"{kind}{seed}")
+        pipeline = FoldedAtRandom(spec_at_random(kind, rng), tmp_path / str(seed), rng)
+        for lines, now_ms in steps_at_random(kind, rng):
+            pipeline.play(lines, now_ms)
+        plan = pipeline.plan
+        found = plan.state.decided(spark, plan.state.snapshot().version).collect()
+        want = {key: row and row["_changed_by"] for key, row in told(plan).items()}
+        by_key = {tuple(row[name] for name in plan.sink.key): row for row in found}
+        assert len(by_key) == len(found)
+        assert {
+            key: None if row["_change"] == "D" else row["_changed_by"].asDict() for key, row in by_key.items()
+        } == want
+        assert judge(spark, plan, "ordering")[("expect_sink_to_show_decisions", "critical")] == 0
 
 
 def test_what_was_judged_good_is_not_judged_again_and_what_was_not_is(spark, tables):

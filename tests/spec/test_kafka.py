@@ -1,6 +1,7 @@
 """A topic in a spec: what is taken, and what is refused before any broker is asked."""
 
 import json
+from datetime import timedelta
 
 import pytest
 from pydantic import ValidationError
@@ -87,3 +88,33 @@ def test_schema_of_specs_has_both_sources():
 def test_pipeline_over_a_topic_has_a_check_of_what_was_lost():
     assert "source_loss" in {check.name for check in checks_of(spec())}
     assert "source_loss" not in {check.name for check in checks_of(plain(source={"path": "in"}))}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"url": "registry:8081"}, "http://HOST"),
+        ({"url": "https://u:hunter22@registry"}, "without credentials"),
+        ({"url": "http://r", "username": "u", "password": "hunter22"}, "a variable of the environment"),
+        ({"url": "http://r", "username": "u"}, "username and password"),
+        ({"url": "http://r", "token": "x"}, "Extra inputs"),
+    ],
+)
+def test_registry_that_cannot_be_is_refused_and_no_credential_is_shown(given, told):
+    with pytest.raises(ValidationError, match=told) as refused:
+        spec(registry=given)
+    assert "hunter22" not in str(refused.value)
+
+
+def test_registry_is_taken_and_is_no_part_of_the_identity():
+    registry = {"url": "https://r:8081/apis/ccompat/v7/", "username": "u", "password": "${REGISTRY_PASSWORD}"}
+    given = spec(registry=registry)
+    assert given.source.registry.url == "https://r:8081/apis/ccompat/v7"
+    assert given.misfits(json.loads(json.dumps(spec().identity))) == []
+
+
+def test_age_of_a_run_is_below_what_makes_the_sink_stale():
+    assert plain(run="continuous", max_run_age="12h").max_run_age == timedelta(hours=12)
+    with pytest.raises(ValueError, match=r"max_run_age.*got 1d; allowed: less than freshness.fail_window, 1d"):
+        plain(run="continuous", max_run_age="1d")
+    assert plain(run="continuous").stream_cron is None, "runs would queue up behind the one that goes on"

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import socket
 import subprocess
-import tempfile
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyspark
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from ivy import JVM, SPARK_JARS, cache_of, fetch
 
 VERSION = "4.3.1"
 KAFKA = (
@@ -48,7 +48,6 @@ OTHERS = (
     "org.pcollections:pcollections:4.0.2",
 )
 """What a broker needs and Spark does not bring."""
-SPARK_JARS = Path(pyspark.__file__).parent / "jars"
 OF_SPARK = (
     "jackson-",
     "log4j-",
@@ -59,58 +58,36 @@ OF_SPARK = (
     "snappy-java-",
     "zstd-jni-",
 )
-JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-START_S = 60.0
+START_S = 180.0
 USER, PASSWORD = "app", "right-password"
 """Who may come in by SASL."""
 
 
 def class_path() -> str:
     """Find the broker's jars, resolved once for a user."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "ebbtide" / f"kafka-{VERSION}"
+    folder = cache_of(f"kafka-{VERSION}")
     modules = [f"org.apache.kafka:{name}:{VERSION}" for name in KAFKA] + list(OTHERS)
     wanted = [folder / "{1}-{2}.jar".format(*module.split(":")) for module in modules]
     if not all(jar.exists() for jar in wanted):
-        folder.mkdir(parents=True, exist_ok=True)
-        _resolve(folder, modules)
-    ours = [jar for jar in sorted(SPARK_JARS.glob("*.jar")) if jar.name.startswith(OF_SPARK)]
-    return os.pathsep.join(map(str, [*wanted, *ours]))
+        fetch(folder, modules)
+    return os.pathsep.join(map(str, [*wanted, *jars_of_spark()]))
 
 
-def _resolve(folder: Path, modules: Sequence[str]) -> None:
-    """Have Ivy fetch modules, from where Spark fetches its packages; each jar comes into the folder in one piece."""
-    entry = '<dependency org="{}" name="{}" rev="{}" transitive="false"/>'
-    entries = [entry.format(*module.split(":")) for module in modules]
-    repository = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY")
-    root = f'root="{repository}"' if repository else ""
-    with tempfile.TemporaryDirectory(dir=folder) as work:
-        ivy, settings, jars = Path(work, "ivy.xml"), Path(work, "settings.xml"), Path(work, "jars")
-        ivy.write_text(
-            '<ivy-module version="2.0"><info organisation="tests" module="broker"/>'
-            '<configurations defaultconf="default" defaultconfmapping="default->master"><conf name="default"/></configurations>'
-            f"<dependencies>{''.join(entries)}</dependencies></ivy-module>"
-        )
-        settings.write_text(
-            '<ivysettings><settings defaultResolver="packages"/>'
-            f'<resolvers><ibiblio name="packages" m2compatible="true" {root}/></resolvers></ivysettings>'
-        )
-        jar = next(SPARK_JARS.glob("ivy-*.jar"))
-        command = ["java", *JVM, "-cp", str(jar), "org.apache.ivy.Main", "-settings", str(settings), "-ivy", str(ivy)]
-        command += ["-cache", str(Path(work, "cache")), "-types", "jar", "bundle"]
-        command += ["-retrieve", f"{jars}/[artifact]-[revision].[ext]"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-        found = list(jars.glob("*.jar"))
-        if done.returncode or len(found) < len(entries):
-            raise RuntimeError(f"The broker's jars cannot be resolved: {done.stdout[-2000:]}")
-        for each in found:
-            each.replace(folder / each.name)
+def jars_of_spark() -> list[Path]:
+    """Find what brokers and connectors need and Spark brings."""
+    return [jar for jar in sorted(SPARK_JARS.glob("*.jar")) if jar.name.startswith(OF_SPARK)]
+
+
+PORTS = range(20_000, 32_000)
+"""Below those that systems give to clients: one of these might take the port of a server that is away for a while."""
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    while True:
+        port = secrets.choice(PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Broker:

@@ -87,6 +87,16 @@ UPKEEP: dict[str, dict[str, Place]] = {
         "all tables are put back": ("ebbtide.runtime.publish", "_restore_tables", "after", 1),
         "the checkpoint is discarded": ("ebbtide.ledger.checkpoint:Checkpoint", "discard", "after", 1),
     },
+    "undo": COMMITS
+    | {
+        "the sink is put back": ("ebbtide.sinks.delta:SinkTable", "restore", "after", 1),
+        "the checkpoint is discarded": ("ebbtide.ledger.checkpoint:Checkpoint", "discard", "after", 1),
+    },
+    "restore": {
+        "the state is not brought back": ("ebbtide.maintenance.state_repair", "commit_after", "before", 1),
+        "the state is brought back": ("ebbtide.maintenance.state_repair", "commit_after", "after", 1),
+    },
+    "clock": COMMITS,
     "swap": COMMITS
     | {
         "the state is copied": ("ebbtide.runtime.swap", "state_actions", "after", 1),
@@ -114,7 +124,7 @@ UPKEEP: dict[str, dict[str, Place]] = {
         "the first step is committed": ("ebbtide.state_table.table:StateTable", "commit_files", "after", 2),
     },
 }
-AFTER = {"refresh": ("run",), "rewind": ("run",), "adopt": ("run",), "swap": ("run",)}
+AFTER = dict.fromkeys(("refresh", "rewind", "undo", "restore", "adopt", "swap"), ("run",))
 """What shows more of what was done, and finishes a refresh or a rewind that has begun."""
 WRITES = (
     ("os", "link"),

@@ -23,9 +23,19 @@ from ebbtide.delta import joining
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, commit_after, create, read_rows, redefined, replacing
 from ebbtide.ledger.puts import LOCAL
-from ebbtide.maintenance import adopt, backfill, backfill_swap, migration, quarantine_drop, quarantine_replay, rewind
-from ebbtide.maintenance.job import maintain
+from ebbtide.maintenance import (
+    adopt,
+    backfill,
+    backfill_swap,
+    clock,
+    migration,
+    quarantine_drop,
+    quarantine_replay,
+    rewind,
+)
+from ebbtide.maintenance.job import maintain, stepping
 from ebbtide.maintenance.redecoding import origin_of
+from ebbtide.maintenance.state_repair import restore_state
 from ebbtide.paths import exists, is_local, join, list_files, read_bytes, write_bytes
 from ebbtide.runtime import driver, swap
 from ebbtide.runtime.following import Following
@@ -106,10 +116,11 @@ class Checkpoint:
         if planned > committed:
             return planned
         start = reader.initialOffset()
-        if planned >= 0:
+        is_first = planned < 0  # Spark makes it, whether there is anything to read or not
+        if not is_first:
             start = json.loads(read_bytes(join(self.path, "offsets", str(planned))).splitlines()[2])
         end = reader.latestOffset(start, reader.getDefaultReadLimit())
-        if end == start:
+        if end == start and not is_first:
             return None
         batch = planned + 1
         planned_at = {"batchTimestampMs": START + batch * BATCH_MS}
@@ -144,6 +155,13 @@ def make_table(path: str, columns: pa.Schema) -> None:
     empty = Snapshot.read(path)
     assert empty is not None
     commit_after(LOCAL, empty, [add_file(path, "theirs.parquet", rows, bounded=())], {"operation": "WRITE"})
+
+
+def change_state(plan: Plan) -> None:
+    """Delete a data file's rows of the state, as others do."""
+    state = plan.state.snapshot()
+    first, *_ = state.files.values()
+    commit_after(LOCAL, state, [first.removed(0, data_change=True)], {"operation": "DELETE"})
 
 
 @dataclass(frozen=True)
@@ -282,8 +300,9 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
 
     Args:
         work: `run`, `refresh`, `cleanup`, `compaction`, `migrate`, `alter` (a migration of columns), `replay`, `drop`, `rewind` (to
-            step 1), `table` (one of others in the sink's place), `adopt`, `spoil` (others
-            delete rows of the sink), `backfill`, `swap`.
+            step 1), `table` (one of others in the sink's place), `adopt`, `change` (what others do to the state), `undo` (a rewind to
+            the last step, which brings it back), `restore` (what a repair does about it), `clock` (set back by half an hour), `spoil`
+            (others delete rows of the sink), `backfill`, `swap`.
         spec: The pipeline as it is for this.
         root: Folder of the tables.
         clock_ms: The time.
@@ -299,6 +318,16 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
         return migration.apply(SPARK, spec, root, clock_ms)
     if work == "rewind":
         return rewind.apply(SPARK, spec, root, to_step=1)
+    if work == "undo":
+        _, last = Plan.under(root, spec).state.last()
+        return rewind.apply(SPARK, spec, root, to_step=last.step)
+    if work == "change":
+        return change_state(Plan.under(root, spec))
+    if work == "restore":
+        with stepping(SPARK, Plan.under(root, spec), refuse=Stepper.refuse_older_state) as stepper:
+            return restore_state(stepper)
+    if work == "clock":
+        return clock.apply(SPARK, spec, root, clock_ms, "it was ahead", to_ms=clock_ms - HOUR // 2)
     if work == "table":
         return make_table(Plan.under(root, spec).sink.path, spec.sink_table.columns)
     if work == "adopt":

@@ -77,7 +77,7 @@ def spec_for(job: str, kind: str, source: Path) -> Pipeline:
 
 def kinds_for(job: str) -> tuple[str, ...]:
     """Return the kinds that a job can be done with: a function's state says nothing of single columns or rows of its sink."""
-    return ("arrival", "sequence") if job in ("alter", "adopt") else KINDS
+    return ("arrival", "sequence") if job in ("alter", "adopt", "restore") else KINDS
 
 
 def load(kind: str, text: str) -> Pipeline:
@@ -160,9 +160,10 @@ def shown(spec: Pipeline, root: Path | str) -> list[Row]:
 
 
 def tables(spec: Pipeline, root: Path | str) -> dict[str, list[str]]:
-    """Return all that a pipeline's tables mean: rows, live entries, emitted changes, bad records, files read, changes fed."""
+    """Return all that a pipeline's tables mean: rows, live entries, emitted changes, bad records, files read, changes fed, the clock."""
     plan = Plan.under(str(root), spec)
     fed = [(kind, row) for _, kind, row in feed(plan)]
+    _, last = plan.state.last()
     return {
         "sink": texts(_rows(plan.at("sink"), plan.sink.schema)),
         "feed": texts(fed),
@@ -170,6 +171,7 @@ def tables(spec: Pipeline, root: Path | str) -> dict[str, list[str]]:
         "entries": texts(entries(plan)),
         "files": texts(plan.state.files(plan.state.snapshot().files.values()).items()),
         "quarantine": texts(_rows(plan.at("quarantine"), COLUMNS)),
+        "clock": [repr((last.now_ms, last.watermark_ms))],
     }
 
 

@@ -40,7 +40,7 @@ class Client:
         Raises:
             ConfigError: a variable is not set.
         """
-        given = {name: _from_environment(name, value) for name, value in self.properties.items()}
+        given = {name: from_environment(name, value) for name, value in self.properties.items()}
         return {"client.id": self.name, **given, "bootstrap.servers": self.servers, "log_level": "0"}
 
 
@@ -58,7 +58,16 @@ def library() -> ModuleType:
     return confluent_kafka
 
 
-def _from_environment(name: str, value: str) -> str:
+def from_environment(name: str, value: str) -> str:
+    """Follow a reference to a variable; its value is shown nowhere from now on.
+
+    Args:
+        name: What it is the value of.
+        value: `${NAME}`, or a value, which stays.
+
+    Raises:
+        ConfigError: the variable is not set.
+    """
     reference = REFERENCE.fullmatch(value)
     if reference is None:
         return value
@@ -95,6 +104,10 @@ class Asking:
             raise refused_properties(error) from error
         self._end = time.monotonic() + ANSWER_S
 
+    def telling(self) -> list[Any]:
+        """Return what was reported that waiting does not mend."""
+        return [error for error in self._reported if error.name() in TELLING]
+
     def answer(self, future: Any) -> Any:
         """Wait for an answer; give up early on what waiting does not mend.
 
@@ -104,7 +117,7 @@ class Asking:
         """
         while not future.done():
             self.admin.poll(0.05)
-            telling = [error for error in self._reported if error.name() in TELLING]
+            telling = self.telling()
             if telling or time.monotonic() > self._end:
                 raise unreachable(self._client, telling or self._reported)
         try:

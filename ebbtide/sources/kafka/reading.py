@@ -10,9 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from ebbtide.errors import SourceLostError, SourceUnavailableError
+from ebbtide.formats.avro import schema_ids, with_schemas
 from ebbtide.formats.records import PLACED_RECORDS
 from ebbtide.sources.kafka.client import library
 from ebbtide.sources.kafka.position import TopicRange
+from ebbtide.sources.kafka.registry import OpenRegistry
 
 MESSAGES = 10_000
 """Records that are asked of the client at once."""
@@ -51,19 +53,26 @@ class Reading:
         settings: The client's.
         in_order: Order records over all partitions by their times (arrival mode); else by partition and offset.
         max_value_bytes: Of a longer value one byte more than that is given.
+        registry: Knows the schemas that the records were written with; None: they are not Avro.
     """
 
     settings: Mapping[str, str] = field(repr=False)
     in_order: bool
     max_value_bytes: int
+    registry: OpenRegistry | None = None
 
     def __call__(self, ranges: Sequence[PartitionRange]) -> Iterator[pa.RecordBatch]:
         """Yield the records of some ranges, each of another partition, in their order.
 
         Raises:
             SourceLostError: a range begins where the topic has no records any more.
-            SourceUnavailableError: the brokers do not answer.
+            SourceUnavailableError: the brokers, or the registry, do not answer.
+            SourceReadError: the registry refuses us.
         """
+        batches = self._batches(ranges)
+        return batches if self.registry is None else _with_schemas(batches, self.registry)
+
+    def _batches(self, ranges: Sequence[PartitionRange]) -> Iterator[pa.RecordBatch]:
         kafka = library()
         settings = {
             **_consuming(self.settings),
@@ -112,6 +121,16 @@ class Reading:
                 )
 
 
+def _with_schemas(batches: Iterator[pa.RecordBatch], registry: OpenRegistry) -> Iterator[pa.RecordBatch]:
+    """Yield records with the schemas that they name, and those that earlier ones named."""
+    known: dict[int, str] = {}
+    for batch in batches:
+        named = [value for column in ("value", "key") for value in batch.column(column).to_pylist()]
+        missing = schema_ids(named) - known.keys()
+        known |= registry.schemas(missing)
+        yield with_schemas(batch, known)
+
+
 def ranges_of(batch: TopicRange) -> list[PartitionRange]:
     """Return the ranges of a batch that are not empty."""
     ranges = []
@@ -123,15 +142,15 @@ def ranges_of(batch: TopicRange) -> list[PartitionRange]:
     return ranges
 
 
-def first_times(settings: Mapping[str, str], ranges: Sequence[PartitionRange]) -> list[int]:
-    """Return the times of the first records of some ranges, epoch ms: of those that are told soon.
+def first_times(settings: Mapping[str, str], ranges: Sequence[PartitionRange]) -> dict[int, int]:
+    """Return the times of the first records of some ranges, epoch ms, by partition: of those that are told soon.
 
     Args:
         settings: The client's.
         ranges: None of them empty.
     """
     if not ranges:
-        return []
+        return {}
     kafka = library()
     own = {
         **_consuming(settings),
@@ -150,7 +169,7 @@ def first_times(settings: Mapping[str, str], ranges: Sequence[PartitionRange]) -
                     times.setdefault(message.partition(), time_ms)
     finally:
         consumer.close()
-    return [time_ms for time_ms in times.values() if time_ms >= 0]
+    return {partition: time_ms for partition, time_ms in times.items() if time_ms >= 0}
 
 
 def _places(kafka: Any, ranges: Sequence[PartitionRange]) -> list[Any]:

@@ -7,16 +7,23 @@ from collections.abc import Iterator
 from ebbtide.formats.records import MAX_RECORD_BYTES, stored_form
 from ebbtide.sources.kafka.client import Client
 from ebbtide.sources.kafka.reading import Reading, ranges_of
+from ebbtide.sources.kafka.registry import Registry
 from ebbtide.sources.kafka.topic import ask
 
 
-def first_lines(client: Client, topic: str, n: int) -> Iterator[bytes]:
+def first_lines(
+    client: Client,
+    topic: str,
+    n: int,
+    registry: Registry | None = None,
+) -> Iterator[bytes]:
     """Yield the first records of all partitions of a topic, as lines that hold Kafka records.
 
     Args:
         client: How the brokers are reached.
         topic: Its name.
         n: Offsets to read, of each partition by its share.
+        registry: How the registry of its schemas is reached; None: its records are not Avro.
 
     Raises:
         SourceReadError: there is no such topic, or the client may not read it.
@@ -29,6 +36,7 @@ def first_lines(client: Client, topic: str, n: int) -> Iterator[bytes]:
         client.settings(),
         in_order=False,
         max_value_bytes=MAX_RECORD_BYTES,
+        registry=None if registry is None else registry.open(),
     )
     for batch in reading(ranges_of(first)):
         lines = stored_form(batch)

@@ -11,6 +11,7 @@ from ebbtide.paths import replace_bytes
 from ebbtide.sources.kafka.client import Client
 from ebbtide.sources.kafka.position import Offsets, TopicRange
 from ebbtide.sources.kafka.reading import PartitionRange, Reading, first_times, ranges_of
+from ebbtide.sources.kafka.registry import Registry
 from ebbtide.sources.kafka.topic import Start, Topic, ask
 from ebbtide.sources.records import ReadRecords
 from ebbtide.sources.source import Backlog, Discovery, Part, Position, Records
@@ -34,6 +35,7 @@ class KafkaSource:
         start: Where the first step begins.
         in_order: Records of all partitions apply in the order of their times (arrival mode).
         max_records_per_step: Offsets that one step goes on by.
+        registry: How the registry of its schemas is reached; None: its records are not Avro.
     """
 
     client: Client
@@ -41,6 +43,7 @@ class KafkaSource:
     start: Start
     in_order: bool
     max_records_per_step: int
+    registry: Registry | None = None
 
     def refuse_absent(self) -> None:
         """See `Source`: the brokers answer, and have the topic."""
@@ -90,12 +93,11 @@ class KafkaSource:
         return stream.options(**options).load()
 
     def backlog(self, found: Discovery) -> Backlog:
-        """See `Source`; the time of the oldest record is that of the first one of some partition."""
+        """See `Source`; the oldest record of a partition is its first."""
         waiting = TopicRange.from_json(found.position or {})
         ranges = ranges_of(waiting)
         times_ms = first_times(self.client.settings(), ranges)
-        oldest_ms = min(times_ms, default=None)
-        return Backlog(records=waiting.sizes, oldest_ms=oldest_ms)
+        return Backlog(records=waiting.sizes, oldest_ms=times_ms)
 
     def note(self, found: Discovery, location: str) -> None:
         """Write what there is to read, for the stream to plan batches from."""
@@ -108,7 +110,8 @@ class KafkaSource:
         batch = TopicRange.from_json(offset)
         in_driver = batch.size <= RECORDS_IN_DRIVER
         n_tasks = 1 if in_driver else spark.sparkContext.defaultParallelism
-        reading = Reading(self.client.settings(), self.in_order, max_record_bytes)
+        registry = None if self.registry is None else self.registry.open()
+        reading = Reading(self.client.settings(), self.in_order, max_record_bytes, registry)
         return ReadRecords(
             spark,
             dealt_out(batch, n_tasks, in_order=self.in_order),

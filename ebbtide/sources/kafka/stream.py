@@ -39,12 +39,15 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Leave the plan as it is: it was made for this run."""
 
     def latestOffset(self, start: Position, limit: ReadLimit = ReadAllAvailable()) -> Position:  # noqa: N802, B008
-        """Return the range of the next batch; `start`, that of the last one, if there is no more."""
+        """Return the range of the next batch; `start`, that of the last one, if there is no more.
+
+        Spark makes a first batch in any case: of a topic without records it is of none, and begins where they will.
+        """
         planned = self._planned()
         left = planned.behind(TopicRange.from_json(start)) if start else planned
         if isinstance(limit, ReadMaxRows):
             left = left.first(limit.max_rows)
-        return left.to_json() if left.size else start
+        return left.to_json() if left.size or not start else start
 
     def _planned(self) -> TopicRange:
         raw = read_bytes(self.plan)

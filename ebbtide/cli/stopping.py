@@ -1,0 +1,67 @@
+"""How a command ends: by a signal, after the step under way; or by a new process in its place."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ebbtide.cli.live import Live
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+ONCE = ("--accept-loss", "--accept-source-path")
+"""Options that a person has said yes to for one run, and for no later one."""
+
+
+class Stop(threading.Event):
+    """Set to end a run after the step under way, by a signal or by the run itself."""
+
+    is_signalled = False
+
+
+@contextmanager
+def stop_on_signal(live: Live) -> Iterator[Stop]:
+    """Turn the first SIGINT or SIGTERM into a stop after the step under way; the second ends at once.
+
+    Args:
+        live: Says so.
+    """
+    stop = Stop()
+
+    def on_signal(number: int, frame: Any) -> None:
+        if stop.is_signalled:
+            sys.exit(128 + number)
+        live.say("Stopping after this step; once more to stop at once.")
+        stop.is_signalled = True
+        stop.set()
+
+    handlers = {}
+    for number in SIGNALS:
+        handlers[number] = signal.signal(number, on_signal)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # see `begin_anew`
+    try:
+        yield stop
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def begin_anew(stop: Stop) -> None:
+    """Go on as a new process: the same command, without what is said `ONCE`, with the same number and outputs.
+
+    A signal that comes meanwhile waits until the new process can take it.
+
+    Args:
+        stop: If a signal has set it, nothing begins.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    if stop.is_signalled:
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    arguments = [each for each in sys.orig_argv[1:] if each not in ONCE]
+    os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - no shell is wanted

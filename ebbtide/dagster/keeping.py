@@ -1,0 +1,143 @@
+"""Keeps a run that goes on for ever going: the next one is launched when one has ended, of age or in a crash."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from ebbtide import Pipeline
+from ebbtide.dagster.metadata import checks_name, stream_name
+from ebbtide.dagster.resources import StorageResource
+from ebbtide.dagster.sensors import UNDER_WAY, why_not
+from ebbtide.dagster.supervise import IS_TRANSIENT
+
+EVERY_S = 10
+"""Least time between two looks, seconds."""
+FIRST_WAIT_S = 10.0
+LONGEST_WAIT_S = 1_800.0
+"""How long a run that has failed is left so, at first, and after many that failed in a row."""
+MOST_FAILED = 10
+"""Runs that are looked at."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run that has ended.
+
+    Args:
+        run_id: Its id.
+        status: How.
+        end_s: When, seconds since 1970.
+        is_wanted: Somebody has terminated it.
+        is_lasting: It failed by what stays until somebody acts.
+    """
+
+    run_id: str
+    status: dg.DagsterRunStatus
+    end_s: float
+    is_wanted: bool = False
+    is_lasting: bool = False
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it failed, and may be tried again."""
+        return self.status is not dg.DagsterRunStatus.SUCCESS
+
+
+def reason_to_wait(ended: Sequence[Ended], now_s: float) -> str | None:
+    """Say why no run is launched now; None if one is.
+
+    Args:
+        ended: The last runs, the newest first.
+        now_s: The time, seconds since 1970.
+
+    Example:
+        >>> reason_to_wait([], 0.0) is None
+        True
+    """
+    if not ended:
+        return None
+    newest = ended[0]
+    if newest.is_wanted:
+        return "the last run was terminated; launch the next one by hand"
+    if newest.is_lasting:
+        return "the last run failed by what does not pass by itself; mend it, and launch the next one by hand"
+    n_failed = 0
+    for run in ended:
+        if not run.has_failed:
+            break
+        n_failed += 1
+    if not n_failed:
+        return None
+    wait_s = min(FIRST_WAIT_S * 2 ** (n_failed - 1), LONGEST_WAIT_S)
+    left_s = newest.end_s + wait_s - now_s
+    return f"{n_failed} runs have failed in a row; the next one in {left_s:.0f} s" if left_s > 0 else None
+
+
+def keeping_sensor(spec: Pipeline, stream_job: Any, checks_job: Any) -> dg.SensorDefinition:
+    """Make the sensor that launches the next run once one has ended, and the checks of one that ended well; off at first.
+
+    Args:
+        spec: The pipeline; its runs go on.
+        stream_job: Its runs' job.
+        checks_job: That of its checks.
+    """
+    stream = stream_name(spec)
+    checks = checks_name(spec)
+
+    @dg.sensor(
+        name=f"{spec.name}_keep_running",
+        jobs=[stream_job, checks_job],
+        minimum_interval_seconds=EVERY_S,
+        description=f"Launches {stream} when none is under way, and {checks} when one has ended well; not after one that was terminated.",
+    )
+    def look(
+        context: dg.SensorEvaluationContext,
+        storage: StorageResource,
+    ) -> dg.SensorResult:
+        instance = context.instance
+        records = instance.get_run_records(dg.RunsFilter(job_name=stream), limit=MOST_FAILED)
+        if any(record.dagster_run.status in UNDER_WAY for record in records):
+            return dg.SensorResult(skip_reason="a run is under way")
+        ended = [ended_of(instance, record) for record in records]
+        last = ended[0].run_id if ended else "none"
+        requests = []
+        if ended and not ended[0].has_failed:
+            requests.append(dg.RunRequest(run_key=f"checks of {last}", job_name=checks))
+        waits = why_not(spec, storage.root) or reason_to_wait(ended, time.time())
+        if not waits:
+            requests.append(dg.RunRequest(run_key=f"after {last}", job_name=stream))
+        return dg.SensorResult(requests, skip_reason=None if requests else waits)
+
+    return look
+
+
+def ended_of(instance: dg.DagsterInstance, record: dg.RunRecord) -> Ended:
+    """Return how a run has ended, by its events.
+
+    Args:
+        instance: Has its events.
+        record: The run.
+    """
+    run_id = record.dagster_run.run_id
+
+    def events(kind: dg.DagsterEventType) -> list[dg.DagsterEvent]:
+        found = instance.get_records_for_run(run_id, of_type=kind).records
+        return [each.event_log_entry.get_dagster_event() for each in found]
+
+    is_lasting = False
+    for event in events(dg.DagsterEventType.STEP_FAILURE):
+        said = event.step_failure_data.user_failure_data
+        is_transient = said.metadata.get(IS_TRANSIENT) if said else None
+        is_lasting = is_lasting or (is_transient is not None and not is_transient.value)
+    return Ended(
+        run_id,
+        record.dagster_run.status,
+        record.end_time or record.update_timestamp.timestamp(),
+        is_wanted=bool(events(dg.DagsterEventType.RUN_CANCELING)),
+        is_lasting=is_lasting,
+    )

@@ -1,0 +1,208 @@
+"""Avro by a schema registry, in Confluent's wire format, read as the JSON with a schema that Kafka Connect would have written.
+
+| bytes | meaning |
+|---|---|
+| 0 | 0 |
+| 1 to 4 | the schema's id at the registry, big-endian |
+| from 5 on | the value, by that schema |
+
+The registry is asked by the source: what it told stands in the metadata of each batch (`with_schemas`), so that decoding needs no
+network. A batch without that metadata is not read as Avro.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+
+from ebbtide.formats.format import BadRecordError
+
+if TYPE_CHECKING:
+    from ebbtide.formats.avro_schema import ParsedSchema
+
+SchemaTexts = Mapping[int, str]
+"""Id of a schema to what the registry told of it: `{"schemas": [...]}`, it after those that it refers to, or `{"error": ...}`."""
+MAGIC = b"\x00"
+_HEADER_BYTES = 5
+_METADATA = b"avro_schemas"
+_NOT_READ = (
+    EOFError,
+    LookupError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    AttributeError,
+    RecursionError,
+    MemoryError,
+    struct.error,
+)
+"""What reading bytes raises that do not fit their schema."""
+
+
+def schema_id(raw: bytes | None) -> int | None:
+    """Return the id of the schema that a value or key was written with; None if it does not begin with one.
+
+    Example:
+        >>> schema_id(bytes([0, 0, 0, 1, 2, 8])), schema_id(b"{}")
+        (258, None)
+    """
+    if raw is None or len(raw) < _HEADER_BYTES or raw[:1] != MAGIC:
+        return None
+    return int.from_bytes(raw[1:_HEADER_BYTES], "big")
+
+
+def schema_ids(values: Iterable[bytes | None]) -> set[int]:
+    """Return the ids of all schemas that values or keys were written with."""
+    heads = {value[:_HEADER_BYTES] for value in values if value is not None}
+    ids = map(schema_id, heads)
+    return {id_ for id_ in ids if id_ is not None}
+
+
+def with_schemas(batch: pa.RecordBatch, texts: SchemaTexts) -> pa.RecordBatch:
+    """Return placed records with the schemas that their values and keys name."""
+    metadata = {_METADATA: json.dumps(dict(texts))}
+    return batch.replace_schema_metadata(metadata)
+
+
+@dataclass(frozen=True)
+class WriterSchema:
+    """The schema that values were written with.
+
+    Args:
+        parsed: It.
+        connect_text: Connect's form of it, as JSON.
+    """
+
+    parsed: ParsedSchema
+    connect_text: str
+
+    def payload(self, raw: bytes) -> Any:
+        """Read a value as JSON.
+
+        Raises:
+            BadRecordError: it does not fit.
+        """
+        from fastavro import schemaless_reader
+
+        stream = io.BytesIO(raw)
+        stream.seek(_HEADER_BYTES)
+        try:
+            value = schemaless_reader(stream, self.parsed.avro, None)
+        except _NOT_READ as error:
+            raise _bad(f"{type(error).__name__}: {error}") from error
+        n_left = len(raw) - stream.tell()
+        if n_left:
+            raise _bad(f"{n_left} bytes behind it")
+        as_json = self.parsed.as_json
+        return value if as_json is None else as_json(value)
+
+    def text(self, raw: bytes) -> str:
+        """Read a value as the text of JSON with its schema."""
+        payload = json.dumps(self.payload(raw), ensure_ascii=False)
+        return f'{{"schema": {self.connect_text}, "payload": {payload}}}'
+
+
+@dataclass(frozen=True)
+class AvroRecords:
+    """Reads the values and keys of one batch.
+
+    Args:
+        texts: The schemas that they name.
+    """
+
+    texts: SchemaTexts
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch) -> Self | None:
+        """Return what reads a batch; None if its records are not Avro."""
+        metadata = batch.schema.metadata or {}
+        if _METADATA not in metadata:
+            return None
+        texts = json.loads(metadata[_METADATA])
+        return cls({int(id_): text for id_, text in texts.items()})
+
+    def schema_of(self, raw: bytes) -> WriterSchema:
+        """Return the schema of a value.
+
+        Raises:
+            BadRecordError: it names none, or one that cannot be had.
+        """
+        id_ = schema_id(raw)
+        if id_ is None:
+            head = raw[:_HEADER_BYTES].hex(" ") or "nothing"
+            detail = f"begins with {head}; allowed: a byte 0 and the schema's id, as the source has a registry"
+            raise BadRecordError("no_magic_byte", detail, masked=detail)
+        return _writer_schema(id_, self.texts[id_])
+
+    def value_text(self, raw: bytes) -> str:
+        """Read a value as the text of JSON with its schema.
+
+        Raises:
+            BadRecordError: it cannot be read.
+        """
+        return self.schema_of(raw).text(raw)
+
+    def key_text(self, key: bytes | None) -> str | None:
+        """Read a key likewise; one that is no Avro as text; None if there is none, or one that is neither."""
+        return text_of(self.as_text(key))
+
+    def as_text(self, raw: bytes | None) -> bytes | None:
+        """Return a value or a key with its schema as JSON; what cannot be read stays as it is."""
+        if raw is None or schema_id(raw) is None:
+            return raw
+        try:
+            return self.value_text(raw).encode()
+        except BadRecordError:
+            return raw
+
+
+def text_of(raw: bytes | None) -> str | None:
+    """Return bytes as text; None if there are none, or they are no text."""
+    try:
+        return None if raw is None else raw.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def refuse_avro(raw: bytes) -> None:
+    """Refuse a value that begins as Avro does, where no registry is known: JSON never does.
+
+    Raises:
+        BadRecordError: it does.
+    """
+    id_ = schema_id(raw)
+    if id_ is not None:
+        detail = (
+            f"got a value by schema {id_} of a registry; allowed: JSON, or a source with a registry (source.registry)"
+        )
+        raise BadRecordError("no_registry", detail, masked=detail)
+
+
+@lru_cache(maxsize=4096)
+def _writer_schema(id_: int, text: str) -> WriterSchema:
+    from fastavro.schema import SchemaParseException, UnknownType
+
+    from ebbtide.formats.avro_schema import ParsedSchema
+
+    told = json.loads(text)
+    if "error" in told:
+        raise BadRecordError("unknown_schema", told["error"], masked=told["error"])
+    try:
+        parsed = ParsedSchema(told["schemas"])
+    except (SchemaParseException, UnknownType, *_NOT_READ) as error:
+        detail = f"schema {id_} of the registry is no Avro schema: {error}"
+        raise BadRecordError("unknown_schema", detail, masked=detail) from error
+    return WriterSchema(parsed, json.dumps(parsed.connect, ensure_ascii=False))
+
+
+def _bad(found: str) -> BadRecordError:
+    return BadRecordError(
+        "bad_avro", f"{found}; allowed: a value by its schema", masked="a value that is not by its schema"
+    )

@@ -1,0 +1,52 @@
+"""The topics of a cluster, by a pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from fnmatch import fnmatchcase
+
+from ebbtide.sources.kafka.client import ANSWER_S, Asking, Client, library, unreachable
+
+
+def topics_like(client: Client, pattern: str) -> list[str]:
+    """Return the topics that a pattern matches, by name; Kafka's own (`__...`) only if it begins as they do.
+
+    Args:
+        client: How the brokers are reached.
+        pattern: With `*`, `?` and `[...]`.
+
+    Raises:
+        SourceReadError: the brokers refuse the client.
+        SourceUnavailableError: they do not answer.
+    """
+    asking = Asking(client)
+    try:
+        found = asking.admin.list_topics(timeout=ANSWER_S).topics
+    except library().KafkaException as error:
+        asking.admin.poll(0.1)  # what the client has to report beside
+        raise unreachable(client, [*asking.telling(), error.args[0]]) from error
+    return sorted(matching(found, pattern))
+
+
+def matching(topics: Iterable[str], pattern: str) -> list[str]:
+    """Return the topics that a pattern matches; see `topics_like`.
+
+    Example:
+        >>> matching(["shop.orders", "__consumer_offsets"], "*")
+        ['shop.orders']
+    """
+    takes_internal = pattern.startswith("_")
+    return [topic for topic in topics if fnmatchcase(topic, pattern) and (takes_internal or not topic.startswith("__"))]
+
+
+def unread(topics: Iterable[str], read: Collection[str], ignored: Iterable[str]) -> list[str]:
+    """Return the topics that nothing reads, without those that nothing is to read.
+
+    Args:
+        topics: Those that there are.
+        read: Those that are read.
+        ignored: Patterns of those that are not to be.
+    """
+    patterns = list(ignored)
+    left = [topic for topic in topics if topic not in read]
+    return [topic for topic in left if not any(fnmatchcase(topic, pattern) for pattern in patterns)]

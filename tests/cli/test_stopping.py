@@ -1,0 +1,32 @@
+"""How a command ends: signals, and a new process in its place."""
+
+import os
+import subprocess
+import sys
+
+SCRIPT = """
+import os, signal, sys
+from ebbtide.cli.live import Live
+from ebbtide.cli.stopping import SIGNALS, begin_anew, stop_on_signal
+
+with stop_on_signal(Live(sys.stderr)) as stop:
+    print(os.getpid(), sys.argv[1:], flush=True)
+    if "--accept-loss" in sys.argv:
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # as `begin_anew` does first
+        os.kill(os.getpid(), signal.SIGTERM)
+        begin_anew(stop)
+    print("stopped", stop.wait(30), stop.is_signalled)
+    begin_anew(stop)
+    print("ended")
+"""
+
+
+def test_new_process_has_the_number_takes_a_signal_that_came_meanwhile_and_forgets_what_was_said_once():
+    command = [sys.executable, "-c", SCRIPT, "run", "--accept-loss", "--follow"]
+    done = subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=60, check=True)
+    first, second, *rest = done.stdout.splitlines()
+    pid = first.partition(" ")[0]
+    assert first == f"{pid} ['run', '--accept-loss', '--follow']"
+    assert second == f"{pid} ['run', '--follow']"
+    assert rest == ["stopped True True", "ended"], "a run that was stopped does not go on"
+    assert "Stopping after this step" in done.stderr

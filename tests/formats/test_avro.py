@@ -1,0 +1,175 @@
+"""Avro by a registry's schemas: what each type becomes, quickly and exactly alike, and bytes that fit no schema."""
+
+import json
+from datetime import date, datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from avro_support import DECIMAL, avro, envelope_of, record, unscaled
+from hypothesis import given
+from hypothesis import strategies as st
+from support import plain, spec
+
+from ebbtide.formats import decoding as decoding_module
+from ebbtide.formats.avro import schema_ids, with_schemas
+from ebbtide.formats.records import PLACED_RECORDS, stored_form
+from ebbtide.runtime.plan import decoding_of
+
+at = datetime.fromisoformat
+NAMED = {"type": "long", "connect.version": 1}
+VARIABLE = record(
+    "VariableScaleDecimal",
+    {"scale": "int", "value": "bytes"},
+    namespace="io.debezium.data",
+    **{"connect.name": "io.debezium.data.VariableScaleDecimal"},
+)
+TYPES = {
+    # Avro's type, the column's, a value, what it becomes
+    "small": ({"type": "int", "connect.type": "int16"}, "SMALLINT", 7, 7),
+    "ratio": ("double", "DOUBLE", float("-inf"), float("-inf")),
+    "real": (["null", "float"], "FLOAT", 0.5, 0.5),
+    "flag": ("boolean", "BOOLEAN", True, True),
+    "raw": ("bytes", "BINARY", b"\xff\x00", b"\xff\x00"),
+    "price": (DECIMAL, "DECIMAL(14,2)", unscaled("-12.34"), Decimal("-12.34")),
+    "amount": (VARIABLE, "DECIMAL(10,3)", {"scale": 3, "value": unscaled("1.234", 3)}, Decimal("1.234")),
+    "born": ({"type": "int", "logicalType": "date"}, "DATE", 1, date(1970, 1, 2)),
+    "in_ms": ({**NAMED, "connect.name": "io.debezium.time.Timestamp"}, "TIMESTAMP_NTZ", 1_500, at("1970-01-01T00:00:01.500")),
+    "in_us": ({"type": "long", "logicalType": "timestamp-micros"}, "TIMESTAMP_NTZ", 7, at("1970-01-01T00:00:00.000007")),
+    "in_ns": ({**NAMED, "connect.name": "io.debezium.time.NanoTimestamp"}, "TIMESTAMP_NTZ", 7_000, at("1970-01-01T00:00:00.000007")),
+    "guid": ({"type": "string", "logicalType": "uuid"}, "STRING", "0f", "0f"),
+    "color": ({"type": "enum", "name": "Color", "symbols": ["RED", "BLUE"]}, "STRING", "BLUE", "BLUE"),
+    "bits": ({"type": "bytes", "connect.name": "io.debezium.data.Bits"}, "INT", b"\x01\x02", 513),
+    "tags": ({"type": "array", "items": DECIMAL}, "ARRAY<DECIMAL(14,2)>", [unscaled("0.01")], [Decimal("0.01")]),
+    "times": ({"type": "map", "values": {"type": "long", "logicalType": "timestamp-millis"}}, "MAP<STRING, TIMESTAMP_NTZ>", {"a": 1}, [("a", at("1970-01-01T00:00:00.001"))]),
+    "inner": (record("Inner", {"x": DECIMAL}), "STRUCT<x: DECIMAL(14,2)>", {"x": unscaled("5.00")}, {"x": Decimal("5.00")}),
+}  # fmt: skip
+COLUMNS = {"id": "long", **{name: avro_type for name, (avro_type, *_) in TYPES.items()}}
+SCHEMA = "id BIGINT, " + ", ".join(f"{name} {type_}" for name, (_, type_, *_) in TYPES.items())
+ROW = {"id": 1, **{name: value for name, (_, _, value, _) in TYPES.items()}}
+SOURCE = {
+    "version": "3",
+    "connector": "p",
+    "name": "s",
+    "db": "d",
+    "schema": "public",
+    "table": "t",
+    "ts_ms": 5,
+    "lsn": 9,
+}
+
+
+def envelope(row, op="c"):
+    return {"before": None, "after": row, "source": SOURCE, "op": op}
+
+
+def batch(values, schemas, keys=None):
+    n = len(values)
+    columns = [["t"] * n, [0] * n, range(n), values, keys or [None] * n, [0] * n, range(n)]
+    placed = pa.record_batch(
+        [pa.array(c, f.type) for c, f in zip(columns, PLACED_RECORDS, strict=True)], PLACED_RECORDS
+    )
+    texts = {id_: json.dumps(told if "error" in told else {"schemas": [told]}) for id_, told in schemas.items()}
+    return with_schemas(placed, texts)
+
+
+def staged(decoding, records):
+    return pa.Table.from_batches(decoding.decode([records], step=1, wall_ms=0), decoding.schema)
+
+
+def exactly(decoding, records, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(decoding_module.QuickDecoder, "of", lambda *_: None)
+        return staged(decoding, records)
+
+
+def test_types_of_avro_become_those_of_columns_quickly_and_exactly_alike(monkeypatch):
+    decoding = decoding_of(spec(schema=SCHEMA, key=["id"], order={"sequence": ["_lsn"]}))
+    schema = envelope_of(COLUMNS)
+    records = batch([avro(1, schema, envelope(ROW))], {1: schema})
+    exact = exactly(decoding, records, monkeypatch)
+    assert exact["_detail"].to_pylist() == [None]
+    [found] = exact.select(list(TYPES)).to_pylist()
+    assert found == {name: value for name, (_, _, _, value) in TYPES.items()}
+    monkeypatch.setattr(decoding_module.Decoding, "_decode_exactly", None)  # nothing is left to it
+    assert staged(decoding, records).equals(exact)
+
+
+def test_units_of_the_spec_give_way_to_the_schema_s_and_rest_below_them_is_bad(monkeypatch):
+    fields = {"format": {"type": "debezium", "time_units": {"at": "ms"}}, "order": {"sequence": ["_lsn"]}}
+    decoding = decoding_of(spec(schema="id BIGINT, at TIMESTAMP_NTZ", key=["id"], **fields))
+    schema = envelope_of({"id": "long", "at": {**NAMED, "connect.name": "io.debezium.time.NanoTimestamp"}})
+    records = batch([avro(1, schema, envelope({"id": 1, "at": ns})) for ns in (3_000_000, 3_000, 3)], {1: schema})
+    rows = staged(decoding, records)
+    assert rows["at"].to_pylist() == [at("1970-01-01T00:00:00.003"), at("1970-01-01T00:00:00.000003"), None]
+    assert rows["_reason"].to_pylist() == [None, None, "wrong_type"]
+
+
+def test_key_tells_which_row_a_delete_is_of_and_the_quarantine_keeps_json():
+    decoding = decoding_of(spec())
+    schema, key = envelope_of({"id": "long", "n": ["null", "int"]}), record("Key", {"id": "long"})
+    delete = avro(1, schema, envelope(None, "d"))
+    keys = [avro(2, key, {"id": 4}), b'{"id": 5}', avro(3, key, {"id": 6})]
+    records = batch([delete] * 3, {1: schema, 2: key, 3: {"error": "gone"}}, keys)
+    rows = staged(decoding, records)
+    assert rows["id"].to_pylist() == [4, 5, None]
+    kept = json.loads(stored_form(records)[0].as_py())
+    assert json.loads(kept["value"])["payload"]["op"] == "d"
+    assert json.loads(kept["key"])["payload"] == {"id": 4}
+
+
+def test_columns_that_the_schema_lacks_are_told_with_the_types_of_avro():
+    decoding = decoding_of(spec(schema_evolution_mode="evolve"))
+    schema = envelope_of({"id": "long", "n": ["null", "int"], "price": ["null", DECIMAL], "at": {"type": "long", "logicalType": "timestamp-millis"}})  # fmt: skip
+    rows = staged(decoding, batch([avro(1, schema, envelope({"id": 1, "n": 1, "price": None, "at": 1}))], {1: schema}))
+    assert json.loads(rows["_types"][0].as_py()) == {"at": "TIMESTAMP", "price": "DECIMAL(14,2)"}
+
+
+@pytest.mark.parametrize("row", ["row", None])
+def test_plain_rows_in_avro(row, monkeypatch):
+    decoding = decoding_of(
+        plain(schema="id BIGINT, price DECIMAL(14,2)", key=["id"], format={"type": "plain", "row": row})
+    )
+    columns = {"id": "long", "price": DECIMAL}
+    schema = record("Change", {"kind": "string", **(columns if row is None else {"row": record("Row", columns)})})
+    values = {"id": 1, "price": unscaled("7.50")}
+    value = avro(1, schema, {"kind": "+I", **(values if row is None else {"row": values})})
+    records = batch([value], {1: schema})
+    rows = staged(decoding, records)
+    assert rows.select(["id", "price"]).to_pylist() == [{"id": 1, "price": Decimal("7.50")}]
+    assert exactly(decoding, records, monkeypatch).equals(rows)
+
+
+def test_schemas_that_are_none_or_cannot_be_had_are_named():
+    decoding = decoding_of(spec())
+    schemas = {1: {"error": "no schema 1"}, 2: {"type": "recrd"}, 3: "string"}
+    values = [avro(id_, "string", "x") for id_ in schemas] + [b"\0\0", b""]
+    rows = staged(decoding, batch(values, schemas))
+    assert rows["_reason"].to_pylist() == [
+        "unknown_schema",
+        "unknown_schema",
+        "bad_schema",
+        "no_magic_byte",
+        "no_magic_byte",
+    ]
+    assert rows["_detail"][0].as_py() == "no schema 1"
+
+
+def test_type_within_itself_is_no_column_and_is_read_all_the_same():
+    tree = record("Tree", {"raw": "bytes", "next": ["null", "Tree"]})
+    schema = envelope_of({"id": "long", "n": ["null", "int"], "tree": tree})
+    decoding = decoding_of(spec(schema_evolution_mode="evolve"))
+    row = {"id": 1, "n": 2, "tree": {"raw": b"a", "next": {"raw": b"b", "next": None}}}
+    rows = staged(decoding, batch([avro(1, schema, envelope(row))], {1: schema}))
+    assert (rows["n"].to_pylist(), rows["_types"].to_pylist()) == ([2], ['{"tree": ""}'])
+
+
+@given(st.data())
+def test_bytes_that_are_damaged_become_rows_or_are_bad_and_end_nothing(data):
+    decoding = decoding_of(spec(schema=SCHEMA, key=["id"], order={"sequence": ["_lsn"]}))
+    schema = envelope_of(COLUMNS)
+    whole = avro(1, schema, envelope(ROW))
+    at = data.draw(st.integers(5, len(whole) - 1))
+    damaged = whole[:at] + data.draw(st.binary(max_size=3)) + whole[at + data.draw(st.integers(0, 3)) :]
+    assert schema_ids([damaged]) == {1}
+    assert len(staged(decoding, batch([damaged], {1: schema}))) <= 1
