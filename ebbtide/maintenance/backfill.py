@@ -34,6 +34,7 @@ from ebbtide.runtime import driver
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import OnPhase, OnProgress
+from ebbtide.sources.source import beginning_of
 from ebbtide.spec.kafka import KafkaSource, KafkaStart
 from ebbtide.spec.pipeline import Pipeline
 
@@ -103,7 +104,7 @@ def start(
 def _turn_to(spark: SparkSession, tables: Plan, beside: Pipeline, now_ms: int) -> None:
     """Have a backfill that has read its snapshot go on to the pipeline's own source."""
     plan = Plan.under(tables.backfills, beside)
-    found = plan.source.discover({}, now_ms).position or {}
+    there = plan.source.discover({}, now_ms).position or {}
     if not log.versions(plan.state.path) or plan.state.last() is None:
         raise BackfillError.of(
             f"The snapshot of '{beside.name}' is empty.",
@@ -111,7 +112,7 @@ def _turn_to(spark: SparkSession, tables: Plan, beside: Pipeline, now_ms: int) -
         )
     with stepping(spark, plan, now_ms) as stepper:
         stepper.publish(spark)
-        stepper.turn_to(spark, found | {"to": found["from"]})
+        stepper.turn_to(spark, beginning_of(there))
 
 
 def drop(spec: Pipeline, root: str) -> BackfillStatus:
