@@ -1,7 +1,7 @@
 # Needs make, Python 3.11 or newer, and Java 17 or newer; the rest is fetched on first use.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint audit ui grid model mutants torture bench soak java
+.PHONY: help demo test lint audit ui grid model mutants torture live bench soak java
 
 # uv from PATH if it runs, else one of our own in .tools, installed when first needed.
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .tools/bin/uv)
@@ -49,6 +49,9 @@ mutants: $(UV_HERE) .venv ## Test the tests with mutants of the code (some only:
 # Hours, if all is to be run; what was run is noted in a folder of the same name, and not run again.
 torture: java $(UV_HERE) .venv ## Kill real processes at every place, and compare the tables (for a while only: MINUTES=30)
 	$(RUN) python tests/torture/torture.py --minutes $(or $(MINUTES),600)
+
+live: java $(UV_HERE) .venv ## Postgres, Debezium, Kafka and runs that go on, under load and kill -9 (MINUTES=5)
+	$(RUN) python tests/live/live.py --minutes $(or $(MINUTES),5)
 
 bench: java $(UV_HERE) .venv ## Measure against a plain MERGE
 	$(RUN) python benchmarks/naive_merge.py

@@ -32,8 +32,8 @@ def to_check_result(
     metadata: dict[str, Any] = {
         "broken_rows": sum(finding.broken for finding in broken),
         "judged": dg.MetadataValue.json(window.until),
-        "sink_versions": f"{window.sink_since + 1} to {window.sink_until}",
-        "state_versions": f"{window.state_since + 1} to {window.state_until}",
+        "sink_versions": _versions(window.sink_since, window.sink_until),
+        "state_versions": _versions(window.state_since, window.state_until),
         **_tables(broken),
     }
     if broken:
@@ -61,6 +61,16 @@ def not_judged(key: dg.AssetCheckKey, why: str) -> dg.AssetCheckResult:
         severity=dg.AssetCheckSeverity.WARN,
         description=why,
     )
+
+
+def _versions(since: int, until: int) -> str:
+    """Say which versions came after one, up to another.
+
+    Example:
+        >>> _versions(0, 2), _versions(2, 2)
+        ('1 to 2', 'none after 2')
+    """
+    return f"{since + 1} to {until}" if since < until else f"none after {until}"
 
 
 def _tables(broken: Sequence[Finding]) -> dict[str, dg.TableMetadataValue]:

@@ -9,6 +9,8 @@ from typing import Any
 import dagster as dg
 
 from ebbtide import MaterializedView, Pipeline
+from ebbtide.model.durations import format_duration
+from ebbtide.spec.ddl import type_ddl
 
 KINDS = {"spark", "deltalake"}
 """Which logos the UI draws."""
@@ -109,7 +111,7 @@ def _state_description(spec: Pipeline) -> str:
     ttls = []
     for state, config in spec.ttls.items():
         label = f"`{state}`: " if state else ""
-        ttls.append(f"{label}{config.ttl}")
+        ttls.append(f"{label}{format_duration(config.ttl)}")
     all_of_them = ", ".join(ttls)
     kept = f"Time to live {all_of_them}." if ttls else "Never expires."
     return f"What the reconciler of `{spec.name}` remembers, and what each step decided. {kept}"
@@ -135,7 +137,7 @@ def column_schema(spec: Pipeline) -> dg.TableSchema:
         is_unique = spec.sink_key == [field.name]
         constraints = dg.TableColumnConstraints(nullable=field.nullable, unique=is_unique)
         described = comments.get(field.name)
-        column = dg.TableColumn(field.name, str(field.type), description=described, constraints=constraints)
+        column = dg.TableColumn(field.name, type_ddl(field.type), description=described, constraints=constraints)
         columns.append(column)
     return dg.TableSchema(columns)
 

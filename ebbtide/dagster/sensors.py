@@ -62,8 +62,10 @@ def backlog_sensor(spec: Pipeline) -> dg.SensorDefinition:
             return dg.SkipReason(str(error))
         told = found.text()
         is_news = found.fingerprint != context.cursor
-        observations = [_observation(spec, found)] if is_news else []
-        if spec.run == "continuous":
+        goes_on = spec.run == "continuous"
+        waits_on = goes_on and not found.backlog.is_empty  # it ages, though nothing comes
+        observations = [_observation(spec, found)] if is_news or waits_on else []
+        if goes_on:
             return dg.SensorResult(skip_reason=told, asset_events=observations, cursor=found.fingerprint)
         obstacle = why_not(spec, storage.root)
         if not obstacle and _is_under_way(context.instance, job):

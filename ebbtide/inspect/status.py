@@ -129,8 +129,8 @@ def status(spec: Pipeline, root: str) -> Status:
         ignored.update(facts.ignored_columns)
     known = {*tables.spec.table.columns.names, *tables.spec.ignored_columns}
     sink_path = tables.at("sink")
-    sink_versions = log.versions(sink_path)
-    state_versions = log.versions(tables.at("state"))
+    sink_version, sink_rows = _version_and_rows(sink_path)
+    state_version, state_rows = _version_and_rows(tables.at("state"))
     return Status(
         pipeline=spec.name,
         root=tables.root,
@@ -144,10 +144,10 @@ def status(spec: Pipeline, root: str) -> Status:
         in_quarantine=tables.quarantine.size(),
         ignored_columns=tuple(sorted(ignored.difference(known))),
         evolved=dict(tables.evolved),
-        sink_version=max(sink_versions, default=None),
-        sink_rows=_rows(sink_path),
-        state_rows=_rows(tables.at("state")),
-        state_version=max(state_versions, default=None),
+        sink_version=sink_version,
+        sink_rows=sink_rows,
+        state_rows=state_rows,
+        state_version=state_version,
         **pause,
     )
 
@@ -165,13 +165,16 @@ def _pause(tables: Plan) -> dict[str, Any]:
     }
 
 
-def _rows(table: str) -> int | None:
-    """Return how many rows a table has by its log; None if that cannot be told."""
+def _version_and_rows(table: str) -> tuple[int | None, int | None]:
+    """Return a table's newest version, and how many rows it has by its log; None for what cannot be told."""
     try:
         snapshot = Snapshot.read(table, any_features=True)
     except EbbtideError:
-        return None
-    return snapshot.live_rows if snapshot else None
+        versions = log.versions(table)
+        return max(versions, default=None), None
+    if snapshot is None:
+        return None, None
+    return snapshot.version, snapshot.live_rows
 
 
 def _time(ms: int | None) -> datetime | None:

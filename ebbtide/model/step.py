@@ -143,6 +143,7 @@ class BatchSummary:
 
     Args:
         records: All records of the pipeline.
+        bytes: Of the values that were read, those of other pipelines too.
         bad: Those that go to the quarantine.
         changes: Rows with a row kind.
         key_changes: Changes of a key that left values out, which must be looked for under another key.
@@ -159,6 +160,7 @@ class BatchSummary:
     """
 
     records: int = 0
+    bytes: int = 0
     bad: int = 0
     changes: int = 0
     key_changes: int = 0
@@ -179,6 +181,7 @@ class BatchSummary:
         ignored = [part.ignored for part in parts]
         return cls(
             records=sum(part.records for part in parts),
+            bytes=sum(part.bytes for part in parts),
             bad=sum(part.bad for part in parts),
             changes=sum(part.changes for part in parts),
             key_changes=sum(part.key_changes for part in parts),

@@ -78,7 +78,9 @@ def client_options(location: str) -> dict[str, str]:
     """Return what is to be told of a client beside the environment: plain HTTP is for an endpoint that says so, and no other."""
     endpoint = _endpoint(location) or ""
     is_plain = endpoint.startswith("http://")
-    return {"allow_http": "true"} if is_plain else {}
+    if not is_plain:
+        return {}
+    return {"allow_http": "true"}
 
 
 def _endpoint(location: str) -> str | None:
@@ -148,7 +150,12 @@ class Bucket:
 
         return retried(self.uri(key), call)
 
-    def read_range(self, key: str, start: int, length: int) -> bytes:
+    def read_range(
+        self,
+        key: str,
+        start: int,
+        length: int,
+    ) -> bytes:
         """Return some bytes of a file, fewer where it ends.
 
         Raises:

@@ -87,12 +87,16 @@ def cause(fault: Exception) -> str:
     if status is not None:
         code = _CODE.search(text)
         said = f"{status[1]}{status[2]}".strip()
-        return f"{said}, {code[1]}" if code else said
+        if code is None:
+            return said
+        return f"{said}, {code[1]}"
     # Of the network: `Error performing GET URL - HTTP error: ...`, and what the system said further down.
     _, _, last = text.rpartition(" - ")
     first_line, _, _ = last.partition("\n")
     system = _SYSTEM.search(str(fault))
-    return f"{first_line}: {system[1]}" if system else first_line
+    if system is None:
+        return first_line
+    return f"{first_line}: {system[1]}"
 
 
 def refused(location: str, fault: Exception) -> EbbtideError:
@@ -106,7 +110,11 @@ def refused(location: str, fault: Exception) -> EbbtideError:
     )
 
 
-def _unavailable(location: str, fault: BaseError, elapsed_s: float) -> EbbtideError:
+def _unavailable(
+    location: str,
+    fault: BaseError,
+    elapsed_s: float,
+) -> EbbtideError:
     return StoreUnavailableError.of(
         f"The object store of '{location}' failed for {elapsed_s:.0f} s.",
         got=cause(fault),

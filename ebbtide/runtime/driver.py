@@ -475,9 +475,11 @@ def _read(
     faults: Faults | None,
 ) -> None:
     """Read what was found, and with `follow` what comes."""
-    if follow is not None and faults is not None:
+    if follow is not None:
         begin("starting the stream")
-        _follow(spark, plan, found, stepper, report, stop, clock, follow, age or Age(None, stop), faults)
+        age = age or Age(None, stop)
+        faults = faults or Faults(follow.fault_budget_s)
+        _follow(spark, plan, found, stepper, report, stop, clock, follow, age, faults)
     elif not (found.streams or plan.checkpoint.is_open):
         return
     elif isinstance(plan.source, ViewTables):

@@ -85,6 +85,7 @@ def kafka_source(spec: Pipeline) -> Source:
         start if isinstance(start, str) else start.timestamp or start.offsets or {},
         in_order=not spec.sequence,
         max_records_per_step=given.records_per_step,
+        max_bytes_per_step=given.max_bytes_per_step,
         registry=registry_of(given.registry),
     )
 

@@ -111,19 +111,21 @@ def _repair(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
     if not _lacks(plan.sink.last_step(), facts):
         return
     state_version = plan.state.snapshot().version
+    # Kept while it is used: the rows to be written and the keys to be deleted are both taken from it.
     differing = differences(
         spark,
         plan,
         facts,
         state_version=state_version,
         sink_version=plan.sink.version(),
-    )
+    ).cache()
     key = columns(plan.sink.key)
     decided = decided_rows(spark, plan, facts, state_version)
     lacking = differing.where(F.col(DECIDED).isNotNull()).select(*key)
     rows = decided.join(lacking, list(plan.sink.key), "left_semi")
     present = differing.where(F.col(SHOWN).isNotNull()).select(*key)
     plan.sink.replace(spark, present, rows, facts)
+    differing.unpersist()
 
 
 def _alter(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:

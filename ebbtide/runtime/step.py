@@ -251,6 +251,7 @@ class Stepper:
         facts = self._facts(kind, clock, summary, **given)
         facts = facts.model_copy(update={"bad_rows": self.plan.quarantine.write(new_bad, facts)})
         facts = self.decide(frame.sparkSession, staged, facts, parts)
+        self.plan.source.measured(given.get("source_position"), summary.bytes, self.plan.at("plan.json"))
         return facts, n_known_bad
 
     def _take_in(self, spark: SparkSession, types: Mapping[str, str], clock: Reading) -> None:

@@ -106,7 +106,13 @@ class ChangelogTable:
         """Replace the table by an empty one with the spec's columns; its history stays. A step that was applied is skipped."""
         commit_stage(self.path, lambda found: emptied(found, self.schema, {}), facts, "changelog")
 
-    def alter(self, spark: SparkSession, stored: pa.Schema, change: SchemaChange, facts: StepFacts) -> None:
+    def alter(
+        self,
+        spark: SparkSession,
+        stored: pa.Schema,
+        change: SchemaChange,
+        facts: StepFacts,
+    ) -> None:
         """Give the table the spec's columns; see `Sink.alter`. What was emitted before has the new columns too."""
         before = replace(self, columns=stored)
         work = FileUnderNewColumns(self.path, before.schema, self.schema, BOUNDED, change)

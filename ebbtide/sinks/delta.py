@@ -186,7 +186,13 @@ class SinkTable:
         info = {"userMetadata": facts.to_json()}
         self._upserter.apply(upsert, facts.transaction("sink"), facts.step, info)
 
-    def replace(self, spark: SparkSession, keys: DataFrame, rows: DataFrame, facts: StepFacts) -> None:
+    def replace(
+        self,
+        spark: SparkSession,
+        keys: DataFrame,
+        rows: DataFrame,
+        facts: StepFacts,
+    ) -> None:
         """Give some keys other rows; see `Sink`."""
         in_order = rows.select(*columns(self.schema.names))
         if self.how == "merge":
@@ -267,7 +273,13 @@ class SinkTable:
         if self.how != "merge":
             refuse_unwritable(self.path, snapshot.protocol, snapshot.metadata)
 
-    def alter(self, spark: SparkSession, stored: pa.Schema, change: SchemaChange, facts: StepFacts) -> None:
+    def alter(
+        self,
+        spark: SparkSession,
+        stored: pa.Schema,
+        change: SchemaChange,
+        facts: StepFacts,
+    ) -> None:
         """Give the table the spec's columns; see `Sink`."""
         before = replace(self, columns=stored)
         if self.how == "merge":
@@ -283,7 +295,13 @@ class SinkTable:
         )
         alter_stage(spark, work, facts, "sink")
 
-    def _overwrite(self, spark: SparkSession, stored: pa.Schema, change: SchemaChange, facts: StepFacts) -> None:
+    def _overwrite(
+        self,
+        spark: SparkSession,
+        stored: pa.Schema,
+        change: SchemaChange,
+        facts: StepFacts,
+    ) -> None:
         """Write the whole table again by Spark, which knows every feature; its change feed shows all rows go and come."""
         rows = self.read(spark, self.version())
         fills = fills_of(change, self.schema)

@@ -70,7 +70,13 @@ class Sink(Protocol):
             only_inserts: No key is in the sink yet.
         """
 
-    def replace(self, spark: SparkSession, keys: DataFrame, rows: DataFrame, facts: StepFacts) -> None:
+    def replace(
+        self,
+        spark: SparkSession,
+        keys: DataFrame,
+        rows: DataFrame,
+        facts: StepFacts,
+    ) -> None:
         """Give some keys other rows, in one transaction with the step's number: whatever they have goes.
 
         Args:
@@ -99,7 +105,13 @@ class Sink(Protocol):
             EbbtideError: it has columns of others, or a feature that is not written.
         """
 
-    def alter(self, spark: SparkSession, stored: pa.Schema, change: SchemaChange, facts: StepFacts) -> None:
+    def alter(
+        self,
+        spark: SparkSession,
+        stored: pa.Schema,
+        change: SchemaChange,
+        facts: StepFacts,
+    ) -> None:
         """Give the table the spec's columns, in one transaction with the step's number; its rows stay the same.
 
         Args:

@@ -102,6 +102,9 @@ class FileSource:
             in_driver=in_driver,
         )
 
+    def measured(self, position: Position | None, n_bytes: int, location: str) -> None:
+        """See `Source`: files tell their sizes before they are read."""
+
     def parts_of(self, offset: Any) -> Sequence[Part]:
         """See `Source`."""
         from ebbtide.sources.files import files_of

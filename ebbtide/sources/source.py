@@ -160,6 +160,15 @@ class Source(Protocol):
             max_record_bytes: Of a longer record one byte more than that is given, by which a decoder knows it.
         """
 
+    def measured(self, position: Position | None, n_bytes: int, location: str) -> None:
+        """Take how large the records of a batch were, by which the next one may be limited.
+
+        Args:
+            position: Of the batch; None of a source with parts, whose sizes are known before.
+            n_bytes: Of its records' values.
+            location: That of `stream`.
+        """
+
     def parts_of(self, offset: Any) -> Sequence[Part]:
         """Return the parts that a batch read, by its offset; remembered, so that no later run reads them again."""
 

@@ -155,6 +155,11 @@ class KafkaSource(SpecPart):
         gt=0,
         description="Offsets that one step goes on by, over all partitions, above 0. More make fewer, longer steps. Default: 500000.",
     )
+    max_bytes_per_step: int | None = Field(
+        default=None,
+        gt=0,
+        description="About how many bytes of values one step reads, over all partitions, above 0: as many offsets as they are at the size of the last step's records, at most twice as many as that had, or 10000 if that is more; see [decision 0022](decisions/0022-bytes-of-a-topic-s-step.md). Default: any number.",
+    )
     max_records_per_second: int | None = Field(
         default=None,
         gt=0,

@@ -39,9 +39,11 @@ class Staging:
             records: Batches of `ebbtide.formats.records.RECORDS`.
         """
         parts: list[BatchSummary] = []
-        file = self.stager.stage(self._decoded(records, parts))
+        sizes: list[int] = []
+        file = self.stager.stage(self._decoded(_measured(records, sizes), parts))
         if not parts:
             return None
+        parts.append(BatchSummary(bytes=sum(sizes)))
         return to_json(file, parts)
 
     def _decoded(
@@ -56,6 +58,14 @@ class Staging:
             part = summaries.summarize(rows, self.decoding, tracks_offsets=self.tracks_offsets)
             parts.append(part)
             yield rows
+
+
+def _measured(records: Iterable[pa.RecordBatch], sizes: list[int]) -> Iterator[pa.RecordBatch]:
+    """Yield records; add how many bytes their values have to `sizes`."""
+    for batch in records:
+        n_bytes = batch.column("value").nbytes
+        sizes.append(n_bytes)
+        yield batch
 
 
 def to_json(file: StagedFile, parts: Sequence[BatchSummary]) -> str:

@@ -115,6 +115,9 @@ class ViewTables:
     def note(self, found: Discovery, location: str) -> None:
         """See `Source`: there is no stream that it could be noted for."""
 
+    def measured(self, position: Position | None, n_bytes: int, location: str) -> None:
+        """See `Source`: a step is what has changed, whatever its size."""
+
     def position_of(self, offset: Any, since: Position | None) -> Position | None:
         """See `Source`: what was read stands in the step's facts as `view`."""
         return None

@@ -1,5 +1,7 @@
 """The sensor on what waits in a source."""
 
+import threading
+
 import dagster as dg
 import pytest
 from local_pipeline import up
@@ -110,6 +112,25 @@ def test_job_pauses_and_resumes(pipeline):
         pipeline.run()
     assert launch(action="resume")["paused"].value is False
     pipeline.run()
+
+
+def test_of_a_run_that_goes_on_what_waits_is_plotted_as_it_ages_and_nothing_is_launched(make):
+    pipeline = make(run="continuous")
+    sensor = pipeline_definitions(pipeline.spec).get_sensor_def("t_backlog")
+    resources = {"storage": StorageResource(root=pipeline.root), "clock": ClockResource()}
+
+    def tick(cursor):
+        with dg.build_sensor_context(cursor=cursor, resources=resources) as context:
+            return sensor(context)
+
+    pipeline.put(up(1, 1))
+    first = tick(None)
+    again = tick(first.cursor)
+    assert [len(told.asset_events) for told in (first, again)] == [1, 1]
+    assert [told.run_requests for told in (first, again)] == [[], []]
+    pipeline.run(stop=(stop := threading.Event()), on_progress=lambda _: stop.set())
+    done = tick(again.cursor)
+    assert [len(done.asset_events), len(tick(done.cursor).asset_events)] == [1, 0], "nothing waits: said once"
 
 
 def test_backfill_s_job_tells_how_far_it_is_and_drops_it(pipeline):

@@ -44,7 +44,7 @@ SPECS: dict[str, Pipeline] = {
         "sales": {},
         "long": {},
         "priced": {"checks": {"expectations": [AT_MOST_100]}},
-        "steady": {"run": "continuous", "max_run_age": "40s"},
+        "steady": {"run": "continuous", "max_run_age": "75s"},
         "ticking": {"schedules": {"stream": None, "cleanup": "* * * * *", "compaction": None}},
     }.items()
 } | {"last_seen": last_seen()}

@@ -54,7 +54,10 @@ def test_request_is_an_empty_file_and_refuses_steps_until_it_is_withdrawn(tmp_pa
     assert str(refused.value) == (
         "The run makes way for maintenance between two steps. It goes on by itself once that is done."
     )
+    requests.leave("another")
     requests.withdraw("a job")
+    assert requests.names == ["another"]
+    requests.withdraw("another")
     requests.refuse_asked()
 
 

@@ -68,7 +68,7 @@ def test_assets_are_described_from_the_spec():
     assert orders.description.startswith("Orders of the shop")
     assert (orders.group_name, orders.owners, orders.kinds) == ("shop", ["team:shop"], {"spark", "deltalake"})
     columns = {column.name: column for column in orders.metadata["dagster/column_schema"].columns}
-    assert (columns["order_id"].type, columns["order_id"].constraints.unique) == ("int64", True)
+    assert (columns["order_id"].type, columns["order_id"].constraints.unique) == ("BIGINT", True)
     lineage = orders.metadata["dagster/column_lineage"].deps_by_column["total"]
     assert [(dep.asset_key.to_user_string(), dep.column_name) for dep in lineage] == [("orders_state", "total")]
     assert orders.freshness_policy is not None

@@ -51,6 +51,31 @@ def test_batches_are_made_in_turn_until_the_query_ends():
     assert query.n_stops == 0
 
 
+def test_query_is_waited_for_on_a_thread_that_keeps_no_process_alive():
+    threads = []
+    drive(Query(1), lambda *_: threads.append(threading.current_thread()))
+    assert [(thread.name, thread.daemon) for thread in threads] == [("query-t", True)]
+
+
+def test_failure_of_a_run_that_is_being_stopped_is_raised():
+    stop = threading.Event()
+
+    def step(*_):
+        stop.set()
+        raise ValueError("in the step")
+
+    with pytest.raises(ValueError, match="in the step"):
+        drive(Query(1), step, stop=stop)
+
+
+def test_interrupt_of_a_run_that_nobody_stops_is_raised():
+    def step(*_):
+        raise InterruptedError("by a signal")
+
+    with pytest.raises(InterruptedError, match="by a signal"):
+        drive(Query(1), step)
+
+
 def test_query_without_a_batch_has_not_begun():
     drive(Query(0))
 

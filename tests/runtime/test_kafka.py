@@ -15,8 +15,9 @@ from unittest.mock import Mock
 import dagster as dg
 import killing
 import pytest
+from certificates import Authority
 from click.testing import CliRunner
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka_broker import PASSWORD, USER, free_port
 from kafka_support import TopicPipeline, over_topic, plainly, records_of
 from killing import PLACES
@@ -45,6 +46,7 @@ from ebbtide.runtime.following import Faults, Following
 from ebbtide.runtime.plan import Plan
 from ebbtide.sinks.quarantine import Selection
 from ebbtide.sources.kafka import client as client_module
+from ebbtide.sources.kafka import sizing
 from ebbtide.sources.kafka import source as source_module
 from ebbtide.sources.kafka.position import TopicRange
 from ebbtide.sources.kafka.topic import ask
@@ -204,6 +206,21 @@ def test_brokers_are_asked_once_a_run_and_a_topic_that_is_gone_is_refused_with_n
     assert pipeline.rows() == {1: 1, 2: 1}
 
 
+def test_steps_have_about_as_many_bytes_as_they_may_by_the_size_of_the_last_one_s_records(over, monkeypatch):
+    monkeypatch.setattr(sizing, "FIRST_OFFSETS", 4)
+    pipeline = over(source={"max_bytes_per_step": 10_000})
+    pipeline.send(*(up(n, 1, v="x" * 100) for n in range(40)), *(up(40 + n, 1, v="x" * 4_900) for n in range(9)))
+    records = [step.records for step in pipeline.run().steps if step.kind == "batch"]
+    # Twice as many each time, then too many large ones at once, and from then on two of these.
+    assert records == [4, 8, 16, 21]
+    pipeline.send(*(up(60 + n, 1, v="x" * 4_900) for n in range(5)))
+    n_offsets = int(Path(pipeline.home, "plan.json.offsets").read_text())
+    assert 3 <= n_offsets <= 5  # 21 records of 2.2 KB
+    records = [step.records for step in pipeline.run().steps if step.kind == "batch"]
+    assert (sum(records), records[1:]) == (5, [5 - records[0]])
+    assert len(pipeline.rows()) == 54
+
+
 def test_batch_that_spark_never_committed_is_not_read_again(over):
     pipeline = over()
     pipeline.send(up(1, 1))
@@ -343,6 +360,80 @@ def test_aborted_transactions_and_compacted_records_leave_holes_that_end_no_rang
     assert pipeline.run().totals["records"] == 1
 
 
+def test_compacted_topic_has_holes_that_end_no_range(broker, topic, over):
+    compacted = f"{topic}.compacted"
+    settings = {"segment_bytes": str(2**20), "min_cleanable_dirty_ratio": "0.01", "max_compaction_lag_ms": "1"}
+    broker.create(compacted, 1, cleanup_policy="compact", **settings)
+    pipeline = over(source={"topic": compacted, "max_records_per_step": 40})
+    filler = "x" * 30_000
+    records = [
+        {"partition": 0, "key": str(n % 4).encode(), "value": up(n % 4, n, v=filler).encode()} for n in range(200)
+    ]
+    broker.put(compacted, records)
+    wait_until(lambda: len(offsets_of(broker, compacted)) < 150)
+    there = offsets_of(broker, compacted)
+    steps = [step.records for step in pipeline.run().steps if step.kind == "batch"]
+    assert sum(steps) <= len(there)
+    assert pipeline.ranges()[1]["0"] == 200
+    assert pipeline.rows() == {0: 196, 1: 197, 2: 198, 3: 199}
+
+
+def test_record_of_20_mb_is_read_where_it_may_be_and_else_is_bad(over, broker):
+    large = up(1, 1, v="x" * 20_000_000).encode()
+    strict = over()
+    broker.put(strict.topic, [{"partition": 0, "value": large}], **{"message.max.bytes": 30_000_000})
+    strict.run()
+    [bad] = strict.plan.quarantine.records(Selection()).to_pylist()
+    assert (bad["reason"], len(bad["raw"]) < 17_000_000) == ("too_large", True)
+    lenient = over(quarantine={"max_record_bytes": 32 * 2**20})
+    lenient.root = f"{strict.root}.lenient"
+    lenient.run()
+    assert lenient.rows() == {1: 1}
+
+
+def test_partition_that_is_added_while_a_run_goes_on_is_read_from_its_first_record(over, broker):
+    pipeline = over()
+    pipeline.send(up(1, 1))
+    stop = threading.Event()
+
+    def on_progress(step):
+        if step.step == 1:
+            broker.add_partition(pipeline.topic, 4)
+            pipeline.send(up(2, 2), up(3, 3), partition=3)
+        elif len(pipeline.rows()) == 3:
+            stop.set()
+
+    pipeline.follow(Following(interval_ms=1), on_progress, stop)
+    assert pipeline.rows() == {1: 1, 2: 2, 3: 3}
+    assert pipeline.ranges()[1]["3"] == 2
+
+
+def offsets_of(broker, topic):
+    """The offsets of the records that a topic of one partition has."""
+    settings = {
+        "bootstrap.servers": broker.servers,
+        "group.id": "look",
+        "enable.partition.eof": True,
+        "auto.offset.reset": "earliest",
+    }
+    consumer = Consumer(settings)
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found = []
+    while True:
+        message = consumer.poll(10)
+        if message is None or message.error():
+            consumer.close()
+            return found
+        found.append(message.offset())
+
+
+def wait_until(is_so):
+    end = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.2)
+
+
 def test_tombstones_large_records_and_bytes_that_are_no_text_are_counted_or_quarantined_and_can_be_replayed(over):
     pipeline = over(quarantine={"max_record_bytes": 2_000})
     large = up(7, 1, text="x" * 3_000_000).encode()
@@ -439,6 +530,22 @@ def test_broker_topic_password_and_variable_that_are_wrong_are_named(over, broke
         over(source={"topic": "none"}).run()
 
 
+def test_certificates_of_an_authority_that_is_not_trusted_are_named_and_those_of_one_that_is_let_in(
+    over, broker, tmp_path, monkeypatch
+):
+    other = Authority(tmp_path, "other")
+    pipelines = {}
+    for authority in (other, broker.authority):
+        properties = {"security.protocol": "SSL", "ssl.ca.location": str(authority.path)}
+        pipelines[authority] = over(source={"bootstrap_servers": broker.ssl_servers, "properties": properties})
+    with pytest.raises(SourceReadError, match=r"no secure connection.*certificate.*ssl"):
+        pipelines[other].run()
+    trusted = pipelines[broker.authority]
+    trusted.send(up(1, 1))
+    trusted.run()
+    assert trusted.rows() == {1: 1}
+
+
 def test_password_is_used_and_stands_in_no_file(over, broker, monkeypatch, tmp_path):
     monkeypatch.setenv("EBBTIDE_TEST_PASSWORD", PASSWORD)
     properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": USER}
@@ -509,6 +616,22 @@ def test_broker_that_is_away_for_a_while_is_waited_for(over, broker, monkeypatch
     pipeline.follow(Following(interval_ms=1), lambda step: broker.stop() if step.step == 1 else stop.set(), stop)
     assert [type(fault) for fault in faults] == [SourceUnavailableError]
     assert pipeline.rows() == {1: 1, 2: 1}
+
+
+@pytest.mark.grid
+def test_partition_without_a_leader_is_waited_for_and_told(over, broker, topic, monkeypatch):
+    lost = topic + ".lost"
+    with broker.beside() as second:
+        broker.create_on(lost, 1, 2)
+        pipeline = over(source={"topic": lost})
+        broker.put(lost, [*plainly(up(1, 1)), *plainly(up(2, 1), partition=1)])
+        second.kill()
+        told = ""
+        while "has no leader" not in told:  # at first the others do not know yet
+            with pytest.raises(SourceUnavailableError) as raised:
+                pipeline.run()
+            told = str(raised.value)
+    assert f"A partition of topic '{lost}' has no leader" in told
 
 
 def test_lag_is_told_per_partition_and_by_the_oldest_record(over, broker, topic):

@@ -5,14 +5,22 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.errors import CheckpointMismatchError, ConfigError, SourceLostError
+from ebbtide.errors import (
+    CheckpointMismatchError,
+    ConfigError,
+    SourceLostError,
+    SourceReadError,
+    SourceUnavailableError,
+)
+from ebbtide.sources.kafka.client import Client
 from ebbtide.sources.kafka.position import TopicRange
 from ebbtide.sources.kafka.source import dealt_out
 from ebbtide.sources.kafka.stream import KafkaStreamReader
-from ebbtide.sources.kafka.topic import Topic
+from ebbtide.sources.kafka.topic import Topic, _unreadable
 
 THERE = TopicRange("c", "t", "i", {0: 10, 1: 0, 2: 5}, {0: 110, 1: 0, 2: 6})
 
@@ -111,6 +119,12 @@ def test_topic_that_lost_what_was_read_of_it_or_is_next_is_refused(read, message
     assert "'ebbtide run --accept-loss'" in str(refused.value)
 
 
+def test_each_partition_that_lost_records_is_named():
+    topic = Topic("c", "t", "i", {0: 3, 1: 5}, {0: 9, 1: 9})
+    with pytest.raises(SourceLostError, match="0: 2 is next, the topic has only from 3; partition 1: 4 is next,"):
+        topic.following(replace(READ, end={0: 2, 1: 4}))
+
+
 def test_loss_that_is_accepted_leaves_what_the_topic_still_has():
     assert NOW.left_of(replace(READ, end={0: 121, 1: 4, 2: 9})).start == {0: 120, 1: 5}
     assert NOW.left_of(replace(READ, end={0: 100})) == TopicRange("c", "t", "i", {0: 100, 1: 5}, {0: 120, 1: 20})
@@ -159,3 +173,17 @@ def test_tasks_cover_a_batch_and_none_has_two_ranges_of_one_partition(sizes, n_t
     places = [place for partition, first, last in covered(tasks) for place in ((partition, first), (partition, last))]
     joined = [place for place in places if places.count(place) == 1]
     assert joined == [(p, offset) for p in start if sizes[p] for offset in (start[p], end[p])]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (KafkaError.LEADER_NOT_AVAILABLE, SourceUnavailableError),
+        (KafkaError.NOT_LEADER_FOR_PARTITION, SourceUnavailableError),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, SourceReadError),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, SourceReadError),
+    ],
+)
+def test_what_passes_by_itself_is_told_from_what_does_not(code, kind):
+    error = _unreadable(Client("b:1", {}, "t"), "t", KafkaException(KafkaError(code)))
+    assert type(error) is kind

@@ -73,11 +73,12 @@ DAMAGES = {
 
 
 HEALED = ("a deleted sink", "a deleted state and checkpoint")
+SHORT = "a deleted state and checkpoint"
 """The others are refused in `tests/runtime/test_belonging.py` too."""
 
 
 @pytest.mark.parametrize(
-    "damage", [*HEALED, *(pytest.param(name, marks=pytest.mark.grid) for name in DAMAGES if name not in HEALED)]
+    "damage", [SHORT, *(pytest.param(name, marks=pytest.mark.grid) for name in DAMAGES if name != SHORT)]
 )
 def test_damage_is_refused_and_a_refresh_heals(spark, copied, damage):
     here, earlier, spec = copied
@@ -97,6 +98,7 @@ def test_damage_is_refused_and_a_refresh_heals(spark, copied, damage):
         assert [(row["id"], row["v"]) for row in sink(spark, here.parent, spec)] == ROWS
 
 
+@pytest.mark.grid  # without Spark: tests/runtime/test_belonging.py
 def test_another_table_in_the_sinks_place_is_refused(spark, copied, tmp_path):
     here, _, spec = copied
     path = str(here / "sink")
@@ -111,6 +113,7 @@ def test_another_table_in_the_sinks_place_is_refused(spark, copied, tmp_path):
         run(spark, spec, str(here.parent))
 
 
+@pytest.mark.grid  # without Spark: tests/runtime/test_belonging.py
 def test_a_table_of_somebody_elses_is_never_taken_for_the_sink(spark, copied, tmp_path):
     _, _, spec = copied
     root = tmp_path / "fresh"
@@ -124,6 +127,19 @@ def test_a_table_of_somebody_elses_is_never_taken_for_the_sink(spark, copied, tm
     assert spark.read.format("delta").load(str(root / spec.name / "sink")).count() == 3
 
 
+def test_a_state_that_spark_joined_is_fine_and_one_that_it_changed_is_repaired(spark, copied):
+    here, _, spec = copied
+    root, state = str(here.parent), str(here / "state")
+    spark.sql(f"OPTIMIZE delta.`{state}`")
+    spark.sql(f"DELETE FROM delta.`{state}` WHERE id = 3")
+    with pytest.raises(TableMismatchError, match=r"changed by somebody else\. Got: version \d+, DELETE\."):
+        run(spark, spec, root)
+    assert repairing.repair(spark, spec, root).state_version is not None
+    assert run(spark, spec, root).steps == []
+    assert [(row["id"], row["v"]) for row in sink(spark, here.parent, spec)] == ROWS
+
+
+@pytest.mark.grid  # a short one is above; without Spark: tests/runtime/test_belonging.py
 def test_a_state_that_others_changed_is_refused_until_it_is_brought_back(spark, copied):
     here, _, spec = copied
     root, state = str(here.parent), str(here / "state")
@@ -152,6 +168,7 @@ def test_a_state_that_others_changed_is_refused_until_it_is_brought_back(spark, 
     assert not any(finding.broken for finding in verdict_of(spark, Plan.under(root, spec), "foreign_writes").findings)
 
 
+@pytest.mark.grid  # without Spark: tests/runtime/test_faults.py
 def test_a_deleted_checkpoint_is_refused(spark, copied):
     here, _, spec = copied
     shutil.rmtree(here / "checkpoint")

@@ -69,6 +69,7 @@ def rows(spark, tmp_path, spec):
     return [(row["id"], row["v"]) for row in sink(spark, tmp_path, spec)]
 
 
+@pytest.mark.grid  # without Spark: tests/runtime/test_step.py and test_jobs.py
 def test_compaction_that_slept_through_a_refresh_changes_nothing(spark, tmp_path, spec, monkeypatch):
     root = str(tmp_path)
     sleeper = Sleeper(monkeypatch, compacting, "replacing")

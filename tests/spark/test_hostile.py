@@ -61,7 +61,7 @@ def hostile_spec(home, order, sink):
     query = {"type": "email_rule:ExpectNoEmail"}
     return UpsertPipeline(
         name="hostile",
-        source={"path": str(home / "in"), "records": "value"},
+        source={"path": str(home / "in"), "records": "value", "max_files_per_step": 1},
         format={"type": "plain", "position": ["p", "n"]},
         schema=", ".join([*columns, "email STRING", "v INT", "seq BIGINT"]),
         key=list(key),
@@ -93,10 +93,9 @@ def test_names_and_key_types_work_to_the_end_and_nothing_personal_is_shown(spark
     write(
         tmp_path / "in", [change(spec, "+I", 0, 1), change(spec, "+I", 1, 2), change(spec, "+I", 0, 3, email=[PLANTED])]
     )
-    run(spark, spec, root)
     old = {"email": f"2.{PLANTED}", "seq": 2}
     write(tmp_path / "in", [change(spec, "-U", 1, 4, **old), change(spec, "+U", 1, 5)], first=1)
-    run(spark, spec, root)
+    assert len(run(spark, spec, root).steps) >= 2
     plan = Plan.under(root, spec)
     sink_rows = spark.read.format("delta").load(plan.sink.path)
     assert sorted(row["seq"] for row in sink_rows.toArrow().to_pylist()) == [1, 5]

@@ -39,6 +39,7 @@ def test_pipeline_that_never_ran_has_nothing_to_do(spark, tmp_path):
         assert "nothing to do" in report.text()
 
 
+@pytest.mark.grid  # without Spark: tests/maintenance/test_jobs.py
 def test_cleanup_deletes_what_expired_with_all_versions_and_nothing_else(spark, tmp_path):
     lines = [change("+I", 1, "a", 1), change("+I", 2, "b", 2)], [change("-D", 1, "a", 3)]
     source = write(tmp_path / "in", *lines)

@@ -72,6 +72,9 @@ class DeltaLines:
 
         return RowRecords(frame, read)
 
+    def measured(self, position, n_bytes, location):
+        pass
+
     def parts_of(self, offset):
         return []
 

@@ -127,6 +127,7 @@ def test_dropped_sink_is_made_again_by_a_repair_only(spark, here):
     assert run(spark, spec, str(root)).steps == []
 
 
+@pytest.mark.grid  # at each of its places: test_repair_crash.py
 def test_repair_that_died_after_its_decision_is_finished_by_the_next_run(spark, here, monkeypatch):
     root, spec = here
     spark.sql(f"DELETE FROM delta.`{root / spec.name / 'sink'}` WHERE id = 1")

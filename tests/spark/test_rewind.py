@@ -43,9 +43,8 @@ def bad(spark, root, spec):
     return [row["raw"] for row in table(spark, root, spec, "quarantine")]
 
 
-@pytest.mark.parametrize(
-    "mode", ["every", *(pytest.param(mode, marks=pytest.mark.grid) for mode in ("sequence", "merge"))]
-)
+@pytest.mark.grid  # without Spark: tests/maintenance/test_jobs.py
+@pytest.mark.parametrize("mode", MODES)
 def test_all_tables_go_back_together_and_forward_again(spark, tmp_path, mode):
     spec = made(spark, tmp_path, mode)
     root = tmp_path / "root"

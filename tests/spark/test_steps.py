@@ -126,6 +126,7 @@ def test_event_time_ttl_goes_by_the_watermark_of_earlier_steps(spark, tmp_path):
     assert steps[2].metrics == {"expired": 1, "orphaned": 1}
 
 
+@pytest.mark.grid  # without Spark: tests/runtime/test_faults.py and test_step.py
 def test_recreated_checkpoint_over_old_state_is_refused_and_refresh_rebuilds(spark, tmp_path):
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)], [change("+I", 2, "b", 2)]))
     run(spark, spec, str(tmp_path))
@@ -154,6 +155,7 @@ def test_recreated_checkpoint_over_old_state_is_refused_and_refresh_rebuilds(spa
     assert after.step == before.step + 3, "the ledger goes on counting"
 
 
+@pytest.mark.grid  # without Spark: tests/runtime/test_step.py
 def test_changed_batch_under_a_known_id_is_refused(spark, tmp_path):
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]))
     run(spark, spec, str(tmp_path))
@@ -176,6 +178,7 @@ def test_state_that_is_gone_under_a_checkpoint_is_refused(spark, tmp_path):
         run(spark, spec, str(other))
 
 
+@pytest.mark.grid  # a shorter one: test_refresh.py
 def test_spec_that_no_longer_fits_is_refused_until_refreshed(spark, tmp_path):
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1), change("+I", 1, "b", 2)]))
     run(spark, spec, str(tmp_path))
@@ -212,6 +215,7 @@ def test_bad_records_go_to_the_quarantine_once(spark, tmp_path):
     assert len(table(spark, tmp_path, spec, "quarantine")) == 5
 
 
+@pytest.mark.grid  # without Spark: tests/runtime/test_step.py
 def test_too_many_bad_records_stop_the_run_before_anything_is_committed(spark, tmp_path):
     limit = {"max_rows_per_step": 1}
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1), "{", "["]), quarantine=limit)
@@ -306,6 +310,7 @@ def test_file_that_is_cut_off_stops_the_run_and_is_read_when_whole(spark, tmp_pa
     assert len(values(spark, tmp_path, spec)) == 1000
 
 
+@pytest.mark.grid  # without Spark: tests/ledger/test_lease.py; of a job: tests/maintenance/test_jobs.py
 def test_second_run_is_refused_by_the_lease_which_names_the_holder(spark, tmp_path):
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]))
     ledger = Plan.under(str(tmp_path), spec).at("ledger")
@@ -315,6 +320,7 @@ def test_second_run_is_refused_by_the_lease_which_names_the_holder(spark, tmp_pa
     assert values(spark, tmp_path, spec) == {1: "a"}
 
 
+@pytest.mark.grid  # by a signal: test_cli.py
 def test_run_that_is_stopped_ends_after_its_step_and_goes_on_later(spark, tmp_path):
     spec = plain_spec(write(tmp_path / "in", *[[change("+I", n, "a", n)] for n in range(4)]))
     stop = threading.Event()

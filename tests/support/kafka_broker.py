@@ -9,10 +9,11 @@ import socket
 import subprocess
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from certificates import Authority
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from ivy import JVM, SPARK_JARS, cache_of, fetch
@@ -99,12 +100,14 @@ class Broker:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.port, self.sasl_port, self.controller_port = free_port(), free_port(), free_port()
+        self.port, self.sasl_port, self.controller_port, self.ssl_port = (free_port() for _ in range(4))
         self.servers = f"127.0.0.1:{self.port}"
         self.sasl_servers = f"127.0.0.1:{self.sasl_port}"
+        self.ssl_servers = f"127.0.0.1:{self.ssl_port}"
         self._class_path = class_path()
         self._settings = folder / "server.properties"
         folder.mkdir(parents=True, exist_ok=True)
+        self.authority = Authority(folder, "authority")
         settings = self._server_properties()
         self._settings.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         cluster_id = urlsafe_b64encode(b"\x01" + secrets.token_bytes(15)).decode().rstrip("=")
@@ -118,12 +121,15 @@ class Broker:
             "node.id": 1,
             "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://{self.servers},SASL://{self.sasl_servers},CONTROLLER://127.0.0.1:{self.controller_port}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listeners": f"PLAINTEXT://{self.servers},SASL://{self.sasl_servers},SSL://{self.ssl_servers},CONTROLLER://127.0.0.1:{self.controller_port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT",
             "inter.broker.listener.name": "PLAINTEXT",
             "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN",
             "listener.name.sasl.plain.sasl.jaas.config": login,
+            "listener.name.ssl.ssl.keystore.type": "PEM",
+            "listener.name.ssl.ssl.keystore.location": self.authority.server(),
             "log.dirs": self.folder / "data",
+            "log.cleaner.backoff.ms": 200,
             "offsets.topic.replication.factor": 1,
             "offsets.topic.num.partitions": 1,
             "transaction.state.log.replication.factor": 1,
@@ -160,9 +166,40 @@ class Broker:
         self._process.kill()
         self._process.wait()
 
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[subprocess.Popen[bytes]]:
+        """Run a second broker of the cluster; whoever kills it may start it no more."""
+        folder = self.folder / "beside"
+        folder.mkdir()
+        settings = self._server_properties() | {
+            "process.roles": "broker",
+            "node.id": 2,
+            "listeners": f"PLAINTEXT://127.0.0.1:{free_port()}",
+            "log.dirs": folder / "data",
+        }
+        path = folder / "server.properties"
+        path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        cluster_id = self.admin.list_topics(timeout=10).cluster_id
+        self._java("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(path)).wait(START_S)
+        process = self._java("kafka.Kafka", str(path))
+        try:
+            while len(self.admin.list_topics(timeout=10).brokers) < 2:
+                time.sleep(0.2)
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
     def create(self, topic: str, partitions: int = 1, **config: str) -> None:
         named = {name.replace("_", "."): value for name, value in config.items()}
-        [made] = self.admin.create_topics([NewTopic(topic, partitions, 1, config=named)]).values()
+        self._create(NewTopic(topic, partitions, 1, config=named))
+
+    def create_on(self, topic: str, *brokers: int) -> None:
+        """Make a topic with a partition on each of some brokers."""
+        self._create(NewTopic(topic, len(brokers), replica_assignment=[[broker] for broker in brokers]))
+
+    def _create(self, topic: NewTopic) -> None:
+        [made] = self.admin.create_topics([topic]).values()
         made.result(30)
 
     def add_partition(self, topic: str, total: int) -> None:

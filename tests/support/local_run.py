@@ -92,7 +92,8 @@ def reader_of(plan: Plan, found: Discovery) -> FileStreamReader | KafkaStreamRea
     planned = plan.at("plan.json")
     if isinstance(plan.source, KafkaSource):
         plan.source.note(found, planned)
-        return KafkaStreamReader(planned, plan.source.max_records_per_step)
+        limits_bytes = plan.source.max_bytes_per_step is not None
+        return KafkaStreamReader(planned, plan.source.max_records_per_step, limits_bytes=limits_bytes)
     write_plan(planned, found.parts)
     return FileStreamReader(planned, given.max_files_per_step, given.max_bytes_per_step)
 

@@ -106,7 +106,12 @@ class Asking:
 
     def telling(self) -> list[Any]:
         """Return what was reported that waiting does not mend."""
-        return [error for error in self._reported if error.name() in TELLING]
+        return [error for error in self._reported if _is_telling(error)]
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the brokers have had the time that they have to answer."""
+        return time.monotonic() > self._end
 
     def answer(self, future: Any) -> Any:
         """Wait for an answer; give up early on what waiting does not mend.
@@ -118,7 +123,7 @@ class Asking:
         while not future.done():
             self.admin.poll(0.05)
             telling = self.telling()
-            if telling or time.monotonic() > self._end:
+            if telling or self.is_late:
                 raise unreachable(self._client, telling or self._reported)
         try:
             return future.result()
@@ -164,6 +169,11 @@ def unreachable(client: Client, errors: list[Any]) -> EbbtideError:
         got=got,
         next_step="Start them, or correct source.bootstrap_servers; where they ask for SASL or SSL, set security.protocol in source.properties.",
     )
+
+
+def _is_telling(error: Any) -> bool:
+    is_certificate = error.name() == "_SSL" and "certificate" in error.str()
+    return is_certificate or error.name() in TELLING
 
 
 def _text(error: Any) -> str:

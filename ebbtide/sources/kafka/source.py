@@ -12,6 +12,7 @@ from ebbtide.sources.kafka.client import Client
 from ebbtide.sources.kafka.position import Offsets, TopicRange
 from ebbtide.sources.kafka.reading import PartitionRange, Reading, first_times, ranges_of
 from ebbtide.sources.kafka.registry import Registry
+from ebbtide.sources.kafka.sizing import note_most, offsets_within
 from ebbtide.sources.kafka.topic import Start, Topic, ask
 from ebbtide.sources.records import ReadRecords
 from ebbtide.sources.source import Backlog, Discovery, Part, Position, Records
@@ -35,6 +36,7 @@ class KafkaSource:
         start: Where the first step begins.
         in_order: Records of all partitions apply in the order of their times (arrival mode).
         max_records_per_step: Offsets that one step goes on by.
+        max_bytes_per_step: About how many bytes of values one step reads; None: any number.
         registry: How the registry of its schemas is reached; None: its records are not Avro.
     """
 
@@ -43,6 +45,7 @@ class KafkaSource:
     start: Start
     in_order: bool
     max_records_per_step: int
+    max_bytes_per_step: int | None = None
     registry: Registry | None = None
 
     def refuse_absent(self) -> None:
@@ -88,6 +91,7 @@ class KafkaSource:
         options: dict[str, str | int] = {
             "plan": location,
             "maxRecords": self.max_records_per_step,
+            "limitsBytes": str(self.max_bytes_per_step is not None),
         }
         stream = spark.readStream.format(KafkaDataSource.name())
         return stream.options(**options).load()
@@ -103,6 +107,15 @@ class KafkaSource:
         """Write what there is to read, for the stream to plan batches from."""
         text = json.dumps(found.position)
         replace_bytes(location, text.encode())
+
+    def measured(self, position: Position | None, n_bytes: int, location: str) -> None:
+        """See `Source`: note how many offsets the next batch may have."""
+        if self.max_bytes_per_step is None or position is None:
+            return
+        n_offsets = TopicRange.from_json(position).size
+        if n_offsets:
+            most = offsets_within(self.max_bytes_per_step, n_offsets, n_bytes)
+            note_most(location, most)
 
     def records(self, frame: DataFrame, offset: Any, max_record_bytes: int) -> Records:
         """See `Source`: the offset names the ranges, which the tasks read by themselves."""

@@ -12,6 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from ebbtide.errors import SourceReadError
 from ebbtide.paths import read_bytes
 from ebbtide.sources.kafka.position import TopicRange
+from ebbtide.sources.kafka.sizing import noted_most
 from ebbtide.sources.source import Position
 
 
@@ -21,11 +22,13 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     Args:
         plan: Location of the range that there is to read, which may grow while the stream runs.
         max_records: Offsets of one step.
+        limits_bytes: A step has no more of them than is noted beside the plan either.
     """
 
-    def __init__(self, plan: str, max_records: int) -> None:
+    def __init__(self, plan: str, max_records: int, *, limits_bytes: bool = False) -> None:
         self.plan = plan
         self.max_records = max_records
+        self.limits_bytes = limits_bytes
 
     def initialOffset(self) -> Position:  # noqa: N802 - Spark's name
         """Return the offset before the first batch: where that begins, the plan tells."""
@@ -46,7 +49,8 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         planned = self._planned()
         left = planned.behind(TopicRange.from_json(start)) if start else planned
         if isinstance(limit, ReadMaxRows):
-            left = left.first(limit.max_rows)
+            most = min(limit.max_rows, noted_most(self.plan)) if self.limits_bytes else limit.max_rows
+            left = left.first(most)
         return left.to_json() if left.size or not start else start
 
     def _planned(self) -> TopicRange:
@@ -65,7 +69,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class KafkaDataSource(DataSource):
-    """`spark.readStream.format("ebbtide_kafka")` with options plan, maxRecords."""
+    """`spark.readStream.format("ebbtide_kafka")` with options plan, maxRecords, limitsBytes."""
 
     @classmethod
     def name(cls) -> str:
@@ -78,4 +82,8 @@ class KafkaDataSource(DataSource):
 
     def streamReader(self, schema: Any) -> KafkaStreamReader:  # noqa: N802 - Spark's name
         """Return the reader."""
-        return KafkaStreamReader(self.options["plan"], int(self.options["maxRecords"]))
+        return KafkaStreamReader(
+            self.options["plan"],
+            int(self.options["maxRecords"]),
+            limits_bytes=self.options["limitsBytes"] == "True",
+        )

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ebbtide.errors import ConfigError, SourceLostError, SourceReadError
+from ebbtide.errors import ConfigError, EbbtideError, SourceLostError, SourceReadError, SourceUnavailableError
 from ebbtide.sources.kafka.client import ANSWER_S, Asking, Client, library
 from ebbtide.sources.kafka.position import Offsets, TopicRange
 
 Start = str | datetime | Offsets
 """Where the first step begins: `earliest`, `latest`, a time or offsets."""
+PASSING = ("LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "REPLICA_NOT_AVAILABLE", "BROKER_NOT_AVAILABLE")
+"""Answers of brokers of which some other one is away."""
+LEADER_POLL_S = 0.2
+"""From one look whether a partition has a leader to the next."""
 REFRESH = (
     "Run 'ebbtide refresh' to rebuild the sink from what the topic has now, or 'ebbtide run --accept-loss' to go on with that: "
     "the loss is noted and fails the check 'source_loss'."
@@ -178,6 +183,19 @@ def ask(client: Client, topic: str, start: Start) -> tuple[Topic, Offsets]:
 
 
 def _offsets(asking: Asking, topic: str, partitions: list[int], spec: Any) -> dict[int, int]:
+    """Ask for an offset of each partition; again where one has no leader yet, as those of a topic that was just made."""
+    kafka = library()
+    while True:
+        try:
+            return _offsets_now(asking, topic, partitions, spec)
+        except kafka.KafkaException as error:
+            passes = error.args[0].name() in PASSING
+            if not passes or asking.is_late:
+                raise
+            time.sleep(LEADER_POLL_S)
+
+
+def _offsets_now(asking: Asking, topic: str, partitions: list[int], spec: Any) -> dict[int, int]:
     kafka = library()
     places = {kafka.TopicPartition(topic, partition): spec for partition in partitions}
     futures = asking.admin.list_offsets(
@@ -188,9 +206,15 @@ def _offsets(asking: Asking, topic: str, partitions: list[int], spec: Any) -> di
     return {place.partition: asking.answer(future).offset for place, future in futures.items()}
 
 
-def _unreadable(client: Client, topic: str, error: Exception) -> SourceReadError:
+def _unreadable(client: Client, topic: str, error: Exception) -> EbbtideError:
     kafka_error = error.args[0]
     name = kafka_error.name()
+    if name in PASSING:
+        return SourceUnavailableError.of(
+            f"A partition of topic '{topic}' has no leader among the Kafka brokers '{client.servers}' at the moment.",
+            got=f"{name}: {kafka_error.str()}",
+            next_step="Start the broker that has it; a topic with several replicas gets another leader by itself.",
+        )
     if name == "UNKNOWN_TOPIC_OR_PART":
         return SourceReadError.of(
             f"There is no topic '{topic}' at the Kafka brokers '{client.servers}'.",

@@ -1,0 +1,47 @@
+"""How many offsets the next batch may have where bytes are limited: noted beside the plan by the driver, read by the stream."""
+
+from __future__ import annotations
+
+from ebbtide.paths import read_bytes, replace_bytes
+
+FIRST_OFFSETS = 10_000
+"""Of a batch of which nothing is known: the first one, or one after a few records."""
+
+
+def offsets_within(max_bytes: int, n_offsets: int, n_bytes: int) -> int:
+    """Return how many offsets a batch may have, by the size of the records of the last one.
+
+    It is at most twice as many as that had, or as many as a first batch, if that is more.
+
+    Args:
+        max_bytes: About how many bytes it may have.
+        n_offsets: Of the last batch.
+        n_bytes: The same.
+
+    Example:
+        >>> offsets_within(1_000, 10, 5_000), offsets_within(1_000, 10, 200), offsets_within(10**9, 8_000, 0)
+        (2, 50, 16000)
+    """
+    at_same_size = max_bytes * n_offsets // max(n_bytes, 1)
+    known = max(2 * n_offsets, FIRST_OFFSETS)
+    return max(1, min(at_same_size, known))
+
+
+def note_most(plan: str, most: int) -> None:
+    """Note how many offsets the next batch may have.
+
+    Args:
+        plan: Location of the plan.
+        most: Offsets, above 0.
+    """
+    replace_bytes(_beside(plan), str(most).encode())
+
+
+def noted_most(plan: str) -> int:
+    """Return how many offsets the next batch may have; see `note_most`."""
+    raw = read_bytes(_beside(plan))
+    return FIRST_OFFSETS if raw is None or not raw.isdigit() else int(raw)
+
+
+def _beside(plan: str) -> str:
+    return f"{plan}.offsets"
