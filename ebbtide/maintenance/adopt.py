@@ -28,8 +28,8 @@ from ebbtide.model.sequences import LOG_POSITIONS
 from ebbtide.model.step import StepKind
 from ebbtide.paths import delete, join
 from ebbtide.runtime.belonging import OwnTables
-from ebbtide.runtime.driver import refuse_changed_spec
 from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.refusals import refuse_changed_spec
 from ebbtide.runtime.stage import Staged
 from ebbtide.runtime.step import Stepper
 from ebbtide.spec.pipeline import Pipeline

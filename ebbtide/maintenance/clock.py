@@ -19,8 +19,8 @@ from ebbtide.ledger.facts import StepFacts
 from ebbtide.maintenance.job import stepping
 from ebbtide.model.clock import Reading
 from ebbtide.model.step import StepKind, watermark_after
-from ebbtide.runtime.driver import refuse_changed_spec
 from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.refusals import refuse_changed_spec
 from ebbtide.spec.pipeline import Pipeline
 
 

@@ -17,9 +17,9 @@ from ebbtide.maintenance.jobs import job_named
 from ebbtide.model.durations import to_ms
 from ebbtide.paths import usage
 from ebbtide.runtime.belonging import OwnTables, refuse_lost_state
-from ebbtide.runtime.driver import refuse_changed_spec
 from ebbtide.runtime.pace import Pace
 from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.refusals import refuse_changed_spec
 from ebbtide.runtime.step import Stepper
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.state_table.deciding import packed

@@ -34,8 +34,8 @@ from ebbtide.model.durations import to_ms
 from ebbtide.model.entries import order_struct
 from ebbtide.model.step import StepKind
 from ebbtide.paths import delete, join
-from ebbtide.runtime.driver import refuse_changed_spec, refuse_misfit
 from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.refusals import refuse_changed_spec, refuse_misfit
 from ebbtide.runtime.selection import selected_replay
 from ebbtide.runtime.step import Stepper
 from ebbtide.sinks.quarantine import Selection

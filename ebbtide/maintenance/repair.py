@@ -22,8 +22,8 @@ from ebbtide.maintenance.state_repair import decided_version, refuse_damaged_sta
 from ebbtide.model.step import StepKind
 from ebbtide.runtime.belonging import change_of_others
 from ebbtide.runtime.completeness import DECIDED, ROWS, SHOWN, differences, is_kept
-from ebbtide.runtime.driver import refuse_changed_spec
 from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.refusals import refuse_changed_spec
 from ebbtide.runtime.step import Stepper
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.state_table.columns import columns

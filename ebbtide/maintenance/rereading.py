@@ -18,10 +18,11 @@ from ebbtide.errors import BackfillError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.maintenance.job import stepping
 from ebbtide.runtime.clock import Clock, system_clock
-from ebbtide.runtime.driver import ignore, refuse_changed_spec
+from ebbtide.runtime.driver import ignore
 from ebbtide.runtime.pace import Pace
 from ebbtide.runtime.plan import Plan, kafka_source
 from ebbtide.runtime.progress import OnPhase, OnProgress, Phase
+from ebbtide.runtime.refusals import refuse_changed_spec
 from ebbtide.runtime.step import Stepper
 from ebbtide.sources.kafka.position import TopicRange
 from ebbtide.spec.kafka import KafkaSource, KafkaStart
@@ -52,7 +53,12 @@ class RereadReport:
 
     def text(self) -> str:
         """Write it for a terminal."""
-        counts = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in self.counts.items() if n)
+        parts = []
+        for name, n in self.counts.items():
+            if n:
+                words = name.replace("_", " ")
+                parts.append(f"{n:,} {words}")
+        counts = ", ".join(parts)
         told = f"{self.pipeline}: {self.records:,} records read in {len(self.steps)} steps: {counts or 'nothing new'}."
         if self.waiting:
             return f"{told} {self.waiting:,} are left: the same command goes on."

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from ebbtide.errors import SourceStartError, SourceUnavailableError, StoreUnavailableError, Transient
 from ebbtide.runtime.clock import Clock
@@ -107,6 +107,33 @@ class Faults:
         """Note a success."""
         self._first_s = None
         self._wait_s = FIRST_WAIT_S
+
+
+@dataclass(frozen=True)
+class GoingOn:
+    """A run that goes on, over all its turns of the lease.
+
+    Args:
+        following: How it does.
+        age: Ends it once it is old.
+        faults: Waits out those that pass.
+    """
+
+    following: Following
+    age: Age
+    faults: Faults
+
+    @classmethod
+    def of(cls, following: Following, stop: threading.Event) -> Self:
+        """Begin one.
+
+        Args:
+            following: How it goes on.
+            stop: Ends it after the step under way.
+        """
+        age = Age(following.max_age_s, stop)
+        faults = Faults(following.fault_budget_s)
+        return cls(following, age, faults)
 
 
 class Watcher:

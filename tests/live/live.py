@@ -280,8 +280,8 @@ class Live:
 
     def verdict(self) -> bool:
         """Print what was found; return whether all is right."""
-        minute = {number: self._memory_in(number) for number in (1, int((self.memory[-1][0] - self.begun) // 60) - 1)}
-        second, last = minute.values()
+        end_s = self.memory[-1][0] - self.begun
+        second, last = self._memory_within(60, 120), self._memory_within(end_s - 60, end_s)
         print(
             f"\n{self.n_transactions} transactions; {', '.join(f'{whom} killed after {at:.0f} s' for whom, at in self.faults)}"
         )
@@ -306,8 +306,8 @@ class Live:
         print(f"\nmemory of the last minute over the second's: {grown:.2f}; connector's exits: {self.connector.exits}")
         return is_right and not any(self.left.values())
 
-    def _memory_in(self, minute: int) -> dict[str, int]:
-        within = [sizes for at, sizes in self.memory if 60 * minute <= at - self.begun < 60 * (minute + 1)]
+    def _memory_within(self, start_s: float, end_s: float) -> dict[str, int]:
+        within = [sizes for at, sizes in self.memory if start_s <= at - self.begun <= end_s]
         return {table: round(statistics.median(sizes[table] for sizes in within) / 2**20) for table in KEYS}
 
 

@@ -65,6 +65,10 @@ class Load:
             self.n_transactions += 1
             time.sleep(PAUSE_S)
 
+    def close(self) -> None:
+        """Wait until the database has done all."""
+        self._session.close()
+
     def _id(self) -> int:
         return 2 * self._chance.randrange(FIRST // 2) + self._number
 

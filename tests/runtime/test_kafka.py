@@ -22,7 +22,7 @@ from kafka_broker import PASSWORD, USER, free_port
 from kafka_support import TopicPipeline, over_topic, plainly, records_of
 from killing import PLACES
 from local_pipeline import LATER, up
-from local_run import SPARK, kept_apart, stream
+from local_run import SPARK, drive, kept_apart
 from reference import canonical_rows, differences
 from support import SHOP, evenly, lines_of, shop
 
@@ -41,6 +41,7 @@ from ebbtide.errors import (
 from ebbtide.inspect.backlog import lag
 from ebbtide.runtime import decide, driver
 from ebbtide.runtime import step as step_module
+from ebbtide.runtime import stream as streaming
 from ebbtide.runtime.finding import RecordsOfBatch
 from ebbtide.runtime.following import Faults, Following
 from ebbtide.runtime.plan import Plan
@@ -121,7 +122,7 @@ SHOP_TABLES = pytest.mark.parametrize("name", ["orders", "order_balances"])
 def test_shop_table_from_three_partitions_redelivered_equals_the_truth(broker, topic, tmp_path, name, n_steps):
     broker.put(topic, shop_records(name))
     spec = shop_topic(name, broker, topic, n_steps)
-    driver._stream = stream
+    streaming.drive = drive
     summary = driver.run(SPARK, spec, str(tmp_path), clock=lambda: SHOP_CLOCK)
     assert len([step for step in summary.steps if step.kind == "batch"]) == n_steps
     known = sum(summary.totals[count] for count in ("duplicates", "superseded", "redelivered"))
@@ -143,7 +144,7 @@ def test_shop_table_that_is_followed_equals_the_truth(broker, topic, tmp_path, n
             stop.set()
 
     put_next()
-    driver._stream = stream
+    streaming.drive = drive
     following = Following(interval_ms=1)
     driver.run(SPARK, spec, str(tmp_path), clock=lambda: SHOP_CLOCK, follow=following, on_progress=put_next, stop=stop)
     assert same_as_truth(spec, tmp_path)
@@ -157,7 +158,7 @@ def test_shop_table_whose_run_is_killed_in_a_step_equals_the_truth(broker, topic
     order = {"works": [("sequence", "run", given, SHOP_CLOCK, {})], "root": str(tmp_path)}
     for place in KILLS:
         assert do_apart(order | {"place": PLACES[place]}) == -signal.SIGKILL
-    driver._stream = stream
+    streaming.drive = drive
     driver.run(SPARK, spec, str(tmp_path), clock=lambda: SHOP_CLOCK)
     assert same_as_truth(spec, tmp_path)
 

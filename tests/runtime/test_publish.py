@@ -147,7 +147,7 @@ def test_refresh_leaves_nothing_of_what_the_tables_showed(make, monkeypatch):
     staged = Path(pipeline.plan.at("staged"), "2")
     staged.mkdir(parents=True)
     with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.runtime.driver._discover", killed)  # right behind the reset
+        patch.setattr("ebbtide.runtime.stream.Stream.discover", killed)  # right behind the reset
         with pytest.raises(InterruptedError):
             pipeline.do("refresh")
     assert pipeline.last.kind is StepKind.RESET

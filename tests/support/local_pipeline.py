@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from local_run import HOUR, SPARK, START, perform, stream
+from local_run import HOUR, SPARK, START, drive, perform
 from support import change, plain
 
 from ebbtide.delta import log
@@ -18,6 +18,7 @@ from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.lease import Lease
 from ebbtide.maintenance.job import stepping
 from ebbtide.runtime import driver
+from ebbtide.runtime import stream as streaming
 from ebbtide.runtime.following import Following
 from ebbtide.runtime.idle import idle_run
 from ebbtide.runtime.plan import Plan
@@ -81,7 +82,7 @@ class LocalPipeline:
 
     def run(self, clock_ms: int = LATER, **how: Any) -> RunSummary:
         """Run."""
-        driver._stream = stream
+        streaming.drive = drive
         return driver.run(SPARK, self.spec, self.root, clock=lambda: clock_ms, **how)
 
     def follow(
@@ -92,7 +93,7 @@ class LocalPipeline:
         clock: Callable[[], int] = lambda: LATER,
     ) -> RunSummary:
         """Run until `stop` is set."""
-        driver._stream = stream
+        streaming.drive = drive
         how = {"on_progress": on_progress, "stop": stop, "clock": clock}
         return driver.run(SPARK, self.spec, self.root, follow=following, **how)
 

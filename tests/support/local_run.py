@@ -23,15 +23,26 @@ from ebbtide.delta import joining
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, commit_after, create, read_rows, redefined, replacing
 from ebbtide.ledger.puts import LOCAL
-from ebbtide.maintenance import adopt, backfill, clock, migration, quarantine_drop, quarantine_replay, rewind
+from ebbtide.maintenance import (
+    adopt,
+    backfill,
+    backfill_swap,
+    clock,
+    migration,
+    quarantine_drop,
+    quarantine_replay,
+    rewind,
+)
 from ebbtide.maintenance.job import maintain, stepping
 from ebbtide.maintenance.redecoding import origin_of
 from ebbtide.maintenance.state_repair import restore_state
 from ebbtide.paths import exists, is_local, join, list_files, read_bytes, write_bytes
 from ebbtide.runtime import driver, swap
+from ebbtide.runtime import stream as streaming
 from ebbtide.runtime.following import Following
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
+from ebbtide.runtime.stream import Stream
 from ebbtide.sinks.delta import SinkTable
 from ebbtide.sinks.quarantine import Selection
 from ebbtide.sources.files import FileStreamReader, write_plan
@@ -49,31 +60,28 @@ SPARK: Any = SimpleNamespace(conf={"spark.sql.shuffle.partitions": "2"})
 SPARK.range = lambda _: SimpleNamespace(sparkSession=SPARK)
 
 
-def stream(
-    spark: Any,
-    plan: Plan,
+def drive(
+    stream: Stream,
     found: Discovery,
-    stepper: Stepper,
     report: Callable[[Any], None],
-    stop: threading.Event,
     begun: threading.Event,
-    follow: Following | None = None,
+    following: Following | None = None,
     between: Callable[[], None] = lambda: None,
 ) -> None:
     """Drive the batches as Spark does: planned in `offsets`, made, noted in `commits`; what is open is made again first."""
     begun.set()
-    reader = reader_of(plan, found)
-    checkpoint = Checkpoint(plan.checkpoint.path)
-    frame: Any = SimpleNamespace(sparkSession=spark)
-    while not stop.is_set():
+    reader = reader_of(stream.plan, found)
+    checkpoint = Checkpoint(stream.plan.checkpoint.path)
+    frame: Any = SimpleNamespace(sparkSession=stream.spark)
+    while not stream.stop.is_set():
         batch = checkpoint.next_batch(reader)
-        if batch is None and follow is None:
+        if batch is None and following is None:
             return
         if batch is None:
             between()
-            stop.wait(0.01)
+            stream.stop.wait(0.01)
             continue
-        report(stepper.batch(frame, batch))
+        report(stream.stepper.batch(frame, batch))
         checkpoint.note("commits", batch, ["v1", "{}"])
 
 
@@ -280,7 +288,7 @@ def swap_without_spark() -> None:
 def kept_apart() -> Iterator[None]:
     """Give back what `perform` replaces for the whole process: it is not for the tests of other files."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver, "_stream", driver._stream)
+        patch.setattr(streaming, "drive", streaming.drive)
         patch.setattr(joining, "WIDTH", joining.WIDTH)
         patch.setattr(swap, "net_changes", swap.net_changes)
         patch.setattr(SinkTable, "replace", SinkTable.replace)
@@ -301,7 +309,7 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
         given: Of `replay` the `mended` lines, the oldest record's first; `width`: small files of a class that are folded, 2 if it is
             not given: tables are folded after each step.
     """
-    driver._stream = stream
+    streaming.drive = drive
     joining.WIDTH = given.get("width", 2)
     if work in ("run", "refresh"):
         begin = getattr(driver, work)
@@ -331,7 +339,7 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
         return spoil(Plan.under(root, spec).sink.path)
     if work == "swap":
         swap_without_spark()
-        return backfill.swap_in(SPARK, spec, root, applies=given.get("applies", True), clock=lambda: clock_ms)
+        return backfill_swap.swap_in(SPARK, spec, root, applies=given.get("applies", True), clock=lambda: clock_ms)
     if work == "drop":
         return quarantine_drop.apply(SPARK, spec, root, Selection(steps=(1,)), "given up")
     if work == "replay":

@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from ebbtide.errors import SourceStartError
-from ebbtide.runtime import driver as runner
-from ebbtide.runtime.driver import start_patiently
+from ebbtide.runtime import stream as runner
+from ebbtide.runtime.stream import start_patiently
 
 SLOW = "[STREAM_FAILED] Query terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST"
 

@@ -1,0 +1,114 @@
+"""What a run refuses before it reads: a spec, a source, a checkpoint or a transform that does not fit what is stored."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ebbtide.delta import log
+from ebbtide.errors import CheckpointMismatchError, SpecChangedError
+from ebbtide.ledger.facts import StepFacts
+from ebbtide.ledger.pauses import refuse_paused
+from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.step import Stepper
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def refuse_unfit(spark: SparkSession, plan: Plan, *, fresh: bool) -> None:
+    """Refuse a run before anything is made: of a pipeline that is paused, a source that is not there, a transform that cannot be.
+
+    That a source is there is asked before tables are made, or emptied; else that is left to `discover`, which asks once.
+    """
+    refuse_paused(plan.spec.name, plan.turn)
+    if fresh or not log.versions(plan.state.path):
+        plan.source.refuse_absent()
+    refuse_unfit_transform(spark, plan)
+
+
+def refuse_unfit_transform(spark: SparkSession, plan: Plan) -> None:
+    """Refuse a transform that Spark cannot evaluate row by row; without one nothing is asked of Spark.
+
+    Raises:
+        ConfigError: see `ebbtide.runtime.expressions`.
+    """
+    if not plan.spec.has_transform:
+        return
+    from ebbtide.runtime.selection import expressions_of
+
+    expressions_of(spark, plan).refuse_unfit()
+
+
+def refuse_changed_spec(plan: Plan, stepper: Stepper) -> None:
+    """Refuse a spec that does not fit the stored state.
+
+    Raises:
+        SpecChangedError: source, format, key, order, columns or ttl are not those of the last step.
+    """
+    if stepper.last is not None:
+        refuse_misfit(plan, stepper.last)
+
+
+def refuse_misfit(plan: Plan, last: StepFacts) -> None:
+    """Refuse a spec that does not fit the last step; see `refuse_changed_spec`."""
+    given = plan.spec.identity
+    stored = last.spec
+    changed = plan.spec.misfits(stored)
+    if not changed:
+        return
+    may_migrate = set(plan.spec.migrates)
+    if "columns" in changed:
+        may_migrate.add("format")  # what it says of single columns may change with them
+    can_migrate = set(changed) <= may_migrate
+    is_other_source = "source" in changed or "format" in changed
+    if can_migrate:
+        next_step = "Change it back, or run 'ebbtide migrate' to see what it would do to the stored state."
+    elif is_other_source:
+        next_step = "Is it another pipeline? Then give it a name of its own. Else change it back, or run 'ebbtide refresh' to rebuild the sink from this source."
+    else:
+        next_step = "Change it back, or run 'ebbtide refresh' to rebuild the sink from the source."
+    given_parts = [f"{name}: {given.get(name)}" for name in changed]
+    stored_parts = [f"{name}: {stored.get(name)}" for name in changed]
+    raise SpecChangedError.of(
+        f"The spec of '{plan.spec.name}' no longer fits its stored state.",
+        got="; ".join(given_parts),
+        allowed="; ".join(stored_parts),
+        next_step=next_step,
+    )
+
+
+def refuse_other_path(stepper: Stepper, *, accepts: bool) -> None:
+    """Refuse a source that is somewhere else than at the last step, unless it is said to have moved."""
+    stored = stepper.source_path
+    given = stepper.spec.source_path
+    has_moved = stored is not None and stored != given
+    if has_moved and not accepts:
+        raise SpecChangedError.of(
+            f"The source of '{stepper.spec.name}' is not where it was.",
+            got=given,
+            allowed=stored,
+            next_step="If the same files have moved there, run 'ebbtide run --accept-source-path' once. If it is another pipeline, give it a name of its own.",
+        )
+
+
+def refuse_other_checkpoint(plan: Plan, stepper: Stepper) -> None:
+    """Refuse a checkpoint that does not belong to the stored state."""
+    last = stepper.last
+    checkpoint = plan.checkpoint
+    if last is None:
+        if checkpoint.last_committed() is not None:
+            raise CheckpointMismatchError.of(
+                f"The checkpoint '{checkpoint.path}' has committed batches, but the state at '{plan.state.path}' has no steps.",
+                next_step="Restore the state table, or run 'ebbtide refresh' to rebuild both.",
+            )
+        return
+    if last.batch_id is None:
+        return
+    if checkpoint.query_id != last.query_id:
+        got = "none" if checkpoint.query_id is None else f"another one ({checkpoint.query_id})"
+        raise CheckpointMismatchError.of(
+            f"The state at '{plan.state.path}' stands at step {last.step}, but its checkpoint is gone.",
+            got=got,
+            allowed=f"the checkpoint with id {last.query_id} at '{checkpoint.path}'",
+            next_step="Restore it, or run 'ebbtide refresh' to rebuild the sink from the source.",
+        )

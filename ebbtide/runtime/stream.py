@@ -1,0 +1,218 @@
+"""Reads what a run has found: Spark's micro-batches, each a step; a materialized view's one step; and, if it is asked to, what comes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from pyspark.sql import SparkSession
+
+from ebbtide.errors import SourceLostError, SourceStartError, Transient
+from ebbtide.ledger.puts import puts_of
+from ebbtide.runtime.batches import Batches
+from ebbtide.runtime.clock import Clock
+from ebbtide.runtime.following import Following, GoingOn, Watcher
+from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.progress import StepProgress
+from ebbtide.runtime.step import Stepper
+from ebbtide.sources.source import Discovery, beginning_of
+from ebbtide.views.inputs import ViewTables
+
+START_WAITS_S = (2.0, 10.0, 30.0)
+"""Waits before the source is started again. Spark gives its Python process 10 s to connect, and no setting changes that: a
+machine that is busy for a while is waited for, one that is broken is reported within a minute and a half."""
+SLOW_START = "failed to connect back"
+"""What Spark says when that process did not come up in time (`PythonWorkerFactory.createSimpleWorker`)."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The stream of a run that has the lease.
+
+    Args:
+        spark: The session.
+        plan: The pipeline.
+        stepper: Makes its steps.
+        report: Takes each step's progress; None where a tick found nothing to do.
+        begin: Called with the name of each phase as it begins.
+        stop: Ends it after the step under way.
+        clock: Returns the time, epoch ms.
+    """
+
+    spark: SparkSession
+    plan: Plan
+    stepper: Stepper
+    report: Callable[[StepProgress | None], None]
+    begin: Callable[[str], None]
+    stop: threading.Event
+    clock: Clock
+
+    def discover(self) -> Discovery:
+        """Find what there is to read; where the first step begins is noted."""
+        plan = self.plan
+        stepper = self.stepper
+        files_read = stepper.files_read()
+        since = plan.follows_on(stepper.position)
+        found = plan.source.discover(files_read, self.clock(), since)
+        if since is None and found.position is not None:
+            plan.checkpoint.note_start(found.position)
+        last_batch = stepper.last.batch_id if stepper.last else None
+        plan.checkpoint.forget_undecided(last_batch)
+        return found
+
+    def accept_loss(self) -> None:
+        """Note which records of the source are lost, if any are, and go on behind them."""
+        source = self.plan.source
+        stepper = self.stepper
+        since = self.plan.follows_on(stepper.position)
+        if since is None:
+            return
+        now_ms = self.clock()
+        try:
+            source.discover(stepper.files_read(), now_ms, since)
+        except SourceLostError as error:
+            left = source.discover_left(since).position
+            if left is None:
+                raise
+            noted = stepper.accept_loss(self.spark, beginning_of(left), str(error), now_ms)
+            self.report(noted)
+
+    def read(self, found: Discovery) -> None:
+        """Read what was found, and no more."""
+        plan = self.plan
+        has_something = found.streams or plan.checkpoint.is_open
+        if not has_something:
+            return
+        if isinstance(plan.source, ViewTables):
+            self.report(self._view_step(plan.source))
+            return
+        self.begin("starting the stream")
+        begun = threading.Event()
+        attempt = partial(drive, self, found, self.report, begun)
+        start_patiently(attempt, begun, self.stop)
+
+    def follow(self, found: Discovery, going_on: GoingOn) -> None:
+        """Read what was found and what comes, until it is stopped. A fault that may pass ends the stream; it is started again where it was."""
+        age = going_on.age
+        faults = going_on.faults
+        how = going_on.following
+
+        def report_success(progress: StepProgress | None) -> None:
+            faults.passed()
+            self.report(progress)
+            age.look()
+
+        def look_around() -> None:
+            # Not while a fault is waited out, with which a new run would fail; nor before what waits is read.
+            is_idle = watcher.look()
+            if is_idle:
+                age.look()
+
+        self.begin("starting the stream")
+        stop = self.stop
+        is_again = False
+        while not stop.is_set():
+            watcher = Watcher(self.spark, self.plan, self.stepper, how, faults, self.clock, self.report)
+            begun = threading.Event()
+            try:
+                if is_again:
+                    self.stepper.publish(self.spark)
+                    found = self.discover()
+                attempt = partial(drive, self, found, report_success, begun, how, look_around)
+                start_patiently(attempt, begun, stop)
+            except Transient as error:
+                stop.wait(faults.wait_after(error))
+                is_again = True
+
+    def _view_step(self, tables: ViewTables) -> StepProgress:
+        """Make the one step of a materialized view's run: up to the versions that its tables have now.
+
+        A step that was decided, and not finished, is finished instead.
+        """
+        checkpoint = self.plan.checkpoint
+        puts = puts_of(checkpoint.path)
+        checkpoint.begin(puts)
+        if not checkpoint.is_open:
+            last = checkpoint.last_committed()
+            batch_id = 0 if last is None else last + 1
+            checkpoint.plan(puts, batch_id, self.clock(), tables.pinned().model_dump_json())
+        batch_id = checkpoint.last_planned() or 0
+        nothing = self.spark.range(0)
+        progress = self.stepper.batch(nothing, batch_id)
+        checkpoint.commit(puts, batch_id)
+        return progress
+
+
+def drive(
+    stream: Stream,
+    found: Discovery,
+    report: Callable[[StepProgress], None],
+    begun: threading.Event,
+    following: Following | None = None,
+    between: Callable[[], None] = lambda: None,
+) -> None:
+    """Drive Spark's micro-batches until the source is read up or `stop` is set.
+
+    Args:
+        stream: Whose they are.
+        found: What there is to read.
+        report: Takes each step's progress.
+        begun: Set with the first batch.
+        following: With it only `stop` ends them.
+        between: Called now and then while no batch is under way.
+    """
+    plan = stream.plan
+    batches = Batches(
+        lambda frame, batch_id: report(stream.stepper.batch(frame, batch_id)),
+        between,
+        stream.stop,
+        begun,
+    )
+    frame = plan.source.stream(stream.spark, found, plan.at("plan.json"))
+    writer = frame.writeStream.foreachBatch(batches.on_batch)
+    writer = writer.queryName(plan.spec.name)
+    writer = writer.option("checkpointLocation", plan.checkpoint.path)
+    if following is None:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{following.interval_ms} milliseconds")
+    query = writer.start()
+    batches.drive(query, plan.spec.name)
+
+
+def start_patiently(attempt: Callable[[], None], begun: threading.Event, stop: threading.Event) -> None:
+    """Run `attempt` again while Spark's process for the source does not come up in time.
+
+    Args:
+        attempt: Streams; fails with Spark's error.
+        begun: Set once a step has begun: from then on nothing is tried again.
+        stop: Ends the waiting.
+
+    Raises:
+        SourceStartError: it did not come up in any attempt.
+    """
+    for number, wait_s in enumerate((*START_WAITS_S, None), 1):
+        try:
+            attempt()
+        except Exception as error:
+            if begun.is_set() or SLOW_START not in str(error):
+                raise
+            if wait_s is None:
+                raise SourceStartError.of(
+                    f"Spark's Python process for the source did not connect within 10 s, {number} times; no step was begun.",
+                    next_step="Run again when the machine is less busy.",
+                ) from error
+            _log.warning(
+                "Spark's Python process for the source did not connect within 10 s, on a busy machine perhaps; "
+                "attempt %d in %g s. No step was begun.",
+                number + 1,
+                wait_s,
+            )
+            if stop.wait(wait_s):
+                return
+        else:
+            return
