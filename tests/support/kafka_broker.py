@@ -201,8 +201,6 @@ class Broker:
     def _create(self, topic: NewTopic) -> None:
         [made] = self.admin.create_topics([topic]).values()
         made.result(30)
-        while topic not in self.admin.list_topics(timeout=30).topics:  # the controller knows it first
-            time.sleep(0.05)
 
     def add_partition(self, topic: str, total: int) -> None:
         [added] = self.admin.create_partitions([NewPartitions(topic, total)]).values()
