@@ -6,7 +6,7 @@ import click
 
 from ebbtide.cli.live import RunView
 from ebbtide.cli.on_spark import report_each
-from ebbtide.cli.options import of_pipelines
+from ebbtide.cli.options import of_pipelines, rate_option
 from ebbtide.cli.quiet import QuietSpark
 from ebbtide.cli.reporting import Reporter, load_specs
 from ebbtide.cli.stopping import stop_on_signal
@@ -30,7 +30,7 @@ def backfill() -> None:
 @click.option(
     "--snapshot", metavar="TOPIC", help="A topic that is read before, whole: by sequence, records of the same form."
 )
-@click.option("--rate", type=click.IntRange(1), help="Records a second at most. Default: as the spec says.")
+@rate_option
 def start(
     specs: tuple[str, ...],
     root: str,
@@ -41,12 +41,13 @@ def start(
 ) -> None:
     """Build the tables up to what is there, or go on with that. The pipeline itself may run meanwhile."""
     from ebbtide.maintenance import backfill as backfilling
+    from ebbtide.maintenance import backfill_asked, backfill_status
 
     reporter = Reporter(root, as_json)
     with reporter.errors():
-        place = None if begin is None else backfilling.start_of(begin)
+        place = None if begin is None else backfill_asked.start_of(begin)
 
-    def operate(spark: QuietSpark, spec: Pipeline) -> backfilling.BackfillStatus:
+    def operate(spark: QuietSpark, spec: Pipeline) -> backfill_status.BackfillStatus:
         view = RunView(spark.live, as_json=as_json)
         with stop_on_signal(spark.live) as stop:
             return backfilling.start(
@@ -74,15 +75,14 @@ def start(
     help="Where to begin to read: earliest, a time, 2026-01-31T12:00:00, or offsets, 0=12,1=40.",
 )
 @click.option("--reason", required=True, help="Why; kept with the steps.")
-@click.option("--rate", type=click.IntRange(1), help="Records a second at most. Default: as the spec says.")
+@rate_option
 def into(specs: tuple[str, ...], root: str, as_json: bool, begin: str, reason: str, rate: int | None) -> None:
     """Read records of a topic, from some place up to where a paused pipeline stands, into its tables; by sequence only."""
-    from ebbtide.maintenance import backfill as backfilling
-    from ebbtide.maintenance import rereading
+    from ebbtide.maintenance import backfill_asked, rereading
 
     reporter = Reporter(root, as_json)
     with reporter.errors():
-        place = backfilling.start_of(begin)
+        place = backfill_asked.start_of(begin)
 
     def operate(spark: QuietSpark, spec: Pipeline) -> rereading.RereadReport:
         view = RunView(spark.live, as_json=as_json)
@@ -105,13 +105,13 @@ def into(specs: tuple[str, ...], root: str, as_json: bool, begin: str, reason: s
 @of_pipelines
 def status(specs: tuple[str, ...], root: str, as_json: bool) -> None:
     """Tell how far backfills are. Starts no Spark."""
-    from ebbtide.maintenance import backfill as backfilling
+    from ebbtide.maintenance import backfill_status
 
     reporter = Reporter(root, as_json)
     for location, spec in load_specs(specs):
         with reporter.errors(location):
-            found = backfilling.status(spec, root, system_clock())
-            reporter.result(found, backfilling.BackfillStatus.text, location)
+            found = backfill_status.status(spec, root, system_clock())
+            reporter.result(found, backfill_status.BackfillStatus.text, location)
 
 
 @backfill.command()
@@ -119,10 +119,10 @@ def status(specs: tuple[str, ...], root: str, as_json: bool) -> None:
 @click.option("--apply", "apply", is_flag=True, help="Do it.")
 def swap(specs: tuple[str, ...], root: str, as_json: bool, apply: bool) -> None:
     """Put a backfill in the place of the pipeline's tables: the sink changes in one commit. Only tells in what rows they differ, unless --apply."""
-    from ebbtide.maintenance import backfill as backfilling
+    from ebbtide.maintenance import backfill_swap
 
-    def operate(spark: QuietSpark, spec: Pipeline) -> backfilling.SwapReport:
-        return backfilling.swap_in(spark.session, spec, root, applies=apply)
+    def operate(spark: QuietSpark, spec: Pipeline) -> backfill_swap.SwapReport:
+        return backfill_swap.swap_in(spark.session, spec, root, applies=apply)
 
     report_each(Reporter(root, as_json), load_specs(specs), operate)
 
@@ -132,8 +132,9 @@ def swap(specs: tuple[str, ...], root: str, as_json: bool, apply: bool) -> None:
 def drop(specs: tuple[str, ...], root: str, as_json: bool) -> None:
     """Delete a backfill. Starts no Spark."""
     from ebbtide.maintenance import backfill as backfilling
+    from ebbtide.maintenance import backfill_status
 
     reporter = Reporter(root, as_json)
     for location, spec in load_specs(specs):
         with reporter.errors(location):
-            reporter.result(backfilling.drop(spec, root), backfilling.BackfillStatus.text, location)
+            reporter.result(backfilling.drop(spec, root), backfill_status.BackfillStatus.text, location)

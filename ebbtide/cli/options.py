@@ -34,6 +34,11 @@ json_option = click.option(
 )
 
 
+rate_option = click.option(
+    "--rate", type=click.IntRange(1), help="Records a second at most. Default: as the spec says."
+)
+
+
 def of_pipelines(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command what all that work on several pipelines have: specs, root, and whether it prints JSON."""
     for decorate in (json_option, root_option, specs_argument):  # click lists the last one first

@@ -11,7 +11,7 @@ import click
 
 from ebbtide.cli.errors import FAILED, NOTHING_MATCHED, PAUSED
 from ebbtide.cli.live import RunView
-from ebbtide.cli.options import of_pipelines
+from ebbtide.cli.options import of_pipelines, rate_option
 from ebbtide.cli.quiet import QuietSpark, quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, load_specs
 from ebbtide.cli.stopping import begin_anew, stop_on_signal
@@ -37,7 +37,7 @@ Operate = Callable[..., RunSummary]
 @click.option("--accept-source-path", is_flag=True, help="The source's files have moved to where the spec now says.")
 @click.option("--accept-loss", is_flag=True, help="Records of a topic are lost: go on with what is left, and note it.")
 @click.option("--follow", is_flag=True, help="Go on with what comes until SIGINT or SIGTERM; of one pipeline.")
-@click.option("--rate", type=click.IntRange(1), help="Records a second at most. Default: as the spec says.")
+@rate_option
 def run(
     specs: tuple[str, ...],
     root: str,

@@ -52,7 +52,8 @@ def backfill_job(spec: Pipeline) -> dg.JobDefinition:
         last_s = float("-inf")
 
         def observe(report: Any) -> None:
-            told = {name: value for name, value in report.as_dict().items() if isinstance(value, int | float)}
+            found = report.as_dict()
+            told = {name: value for name, value in found.items() if isinstance(value, int | float)}
             metadata = {"job": f"backfill: {config.action}", **told}
             context.log_event(dg.AssetObservation(spec.name, metadata=metadata))
 
@@ -90,11 +91,11 @@ def _operate(
     stop: threading.Event | None = None,
 ) -> Any:
     """Do what is asked; return its report."""
-    from ebbtide.maintenance import backfill, rereading
+    from ebbtide.maintenance import backfill, backfill_asked, backfill_status, backfill_swap, rereading
 
     match config.action:
         case "status":
-            return backfill.status(spec, root, clock.now_ms())
+            return backfill_status.status(spec, root, clock.now_ms())
         case "drop":
             return backfill.drop(spec, root)
         case "start":
@@ -102,7 +103,7 @@ def _operate(
                 spark.session,
                 spec,
                 root,
-                None if config.begin is None else backfill.start_of(config.begin),
+                None if config.begin is None else backfill_asked.start_of(config.begin),
                 snapshot=config.snapshot,
                 max_records_per_second=config.rate,
                 on_progress=say,
@@ -114,14 +115,14 @@ def _operate(
                 spark.session,
                 spec if config.rate is None else spec.at_rate(config.rate),
                 root,
-                backfill.start_of(config.begin or "earliest"),
+                backfill_asked.start_of(config.begin or "earliest"),
                 config.reason,
                 on_progress=say,
                 stop=stop,
                 clock=clock.now_ms,
             )
         case _:
-            return backfill.swap_in(
+            return backfill_swap.swap_in(
                 spark.session,
                 spec,
                 root,

@@ -53,15 +53,19 @@ def schema_id(raw: bytes | None) -> int | None:
         >>> schema_id(bytes([0, 0, 0, 1, 2, 8])), schema_id(b"{}")
         (258, None)
     """
-    if raw is None or len(raw) < _HEADER_BYTES or raw[:1] != MAGIC:
+    if raw is None:
         return None
-    return int.from_bytes(raw[1:_HEADER_BYTES], "big")
+    header = raw[:_HEADER_BYTES]
+    is_whole = len(header) == _HEADER_BYTES
+    if not is_whole or not header.startswith(MAGIC):
+        return None
+    return int.from_bytes(header[1:], "big")
 
 
 def schema_ids(values: Iterable[bytes | None]) -> set[int]:
     """Return the ids of all schemas that values or keys were written with."""
-    heads = {value[:_HEADER_BYTES] for value in values if value is not None}
-    ids = map(schema_id, heads)
+    headers = {value[:_HEADER_BYTES] for value in values if value is not None}
+    ids = set(map(schema_id, headers))
     return {id_ for id_ in ids if id_ is not None}
 
 

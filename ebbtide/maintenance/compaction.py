@@ -25,7 +25,7 @@ def compaction(spark: SparkSession, stepper: Stepper) -> bool:
     state = stepper.newest()
     files = list(state.files.values())
     keep = KeepEntries(is_whole=True, at=facts.operator_step)
-    adds, _ = rewritten(
+    adds = rewritten(
         spark,
         plan,
         files,

@@ -282,7 +282,7 @@ def _actions(
     elif migration.reselects:
         keep = Unselected(WithoutSelected(keep), tables.operator)
     files = list(snapshot.files.values())
-    adds, _ = rewritten(
+    adds = rewritten(
         spark,
         migration.before,
         files,

@@ -53,7 +53,12 @@ class RereadReport:
 
     def text(self) -> str:
         """Write it for a terminal."""
-        counts = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in self.counts.items() if n)
+        parts = []
+        for name, n in self.counts.items():
+            if n:
+                words = name.replace("_", " ")
+                parts.append(f"{n:,} {words}")
+        counts = ", ".join(parts)
         told = f"{self.pipeline}: {self.records:,} records read in {len(self.steps)} steps: {counts or 'nothing new'}."
         if self.waiting:
             return f"{told} {self.waiting:,} are left: the same command goes on."

@@ -74,7 +74,7 @@ def fold_state(spark: SparkSession, plan: Plan, facts: StepFacts, snapshot: Snap
     if not group:
         return snapshot
     is_whole = len(group) == len(files)
-    adds, _ = rewritten(
+    adds = rewritten(
         spark,
         plan,
         group,
@@ -109,7 +109,7 @@ def rewritten(
     data_change: bool,
     step: int,
     into: Plan | None = None,
-) -> tuple[list[Action], int]:
+) -> list[Action]:
     """Write what stays of some data files of the state.
 
     Args:
@@ -123,15 +123,15 @@ def rewritten(
         into: The pipeline with other columns, which `keep` gives the entries. Default: it has the same.
 
     Returns:
-        The actions that add the new files, and how many entries are in them.
+        The actions that add the new files.
     """
     state = plan.state
     target = (into or plan).state
     entries = StoredEntries(state.stored_in(files), packed(plan.operator))
-    entries_to_be = StoredEntries(target.stored_in([]), packed(target.operator))
-    rewrite = Rewrite(entries, entries_to_be, target.schema, target.bounded, keep, is_whole, data_change)
+    written = target.stored_in([])
+    rewrite = Rewrite(entries, written, target.schema, target.bounded, keep, is_whole, data_change)
     parts = run_tasks(spark, rewrite, entries.parts(), in_driver=entries.is_small)
-    adds = [add for part in parts for add in part.adds]
+    adds = [add for part in parts for add in part]
     files_read = state.files(files)
     if files_read:
         adds.append(target.note_file(files_read.items(), step, data_change=data_change))
@@ -139,5 +139,4 @@ def rewritten(
     if len(acknowledged):
         keys = entry_table(target.schema, columns_by_name(acknowledged), len(acknowledged))
         adds.append(target.add_rows(keys, data_change=data_change))
-    n_entries = sum(part.n_entries for part in parts)
-    return adds, n_entries
+    return adds

@@ -36,7 +36,11 @@ class Pace:
         Args:
             look: Called now and then; whatever it raises ends the waiting.
         """
-        while (left_s := self._next_s - self._now_s()) > 0 and not self._stop.wait(min(left_s, LOOK_S)):
+        while not self._stop.is_set():
+            left_s = self._next_s - self._now_s()
+            if left_s <= 0:
+                break
+            self._stop.wait(min(left_s, LOOK_S))
             look()
         self._began_s = self._now_s()
 

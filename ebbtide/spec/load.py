@@ -55,18 +55,21 @@ def load_each(location: str | Path) -> list[tuple[str, Pipeline]]:
     Raises:
         ConfigError: see `load`.
     """
-    several = several_at(location)
-    if several is not None:
-        folder = _folder_of(location)
-        return [(str(folder / spec.name), spec) for spec in several.pipelines]
     member = _member_at(location)
-    return [(str(location), member or _load_one(location))]
+    if member is not None:
+        return [(str(location), member)]
+    path, document = read_document(location)
+    if not is_several(document):
+        return [(str(location), _of_kind(path, document))]
+    several = SEVERAL[str(document["type"])].load(path)
+    return [(str(path.parent / spec.name), spec) for spec in several.pipelines]
 
 
 def several_at(location: str | Path) -> UpsertPipelines | None:
     """Read a file that holds several pipelines; None if it is another one, or there is none."""
-    folder = _folder_of(location)
-    if not (folder / "defs.yaml").is_file():
+    given = Path(location)
+    file = given if given.name == "defs.yaml" else given / "defs.yaml"
+    if not file.is_file():
         return None
     path, document = read_document(location)
     return SEVERAL[str(document["type"])].load(path) if is_several(document) else None
@@ -75,11 +78,6 @@ def several_at(location: str | Path) -> UpsertPipelines | None:
 def is_several(document: Mapping[str, Any]) -> bool:
     """Return whether what a file says is several pipelines."""
     return str(document.get("type")) in SEVERAL
-
-
-def _folder_of(location: str | Path) -> Path:
-    path = Path(location)
-    return path.parent if path.name == "defs.yaml" else path
 
 
 def _member_at(location: str | Path) -> Pipeline | None:
@@ -98,8 +96,7 @@ def _member_at(location: str | Path) -> Pipeline | None:
     )
 
 
-def _load_one(location: str | Path) -> Pipeline:
-    path, document = read_document(location)
+def _of_kind(path: Path, document: Mapping[str, Any]) -> Pipeline:
     named = document.get("type")
     kind = KINDS.get(str(named))
     if kind is None:

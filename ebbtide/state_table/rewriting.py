@@ -174,25 +174,13 @@ class Pick(Protocol):
         """Mark them."""
 
 
-class Rewritten(NamedTuple):
-    """What a task wrote.
-
-    Args:
-        adds: The actions that add its files.
-        n_entries: Entries in them that are not dropped.
-    """
-
-    adds: list[Action]
-    n_entries: int
-
-
 @dataclass(frozen=True)
 class Rewrite:
     """Writes the newest versions of entries as new data files; runs in workers.
 
     Args:
         entries: What there is.
-        entries_to_be: As whose entries they are written: the same, but where columns change.
+        written: Gives the local copies of what is written: with other columns, where these change.
         schema: Columns of the state table, as they will be.
         bounded: Columns to keep statistics of.
         keep: Which entries stay, and as what.
@@ -201,24 +189,23 @@ class Rewrite:
     """
 
     entries: StoredEntries
-    entries_to_be: StoredEntries
+    written: Stored
     schema: pa.Schema
     bounded: tuple[str, ...]
     keep: Callable[[pa.Table, Operator], pa.Table]
     is_whole: bool
     data_change: bool
 
-    def __call__(self, part: Part) -> Rewritten:
-        """Rewrite a part."""
+    def __call__(self, part: Part) -> list[Action]:
+        """Rewrite a part; return the actions that add its files."""
         operator = self.entries.operator()
         entries = self.entries.newest(part)
         kept = self.keep(entries, operator)
         index = KeyIndex.of(kept, operator.key)
         rows = with_kind(index.rows, self.schema)  # in the order in which lookups go over them
-        state = self.entries_to_be.state
-        copies = state.copies(operator.key)
-        adds = write_files(
-            state.table,
+        copies = self.written.copies(operator.key)
+        return write_files(
+            self.written.table,
             rows,
             self.bounded,
             rows_per_file=ROWS_PER_FILE,
@@ -226,9 +213,6 @@ class Rewrite:
             on_written=copies.keep,
             tags=BASE if self.is_whole else None,
         )
-        is_live = ~flags(kept, "_removed")
-        n_live = int(is_live.sum())
-        return Rewritten(adds, n_live)
 
 
 @dataclass(frozen=True)

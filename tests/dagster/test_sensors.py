@@ -116,7 +116,7 @@ def test_job_pauses_and_resumes(pipeline):
 
 def test_of_a_run_that_goes_on_what_waits_is_plotted_as_it_ages_and_nothing_is_launched(make):
     pipeline = make(run="continuous")
-    sensor = pipeline_definitions(pipeline.spec).get_sensor_def("t_backlog")
+    [sensor] = [each for each in pipeline_definitions(pipeline.spec).sensors if each.name == "t_backlog"]
     resources = {"storage": StorageResource(root=pipeline.root), "clock": ClockResource()}
 
     def tick(cursor):

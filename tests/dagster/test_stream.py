@@ -6,6 +6,7 @@ from collections import Counter
 import dagster as dg
 import pytest
 from dagster import AssetKey
+from pyspark.sql import functions as F
 from spark_support import PROJECT, change, plain_spec, shop_lines, table, write
 
 from ebbtide import StatefulPipeline, StepProgress
@@ -112,10 +113,11 @@ def test_refresh_from_the_launchpad_rebuilds_and_checks_pass(spark, tmp_path):
 
 
 @pytest.mark.spark
-def test_critical_rule_of_the_project_holds_back_what_reads_the_sink(spark, tmp_path):
+def test_broken_rules_turn_checks_red_and_hold_back_what_reads_the_sink(spark, tmp_path):
     at_most_100 = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "seq", "max_value": 100}}
     source = write(tmp_path / "in", [change("+I", 1, "dear", 101), change("+I", 2, "cheap", 7)])
-    spec = plain_spec(source, order={"sequence": ["seq"]}, checks={"expectations": [at_most_100]})
+    checks = {"expectations": [at_most_100]}
+    spec = plain_spec(source, order={"sequence": ["seq"]}, ttl="1d", checks=checks)
     definitions = pipeline_definitions(spec)
 
     @dg.asset(deps=["plain"])
@@ -123,13 +125,48 @@ def test_critical_rule_of_the_project_holds_back_what_reads_the_sink(spark, tmp_
         """Read the sink, were it right."""
 
     assets = [*definitions.assets, *definitions.asset_checks, report]
-    result = dg.materialize(assets, resources=resources(tmp_path, spark), raise_on_error=False)
+    found = resources(tmp_path, spark)
+    result = dg.materialize(assets, resources=found, raise_on_error=False)
     assert not result.success
+    assert red(result) == {"expectations": dg.AssetCheckSeverity.ERROR}
+    assert started(result) == ["plain_reconcile", "plain_checks"], "the report waits for the rule"
+
+    plant_disorder_and_overdue_entry(spark, tmp_path / "root" / "plain")
+    result = dg.materialize(assets, resources=found, raise_on_error=False)
+    broken = ("expectations", "ordering", "complete", "expiry", "foreign_writes")
+    assert red(result) == dict.fromkeys(broken, dg.AssetCheckSeverity.ERROR)
+    tables = {
+        label: shown.records
+        for evaluation in result.get_asset_check_evaluations()
+        for label, shown in evaluation.metadata.items()
+        if isinstance(shown, dg.TableMetadataValue)
+    }
+    [disordered] = tables["expect_changes_to_rise_per_key (critical)"]
+    assert disordered.data["id"] == "2"
+    assert started(result) == ["plain_reconcile", "plain_checks"], "the report waits for `ordering`"
+
+
+def plant_disorder_and_overdue_entry(spark, home):
+    """Change a row of the sink without a change that caused it, and add an entry of long ago to the state."""
+    old = "named_struct('step', 0L, 'part', 0L, 'position', 0L)"
+    spark.sql(f"UPDATE delta.`{home}/sink` SET v = 'z', _changed_by = {old} WHERE id = 2")
+    entry = spark.read.format("delta").load(f"{home}/state").where("_entry = 'row' AND id = 2")
+    fields = {"_stamp_ms": 0, "_tombstone": True, "_change": None, "_step": 99}
+    planted = entry.withColumns(
+        {name: F.lit(value).cast(entry.schema[name].dataType) for name, value in fields.items()}
+    )
+    # Said to be no change: a state that others changed stops the run before anything is judged.
+    planted.write.format("delta").mode("append").option("dataChange", "false").save(f"{home}/state")
+
+
+def red(result):
+    """The checks that did not pass, with their severities."""
     evaluations = result.get_asset_check_evaluations()
-    red = {evaluation.check_name: evaluation.severity for evaluation in evaluations if not evaluation.passed}
-    assert red == {"expectations": dg.AssetCheckSeverity.ERROR}
-    started = [event.step_key for event in result.all_events if event.event_type is dg.DagsterEventType.STEP_START]
-    assert started == ["plain_reconcile", "plain_checks"], "the report waits for the rule"
+    return {evaluation.check_name: evaluation.severity for evaluation in evaluations if not evaluation.passed}
+
+
+def started(result):
+    return [event.step_key for event in result.all_events if event.event_type is dg.DagsterEventType.STEP_START]
 
 
 def changes_of(records):

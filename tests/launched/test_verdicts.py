@@ -5,6 +5,7 @@ from pyspark.sql import functions as F
 from spark_support import change, write
 
 
+@pytest.mark.grid  # in one process: tests/dagster/test_stream.py
 def test_planted_disorder_and_overdue_entry_turn_checks_red_and_block_downstream(spark, dagster_dev, home, sales_run):
     root = home / "root" / "sales"
     old = "named_struct('step', 0L, 'part', 0L, 'position', 0L)"

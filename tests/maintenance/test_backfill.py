@@ -5,9 +5,9 @@ from local_pipeline import up
 from local_run import HOUR, START
 from support import change
 
-from ebbtide.errors import BackfillError, ConfigError, LeaseHeldError
+from ebbtide.errors import BackfillError, ConfigError, LeaseHeldError, PausedError
 from ebbtide.ledger.lease import Lease
-from ebbtide.maintenance import backfill
+from ebbtide.maintenance import backfill, backfill_asked, backfill_status, pausing
 from ebbtide.model.step import StepKind
 from ebbtide.paths import exists
 
@@ -28,7 +28,7 @@ def test_backfill_is_built_beside_and_changes_nothing(make):
     assert pipeline.versions() == before
     assert pipeline.is_idle()
     pipeline.read(up(6, 7))
-    assert backfill.status(pipeline.spec, pipeline.root, START).waiting > 0
+    assert backfill_status.status(pipeline.spec, pipeline.root, START).waiting > 0
     assert pipeline.do("backfill").records == 7
 
 
@@ -105,8 +105,8 @@ def test_backfill_needs_a_pipeline_that_has_run(make):
 def test_place_is_one_of_the_source_and_stays(make):
     pipeline = with_steps(make)
     with pytest.raises(BackfillError, match="reads all its files"):
-        backfill.start(None, pipeline.spec, pipeline.root, backfill.start_of("2026-01-01"))
-    assert backfill.status(pipeline.spec, pipeline.root, START).text() == (
+        backfill.start(None, pipeline.spec, pipeline.root, backfill_asked.start_of("2026-01-01"))
+    assert backfill_status.status(pipeline.spec, pipeline.root, START).text() == (
         "t: no backfill. To begin one: 'ebbtide backfill start'."
     )
 
@@ -172,6 +172,20 @@ def test_backfill_goes_on_while_the_pipeline_is_paused_or_run(make):
         assert pipeline.do("backfill").waiting == 0
         with pytest.raises(LeaseHeldError):
             pipeline.do("swap")
+    pausing.pause(pipeline.spec, pipeline.root, "ann", "why", START)
+    assert pipeline.do("swap").step == 3
+    with pytest.raises(PausedError):
+        pipeline.run()
+
+
+def test_columns_that_only_one_of_the_two_has_taken_in_are_refused(make):
+    pipeline = make(schema_evolution_mode="evolve")
+    pipeline.read(up(1, 1))
+    pipeline.do("backfill")
+    pipeline.read(up(2, 2, more=7))
+    (pipeline.source / "0001.jsonl").write_text(up(2, 2) + "\n")
+    with pytest.raises(BackfillError, match=r"has other columns than the sink\. Got: more"):
+        pipeline.do("swap")
 
 
 def test_clock_of_the_backfill_is_that_of_its_own_steps(make):
@@ -211,8 +225,8 @@ def test_format_of_the_backfill_may_be_another_one(make):
 
 
 def test_place_to_begin_is_read_or_named(make):
-    assert backfill.start_of("earliest") == "earliest"
-    assert backfill.start_of("2026-01-31T12:00:00").timestamp.isoformat() == "2026-01-31T12:00:00+00:00"
+    assert backfill_asked.start_of("earliest") == "earliest"
+    assert backfill_asked.start_of("2026-01-31T12:00:00").timestamp.isoformat() == "2026-01-31T12:00:00+00:00"
     for text in ("latest", "0=x", "0:1", "0=-1"):
         with pytest.raises(ConfigError, match="Where the backfill is to begin cannot be read"):
-            backfill.start_of(text)
+            backfill_asked.start_of(text)

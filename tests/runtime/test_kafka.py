@@ -49,6 +49,8 @@ from ebbtide.sinks.quarantine import Selection
 from ebbtide.sources.kafka import client as client_module
 from ebbtide.sources.kafka import sizing
 from ebbtide.sources.kafka import source as source_module
+from ebbtide.sources.kafka.client import Client
+from ebbtide.sources.kafka.listing import topics_like
 from ebbtide.sources.kafka.position import TopicRange
 from ebbtide.sources.kafka.topic import ask
 
@@ -428,6 +430,12 @@ def offsets_of(broker, topic):
         found.append(message.offset())
 
 
+def wait_until_listed(broker, topic):
+    """The controller knows of a topic before the broker lists it."""
+    client = Client(broker.servers, {}, "test")
+    wait_until(lambda: topics_like(client, topic) == [topic])
+
+
 def wait_until(is_so):
     end = time.monotonic() + 60
     while not is_so():
@@ -688,6 +696,7 @@ def test_new_proposes_one_file_for_all_topics_of_a_pattern_and_those_left_out_ar
         broker.create(f"{topic}.{table}", 3)
         broker.put(f"{topic}.{table}", records_of(lines[:200]))
     broker.create(f"{topic}.empty", 1)
+    wait_until_listed(broker, f"{topic}.empty")
     (tmp_path / "pyproject.toml").touch()
     monkeypatch.chdir(tmp_path)
     asked = ["new", "shop", "--bootstrap-servers", broker.servers, "--topic-pattern", f"{topic}.*", "--json"]
@@ -711,6 +720,7 @@ def test_new_proposes_one_file_for_all_topics_of_a_pattern_and_those_left_out_ar
 def test_sensor_tells_topics_that_no_pipeline_reads(broker, topic):
     broker.create(f"{topic}.more", 1)
     broker.create(f"{topic}.not", 1)
+    wait_until_listed(broker, f"{topic}.not")
     source = {"type": "kafka", "bootstrap_servers": broker.servers, "topic": topic}
     one = {"name": "one", "source": source, "format": {"type": "plain"}, "schema": "id INT", "key": ["id"]}
     patterns = {"topics": f"{topic}*", "ignored_topics": ["*.not"]}

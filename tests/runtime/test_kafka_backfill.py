@@ -9,7 +9,7 @@ from local_pipeline import LATER, up
 from local_run import SPARK, kept_apart, swap_without_spark
 
 from ebbtide.errors import BackfillError, ConfigError, PausedError
-from ebbtide.maintenance import backfill, pausing, rereading
+from ebbtide.maintenance import backfill, backfill_asked, backfill_status, backfill_swap, pausing, rereading
 from ebbtide.model.step import StepKind
 from ebbtide.runtime.following import Following
 from ebbtide.runtime.pace import Pace
@@ -32,7 +32,7 @@ def over(broker, tmp_path):
 
 
 def start(pipeline, place=None, **more):
-    place = None if place is None else backfill.start_of(place)
+    place = None if place is None else backfill_asked.start_of(place)
     return backfill.start(SPARK, pipeline.spec, pipeline.root, place, clock=lambda: LATER, **more)
 
 
@@ -46,7 +46,7 @@ def test_backfill_from_the_beginning_goes_beside_and_reading_goes_on_behind_it(o
     found = start(pipeline, "earliest")
     assert (found.records, found.waiting, found.percent) == (7, 0, 100.0)
     pipeline.send(up(10, 10))
-    waits = backfill.status(pipeline.spec, pipeline.root, LATER)
+    waits = backfill_status.status(pipeline.spec, pipeline.root, LATER)
     assert (waits.waiting, waits.percent) == (1, 87.5)
     assert "1 records wait: 'ebbtide backfill start' goes on" in waits.text()
     report = pipeline.do("swap")
@@ -96,7 +96,7 @@ def test_swap_makes_a_run_that_goes_on_end_its_step_and_read_on_from_there(over)
     def build_and_swap():
         start(pipeline, "earliest")
         how = {"applies": True, "clock": lambda: LATER}
-        reports.append(backfill.swap_in(SPARK, pipeline.spec, pipeline.root, **how))
+        reports.append(backfill_swap.swap_in(SPARK, pipeline.spec, pipeline.root, **how))
         pipeline.send(up(3, 3))
 
     building = threading.Thread(target=build_and_swap)
@@ -111,8 +111,9 @@ def test_swap_makes_a_run_that_goes_on_end_its_step_and_read_on_from_there(over)
     building.join()
     assert reports[0].added == 1
     assert pipeline.rows() == {1: 1, 2: 2, 3: 3}
-    kinds = [facts.kind for _, facts in pipeline.plan.state.steps()]
-    assert kinds == [StepKind.BATCH, StepKind.SWAP, StepKind.BATCH]
+    told = [facts.kind for _, facts in pipeline.plan.state.steps() if facts.records or facts.swap]
+    assert told == [StepKind.BATCH, StepKind.SWAP, StepKind.BATCH]
+    assert sum(facts.records for _, facts in pipeline.plan.state.steps()) == 2, "no record is read twice"
 
 
 def test_rate_makes_steps_smaller_and_lets_them_wait_for_each_other(over, monkeypatch):
@@ -136,7 +137,7 @@ def paused_at_latest(over, **fields):
 
 
 def into(pipeline, place="earliest", reason="what was before is wanted too", **more):
-    place = backfill.start_of(place)
+    place = backfill_asked.start_of(place)
     return rereading.reread(SPARK, pipeline.spec, pipeline.root, place, reason, clock=lambda: LATER, **more)
 
 

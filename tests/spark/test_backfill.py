@@ -4,7 +4,7 @@ import pytest
 from judging import verdict_of
 from spark_support import change, plain_spec, sink, write
 
-from ebbtide.maintenance import backfill
+from ebbtide.maintenance import backfill, backfill_swap
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.idle import idle_run
 from ebbtide.runtime.plan import Plan
@@ -36,7 +36,7 @@ def spoilt(spark, tmp_path, mode):
 def test_swap_shows_the_net_changes_in_one_commit(spark, tmp_path):
     root, spec, version = spoilt(spark, tmp_path, "sequence")
     assert backfill.start(spark, spec, str(root)).percent == 100
-    done = backfill.swap_in(spark, spec, str(root), applies=True)
+    done = backfill_swap.swap_in(spark, spec, str(root), applies=True)
     assert (done.added, done.changed, done.deleted) == (2, 1, 1)
     assert [key["id"] for key in done.keys] == [1, 2, 3, 9]
     assert shown(spark, root, spec) == [(1, "d"), (2, "b"), (3, "c"), (4, "f")]
@@ -52,10 +52,10 @@ def test_swap_shows_the_net_changes_in_one_commit(spark, tmp_path):
 def test_after_a_swap_reading_goes_on_and_checks_are_green(spark, tmp_path, mode):
     root, spec, version = spoilt(spark, tmp_path, mode)
     backfill.start(spark, spec, str(root))
-    planned = backfill.swap_in(spark, spec, str(root), applies=False)
+    planned = backfill_swap.swap_in(spark, spec, str(root), applies=False)
     assert (planned.added, planned.changed, planned.deleted, planned.step) == (2, 1, 1, None)
     assert Plan.under(str(root), spec).sink.version() == version
-    backfill.swap_in(spark, spec, str(root), applies=True)
+    backfill_swap.swap_in(spark, spec, str(root), applies=True)
     tables = Plan.under(str(root), spec)
     assert tables.sink.version() == version + 1
     write(tmp_path / "in", *FILES, [change("+U", 2, "g", 6)])

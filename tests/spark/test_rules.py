@@ -104,7 +104,7 @@ def test_note_that_a_fold_leaves_beside_an_older_decision_keeps_ordering(spark, 
         state = stepper.newest()
         later = [file for file in state.files.values() if file.least("_step") > 1]
         keep = KeepEntries(is_whole=False)
-        adds, _ = rewritten(spark, tables, later, keep, is_whole=False, data_change=False, step=3)
+        adds = rewritten(spark, tables, later, keep, is_whole=False, data_change=False, step=3)
         commit_joined(puts_of(tables.state.path), state, later, adds, {})
     noted = tables.state.read(spark, tables.state.snapshot().version).orderBy("_step").collect()
     assert [(row["_step"], row["v"], row["_change"]) for row in noted] == [(1, "a", "I"), (3, "B", None)]

@@ -31,6 +31,7 @@ def test_what_is_declared_is_listed_described_and_written_again(do, catalog):
 
 def test_topic_is_declared_and_written_again_with_the_names_of_its_secrets(do, catalog):
     options = "type = 'kafka', bootstrap_servers = 'b:9092', topic = 'orders', start.offsets = '{0: 12}', "
+    options += "registry.url = 'https://r:8081', registry.username = 'u', registry.password = '${REGISTRY_PASSWORD}', "
     options += "properties.sasl.password = '${KAFKA_PASSWORD}', format = plain"
     do(f"CREATE SOURCE orders (id BIGINT, PRIMARY KEY (id)) WITH ({options})")
     before = catalog.entries()["orders"]

@@ -104,7 +104,7 @@ class FoldedAtRandom(DiskPipeline):
     def _leave_out_expired(self) -> None:
         files = list(self.snapshot.files.values())
         keep = KeepEntries(is_whole=True, at=self.head.facts.operator_step)
-        adds, _ = rewritten(self, self.plan, files, keep, is_whole=True, data_change=False, step=self.head.facts.step)
+        adds = rewritten(self, self.plan, files, keep, is_whole=True, data_change=False, step=self.head.facts.step)
         self.snapshot = commit_joined(puts_of(self.plan.state.path), self.snapshot, files, adds, {})
 
 

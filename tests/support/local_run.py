@@ -23,7 +23,16 @@ from ebbtide.delta import joining
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, commit_after, create, read_rows, redefined, replacing
 from ebbtide.ledger.puts import LOCAL
-from ebbtide.maintenance import adopt, backfill, clock, migration, quarantine_drop, quarantine_replay, rewind
+from ebbtide.maintenance import (
+    adopt,
+    backfill,
+    backfill_swap,
+    clock,
+    migration,
+    quarantine_drop,
+    quarantine_replay,
+    rewind,
+)
 from ebbtide.maintenance.job import maintain, stepping
 from ebbtide.maintenance.redecoding import origin_of
 from ebbtide.maintenance.state_repair import restore_state
@@ -330,7 +339,7 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
         return spoil(Plan.under(root, spec).sink.path)
     if work == "swap":
         swap_without_spark()
-        return backfill.swap_in(SPARK, spec, root, applies=given.get("applies", True), clock=lambda: clock_ms)
+        return backfill_swap.swap_in(SPARK, spec, root, applies=given.get("applies", True), clock=lambda: clock_ms)
     if work == "drop":
         return quarantine_drop.apply(SPARK, spec, root, Selection(steps=(1,)), "given up")
     if work == "replay":

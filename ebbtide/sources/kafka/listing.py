@@ -35,8 +35,9 @@ def matching(topics: Iterable[str], pattern: str) -> list[str]:
         >>> matching(["shop.orders", "__consumer_offsets"], "*")
         ['shop.orders']
     """
+    found = [topic for topic in topics if fnmatchcase(topic, pattern)]
     takes_internal = pattern.startswith("_")
-    return [topic for topic in topics if fnmatchcase(topic, pattern) and (takes_internal or not topic.startswith("__"))]
+    return [topic for topic in found if takes_internal or not topic.startswith("__")]
 
 
 def unread(topics: Iterable[str], read: Collection[str], ignored: Iterable[str]) -> list[str]:
@@ -47,6 +48,7 @@ def unread(topics: Iterable[str], read: Collection[str], ignored: Iterable[str])
         read: Those that are read.
         ignored: Patterns of those that are not to be.
     """
-    patterns = list(ignored)
-    left = [topic for topic in topics if topic not in read]
-    return [topic for topic in left if not any(fnmatchcase(topic, pattern) for pattern in patterns)]
+    left = set(topics).difference(read)
+    for pattern in ignored:
+        left.difference_update(matching(left, pattern))
+    return sorted(left)

@@ -1,0 +1,170 @@
+"""Swap: a backfill is compared with the pipeline that it was built beside, and put in its place.
+
+The pipeline's lease is held, and the backfill reads the rest, so that it stands where the pipeline does or behind that. What the step's
+commit decides is brought to the tables by `ebbtide.runtime.swap`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from ebbtide.delta import log
+from ebbtide.errors import BackfillError
+from ebbtide.ledger.tables import BESIDE_STATE
+from ebbtide.maintenance.backfill_asked import asked_of, beside_of, is_swapped, refuse_other_columns, refuse_unfit
+from ebbtide.maintenance.job import stepping
+from ebbtide.runtime import driver, swap
+from ebbtide.runtime.clock import Clock, system_clock
+from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.step import Stepper
+from ebbtide.sources.kafka.position import TopicRange
+from ebbtide.spec.pipeline import Pipeline
+
+SAMPLE = 20
+"""Keys that a comparison names at most."""
+
+
+@dataclass(frozen=True)
+class SwapReport:
+    """What a swap would change in the sink, or did.
+
+    Args:
+        pipeline: Name of the pipeline.
+        records: Records that the backfill has read.
+        added: Rows that come.
+        changed: Rows that become others.
+        deleted: Rows that go.
+        keys: Some of their keys; none where a column of the key is personal.
+        step: The step that did it; None of a plan.
+    """
+
+    pipeline: str
+    records: int = 0
+    added: int = 0
+    changed: int = 0
+    deleted: int = 0
+    keys: Sequence[dict[str, Any]] = field(default_factory=tuple)
+    step: int | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return asdict(self)
+
+    def text(self) -> str:
+        """Write it for a terminal."""
+        counts = f"{self.added} rows come, {self.changed} become others, {self.deleted} go"
+        lines = [f"{self.pipeline}: backfill of {self.records:,} records: {counts}."]
+        for key in self.keys:
+            told = ", ".join(f"{name}: {value}" for name, value in key.items())
+            lines.append(f"  {told}")
+        if self.step is None:
+            lines.append("To do it: 'ebbtide backfill swap --apply'.")
+        else:
+            lines.append(f"Done in step {self.step}.")
+        return "\n  ".join(lines)
+
+
+def swap_in(
+    spark: SparkSession,
+    spec: Pipeline,
+    root: str,
+    *,
+    applies: bool,
+    clock: Clock = system_clock,
+) -> SwapReport:
+    """Compare a backfill with the pipeline, both at the same place of the source; put it in its place if that is asked.
+
+    A run that goes on for ever makes way meanwhile.
+
+    Args:
+        spark: A session with Delta.
+        spec: The pipeline.
+        root: Folder of all pipelines' tables.
+        applies: Do it; else only tell what it would change.
+        clock: Returns the time, epoch ms.
+
+    Raises:
+        BackfillError: there is no backfill, or it has not read what the pipeline has.
+        LeaseHeldError: the pipeline is being run, or the backfill is.
+    """
+    tables = Plan.under(root, spec)
+    with stepping(spark, tables, clock()) as stepper:
+        last = stepper.last
+        asked = asked_of(tables)
+        if last is not None and last.swap is not None and is_swapped(tables, last, asked):
+            stepper.publish(spark)
+            return SwapReport(spec.name, last.total_records or 0, step=last.step)
+        if asked is None:
+            raise _none(tables)
+        refuse_unfit(tables)
+        beside = beside_of(spec, asked)
+        driver.run(spark, beside, tables.backfills, clock=clock)
+        with stepping(spark, Plan.under(tables.backfills, beside), clock()) as taken:
+            _refuse_behind(stepper, taken)
+            refuse_other_columns(tables, taken.plan)
+            taken.publish(spark)
+            report = _compared(spark, tables, taken)
+            if not applies:
+                return report
+            versions = _versions(taken.plan)
+            actions = swap.state_actions(tables, stepper.newest(), taken.newest())
+            facts = stepper.swapped(taken, versions, clock())
+            stepper.commit(facts, actions)
+        # The backfill's lease is given back by now, since its folder goes.
+        stepper.publish(spark)
+        return replace(report, step=facts.step)
+
+
+def _refuse_behind(own: Stepper, taken: Stepper) -> None:
+    """Refuse a backfill that has not read all that the pipeline has."""
+    missing = list(_missing(own, taken))
+    if missing:
+        raise BackfillError.of(
+            f"The backfill of '{own.spec.name}' has not read all that the pipeline has.",
+            got=f"missing {'; '.join(missing[:SAMPLE])}",
+            next_step="Run 'ebbtide backfill start' to go on with it; or 'ebbtide backfill drop' if the source is another one by now.",
+        )
+
+
+def _missing(own: Stepper, taken: Stepper) -> Iterator[str]:
+    if taken.last is None:
+        yield "every record"
+        return
+    if own.position is None:
+        yield from sorted(own.files_read().keys() - taken.files_read().keys())
+        return
+    stands = TopicRange.from_json(own.position)
+    reached = TopicRange.from_json(taken.position or {})
+    if (stands.cluster_id, stands.topic_id) != (reached.cluster_id, reached.topic_id):
+        yield f"topic id {stands.topic_id}"
+        return
+    for partition, offset in stands.end.items():
+        n_reached = reached.end.get(partition, 0)
+        if n_reached < offset:
+            yield f"offsets {n_reached} to {offset} of partition {partition}"
+
+
+def _compared(spark: SparkSession, tables: Plan, taken: Stepper) -> SwapReport:
+    changes = swap.net_changes(spark, tables, taken.plan.sink.version())
+    is_personal = not tables.spec.personal.isdisjoint(tables.sink.key)
+    keys = [] if is_personal else changes.keys(SAMPLE)
+    counts = changes.counts()
+    records = taken.last.total_records if taken.last else None
+    return SwapReport(tables.spec.name, records or 0, **counts, keys=keys)
+
+
+def _versions(plan: Plan) -> dict[str, int]:
+    """Return the newest versions of the tables beside a state."""
+    found = {name: log.versions(plan.at(name)) for name in BESIDE_STATE}
+    return {name: versions[-1] for name, versions in found.items() if versions}
+
+
+def _none(tables: Plan) -> BackfillError:
+    return BackfillError.of(
+        f"There is no backfill of '{tables.spec.name}'.",
+        next_step="Run 'ebbtide backfill start' first.",
+    )

@@ -1,0 +1,118 @@
+"""What folds keep of the state: newest versions, notes of files and of accepted keys; and when all of it is folded."""
+
+import pyarrow as pa
+import pytest
+from local_pipeline import LATER, up
+from support import plain
+
+from ebbtide.delta import log
+from ebbtide.delta.snapshot import DataFile
+from ebbtide.model.entries import Step
+from ebbtide.model.step import StepKind
+from ebbtide.runtime import fold
+from ebbtide.runtime.fold import KeepEntries, fold_state
+from ebbtide.runtime.plan import operator_of
+from ebbtide.state_table.layout import FILE, ROW, rows_of
+from ebbtide.state_table.rewriting import BASE
+
+AGEING = {"order": {"sequence": ["n"]}, "ttl": {"ttl": "10ms", "expire_live": True}}
+
+
+def kept(keep, operator, *entries):
+    """The ids of the entries that stay."""
+    rows = [{"_removed": False, **entry} for entry in entries]
+    return keep(pa.Table.from_pylist(rows, operator.schema), operator)["id"].to_pylist()
+
+
+def test_dropped_entries_stay_while_older_versions_may_be_elsewhere():
+    operator = operator_of(plain(**AGEING))
+    entries = {"id": 1}, {"id": 2, "_removed": True}, {"id": 3, "_stamp_ms": 0}, {"id": 4, "_stamp_ms": 1}
+    at = Step(9, 10)
+    assert kept(KeepEntries(is_whole=False, at=at), operator, *entries) == [1, 2, 3, 4]
+    assert kept(KeepEntries(is_whole=True), operator, *entries) == [1, 3, 4]
+    assert kept(KeepEntries(is_whole=True, at=at), operator, *entries) == [1, 4], "3 has expired"
+
+
+def test_rows_of_a_function_for_its_sink_go_with_a_fold_of_all(make):
+    operator = make(function="victims:Totals", ttl={"total": "1h", "seen": "2h"}).plan.operator
+    entries = {"id": 1, "_state": "total"}, {"id": 2}, {"id": 3, "_state": "seen", "_removed": True}
+    assert kept(KeepEntries(is_whole=False), operator, *entries) == [1, 2, 3]
+    assert kept(KeepEntries(is_whole=True), operator, *entries) == [1]
+
+
+@pytest.mark.parametrize(
+    ("base", "added", "grew"),
+    [([], [], False), ([], [99], False), ([], [60, 40], True), ([70, 50], [60, 59], False), ([70, 50], [60, 60], True)],
+)
+def test_state_is_folded_whole_once_what_was_added_is_as_large_as_the_base(monkeypatch, base, added, grew):
+    monkeypatch.setattr(fold, "WHOLE_BYTES", 100)
+    files = [
+        DataFile({"path": "b", "size": size, "tags": BASE if size == 70 else {**BASE, "more": "x"}}) for size in base
+    ]
+    files += [DataFile({"path": "a", "size": size, "tags": {"other": "base"}}) for size in added]
+    assert fold._grew(files) == grew
+
+
+def folded(pipeline):
+    """The actions of a fold of the state as it is, which begins by itself."""
+    state = pipeline.plan.state
+    before = state.snapshot()
+    after = fold_state(None, pipeline.plan, pipeline.last, before)
+    assert after.version == before.version + 1
+    assert after.files.keys() == state.snapshot().files.keys()
+    return log.actions(state.path, after.version)
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_fold_keeps_rows_files_read_and_keys_accepted_and_says_that_it_changes_nothing(make, monkeypatch, is_whole):
+    pipeline = make(order={"sequence": ["n"]})
+    for number in range(3):
+        pipeline.read(up(number, 1), up(9, number))
+    with pipeline.stepper() as stepper:
+        facts = stepper.maintenance_step(StepKind.ACKNOWLEDGE)
+        stepper.commit(facts, [pipeline.plan.state.add_acknowledged(pa.table({"id": [9]}), facts.step)])
+    state = pipeline.plan.state
+    notes = dict(state.files(state.snapshot().files.values()))
+    assert sorted(notes) == ["0000.jsonl", "0001.jsonl", "0002.jsonl"]
+
+    def but_the_first(files):
+        first, *others = sorted(files, key=lambda file: file.add["modificationTime"])
+        return [first, *others] if is_whole else others
+
+    monkeypatch.setattr(fold, "small_files", but_the_first)
+    actions = folded(pipeline)
+    adds = [action["add"] for action in actions if "add" in action]
+    removes = [action["remove"] for action in actions if "remove" in action]
+    assert {action["dataChange"] for action in (*adds, *removes)} == {False}
+    assert len([add for add in adds if BASE.items() <= (add.get("tags") or {}).items()]) == is_whole
+    files = state.snapshot().files.values()
+    assert dict(state.files(files)) == notes
+    noted_by = rows_of(state.path, files, FILE, pa.schema({"_step": pa.int64()}))["_step"]
+    assert facts.step in noted_by.to_pylist()
+    assert set(noted_by.to_pylist()) <= {1, facts.step}
+    assert state.acknowledged_in(files).select(["id", "_step"]).to_pylist() == [{"id": 9, "_step": facts.step}]
+    assert pipeline.rows() == {0: 1, 1: 1, 2: 1, 9: 2}
+    assert pipeline.run(LATER).steps == []
+    pipeline.read(up(9, 1), up(0, 5))
+    assert pipeline.rows() == {0: 5, 1: 1, 2: 1, 9: 2}, "what was folded is known"
+
+
+def test_fold_of_all_leaves_no_dropped_entry(make, monkeypatch):
+    pipeline = make(order="arrival")
+    pipeline.read(up(1, 1, "+I"), up(2, 2, "+I"))
+    pipeline.read(up(1, 1, "-D"))
+    monkeypatch.setattr(fold, "small_files", list)
+    folded(pipeline)
+    state = pipeline.plan.state
+    ids = rows_of(state.path, state.snapshot().files.values(), ROW, pa.schema({"id": pa.int64()}))["id"]
+    assert ids.to_pylist() == [2]
+
+
+def test_state_with_nothing_to_gain_is_left(make, monkeypatch):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    before = pipeline.plan.state.snapshot()
+    monkeypatch.setattr(fold, "small_files", lambda _: [])
+    assert fold_state(None, pipeline.plan, pipeline.last, before) is before
+    monkeypatch.setattr(fold, "WHOLE_BYTES", 1)
+    assert fold_state(None, pipeline.plan, pipeline.last, before).version == before.version + 1
