@@ -80,4 +80,5 @@ class Reporter:
         """Print an error as one sentence."""
         if spark is not None:
             spark.live.show("")
-        click.echo(shown(f"Error: {error_text(error, self.root, location)}"), err=True)
+        text = error_text(error, self.root, location)
+        click.echo(shown(f"Error: {text}"), err=True)

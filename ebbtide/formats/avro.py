@@ -65,8 +65,8 @@ def schema_id(raw: bytes | None) -> int | None:
 def schema_ids(values: Iterable[bytes | None]) -> set[int]:
     """Return the ids of all schemas that values or keys were written with."""
     headers = {value[:_HEADER_BYTES] for value in values if value is not None}
-    ids = set(map(schema_id, headers))
-    return {id_ for id_ in ids if id_ is not None}
+    ids = (schema_id(header) for header in headers)
+    return {known for known in ids if known is not None}
 
 
 def with_schemas(batch: pa.RecordBatch, texts: SchemaTexts) -> pa.RecordBatch:

@@ -80,11 +80,16 @@ def unlike(decided: DataFrame, sink: DataFrame, key: Sequence[str]) -> DataFrame
         The columns of `decided`, `_shown` and `_rows`.
     """
     by_key = sink.groupBy(*columns(key))
-    found = by_key.agg(F.first(SHOWN).alias(SHOWN), F.count("*").alias(ROWS))
+    some_row = F.first(SHOWN)
+    n_rows = F.count("*")
+    found = by_key.agg(some_row.alias(SHOWN), n_rows.alias(ROWS))
     both = decided.join(found, list(key), "full")
-    is_same_row = F.col(DECIDED).eqNullSafe(F.col(SHOWN))
-    is_one = F.coalesce(ROWS, F.lit(0)) <= 1
-    return both.where(~(is_same_row & is_one))
+    decided_row = F.col(DECIDED)
+    shown_row = F.col(SHOWN)
+    is_same_row = decided_row.eqNullSafe(shown_row)
+    n_shown = F.coalesce(ROWS, F.lit(0))
+    is_right = is_same_row & (n_shown <= 1)
+    return both.where(~is_right)
 
 
 def decided_rows(spark: SparkSession, plan: Plan, facts: StepFacts, state_version: int) -> DataFrame:

@@ -74,8 +74,10 @@ class NetChanges:
     def keys(self, most: int) -> list[dict[str, Any]]:
         """Return some of the keys that differ, the least first."""
         key = columns(self.key)
-        found = self.differing.select(*key).orderBy(*key).limit(most)
-        return [row.asDict() for row in found.collect()]
+        found = self.differing.select(*key)
+        least = found.orderBy(*key).limit(most)
+        rows = least.collect()
+        return [row.asDict() for row in rows]
 
 
 def net_changes(spark: SparkSession, plan: Plan, sink_version: int) -> NetChanges:

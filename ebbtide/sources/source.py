@@ -29,7 +29,10 @@ def n_places(position: Position | None) -> int:
     """Return how many places of a source a position spans: as many records or, where some are gone, fewer; 0 without places."""
     if position is None or "to" not in position:
         return 0
-    return sum(end - position["from"].get(partition, end) for partition, end in position["to"].items())
+    begins = position["from"]
+    ends = position["to"]
+    sizes = [end - begins.get(partition, end) for partition, end in ends.items()]
+    return sum(sizes)
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,14 @@ REPAIRS: dict[str, dict[str, Place]] = {
 RANDOM = ("driver", "JVM", "Python worker", "group")
 """Who gets a signal at a random time: SIGKILL, the whole process group SIGTERM."""
 CHANGED = ("run", "change")
-BEFORE = {"run": (), "cleanup": ("run", "replay"), "adopt": ("table",), "undo": CHANGED, "restore": CHANGED}
+BEFORE = {
+    "run": (),
+    "cleanup": ("run", "replay"),
+    "adopt": ("table",),
+    "undo": CHANGED,
+    "restore": CHANGED,
+    "swap": ("run", "spoil", "backfill"),
+}
 """What is done before a job, where it is not a run."""
 MOST_S = 180
 

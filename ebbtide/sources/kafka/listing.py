@@ -36,8 +36,9 @@ def matching(topics: Iterable[str], pattern: str) -> list[str]:
         ['shop.orders']
     """
     found = [topic for topic in topics if fnmatchcase(topic, pattern)]
-    takes_internal = pattern.startswith("_")
-    return [topic for topic in found if takes_internal or not topic.startswith("__")]
+    if pattern.startswith("_"):
+        return found
+    return [topic for topic in found if not topic.startswith("__")]
 
 
 def unread(topics: Iterable[str], read: Collection[str], ignored: Iterable[str]) -> list[str]:
