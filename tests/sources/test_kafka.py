@@ -180,6 +180,7 @@ def test_tasks_cover_a_batch_and_none_has_two_ranges_of_one_partition(sizes, n_t
     [
         (KafkaError.LEADER_NOT_AVAILABLE, SourceUnavailableError),
         (KafkaError.NOT_LEADER_FOR_PARTITION, SourceUnavailableError),
+        (KafkaError._NOENT, SourceUnavailableError),
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, SourceReadError),
         (KafkaError.UNKNOWN_TOPIC_OR_PART, SourceReadError),
     ],

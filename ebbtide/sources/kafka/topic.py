@@ -14,7 +14,13 @@ from ebbtide.sources.kafka.position import Offsets, TopicRange
 
 Start = str | datetime | Offsets
 """Where the first step begins: `earliest`, `latest`, a time or offsets."""
-PASSING = ("LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "REPLICA_NOT_AVAILABLE", "BROKER_NOT_AVAILABLE")
+PASSING = (
+    "LEADER_NOT_AVAILABLE",
+    "NOT_LEADER_FOR_PARTITION",
+    "REPLICA_NOT_AVAILABLE",
+    "BROKER_NOT_AVAILABLE",
+    "_NOENT",  # no partition has a leader, as while the only broker starts
+)
 """Answers of brokers of which some other one is away."""
 LEADER_POLL_S = 0.2
 """From one look whether a partition has a leader to the next."""
