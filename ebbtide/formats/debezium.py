@@ -34,7 +34,15 @@ from typing import Any
 from msgspec import UNSET
 
 from ebbtide.formats.connect import Fields, has_schema, plain_row, row_fields, time_units, type_of_column
-from ebbtide.formats.format import BadRecordError, DecodedChange, Json, LogPosition, TimeUnits, shortened
+from ebbtide.formats.format import (
+    BadRecordError,
+    DecodedChange,
+    Json,
+    LogPosition,
+    TimeUnits,
+    is_left_out,
+    shortened,
+)
 from ebbtide.formats.forms import Field, RowForm, TakenChange, TypedForm, struct
 from ebbtide.model.changelog import TRUNCATE, RowKind
 from ebbtide.model.entries import LONG_MIN
@@ -109,7 +117,7 @@ class DebeziumDecoder:
     table: str | None = None
     columns: tuple[str, ...] = ()
 
-    def changes(self, value: Json, key: str | None) -> list[DecodedChange]:
+    def changes(self, value: Json, key: str | None, old_key: str | None = None) -> list[DecodedChange]:
         """See `Format.changes`."""
         event_fields, fields = _event_of(value)
         is_flattened = "__op" in event_fields or "__deleted" in event_fields
@@ -129,7 +137,7 @@ class DebeziumDecoder:
             raise BadRecordError("not_a_change", detail, masked=detail)
         if event is None:
             return []
-        return self._changes_of(event)
+        return self._changes_of(event, old_key)
 
     def typed(self, row: RowForm) -> TypedForm:
         """See `Format.typed`: envelopes without a schema, whose change leaves the key as it is."""
@@ -254,7 +262,7 @@ class DebeziumDecoder:
             position.append(number)
         return tuple(position)
 
-    def _changes_of(self, event: _Event) -> list[DecodedChange]:
+    def _changes_of(self, event: _Event, old_key: str | None) -> list[DecodedChange]:
         op = event.op
         if op not in OPERATIONS:
             raise BadRecordError.of(
@@ -273,8 +281,20 @@ class DebeziumDecoder:
         if op == "u":
             return self._update(event)
         row = _present(event.after, "after", op)
-        insert = event.change(RowKind.INSERT, row)
+        old = self._row_before(row, old_key)
+        insert = event.change(RowKind.INSERT, row, old_row=old)
         return [insert]
+
+    def _row_before(self, row: Json, old_key: str | None) -> Json | None:
+        """Return the old key of a created row that has values left out: an update changed its key, and they are known under the old one.
+
+        The connector sends such an update as a delete and a create, whose header names the old key.
+        """
+        if old_key is None or self.retract:
+            return None
+        lacks_values = any(is_left_out(value) for value in row.values())
+        old = key_row(old_key) if lacks_values else None
+        return old if old and self._changes_key(old, row) else None
 
     def _deleted_row(self, event: _Event) -> Json:
         if self.retract:

@@ -27,6 +27,8 @@ OriginOffset = tuple[int, int]
 TimeUnits = dict[str, TimeUnit]
 """What integers mean in timestamp columns, by column."""
 
+OLD_KEY = "__debezium.oldkey"
+"""The header of a record that names the key under which its row was before."""
 UNAVAILABLE = "__debezium_unavailable_value"
 """Stands in a record for a value that its source did not send because it had not changed. The text is Debezium's, in any format."""
 UNAVAILABLE_BYTES = base64.b64encode(UNAVAILABLE.encode()).decode()
@@ -44,6 +46,11 @@ def unavailable_form(type_: pa.DataType) -> str | list[str] | None:
     return None
 
 
+def is_left_out(value: Any) -> bool:
+    """Return whether a JSON value stands for one that was not sent, in a column of some type."""
+    return value in (UNAVAILABLE, UNAVAILABLE_BYTES, [UNAVAILABLE])
+
+
 @dataclass(frozen=True, slots=True)
 class DecodedChange:
     """One change, its values still JSON.
@@ -54,7 +61,7 @@ class DecodedChange:
         op: The source's own operation.
         position: Where it stands in the source's log; empty if that has none.
         event_ms: Event time, epoch ms; None if unknown.
-        old_row: The row under its old key, where an update changed the key.
+        old_row: The row under its old key, or that key alone, where an update changed the key.
         units: Of timestamp columns, where the record itself says so.
         origin_offset: Where the record itself names it; else None.
         type_of: Gives the type of a column by the record's own schema, as DDL, empty where it is not certain, None where the
@@ -126,12 +133,13 @@ class Format(Protocol):
     An instance is sent to the workers, so that it can be pickled; it keeps nothing between records.
     """
 
-    def changes(self, value: Json, key: str | None) -> list[DecodedChange]:
+    def changes(self, value: Json, key: str | None, old_key: str | None = None) -> list[DecodedChange]:
         """Return the record's changes in order, none if it is of another table.
 
         Args:
             value: The record's value.
             key: The record's key as text, not yet parsed; None if it has none.
+            old_key: The key under which its row was before, in the form of `key`, where a header of the record names it.
 
         Raises:
             BadRecordError: The record cannot be understood.

@@ -14,13 +14,14 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import UNSET
 
 from ebbtide.formats.avro import AvroRecords
 from ebbtide.formats.avro_rows import AvroRows
 from ebbtide.formats.columns import InexactNumberError, convert
 from ebbtide.formats.encodings import decode_integer
-from ebbtide.formats.format import BadRecordError, OriginOffset
+from ebbtide.formats.format import OLD_KEY, BadRecordError, OriginOffset
 from ebbtide.formats.forms import RowForm, TakenChange, TypedForm, is_readable
 from ebbtide.formats.judging import ahead_of, null_indices
 from ebbtide.formats.records import are_placed
@@ -66,6 +67,16 @@ def _damaged(values: pa.BinaryArray) -> frozenset[int]:
             row for row, value in enumerate(values.to_pylist()) if value is not None and not _is_utf8(value)
         )
     return frozenset()
+
+
+def _moved(batch: pa.RecordBatch) -> frozenset[int]:
+    """Return the indices of records a header of which names another key, under which their row was before."""
+    if are_placed(batch):
+        is_moved = batch.column("old_key").is_valid()
+    else:
+        is_moved = pc.match_substring(batch.column("value"), OLD_KEY)
+    indices = np.flatnonzero(is_moved.to_numpy(zero_copy_only=False))
+    return frozenset(indices.tolist())
 
 
 def _is_utf8(value: bytes) -> bool:
@@ -193,9 +204,10 @@ class QuickDecoder:
         values = batch.column("value")
         avro = AvroRecords.of(batch)
         damaged = _damaged(values) if avro is None else frozenset()
+        moved = _moved(batch)
         for row, raw in enumerate(values.to_pylist()):
             try:
-                if raw is None or len(raw) > limit or row in damaged:
+                if raw is None or len(raw) > limit or row in damaged or row in moved:
                     changes: Sequence[TakenChange] = ()
                 elif holds_envelopes:
                     record = self._read_envelope(raw)

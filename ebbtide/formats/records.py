@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pyarrow as pa
 
 from ebbtide.formats.avro import AvroRecords
+from ebbtide.formats.format import OLD_KEY
 
 RECORDS = pa.schema(
     [
@@ -21,12 +23,13 @@ PLACED_RECORDS = pa.schema(
     [
         *RECORDS,
         ("key", pa.binary()),
+        ("old_key", pa.binary()),
         ("partition", pa.int64()),
         ("offset", pa.int64()),
     ]
 )
 """Records of a source that tells key and place beside the value: `file` is its name, a topic; `part` and `line` order the records
-of a step; a null value is a tombstone."""
+of a step; a null value is a tombstone. `old_key` is what the header `OLD_KEY` says; null without one."""
 MAX_RECORD_BYTES = 16 * 2**20
 """Bytes above which a record is bad, where the spec does not say; 16 times what Kafka takes."""
 
@@ -36,7 +39,14 @@ def are_placed(batch: pa.RecordBatch) -> bool:
     return "offset" in batch.schema.names
 
 
-def as_line(topic: str, partition: int, offset: int, key: bytes | None, value: bytes | None) -> bytes:
+def as_line(
+    topic: str,
+    partition: int,
+    offset: int,
+    key: bytes | None,
+    value: bytes | None,
+    old_key: bytes | None = None,
+) -> bytes:
     """Return a placed record as a line that holds a Kafka record, which the quarantine keeps; what is no text stays bare.
 
     Example:
@@ -46,9 +56,13 @@ def as_line(topic: str, partition: int, offset: int, key: bytes | None, value: b
     try:
         key_text = None if key is None else key.decode()
         value_text = None if value is None else value.decode()
+        old_key_text = None if old_key is None else old_key.decode()
     except UnicodeDecodeError:
         return value or b""
-    record = {"topic": topic, "partition": partition, "offset": offset, "key": key_text, "value": value_text}
+    record: dict[str, Any] = {"topic": topic, "partition": partition, "offset": offset}
+    record |= {"key": key_text, "value": value_text}
+    if old_key_text is not None:
+        record["headers"] = [[OLD_KEY, old_key_text]]
     return json.dumps(record, ensure_ascii=False).encode()
 
 
@@ -60,10 +74,11 @@ def stored_form(batch: pa.RecordBatch) -> pa.Array:
     if not are_placed(batch):
         return batch.column("value")
     avro = AvroRecords.of(batch)
-    places = (batch.column(name).to_pylist() for name in ("file", "partition", "offset", "key", "value"))
+    names = ("file", "partition", "offset", "key", "value", "old_key")
+    places = (batch.column(name).to_pylist() for name in names)
     as_text = (lambda raw: raw) if avro is None else avro.as_text
     lines = []
-    for topic, partition, offset, key, value in zip(*places, strict=True):
-        line = as_line(topic, partition, offset, as_text(key), as_text(value))
+    for topic, partition, offset, key, value, old_key in zip(*places, strict=True):
+        line = as_line(topic, partition, offset, as_text(key), as_text(value), old_key)
         lines.append(line)
     return pa.array(lines, pa.binary())

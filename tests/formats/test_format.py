@@ -26,7 +26,7 @@ class Readings:
     def typed(self, row):
         return None
 
-    def changes(self, value: Json, key: str | None) -> list[DecodedChange]:
+    def changes(self, value: Json, key: str | None, old_key: str | None = None) -> list[DecodedChange]:
         if value["value"] < 0:
             raise BadRecordError("negative", f"value: got {value['value']}; allowed: 0 and more")
         return [DecodedChange(RowKind.INSERT, value, "reading")]

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from support import SHOP, envelope, lines_of, record, shop, spec
 
+from ebbtide.formats.format import UNAVAILABLE
 from ebbtide.formats.records import PLACED_RECORDS, RECORDS, stored_form
 from ebbtide.runtime.plan import decoding_of
 
@@ -31,6 +32,9 @@ def as_placed(lines):
         given = json.loads(line)
         texts = {name: None if given[name] is None else given[name].encode() for name in ("key", "value")}
         place = {"file": given["topic"], "partition": given["partition"], "offset": given["offset"]}
+        headers = dict(given.get("headers", []))
+        old_key = headers.get("__debezium.oldkey")
+        texts["old_key"] = None if old_key is None else old_key.encode()
         for name, value in ({"part": 0, "line": number} | texts | place).items():
             columns[name].append(value)
     return pa.record_batch(columns, schema=PLACED_RECORDS)
@@ -52,6 +56,22 @@ def test_shop_s_records_are_the_same_rows_both_ways(table):
 def test_odd_records_are_the_same_rows_and_bad_for_the_same_reasons():
     decoding = decoding_of(spec())
     assert decoded(decoding, as_placed(ODD)) == decoded(decoding, as_lines(ODD))
+
+
+def test_header_that_names_the_old_key_is_read_both_ways_and_kept_with_a_bad_record():
+    decoding = decoding_of(spec("id BIGINT NOT NULL, v STRING"))
+    after = {"id": 2, "v": UNAVAILABLE}
+    lines = [
+        record(envelope("c", 7, after=after), 1, old_key='{"id": 1}'),
+        record(envelope("c", 8, after=after), 2, old_key="no key"),
+        record(envelope("c", 9, after={"id": 2, "v": "whole"}), 3, old_key='{"id": 1}'),
+    ]
+    rows = decoded(decoding, as_placed(lines))
+    assert rows == decoded(decoding, as_lines(lines))
+    moved = [json.loads(row)["_moved_from"] for row in rows]
+    assert [each for each in moved if each] == [[{"sequence": {"_lsn": 7}, "key": {"id": 1}}]]
+    [kept] = stored_form(as_placed([record("{", 3, key="k", old_key='{"id": 1}')])).to_pylist()
+    assert json.loads(kept)["headers"] == [["__debezium.oldkey", '{"id": 1}']]
 
 
 def test_record_that_is_too_large_still_has_its_place():

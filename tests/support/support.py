@@ -54,10 +54,21 @@ def envelope(op: str, lsn: Any, *, before: Row | None = None, after: Row | None 
     return {"op": op, "before": before, "after": after, "source": {"lsn": lsn, "ts_ms": 0, **source}}
 
 
-def record(value: Any, offset: int = 0, *, partition: int = 0, topic: str = "t", key: Any = None) -> str:
-    """Make a line that holds a Kafka record."""
+def record(
+    value: Any,
+    offset: int = 0,
+    *,
+    partition: int = 0,
+    topic: str = "t",
+    key: Any = None,
+    old_key: str | None = None,
+) -> str:
+    """Make a line that holds a Kafka record, with the header that names an old key if there is one."""
     text = None if value is None else value if isinstance(value, str) else json.dumps(value)
-    return json.dumps({"topic": topic, "partition": partition, "offset": offset, "key": key, "value": text})
+    given = {"topic": topic, "partition": partition, "offset": offset, "key": key, "value": text}
+    if old_key is not None:
+        given["headers"] = [["__debezium.context.taskId", "0"], ["__debezium.oldkey", old_key]]
+    return json.dumps(given)
 
 
 def change(kind: str, **row: Any) -> str:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ebbtide.errors import SourceLostError, SourceUnavailableError
 from ebbtide.formats.avro import schema_ids, with_schemas
+from ebbtide.formats.format import OLD_KEY
 from ebbtide.formats.records import PLACED_RECORDS
 from ebbtide.sources.kafka.client import library
 from ebbtide.sources.kafka.position import TopicRange
@@ -189,6 +190,14 @@ def _consuming(settings: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
+def _old_key(message: Any) -> bytes | None:
+    """Return what a header says of the key under which a record's row was before."""
+    for name, value in message.headers() or ():
+        if name == OLD_KEY:
+            return value if isinstance(value, bytes) else None
+    return None
+
+
 class _Ordered:
     """Collects the records of one range.
 
@@ -226,6 +235,7 @@ class _Ordered:
         partitions = [partition] * n
         offsets = [message.offset() for message in messages]
         keys = [message.key() for message in messages]
+        old_keys = [_old_key(message) for message in messages]
         parts = partitions
         lines = offsets
         if self._in_order:
@@ -238,6 +248,7 @@ class _Ordered:
             pa.array(lines, pa.int64()),
             pa.array(self._values(messages), pa.binary()),
             pa.array(keys, pa.binary()),
+            pa.array(old_keys, pa.binary()),
             pa.array(partitions, pa.int64()),
             pa.array(offsets, pa.int64()),
         ]
