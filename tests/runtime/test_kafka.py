@@ -24,7 +24,7 @@ from killing import PLACES
 from local_pipeline import LATER, up
 from local_run import SPARK, drive, kept_apart
 from reference import canonical_rows, differences
-from support import SHOP, evenly, lines_of, shop
+from support import SHOP, envelope, evenly, lines_of, shop
 
 from ebbtide import UpsertPipeline, UpsertPipelines, load
 from ebbtide.cli.main import main
@@ -38,6 +38,7 @@ from ebbtide.errors import (
     SourceReadError,
     SourceUnavailableError,
 )
+from ebbtide.formats.format import UNAVAILABLE
 from ebbtide.inspect.backlog import lag
 from ebbtide.runtime import decide, driver
 from ebbtide.runtime import step as step_module
@@ -458,6 +459,22 @@ def test_tombstones_large_records_and_bytes_that_are_no_text_are_counted_or_quar
     assert len(bad[1]["raw"]) <= 2_001 + 200
     assert json.loads(bad[2]["raw"])["key"] == "k"
     pipeline.do("drop")
+
+
+def test_value_left_out_as_its_row_changed_the_key_is_found_by_the_header_of_the_create(over):
+    debezium = {"format": {"type": "debezium"}, "order": {"sequence": ["_lsn"]}}
+    pipeline = over(**debezium, schema="id BIGINT NOT NULL, n BIGINT, v STRING", key=["id"])
+    gone = envelope("d", 2, before={"id": 1, "n": 0, "v": None})
+    left_out = envelope("c", 2, after={"id": 2, "n": 2, "v": UNAVAILABLE})
+    records = [
+        {"partition": 0, "value": json.dumps(envelope("c", 1, after={"id": 1, "n": 1, "v": "long"}))},
+        {"partition": 1, "value": json.dumps(left_out), "headers": [("__debezium.oldkey", b'{"id":1}')]},
+        {"partition": 2, "value": json.dumps(gone), "headers": [("__debezium.newkey", b'{"id":2}')]},
+    ]
+    pipeline.broker.put(pipeline.topic, records)
+    pipeline.run()
+    [row] = pipeline.table("sink", pipeline.spec.sink_table.columns)
+    assert (row["id"], row["v"]) == (2, "long")
 
 
 def test_bad_record_is_replayed_once_it_was_mended(over):
