@@ -69,6 +69,11 @@ class SourcePart(SpecPart):
         default=None,
         description="Take only Debezium events of this source table, 'orders' or 'public.orders'. Default: all.",
     )
+    max_records_per_second: int | None = Field(
+        default=None,
+        gt=0,
+        description="Records a second that a run reads at most, on average: its steps, a file at least, wait for each other, above 0. For a backfill beside others, or a source that is not to be strained. Default: as fast as it goes.",
+    )
 
     @field_validator("path")
     @classmethod
@@ -109,11 +114,6 @@ class FileSource(SourcePart):
     )
     max_files_per_step: int = Field(
         default=1000, gt=0, description="Files that one step reads, above 0. Default: 1000."
-    )
-    max_records_per_second: int | None = Field(
-        default=None,
-        gt=0,
-        description="Records a second that a run reads at most, on average: its steps, a file at least, wait for each other, above 0. For a backfill beside others, or a source that is not to be strained. Default: as fast as it goes.",
     )
 
     @field_validator("pattern", mode="before", json_schema_input_type=str | list[str])
