@@ -89,7 +89,7 @@ def into(specs: tuple[str, ...], root: str, as_json: bool, begin: str, reason: s
         with stop_on_signal(spark.live) as stop:
             return rereading.reread(
                 spark.session,
-                spec if rate is None else spec.at_rate(rate),
+                spec.at_rate(rate),
                 root,
                 place,
                 reason,
@@ -107,11 +107,10 @@ def status(specs: tuple[str, ...], root: str, as_json: bool) -> None:
     """Tell how far backfills are. Starts no Spark."""
     from ebbtide.maintenance import backfill_status
 
-    reporter = Reporter(root, as_json)
-    for location, spec in load_specs(specs):
-        with reporter.errors(location):
-            found = backfill_status.status(spec, root, system_clock())
-            reporter.result(found, backfill_status.BackfillStatus.text, location)
+    def operate(spec: Pipeline) -> backfill_status.BackfillStatus:
+        return backfill_status.status(spec, root, system_clock())
+
+    Reporter(root, as_json).each(load_specs(specs), operate)
 
 
 @backfill.command()
@@ -124,7 +123,9 @@ def swap(specs: tuple[str, ...], root: str, as_json: bool, apply: bool) -> None:
     def operate(spark: QuietSpark, spec: Pipeline) -> backfill_swap.SwapReport:
         return backfill_swap.swap_in(spark.session, spec, root, applies=apply)
 
-    report_each(Reporter(root, as_json), load_specs(specs), operate)
+    reporter = Reporter(root, as_json)
+    located = load_specs(specs)
+    report_each(reporter, located, operate)
 
 
 @backfill.command()
@@ -132,9 +133,5 @@ def swap(specs: tuple[str, ...], root: str, as_json: bool, apply: bool) -> None:
 def drop(specs: tuple[str, ...], root: str, as_json: bool) -> None:
     """Delete a backfill. Starts no Spark."""
     from ebbtide.maintenance import backfill as backfilling
-    from ebbtide.maintenance import backfill_status
 
-    reporter = Reporter(root, as_json)
-    for location, spec in load_specs(specs):
-        with reporter.errors(location):
-            reporter.result(backfilling.drop(spec, root), backfill_status.BackfillStatus.text, location)
+    Reporter(root, as_json).each(load_specs(specs), lambda spec: backfilling.drop(spec, root))

@@ -16,7 +16,6 @@ from ebbtide.cli.reporting import Located, Reporter, load_specs
 from ebbtide.errors import ConfigError
 from ebbtide.inspect.backlog import Lag, UnreadTopics, unread_topics
 from ebbtide.inspect.backlog import lag as measure_lag
-from ebbtide.inspect.status import Status
 from ebbtide.redaction import printable
 from ebbtide.runtime.clock import system_clock
 from ebbtide.spec.load import all_several
@@ -30,10 +29,7 @@ if TYPE_CHECKING:
 @of_pipelines
 def status(specs: tuple[str, ...], root: str, as_json: bool) -> None:
     """Tell where pipelines stand, without starting Spark."""
-    reporter = Reporter(root, as_json)
-    for location, spec in load_specs(specs):
-        with reporter.errors(location):
-            reporter.result(ebbtide.status(spec, root), Status.text, location)
+    Reporter(root, as_json).each(load_specs(specs), lambda spec: ebbtide.status(spec, root))
 
 
 @click.command()

@@ -11,6 +11,7 @@ from ebbtide.cli.options import of_pipelines
 from ebbtide.cli.reporting import Reporter, load_specs
 from ebbtide.maintenance import pausing
 from ebbtide.runtime.clock import system_clock
+from ebbtide.spec.pipeline import Pipeline
 
 
 @click.command()
@@ -18,20 +19,22 @@ from ebbtide.runtime.clock import system_clock
 @click.option("--reason", required=True, help="Why; runs, schedules and `ebbtide status` tell it.")
 def pause(specs: tuple[str, ...], root: str, as_json: bool, reason: str) -> None:
     """Let pipelines read nothing new until they are resumed. Runs end after their step; those that go on wait. Spark is not started."""
-    by = f"{getpass.getuser()}@{socket.gethostname()}"
-    reporter = Reporter(root, as_json)
-    for location, spec in load_specs(specs):
-        with reporter.errors(location):
-            report = pausing.pause(spec, root, by, reason, system_clock())
-            reporter.result(report, pausing.PauseReport.text, location)
+    user = getpass.getuser()
+    host = socket.gethostname()
+    by = f"{user}@{host}"
+
+    def operate(spec: Pipeline) -> pausing.PauseReport:
+        return pausing.pause(spec, root, by, reason, system_clock())
+
+    Reporter(root, as_json).each(load_specs(specs), operate)
 
 
 @click.command()
 @of_pipelines
 def resume(specs: tuple[str, ...], root: str, as_json: bool) -> None:
     """Let paused pipelines read again. Their processing time has stood still: nothing has expired meanwhile. Spark is not started."""
-    reporter = Reporter(root, as_json)
-    for location, spec in load_specs(specs):
-        with reporter.errors(location):
-            report = pausing.resume(spec, root, system_clock())
-            reporter.result(report, pausing.PauseReport.text, location)
+
+    def operate(spec: Pipeline) -> pausing.PauseReport:
+        return pausing.resume(spec, root, system_clock())
+
+    Reporter(root, as_json).each(load_specs(specs), operate)

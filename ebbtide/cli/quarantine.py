@@ -56,12 +56,9 @@ def selecting(limit: int | None) -> Callable[[Callable[..., Any]], Callable[...,
 @of_pipelines
 def list_(specs: tuple[str, ...], root: str, as_json: bool) -> None:
     """Count the records by reason, with steps and times. Starts no Spark."""
-    from ebbtide.inspect.quarantine import QuarantineSummary, summary
+    from ebbtide.inspect.quarantine import summary
 
-    reporter = Reporter(root, as_json)
-    for location, spec in load_specs(specs):
-        with reporter.errors(location):
-            reporter.result(summary(spec, root), QuarantineSummary.text, location)
+    Reporter(root, as_json).each(load_specs(specs), lambda spec: summary(spec, root))
 
 
 @quarantine.command()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -51,6 +51,18 @@ class Reporter:
             click.echo(json.dumps(result.as_dict(), default=str))
         else:
             click.echo(shown(typed(text(result), self.root, location)))
+
+    def each(self, located: Iterable[Located], operate: Callable[[Pipeline], Any]) -> None:
+        """Work on pipelines in turn, without Spark, and print what came of each; the first that fails ends the command.
+
+        Args:
+            located: The pipelines.
+            operate: Works on one; its report has `text` and `as_dict`.
+        """
+        for location, spec in located:
+            with self.errors(location):
+                report = operate(spec)
+                self.result(report, type(report).text, location)
 
     @contextmanager
     def errors(self, location: str | None = None, spark: QuietSpark | None = None) -> Iterator[None]:

@@ -63,9 +63,7 @@ def run(
             return None
         return idle_run(spec, root, system_clock())
 
-    located = load_specs(specs)
-    if rate is not None:
-        located = [(location, spec.at_rate(rate)) for location, spec in located]
+    located = [(location, spec.at_rate(rate)) for location, spec in load_specs(specs)]
     if follow:
         with Reporter(root, as_json).errors():
             refuse_following_views(located)

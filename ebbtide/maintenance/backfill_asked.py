@@ -89,17 +89,15 @@ def asked_of(tables: Plan) -> Asked | None:
 
 def beside_of(spec: Pipeline, asked: Asked, max_records_per_second: int | None = None) -> Pipeline:
     """Return the spec of what is built beside a pipeline."""
-    beside = spec if max_records_per_second is None else spec.at_rate(max_records_per_second)
-    source = beside.source
-    if isinstance(source, KafkaSource):
-        source = source.model_copy(update={"start": asked.start})
-    return beside.model_copy(update={"source": source, "run": "bounded"})
+    beside = spec.at_rate(max_records_per_second).model_copy(update={"run": "bounded"})
+    if isinstance(beside.source, KafkaSource):
+        return beside.with_source(start=asked.start)
+    return beside
 
 
 def of_topic(beside: Pipeline, topic: str) -> Pipeline:
     """Return the spec of a backfill that reads a snapshot."""
-    source = beside.source.model_copy(update={"topic": topic, "start": "earliest"})
-    return beside.model_copy(update={"source": source})
+    return beside.with_source(topic=topic, start="earliest")
 
 
 def has_read_snapshot(tables: Plan, beside: Pipeline) -> bool:

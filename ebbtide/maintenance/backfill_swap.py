@@ -95,7 +95,7 @@ def swap_in(
     with stepping(spark, tables, clock()) as stepper:
         last = stepper.last
         asked = asked_of(tables)
-        if last is not None and last.swap is not None and is_swapped(tables, last, asked):
+        if last is not None and is_swapped(tables, last, asked):
             stepper.publish(spark)
             return SwapReport(spec.name, last.total_records or 0, step=last.step)
         if asked is None:

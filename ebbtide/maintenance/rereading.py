@@ -155,8 +155,8 @@ def _refuse_unpaused(stepper: Stepper) -> None:
 def _left(stepper: Stepper, begin: str | KafkaStart, reason: str, now_ms: int) -> TopicRange:
     """Return the places that are to be read: up to where the pipeline stands, behind what was read for the same reason."""
     stands = TopicRange.from_json(stepper.position or {})
-    source = stepper.spec.source.model_copy(update={"start": begin})
-    there = kafka_source(stepper.spec.model_copy(update={"source": source})).discover({}, now_ms)
+    source = kafka_source(stepper.spec.with_source(start=begin))
+    there = source.discover({}, now_ms)
     wanted = TopicRange.from_json(there.position or {})
     if (wanted.cluster_id, wanted.topic_id) != (stands.cluster_id, stands.topic_id):
         raise BackfillError.of(

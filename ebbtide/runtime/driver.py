@@ -290,9 +290,9 @@ class _Phases:
 
     def begin(self, name: str, step: int | None = None) -> None:
         """Tell a phase as it begins."""
-        is_step = self.stepper is not None and step is not None
-        files_read = self.stepper.parts_read if self.stepper and is_step else 0
-        places_read = self.stepper.places_read if self.stepper and is_step else 0
+        making = self.stepper if step else None
+        files_read = making.parts_read if making else 0
+        places_read = making.places_read if making else 0
         n_files = len(self.found.parts)
         places = n_places(self.found.position)
         phase = Phase(self.pipeline, name, step, files_read, n_files, places_read, places)

@@ -402,10 +402,16 @@ class Pipeline(SpecPart):
         schema = ", ".join([self.schema_, *added_ddl(evolved)])
         return self.model_copy(update={"schema_": schema})
 
-    def at_rate(self, max_records_per_second: int) -> Self:
-        """Return the spec with runs that read no more than so many records a second."""
-        source = self.source.model_copy(update={"max_records_per_second": max_records_per_second})
+    def with_source(self, **changes: Any) -> Self:
+        """Return the spec with other values in fields of its source."""
+        source = self.source.model_copy(update=changes)
         return self.model_copy(update={"source": source})
+
+    def at_rate(self, max_records_per_second: int | None) -> Self:
+        """Return the spec with runs that read no more than so many records a second; None: as it says itself."""
+        if max_records_per_second is None:
+            return self
+        return self.with_source(max_records_per_second=max_records_per_second)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -482,11 +488,11 @@ class Pipeline(SpecPart):
         if isinstance(self.source, KafkaSource):
             return self
         written = self.source.path
-        source = self.source.model_copy(update={"path": resolve(written, project_of(path))})
-        located = self.model_copy(update={"source": source})
+        resolved = resolve(written, project_of(path))
+        located = self.with_source(path=resolved)
         if is_local(written):
             written = os.path.normpath(written)
-        located.__dict__[_WRITTEN] = source.path, written
+        located.__dict__[_WRITTEN] = resolved, written
         return located
 
 
