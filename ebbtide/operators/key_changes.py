@@ -140,51 +140,84 @@ Departures = dict[int, tuple[int, KnownRow]]
 
 
 def play(events: list[Event]) -> Played:
-    """Play the log of some keys.
-
-    Each event does one thing to the row under its key: it leaves, is deleted, another one takes its place, or values of it are
-    carried. Invariant: after each event `rows` holds what is known of every key from the log up to there. O(n log n) in the
-    events, for the sort.
+    """Play the log of some keys. O(n log n) in the events, for the sort.
 
     Args:
         events: All that is known of those keys, in any order.
     """
-    rows: dict[int, KnownRow] = {}
-    kept: dict[int, Kept] = {}
-    departures: Departures = {}
     in_order = sorted(events, key=lambda event: event.place)
-    deleted_at = {event.key: event.sequence for event in in_order if event.is_delete}
+    log = _Log(in_order)
     for event in in_order:
-        here = rows.get(event.key)
+        log.take(event)
+    arrived = _arrivals(in_order)
+    still_kept = {key: row for key, row in log.kept.items() if (key, row.until) not in arrived}
+    return Played(log.rows, still_kept)
+
+
+class _Log:
+    """What is known after each event, of all keys.
+
+    Args:
+        events: In order.
+    """
+
+    def __init__(self, events: list[Event]) -> None:
+        self.rows: dict[int, KnownRow] = {}
+        self.kept: dict[int, Kept] = {}
+        self._departures: Departures = {}
+        self._deleted_at = {event.key: event.sequence for event in events if event.is_delete}
+
+    def take(self, event: Event) -> None:
+        """Take the next event, which does one thing to the row under its key: it leaves, is deleted, is followed by another one, or gets values."""
         if event.is_departure:
-            departed = _departed(event, here)
-            departures[event.key] = (event.sequence, departed)
-            if event.is_delete:
-                kept[event.key] = _kept(event, departed)
-        elif event.is_delete and here is not None:
-            departures[event.key] = (event.sequence, here)
+            self._leave(event)
+        elif event.is_delete:
+            self._delete(event)
+        else:
+            self._carry(event)
+
+    def _leave(self, event: Event) -> None:
+        departed = _departed(event, self.rows.get(event.key))
+        self._departures[event.key] = (event.sequence, departed)
         if event.is_delete:
-            rows.pop(event.key, None)
-        if event.is_delete or event.is_departure:
-            continue
+            self.kept[event.key] = _kept(event, departed)
+            self.rows.pop(event.key, None)
+
+    def _delete(self, event: Event) -> None:
+        here = self.rows.pop(event.key, None)
+        if here is not None:
+            self._departures[event.key] = (event.sequence, here)
+
+    def _carry(self, event: Event) -> None:
+        here = self.rows.get(event.key)
         if event.is_other_row:
-            if here is not None and UNKNOWN < here.last < event.sequence:
-                kept[event.key] = Kept(
-                    sequence=here.last,
-                    until=event.sequence,
-                    values=here.values,
-                )
-            before = _before(event, rows, departures)
-            # What happens under the old key before its delete may arrive later than this.
-            is_final = deleted_at.get(event.old_key, UNKNOWN) >= event.sequence
-            here = _arrived(event, here, before, is_final=is_final)
+            here = self._followed(event, here)
         if here is None:
             here = KnownRow()
         _note_values(event, here)
-        rows[event.key] = here
-    arrived = _arrivals(in_order)
-    still_kept = {key: row for key, row in kept.items() if (key, row.until) not in arrived}
-    return Played(rows, still_kept)
+        self.rows[event.key] = here
+
+    def _followed(self, event: Event, here: KnownRow | None) -> KnownRow:
+        """Return the row that follows another one under a key."""
+        if here is not None and UNKNOWN < here.last < event.sequence:
+            self.kept[event.key] = Kept(
+                sequence=here.last,
+                until=event.sequence,
+                values=here.values,
+            )
+        # What happened under the old key before its delete may arrive later than this.
+        is_final = self._deleted_at.get(event.old_key, UNKNOWN) >= event.sequence
+        before = self._before(event)
+        return _arrived(event, here, before, is_final=is_final)
+
+    def _before(self, event: Event) -> KnownRow:
+        """Return the row under the old key just before it left: in a log its delete stands before the change of the key."""
+        departure = self._departures.get(event.old_key)
+        if departure is not None:
+            deleted_at, departed = departure
+            if deleted_at == event.sequence:
+                return departed
+        return self.rows.get(event.old_key, KnownRow())
 
 
 def _departed(event: Event, here: KnownRow | None) -> KnownRow:
@@ -214,10 +247,15 @@ def _is_own(known: Known, event: Event) -> bool:
 
 def _arrivals(events: list[Event]) -> set[tuple[int, int]]:
     """Return the old keys, and sequences, of the rows that have arrived under their new keys."""
-    rows_came = {(event.key, event.sequence) for event in events if event.is_other_row or event.index != UNKNOWN}
-    arrived = {(event.old_key, event.sequence) for event in events if event.old_key != UNKNOWN}
+    arrived: set[tuple[int, int]] = set()
+    came: set[tuple[int, int]] = set()
     for event in events:
-        if (event.new_key, event.sequence) in rows_came:
+        arrived.add((event.old_key, event.sequence))
+        has_row = event.is_other_row or event.index != UNKNOWN
+        if has_row:
+            came.add((event.key, event.sequence))
+    for event in events:
+        if (event.new_key, event.sequence) in came:
             arrived.add((event.key, event.sequence))
     return arrived
 
@@ -233,20 +271,6 @@ def _note_values(event: Event, row: KnownRow) -> None:
         row.values[name] = known
     if event.index != UNKNOWN and not event.is_snapshot:
         row.last = event.sequence
-
-
-def _before(
-    event: Event,
-    rows: dict[int, KnownRow],
-    departures: Departures,
-) -> KnownRow:
-    """Return the row under the old key just before it left: in a log its delete stands before the change of the key."""
-    departure = departures.get(event.old_key)
-    if departure is not None:
-        deleted_at, departed = departure
-        if deleted_at == event.sequence:
-            return departed
-    return rows.get(event.old_key, KnownRow())
 
 
 def _arrived(
