@@ -338,7 +338,10 @@ def test_first_step_begins_where_the_spec_says_as_of_the_first_run(over, start, 
 
 
 def test_start_at_offsets_that_the_topic_has_not_is_refused(over):
-    for offsets, said in (({0: 5}, "partition 0: 5, there are 0 to 0"), ({7: 0}, "partitions that topic .* has not")):
+    for offsets, said in (
+        ({0: 5}, "partition 0: 5. Allowed: partition 0: 0 to 0"),
+        ({7: 0}, "partitions that topic .* has not"),
+    ):
         with pytest.raises(ConfigError, match=said):
             over(source={"start": {"offsets": offsets}}).run()
 
@@ -666,7 +669,7 @@ def test_lag_is_told_per_partition_and_by_the_oldest_record(over, broker, topic)
         broker.put(topic, plainly(change, partition=partition, timestamp=LATER - age_ms))
     found = lag(pipeline.spec, pipeline.root, LATER)
     assert (dict(found.backlog.records), found.behind_ms) == ({0: 2, 1: 0, 2: 1}, 7_000)
-    assert found.text() == "3 records wait (partition 0: 2, 2: 1), the oldest for 7.0 s"
+    assert found.text() == "waiting: 3 records (partition 0: 2, 2: 1), the oldest for 7.0 s"
     told = {name: value.value for name, value in _observation(pipeline.spec, found).metadata.items()}
     assert told == {
         "waiting_records": 3,
