@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ebbtide.amounts import amount
+
 SHOWN_IF_ANY = (
     "quarantined",
     "duplicates",
@@ -71,7 +73,7 @@ class StepProgress:
         """Write it for a terminal."""
         counts = Counter({"quarantined": self.quarantined, **self.metrics})
         parts = [
-            f"{self.records} records",
+            amount(self.records, "record"),
             f"+{counts['inserted']} ~{counts['updated']} -{counts['deleted']}",
         ]
         for name in SHOWN_IF_ANY:

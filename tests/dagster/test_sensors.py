@@ -42,7 +42,7 @@ def test_what_waits_is_told_plotted_and_launched_once(pipeline, look):
     assert numbers == {"waiting_files": 1, "waiting_bytes": n_bytes}
     again = look(first.cursor)
     assert (again.run_requests, again.asset_events) == ([], [])
-    assert again.skip_reason.skip_message.startswith("1 files wait")
+    assert again.skip_reason.skip_message.startswith("waiting: 1 file, ")
     pipeline.put(up(2, 2))
     other = look(again.cursor)
     assert other.run_requests[0].run_key != request.run_key
@@ -87,7 +87,7 @@ def test_paused_pipeline_is_launched_by_neither_sensor_nor_schedule(pipeline, lo
     assert len(launch("t_cleanup_schedule").run_requests) == 1
     held = look()
     assert held.run_requests == []
-    assert "1 files wait" in held.skip_reason.skip_message
+    assert "waiting: 1 file" in held.skip_reason.skip_message
     assert "why" in held.skip_reason.skip_message
     pausing.resume(pipeline.spec, pipeline.root, 0)
     assert len(launch("t_stream_schedule").run_requests) == 1
