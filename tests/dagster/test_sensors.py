@@ -149,6 +149,10 @@ def test_backfill_s_job_tells_how_far_it_is_and_drops_it(pipeline):
             return {name: value.value for name, value in metadata.items()}
 
     told = launch("status")
-    assert (told["job"], told["records"], told["waiting"], told["percent"]) == ("backfill: status", 1, 0, 100.0)
-    launch("drop")
-    assert launch("status")["records"] == 0
+    assert told["job"] == "backfill: status"
+    assert [told[f"backfill_{name}"] for name in ("records", "waiting", "percent")] == [1, 0, 100.0]
+    assert "records" not in told, "that is what the pipeline's own runs plot"
+    assert (told["next"], "1 record, 100.0 %" in told["report"]) == ("launch backfill with action: compare", True)
+    assert launch("drop")["report"] == "t: backfill dropped."
+    told = launch("status")
+    assert (told["backfill_records"], told["next"]) == (0, "launch backfill with action: start")

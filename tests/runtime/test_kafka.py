@@ -575,6 +575,25 @@ def test_certificates_of_an_authority_that_is_not_trusted_are_named_and_those_of
     assert trusted.rows() == {1: 1}
 
 
+def test_scram_over_tls_lets_in_who_has_the_password(over, broker, monkeypatch):
+    properties = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": USER,
+        "sasl.password": "${EBBTIDE_TEST_PASSWORD}",
+        "ssl.ca.location": str(broker.authority.path),
+    }
+    pipeline = over(source={"bootstrap_servers": broker.scram_servers, "properties": properties})
+    pipeline.send(up(1, 1))
+    monkeypatch.setenv("EBBTIDE_TEST_PASSWORD", "wrong-password")
+    with pytest.raises(SourceReadError, match=r"refuse the client's credentials.*sasl.password") as refused:
+        pipeline.run()
+    assert "wrong-password" not in str(refused.value)
+    monkeypatch.setenv("EBBTIDE_TEST_PASSWORD", PASSWORD)
+    pipeline.run()
+    assert pipeline.rows() == {1: 1}
+
+
 def test_password_is_used_and_stands_in_no_file(over, broker, monkeypatch, tmp_path):
     monkeypatch.setenv("EBBTIDE_TEST_PASSWORD", PASSWORD)
     properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": USER}
