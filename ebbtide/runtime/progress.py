@@ -74,12 +74,12 @@ class StepProgress:
         counts = Counter({"quarantined": self.quarantined, **self.metrics})
         parts = [
             amount(self.records, "record"),
-            f"+{counts['inserted']} ~{counts['updated']} -{counts['deleted']}",
+            f"+{counts['inserted']:,} ~{counts['updated']:,} -{counts['deleted']:,}",
         ]
         for name in SHOWN_IF_ANY:
             if counts[name]:
                 words = name.replace("_", " ")
-                parts.append(f"{counts[name]} {words}")
+                parts.append(f"{counts[name]:,} {words}")
         if self.recomputed:
             parts.append(f"computed whole: {self.recomputed}")
         if self.held_ms:
