@@ -65,7 +65,10 @@ def told(report: Any, job: str, action: str, actions: Mapping[str, str]) -> dict
         actions: What is in such a command to the action that does the same.
     """
     text = report.text()
-    metadata = {"job": f"{job}: {action}", "report": dg.MetadataValue.text(text)}
+    first, *further = text.splitlines()
+    lines = [first, "", *(f"- {line.strip()}" for line in further)]  # the UI joins lines of plain text
+    page = "\n".join(lines).strip()
+    metadata: dict[str, Any] = {"job": f"{job}: {action}", "report": dg.MetadataValue.md(page)}
     for named, next_action in actions.items():
         if named in text:
             metadata["next"] = dg.MetadataValue.text(f"launch {job} with action: {next_action}")

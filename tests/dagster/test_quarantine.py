@@ -39,7 +39,7 @@ def test_job_plans_by_default_and_replays_when_told_to(tmp_path):
     disk.step([json.dumps({"kind": "+I", "row": {"id": n, "seq": n}}) for n in (1, 2)])
     disk.step(["{"])
     told = launch(disk, tmp_path)
-    assert told.pop("report").startswith("t: 2 records to replay, 1 left.")
+    assert told.pop("report").startswith("t: 2 records to replay, 1 left.\n\n- stays: step 2, ")
     assert told.pop("next") == "launch quarantine_replay with action: apply"
     assert told == {"job": "quarantine_replay: plan", "replayed": 2, "kept": 1, "late": 0}
     assert len(raws(disk)) == 3
