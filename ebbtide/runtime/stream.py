@@ -60,7 +60,7 @@ class Stream:
         since = plan.follows_on(stepper.position)
         found = plan.source.discover(files_read, self.clock(), since)
         if since is None and found.position is not None:
-            plan.checkpoint.note_start(found.position)
+            plan.checkpoint.note_start(found.position, plan.start_asked)
         last_batch = stepper.last.batch_id if stepper.last else None
         plan.checkpoint.forget_undecided(last_batch)
         return found

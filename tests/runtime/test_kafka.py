@@ -34,6 +34,7 @@ from ebbtide.delta.table import read_rows
 from ebbtide.errors import (
     CheckpointMismatchError,
     ConfigError,
+    QuarantineThresholdError,
     SourceLostError,
     SourceReadError,
     SourceUnavailableError,
@@ -315,6 +316,20 @@ def test_checkpoint_whose_batch_does_not_follow_the_last_step_is_refused(over):
     later = position | {"from": position["to"] | {"0": 3}}
     with pytest.raises(CheckpointMismatchError, match="does not begin where the last step ended"):
         pipeline.plan.source.position_of(later, position)
+
+
+def test_other_start_counts_as_long_as_no_step_has_read(over):
+    pipeline = over(quarantine={"max_rows_per_step": 1})
+    pipeline.send("{", "[", up(1, 1))
+    with pytest.raises(QuarantineThresholdError):
+        pipeline.run()
+    pipeline.spec = pipeline.with_fields(source={"start": {"offsets": {0: 2}}})
+    pipeline.run()
+    assert (pipeline.rows(), pipeline.last.records) == ({1: 1}, 1)
+    pipeline.spec = pipeline.with_fields(source={"start": "earliest"})
+    pipeline.send(up(2, 2))
+    pipeline.run()
+    assert pipeline.last.records == 1, "from now on steps tell where reading goes on"
 
 
 @pytest.mark.parametrize(
