@@ -13,6 +13,7 @@ SPARK = {"pyspark", "delta", "py4j"}
 
 ROOMS = {
     "redaction": set(),
+    "amounts": set(),
     "errors": set(),
     "object_store": {"pyarrow"},
     "paths": COLUMNS,

@@ -11,6 +11,7 @@ from typing import Self, TextIO
 
 import click
 
+from ebbtide.amounts import amount
 from ebbtide.runtime.progress import Phase, StepProgress
 
 REFRESH_S = 0.5
@@ -107,10 +108,10 @@ class RunView:
         step = f" step {phase.step}" if phase.step else ""
         parts = [phase.name]
         if phase.files_read and phase.files:
-            parts += self._pace(phase.files_read, phase.files, f"{phase.files_read} of {phase.files} files")
+            parts += self._pace(phase.files_read, phase.files, f"{phase.files_read} of {amount(phase.files, 'file')}")
         elif phase.places_read and phase.places:
             percent = 100 * phase.places_read / phase.places
-            parts += self._pace(phase.places_read, phase.places, f"{percent:.0f} % of {phase.places:,} records")
+            parts += self._pace(phase.places_read, phase.places, f"{percent:.0f} % of {amount(phase.places, 'record')}")
         self._live.show(f"{phase.pipeline}{step}: {', '.join(parts)}")
 
     def _pace(self, n_read: int, n: int, how_far: str) -> list[str]:

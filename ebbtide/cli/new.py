@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ebbtide.amounts import amount
 from ebbtide.cli.options import json_option
 from ebbtide.cli.reporting import Reporter
 from ebbtide.errors import ConfigError
@@ -17,12 +18,12 @@ from ebbtide.proposal.files import SEVERAL, Trial, refuse_existing, try_spec, wr
 from ebbtide.proposal.sample import Sample, take_sample
 from ebbtide.proposal.several import several_attributes
 from ebbtide.proposal.spec import Proposal, propose
+from ebbtide.proposal.topic import usable_topic
 from ebbtide.runtime.plan import registry_of
 from ebbtide.sources import listing
 from ebbtide.sources.kafka.client import Client
 from ebbtide.sources.kafka.listing import topics_like
 from ebbtide.sources.kafka.sampling import first_lines
-from ebbtide.spec.kafka import KafkaSource
 from ebbtide.spec.pipeline import project_of
 from ebbtide.spec.several import UpsertPipelines
 from ebbtide.spec.upsert import UpsertPipeline
@@ -135,7 +136,7 @@ def _new_several(
     """Write one spec for all topics of a pattern, and a test of each."""
     pattern = str(asked.topic_pattern)
     shared = _of_kafka(asked)
-    checked = KafkaSource.model_validate({**shared, "topic": "any"})
+    checked = usable_topic({**shared, "topic": "any"})
     client = Client(checked.bootstrap_servers, checked.properties, "ebbtide-new")
     samples: dict[str, Sample] = {}
     proposals: dict[str, Proposal] = {}
@@ -188,7 +189,7 @@ class _Report:
 
     def text(self) -> str:
         lines = [
-            f"{self.spec}/defs.yaml: {self.n_records} records became {len(self.trial.rows)} rows, {self.trial.n_bad} are bad.",
+            f"{self.spec}/defs.yaml: {amount(self.n_records, 'record')} became {amount(len(self.trial.rows), 'row')}; bad: {self.trial.n_bad:,}.",
             *(f"  {reason}: {detail}" for reason, detail in self.trial.bad.items()),
             "To be looked at:" if self.notes else "",
             *(f"  {note}" for note in self.notes),
@@ -235,7 +236,7 @@ def _topic(asked: _Asked) -> Source:
     if asked.topic is None:
         raise click.UsageError("Got --bootstrap-servers without --topic. Allowed: both, or --topic-pattern.")
     source = {**_of_kafka(asked), "topic": asked.topic}
-    checked = KafkaSource.model_validate(source)
+    checked = usable_topic(source)
     client = Client(checked.bootstrap_servers, checked.properties, "ebbtide-new")
     return source, first_lines(client, checked.topic, asked.sample, registry_of(checked.registry))
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ebbtide.amounts import amount
 from ebbtide.cli.errors import FAILED, NOTHING_MATCHED, PAUSED
 from ebbtide.cli.live import RunView
 from ebbtide.cli.options import of_pipelines, rate_option
@@ -23,7 +24,7 @@ from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.view import MaterializedView
 
 UNMATCHED = (
-    "{}: {} retractions matched no row. Where a Postgres table has no REPLICA IDENTITY FULL, its deletes tell the key "
+    "{}: {} matched no row. Where a Postgres table has no REPLICA IDENTITY FULL, its deletes tell the key "
     "alone, and the rows stay in the sink: ALTER TABLE ... REPLICA IDENTITY FULL, then a new snapshot."
 )
 COUNTS = ("steps", "records", "inserted", "updated", "deleted", "quarantined", "unmatched", "expired")
@@ -181,7 +182,7 @@ def _run_on_spark(
     spark.live.show("")
     unmatched = summary.totals["unmatched"]
     if unmatched and spec.retracts and spec.format.type == "debezium":
-        spark.live.say(UNMATCHED.format(spec.name, unmatched))
+        spark.live.say(UNMATCHED.format(spec.name, amount(unmatched, "retraction")))
     return summary
 
 
@@ -190,9 +191,16 @@ def _summary_text(summary: RunSummary) -> str:
     return f"{summary.pipeline}: {outcome} Sink: {summary.root}/sink"
 
 
+def _count_text(name: str, n: int) -> str:
+    """Say a count of a summary."""
+    if name in ("steps", "records"):
+        return amount(n, name.removesuffix("s"))
+    return f"{n:,} {name}"
+
+
 def _counts_text(summary: RunSummary) -> str:
     totals = summary.totals
-    counts = [f"{totals[name]} {name.replace('_', ' ')}" for name in COUNTS if totals[name]]
+    counts = [_count_text(name, totals[name]) for name in COUNTS if totals[name]]
     parts = [", ".join(counts) or "nothing new"]
     if summary.recomputed:
         parts.append(f"computed whole: {'; '.join(summary.recomputed)}")

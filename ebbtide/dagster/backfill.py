@@ -9,11 +9,19 @@ import dagster as dg
 from pydantic import Field
 
 from ebbtide import Pipeline, StepProgress
+from ebbtide.dagster.metadata import told
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.dagster.supervise import supervised
 
 OBSERVE_EVERY_S = 10.0
 """Least time between two observations; for each the source is asked what waits."""
+
+ACTIONS = {
+    "'ebbtide backfill start'": "start",
+    "'ebbtide backfill swap'": "compare",
+    "'ebbtide backfill swap --apply'": "swap",
+}
+"""Commands that reports name to the actions that do the same."""
 
 
 class BackfillConfig(dg.Config):
@@ -52,9 +60,10 @@ def backfill_job(spec: Pipeline) -> dg.JobDefinition:
         last_s = float("-inf")
 
         def observe(report: Any) -> None:
-            found = report.as_dict()
-            told = {name: value for name, value in found.items() if isinstance(value, int | float)}
-            metadata = {"job": f"backfill: {config.action}", **told}
+            # Under names of their own, or the pipeline's own plots would go on with them.
+            numbers = {name: value for name, value in report.as_dict().items() if isinstance(value, int | float)}
+            plotted = {f"backfill_{name}": value for name, value in numbers.items()}
+            metadata = told(report, "backfill", config.action, ACTIONS) | plotted
             context.log_event(dg.AssetObservation(spec.name, metadata=metadata))
 
         def on_step(step: StepProgress) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import dagster as dg
 
+from ebbtide.amounts import amount
 from ebbtide.quality.validate import Finding, Verdict
 from ebbtide.rules.version_range import VersionRange
 
@@ -26,7 +27,7 @@ def to_check_result(
         repair: What makes the check pass again.
     """
     broken = [finding for finding in verdict.findings if finding.broken]
-    counts = [f"{finding.rule}: {finding.broken} rows" for finding in broken]
+    counts = [f"{finding.rule}: {amount(finding.broken, 'row')}" for finding in broken]
     nothing = "" if verdict.findings else "There is nothing that could break it."
     is_warning = bool(broken) and not verdict.is_error
     metadata: dict[str, Any] = {

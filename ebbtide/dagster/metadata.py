@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
@@ -52,6 +53,26 @@ def valid_in_keys(name: str) -> str:
 def state_key(spec: Pipeline) -> dg.AssetKey:
     """Name a pipeline's state."""
     return dg.AssetKey(f"{spec.name}_state")
+
+
+def told(report: Any, job: str, action: str, actions: Mapping[str, str]) -> dict[str, Any]:
+    """Return a report of a job on request in words, and how the job does what is left to be done.
+
+    Args:
+        report: It has `text`, which names the command that does it.
+        job: Name of the job, after the pipeline's.
+        action: What it was launched to do.
+        actions: What is in such a command to the action that does the same.
+    """
+    text = report.text()
+    first, *further = text.splitlines()
+    lines = [first, "", *(f"- {line.strip()}" for line in further)]  # the UI joins lines of plain text
+    page = "\n".join(lines).strip()
+    metadata: dict[str, Any] = {"job": f"{job}: {action}", "report": dg.MetadataValue.md(page)}
+    for named, next_action in actions.items():
+        if named in text:
+            metadata["next"] = dg.MetadataValue.text(f"launch {job} with action: {next_action}")
+    return metadata
 
 
 def stream_name(spec: Pipeline) -> str:

@@ -8,7 +8,7 @@ import dagster as dg
 from pydantic import Field
 
 from ebbtide import Pipeline
-from ebbtide.dagster.metadata import numbers, state_key
+from ebbtide.dagster.metadata import numbers, state_key, told
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.dagster.stream import maintenance_pool
 from ebbtide.dagster.supervise import supervised
@@ -16,6 +16,9 @@ from ebbtide.dagster.supervise import supervised
 Config = TypeVar("Config", bound=dg.Config)
 Operate = Callable[[Pipeline, Config, SparkResource, str, int], Any]
 """Does the work: given the pipeline, the configuration, Spark, the root of all pipelines' tables and the time, epoch ms. Returns its report."""
+
+ACTIONS = {"--apply": "apply"}
+"""What reports name to the action that does it."""
 
 
 def all_numbers(report: Any) -> dict[str, Any]:
@@ -70,7 +73,7 @@ class JobOnRequest(Generic[Config]):
         ) -> None:
             report = supervised(lambda say, stop: self.operate(spec, config, spark, storage.root, clock.now_ms()))
             context.log.info(report.text())
-            metadata = {"job": f"{self.name}: {config.action}", **self.metadata(report)}
+            metadata = told(report, self.name, config.action, ACTIONS) | self.metadata(report)
             context.log_event(dg.AssetObservation(self.observed(spec), metadata=metadata))
 
         @dg.job(name=f"{spec.name}_{self.name}", description=self.description)
@@ -235,10 +238,10 @@ def _replay(spec: Pipeline, config: QuarantineReplayConfig, spark: SparkResource
 
 
 def _replay_metadata(report: Any) -> dict[str, Any]:
-    told = {"replayed": report.replayed, "kept": len(report.kept), "late": report.late, **report.counts}
+    metadata = {"replayed": report.replayed, "kept": len(report.kept), "late": report.late, **report.counts}
     if report.step is not None:
-        told["step"] = report.step
-    return told
+        metadata["step"] = report.step
+    return metadata
 
 
 QUARANTINE_REPLAY = JobOnRequest(
@@ -272,10 +275,10 @@ def _pause(spec: Pipeline, config: PauseConfig, spark: SparkResource, root: str,
 
 
 def _pause_metadata(report: Any) -> dict[str, Any]:
-    told = {"paused": report.paused, "by": report.by, "reason": report.reason}
+    metadata = {"paused": report.paused, "by": report.by, "reason": report.reason}
     if report.since is not None:
-        told["since"] = dg.MetadataValue.timestamp(report.since.timestamp())
-    return told
+        metadata["since"] = dg.MetadataValue.timestamp(report.since.timestamp())
+    return metadata
 
 
 PAUSE = JobOnRequest(

@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from ebbtide import RunSummary, StepProgress
+from ebbtide.amounts import amount
 from ebbtide.runtime.progress import SHOWN_IF_ANY
 
 MOST_STEPS = 50
 """Steps that a report lists, the last ones."""
+NO_BREAK_HYPHEN = "\u2011"
+"""At which browsers do not break lines."""
 _ALWAYS = ("inserted", "updated", "deleted")
 
 
@@ -25,10 +28,9 @@ def _sums(summary: RunSummary) -> Iterator[str]:
         yield "Nothing was to do: no new records, nothing due."
         return
     seconds = sum(step.seconds for step in summary.steps)
-    counts = [f"{totals[name]:,} {name}" for name in ("records", *_ALWAYS)]
+    counts = [amount(totals["records"], "record"), *(f"{totals[name]:,} {name}" for name in _ALWAYS)]
     counts += [f"{totals[name]:,} {name.replace('_', ' ')}" for name in SHOWN_IF_ANY if totals[name]]
-    n_steps = len(summary.steps)
-    steps = "1 step" if n_steps == 1 else f"{n_steps} steps"
+    steps = amount(len(summary.steps), "step")
     yield f"{steps} in {seconds:,.1f} s: {', '.join(counts)}."
 
 
@@ -38,13 +40,20 @@ def _steps(steps: list[StepProgress]) -> Iterator[str]:
     yield "| step | kind | clock (UTC) | records | inserted | updated | deleted | quarantined | seconds |"
     yield "|---:|---|---|---:|---:|---:|---:|---:|---:|"
     for step in steps[-MOST_STEPS:]:
-        clock = datetime.fromtimestamp(step.now_ms / 1000, UTC)
+        clock = _clock_text(step.now_ms)
         counts = [step.records, *(step.metrics.get(name, 0) for name in _ALWAYS), step.quarantined]
         numbers = " | ".join(f"{count:,}" for count in counts)
-        yield f"| {step.step} | {step.kind} | {clock:%Y-%m-%d %H:%M:%S} | {numbers} | {step.seconds:.2f} |"
+        yield f"| {step.step} | {step.kind} | {clock} | {numbers} | {step.seconds:.2f} |"
     n_left_out = max(len(steps) - MOST_STEPS, 0)
     if n_left_out:
-        yield f"\nThe first {n_left_out} steps are left out."
+        yield f"\nLeft out: the first {amount(n_left_out, 'step')}."
+
+
+def _clock_text(now_ms: int) -> str:
+    """Write a time so that a narrow column breaks it between day and time only."""
+    clock = datetime.fromtimestamp(now_ms / 1000, UTC)
+    text = f"{clock:%Y-%m-%d %H:%M:%S}"
+    return text.replace("-", NO_BREAK_HYPHEN)
 
 
 def _remarks(summary: RunSummary) -> Iterator[str]:
@@ -54,9 +63,9 @@ def _remarks(summary: RunSummary) -> Iterator[str]:
     if summary.is_aged:
         yield "\nThe run was as old as `max_run_age` lets it get; the next one goes on."
     if summary.files_young:
-        yield f"\n{summary.files_young} files are too young, and are left for a later run."
+        yield f"\nToo young, and left for a later run: {amount(summary.files_young, 'file')}."
     if summary.files_unmatched:
-        yield f"\n{summary.files_unmatched} files do not match the source's pattern."
+        yield f"\nNot matching the source's pattern: {amount(summary.files_unmatched, 'file')}."
     if summary.ignored_columns:
         names = ", ".join(f"`{name}`" for name in summary.ignored_columns)
         yield f"\n**Columns left out**, as the schema has not got them: {names}."

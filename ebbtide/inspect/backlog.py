@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
+from ebbtide.amounts import amount
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.runtime.plan import Plan
 from ebbtide.sources.kafka.client import Client
@@ -65,12 +66,12 @@ class Lag:
     def _parts(self) -> Iterator[str]:
         backlog = self.backlog
         if backlog.files and backlog.bytes is None:
-            yield f"{backlog.files:,} tables have changed"
+            yield f"{amount(backlog.files, 'table')} changed"
         elif backlog.files:
-            yield f"{backlog.files:,} files wait, {backlog.bytes or 0:,} bytes"
+            yield f"waiting: {amount(backlog.files, 'file')}, {amount(backlog.bytes or 0, 'byte')}"
         if backlog.records:
             shares = [f"{number}: {n:,}" for number, n in sorted(backlog.records.items()) if n]
-            yield f"{backlog.total_records:,} records wait (partition {', '.join(shares)})"
+            yield f"waiting: {amount(backlog.total_records or 0, 'record')} (partition {', '.join(shares)})"
         if self.behind_ms is not None:
             yield f"the oldest for {self.behind_ms / 1000:,.1f} s"
 

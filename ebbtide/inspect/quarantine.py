@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
+from ebbtide.amounts import amount
 from ebbtide.runtime.plan import Plan
 from ebbtide.sinks.quarantine import Selection
 from ebbtide.spec.pipeline import Pipeline
@@ -63,7 +64,7 @@ class QuarantineSummary:
 
     def text(self) -> str:
         """Write it for a terminal."""
-        lines = [f"{self.pipeline}: {self.records} records in quarantine."]
+        lines = [f"{self.pipeline}: {amount(self.records, 'record')} in quarantine."]
         lines += [reason.text() for reason in self.reasons]
         return "\n  ".join(lines)
 

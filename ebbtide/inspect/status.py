@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from ebbtide.amounts import amount
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import EbbtideError
@@ -77,12 +78,12 @@ class Status:
         if self.step == 0:
             return f"{self.pipeline}: no step yet.{self._pause_text()}"
         now = _time_text(self.now)
-        counts = f"{self.records} records, {self.quarantined} quarantined"
+        counts = f"{amount(self.records, 'record')}, {self.quarantined:,} quarantined"
         lines = [f"{self.pipeline}: step {self.step} ({self.kind}) at {now}, {counts}{self._pause_text()}"]
         if self.watermark:
             watermark = _time_text(self.watermark)
             lines.append(f"  watermark {watermark}")
-        rows = "" if self.sink_rows is None else f", {self.sink_rows} rows"
+        rows = "" if self.sink_rows is None else f", {amount(self.sink_rows, 'row')}"
         sink = f"sink {self.root}/sink, version {self.sink_version}{rows}, changed last by step {self.sink_step}"
         if self.sink_version is None:
             sink = f"sink {self.root}/sink is gone: 'ebbtide repair' makes it again"

@@ -15,6 +15,8 @@ from ebbtide.paths import delete, join, list_files, read_bytes, replace_bytes
 
 START = "ebbtide_start.json"
 """Ours, beside Spark's files, so that it goes with them."""
+ASKED = "asked"
+"""Key in it: where the spec said to begin."""
 BATCHES_KEPT = 100
 """Batches of which a checkpoint that no stream of Spark's writes keeps the files; Spark's own keeps as many (`minBatchesToRetain`)."""
 
@@ -54,7 +56,10 @@ class Checkpoint:
 
     @property
     def start(self) -> dict[str, Any] | None:
-        """Where the source's first batch begins, as it was noted; None if it was not."""
+        """Where the source's first batch begins, as it was noted; None if it was not.
+
+        `ASKED` in it is where the spec said to begin; an older Ebbtide did not note that.
+        """
         raw = read_bytes(join(self.path, START))
         if raw is None:
             return None
@@ -63,9 +68,15 @@ class Checkpoint:
         except (ValueError, TypeError) as error:
             raise self._damaged(START, error) from error
 
-    def note_start(self, position: Mapping[str, Any]) -> None:
-        """Note where the source's first batch begins: until it is decided, no step's facts tell."""
-        replace_bytes(join(self.path, START), json.dumps(position).encode())
+    def note_start(self, position: Mapping[str, Any], asked: Any) -> None:
+        """Note where the source's first batch begins: until it is decided, no step's facts tell.
+
+        Args:
+            position: It.
+            asked: Where the spec says to begin, as JSON has it.
+        """
+        noted = {**position, ASKED: asked}
+        replace_bytes(join(self.path, START), json.dumps(noted).encode())
 
     def last_committed(self) -> int | None:
         """Return the last batch that Spark committed."""

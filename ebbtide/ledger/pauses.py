@@ -94,7 +94,7 @@ def refuse_paused(pipeline: str, turn: LedgerFacts | None) -> None:
     found = turn.paused
     since = datetime.fromtimestamp(found.since_ms / 1000, UTC)
     raise PausedError.of(
-        f"'{pipeline}' is paused by {found.by} since {since:%Y-%m-%d %H:%M:%S} UTC: {found.reason}",
+        f"'{pipeline}' is paused by {found.by} since {since:%Y-%m-%d %H:%M:%S} UTC: {found.reason.rstrip('.')}.",
         next_step="Run 'ebbtide resume' to let it read again; maintenance may go on meanwhile.",
     )
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ebbtide.amounts import amount
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import AdoptionError
 from ebbtide.formats.decoding import Decoding
@@ -64,13 +65,13 @@ class AdoptReport:
 
     def text(self) -> str:
         """Write it for a terminal."""
+        rows = amount(self.rows, "row")
         if self.steps:
-            return (
-                f"{self.pipeline}: {self.rows} rows adopted in {len(self.steps)} steps. The next run reads the source."
-            )
+            steps = amount(len(self.steps), "step")
+            return f"{self.pipeline}: {rows} adopted in {steps}. The next run reads the source."
         if not self.rows:
             return f"{self.pipeline}: no row to adopt."
-        return f"{self.pipeline}: {self.rows} rows to adopt.\n  To do it: 'ebbtide adopt --apply'."
+        return f"{self.pipeline}: {rows} to adopt.\n  To do it: 'ebbtide adopt --apply'."
 
 
 def plan(spark: SparkSession, spec: Pipeline, root: str) -> AdoptReport:
@@ -288,7 +289,7 @@ def _refuse_keys(tables: Plan, rows: DataFrame) -> None:
     if n_null or n_repeated:
         raise AdoptionError.of(
             f"The table at '{tables.sink.path}' has rows without a key of their own.",
-            got=f"{n_null} with a null in key or sequence, {n_repeated} keys with several rows",
+            got=f"{n_null} with a null in key or sequence, {amount(n_repeated, 'key')} with several rows",
             allowed="one row per key, no nulls in key and sequence",
             next_step="Repair them first.",
         )

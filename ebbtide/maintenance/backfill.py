@@ -8,12 +8,14 @@ state, its redo gives the sink the rows that differ, in one commit (`ebbtide.run
 from __future__ import annotations
 
 import threading
+from dataclasses import asdict, dataclass
 from functools import partial
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 from ebbtide.delta import log
-from ebbtide.errors import BackfillError
+from ebbtide.errors import BackfillError, ConfigError
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.puts import puts_of
 from ebbtide.maintenance.backfill_asked import (
@@ -68,11 +70,12 @@ def start(
 
     Raises:
         BackfillError: the pipeline cannot be built beside itself, or another backfill was begun.
+        ConfigError: the place is not one of the topic, or no record is behind it.
         EbbtideError: as of a run.
     """
     tables = Plan.under(root, spec)
     refuse_unfit(tables)
-    asked = _begun(tables, begin, snapshot)
+    asked = _begun(tables, begin, snapshot, clock())
     stop = stop or threading.Event()
     beside = beside_of(spec, asked, max_records_per_second)
     run = partial(
@@ -115,7 +118,28 @@ def _turn_to(spark: SparkSession, tables: Plan, beside: Pipeline, now_ms: int) -
         stepper.turn_to(spark, beginning_of(there))
 
 
-def drop(spec: Pipeline, root: str) -> BackfillStatus:
+@dataclass(frozen=True)
+class BackfillDropReport:
+    """What became of a backfill that was to be deleted.
+
+    Args:
+        pipeline: Name of the pipeline.
+        dropped: There was one.
+    """
+
+    pipeline: str
+    dropped: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return asdict(self)
+
+    def text(self) -> str:
+        """Write it for a terminal."""
+        return f"{self.pipeline}: {'backfill dropped' if self.dropped else 'there was no backfill'}."
+
+
+def drop(spec: Pipeline, root: str) -> BackfillDropReport:
     """Delete a backfill. Starts no Spark.
 
     Args:
@@ -138,10 +162,24 @@ def drop(spec: Pipeline, root: str) -> BackfillStatus:
         with Lease(tables.backfill.at("ledger"), spec.name, to_ms(spec.lease_ttl) / 1000):
             pass  # nobody builds it
     delete(tables.backfills)
-    return BackfillStatus(spec.name)
+    return BackfillDropReport(spec.name, dropped=asked is not None)
 
 
-def _begun(tables: Plan, begin: str | KafkaStart | None, snapshot: str | None) -> Asked:
+def _refuse_nothing(tables: Plan, wanted: Asked, now_ms: int) -> None:
+    """Refuse a place of a topic that is not there, or behind which there is no record: before it is noted, so that another one can be named."""
+    if wanted.start == "earliest":
+        return
+    there = Plan.under(tables.backfills, beside_of(tables.spec, wanted)).source.discover({}, now_ms)
+    if not there.streams and wanted.snapshot is None:
+        raise ConfigError.of(
+            f"There is no record to build the backfill of '{tables.spec.name}' from.",
+            got=wanted.text,
+            allowed="a place before the last record of the topic",
+            next_step="Begin earlier.",
+        )
+
+
+def _begun(tables: Plan, begin: str | KafkaStart | None, snapshot: str | None, now_ms: int) -> Asked:
     """Note what the backfill is asked to be, if none was begun; refuse another one than that."""
     wanted = Asked(start="earliest" if begin is None else begin, snapshot=snapshot)
     is_topic = isinstance(tables.spec.source, KafkaSource)
@@ -158,6 +196,7 @@ def _begun(tables: Plan, begin: str | KafkaStart | None, snapshot: str | None) -
         )
     known = asked_of(tables)
     if known is None:
+        _refuse_nothing(tables, wanted, now_ms)
         puts_of(tables.backfills).put_if_absent(join(tables.backfills, ASKED), wanted.model_dump_json().encode())
         return asked_of(tables) or wanted
     is_named = begin is not None or snapshot is not None

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
+from ebbtide.amounts import amount
 from ebbtide.inspect.backlog import lag
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.maintenance.backfill_asked import asked_of, beside_of, has_read_snapshot, of_topic
@@ -52,14 +53,14 @@ class BackfillStatus:
         """Write it for a terminal."""
         if not self.start:
             return f"{self.pipeline}: no backfill. To begin one: 'ebbtide backfill start'."
-        parts = [f"step {self.step}", f"{self.records:,} records", f"{self.percent:.1f} %"]
+        parts = [f"step {self.step}", amount(self.records, "record"), f"{self.percent:.1f} %"]
         if self.records_per_second is not None:
             parts.append(f"{self.records_per_second:,.0f} records/s")
         if self.waiting and self.seconds_left is not None:
             parts.append(f"about {self.seconds_left:,.0f} s left")
         told = ", ".join(parts)
         if self.waiting:
-            return f"{self.pipeline}: backfill from {self.start}: {told}; {self.waiting:,} records wait: 'ebbtide backfill start' goes on."
+            return f"{self.pipeline}: backfill from {self.start}: {told}; waiting: {amount(self.waiting, 'record')}; 'ebbtide backfill start' goes on."
         return f"{self.pipeline}: backfill from {self.start}: {told}. To compare it: 'ebbtide backfill swap'."
 
 

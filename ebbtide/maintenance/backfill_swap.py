@@ -12,6 +12,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from ebbtide.amounts import amount
 from ebbtide.delta import log
 from ebbtide.errors import BackfillError
 from ebbtide.ledger.tables import BESIDE_STATE
@@ -56,8 +57,8 @@ class SwapReport:
 
     def text(self) -> str:
         """Write it for a terminal."""
-        counts = f"{self.added} rows come, {self.changed} become others, {self.deleted} go"
-        lines = [f"{self.pipeline}: backfill of {self.records:,} records: {counts}."]
+        counts = f"{amount(self.added, 'row')} added, {self.changed:,} changed, {self.deleted:,} deleted"
+        lines = [f"{self.pipeline}: backfill of {amount(self.records, 'record')}: {counts}."]
         for key in self.keys:
             told = ", ".join(f"{name}: {value}" for name, value in key.items())
             lines.append(f"  {told}")

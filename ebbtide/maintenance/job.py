@@ -9,6 +9,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from ebbtide.amounts import amount
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import ConfigError
@@ -74,21 +75,22 @@ class MaintenanceReport:
 
     def text(self) -> str:
         """Write it for a terminal."""
-        stored = f"on disk {self.stored_files_before} files -> {self.stored_files_after}, {self.stored_bytes_before} bytes -> {self.stored_bytes_after}"
+        stored = f"on disk: files {self.stored_files_before} -> {self.stored_files_after}, bytes {self.stored_bytes_before} -> {self.stored_bytes_after}"
+        entries = amount(self.entries, "entry", "entries")
         if self.step is None:
             has_freed = self.stored_files_after < self.stored_files_before
             done = stored if has_freed else "found nothing to do"
-            return f"{self.pipeline}: {self.job}: {done}; {self.entries} entries."
+            return f"{self.pipeline}: {self.job}: {done}; {entries}."
         parts = [
-            f"{self.rows_removed} rows removed",
-            f"{self.entries} entries kept",
+            f"{amount(self.rows_removed, 'row')} removed",
+            f"{entries} kept",
             f"files {self.files_before} -> {self.files_after}",
             f"bytes {self.bytes_before} -> {self.bytes_after}",
         ]
         if self.quarantine_max_age:
-            parts.append(f"{self.quarantine_max_age} quarantined records dropped by max_age")
+            parts.append(f"{amount(self.quarantine_max_age, 'quarantined record')} dropped by max_age")
         if self.quarantine_max_bytes:
-            parts.append(f"{self.quarantine_max_bytes} quarantined records dropped by max_bytes")
+            parts.append(f"{amount(self.quarantine_max_bytes, 'quarantined record')} dropped by max_bytes")
         counts = ", ".join(parts)
         return f"{self.pipeline}: {self.job}, step {self.step}: {counts}."
 

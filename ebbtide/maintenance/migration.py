@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
+from ebbtide.amounts import amount
 from ebbtide.delta import log
 from ebbtide.delta.restoring import restoring
 from ebbtide.delta.snapshot import Action, Snapshot
@@ -78,13 +79,13 @@ class MigrationPlan:
         if not self.changes:
             return f"{self.pipeline}: what is stored fits the spec; nothing to migrate."
         parts = [
-            f"{self.stamped} entries stamped",
+            f"{amount(self.stamped, 'entry', 'entries')} stamped",
             f"{self.unstamped} unstamped",
             f"{self.revived} expired ones brought back",
             f"{self.dropped} dropped",
         ]
         if self.rewritten:
-            parts.append(f"{self.rewritten} rows of sink and changelog written again")
+            parts.append(f"{amount(self.rewritten, 'row')} of sink and changelog written again")
         counts = ", ".join(parts)
         next_step = "To do it: 'ebbtide migrate --apply'."
         if self.step is not None:

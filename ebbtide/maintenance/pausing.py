@@ -43,10 +43,10 @@ class PauseReport:
         """Write it for a terminal."""
         if self.paused:
             run = "Nothing is read any more." if self.is_at_rest else "A run is under way: it ends after its step."
-            return f"{self.pipeline}: paused: {self.reason}. {run} To go on: 'ebbtide resume'."
+            return f"{self.pipeline}: paused: {self.reason.rstrip('.')}. {run} To go on: 'ebbtide resume'."
         if not self.by:
             return f"{self.pipeline}: it was not paused."
-        return f"{self.pipeline}: resumed after {self.seconds:,.0f} s; it was paused by {self.by}: {self.reason}."
+        return f"{self.pipeline}: resumed after {self.seconds:,.0f} s; it was paused by {self.by}: {self.reason.rstrip('.')}."
 
 
 def pause(spec: Pipeline, root: str, by: str, reason: str, clock_ms: int) -> PauseReport:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
+from ebbtide.amounts import amount
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.maintenance.job import stepping
 from ebbtide.model.codes import Mask
@@ -53,9 +54,9 @@ class DropReport:
         counts = [f"{count} {reason}" for reason, count in self.reasons.items()]
         by_reason = ", ".join(counts)
         if self.step is not None:
-            return f"{self.pipeline}: {self.dropped} records dropped ({by_reason}) in step {self.step}."
+            return f"{self.pipeline}: {amount(self.dropped, 'record')} dropped ({by_reason}) in step {self.step}."
         return (
-            f"{self.pipeline}: {self.dropped} records to drop ({by_reason})."
+            f"{self.pipeline}: {amount(self.dropped, 'record')} to drop ({by_reason})."
             "\n  Nothing was changed. To do it, add --apply --note 'why'."
         )
 

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from ebbtide.amounts import amount
 from ebbtide.errors import ConfigError
 from ebbtide.inspect.quarantine import place_text, printable
 from ebbtide.ledger.facts import StepFacts
@@ -89,13 +90,15 @@ class ReplayReport:
             lines = [f"{self.pipeline}: no quarantined record fits."]
         else:
             verb = "replayed" if self.step else "to replay"
-            lines = [f"{self.pipeline}: {self.replayed} records {verb}, {n_kept} stay."]
+            lines = [f"{self.pipeline}: {amount(self.replayed, 'record')} {verb}, {n_kept:,} left."]
         shown = self.kept[:SHOWN]
         lines += [printable(_kept_text(record)) for record in shown]
         if n_kept > SHOWN:
             lines.append(f"... and {n_kept - SHOWN} more (--json has them all)")
         if self.not_found:
-            lines.append(f"{self.not_found} mended records have the origin of none that is selected.")
+            lines.append(
+                f"Left out, with an origin that no selected record has: {amount(self.not_found, 'mended record')}."
+            )
         if self.late:
             lines.append(_late_text(self.late))
         lines.append(self._outcome())
@@ -116,7 +119,7 @@ class ReplayReport:
 def _late_text(n_late: int) -> str:
     """Say what it means that records are late."""
     return (
-        f"{n_late} records are late: by order of arrival they apply now, after all that came since, and the sink may not become "
+        f"Late: {amount(n_late, 'record')}. By order of arrival such apply now, after all that came since, and the sink may not become "
         "what it would be, had they been good. That is promised only within materializer.retraction_grace, and where no TRUNCATE came since."
     )
 

@@ -15,8 +15,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ebbtide.amounts import amount
 from ebbtide.delta import log
-from ebbtide.errors import RepairError
+from ebbtide.errors import ConfigError, RepairError
 from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.state_repair import decided_version, refuse_damaged_state, restore_state
 from ebbtide.model.step import StepKind
@@ -69,9 +70,9 @@ class RepairReport:
         """Write it for a terminal."""
         if not self.differs and self.step is None:
             return f"{self.pipeline}: the sink shows what the state says; nothing to repair."
-        counts = (
-            f"{self.missing} rows missing, {self.other} other, {self.extra} too many, {self.repeated} keys repeated"
-        )
+        missing = amount(self.missing, "row")
+        repeated = amount(self.repeated, "key")
+        counts = f"{missing} missing, {self.other:,} other, {self.extra:,} too many, {repeated} repeated"
         lines = [f"{self.pipeline}: {counts}."]
         if self.made:
             lines.append(f"gone: {', '.join(self.made)}")
@@ -158,7 +159,7 @@ def acknowledge(
         reason: Kept with the step.
     """
     if not reason.strip():
-        raise RepairError.of(
+        raise ConfigError.of(
             "To acknowledge takes a reason.",
             got="none",
             allowed="a text, kept with the step",

@@ -14,8 +14,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from ebbtide.errors import BackfillError
+from ebbtide.amounts import amount
+from ebbtide.errors import BackfillError, ConfigError
 from ebbtide.ledger.facts import StepFacts
+from ebbtide.maintenance.backfill_asked import Asked
 from ebbtide.maintenance.job import stepping
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.driver import ignore
@@ -59,9 +61,9 @@ class RereadReport:
                 words = name.replace("_", " ")
                 parts.append(f"{n:,} {words}")
         counts = ", ".join(parts)
-        told = f"{self.pipeline}: {self.records:,} records read in {len(self.steps)} steps: {counts or 'nothing new'}."
+        told = f"{self.pipeline}: {amount(self.records, 'record')} read in {amount(len(self.steps), 'step')}: {counts or 'nothing new'}."
         if self.waiting:
-            return f"{told} {self.waiting:,} are left: the same command goes on."
+            return f"{told} Left: {self.waiting:,}; the same command goes on."
         return f"{told} To read on: 'ebbtide resume'."
 
 
@@ -91,6 +93,7 @@ def reread(
         clock: Returns the time, epoch ms.
 
     Raises:
+        ConfigError: there is no reason, or no record that was read from that place on.
         BackfillError: the pipeline is not paused, or does not tell records that it has read from others.
         LeaseHeldError: the pipeline is being run.
     """
@@ -122,7 +125,7 @@ def _source(tables: Plan, reason: str) -> KafkaSource:
     """Return the topic to read; refuse what cannot be read again."""
     spec = tables.spec
     if not reason.strip():
-        raise BackfillError.of(
+        raise ConfigError.of(
             "To read records again takes a reason.",
             got="none",
             allowed="a text, kept with the steps",
@@ -167,6 +170,13 @@ def _left(stepper: Stepper, begin: str | KafkaStart, reason: str, now_ms: int) -
     end = {partition: stands.end.get(partition, first) for partition, first in wanted.start.items()}
     start = {partition: min(first, end[partition]) for partition, first in wanted.start.items()}
     whole = replace(wanted, start=start, end=end)
+    if not whole.size:
+        raise ConfigError.of(
+            f"'{stepper.spec.name}' has read no record from there on.",
+            got=Asked(start=begin).text,
+            allowed=f"a place before offsets {', '.join(map(str, stands.end.values()))}, where the pipeline stands",
+            next_step="Begin earlier.",
+        )
     left = _behind(stepper.last, reason, whole)
     return left if left.size else whole
 

@@ -7,11 +7,13 @@ itself be rewound.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+from ebbtide.amounts import amount
 from ebbtide.delta import log
 from ebbtide.delta.restoring import restoring
 from ebbtide.delta.snapshot import Action, Snapshot
@@ -54,8 +56,10 @@ class RewindReport:
     def text(self) -> str:
         """Write it for a terminal."""
         tables = ", ".join(f"{name} to version {version}" for name, version in self.versions.items())
+        undone = amount(self.steps, "step")
+        records = amount(self.records, "record")
         lines = [
-            f"{self.pipeline}: back to step {self.to_step} ({self.kind}): {self.steps} steps undone, {self.records} records to be read again.",
+            f"{self.pipeline}: back to step {self.to_step} ({self.kind}): {undone} undone, {records} to be read again.",
             tables,
         ]
         if self.step is None:
@@ -150,7 +154,7 @@ class _Target:
             f"'{tables.spec.name}' cannot go back to step {to_step}.",
             got=f"step {to_step}",
             allowed=f"{first} to {stepper.number}: the steps since the last refresh whose commits are kept",
-            next_step="Run 'ebbtide refresh' to rebuild all tables from the source.",
+            next_step="Name one of these, or run 'ebbtide refresh' to rebuild all tables from the source.",
         )
 
     def report(self, now: int) -> RewindReport:
@@ -160,9 +164,32 @@ class _Target:
             to_step=self.facts.step,
             kind=self.facts.kind,
             steps=now - self.facts.step,
-            records=sum(facts.records for facts in self.undone),
+            records=_records_to_read(self.undone),
             versions={"state": self.version, **self.versions},
         )
+
+
+def _records_to_read(undone: Sequence[StepFacts]) -> int:
+    """Return how many records are read again once steps are undone: those of the source that no rewind has given back already.
+
+    A backfill into the sink has read records that stand at or before the place that is gone back to, or that other steps have read.
+
+    Args:
+        undone: Facts of the steps, the newest first.
+    """
+    n_records = 0
+    total_then: int | None = None
+    for facts in undone:
+        total = facts.total_records or 0
+        is_undone_already = total_then is not None and total > total_then
+        if is_undone_already:
+            continue
+        total_then = None
+        if facts.kind is StepKind.REWIND:
+            total_then = total
+        elif facts.kind is StepKind.BATCH:
+            n_records += facts.records
+    return n_records
 
 
 def _versions_at(tables: Plan, step: int) -> dict[str, int]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ebbtide.amounts import amount
 from ebbtide.errors import ConfigError
 from ebbtide.formats.debezium import origin_of
 from ebbtide.formats.format import BadRecordError, Json
@@ -94,7 +95,7 @@ def take_sample(
         raise ConfigError.of(
             "There is no record to go by.",
             got="; ".join(found),
-            allowed="a folder with JSON lines, and a --topic or --table that they have",
+            allowed="a folder or topic with JSON records, and a --topic or --table that they have",
         )
     return sample
 
@@ -125,7 +126,7 @@ def _found(
     topics: Counter[str],
     tables: Counter[str],
 ) -> Iterator[str]:
-    yield f"{sample.n_unreadable} lines that are no JSON objects"
+    yield f"{amount(sample.n_unreadable, 'line')} that are no JSON object"
     if topics:
         yield f"topics {_counted(topics)}"
     if tables:

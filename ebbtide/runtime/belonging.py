@@ -6,6 +6,7 @@ by another, or put back to an older version is known, and so is a state that was
 
 from __future__ import annotations
 
+from ebbtide.amounts import amount
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import TableMismatchError
@@ -123,7 +124,7 @@ def refuse_others_sink(plan: Plan, tables: OwnTables) -> None:
     if tables.last_step("sink") == 0:
         raise TableMismatchError.of(
             f"There is a table at '{plan.at('sink')}' that '{plan.spec.name}' has not written.",
-            got=f"{len(snapshot.files)} data files, and no step",
+            got=f"{amount(len(snapshot.files), 'data file')}, and no step",
             allowed="no table, or an empty one",
             next_step="Run 'ebbtide adopt' to make it the sink with its rows; or give the pipeline another name or root, or move the table away.",
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.amounts import amount
 from ebbtide.errors import SchemaDriftError
 from ebbtide.formats.inference import agreed
 from ebbtide.model.step import BatchSummary
@@ -59,7 +60,7 @@ def refuse_drift(spec: Pipeline, bad: pa.Table) -> None:
     detail = first["_detail"]
     raise SchemaDriftError.of(
         f"Records do not fit the schema of '{spec.name}'; nothing of the step was committed.",
-        got=f"{len(drifted)} records, the first of them {place}: {reason}: {detail}",
+        got=f"{amount(len(drifted), 'record')}, the first of them {place}: {reason}: {detail}",
         allowed="records that fit, as schema_evolution_mode is fail",
         next_step="Change the schema and run 'ebbtide migrate', list a column under ignored_columns, or set schema_evolution_mode: quarantine.",
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ebbtide.errors import ConfigError
 from ebbtide.formats.debezium import DebeziumDecoder
@@ -17,7 +17,7 @@ from ebbtide.formats.decoding import Decoding
 from ebbtide.formats.format import Format
 from ebbtide.formats.plain import PlainDecoder
 from ebbtide.formats.settings import UnknownColumns
-from ebbtide.ledger.checkpoint import Checkpoint
+from ebbtide.ledger.checkpoint import ASKED, Checkpoint
 from ebbtide.ledger.facts import LedgerFacts
 from ebbtide.ledger.lease import newest_turn
 from ebbtide.model.changelog import TRUNCATE, changelog_schema
@@ -305,13 +305,22 @@ class Plan:
     def follows_on(self, position: Position | None) -> Position | None:
         """Return what the source's next batch follows on: the last one, else where the first run began; None before that.
 
+        A spec that has another start since is taken at its word: nothing has been read.
+
         Args:
             position: Of the last step.
         """
         noted = self.checkpoint.start
         if position is not None or noted is None:
             return position
+        if noted.pop(ASKED, self.start_asked) != self.start_asked:
+            return None
         return beginning_of(noted)  # nothing of what the first run found has been read
+
+    @property
+    def start_asked(self) -> Any:
+        """Where the spec says that the first batch begins, as JSON has it; None of a source that always begins at its beginning."""
+        return self.spec.source.model_dump(mode="json").get("start")
 
     @property
     def checkpoint(self) -> Checkpoint:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ebbtide.amounts import amount
+
 SHOWN_IF_ANY = (
     "quarantined",
     "duplicates",
@@ -71,13 +73,13 @@ class StepProgress:
         """Write it for a terminal."""
         counts = Counter({"quarantined": self.quarantined, **self.metrics})
         parts = [
-            f"{self.records} records",
-            f"+{counts['inserted']} ~{counts['updated']} -{counts['deleted']}",
+            amount(self.records, "record"),
+            f"+{counts['inserted']:,} ~{counts['updated']:,} -{counts['deleted']:,}",
         ]
         for name in SHOWN_IF_ANY:
             if counts[name]:
                 words = name.replace("_", " ")
-                parts.append(f"{counts[name]} {words}")
+                parts.append(f"{counts[name]:,} {words}")
         if self.recomputed:
             parts.append(f"computed whole: {self.recomputed}")
         if self.held_ms:

@@ -339,7 +339,7 @@ class Stepper:
             The step; None before the first one, when nothing was read.
         """
         if self.last is None:
-            self.plan.checkpoint.note_start(position)
+            self.plan.checkpoint.note_start(position, self.plan.start_asked)
             return None
         return self._tick(spark, clock_ms, must_commit=True, source_position=position, lost=lost)
 

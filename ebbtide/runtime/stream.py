@@ -10,6 +10,7 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
+from ebbtide.amounts import amount
 from ebbtide.errors import SourceLostError, SourceStartError, Transient
 from ebbtide.ledger.puts import puts_of
 from ebbtide.runtime.batches import Batches
@@ -59,7 +60,7 @@ class Stream:
         since = plan.follows_on(stepper.position)
         found = plan.source.discover(files_read, self.clock(), since)
         if since is None and found.position is not None:
-            plan.checkpoint.note_start(found.position)
+            plan.checkpoint.note_start(found.position, plan.start_asked)
         last_batch = stepper.last.batch_id if stepper.last else None
         plan.checkpoint.forget_undecided(last_batch)
         return found
@@ -203,7 +204,7 @@ def start_patiently(attempt: Callable[[], None], begun: threading.Event, stop: t
                 raise
             if wait_s is None:
                 raise SourceStartError.of(
-                    f"Spark's Python process for the source did not connect within 10 s, {number} times; no step was begun.",
+                    f"Spark's Python process for the source did not connect within 10 s, {amount(number, 'time')}; no step was begun.",
                     next_step="Run again when the machine is less busy.",
                 ) from error
             _log.warning(

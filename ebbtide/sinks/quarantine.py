@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebbtide.amounts import amount
 from ebbtide.delta.snapshot import Action, Snapshot
 from ebbtide.delta.table import add_file, create_if_absent, emptied, read_file, read_rows
 from ebbtide.errors import StoredFormatError
@@ -214,7 +215,7 @@ class QuarantineTable:
             )
         elif facts.bad_rows is None and facts.quarantined and self._last_step() < facts.step:
             raise StoredFormatError.of(
-                f"The {facts.quarantined} bad records of step {facts.step} of '{facts.pipeline}' are not in its quarantine.",
+                f"The quarantine of '{facts.pipeline}' lacks {amount(facts.quarantined, 'bad record')} of step {facts.step}.",
                 got="a step decided by an older Ebbtide and not finished",
                 next_step="Run 'ebbtide refresh' to rebuild the sink from the source.",
             )

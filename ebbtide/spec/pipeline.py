@@ -539,11 +539,13 @@ def explained(
         names = place_of(field_path(details["loc"]))
         field = ".".join(names)
         message = details["msg"].removeprefix("Value error, ")
+        message = message.removeprefix(f"{names[-1]}: ") if names else message
         is_secret = any(map(is_credential, names))
         got = ""
         if field and not is_secret and "got" not in message.lower():
             got = f", got {details['input']!r}"
-        lines[f"{field}: {message}{got[:120]}"] = None
+        place = f"{field}: " if field else ""
+        lines[f"{place}{message}{got[:120]}"] = None
     return "; ".join(lines) + "."
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from ebbtide.amounts import amount
 from ebbtide.sql.changes import (
     OWN_COLUMNS,
     Moment,
@@ -75,7 +76,7 @@ class Queries:
         written = WrittenRows.read(folder)
         message = ""
         if most and written.count > most:
-            message = f"Cut off at {most} rows; there are more. SET max-rows = 0 returns all."
+            message = f"Cut off at {amount(most, 'row')}; there are more. SET max-rows = 0 returns all."
             written = written.first(most)
         return Whole(
             Result(ResultKind.ROWS, columns, message),

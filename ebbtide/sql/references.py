@@ -149,7 +149,7 @@ def _named(statement: Statement, position: int, names: Collection[str]) -> tuple
         return None
     is_qualified = position > 0 and tokens[position - 1].text in {".", "$"}
     base, dollar, part = token.text.lower().partition("$")
-    if base not in names or is_qualified:
+    if is_qualified:
         return None
     n_tokens = 1
     after = [each.text for each in tokens[position + 1 : position + 3]]
@@ -157,6 +157,15 @@ def _named(statement: Statement, position: int, names: Collection[str]) -> tuple
     if has_part_after and not dollar:
         part = after[1].lower()
         n_tokens = 3
+    if base not in names:
+        if n_tokens > 1 and part in list(Part):
+            raise SqlError.of(
+                f"There is no table '{base}', at {statement.place_of(token)}.",
+                got=f"{base}${part}",
+                allowed=", ".join(sorted(names)) or None,
+                next_step="SHOW TABLES and SHOW SOURCES list what there is.",
+            )
+        return None
     if not part:
         return base, None, n_tokens
     if part not in list(Part):

@@ -105,7 +105,7 @@ def test_what_show_prints_is_mended_and_replayed(tmp_path):
     mended.write_text("\n".join(json.dumps(record) for record in records[:2]) + "\n")
     before = raws(disk)
     shown = call("replay", folder, "--root", tmp_path / "root", "--records", mended)
-    assert shown.output.splitlines()[0] == "t: 1 records to replay, 1 stay."
+    assert shown.output.splitlines()[0] == "t: 1 record to replay, 1 left."
     assert raws(disk) == before
     told = json.loads(call("replay", folder, "--root", tmp_path / "root", "--records", mended, "--json").output)
     assert (told["replayed"], told["step"], [kept["reason"] for kept in told["kept"]]) == (1, None, ["bad_json"])

@@ -39,10 +39,13 @@ def test_job_plans_by_default_and_replays_when_told_to(tmp_path):
     disk.step([json.dumps({"kind": "+I", "row": {"id": n, "seq": n}}) for n in (1, 2)])
     disk.step(["{"])
     told = launch(disk, tmp_path)
+    assert told.pop("report").startswith("t: 2 records to replay, 1 left.\n\n- stays: step 2, ")
+    assert told.pop("next") == "launch quarantine_replay with action: apply"
     assert told == {"job": "quarantine_replay: plan", "replayed": 2, "kept": 1, "late": 0}
     assert len(raws(disk)) == 3
     one = launch(disk, tmp_path, action="apply", reasons=["missing_column"], steps=[1], limit=1)
     assert (one["replayed"], one["inserted"], one["step"]) == (1, 1, 3)
+    assert "next" not in one
     mended = tmp_path / "mended.jsonl"
     origin = {"source": "step-1", "partition": 0, "position": 1}
     mended.write_text(json.dumps({"origin": origin, "raw": '{"kind": "+I", "row": {"id": 2, "n": 9, "seq": 2}}'}))

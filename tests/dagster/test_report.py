@@ -17,7 +17,7 @@ def test_sums_and_steps_of_a_run():
     assert text.splitlines()[0] == (
         "2 steps in 1.0 s: 2,000 records, 2 inserted, 0 updated, 3 deleted, 2 quarantined, 4 below floor."
     )
-    assert "| 2 | batch | 1970-01-01 00:00:00 | 1,000 | 0 | 0 | 3 | 1 | 0.50 |" in text
+    assert "| 2 | batch | 1970\u201101\u201101 00:00:00 | 1,000 | 0 | 0 | 3 | 1 | 0.50 |" in text
     assert len(text.splitlines()) == 6
 
 
@@ -37,8 +37,8 @@ def test_what_needs_an_eye_is_said():
     text = report_of(summary)
     for said in (
         "it has no files",
-        "3 files are too young",
-        "2 files do not match",
+        "Too young, and left for a later run: 3 files.",
+        "Not matching the source's pattern: 2 files.",
         "`a`, `b`",
         "`tier` STRING",
         "held back** by up to 5,000 ms",
@@ -51,4 +51,4 @@ def test_long_runs_list_their_last_steps(monkeypatch):
     text = report_of(RunSummary("plain", "root", [step(number) for number in range(1, 6)]))
     assert "| 3 |" not in text
     assert "| 4 |" in text
-    assert "The first 3 steps are left out." in text
+    assert "Left out: the first 3 steps." in text

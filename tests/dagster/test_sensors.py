@@ -42,7 +42,7 @@ def test_what_waits_is_told_plotted_and_launched_once(pipeline, look):
     assert numbers == {"waiting_files": 1, "waiting_bytes": n_bytes}
     again = look(first.cursor)
     assert (again.run_requests, again.asset_events) == ([], [])
-    assert again.skip_reason.skip_message.startswith("1 files wait")
+    assert again.skip_reason.skip_message.startswith("waiting: 1 file, ")
     pipeline.put(up(2, 2))
     other = look(again.cursor)
     assert other.run_requests[0].run_key != request.run_key
@@ -87,7 +87,7 @@ def test_paused_pipeline_is_launched_by_neither_sensor_nor_schedule(pipeline, lo
     assert len(launch("t_cleanup_schedule").run_requests) == 1
     held = look()
     assert held.run_requests == []
-    assert "1 files wait" in held.skip_reason.skip_message
+    assert "waiting: 1 file" in held.skip_reason.skip_message
     assert "why" in held.skip_reason.skip_message
     pausing.resume(pipeline.spec, pipeline.root, 0)
     assert len(launch("t_stream_schedule").run_requests) == 1
@@ -149,6 +149,10 @@ def test_backfill_s_job_tells_how_far_it_is_and_drops_it(pipeline):
             return {name: value.value for name, value in metadata.items()}
 
     told = launch("status")
-    assert (told["job"], told["records"], told["waiting"], told["percent"]) == ("backfill: status", 1, 0, 100.0)
-    launch("drop")
-    assert launch("status")["records"] == 0
+    assert told["job"] == "backfill: status"
+    assert [told[f"backfill_{name}"] for name in ("records", "waiting", "percent")] == [1, 0, 100.0]
+    assert "records" not in told, "that is what the pipeline's own runs plot"
+    assert (told["next"], "1 record, 100.0 %" in told["report"]) == ("launch backfill with action: compare", True)
+    assert launch("drop")["report"] == "t: backfill dropped."
+    told = launch("status")
+    assert (told["backfill_records"], told["next"]) == (0, "launch backfill with action: start")

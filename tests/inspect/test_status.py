@@ -14,7 +14,7 @@ def test_sink_is_told_with_its_version_and_its_rows(make):
     found = status(pipeline.spec, pipeline.root)
     assert (found.step, found.records, found.sink_rows) == (2, 3, 1)
     assert (found.sink_version, found.state_version) == (pipeline.versions()["sink"], pipeline.versions()["state"])
-    assert f"version {found.sink_version}, 1 rows, changed last by step 2" in found.text()
+    assert f"version {found.sink_version}, 1 row, changed last by step 2" in found.text()
 
 
 def test_sink_that_is_gone_has_neither(make):

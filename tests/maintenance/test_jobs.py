@@ -163,7 +163,7 @@ def test_cleanup_trims_the_quarantine_by_its_limits(make):
     assert (report.quarantine_max_bytes, report.quarantine_max_age) == (1, 0)
     assert pipeline.plan.quarantine.size() == 1
     assert report.step == pipeline.last.step == 2
-    assert "1 quarantined records dropped by max_bytes" in report.text()
+    assert "1 quarantined record dropped by max_bytes" in report.text()
     assert pipeline.do("cleanup").quarantine_max_bytes == 0
 
 
@@ -171,7 +171,7 @@ def test_report_is_written_for_people():
     report = MaintenanceReport("t", "cleanup", 7, 3, 2, 5, 4, 500, 400, 1, 9, 8, 900, 800, 1, 2)
     assert report.text() == (
         "t: cleanup, step 7: 2 rows removed, 3 entries kept, files 5 -> 4, bytes 500 -> 400,"
-        " 1 quarantined records dropped by max_age, 2 quarantined records dropped by max_bytes."
+        " 1 quarantined record dropped by max_age, 2 quarantined records dropped by max_bytes."
     )
     assert MaintenanceReport("t", "cleanup", 7).text() == (
         "t: cleanup, step 7: 0 rows removed, 0 entries kept, files 0 -> 0, bytes 0 -> 0."
@@ -186,7 +186,7 @@ def test_report_is_written_for_people():
         stored_bytes_before=900,
         stored_bytes_after=800,
     )
-    assert freed.text() == "t: vacuum: on disk 9 files -> 8, 900 bytes -> 800; 3 entries."
+    assert freed.text() == "t: vacuum: on disk: files 9 -> 8, bytes 900 -> 800; 3 entries."
     assert freed.as_dict()["stored_files_after"] == 8
 
 
@@ -197,6 +197,14 @@ def three_steps(make):
     pipeline.read(up(1, 3), "{")
     pipeline.read(up(2, 4, "-D"))
     return pipeline
+
+
+def test_rewind_counts_no_records_that_an_earlier_one_has_given_back(three_steps):
+    pipeline = three_steps
+    rewind.apply(SPARK, pipeline.spec, pipeline.root, 2)
+    assert rewind.plan(SPARK, pipeline.spec, pipeline.root, 1).records == 2
+    pipeline.run()
+    assert rewind.plan(SPARK, pipeline.spec, pipeline.root, 1).records == 3
 
 
 def test_rewind_is_planned_and_done_with_all_tables(three_steps):
@@ -239,7 +247,7 @@ def test_step_that_is_not_there_cannot_be_gone_back_to(three_steps):
     assert str(raised.value) == (
         "'t' cannot go back to step 9. Got: step 9."
         " Allowed: 1 to 3: the steps since the last refresh whose commits are kept."
-        " Run 'ebbtide refresh' to rebuild all tables from the source."
+        " Name one of these, or run 'ebbtide refresh' to rebuild all tables from the source."
     )
     three_steps.do("refresh")
     with pytest.raises(HistoryGoneError, match="Allowed: 4 to 7: "):

@@ -142,7 +142,7 @@ def test_function_takes_a_replayed_record_when_it_is_replayed(tmp_path):
     disk = DiskPipeline(of, tmp_path)
     disk.step([seen(1, "1970-01-01T00:00:00Z"), seen(2, "yesterday")])
     mended = mended_as(disk, seen(2, "1970-01-01T00:00:00Z"))
-    with pytest.raises(ConfigError, match="1 records are late"):
+    with pytest.raises(ConfigError, match="Late: 1 record"):
         replay(disk, mended=mended)
     replay(disk, mended=mended, accept_late=True)
     assert (ids(disk), raws(disk)) == ([1, 2], [])
@@ -179,7 +179,7 @@ def test_mended_record_that_is_bad_leaves_the_quarantined_one_as_it_was(tmp_path
     assert held(disk) == before
     report = replay(disk, mended=mended_as(disk, change("+I", id=1, n=1, seq=1)) | {("nowhere", 0, 0): b"{}"})
     assert (report.replayed, report.not_found) == (1, 1)
-    assert "1 mended records have the origin of none" in report.text()
+    assert "with an origin that no selected record has: 1 mended record." in report.text()
     assert raws(disk) == [b"["], "what no mended record stands for is not tried"
 
 
@@ -344,7 +344,7 @@ def test_by_arrival_a_late_record_is_refused_unless_accepted_and_one_within_the_
     assert plan.late == 1
     assert "add --apply --accept-late." in plan.text()
     before = commits(disk)
-    with pytest.raises(ConfigError, match=r"1 records are late.*Allowed: --accept-late.*ebbtide refresh"):
+    with pytest.raises(ConfigError, match=r"Late: 1 record.*Allowed: --accept-late.*ebbtide refresh"):
         replay(disk, mended=late, now_ms=60_000)
     disk.reload()
     assert commits(disk)["state"] == before["state"]

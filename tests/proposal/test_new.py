@@ -109,7 +109,7 @@ def test_a_column_without_one_kind_of_value_is_left_out_and_said(project):
         ([flattened(id=1)], [], "no key that tells the table's primary key. Allowed: --key with some of id."),
         ([flattened(id=1)], ["--key", "no"], "The key has columns that the records do not have. Got: no. Allowed: id."),
         ([{"a": 1}], [], "no changelog that is known. Got: fields a."),
-        ([[1], "x"], [], "no record to go by. Got: 2 lines that are no JSON objects."),
+        ([[1], "x"], [], "no record to go by. Got: 2 lines that are no JSON object."),
         (
             [flattened(id=1), flattened(id=1) | {"__table": "u"}],
             [],
@@ -118,7 +118,7 @@ def test_a_column_without_one_kind_of_value_is_left_out_and_said(project):
         (
             [flattened(id=1)],
             ["--table", "u"],
-            "no record to go by. Got: 0 lines that are no JSON objects; tables t (1).",
+            "no record to go by. Got: 0 lines that are no JSON object; tables t (1).",
         ),
         ([{"__op": "d", "__lsn": 1, "id": 1}], [], "No record of the sample adds a row"),
     ],
@@ -128,6 +128,28 @@ def test_what_it_cannot_tell_is_refused_before_anything_is_written(project, valu
     assert result.exit_code == 2
     assert said in result.stderr
     assert not (project / "pipelines").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--bootstrap-servers", "broker"], "a source. bootstrap_servers: got broker; allowed: HOST:PORT"),
+        (["--registry", "nonsense"], "registry.url: got nonsense; allowed: http://HOST"),
+        (["--property", "foo=bar"], "properties: got foo; allowed: broker.address.family"),
+        (["--property", "sasl.password=x"], "properties: got sasl.password; allowed: credentials as ${NAME}"),
+    ],
+)
+@pytest.mark.parametrize("topic", ["--topic", "--topic-pattern"])
+def test_option_of_a_topic_that_is_not_usable_is_named(project, options, said, topic):
+    result = new("t", "--bootstrap-servers", "127.0.0.1:1", topic, "t", *options)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_fault_of_several_fields_is_told_without_an_empty_name(project):
+    result = new("t", "--path", records(project, flattened(id=1)), "--key", "id", "--sequence", "no")
+    assert result.exit_code == 2
+    assert "is not usable. order.sequence: got no" in result.stderr
 
 
 def test_several_topics_are_listed(project):

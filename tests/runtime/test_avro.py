@@ -141,6 +141,16 @@ def test_schema_that_refers_to_another_is_read_with_it(over, registry):
     assert pipeline.rows() == {4: 5}
 
 
+def test_wrong_registry_is_named_before_a_record_is_read(over, registry):
+    away = over(registry={"url": f"http://127.0.0.1:{free_port()}"})
+    away.send("null")  # no record of Avro, so that no task would ask for a schema
+    with pytest.raises(SourceUnavailableError, match=r"registry .* does not answer"):
+        away.run()
+    there = over(registry={"url": registry.url})
+    there.run()
+    assert there.last.records == 1
+
+
 def test_new_proposes_schema_and_key_by_the_registry(broker, registry, topic, tmp_path, monkeypatch):
     lines = [line for line in lines_of(SHOP / "capture") if b'"topic": "shop.public.orders"' in line][:300]
     broker.put(topic, Orders(registry).records(lines))

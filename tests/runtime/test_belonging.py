@@ -126,7 +126,7 @@ def test_table_of_others_with_rows_is_never_taken_for_the_sink(make):
     pipeline.do("table")
     path = pipeline.plan.sink.path
     message = (
-        f"There is a table at '{path}' that 't' has not written. Got: 1 data files, and no step."
+        f"There is a table at '{path}' that 't' has not written. Got: 1 data file, and no step."
         " Allowed: no table, or an empty one. Run 'ebbtide adopt' to make it the sink with its rows; or give the pipeline"
         " another name or root, or move the table away."
     )

@@ -34,6 +34,7 @@ from ebbtide.delta.table import read_rows
 from ebbtide.errors import (
     CheckpointMismatchError,
     ConfigError,
+    QuarantineThresholdError,
     SourceLostError,
     SourceReadError,
     SourceUnavailableError,
@@ -317,6 +318,20 @@ def test_checkpoint_whose_batch_does_not_follow_the_last_step_is_refused(over):
         pipeline.plan.source.position_of(later, position)
 
 
+def test_other_start_counts_as_long_as_no_step_has_read(over):
+    pipeline = over(quarantine={"max_rows_per_step": 1})
+    pipeline.send("{", "[", up(1, 1))
+    with pytest.raises(QuarantineThresholdError):
+        pipeline.run()
+    pipeline.spec = pipeline.with_fields(source={"start": {"offsets": {0: 2}}})
+    pipeline.run()
+    assert (pipeline.rows(), pipeline.last.records) == ({1: 1}, 1)
+    pipeline.spec = pipeline.with_fields(source={"start": "earliest"})
+    pipeline.send(up(2, 2))
+    pipeline.run()
+    assert pipeline.last.records == 1, "from now on steps tell where reading goes on"
+
+
 @pytest.mark.parametrize(
     ("start", "rows"),
     [
@@ -338,7 +353,10 @@ def test_first_step_begins_where_the_spec_says_as_of_the_first_run(over, start, 
 
 
 def test_start_at_offsets_that_the_topic_has_not_is_refused(over):
-    for offsets, said in (({0: 5}, "partition 0: 5, there are 0 to 0"), ({7: 0}, "partitions that topic .* has not")):
+    for offsets, said in (
+        ({0: 5}, "partition 0: 5. Allowed: partition 0: 0 to 0"),
+        ({7: 0}, "partitions that topic .* has not"),
+    ):
         with pytest.raises(ConfigError, match=said):
             over(source={"start": {"offsets": offsets}}).run()
 
@@ -574,6 +592,25 @@ def test_certificates_of_an_authority_that_is_not_trusted_are_named_and_those_of
     assert trusted.rows() == {1: 1}
 
 
+def test_scram_over_tls_lets_in_who_has_the_password(over, broker, monkeypatch):
+    properties = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": USER,
+        "sasl.password": "${EBBTIDE_TEST_PASSWORD}",
+        "ssl.ca.location": str(broker.authority.path),
+    }
+    pipeline = over(source={"bootstrap_servers": broker.scram_servers, "properties": properties})
+    pipeline.send(up(1, 1))
+    monkeypatch.setenv("EBBTIDE_TEST_PASSWORD", "wrong-password")
+    with pytest.raises(SourceReadError, match=r"refuse the client's credentials.*sasl.password") as refused:
+        pipeline.run()
+    assert "wrong-password" not in str(refused.value)
+    monkeypatch.setenv("EBBTIDE_TEST_PASSWORD", PASSWORD)
+    pipeline.run()
+    assert pipeline.rows() == {1: 1}
+
+
 def test_password_is_used_and_stands_in_no_file(over, broker, monkeypatch, tmp_path):
     monkeypatch.setenv("EBBTIDE_TEST_PASSWORD", PASSWORD)
     properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": USER}
@@ -668,7 +705,7 @@ def test_lag_is_told_per_partition_and_by_the_oldest_record(over, broker, topic)
         broker.put(topic, plainly(change, partition=partition, timestamp=LATER - age_ms))
     found = lag(pipeline.spec, pipeline.root, LATER)
     assert (dict(found.backlog.records), found.behind_ms) == ({0: 2, 1: 0, 2: 1}, 7_000)
-    assert found.text() == "3 records wait (partition 0: 2, 2: 1), the oldest for 7.0 s"
+    assert found.text() == "waiting: 3 records (partition 0: 2, 2: 1), the oldest for 7.0 s"
     told = {name: value.value for name, value in _observation(pipeline.spec, found).metadata.items()}
     assert told == {
         "waiting_records": 3,

@@ -48,7 +48,7 @@ def test_backfill_from_the_beginning_goes_beside_and_reading_goes_on_behind_it(o
     pipeline.send(up(10, 10))
     waits = backfill_status.status(pipeline.spec, pipeline.root, LATER)
     assert (waits.waiting, waits.percent) == (1, 87.5)
-    assert "1 records wait: 'ebbtide backfill start' goes on" in waits.text()
+    assert "waiting: 1 record; 'ebbtide backfill start' goes on" in waits.text()
     report = pipeline.do("swap")
     assert (report.added, report.changed, report.deleted) == (5, 0, 0)
     assert pipeline.rows() == {1: 7, 2: 2, 3: 3, 4: 4, 5: 5, 9: 9, 10: 10}
@@ -74,14 +74,18 @@ def test_backfill_begins_at_offsets_or_a_time_and_stays_there(over):
     assert pipeline.rows() == {2: 2, 3: 3}
 
 
-def test_offsets_that_are_not_there_leave_nothing_but_what_was_asked(over):
+def test_place_that_is_not_there_or_has_no_record_behind_it_leaves_nothing(over):
     pipeline = over()
     pipeline.send(up(1, 1))
     pipeline.run()
-    with pytest.raises(ConfigError, match="names offsets that topic"):
+    with pytest.raises(ConfigError, match=r"names offsets that topic .*Allowed: partition 0: 0 to 1\."):
         start(pipeline, "0=7")
-    backfill.drop(pipeline.spec, pipeline.root)
+    for place in ("2999-01-01T00:00:00", "0=1,1=0"):
+        with pytest.raises(ConfigError, match=r"no record to build the backfill of 't' from.*before the last record"):
+            start(pipeline, place)
+    assert backfill.drop(pipeline.spec, pipeline.root).text() == "t: there was no backfill."
     assert start(pipeline).records == 1
+    assert backfill.drop(pipeline.spec, pipeline.root).text() == "t: backfill dropped."
 
 
 def test_swap_makes_a_run_that_goes_on_end_its_step_and_read_on_from_there(over):
@@ -203,7 +207,7 @@ def test_reading_again_is_refused_where_it_cannot_be_right(over, order):
     pipeline.run()
     with pytest.raises(BackfillError, match=r"order: arrival, by which|'t' is not paused"):
         into(pipeline)
-    with pytest.raises(BackfillError, match="takes a reason"):
+    with pytest.raises(ConfigError, match="takes a reason"):
         into(pipeline, reason="")
     assert pipeline.last.step == 1
 

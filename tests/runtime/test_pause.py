@@ -207,6 +207,6 @@ def test_command_line_pauses_tells_and_resumes(make, tmp_path):
     code, said = do("run")
     assert code == 4
     assert "'t' is paused by " in said
-    assert ": why Run '" in said
+    assert ": why. Run '" in said
     assert "paused by" in do("status")[1]
     assert json.loads(do("resume", "--json")[1])["reason"] == "why"

@@ -513,7 +513,7 @@ def test_new_column_is_taken_in_by_a_step_of_its_own_before_the_batch_that_bring
 def test_step_whose_records_do_not_fit_is_refused_where_the_spec_says_so(make):
     pipeline = make(schema_evolution_mode="fail")
     pipeline.read(up(1, 1))
-    with pytest.raises(SchemaDriftError, match=r"1 records, .*unknown_column"):
+    with pytest.raises(SchemaDriftError, match=r"1 record, .*unknown_column"):
         pipeline.read(up(2, 2, note="x"))
     assert pipeline.last.step == 1
 

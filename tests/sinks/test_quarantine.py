@@ -73,7 +73,7 @@ def test_bad_rows_that_an_older_version_left_behind_are_not_passed_over(table):
     with pytest.raises(StoredFormatError) as raised:
         table.append(facts(3, quarantined=2))
     assert str(raised.value) == (
-        "The 2 bad records of step 3 of 't' are not in its quarantine."
+        "The quarantine of 't' lacks 2 bad records of step 3."
         " Got: a step decided by an older Ebbtide and not finished."
         " Run 'ebbtide refresh' to rebuild the sink from the source."
     )

@@ -147,8 +147,8 @@ def test_first_step_begins_where_the_spec_says(start, begins):
 @pytest.mark.parametrize(
     ("start", "message"),
     [
-        ({2: 0}, "names partitions that topic 't' has not. Got: partition 2. Allowed: 0 to 1."),
-        ({1: 4, 0: 121}, "names offsets that topic 't' has not. Got: partition 0: 121, there are 0 to 120; partition 1: 4, there are 5 to 20."),
+        ({2: 0}, "names partitions that topic 't' has not. Got: partition 2. Allowed: 0 to 1. Correct source.start in the spec, or --from of the command."),
+        ({1: 4, 0: 121}, "names offsets that topic 't' has not. Got: partition 0: 121; partition 1: 4. Allowed: partition 0: 0 to 120; partition 1: 5 to 20. Correct source.start in the spec, or --from of the command."),
     ],
 )  # fmt: skip
 def test_start_that_the_topic_has_not_is_refused(start, message):

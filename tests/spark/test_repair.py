@@ -8,7 +8,7 @@ from judging import verdict_of
 from spark_support import change, plain_spec, sink, write
 from store_support import stateful
 
-from ebbtide.errors import RepairError, TableMismatchError
+from ebbtide.errors import ConfigError, RepairError, TableMismatchError
 from ebbtide.inspect.status import status
 from ebbtide.maintenance import repair as repairing
 from ebbtide.maintenance.job import maintain
@@ -92,7 +92,7 @@ def test_foreign_change_is_acknowledged_until_the_key_changes_again(spark, here)
     name = f"delta.`{root / spec.name / 'sink'}`"
     spark.sql(f"DELETE FROM {name} WHERE id = 1")
     spark.sql(f"UPDATE {name} SET v = 'x' WHERE id = 3")
-    with pytest.raises(RepairError, match="takes a reason"):
+    with pytest.raises(ConfigError, match="takes a reason"):
         repairing.acknowledge(spark, spec, str(root), " ")
     done = repairing.acknowledge(spark, spec, str(root), "asked to be forgotten")
     assert (done.missing, done.other) == (1, 1)

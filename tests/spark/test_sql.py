@@ -90,7 +90,7 @@ def test_rows_state_changes_and_steps_are_asked_for(do, session):
 def test_rows_beyond_the_most_are_cut_off_and_said(do, session):
     do("SET max-rows = 1")
     cut = session.execute("SELECT id FROM kept ORDER BY id")
-    assert "Cut off at 1 rows" in cut.result(60).message
+    assert "Cut off at 1 row;" in cut.result(60).message
     assert cut.page(0, 60).rows == [[1]]
     do("RESET max-rows")
 

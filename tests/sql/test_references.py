@@ -25,7 +25,7 @@ def referring(text):
         ("SELECT 'orders', x.orders /* orders */ FROM y", set()),
         ("SELECT orders.id FROM orders", {ORDERS}),
         ("WITH a AS (SELECT * FROM items) SELECT * FROM a", {ITEMS}),
-        ("SELECT * FROM other$state", set()),
+        ("SELECT `other$state` FROM y", set()),
     ],
 )
 def test_tables_are_found_and_the_text_stays(text, references):
@@ -66,6 +66,13 @@ V3, S7 = Pin(PinKind.VERSION, 3), Pin(PinKind.STEP, 7)
 def test_parts_and_moments_are_written_as_views_of_their_own(text, written, references):
     found = referring(text)
     assert (found.text, found.references) == (written, references)
+
+
+def test_part_of_a_table_that_there_is_not_is_refused_with_its_place():
+    with pytest.raises(
+        SqlError, match=r"There is no table 'other', at line 2, column 6\. Got: other\$state\. Allowed: items, orders"
+    ):
+        referring("SELECT *\nFROM other$state")
 
 
 def test_part_that_there_is_not_is_refused_with_its_place():

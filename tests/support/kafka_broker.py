@@ -100,10 +100,13 @@ class Broker:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.port, self.sasl_port, self.controller_port, self.ssl_port = (free_port() for _ in range(4))
+        self.port, self.sasl_port, self.controller_port, self.ssl_port, self.scram_port = (
+            free_port() for _ in range(5)
+        )
         self.servers = f"127.0.0.1:{self.port}"
         self.sasl_servers = f"127.0.0.1:{self.sasl_port}"
         self.ssl_servers = f"127.0.0.1:{self.ssl_port}"
+        self.scram_servers = f"127.0.0.1:{self.scram_port}"
         self._class_path = class_path()
         self._settings = folder / "server.properties"
         folder.mkdir(parents=True, exist_ok=True)
@@ -111,23 +114,47 @@ class Broker:
         settings = self._server_properties()
         self._settings.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         cluster_id = urlsafe_b64encode(b"\x01" + secrets.token_bytes(15)).decode().rstrip("=")
-        self._java("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._settings)).wait(START_S)
+        scram = f"SCRAM-SHA-512=[name={USER},password={PASSWORD}]"
+        command = [
+            "kafka.tools.StorageTool",
+            "format",
+            "-t",
+            cluster_id,
+            "-c",
+            str(self._settings),
+            "--add-scram",
+            scram,
+        ]
+        self._java(*command).wait(START_S)
         self.start()
 
     def _server_properties(self) -> dict[str, Any]:
         login = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
+        certificate = self.authority.server()
         return {
             "process.roles": "broker,controller",
             "node.id": 1,
             "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://{self.servers},SASL://{self.sasl_servers},SSL://{self.ssl_servers},CONTROLLER://127.0.0.1:{self.controller_port}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT",
+            "listeners": ",".join(
+                (
+                    f"PLAINTEXT://{self.servers}",
+                    f"SASL://{self.sasl_servers}",
+                    f"SSL://{self.ssl_servers}",
+                    f"SCRAM://{self.scram_servers}",
+                    f"CONTROLLER://127.0.0.1:{self.controller_port}",
+                )
+            ),
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,SSL:SSL,SCRAM:SASL_SSL,CONTROLLER:PLAINTEXT",
             "inter.broker.listener.name": "PLAINTEXT",
             "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN",
             "listener.name.sasl.plain.sasl.jaas.config": login,
             "listener.name.ssl.ssl.keystore.type": "PEM",
-            "listener.name.ssl.ssl.keystore.location": self.authority.server(),
+            "listener.name.ssl.ssl.keystore.location": certificate,
+            "listener.name.scram.ssl.keystore.type": "PEM",
+            "listener.name.scram.ssl.keystore.location": certificate,
+            "listener.name.scram.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            "listener.name.scram.scram-sha-512.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
             "log.dirs": self.folder / "data",
             "log.cleaner.backoff.ms": 200,
             "offsets.topic.replication.factor": 1,

@@ -7,6 +7,7 @@ import json
 import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -21,7 +22,11 @@ MOST_BYTES = 16 * 2**20
 """Of an answer."""
 NO_SCHEMA = 40403
 """What a registry says of an id that it does not have."""
+NO_ID = 0
+"""An id that no registry gives: what is said of it tells whether there is one."""
 _known: dict[tuple[str, int], str] = {}
+_answered: set[OpenRegistry] = set()
+"""Those that have answered this process."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +46,22 @@ class Registry:
     ca_location: str | None = None
 
     def open(self) -> OpenRegistry:
-        """Return what asks it, its references followed.
+        """Return what asks it, its references followed; it is asked once in a process, so that a wrong one is named before tasks are.
 
         Raises:
             ConfigError: a variable is not set.
             MissingExtraError: Avro cannot be read here.
+            SourceReadError: it refuses us, or it is none.
+            SourceUnavailableError: it does not answer.
         """
         refuse_missing_avro()
+        opened = self._opened()
+        if opened not in _answered:
+            opened.refuse_absent()
+            _answered.add(opened)
+        return opened
+
+    def _opened(self) -> OpenRegistry:
         if self.username is None:
             return OpenRegistry(self.url, None, self.ca_location)
         password = from_environment("registry.password", self.password or "")
@@ -69,6 +83,15 @@ class OpenRegistry:
     url: str
     credentials: str | None = field(repr=False)
     ca_location: str | None
+
+    def refuse_absent(self) -> None:
+        """Ask it for what it does not have.
+
+        Raises:
+            SourceReadError: it refuses us, or it is none.
+            SourceUnavailableError: it does not answer.
+        """
+        self._ask(f"schemas/ids/{NO_ID}", may_be_denied=True)
 
     def schemas(self, ids: Iterable[int]) -> dict[int, str]:
         """Return what it tells of some schemas; see `ebbtide.formats.avro.SchemaTexts`.
@@ -106,8 +129,13 @@ class OpenRegistry:
             schemas += [*self._referred(referred), json.loads(referred["schema"])]
         return schemas
 
-    def _ask(self, path: str) -> Any:
-        """Return an answer; None if there is no such schema."""
+    def _ask(self, path: str, *, may_be_denied: bool = False) -> Any:
+        """Return an answer; None if there is no such schema.
+
+        Args:
+            path: What is asked for.
+            may_be_denied: That we have no right to it says nothing of others.
+        """
         headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         if self.credentials is not None:
             headers["Authorization"] = f"Basic {self.credentials}"
@@ -116,6 +144,8 @@ class OpenRegistry:
             with self._opener().open(request, timeout=ANSWER_S) as response:
                 return _json_object(response.read(MOST_BYTES))
         except HTTPError as error:
+            if may_be_denied and error.code == HTTPStatus.FORBIDDEN:
+                return None
             return self._refused(error)
         except (OSError, HTTPException) as error:
             raise self._unreachable(error) from error

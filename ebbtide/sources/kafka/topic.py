@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from ebbtide.amounts import amount
 from ebbtide.errors import ConfigError, EbbtideError, SourceLostError, SourceReadError, SourceUnavailableError
 from ebbtide.sources.kafka.client import ANSWER_S, Asking, Client, library
 from ebbtide.sources.kafka.position import Offsets, TopicRange
@@ -112,7 +113,7 @@ class Topic:
             raise SourceLostError.of(
                 f"Topic '{self.name}' has fewer partitions than were read.",
                 got=f"without {_named(gone)}",
-                allowed=f"{len(since.end)} partitions or more",
+                allowed=f"{amount(len(since.end), 'partition')} or more",
                 next_step=REFRESH,
             )
 
@@ -138,18 +139,19 @@ class Topic:
         unknown = sorted(offsets.keys() - self.earliest.keys())
         if unknown:
             raise ConfigError.of(
-                f"source.start.offsets names partitions that topic '{self.name}' has not.",
+                f"The start names partitions that topic '{self.name}' has not.",
                 got=_named(unknown),
                 allowed=f"0 to {len(self.earliest) - 1}",
+                next_step="Correct source.start in the spec, or --from of the command.",
             )
-        unfit = [
-            f"partition {p}: {offset}, there are {self.earliest[p]} to {self.latest[p]}"
-            for p, offset in offsets.items()
-            if not self.earliest[p] <= offset <= self.latest[p]
-        ]
+        unfit = [p for p, offset in offsets.items() if not self.earliest[p] <= offset <= self.latest[p]]
+        there = [f"partition {p}: {self.earliest[p]} to {self.latest[p]}" for p in unfit]
         if unfit:
             raise ConfigError.of(
-                f"source.start.offsets names offsets that topic '{self.name}' has not.", got="; ".join(unfit)
+                f"The start names offsets that topic '{self.name}' has not.",
+                got="; ".join(f"partition {p}: {offsets[p]}" for p in unfit),
+                allowed="; ".join(there),
+                next_step="Correct source.start in the spec, or --from of the command.",
             )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from ebbtide.amounts import amount
 from ebbtide.errors import EbbtideError, GatewayBusyError, GatewayGoneError, OperationGoneError, SessionGoneError
 from ebbtide.sql.gateway.limits import Limits
 from ebbtide.sql.gateway.pages import Pages
@@ -166,7 +167,7 @@ class Sessions:
         self.refuse_if_ending()
         busy = GatewayBusyError.of(
             "The gateway has no place for one more session.",
-            got=f"{self._limits.sessions} sessions",
+            got=amount(self._limits.sessions, "session"),
             allowed=self._limits.sessions,
             next_step="Close one, wait until an idle one ends, or start the gateway with a greater --max-sessions.",
         )

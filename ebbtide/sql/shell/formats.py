@@ -72,6 +72,8 @@ def widths_of(columns: Columns, rows: Iterable[Row]) -> list[int]:
 def tableau(columns: Columns, batches: Batches, most_width: int | None = None) -> Iterator[str]:
     """Lay out rows in columns, as wide as the names and the first batch need; a single long cell whole, its lines as lines.
 
+    Nothing stands behind the last column: a text there has what is left of the terminal.
+
     Args:
         columns: Of the rows.
         batches: The rows.
@@ -90,6 +92,8 @@ def tableau(columns: Columns, batches: Batches, most_width: int | None = None) -
     n_fitting = _n_fitting(widths, most_width)
     fitting = columns[:n_fitting]
     aligned = [(wide, is_number(column)) for column, wide in zip(fitting, widths, strict=False)]
+    if fitting and not is_number(fitting[-1]):
+        aligned[-1] = (_room_of_last(widths[:n_fitting], most_width), False)
     names = [printable(column.name) for column in fitting]
     rules = ["-" * wide for wide in widths[:n_fitting]]
     yield _tableau_line(names, aligned)
@@ -179,6 +183,14 @@ def _n_fitting(widths: Sequence[int], most_width: int | None) -> int:
         if _total(widths[:n_columns]) <= most_width:
             return n_columns
     return min(1, len(widths))
+
+
+def _room_of_last(widths: Sequence[int], most_width: int | None) -> int:
+    """Return how many columns of the terminal the last cell of a line may take."""
+    if most_width is None:
+        return LONG + len(ELLIPSIS)
+    *others, last = widths
+    return max(last, most_width - _total([*others, 0]))
 
 
 def _total(widths: Sequence[int]) -> int:

@@ -27,8 +27,17 @@ def test_tableau_shows_null_by_name_and_aligns_wide_characters():
 
 
 def test_tableau_cuts_long_cells_with_an_ellipsis():
-    [*_, row] = lines(formats.tableau, [[1, "x" * 100]])
-    assert row == f" 1 | {'x' * 39}…"
+    columns = (ResultColumn("name"), ResultColumn("id", "bigint"))
+    [*_, row] = lines(formats.tableau, [["x" * 100, 1]], columns)
+    assert row == f"{'x' * 39}… |  1"
+
+
+def test_tableau_gives_the_last_text_what_is_left_of_the_terminal():
+    text = "The sink is gone; " * 5
+    [*_, row] = lines(formats.tableau, [[1, text]])
+    assert row == f" 1 | {text.rstrip()}"
+    [*_, row] = lines(formats.tableau, [[1, text]], most_width=60)
+    assert (width(row), row[-1]) == (60, "…")
 
 
 def test_tableau_looks_at_the_beginning_of_a_very_long_cell_alone():
@@ -38,7 +47,7 @@ def test_tableau_looks_at_the_beginning_of_a_very_long_cell_alone():
 
 def test_tableau_is_as_wide_as_its_first_rows_need_and_cuts_later_ones():
     shown = list(formats.tableau(COLUMNS, [[], [[1, "short"]], [[100, "much longer"]]]))
-    assert shown[2:] == [" 1 | short", "1… | much…"]
+    assert shown[2:] == [" 1 | short", "1… | much longer"]
 
 
 def test_tableau_shows_a_single_cell_whole_with_its_lines():
