@@ -1,15 +1,23 @@
 """Backfills: tables built beside those in use are swapped in by one step, whatever the pipeline has done meanwhile."""
 
+import threading
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from local_pipeline import up
-from local_run import HOUR, START
+from local_run import HOUR, SPARK, START
 from support import change
 
 from ebbtide.errors import BackfillError, ConfigError, LeaseHeldError, PausedError
 from ebbtide.ledger.lease import Lease
 from ebbtide.maintenance import backfill, backfill_asked, backfill_status, pausing
+from ebbtide.maintenance.backfill_asked import Asked
+from ebbtide.maintenance.backfill_swap import SwapReport
 from ebbtide.model.step import StepKind
 from ebbtide.paths import exists
+from ebbtide.runtime import swap
+from ebbtide.sinks import stage
 
 
 def with_steps(make, **fields):
@@ -230,3 +238,167 @@ def test_place_to_begin_is_read_or_named(make):
     for text in ("latest", "0=x", "0:1", "0=-1"):
         with pytest.raises(ConfigError, match="Where the backfill is to begin cannot be read"):
             backfill_asked.start_of(text)
+
+
+def test_pace_and_what_is_left_are_told_by_the_last_steps(make):
+    pipeline = with_steps(make)
+    pipeline.read(up(6, 7))
+    stop = threading.Event()
+
+    def stop_at_second(step):
+        if step.step == 2:
+            stop.set()
+
+    times = iter(range(START, START + 10**6, 2_000))
+    found = backfill.start(
+        SPARK, pipeline.spec, pipeline.root, on_progress=stop_at_second, stop=stop, clock=lambda: next(times)
+    )
+    assert (found.step, found.records, found.quarantined, found.percent) == (2, 6, 0, 66.7)
+    assert found.waiting == 3, "a file more, of as many records as those read had"
+    # Steps are a second apart, and the first one's records were read in that time.
+    assert (found.records_per_second, found.seconds_left) == (3.0, 1.0)
+    assert found.text() == (
+        "t: backfill from earliest: step 2, 6 records, 66.7 %, 3 records/s, about 1 s left; 3 records wait:"
+        " 'ebbtide backfill start' goes on."
+    )
+    assert pipeline.do("backfill").text() == (
+        "t: backfill from earliest: step 3, 7 records, 100.0 %, 3 records/s. To compare it: 'ebbtide backfill swap'."
+    )
+
+
+def test_pace_of_one_step_is_not_known(make):
+    pipeline = make()
+    pipeline.read(up(1, 1), up(2, 2))
+    found = pipeline.do("backfill")
+    assert (found.records_per_second, found.seconds_left) == (None, None)
+    assert found.text() == (
+        "t: backfill from earliest: step 1, 2 records, 100.0 %. To compare it: 'ebbtide backfill swap'."
+    )
+
+
+def test_status_before_the_first_step_says_what_waits(make):
+    pipeline = with_steps(make)
+    stop = threading.Event()
+    stop.set()
+    found = backfill.start(SPARK, pipeline.spec, pipeline.root, stop=stop)
+    assert (found.step, found.records, found.waiting, found.percent) == (0, 0, 2, 0.0)
+    assert found.as_dict()["start"] == "earliest"
+
+
+def test_what_was_asked_is_told():
+    begin = backfill_asked.start_of
+    assert Asked(start="earliest").text == "earliest"
+    assert Asked(start=begin("1=40,0=12")).text == "0=12,1=40"
+    assert Asked(start=begin("2026-01-31"), snapshot="s").text == "topic s, then 2026-01-31T00:00:00+00:00"
+
+
+def test_swap_is_told():
+    report = SwapReport("t", 1_234, 4, 2, 3, [{"id": 1, "n": "a"}, {"id": 2, "n": None}])
+    told = "t: backfill of 1,234 records: 4 rows come, 2 become others, 3 go."
+    assert [line.strip() for line in report.text().splitlines()] == [
+        told,
+        "id: 1, n: a",
+        "id: 2, n: None",
+        "To do it: 'ebbtide backfill swap --apply'.",
+    ]
+    assert replace(report, step=9).text().endswith("\n  Done in step 9.")
+    assert report.as_dict()["keys"] == [{"id": 1, "n": "a"}, {"id": 2, "n": None}]
+
+
+def test_keys_that_are_personal_are_not_named(make):
+    pipeline = make(columns={"id": {"personal": True}})
+    pipeline.read(up(1, 1))
+    pipeline.do("spoil")
+    pipeline.do("backfill")
+    planned = pipeline.do("swap", applies=False)
+    assert (planned.records, planned.added, planned.keys) == (1, 1, [])
+
+
+def test_swap_that_died_is_finished_by_the_same_command_and_tells_its_step(make, monkeypatch):
+    pipeline = with_steps(make)
+    pipeline.do("spoil")
+    pipeline.do("backfill")
+    with monkeypatch.context() as patch:
+        patch.setattr("ebbtide.runtime.publish.publish_swap", killed)
+        with pytest.raises(InterruptedError):
+            pipeline.do("swap")
+    assert pipeline.do("swap") == SwapReport("t", 6, step=3)
+    assert pipeline.rows() == {1: 1, 3: 3, 4: 4, 5: 6}
+    pipeline.read(up(8, 8))
+    with pytest.raises(BackfillError, match="There is no backfill"):
+        pipeline.do("swap")
+
+
+def test_backfill_begun_behind_a_swap_is_another_one(make):
+    pipeline = with_steps(make)
+    pipeline.do("backfill")
+    pipeline.do("swap")
+    pipeline.do("backfill")
+    assert backfill_status.status(pipeline.spec, pipeline.root, START).records == 6
+    assert pipeline.do("swap").step == 4
+    pipeline.do("backfill")
+    backfill.drop(pipeline.spec, pipeline.root)
+    assert not exists(pipeline.plan.backfills)
+
+
+def test_swap_whose_backfill_was_taken_away_is_refused_until_it_is_put_back(make, monkeypatch):
+    pipeline = with_steps(make)
+    pipeline.do("backfill")
+    with monkeypatch.context() as patch:
+        patch.setattr("ebbtide.runtime.publish.publish_swap", killed)
+        with pytest.raises(InterruptedError):
+            pipeline.do("swap")
+    away = pipeline.home / "away"
+    Path(pipeline.plan.backfills).rename(away)
+    with pytest.raises(BackfillError) as raised:
+        pipeline.run()
+    assert str(raised.value) == (
+        f"The backfill that 't' is being given is gone from '{pipeline.plan.backfills}'. Put its folder back; or run"
+        " 'ebbtide refresh' to rebuild all tables from the source."
+    )
+    away.rename(pipeline.plan.backfills)
+    pipeline.run()
+    assert pipeline.rows() == {1: 1, 3: 3, 4: 4, 5: 6}
+
+
+def test_swap_that_reached_some_tables_goes_on_with_the_others(make, monkeypatch):
+    pipeline = make(order="arrival", materializer={"emission": "every"})
+    pipeline.read(up(1, 1, "+I"), "{")
+    pipeline.read(up(2, 2, "+I"))
+    pipeline.do("backfill")
+    for name in ("changelog", "quarantine"):
+        with monkeypatch.context() as patch:
+            patch.setattr(swap, "commit_stage", killed_at(name))
+            with pytest.raises(InterruptedError):
+                pipeline.do("swap")
+        versions = pipeline.versions()
+    pipeline.run()
+    after = pipeline.versions()
+    assert [name for name in after if after[name] > versions[name]] == ["quarantine"]
+    assert len(pipeline.table("changelog", pipeline.plan.changelog.schema)) == 2
+    assert pipeline.plan.quarantine.size() == 1
+
+
+def killed_at(table):
+    """Commit to the tables before it."""
+
+    def commit_stage(location, made, facts, name):
+        if name == table:
+            raise InterruptedError
+        return stage.commit_stage(location, made, facts, name)
+
+    return commit_stage
+
+
+def test_tables_that_the_backfill_lacks_are_emptied(make):
+    pipeline = make()
+    pipeline.put("{", up(1, 1))
+    pipeline.run()
+    assert pipeline.plan.quarantine.size() == 1
+    (pipeline.source / "0000.jsonl").write_text(up(1, 1) + "\n" + up(2, 2) + "\n")
+    pipeline.do("backfill")
+    pipeline.do("swap")
+    assert pipeline.plan.quarantine.size() == 0
+    assert pipeline.rows() == {1: 1, 2: 2}
+    pipeline.read("[")
+    assert pipeline.plan.quarantine.size() == 1

@@ -1,6 +1,7 @@
 """Replay on disk, without Spark: what is good by now is applied once, what is not stays."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from disk import DiskPipeline
@@ -16,9 +17,11 @@ from ebbtide.delta.joining import commit_joined, write_files
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
 from ebbtide.errors import ConfigError, SpecChangedError
+from ebbtide.inspect.quarantine import place_text
 from ebbtide.ledger.puts import puts_of
 from ebbtide.maintenance import quarantine_replay
 from ebbtide.maintenance.job import maintain, stepping
+from ebbtide.maintenance.quarantine_replay import Replay, ReplayReport
 from ebbtide.maintenance.redecoding import read_mended, redecoded
 from ebbtide.model.step import StepKind
 from ebbtide.sinks.quarantine import BOUNDED, COLUMNS, Selection
@@ -439,3 +442,60 @@ def test_cleanup_follows_on_a_replay_that_was_not_finished(tmp_path):
     maintain(disk, WITH_DEFAULT, root_of(disk), "compaction")
     assert (ids(disk), raws(disk)) == ([1, 2], [])
     assert log.last_step(disk.plan.quarantine.path) == 2
+
+
+def test_what_somebody_asks_for_is_planned_or_done(tmp_path):
+    disk = DiskPipeline(ARRIVAL, tmp_path)
+    disk.step(["{", "["], now_ms=0)
+    origins = [row["origin"] for row in held(disk)]
+    mended = tmp_path / "mended.jsonl"
+    lines = [json.dumps({"origin": origins[1], "raw": change("+I", id=7, n=7)}), "", " "]
+    mended.write_text("\n".join(lines))
+    asked = Replay(ALL, records_file=str(mended))
+
+    def no_session():
+        raise AssertionError("a plan asks for none")
+
+    planned = asked.run(no_session, disk.spec, root_of(disk), 60_000)
+    assert (planned.replayed, planned.late, planned.step) == (1, 1, None)
+    with pytest.raises(ConfigError, match="1 records are late"):
+        replace(asked, applies=True).run(lambda: disk, disk.spec, root_of(disk), 60_000)
+    done = replace(asked, applies=True, accept_late=True).run(lambda: disk, disk.spec, root_of(disk), 60_000)
+    assert (done.replayed, done.step) == (1, 2)
+    assert (disk.rows(), raws(disk)) == ([{"id": 7, "n": 7}], [b"{"])
+    assert disk.plan.state.last()[1].now_ms == 60_000
+    kept = replace(asked, records_file=None, selection=Selection(steps=(9,)))
+    assert kept.run(no_session, disk.spec, root_of(disk), 0).text() == "t: no quarantined record fits."
+
+
+def test_record_of_a_replay_is_found_by_its_place_among_those_tried(tmp_path):
+    disk = DiskPipeline(by_seq(), tmp_path)
+    disk.step(["{", NO_N, "["])
+    tables = type(disk.plan).under(root_of(disk), WITH_DEFAULT)
+    attempt = redecoded(tables, tables.quarantine.records(ALL), {}, step=2, wall_ms=0)
+    staged = attempt.staged(str(tmp_path / "staged"))
+    origin = held(disk)[1]["origin"]
+    assert staged.find([(2, 1, 0), (2, 3, 0)]) == {(2, 1, 0): (origin, NO_N.encode())}
+    assert staged.find([]) == {}
+
+
+def test_report_names_some_of_the_records_that_stay_and_counts_the_others():
+    origin = {"source": "a.jsonl", "partition": 0, "position": 3}
+    kept = [{"step": 1, "origin": origin, "reason": "bad_json", "detail": f"no {n}"} for n in range(22)]
+    lines = ReplayReport("t", 2, kept, late=2, not_found=3).text().splitlines()
+    assert lines[0] == "t: 2 records to replay, 22 stay."
+    assert lines[1] == f"  stays: step 1, {place_text(origin)}: bad_json: no 0"
+    assert [line.rpartition(" ")[2] for line in lines[1:21]] == [str(n) for n in range(20)]
+    assert lines[21:23] == [
+        "  ... and 2 more (--json has them all)",
+        "  3 mended records have the origin of none that is selected.",
+    ]
+    assert lines[23].startswith("  2 records are late: by order of arrival they apply now")
+    assert lines[24:] == ["  Nothing was changed. To do it, add --apply --accept-late."]
+    all_of_them = ReplayReport("t", 0, kept[:20]).text()
+    assert all_of_them.splitlines()[-1].endswith("no 19"), "nothing is to be done"
+    done = ReplayReport("t", 2, counts={"inserted": 1, "deleted": 0, "redelivered": 4}, step=7, is_plan=False)
+    assert done.text() == "t: 2 records replayed, 0 stay.\n  Done in step 7: 1 inserted, 4 redelivered."
+    nothing = ReplayReport("t", 1, counts={"changes": 1}, step=7, is_plan=False)
+    assert nothing.text().endswith("Done in step 7: the tables do not change.")
+    assert nothing.as_dict()["counts"] == {"changes": 1}

@@ -157,11 +157,11 @@ def test_states_are_added_dropped_and_widened(make):
 
 def test_plan_is_written_for_people():
     assert MigrationPlan("t").text() == "t: what is stored fits the spec; nothing to migrate."
-    plan = MigrationPlan("t", ["ttl none -> 1h", "state a: added"], 1, 2, 3, 4)
-    counts = "t: 1 entries stamped, 2 unstamped, 3 expired ones brought back, 4 dropped"
+    plan = MigrationPlan("t", ["ttl none -> 1h", "state a: added"], 5, 2, 3, 4)
+    counts = "t: 5 entries stamped, 2 unstamped, 3 expired ones brought back, 4 dropped"
     assert plan.text() == (f"{counts}.\n  ttl none -> 1h\n  state a: added\n  To do it: 'ebbtide migrate --apply'.")
-    done = MigrationPlan("t", ["columns: in another order"], 1, 2, 3, 4, rewritten=5, step=7)
+    done = MigrationPlan("t", ["columns: in another order"], 5, 2, 3, 4, rewritten=6, step=7)
     assert done.text() == (
-        f"{counts}, 5 rows of sink and changelog written again.\n  columns: in another order\n"
+        f"{counts}, 6 rows of sink and changelog written again.\n  columns: in another order\n"
         "  Done in step 7. To undo it before the next run: 'ebbtide migrate --undo'."
     )
