@@ -86,34 +86,63 @@ def test_swap_reads_what_the_pipeline_has_read_since(make):
 
 def test_swap_before_all_is_read_is_refused(make):
     pipeline = with_steps(make)
-    with pytest.raises(BackfillError, match="There is no backfill of 't'"):
+    with pytest.raises(BackfillError) as raised:
         pipeline.do("swap")
+    assert str(raised.value) == "There is no backfill of 't'. Run 'ebbtide backfill start' first."
     pipeline.do("backfill")
     pipeline.read(up(9, 9))
     (pipeline.source / "0002.jsonl").unlink()
-    with pytest.raises(BackfillError, match=r"has not read all that the pipeline has\. Got: missing 0002.jsonl"):
+    with pytest.raises(BackfillError) as raised:
         pipeline.do("swap")
+    assert str(raised.value) == (
+        "The backfill of 't' has not read all that the pipeline has. Got: missing 0002.jsonl. Run 'ebbtide backfill start' to go on with"
+        " it; or 'ebbtide backfill drop' if the source is another one by now."
+    )
 
 
 def test_backfill_of_another_sink_is_refused(make):
     pipeline = with_steps(make)
-    for other in ({"key": ["n"]}, {"schema": "id BIGINT, n BIGINT, m BIGINT DEFAULT 0"}, {"order": "arrival"}):
+    for got, other in [
+        ("key", {"key": ["n"]}),
+        ("columns", {"schema": "id BIGINT, n BIGINT, m BIGINT DEFAULT 0"}),
+        ("columns", {"schema": "id BIGINT NOT NULL, n BIGINT"}),
+        ("order", {"order": "arrival"}),
+    ]:
         pipeline.spec = pipeline.with_fields(**other)
-        with pytest.raises(BackfillError, match="is for another sink than the one that is there"):
+        with pytest.raises(BackfillError) as raised:
             pipeline.do("backfill")
+        assert str(raised.value).startswith(
+            f"The spec of 't' is for another sink than the one that is there. Got: other {got}"
+        )
+        assert str(raised.value).endswith(
+            "Allowed: the same source, key, order and columns of the sink; another format, transform, function or ttl. Give it a"
+            " name of its own, or run 'ebbtide refresh' to rebuild the sink from the source."
+        )
     assert not exists(pipeline.plan.backfills)
 
 
 def test_backfill_needs_a_pipeline_that_has_run(make):
     pipeline = make()
-    with pytest.raises(BackfillError, match="has made no step yet"):
+    with pytest.raises(BackfillError) as raised:
         pipeline.do("backfill")
+    assert str(raised.value) == "'t' has made no step yet: there is nothing to build beside. Run 'ebbtide run'."
+    assert not exists(pipeline.plan.backfills)
 
 
 def test_place_is_one_of_the_source_and_stays(make):
     pipeline = with_steps(make)
-    with pytest.raises(BackfillError, match="reads all its files"):
+    with pytest.raises(BackfillError) as raised:
         backfill.start(None, pipeline.spec, pipeline.root, backfill_asked.start_of("2026-01-01"))
+    assert str(raised.value) == (
+        "A backfill from a folder reads all its files, and 't' reads one. Got: 2026-01-01T00:00:00+00:00. Allowed: earliest."
+    )
+    with pytest.raises(BackfillError) as raised:
+        backfill.start(None, pipeline.spec, pipeline.root, snapshot="t.snapshot")
+    assert str(raised.value) == (
+        "'t' cannot begin with a snapshot: its rows would be applied beside the changes that they are made of."
+        " Allowed: a topic, with order: {sequence: ...}."
+    )
+    assert not exists(pipeline.plan.backfills)
     assert backfill_status.status(pipeline.spec, pipeline.root, START).text() == (
         "t: no backfill. To begin one: 'ebbtide backfill start'."
     )
@@ -131,8 +160,12 @@ def test_dropped_backfill_is_gone_unless_it_is_built_or_swapped_in(make, monkeyp
         patch.setattr("ebbtide.runtime.publish.publish_swap", killed)
         with pytest.raises(InterruptedError):
             pipeline.do("swap")
-    with pytest.raises(BackfillError, match="is being swapped in, in step 3"):
+    with pytest.raises(BackfillError) as raised:
         backfill.drop(pipeline.spec, pipeline.root)
+    assert str(raised.value) == (
+        "The backfill of 't' is being swapped in, in step 3. Run 'ebbtide run' or 'ebbtide backfill swap --apply': either ends that,"
+        " and drops it."
+    )
     pipeline.run()
     assert not exists(pipeline.plan.backfills)
 
@@ -192,8 +225,12 @@ def test_columns_that_only_one_of_the_two_has_taken_in_are_refused(make):
     pipeline.do("backfill")
     pipeline.read(up(2, 2, more=7))
     (pipeline.source / "0001.jsonl").write_text(up(2, 2) + "\n")
-    with pytest.raises(BackfillError, match=r"has other columns than the sink\. Got: more"):
+    with pytest.raises(BackfillError) as raised:
         pipeline.do("swap")
+    assert str(raised.value) == (
+        "The backfill of 't' has other columns than the sink. Got: more. Allowed: the same columns."
+        " Add them to the spec's schema, then 'ebbtide migrate' and begin the backfill again."
+    )
 
 
 def test_clock_of_the_backfill_is_that_of_its_own_steps(make):
@@ -236,8 +273,13 @@ def test_place_to_begin_is_read_or_named(make):
     assert backfill_asked.start_of("earliest") == "earliest"
     assert backfill_asked.start_of("2026-01-31T12:00:00").timestamp.isoformat() == "2026-01-31T12:00:00+00:00"
     for text in ("latest", "0=x", "0:1", "0=-1"):
-        with pytest.raises(ConfigError, match="Where the backfill is to begin cannot be read"):
+        with pytest.raises(ConfigError) as raised:
             backfill_asked.start_of(text)
+        assert str(raised.value) == (
+            f"Where the backfill is to begin cannot be read. Got: {text}."
+            " Allowed: earliest, a time as 2026-01-31T12:00:00, or offsets as 0=12,1=40."
+        )
+    assert backfill_asked.start_of("0=12,1=40").offsets == {0: 12, 1: 40}
 
 
 def test_pace_and_what_is_left_are_told_by_the_last_steps(make):

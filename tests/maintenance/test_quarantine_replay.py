@@ -29,6 +29,8 @@ from ebbtide.testing import MemoryPipeline
 
 GOOD = change("+I", id=1, n=1, seq=1)
 NO_N = json.dumps({"kind": "+I", "row": {"id": 2, "seq": 2}})
+A_RECORD = '{"origin": {"source": ..., "partition": ..., "position": ...}, "raw": "the record"}'
+NO_JSON = "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"
 WITH_DEFAULT = by_seq("id BIGINT NOT NULL, n INT DEFAULT 7, seq INT")
 
 
@@ -189,21 +191,47 @@ def test_mended_record_that_is_bad_leaves_the_quarantined_one_as_it_was(tmp_path
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("{", "Line 1 of .* is not a mended record"),
-        ('{"raw": "x"}', "KeyError: 'origin'"),
-        ('{"origin": {"source": "f", "partition": 0, "position": 1}, "raw": null}', "raw: None"),
-        ('{"origin": {"source": "f", "partition": 0, "position": 1}, "raw": "x"}\n' * 2, "Line 2 .* earlier"),
+        ("\n{", f"Line 2 of 'FILE' is not a mended record. Got: JSONDecodeError: {NO_JSON}. Allowed: {A_RECORD}."),
+        (
+            '{"raw": "x"}',
+            f"Line 1 of 'FILE' is not a mended record. Got: KeyError: 'origin'. Allowed: {A_RECORD}.",
+        ),
+        (
+            '{"origin": {"source": "f", "partition": 0, "position": 1}, "raw": null}',
+            "Line 1 of 'FILE' has no record. Got: raw: None. Allowed: the mended record as text.",
+        ),
+        (
+            '{"origin": {"source": "f", "partition": 0, "position": 1}, "raw": " "}',
+            "Line 1 of 'FILE' has no record. Got: raw: ' '. Allowed: the mended record as text.",
+        ),
+        (
+            '{"origin": {"source": "f", "partition": 0, "position": 1}, "raw": "x"}\n' * 2,
+            "Line 2 of 'FILE' has the origin of an earlier one. Got: ('f', 0, 1).",
+        ),
     ],
 )
 def test_file_of_what_is_no_mended_record_is_refused_by_line(tmp_path, content, said):
     (tmp_path / "mended.jsonl").write_text(content)
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError) as raised:
         read_mended(str(tmp_path / "mended.jsonl"))
+    assert str(raised.value) == said.replace("FILE", str(tmp_path / "mended.jsonl"))
+
+
+def test_mended_records_are_read_by_the_origins_of_those_that_they_stand_for(tmp_path):
+    lines = [
+        json.dumps({"origin": {"source": "f", "partition": 0, "position": position}, "raw": f"ä{position}"})
+        for position in (1, 2)
+    ]
+    (tmp_path / "mended.jsonl").write_text("\n \n".join(lines))
+    found = read_mended(str(tmp_path / "mended.jsonl"))
+    assert found == {("f", 0, 1): "ä1".encode(), ("f", 0, 2): "ä2".encode()}
 
 
 def test_file_of_mended_records_that_is_absent_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="no file of mended records"):
-        read_mended(str(tmp_path / "nowhere.jsonl"))
+    location = str(tmp_path / "nowhere.jsonl")
+    with pytest.raises(ConfigError) as raised:
+        read_mended(location)
+    assert str(raised.value) == f"There is no file of mended records. Got: {location}."
 
 
 # A crash between the decision and what follows from it.
