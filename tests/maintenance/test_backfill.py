@@ -3,21 +3,26 @@
 import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import local_run
 import pytest
 from local_pipeline import up
 from local_run import HOUR, SPARK, START
 from support import change
 
+from ebbtide.delta.commit import commit
 from ebbtide.errors import BackfillError, ConfigError, LeaseHeldError, PausedError
 from ebbtide.ledger.lease import Lease
-from ebbtide.maintenance import backfill, backfill_asked, backfill_status, pausing
+from ebbtide.ledger.puts import LOCAL
+from ebbtide.maintenance import backfill, backfill_asked, backfill_status, backfill_swap, pausing
 from ebbtide.maintenance.backfill_asked import Asked
 from ebbtide.maintenance.backfill_swap import SwapReport
 from ebbtide.model.step import StepKind
 from ebbtide.paths import exists
 from ebbtide.runtime import swap
 from ebbtide.sinks import stage
+from ebbtide.sources.kafka.position import TopicRange
 
 
 def with_steps(make, **fields):
@@ -444,3 +449,69 @@ def test_tables_that_the_backfill_lacks_are_emptied(make):
     assert pipeline.rows() == {1: 1, 2: 2}
     pipeline.read("[")
     assert pipeline.plan.quarantine.size() == 1
+
+
+def test_pace_is_of_the_last_steps_alone_and_none_of_steps_at_one_time(make, monkeypatch):
+    pipeline = make()
+    for number in range(3):
+        pipeline.put(*(up(10 * number + n, number) for n in range(4 - number)))
+    pipeline.run()
+    pipeline.do("backfill")
+    found = backfill_status.status(pipeline.spec, pipeline.root, START)
+    assert (found.step, found.records, found.records_per_second) == (3, 9, 3.5)
+    monkeypatch.setattr(backfill_status, "LAST_STEPS", 2)
+    assert backfill_status.status(pipeline.spec, pipeline.root, START).records_per_second == 3.0
+    backfill.drop(pipeline.spec, pipeline.root)
+    monkeypatch.setattr(local_run, "BATCH_MS", 0)
+    found = pipeline.do("backfill")
+    assert (found.step, found.records_per_second, found.seconds_left) == (3, None, None)
+
+
+def test_ticks_count_for_no_pace(make):
+    pipeline = make(order="arrival", ttl="2h", materializer={"on_expire": "delete"})
+    pipeline.read(up(1, 1, "+I"), up(2, 2, "+I"))
+    found = pipeline.do("backfill", START + 9 * HOUR)
+    assert (found.step, found.records_per_second) == (2, None), "a batch and a tick"
+
+
+WHOLE = TopicRange("c", "t", "i", {0: 0, 1: 5}, {0: 30, 1: 15})
+
+
+@pytest.mark.parametrize(
+    ("reached", "missing"),
+    [
+        (WHOLE, []),
+        (replace(WHOLE, end={0: 31, 1: 15, 2: 9}), []),
+        (replace(WHOLE, end={0: 29, 1: 15}), ["offsets 29 to 30 of partition 0"]),
+        (replace(WHOLE, end={0: 30}), ["offsets 0 to 15 of partition 1"]),
+        (replace(WHOLE, topic_id="j"), ["topic id i"]),
+        (replace(WHOLE, cluster_id="d"), ["topic id i"]),
+        (None, ["every record"]),
+    ],
+)
+def test_what_a_backfill_of_a_topic_lacks_is_told_by_its_offsets(reached, missing):
+    own = SimpleNamespace(position=WHOLE.to_json())
+    taken = SimpleNamespace(last=None) if reached is None else SimpleNamespace(last="", position=reached.to_json())
+    assert list(backfill_swap._missing(own, taken)) == missing
+
+
+def test_files_that_a_backfill_lacks_are_told_up_to_some(make, monkeypatch):
+    pipeline = with_steps(make)
+    monkeypatch.setattr(backfill_swap, "SAMPLE", 2)
+    pipeline.do("backfill")
+    for n in range(3):
+        pipeline.read(up(9, 9 + n))
+    for n in (4, 3, 2):
+        (pipeline.source / f"000{n}.jsonl").unlink()
+    with pytest.raises(BackfillError, match=r"Got: missing 0002\.jsonl; 0003\.jsonl\. Run"):
+        pipeline.do("swap")
+
+
+def test_pipeline_whose_sink_has_features_of_others_can_be_built_beside(make):
+    pipeline = with_steps(make)
+    features = {"readerFeatures": ["fromLater"], "writerFeatures": ["fromLater"]}
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, **features}
+    version = pipeline.plan.sink.version() + 1
+    commit(LOCAL, pipeline.plan.sink.path, version, [{"protocol": protocol}], {"operation": "UPGRADE"})
+    assert backfill_asked._has_columns_of_sink(pipeline.plan)
+    backfill_asked.refuse_other_columns(pipeline.plan, pipeline.plan)
