@@ -5,9 +5,10 @@ import json
 import pyarrow as pa
 import pytest
 from local_pipeline import killed, up
-from local_run import ADOPTED, SPARK, START, adopt_without_spark
+from local_run import ADOPTED, SPARK, START, adopt_without_spark, make_table
 from support import envelope
 
+from ebbtide import MaterializedView
 from ebbtide.errors import AdoptionError, LeaseHeldError, TableMismatchError
 from ebbtide.ledger.lease import Lease
 from ebbtide.maintenance import adopt
@@ -16,6 +17,7 @@ from ebbtide.model.step import StepKind
 from ebbtide.paths import exists
 from ebbtide.state_table.staged import SLICES, Stager
 
+VIEW = MaterializedView(name="v", query="SELECT id FROM t", inputs=["t"], schema="id BIGINT NOT NULL", key=["id"])
 SCHEMA = {"schema": "id BIGINT, v STRING, n BIGINT"}
 TRANSFORM = {
     "schema": "id BIGINT, v STRING, n BIGINT",
@@ -150,6 +152,12 @@ def test_what_cannot_be_adopted_is_refused_with_the_way_out(make, tmp_path):
     assert refused(pipeline) == (
         "The sink of 't' is what a transform selects: its rows do not tell the source's. Allowed: an upsert pipeline without a"
         " transform. Let the pipeline make a sink of its own from the source."
+    )
+    pipeline.spec = VIEW
+    make_table(pipeline.plan.sink.path, VIEW.sink_table.columns)
+    assert refused(pipeline) == (
+        "'v' is a materialized view: its rows follow from its query. Allowed: an upsert pipeline."
+        " Give the view another name, or move the table away."
     )
     of_function = make(function="victims:Totals", ttl={"total": "2h", "seen": "2h"})
     assert refused(of_function) == (

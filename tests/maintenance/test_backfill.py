@@ -9,8 +9,9 @@ import local_run
 import pytest
 from local_pipeline import up
 from local_run import HOUR, SPARK, START
-from support import change
+from support import change, plain
 
+from ebbtide import MaterializedView
 from ebbtide.delta.commit import commit
 from ebbtide.errors import BackfillError, ConfigError, LeaseHeldError, PausedError
 from ebbtide.ledger.lease import Lease
@@ -21,6 +22,7 @@ from ebbtide.maintenance.backfill_swap import SwapReport
 from ebbtide.model.step import StepKind
 from ebbtide.paths import exists
 from ebbtide.runtime import swap
+from ebbtide.runtime.plan import Plan
 from ebbtide.sinks import stage
 from ebbtide.sources.kafka.position import TopicRange
 
@@ -449,6 +451,47 @@ def test_tables_that_the_backfill_lacks_are_emptied(make):
     assert pipeline.rows() == {1: 1, 2: 2}
     pipeline.read("[")
     assert pipeline.plan.quarantine.size() == 1
+
+
+def test_backfill_of_a_topic_is_what_it_was_asked_to_be_first(tmp_path):
+    topic = {"type": "kafka", "bootstrap_servers": "127.0.0.1:1", "topic": "t"}
+    tables = Plan.under(str(tmp_path), plain(order={"sequence": ["n"]}, source=topic))
+    begun = Asked(start="earliest", snapshot="s")
+    assert backfill._begun(tables, None, "s") == begun
+    assert backfill_asked.asked_of(tables) == begun
+    assert backfill._begun(tables, None, None) == begun
+    assert backfill._begun(tables, "earliest", "s") == begun
+    for begin, snapshot in (("earliest", None), (None, "r"), (backfill_asked.start_of("0=1"), "s")):
+        with pytest.raises(BackfillError) as raised:
+            backfill._begun(tables, begin, snapshot)
+        asked = Asked(start=begin or "earliest", snapshot=snapshot)
+        assert str(raised.value) == (
+            f"Another backfill of 't' was begun. Got: {asked.text}. Allowed: topic s, then earliest."
+            " Go on with that one, or run 'ebbtide backfill drop' first."
+        )
+    by_arrival = Plan.under(str(tmp_path), plain(source=topic))
+    with pytest.raises(BackfillError, match="cannot begin with a snapshot"):
+        backfill._begun(by_arrival, None, "s")
+
+
+def test_snapshot_is_read_from_its_beginning_and_the_rest_from_where_was_asked():
+    topic = {"type": "kafka", "bootstrap_servers": "127.0.0.1:1", "topic": "t", "start": "latest"}
+    spec = plain(order={"sequence": ["n"]}, source=topic, run="continuous")
+    beside = backfill_asked.beside_of(spec, Asked(start=backfill_asked.start_of("0=7"), snapshot="s"), 50)
+    assert (beside.source.topic, beside.source.start.offsets, beside.run) == ("t", {0: 7}, "bounded")
+    assert beside.source.max_records_per_second == 50
+    snapshot = backfill_asked.of_topic(beside, "s")
+    assert (snapshot.source.topic, snapshot.source.start) == ("s", "earliest")
+    assert snapshot.source.max_records_per_second == 50
+
+
+def test_view_is_not_built_beside_itself(tmp_path):
+    view = MaterializedView(name="v", query="SELECT id FROM t", inputs=["t"], schema="id BIGINT NOT NULL", key=["id"])
+    with pytest.raises(BackfillError) as raised:
+        backfill.start(None, view, str(tmp_path))
+    assert str(raised.value) == (
+        "'v' is a materialized view: it has no source to read again. Run 'ebbtide refresh' to compute it whole."
+    )
 
 
 def test_pace_is_of_the_last_steps_alone_and_none_of_steps_at_one_time(make, monkeypatch):

@@ -40,6 +40,7 @@ def test_restored_state_says_that_it_was_and_is_of_the_decided_rows(make):
         assert decided_version(stepper) == right.version
         assert restore_state(stepper) == right.version
         newest = stepper.newest()
+        assert decided_version(stepper) == newest.version
     assert newest.files.keys() == right.files.keys()
     commit = log.commit_info(log.actions(newest.table, newest.version))
     assert commit["operation"] == "RESTORE"
