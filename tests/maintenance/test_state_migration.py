@@ -127,9 +127,9 @@ def test_each_state_of_a_function_has_its_own_ttl(make):
     assert [(row["total"], row["seen"]) for row in rows if row["id"] == 1] == [(6, [5])]
 
 
-def of_function(pipeline, function):
+def of_function(pipeline, function, **fields):
     """The same pipeline with another function."""
-    pipeline.spec = stateful(f"user_functions:{function}", source=pipeline.spec.source.model_dump())
+    pipeline.spec = stateful(f"user_functions:{function}", source=pipeline.spec.source.model_dump(), **fields)
 
 
 def test_states_are_added_dropped_and_widened(make):
@@ -165,3 +165,36 @@ def test_plan_is_written_for_people():
         f"{counts}, 6 rows of sink and changelog written again.\n  columns: in another order\n"
         "  Done in step 7. To undo it before the next run: 'ebbtide migrate --undo'."
     )
+
+
+def test_state_of_another_kind_is_refused(make):
+    pipeline = make()
+    of_function(pipeline, "Narrow")
+    pipeline.read(line(1, v="a", seq=5), clock_ms=START)
+    of_function(pipeline, "Listed")
+    with pytest.raises(
+        MigrationError, match=r"State 'kept' of 't' cannot be migrated\. Got: \['ValueState', .* -> \['ListState', "
+    ):
+        planned(pipeline)
+
+
+def test_time_to_live_of_a_put_stays_where_the_state_keeps_one(make):
+    pipeline = make()
+    of_function(pipeline, "ShortLived", ttl={"one": "9h", "other": "9h"})
+    pipeline.read(line(1, seq=5), clock_ms=START)
+    of_function(pipeline, "ShortLived", ttl={"one": "9h"})
+    assert pipeline.do("migrate", START).unstamped == 1
+    rows = pipeline.table("state", pipeline.plan.state.schema)
+    assert {row["_state"]: row["_ttl_ms"] for row in rows if row["_state"]} == {"one": 500, "other": None}
+    pipeline.read(line(1, seq=6), clock_ms=START)  # a second later
+    [row] = pipeline.table("sink", pipeline.spec.sink_table.columns)
+    assert row["shown"] == "None, 5"
+
+
+def test_state_without_an_entry_is_migrated(make):
+    pipeline = make()
+    pipeline.read("{", clock_ms=START)
+    done = to(pipeline, START, ttl="1h")
+    assert (done.stamped, done.unstamped, done.revived, done.dropped) == (0, 0, 0, 0)
+    pipeline.read(up(1, 1), clock_ms=START)
+    assert entries(pipeline) == {1: pipeline.last.now_ms}
