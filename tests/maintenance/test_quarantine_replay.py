@@ -11,7 +11,7 @@ from quarantine_support import ALL, by_seq, commits, held, mended_as, raws, repl
 from reference import fold_log, read_event
 from support import change, envelope, plain, record, spec
 
-from ebbtide import StatefulPipeline
+from ebbtide import MaterializedView, StatefulPipeline
 from ebbtide.delta import log
 from ebbtide.delta.joining import commit_joined, write_files
 from ebbtide.delta.snapshot import Snapshot
@@ -24,6 +24,7 @@ from ebbtide.maintenance.job import maintain, stepping
 from ebbtide.maintenance.quarantine_replay import Replay, ReplayReport
 from ebbtide.maintenance.redecoding import read_mended, redecoded
 from ebbtide.model.step import StepKind
+from ebbtide.runtime.plan import Plan
 from ebbtide.sinks.quarantine import BOUNDED, COLUMNS, Selection
 from ebbtide.testing import MemoryPipeline
 
@@ -507,6 +508,16 @@ def test_record_of_a_replay_is_found_by_its_place_among_those_tried(tmp_path):
     assert staged.find([]) == {}
 
 
+def test_bad_rows_of_a_view_are_no_records_to_replay(tmp_path):
+    view = MaterializedView(name="v", query="SELECT id FROM t", inputs=["t"], schema="id BIGINT NOT NULL", key=["id"])
+    with pytest.raises(ConfigError) as raised:
+        quarantine_replay._attempt(Plan.under(str(tmp_path), view), None, 0, ALL, None)
+    assert str(raised.value) == (
+        "'v' is a materialized view: its bad rows are no records. Correct its query, or the rows of its tables; 'ebbtide quarantine drop'"
+        " forgets them."
+    )
+
+
 def test_report_names_some_of_the_records_that_stay_and_counts_the_others():
     origin = {"source": "a.jsonl", "partition": 0, "position": 3}
     kept = [{"step": 1, "origin": origin, "reason": "bad_json", "detail": f"no {n}"} for n in range(22)]
@@ -518,7 +529,10 @@ def test_report_names_some_of_the_records_that_stay_and_counts_the_others():
         "  ... and 2 more (--json has them all)",
         "  3 mended records have the origin of none that is selected.",
     ]
-    assert lines[23].startswith("  2 records are late: by order of arrival they apply now")
+    assert lines[23] == (
+        "  2 records are late: by order of arrival they apply now, after all that came since, and the sink may not become what it would"
+        " be, had they been good. That is promised only within materializer.retraction_grace, and where no TRUNCATE came since."
+    )
     assert lines[24:] == ["  Nothing was changed. To do it, add --apply --accept-late."]
     all_of_them = ReplayReport("t", 0, kept[:20]).text()
     assert all_of_them.splitlines()[-1].endswith("no 19"), "nothing is to be done"
