@@ -153,7 +153,19 @@ def placed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Turn rows of the connector into records."""
     for batch in batches:
         partition = pc.cast(batch["partition"], pa.int64())
-        columns = [batch["topic"], partition, batch["offset"], batch["value"], batch["key"], partition, batch["offset"]]
+        no_header = pa.nulls(len(batch), pa.binary())
+        offset = batch["offset"]
+        columns = [
+            batch["topic"],
+            partition,
+            offset,
+            batch["value"],
+            batch["key"],
+            no_header,
+            no_header,
+            partition,
+            offset,
+        ]
         yield pa.record_batch(columns, names=PLACED_RECORDS.names).cast(PLACED_RECORDS)
 
 

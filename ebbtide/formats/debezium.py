@@ -40,7 +40,6 @@ from ebbtide.formats.format import (
     Json,
     LogPosition,
     TimeUnits,
-    is_left_out,
     shortened,
 )
 from ebbtide.formats.forms import Field, RowForm, TakenChange, TypedForm, struct
@@ -83,7 +82,7 @@ class _Event:
         self,
         kind: str,
         row: Json | None,
-        old_row: Json | None = None,
+        other_row: Json | None = None,
     ) -> DecodedChange:
         # By position, here and for events: keywords are slower, and this runs for every change.
         return DecodedChange(
@@ -92,7 +91,7 @@ class _Event:
             self.op,
             self.position,
             self.event_ms,
-            old_row,
+            other_row,
             self.units,
             None,
             partial(type_of_column, self.fields) if self.fields else None,
@@ -117,7 +116,7 @@ class DebeziumDecoder:
     table: str | None = None
     columns: tuple[str, ...] = ()
 
-    def changes(self, value: Json, key: str | None, old_key: str | None = None) -> list[DecodedChange]:
+    def changes(self, value: Json, key: str | None, other_key: str | None = None) -> list[DecodedChange]:
         """See `Format.changes`."""
         event_fields, fields = _event_of(value)
         is_flattened = "__op" in event_fields or "__deleted" in event_fields
@@ -137,7 +136,7 @@ class DebeziumDecoder:
             raise BadRecordError("not_a_change", detail, masked=detail)
         if event is None:
             return []
-        return self._changes_of(event, old_key)
+        return self._changes_of(event, other_key)
 
     def typed(self, row: RowForm) -> TypedForm:
         """See `Format.typed`: envelopes without a schema, whose change leaves the key as it is."""
@@ -262,7 +261,7 @@ class DebeziumDecoder:
             position.append(number)
         return tuple(position)
 
-    def _changes_of(self, event: _Event, old_key: str | None) -> list[DecodedChange]:
+    def _changes_of(self, event: _Event, other_key: str | None) -> list[DecodedChange]:
         op = event.op
         if op not in OPERATIONS:
             raise BadRecordError.of(
@@ -276,25 +275,26 @@ class DebeziumDecoder:
             return [truncate]
         if op == "d":
             row = self._deleted_row(event)
-            delete = event.change(RowKind.DELETE, row)
+            other = self._other_key_of(row, other_key)
+            delete = event.change(RowKind.DELETE, row, other_row=other)
             return [delete]
         if op == "u":
             return self._update(event)
         row = _present(event.after, "after", op)
-        old = self._row_before(row, old_key)
-        insert = event.change(RowKind.INSERT, row, old_row=old)
+        other = self._other_key_of(row, other_key)
+        insert = event.change(RowKind.INSERT, row, other_row=other)
         return [insert]
 
-    def _row_before(self, row: Json, old_key: str | None) -> Json | None:
-        """Return the old key of a created row that has values left out: an update changed its key, and they are known under the old one.
+    def _other_key_of(self, row: Json, other_key: str | None) -> Json | None:
+        """Return the key that a created row had before, or a deleted one has afterwards, if an update changed it.
 
-        The connector sends such an update as a delete and a create, whose header names the old key.
+        The connector sends such an update as a delete, whose header names the new key, and a create, whose header names the old one.
+        Values that the create leaves out are known under the old key.
         """
-        if old_key is None or self.retract:
+        if other_key is None or self.retract:
             return None
-        lacks_values = any(is_left_out(value) for value in row.values())
-        old = key_row(old_key) if lacks_values else None
-        return old if old and self._changes_key(old, row) else None
+        other = key_row(other_key)
+        return other if other and self._changes_key(other, row) else None
 
     def _deleted_row(self, event: _Event) -> Json:
         if self.retract:
@@ -321,7 +321,7 @@ class DebeziumDecoder:
         leaving = self._leaving_row(old, new)
         return [
             event.change(RowKind.UPDATE_BEFORE, leaving),
-            event.change(RowKind.UPDATE_AFTER, new, old_row=old),
+            event.change(RowKind.UPDATE_AFTER, new, other_row=old),
         ]
 
     def _changes_key(self, old: Json, new: Json) -> bool:

@@ -28,7 +28,9 @@ TimeUnits = dict[str, TimeUnit]
 """What integers mean in timestamp columns, by column."""
 
 OLD_KEY = "__debezium.oldkey"
-"""The header of a record that names the key under which its row was before."""
+"""The header of a record that names the key that its row had before."""
+NEW_KEY = "__debezium.newkey"
+"""The header of a record that deletes a row, and names the key that the row has afterwards."""
 UNAVAILABLE = "__debezium_unavailable_value"
 """Stands in a record for a value that its source did not send because it had not changed. The text is Debezium's, in any format."""
 UNAVAILABLE_BYTES = base64.b64encode(UNAVAILABLE.encode()).decode()
@@ -46,11 +48,6 @@ def unavailable_form(type_: pa.DataType) -> str | list[str] | None:
     return None
 
 
-def is_left_out(value: Any) -> bool:
-    """Return whether a JSON value stands for one that was not sent, in a column of some type."""
-    return value in (UNAVAILABLE, UNAVAILABLE_BYTES, [UNAVAILABLE])
-
-
 @dataclass(frozen=True, slots=True)
 class DecodedChange:
     """One change, its values still JSON.
@@ -61,7 +58,7 @@ class DecodedChange:
         op: The source's own operation.
         position: Where it stands in the source's log; empty if that has none.
         event_ms: Event time, epoch ms; None if unknown.
-        old_row: The row under its old key, or that key alone, where an update changed the key.
+        other_row: Where an update changed the key: the row as it was, or its old key alone; of a delete the new key.
         units: Of timestamp columns, where the record itself says so.
         origin_offset: Where the record itself names it; else None.
         type_of: Gives the type of a column by the record's own schema, as DDL, empty where it is not certain, None where the
@@ -73,7 +70,7 @@ class DecodedChange:
     op: str | None = None
     position: LogPosition = ()
     event_ms: int | None = None
-    old_row: Json | None = None
+    other_row: Json | None = None
     units: TimeUnits | None = None
     origin_offset: OriginOffset | None = None
     type_of: Callable[[str], str | None] | None = None
@@ -133,13 +130,13 @@ class Format(Protocol):
     An instance is sent to the workers, so that it can be pickled; it keeps nothing between records.
     """
 
-    def changes(self, value: Json, key: str | None, old_key: str | None = None) -> list[DecodedChange]:
+    def changes(self, value: Json, key: str | None, other_key: str | None = None) -> list[DecodedChange]:
         """Return the record's changes in order, none if it is of another table.
 
         Args:
             value: The record's value.
             key: The record's key as text, not yet parsed; None if it has none.
-            old_key: The key under which its row was before, in the form of `key`, where a header of the record names it.
+            other_key: The key that its row had before, or has afterwards, in the form of `key`, where a header of the record names it.
 
         Raises:
             BadRecordError: The record cannot be understood.

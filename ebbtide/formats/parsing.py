@@ -9,7 +9,7 @@ from typing import Any, TypeGuard, cast
 
 from pydantic_core import from_json
 
-from ebbtide.formats.format import OLD_KEY, BadRecordError, Json, shortened
+from ebbtide.formats.format import NEW_KEY, OLD_KEY, BadRecordError, Json, shortened
 
 Parse = Callable[[str | bytes], Json]
 """Parses one JSON object.
@@ -109,14 +109,14 @@ def kafka_value(envelope: Json) -> str | None:
     )
 
 
-def kafka_old_key(envelope: Json) -> str | None:
-    """Return what a Kafka record's header says of the key under which its row was before; None if there is no such header."""
+def kafka_other_key(envelope: Json) -> str | None:
+    """Return what a Kafka record's header says of the key that its row had before, or has afterwards; None if there is no such header."""
     headers = envelope.get("headers")
     if not isinstance(headers, list):
         return None
     for header in headers:
         is_pair = isinstance(header, list) and len(header) == 2
-        if is_pair and header[0] == OLD_KEY:
+        if is_pair and header[0] in (OLD_KEY, NEW_KEY):
             return header[1] if isinstance(header[1], str) else None
     return None
 

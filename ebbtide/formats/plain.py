@@ -30,7 +30,7 @@ class PlainDecoder:
     row: str | None = "row"
     position: tuple[str, ...] = ()
 
-    def changes(self, value: Json, key: str | None, old_key: str | None = None) -> list[DecodedChange]:
+    def changes(self, value: Json, key: str | None, other_key: str | None = None) -> list[DecodedChange]:
         """See `Format.changes`."""
         value, fields = self._without_schema(value)
         origin_offset = self._origin_offset(value)

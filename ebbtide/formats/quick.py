@@ -21,7 +21,7 @@ from ebbtide.formats.avro import AvroRecords
 from ebbtide.formats.avro_rows import AvroRows
 from ebbtide.formats.columns import InexactNumberError, convert
 from ebbtide.formats.encodings import decode_integer
-from ebbtide.formats.format import OLD_KEY, BadRecordError, OriginOffset
+from ebbtide.formats.format import NEW_KEY, OLD_KEY, BadRecordError, OriginOffset
 from ebbtide.formats.forms import RowForm, TakenChange, TypedForm, is_readable
 from ebbtide.formats.judging import ahead_of, null_indices
 from ebbtide.formats.records import are_placed
@@ -70,11 +70,15 @@ def _damaged(values: pa.BinaryArray) -> frozenset[int]:
 
 
 def _moved(batch: pa.RecordBatch) -> frozenset[int]:
-    """Return the indices of records a header of which names another key, under which their row was before."""
+    """Return the indices of records a header of which names the key that their row had before, or has afterwards."""
     if are_placed(batch):
-        is_moved = batch.column("old_key").is_valid()
+        has_old_key = batch.column("old_key").is_valid()
+        has_new_key = batch.column("new_key").is_valid()
     else:
-        is_moved = pc.match_substring(batch.column("value"), OLD_KEY)
+        values = batch.column("value")
+        has_old_key = pc.match_substring(values, OLD_KEY)
+        has_new_key = pc.match_substring(values, NEW_KEY)
+    is_moved = pc.or_(has_old_key, has_new_key)
     indices = np.flatnonzero(is_moved.to_numpy(zero_copy_only=False))
     return frozenset(indices.tolist())
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ebbtide.formats.avro import AvroRecords, refuse_avro, text_of
 from ebbtide.formats.format import BadRecordError, DecodedChange, Json, OriginOffset
-from ebbtide.formats.parsing import Parse, kafka_old_key, kafka_origin, kafka_value
+from ebbtide.formats.parsing import Parse, kafka_origin, kafka_other_key, kafka_value
 from ebbtide.formats.records import are_placed
 from ebbtide.formats.settings import DecodingSettings
 
@@ -83,9 +83,9 @@ class RecordReader:
 
     def _read_placed(self, batch: pa.RecordBatch) -> None:
         avro = AvroRecords.of(batch)
-        names = ("file", "partition", "offset", "key", "old_key", "value")
+        names = ("file", "partition", "offset", "key", "old_key", "new_key", "value")
         columns = (batch.column(name).to_pylist() for name in names)
-        for row, (*origin, key, old_key, raw) in enumerate(zip(*columns, strict=True)):
+        for row, (*origin, key, old_key, new_key, raw) in enumerate(zip(*columns, strict=True)):
             topic, partition, offset = origin
             record = Record(row, (topic, partition, offset), has_own_offset=True)
             if raw is None:
@@ -94,7 +94,8 @@ class RecordReader:
             try:
                 self._refuse_too_large(raw)
                 value, key_text = self._read_placed_value(raw, key, avro)
-                self._take_value(value, key_text, text_of(old_key), record)
+                other_key = text_of(new_key if old_key is None else old_key)
+                self._take_value(value, key_text, other_key, record)
             except BadRecordError as error:
                 record.bad = error
                 self._contents.refused.append(record)
@@ -130,7 +131,7 @@ class RecordReader:
 
     def _read_record(self, raw: bytes, record: Record) -> None:
         self._refuse_too_large(raw)
-        key = old_key = None
+        key = other_key = None
         value = self._parse(raw)
         if self._settings.kafka_records:
             envelope = value
@@ -143,19 +144,19 @@ class RecordReader:
                 self._contents.tombstones.append(record)
                 return
             key = envelope.get("key")
-            old_key = kafka_old_key(envelope)
+            other_key = kafka_other_key(envelope)
             value = self._parse(text)
         key_text = key if isinstance(key, str) else None
-        self._take_value(value, key_text, old_key, record)
+        self._take_value(value, key_text, other_key, record)
 
     def _take_value(
         self,
         value: Json,
         key_text: str | None,
-        old_key: str | None,
+        other_key: str | None,
         record: Record,
     ) -> None:
-        changes = self._settings.format.changes(value, key_text, old_key)
+        changes = self._settings.format.changes(value, key_text, other_key)
         if self._settings.renamed:
             changes = [self._under_new_names(change) for change in changes]
         self._take(changes, record)

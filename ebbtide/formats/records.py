@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from ebbtide.formats.avro import AvroRecords
-from ebbtide.formats.format import OLD_KEY
+from ebbtide.formats.format import NEW_KEY, OLD_KEY
 
 RECORDS = pa.schema(
     [
@@ -24,12 +24,13 @@ PLACED_RECORDS = pa.schema(
         *RECORDS,
         ("key", pa.binary()),
         ("old_key", pa.binary()),
+        ("new_key", pa.binary()),
         ("partition", pa.int64()),
         ("offset", pa.int64()),
     ]
 )
 """Records of a source that tells key and place beside the value: `file` is its name, a topic; `part` and `line` order the records
-of a step; a null value is a tombstone. `old_key` is what the header `OLD_KEY` says; null without one."""
+of a step; a null value is a tombstone. `old_key` and `new_key` are what the headers `OLD_KEY` and `NEW_KEY` say; null without them."""
 MAX_RECORD_BYTES = 16 * 2**20
 """Bytes above which a record is bad, where the spec does not say; 16 times what Kafka takes."""
 
@@ -46,6 +47,7 @@ def as_line(
     key: bytes | None,
     value: bytes | None,
     old_key: bytes | None = None,
+    new_key: bytes | None = None,
 ) -> bytes:
     """Return a placed record as a line that holds a Kafka record, which the quarantine keeps; what is no text stays bare.
 
@@ -56,13 +58,14 @@ def as_line(
     try:
         key_text = None if key is None else key.decode()
         value_text = None if value is None else value.decode()
-        old_key_text = None if old_key is None else old_key.decode()
+        headers = [[OLD_KEY, old_key.decode()]] if old_key is not None else []
+        headers += [[NEW_KEY, new_key.decode()]] if new_key is not None else []
     except UnicodeDecodeError:
         return value or b""
     record: dict[str, Any] = {"topic": topic, "partition": partition, "offset": offset}
     record |= {"key": key_text, "value": value_text}
-    if old_key_text is not None:
-        record["headers"] = [[OLD_KEY, old_key_text]]
+    if headers:
+        record["headers"] = headers
     return json.dumps(record, ensure_ascii=False).encode()
 
 
@@ -74,11 +77,11 @@ def stored_form(batch: pa.RecordBatch) -> pa.Array:
     if not are_placed(batch):
         return batch.column("value")
     avro = AvroRecords.of(batch)
-    names = ("file", "partition", "offset", "key", "value", "old_key")
+    names = ("file", "partition", "offset", "key", "value", "old_key", "new_key")
     places = (batch.column(name).to_pylist() for name in names)
     as_text = (lambda raw: raw) if avro is None else avro.as_text
     lines = []
-    for topic, partition, offset, key, value, old_key in zip(*places, strict=True):
-        line = as_line(topic, partition, offset, as_text(key), as_text(value), old_key)
+    for topic, partition, offset, key, value, *other_keys in zip(*places, strict=True):
+        line = as_line(topic, partition, offset, as_text(key), as_text(value), *other_keys)
         lines.append(line)
     return pa.array(lines, pa.binary())

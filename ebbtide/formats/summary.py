@@ -55,7 +55,7 @@ def summarize(rows: pa.Table, decoding: DecodingSettings, *, tracks_offsets: boo
     floors = _floors(truncates, decoding)
     key_changes = 0
     if decoding.sequence:
-        key_changes = _incomplete_key_changes(good)
+        key_changes = _open_key_changes(good)
     offsets: dict[str, Intervals] = {}
     truncates_by_offset: dict[PartitionOffset, Floor] = {}
     if tracks_offsets:
@@ -164,12 +164,13 @@ def _types(rows: pa.Table) -> dict[str, frozenset[str]]:
     return {column: frozenset(own) for column, own in types.items()}
 
 
-def _incomplete_key_changes(good: pa.Table) -> int:
-    """Count the changes of a key that left values out."""
+def _open_key_changes(good: pa.Table) -> int:
+    """Count the changes of a key that left values out, and those that are sent as a delete and a create, either of which may come first."""
     changes_key = good["_moved_from"].is_valid()
     left_values_out = good["_unavailable"].is_valid()
-    is_incomplete = pc.and_(changes_key, left_values_out)
-    return _count(is_incomplete)
+    is_of_two = pc.not_equal(good["_kind"], RowKind.UPDATE_AFTER)
+    is_open = pc.and_(changes_key, pc.or_(left_values_out, is_of_two))
+    return _count(is_open)
 
 
 def _count(mask: pa.ChunkedArray) -> int:

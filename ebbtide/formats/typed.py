@@ -84,7 +84,7 @@ class ColumnTyper:
         key_changes: list[list[Json] | None] = [None] * n_changes
         for i, change in enumerate(self._changes):
             record = self._records[i]
-            if change.old_row is None or record.bad is not None:
+            if change.other_row is None or record.bad is not None:
                 continue
             own_sequence = sequence[i]
             key_change = {
@@ -199,10 +199,10 @@ class ColumnTyper:
     def _old_key(self, change: DecodedChange) -> Json:
         """Return the typed key of a change's old row; a value that does not fit is None."""
         settings = self._settings
-        old_row = change.old_row or {}
+        other_row = change.other_row or {}
         key: Json = {}
         for name in settings.key:
-            value = old_row.get(name)
+            value = other_row.get(name)
             values = self._without_encoding(name, [value])
             column = settings.columns.field(name)
             unit = self._unit(change, name)

@@ -11,7 +11,7 @@ A changelog table has the user's columns and these reserved ones:
 | `_order` | struct<step, part, position> | the order of arrival; files: part = file within the step, position = line |
 | `_origin` | struct<source, partition, position> | where the record stands in its source, the same on redelivery |
 | `_sequence` | struct of the sequence's columns | sequence mode only: what orders a key's changes, see `ebbtide.model.sequences` |
-| `_moved_from` | list<struct<sequence, key>>, null | sequence mode only: of an update that changed the key, its own sequence and the old key |
+| `_moved_from` | list<struct<sequence, key>>, null | sequence mode only: of an update that changed the key, its own sequence and the old key; of its delete, the new key |
 
 Source: FLIP-544, "SinkUpsertMaterializer"; Flink's `RowKind`.
 """

@@ -146,7 +146,7 @@ class BatchSummary:
         bytes: Of the values that were read, those of other pipelines too.
         bad: Those that go to the quarantine.
         changes: Rows with a row kind.
-        key_changes: Changes of a key that left values out, which must be looked for under another key.
+        key_changes: Changes of a key for which another key's row is needed: values may have to be looked for there.
         max_event_ms: Greatest event time, epoch ms.
         truncate: The newest TRUNCATE: its sequence; in arrival mode its order (step, part, position).
         ignored: Columns of the records that the schema has not.

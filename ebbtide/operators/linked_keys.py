@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ebbtide.model.codes import Codes
 from ebbtide.model.entries import is_set
-from ebbtide.model.sequences import OP_UPSERT, UNKNOWN
+from ebbtide.model.sequences import OP_DELETE, OP_UPSERT, UNKNOWN
 from ebbtide.operators.key_changes import Event, Kept, KeyChange, Played, chain, play
 from ebbtide.operators.sequence_events import Events
 from ebbtide.operators.ties import Mask
@@ -23,8 +23,8 @@ class Link:
     """How a key's row is linked to other rows, by ranks and codes.
 
     Args:
-        moved_from: Changes of the key that a waiting row went through, newest first.
-        kept: The last row that had the key before, if it is not known to have left.
+        moved_from: Changes of the key that a waiting row, or the kept row of a deleted key, went through, newest first.
+        kept: The last row that had the key before, while a change of the key has yet to take it elsewhere.
     """
 
     moved_from: tuple[KeyChange, ...] = ()
@@ -34,10 +34,10 @@ class Link:
     def equality_key(self) -> tuple[Any, Any]:
         """What two links have in common exactly if they are equal."""
         moved_from = [(change.sequence, change.old_key) for change in self.moved_from]
-        kept = (UNKNOWN, UNKNOWN)
-        if self.kept is not None:
-            kept = (self.kept.sequence, self.kept.until)
-        return moved_from, kept
+        if self.kept is None:
+            return moved_from, None
+        known = sorted(self.kept.values)
+        return moved_from, (self.kept.sequence, self.kept.until, known)
 
 
 NO_LINK = Link()
@@ -61,17 +61,28 @@ class LinkedKeys:
             name: The column.
 
         Yields:
-            Index in `winner`; the event that carries the value, and the rank since when it is known, or `UNKNOWN` twice.
+            Index in `winner`; the event that carries the value, `UNKNOWN` if none does; the rank since when it is known, `UNKNOWN`
+            if a newer one may yet be found.
         """
         for i, event, code in self._linked(winner):
             if self.events.is_delete[event]:
                 continue
             row = self.played.rows.get(code)
             if row is None or name not in row.values:
-                yield i, UNKNOWN, UNKNOWN
+                yield i, self._entry_of_same_row(code), UNKNOWN
                 continue
             known = row.values[name]
             yield i, known.event, known.since
+
+    def _entry_of_same_row(self, code: int) -> int:
+        """Return the entry of a key if its row is the one that the key has now, else `UNKNOWN`."""
+        events = self.events
+        entry = int(events.entry_of[code])
+        if entry == UNKNOWN or events.is_delete[entry]:
+            return UNKNOWN
+        has_same_since = events.since[code] == events.stored_since[entry]
+        has_same_base = events.base[code] == max(events.stored_base[entry], events.floor)
+        return entry if has_same_since and has_same_base else UNKNOWN
 
     def links(self, winner: Codes, known_at: Mapping[str, Codes]) -> dict[int, Link]:
         """Return how the rows under linked keys are linked to others, by index in `winner`.
@@ -82,18 +93,29 @@ class LinkedKeys:
         """
         links: dict[int, Link] = {}
         for i, event, code in self._linked(winner):
-            row = self.played.rows.get(code)
             kept = self.played.kept.get(code)
-            moved_from: tuple[KeyChange, ...] = ()
             # Where a row came from is needed only while the row lacks a value.
-            ranks = [known_since[i] for known_since in known_at.values()]
-            lacks_value = UNKNOWN in ranks
-            is_delete = self.events.is_delete[event]
-            if row is not None and lacks_value and not is_delete:
-                key_changes = chain(row.change)
-                moved_from = tuple(key_changes)
+            if self.events.is_delete[event]:
+                change = self._change_of_kept(kept)
+            else:
+                ranks = [known_since[i] for known_since in known_at.values()]
+                change = self._change_of_waiting(code, ranks)
+            moved_from = tuple(chain(change))
             links[i] = Link(moved_from, kept)
         return links
+
+    def _change_of_kept(self, kept: Kept | None) -> KeyChange | None:
+        """Return the change that brought the kept row of a deleted key, if that row lacks a value."""
+        if kept is None:
+            return None
+        lacks_value = any(name not in kept.values for name in self.events.may_be_unsent)
+        return kept.change if lacks_value else None
+
+    def _change_of_waiting(self, code: int, known_at: list[int]) -> KeyChange | None:
+        """Return the change that brought a row that lacks a value; its columns are known since these ranks."""
+        row = self.played.rows.get(code)
+        lacks_value = UNKNOWN in known_at
+        return row.change if row and lacks_value else None
 
     def is_news(self, entry: int, link: Link) -> bool:
         """Whether an entry remembers other links than these."""
@@ -103,9 +125,11 @@ class LinkedKeys:
         ranks = stored.moved_ranks
         old_keys = self.events.old_code
         moved_from = [(ranks[item], old_keys[item]) for item in items]
-        kept = (stored.kept_ranks[row], stored.kept_until[row])
-        stored_key = (moved_from, kept)
-        return link.equality_key != stored_key
+        kept = stored.kept[row].as_py()
+        if kept is None:
+            return link.equality_key != (moved_from, None)
+        stored_kept = (stored.kept_ranks[row], stored.kept_until[row], kept["known"])
+        return link.equality_key != (moved_from, stored_kept)
 
     def moved_from(self, links: list[Link]) -> pa.Array:
         """Write links as `_moved_from`."""
@@ -228,27 +252,32 @@ class LinkedKeys:
                 yield from self._own_row(entry)
 
     def _rows_followed(self, entry: int, stored: int) -> Iterator[Event]:
-        """Yield that the entry's row came under its key, and the kept row that it followed there."""
+        """Yield that the entry's row came under its key, and the kept row that had it before."""
         events = self.events
         links = events.links
         code = int(events.code[entry])
         since = int(events.stored_since[entry])
         if since != UNKNOWN:
             yield Event(since, OP_UPSERT, code, is_other_row=True)
-        kept_rank = links.kept_ranks[stored]
-        if kept_rank == UNKNOWN:
-            return
         kept = links.kept[stored].as_py()
-        yield Event(
-            kept_rank,
-            OP_UPSERT,
-            code,
-            # `Events.values` puts kept rows behind all events: this is the kept row's index there.
-            index=len(events.code) + stored,
-            columns=tuple(kept["known"]),
-        )
+        if kept is None:
+            return
+        kept_rank = links.kept_ranks[stored]
         until = links.kept_until[stored]
-        yield Event(until, OP_UPSERT, code, is_other_row=True)
+        if kept["known"] or kept_rank != UNKNOWN:
+            yield Event(
+                kept_rank,
+                OP_UPSERT,
+                code,
+                # `Events.values` puts kept rows behind all events: this is the kept row's index there.
+                index=len(events.code) + stored,
+                columns=tuple(kept["known"]),
+            )
+        # It left before what else happened at that sequence, be that a delete or another row.
+        is_delete = int(events.stored_base[entry]) == until
+        yield Event(until, OP_DELETE, code, is_delete=is_delete, is_departure=True)
+        if not is_delete:
+            yield Event(until, OP_UPSERT, code, is_other_row=True)
 
     def _key_changes_followed(self, entry: int, stored: int) -> Iterator[Event]:
         """Yield the changes of the key that the entry's row went through, the newest first."""
@@ -304,11 +333,15 @@ class LinkedKeys:
             sequence = int(events.sequence[event])
             arrival = int(events.arrival[event])
             if events.is_delete[event]:
+                new_key = self._other_key(event)
                 yield Event(
                     sequence,
                     events.delete_rank,
                     code,
+                    arrival=arrival,
                     is_delete=True,
+                    is_departure=new_key != UNKNOWN,
+                    new_key=new_key,
                 )
                 continue
             yield Event(
@@ -318,7 +351,7 @@ class LinkedKeys:
                 index=event,
                 columns=self._columns_carried(event),
                 arrival=arrival,
-                old_key=self._old_key(event),
+                old_key=self._other_key(event),
                 is_other_row=bool(events.starts_row[event]),
                 is_snapshot=sequence < events.snapshot_ranks,
             )
@@ -331,8 +364,8 @@ class LinkedKeys:
                 carried.append(name)
         return tuple(carried)
 
-    def _old_key(self, event: int) -> int:
-        """Return the old key of a change that changed it, else `UNKNOWN`."""
+    def _other_key(self, event: int) -> int:
+        """Return the key that the row of a change of the key had before, or has after its delete, else `UNKNOWN`."""
         change = event - self.events.n_state
         item = self._item_of_change.get(change)
         if item is None:

@@ -6,12 +6,14 @@ State, one entry per key (the newest `_step` counts), beside the columns of `ebb
 |---|---|
 | the user's columns | the row; of a tombstone only the key |
 | `_sequence` | the row's sequence, and the rank of the operation (`op`), see `ebbtide.model.sequences` |
-| `_columns` | where a value is older than the row: column -> sequence at which it was last known, null if it never was |
+| `_columns` | where a value is older than the row: column -> sequence at which it was last known, null if it never was, or if a \
+newer one may yet be found under an old key |
 | `_base` | sequence of the newest delete below the row: no value from before it may fill the row; null if none |
 | `_since` | sequence since when the row has its key, by a create or a change of the key; null if that is not known |
 | `_moved_from` | of a row that waits for a value: the changes of the key that it went through, newest first, see \
 `ebbtide.operators.key_changes` |
-| `_kept` | the last row that had the key before and is not known to have left: until when, and the values known |
+| `_kept` | the last row that had the key before, and that a change of the key has yet to take elsewhere: until when, and the values \
+known |
 | `_retracted` | digests of the contents that retractions took back at the row's sequence |
 | `_conflict` | another content stood at the row's sequence |
 | `_tombstone` | the key is deleted; kept so that late changes stay dead |

@@ -123,14 +123,15 @@ class Decision:
             for i, linked_source, linked_rank in linked_values:
                 source[i] = linked_source
                 rank[i] = linked_rank
-            # Of a row that is stored it is news if the value is newer than the entry knew; of a change all is its own.
-            differs = rank != since[winner]
-            is_news = is_row & is_stored & differs
-            is_filled |= is_news
             # A value of this step's: not an entry's, nor that of a row kept behind the events.
             is_entry = source < events.n_state
             is_kept_row = source >= len(events.code)
             is_from_change = ~is_entry & ~is_kept_row
+            # Of a row that is stored it is news if the value is newer than the entry knew; of a change all is its own.
+            differs = rank != since[winner]
+            is_found_again = is_from_change & (rank == UNKNOWN)
+            is_news = is_row & is_stored & (differs | is_found_again)
+            is_filled |= is_news
             is_later = is_from_change & (source > changed_by)
             changed_by = np.where(is_news & is_later, source, changed_by)
             sources[name] = source

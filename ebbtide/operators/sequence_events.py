@@ -124,6 +124,17 @@ class Events:
         self.stored_since = ranks.since
         self.known_since = ranks.known_since
         self.links = ranks.links
+        self._settle_values()
+
+    def _settle_values(self) -> None:
+        """Take values that were found under an old key, and no row waits for any more, for their rows' own."""
+        for entry, rank_of in self.known_since.items():
+            waits = self.links.moved[int(self.links.row[entry])].is_valid
+            if waits:
+                continue
+            for name, rank in rank_of.items():
+                if rank == UNKNOWN and self.state[name][entry].is_valid:
+                    rank_of[name] = int(self.sequence[entry])
 
     def _number_keys(self) -> None:
         """Number the keys of all events, and the old keys of the changes of keys among them."""
@@ -343,7 +354,8 @@ class Events:
     def starts_row(self) -> Mask:
         """Mark creates, and updates that gave a row its key."""
         is_create = equals(self.changes, "_op", "c")
-        is_key_change = is_set(self.changes, "_moved_from")
+        is_delete = self.is_delete[self.n_state :]
+        is_key_change = is_set(self.changes, "_moved_from") & ~is_delete
         entry_starts = np.zeros(self.n_state, bool)
         change_starts = is_create | is_key_change
         return np.concatenate([entry_starts, change_starts])

@@ -65,7 +65,8 @@ def envelope(row, op="c"):
 
 def batch(values, schemas, keys=None):
     n = len(values)
-    columns = [["t"] * n, [0] * n, range(n), values, keys or [None] * n, [None] * n, [0] * n, range(n)]
+    no_headers = [[None] * n, [None] * n]
+    columns = [["t"] * n, [0] * n, range(n), values, keys or [None] * n, *no_headers, [0] * n, range(n)]
     placed = pa.record_batch(
         [pa.array(c, f.type) for c, f in zip(columns, PLACED_RECORDS, strict=True)], PLACED_RECORDS
     )

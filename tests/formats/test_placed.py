@@ -33,8 +33,9 @@ def as_placed(lines):
         texts = {name: None if given[name] is None else given[name].encode() for name in ("key", "value")}
         place = {"file": given["topic"], "partition": given["partition"], "offset": given["offset"]}
         headers = dict(given.get("headers", []))
-        old_key = headers.get("__debezium.oldkey")
-        texts["old_key"] = None if old_key is None else old_key.encode()
+        for name, header in {"old_key": "__debezium.oldkey", "new_key": "__debezium.newkey"}.items():
+            other_key = headers.get(header)
+            texts[name] = None if other_key is None else other_key.encode()
         for name, value in ({"part": 0, "line": number} | texts | place).items():
             columns[name].append(value)
     return pa.record_batch(columns, schema=PLACED_RECORDS)
@@ -58,20 +59,22 @@ def test_odd_records_are_the_same_rows_and_bad_for_the_same_reasons():
     assert decoded(decoding, as_placed(ODD)) == decoded(decoding, as_lines(ODD))
 
 
-def test_header_that_names_the_old_key_is_read_both_ways_and_kept_with_a_bad_record():
+def test_headers_that_name_another_key_are_read_both_ways_and_kept_with_a_bad_record():
     decoding = decoding_of(spec("id BIGINT NOT NULL, v STRING"))
     after = {"id": 2, "v": UNAVAILABLE}
     lines = [
         record(envelope("c", 7, after=after), 1, old_key='{"id": 1}'),
         record(envelope("c", 8, after=after), 2, old_key="no key"),
-        record(envelope("c", 9, after={"id": 2, "v": "whole"}), 3, old_key='{"id": 1}'),
+        record(envelope("d", 7, before={"id": 1}), 3, new_key='{"id": 2}'),
     ]
     rows = decoded(decoding, as_placed(lines))
     assert rows == decoded(decoding, as_lines(lines))
-    moved = [json.loads(row)["_moved_from"] for row in rows]
-    assert [each for each in moved if each] == [[{"sequence": {"_lsn": 7}, "key": {"id": 1}}]]
-    [kept] = stored_form(as_placed([record("{", 3, key="k", old_key='{"id": 1}')])).to_pylist()
-    assert json.loads(kept)["headers"] == [["__debezium.oldkey", '{"id": 1}']]
+    moved = {row["_kind"]: row["_moved_from"] for row in map(json.loads, rows) if row["_moved_from"]}
+    of_key = {key: [{"sequence": {"_lsn": 7}, "key": {"id": key}}] for key in (1, 2)}
+    assert moved == {"+I": of_key[1], "-D": of_key[2]}
+    bad = [record("{", 3, key="k", old_key='{"id": 1}'), record("{", 4, key="k", new_key='{"id": 2}')]
+    kept = [json.loads(line)["headers"] for line in stored_form(as_placed(bad)).to_pylist()]
+    assert kept == [[["__debezium.oldkey", '{"id": 1}']], [["__debezium.newkey", '{"id": 2}']]]
 
 
 def test_record_that_is_too_large_still_has_its_place():

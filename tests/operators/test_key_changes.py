@@ -2,12 +2,13 @@
 
 import itertools
 import json
+import random
 
 import pytest
 from support import OnlyTouchedKeys, envelope, record, spec
 
 from ebbtide.formats.format import UNAVAILABLE as KEPT
-from ebbtide.model.sequences import OP_SNAPSHOT, OP_UPSERT, UNKNOWN
+from ebbtide.model.sequences import OP_DELETE, OP_SNAPSHOT, OP_UPSERT, UNKNOWN
 from ebbtide.operators.key_changes import STORED, Event, Kept, KeyChange, Known, play
 from ebbtide.testing import MemoryPipeline
 
@@ -47,6 +48,27 @@ LOGS = {
 }
 
 
+def sent_as_two(lsn, old, new, notes=KEPT):
+    """Makes a change of the key as a delete and a create, each with a header that names the other key."""
+    gone = envelope("d", lsn, before={"id": old})
+    come = envelope("c", lsn, after={"id": new, "notes": notes})
+    return [
+        record(gone, new_key=json.dumps({"id": new})),
+        record(come, old_key=json.dumps({"id": old})),
+    ]
+
+
+SENT_AS_TWO = {
+    "followed by another row": (
+        [event("c", 1, 1, "first"), *sent_as_two(5, 1, 2), event("c", 6, 1, "second")],
+        {1: "second", 2: "first"},
+    ),
+    "there and back": ([event("c", 1, 1, "x"), *sent_as_two(5, 1, 2), *sent_as_two(6, 2, 1)], {1: "x"}),
+    "along three keys": ([event("c", 1, 1, "x"), *sent_as_two(5, 1, 2), *sent_as_two(7, 2, 3)], {3: "x"}),
+    "with its value": ([event("c", 1, 1, "x"), *sent_as_two(5, 1, 2, "new"), event("u", 6, 2, KEPT)], {2: "new"}),
+}
+
+
 def notes(pipeline):
     assert pipeline.quarantine == []
     return {row["id"]: row["notes"] for row in pipeline.rows()}
@@ -56,6 +78,18 @@ def notes(pipeline):
 @pytest.mark.parametrize("log", LOGS)
 def test_values_left_out_are_found_in_every_order_of_arrival(kind, log):
     events, want = LOGS[log]
+    orders = list(itertools.permutations(events))
+    for order in orders[:: max(1, len(orders) // 60)]:
+        pipeline = kind(SPEC)
+        for each in order:
+            pipeline.step([each])
+        assert notes(pipeline) == want, [json.loads(json.loads(each)["value"]) for each in order]
+
+
+@PIPELINES
+@pytest.mark.parametrize("log", SENT_AS_TWO)
+def test_values_that_a_create_leaves_out_are_found_in_every_order_of_arrival(kind, log):
+    events, want = SENT_AS_TWO[log]
     orders = list(itertools.permutations(events))
     for order in orders[:: max(1, len(orders) // 60)]:
         pipeline = kind(SPEC)
@@ -77,6 +111,100 @@ def test_row_that_was_followed_is_kept_until_it_is_known_to_have_left():
     assert (kept["row"]["notes"], kept["sequence"], kept["until"]) == ("one", {"_lsn": 1}, {"_lsn": 6})
     pipeline.step([event("d", 4, 1)])
     assert (last_entry(pipeline, 1)["_kept"], notes(pipeline)) == (None, {1: "two"})
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_kept_row_is_the_last_that_had_the_key_where_each_key_s_changes_come_in_order(place):
+    gone, come = sent_as_two(5, 1, 2)
+    of_old_key = [event("c", 1, 1, "a"), event("d", 2, 1), event("c", 3, 1, "b"), gone]
+    pipeline = MemoryPipeline(SPEC)
+    for each in (*of_old_key[:place], come, *of_old_key[place:]):
+        pipeline.step([each])
+    assert notes(pipeline) == {2: "b"}
+
+
+KEYS = (1, 2, 3)
+
+
+def history(chance, n_changes):
+    """Makes a log of creates, updates, deletes and changes of the key; returns each key's records in order, and the last rows."""
+    rows, partitions = {}, {key: [] for key in KEYS}
+    for lsn in range(1, n_changes + 1):
+        key, other = chance.sample(KEYS, 2)
+        value = chance.choice([KEPT, f"v{lsn}"])
+        operation = chance.choice(["update", "delete", "move", "move"])
+        if key not in rows:
+            rows[key] = f"v{lsn}"
+            partitions[key].append(event("c", lsn, key, rows[key]))
+        elif operation == "delete":
+            del rows[key]
+            partitions[key].append(event("d", lsn, key))
+        elif operation == "update":
+            rows[key] = rows[key] if value == KEPT else value
+            partitions[key].append(event("u", lsn, key, value))
+        elif other not in rows:
+            was = rows.pop(key)
+            rows[other] = was if value == KEPT else value
+            gone, come = sent_as_two(lsn, key, other, value)
+            partitions[key].append(gone)
+            partitions[other].append(come)
+    return partitions, rows
+
+
+@PIPELINES
+@pytest.mark.parametrize("seed", range(60))
+def test_rows_are_right_however_far_the_partitions_of_their_keys_are_read(kind, seed):
+    chance = random.Random(seed)
+    partitions, rows = history(chance, n_changes=12)
+    pipeline = kind(SPEC)
+    while any(partitions.values()):
+        step = []
+        for records in partitions.values():
+            n_read = chance.choice([0, 0, 1, 2])
+            step += records[:n_read]
+            del records[:n_read]
+        pipeline.step(step)
+    assert notes(pipeline) == rows
+
+
+@pytest.mark.parametrize("late", ["delete", "create"])
+def test_deleted_row_is_kept_until_it_has_come_under_its_new_key(late):
+    gone, come = sent_as_two(5, 1, 2)
+    pipeline = MemoryPipeline(SPEC)
+    pipeline.step([event("c", 1, 1, "one")])
+    first, last = (gone, come) if late == "create" else (come, gone)
+    pipeline.step([first])
+    if late == "create":
+        kept = last_entry(pipeline, 1)["_kept"]
+        assert (kept["row"]["notes"], kept["sequence"], kept["until"]) == ("one", {"_lsn": 1}, {"_lsn": 5})
+    pipeline.step([last])
+    assert (notes(pipeline), last_entry(pipeline, 1)["_kept"], last_entry(pipeline, 1)["_tombstone"]) == (
+        {2: "one"},
+        None,
+        True,
+    )
+    for again in ([gone, come], [gone], [come]):
+        pipeline.step(again)
+        assert (notes(pipeline), last_entry(pipeline, 1)["_kept"]) == ({2: "one"}, None)
+
+
+def test_deleted_row_that_goes_nowhere_is_not_kept():
+    pipeline = MemoryPipeline(SPEC)
+    pipeline.step([event("c", 1, 1, "one")])
+    pipeline.step([event("d", 5, 1)])
+    assert last_entry(pipeline, 1)["_kept"] is None
+
+
+def test_deleted_row_is_kept_no_longer_than_its_tombstone():
+    pipeline = MemoryPipeline(spec("id BIGINT NOT NULL, notes STRING", ttl="100ms"))
+    pipeline.step([event("c", 1, 1, "one")], now_ms=0)
+    gone, come = sent_as_two(5, 1, 2)
+    pipeline.step([gone], now_ms=0)
+    pipeline.tick(now_ms=100)
+    assert last_entry(pipeline, 1)["_removed"]
+    pipeline.step([come], now_ms=100)
+    assert notes(pipeline) == {2: None}
+    assert pipeline.metrics["waiting"] == 1
 
 
 def test_row_created_again_and_again_without_a_delete_keeps_one_row_at_most():
@@ -180,6 +308,10 @@ def of_move(arrival):
     return Event(MOVED, OP_UPSERT, NEW, 90, (), arrival, old_key=OLD, is_other_row=True)
 
 
+GONE = Event(MOVED, OP_DELETE, OLD, is_delete=True)
+"""The delete of the old key."""
+
+
 @pytest.mark.parametrize(
     ("events", "value"),
     [
@@ -204,8 +336,19 @@ def of_move(arrival):
     ],
 )
 def test_value_that_a_move_did_not_carry_is_that_of_the_row_it_moved(events, value):
-    for order in itertools.permutations(events):
+    for order in itertools.permutations([*events, GONE]):
         assert play(list(order)).rows[NEW].values.get("v") == value
+
+
+def test_value_is_not_final_before_the_old_key_s_delete_has_come():
+    create = of_create(OLD, 3, 10)
+    move = of_move(1)
+    assert play([create, move]).rows[NEW].values == {"v": Known(10, UNKNOWN)}
+    earlier = Event(MOVED - 1, OP_DELETE, OLD, is_delete=True)
+    again = of_create(OLD, MOVED - 1, 11)
+    assert play([create, earlier, again, move]).rows[NEW].values == {"v": Known(11, UNKNOWN)}
+    later = Event(MOVED + 1, OP_DELETE, OLD, is_delete=True)
+    assert play([create, move, later]).rows[NEW].values == {"v": Known(10, MOVED)}
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,15 @@ def test_row_that_waits_over_two_keys_takes_its_value_from_the_first(tmp_path, r
     assert shown(disk) == {3: "a"}
 
 
+def test_row_that_leaves_by_a_delete_is_found_by_a_create_of_a_later_step(tmp_path, rows_in_driver):
+    disk = DiskPipeline(spec(SCHEMA), tmp_path, tasks=3)
+    disk.step([created(1, 1, "a"), created(3, 9, "z")])
+    disk.step([record(envelope("d", 5, before={"id": 1}), 5, new_key='{"id": 2}')])
+    disk.step([record(envelope("c", 5, after={"id": 2, "body": UNSENT}), 6, old_key='{"id": 1}')])
+    assert shown(disk) == {2: "a", 9: "z"}
+    assert not disk.head.pending_key_changes
+
+
 def test_record_that_an_earlier_step_has_read_is_not_applied_again(make):
     placed = {"format": {"type": "plain", "position": ["p", "o"]}, "order": "arrival"}
     pipeline = make(**placed)

@@ -62,12 +62,15 @@ def record(
     topic: str = "t",
     key: Any = None,
     old_key: str | None = None,
+    new_key: str | None = None,
 ) -> str:
-    """Make a line that holds a Kafka record, with the header that names an old key if there is one."""
+    """Make a line that holds a Kafka record, with the headers that name an old and a new key, if there are any."""
     text = None if value is None else value if isinstance(value, str) else json.dumps(value)
     given = {"topic": topic, "partition": partition, "offset": offset, "key": key, "value": text}
-    if old_key is not None:
-        given["headers"] = [["__debezium.context.taskId", "0"], ["__debezium.oldkey", old_key]]
+    named = {"__debezium.oldkey": old_key, "__debezium.newkey": new_key}
+    headers = [[name, key] for name, key in named.items() if key is not None]
+    if headers:
+        given["headers"] = [["__debezium.context.taskId", "0"], *headers]
     return json.dumps(given)
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ebbtide.errors import SourceLostError, SourceUnavailableError
 from ebbtide.formats.avro import schema_ids, with_schemas
-from ebbtide.formats.format import OLD_KEY
+from ebbtide.formats.format import NEW_KEY, OLD_KEY
 from ebbtide.formats.records import PLACED_RECORDS
 from ebbtide.sources.kafka.client import library
 from ebbtide.sources.kafka.position import TopicRange
@@ -190,10 +190,10 @@ def _consuming(settings: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _old_key(message: Any) -> bytes | None:
-    """Return what a header says of the key under which a record's row was before."""
+def _header(message: Any, wanted: str) -> bytes | None:
+    """Return the value of a record's header; None if it has none, or it is null."""
     for name, value in message.headers() or ():
-        if name == OLD_KEY:
+        if name == wanted:
             return value if isinstance(value, bytes) else None
     return None
 
@@ -235,7 +235,8 @@ class _Ordered:
         partitions = [partition] * n
         offsets = [message.offset() for message in messages]
         keys = [message.key() for message in messages]
-        old_keys = [_old_key(message) for message in messages]
+        old_keys = [_header(message, OLD_KEY) for message in messages]
+        new_keys = [_header(message, NEW_KEY) for message in messages]
         parts = partitions
         lines = offsets
         if self._in_order:
@@ -249,6 +250,7 @@ class _Ordered:
             pa.array(self._values(messages), pa.binary()),
             pa.array(keys, pa.binary()),
             pa.array(old_keys, pa.binary()),
+            pa.array(new_keys, pa.binary()),
             pa.array(partitions, pa.int64()),
             pa.array(offsets, pa.int64()),
         ]
