@@ -333,6 +333,13 @@ def test_unit_of_an_added_time_does_not_make_it_another_format(tmp_path):
         migrated(disk, by_seq(schema + ", x INT DEFAULT NULL", format={"type": "plain", "time_units": {"at": "us"}}))
 
 
+def test_number_as_default_of_an_added_time_is_of_microseconds_unless_the_format_says_so(tmp_path):
+    disk = DiskPipeline(by_seq(), tmp_path)
+    disk.step(FIRST)
+    _, disk = migrated(disk, by_seq("id BIGINT NOT NULL, n INT, seq INT, at TIMESTAMP DEFAULT 1000000"))
+    assert {str(row["at"]) for row in disk.rows()} == {"1970-01-01 00:00:01+00:00"}
+
+
 def test_columns_in_another_order_need_no_file(tmp_path):
     disk = DiskPipeline(by_seq(), tmp_path)
     disk.step(FIRST)

@@ -95,6 +95,15 @@ def test_pause_takes_a_reason_and_a_second_one_keeps_the_time(make):
     assert (found.paused_by, found.paused_since.timestamp() * 1000, found.pause_reason) == ("ann", START, "longer")
 
 
+def test_silent_holder_keeps_the_lease_from_a_pause_as_long_as_the_spec_says(make, monkeypatch):
+    pipeline = make(lease_ttl="30s")
+    given = []
+    monkeypatch.setattr(pauses, "pause", lambda *asked: given.append(asked))
+    pause(pipeline)
+    asked = Pause(by="ann", since_ms=START, reason="the source is being mended")
+    assert given == [(pipeline.plan.at("ledger"), "t", asked, 30)]
+
+
 def test_run_that_ends_stops_before_its_next_step(make):
     pipeline = make()
     pipeline.put(up(1, 1))
