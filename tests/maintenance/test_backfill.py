@@ -558,3 +558,13 @@ def test_pipeline_whose_sink_has_features_of_others_can_be_built_beside(make):
     commit(LOCAL, pipeline.plan.sink.path, version, [{"protocol": protocol}], {"operation": "UPGRADE"})
     assert backfill_asked._has_columns_of_sink(pipeline.plan)
     backfill_asked.refuse_other_columns(pipeline.plan, pipeline.plan)
+
+
+def test_backfill_of_no_record_is_swapped_in(make):
+    pipeline = make()
+    pipeline.put()
+    pipeline.run()
+    pipeline.do("backfill")
+    assert pipeline.do("swap") == SwapReport("t", 0, step=2, keys=[])
+    pipeline.read(up(1, 1))
+    assert pipeline.rows() == {1: 1}

@@ -478,7 +478,9 @@ def test_what_somebody_asks_for_is_planned_or_done(tmp_path):
     disk.step(["{", "["], now_ms=0)
     origins = [row["origin"] for row in held(disk)]
     mended = tmp_path / "mended.jsonl"
-    lines = [json.dumps({"origin": origins[1], "raw": change("+I", id=7, n=7)}), "", " "]
+    nowhere = {"source": "nowhere", "partition": 0, "position": 0}
+    mended_records = [(origins[1], change("+I", id=7, n=7)), (nowhere, change("+I", id=8, n=8))]
+    lines = [json.dumps({"origin": origin, "raw": raw}) for origin, raw in mended_records]
     mended.write_text("\n".join(lines))
     asked = Replay(ALL, records_file=str(mended))
 
@@ -486,11 +488,11 @@ def test_what_somebody_asks_for_is_planned_or_done(tmp_path):
         raise AssertionError("a plan asks for none")
 
     planned = asked.run(no_session, disk.spec, root_of(disk), 60_000)
-    assert (planned.replayed, planned.late, planned.step) == (1, 1, None)
+    assert (planned.replayed, planned.late, planned.not_found, planned.step) == (1, 1, 1, None)
     with pytest.raises(ConfigError, match="1 records are late"):
         replace(asked, applies=True).run(lambda: disk, disk.spec, root_of(disk), 60_000)
     done = replace(asked, applies=True, accept_late=True).run(lambda: disk, disk.spec, root_of(disk), 60_000)
-    assert (done.replayed, done.step) == (1, 2)
+    assert (done.replayed, done.not_found, done.step) == (1, 1, 2)
     assert (disk.rows(), raws(disk)) == ([{"id": 7, "n": 7}], [b"{"])
     assert disk.plan.state.last()[1].now_ms == 60_000
     kept = replace(asked, records_file=None, selection=Selection(steps=(9,)))
