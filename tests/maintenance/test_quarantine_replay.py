@@ -495,6 +495,8 @@ def test_what_somebody_asks_for_is_planned_or_done(tmp_path):
     assert (done.replayed, done.not_found, done.step) == (1, 1, 2)
     assert (disk.rows(), raws(disk)) == ([{"id": 7, "n": 7}], [b"{"])
     assert disk.plan.state.last()[1].now_ms == 60_000
+    none_selected = replace(asked, selection=Selection(steps=(9,))).run(no_session, disk.spec, root_of(disk), 0)
+    assert (none_selected.replayed, none_selected.not_found) == (0, 2)
     kept = replace(asked, records_file=None, selection=Selection(steps=(9,)))
     assert kept.run(no_session, disk.spec, root_of(disk), 0).text() == "t: no quarantined record fits."
 

@@ -127,6 +127,14 @@ def test_each_state_of_a_function_has_its_own_ttl(make):
     assert [(row["total"], row["seen"]) for row in rows if row["id"] == 1] == [(6, [5])]
 
 
+def test_state_whose_ttl_stays_keeps_its_stamps(make):
+    pipeline = make(function="victims:Totals", ttl={"total": "2h"})
+    pipeline.read(up(1, 1, "+I"), clock_ms=START)
+    done = to(pipeline, START + HOUR, ttl={"total": "2h", "seen": "1h"})
+    assert (done.stamped, done.unstamped) == (1, 0)
+    assert totals(pipeline) == {"total": {START}, "seen": {START + HOUR}}
+
+
 def of_function(pipeline, function, **fields):
     """The same pipeline with another function."""
     pipeline.spec = stateful(f"user_functions:{function}", source=pipeline.spec.source.model_dump(), **fields)
