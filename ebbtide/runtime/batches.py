@@ -11,6 +11,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from ebbtide.errors import EbbtideError
 
 
+def _refuse_step(frame: DataFrame, batch_id: int) -> None:
+    """Refuse a batch of a query that has ended."""
+    raise InterruptedError("the query has ended")
+
+
 class Batches:
     """The micro-batches of one query.
 
@@ -82,9 +87,16 @@ class Batches:
             elif self._idle.is_set():
                 query.stop()
         first = self._failure[0] if self._failure else None
+        self._let_go()
         is_stop = self._stop.is_set() and isinstance(first, InterruptedError)
         if first is not None and not is_stop:
             raise EbbtideError.within(first) or first
+
+    def _let_go(self) -> None:
+        """Hold nothing of the run any more: the JVM holds this object for as long as it likes, a run's tables with it."""
+        self._step = _refuse_step
+        self._between = lambda: None
+        self._failure = []
 
     def _look(self) -> None:
         """Look around, unless a batch is under way."""

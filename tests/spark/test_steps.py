@@ -1,6 +1,7 @@
 """What a step promises: decided once, finished after a crash, refused where it does not fit."""
 
 import datetime as dt
+import gc
 import gzip
 import json
 import shutil
@@ -23,6 +24,7 @@ from ebbtide.inspect.status import status
 from ebbtide.ledger.lease import Lease
 from ebbtide.runtime.driver import refresh, run, system_clock
 from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.step import Stepper
 
 DAY_MS = 86_400_000
 BY_SEQ = {"sequence": ["seq"]}
@@ -276,6 +278,14 @@ def test_source_with_nothing_that_matches_is_said_and_still_expires(spark, tmp_p
 
 
 @pytest.mark.grid
+def test_run_that_has_ended_is_not_held_by_its_session(spark, tmp_path):
+    spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]))
+    run(spark, spec, str(tmp_path))
+    gc.collect()
+    held = [each for each in gc.get_objects() if isinstance(each, Stepper)]
+    assert [each.spec.name for each in held if each.plan.root == str(tmp_path)] == []
+
+
 def test_value_under_the_old_key_of_a_row_is_found_in_a_later_run(spark, tmp_path):
     def event(op, lsn, before=None, after=None, ts_ms=0):
         return json.dumps({"op": op, "before": before, "after": after, "source": {"lsn": lsn, "ts_ms": ts_ms}})
