@@ -317,9 +317,9 @@ def test_pace_and_what_is_left_are_told_by_the_last_steps(make):
 
 def test_pace_of_one_step_is_not_known(make):
     pipeline = make()
-    pipeline.read(up(1, 1), up(2, 2))
+    pipeline.read(up(1, 1), "{")
     found = pipeline.do("backfill")
-    assert (found.records_per_second, found.seconds_left) == (None, None)
+    assert (found.quarantined, found.records_per_second, found.seconds_left) == (1, None, None)
     assert found.text() == (
         "t: backfill from earliest: step 1, 2 records, 100.0 %. To compare it: 'ebbtide backfill swap'."
     )
@@ -501,7 +501,7 @@ def test_pace_is_of_the_last_steps_alone_and_none_of_steps_at_one_time(make, mon
     pipeline.run()
     pipeline.do("backfill")
     found = backfill_status.status(pipeline.spec, pipeline.root, START)
-    assert (found.step, found.records, found.records_per_second) == (3, 9, 3.5)
+    assert (found.step, found.records, found.records_per_second, found.seconds_left) == (3, 9, 3.5, 0)
     monkeypatch.setattr(backfill_status, "LAST_STEPS", 2)
     assert backfill_status.status(pipeline.spec, pipeline.root, START).records_per_second == 3.0
     backfill.drop(pipeline.spec, pipeline.root)
@@ -568,3 +568,12 @@ def test_backfill_of_no_record_is_swapped_in(make):
     assert pipeline.do("swap") == SwapReport("t", 0, step=2, keys=[])
     pipeline.read(up(1, 1))
     assert pipeline.rows() == {1: 1}
+
+
+def test_changelog_becomes_that_of_the_backfill_where_they_differ(make):
+    pipeline = make(order="arrival", materializer={"emission": "every"})
+    pipeline.read(up(1, 1, "+I"))
+    (pipeline.source / "0000.jsonl").write_text(up(1, 2, "+I") + "\n")
+    pipeline.do("backfill")
+    pipeline.do("swap")
+    assert [row["n"] for row in pipeline.table("changelog", pipeline.plan.changelog.schema)] == [2]

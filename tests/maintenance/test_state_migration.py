@@ -1,7 +1,7 @@
 """Migration of states without Spark: what becomes of stored entries under another time to live, or of states that have changed."""
 
 import pytest
-from local_pipeline import up
+from local_pipeline import killed, up
 from local_run import HOUR, SPARK, START
 from store_support import line, stateful
 
@@ -199,10 +199,15 @@ def test_time_to_live_of_a_put_stays_where_the_state_keeps_one(make):
     assert row["shown"] == "None, 5"
 
 
-def test_state_without_an_entry_is_migrated(make):
+def test_state_that_a_refresh_has_just_emptied_is_migrated(make, monkeypatch):
     pipeline = make()
-    pipeline.read("{", clock_ms=START)
+    pipeline.read(up(1, 1), clock_ms=START)
+    with monkeypatch.context() as patch:
+        patch.setattr("ebbtide.runtime.stream.Stream.discover", killed)
+        with pytest.raises(InterruptedError):
+            pipeline.do("refresh", START)
+    assert pipeline.plan.state.snapshot().files == {}
     done = to(pipeline, START, ttl="1h")
     assert (done.stamped, done.unstamped, done.revived, done.dropped) == (0, 0, 0, 0)
-    pipeline.read(up(1, 1), clock_ms=START)
+    pipeline.run(START)
     assert entries(pipeline) == {1: pipeline.last.now_ms}
