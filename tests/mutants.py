@@ -29,7 +29,7 @@ from mutmut.utils.file_utils import change_cwd
 from mutmut.workers import isolation
 
 PURE = ("ebbtide/model", "ebbtide/operators", "ebbtide/formats", "ebbtide/sources")
-OF_RUNS = ("step", "publish", "decide", "belonging", "idle", "fold", "stage", "following", "batches")
+OF_RUNS = ("step", "publish", "decide", "belonging", "idle", "fold", "stage", "swap", "following", "batches")
 STEPS = [f"ebbtide/runtime/{name}.py" for name in OF_RUNS]
 ROOMS = (*PURE, "ebbtide/ledger", *STEPS, "ebbtide/sinks", "ebbtide/maintenance")
 BUDGET_S = 8
@@ -50,19 +50,20 @@ NOT_RUN = {255: "could not be run"}
 def nearest(function: str, tests: set[str]) -> list[str]:
     """Return the tests that a function's mutants run against, the first to run first.
 
-    Of a test with parameters the shortest case runs before another case of any does.
+    The test files of `backfill_status` are `test_backfill_status.py` and `test_backfill.py`. Of a test with parameters the shortest case runs before another case of any does.
     """
     lasts = state().duration_by_test
     module = function.rpartition(".")[0].removeprefix("ebbtide.").replace(".", "/")
     folder, _, name = module.rpartition("/")
     own_folder = f"tests/{folder}/"
-    own_file = f"{own_folder}test_{name}.py"
+    words = name.split("_")
+    own_files = [f"{own_folder}test_{'_'.join(words[:n])}.py" for n in range(len(words), 0, -1)]
     cases: Counter[str] = Counter()
     ranked: list[tuple[bool, bool, int, float, str]] = []
     for test in sorted(tests, key=lambda each: (lasts[each], each)):
         name_of_test = test.partition("[")[0]
         cases[name_of_test] += 1
-        far = not test.startswith(own_file), not test.startswith(own_folder)
+        far = test.partition("::")[0] not in own_files, not test.startswith(own_folder)
         ranked.append((*far, cases[name_of_test], lasts[test], test))
     found, total_s = [], 0.0
     for *_, last_s, test in sorted(ranked):

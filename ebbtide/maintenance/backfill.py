@@ -113,7 +113,7 @@ def _turn_to(spark: SparkSession, tables: Plan, beside: Pipeline, now_ms: int) -
             f"The snapshot of '{beside.name}' is empty.",
             next_step="Run 'ebbtide backfill drop', and begin without it; or fill the topic first.",
         )
-    with stepping(spark, plan, now_ms) as stepper:
+    with stepping(spark, plan) as stepper:
         stepper.publish(spark)
         stepper.turn_to(spark, beginning_of(there))
 

@@ -93,7 +93,7 @@ def swap_in(
         LeaseHeldError: the pipeline is being run, or the backfill is.
     """
     tables = Plan.under(root, spec)
-    with stepping(spark, tables, clock()) as stepper:
+    with stepping(spark, tables) as stepper:
         last = stepper.last
         asked = asked_of(tables)
         if last is not None and is_swapped(tables, last, asked):
@@ -104,7 +104,7 @@ def swap_in(
         refuse_unfit(tables)
         beside = beside_of(spec, asked)
         driver.run(spark, beside, tables.backfills, clock=clock)
-        with stepping(spark, Plan.under(tables.backfills, beside), clock()) as taken:
+        with stepping(spark, Plan.under(tables.backfills, beside)) as taken:
             _refuse_behind(stepper, taken)
             refuse_other_columns(tables, taken.plan)
             taken.publish(spark)

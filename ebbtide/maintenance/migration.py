@@ -305,7 +305,7 @@ def undo(spark: SparkSession, spec: Pipeline, root: str) -> MigrationPlan:
         root: Folder of all pipelines' tables.
 
     Raises:
-        MigrationError: the last step is not a migration, or what was before it is gone.
+        MigrationError: the last step is not a migration or has undone one, or what was before it is gone.
         LeaseHeldError: the pipeline is being run.
     """
     tables = Plan.under(root, spec)
@@ -317,7 +317,7 @@ def undo(spark: SparkSession, spec: Pipeline, root: str) -> MigrationPlan:
             raise MigrationError.of(
                 f"There is no migration of '{spec.name}' to undo.",
                 got=f"step {stepper.number}, {last_kind}",
-                allowed="a migration as the last step",
+                allowed="a migration as the last step, which has undone none itself",
                 next_step=_CHANGE_BACK,
             )
         restores = {}
@@ -384,11 +384,20 @@ def _refuse_changed_since(table: str, version: int) -> None:
 
 
 def _step_before_migration(tables: Plan, last: StepFacts | None) -> StepFacts | None:
-    """Return the step that the last one migrated from; None if that is no migration, or did not change the spec."""
+    """Return the step that the last one migrated from; None if that is no migration, did not change the spec, or has undone one."""
     if last is None or last.kind is not StepKind.MIGRATION:
         return None
     for _, facts in tables.state.steps():
         if facts.step < last.step:
-            is_changed = facts.spec != last.spec
+            is_changed = facts.spec != last.spec and not _has_undone(last, facts)
             return facts if is_changed else None
     return None
+
+
+def _has_undone(last: StepFacts, before: StepFacts) -> bool:
+    """Return whether a step has put columns or a transform back.
+
+    It tells no change that sink and changelog could be given again: to undo it would bring back the state alone.
+    """
+    moves = any(last.spec.get(part) != before.spec.get(part) for part in ("columns", "transform"))
+    return moves and last.schema_change is None and not last.reselects

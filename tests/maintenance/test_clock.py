@@ -1,6 +1,7 @@
 """Clock and watermark set by hand, without Spark: a step of its own, from which time goes on."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
@@ -8,8 +9,10 @@ from local_pipeline import up
 from local_run import HOUR, SPARK, START
 
 from ebbtide.cli import main
-from ebbtide.errors import ConfigError
+from ebbtide.errors import ConfigError, LeaseHeldError, SpecChangedError
+from ebbtide.ledger.lease import Lease
 from ebbtide.maintenance import clock, rewind
+from ebbtide.maintenance.clock import Setting
 from ebbtide.model.step import StepKind
 
 DAYS = 24 * HOUR
@@ -141,3 +144,93 @@ def test_command_tells_where_the_clock_stands_and_what_it_would_set(make, tmp_pa
     assert "Allowed: now, or as 2026" in told("--to", "soon").output
     assert "Got --apply without --reason" in told("--to", "now", "--apply").output
     assert pipeline.last.step == 1, "nothing was done"
+
+
+def test_what_somebody_asks_for_is_planned_or_done(make):
+    pipeline = make(**BY_EVENT)
+    pipeline.read(up(1, 1, at="2026-01-01T00:00:00Z"), clock_ms=START)
+    pipeline.read(up(2, 2, at="2026-01-01T00:00:00Z"), clock_ms=START)
+    asked = Setting("1970-01-01T00:00:01", "1970-01-01T01:00:02+01:00", "both were wrong")
+
+    def no_session():
+        raise AssertionError("a plan asks for none")
+
+    planned = asked.run(no_session, pipeline.spec, pipeline.root, START)
+    assert (planned.to_ms, planned.to_watermark_ms, planned.step, planned.reason) == (1_000, 2_000, None, "")
+    done = replace(asked, applies=True).run(lambda: SPARK, pipeline.spec, pipeline.root, START)
+    assert (done.step, done.reason) == (3, "both were wrong")
+    assert done.text().endswith("\n  Done in step 3: both were wrong")
+    last = pipeline.last
+    assert (last.now_ms, last.watermark_ms, last.max_event_ms) == (1_000, 2_000, 12_000)
+    assert (last.clock.wall_ms, last.downtime_ms) == (START, START - 1_000)
+    now = replace(asked, to="now", watermark=None).run(no_session, pipeline.spec, pipeline.root, START)
+    assert (now.to_ms, now.to_watermark_ms, now.sets) == (START, None, True)
+    assert not Setting().run(no_session, pipeline.spec, pipeline.root, START).sets
+    assert now.as_dict()["now_ms"] == 1_000
+
+
+def test_apply_that_sets_nothing_makes_no_step(make):
+    pipeline = make(**EXPIRING)
+    pipeline.read(up(1, 1), clock_ms=START)
+    found = clock.apply(SPARK, pipeline.spec, pipeline.root, START, "why")
+    assert (found.step, found.now_ms, found.reason) == (None, START, "")
+    assert pipeline.last.step == 1
+
+
+def test_clock_of_a_changed_spec_or_a_pipeline_that_runs_is_not_set(make):
+    pipeline = make(**EXPIRING)
+    pipeline.read(up(1, 1), clock_ms=START)
+    with Lease(pipeline.plan.at("ledger"), "t", 60), pytest.raises(LeaseHeldError):
+        clock.apply(SPARK, pipeline.spec, pipeline.root, START, "why", to_ms=START)
+    with pytest.raises(SpecChangedError):
+        clock.apply(SPARK, pipeline.with_fields(ttl="1h"), pipeline.root, START, "why", to_ms=START)
+    assert pipeline.last.step == 1
+
+
+def test_clock_is_set_behind_a_step_that_was_not_finished(make, monkeypatch):
+    pipeline = make(**EXPIRING)
+    pipeline.put(up(1, 1))
+    with monkeypatch.context() as patch:
+        patch.setattr("ebbtide.runtime.step.publish", killed_behind_a_decision)
+        with pytest.raises(InterruptedError):
+            pipeline.run(START)
+    clock.apply(SPARK, pipeline.spec, pipeline.root, START, "why", to_ms=START)
+    assert pipeline.rows() == {1: 1}
+
+
+def killed_behind_a_decision(_, __, head):
+    if head.facts is not None:
+        raise InterruptedError
+    return {}
+
+
+def test_times_ahead_are_named_with_what_is_allowed(make):
+    pipeline = make(**EXPIRING)
+    pipeline.read(up(1, 1), clock_ms=START)
+    with pytest.raises(ConfigError) as raised:
+        clock.plan(pipeline.spec, pipeline.root, START, to_ms=START + 1)
+    assert str(raised.value) == (
+        "The clock of 't' cannot be set ahead of the wall clock. Got: 1970-02-11T16:00:00.001+00:00."
+        " Allowed: no later than 1970-02-11T16:00:00.000+00:00."
+    )
+    with pytest.raises(ConfigError) as raised:
+        clock.plan(pipeline.spec, pipeline.root, START, to_watermark_ms=0)
+    assert str(raised.value) == (
+        "The watermark of 't' can only be set back; it rises with the events. Got: 1970-01-01T00:00:00.000+00:00."
+        " Allowed: no later than none yet."
+    )
+    with pytest.raises(ConfigError) as raised:
+        clock.time_ms("soon", START)
+    assert str(raised.value) == "A time cannot be read. Got: soon. Allowed: now, or as 2026-01-31T12:00:00."
+    with pytest.raises(ConfigError) as raised:
+        clock.apply(SPARK, pipeline.spec, pipeline.root, START, "", to_ms=START)
+    assert str(raised.value) == "To set a clock takes a reason. Got: none. Allowed: a text, kept with the step."
+
+
+def test_watermark_may_be_set_to_where_it_stands_and_no_further(make):
+    pipeline = make(**BY_EVENT)
+    pipeline.read(up(1, 1, at="2026-01-01T00:00:00Z"))
+    stands = clock.plan(pipeline.spec, pipeline.root, START).watermark_ms
+    assert clock.plan(pipeline.spec, pipeline.root, START, to_watermark_ms=stands).to_watermark_ms == stands
+    with pytest.raises(ConfigError, match="only be set back"):
+        clock.plan(pipeline.spec, pipeline.root, START, to_watermark_ms=stands + 1)

@@ -1,6 +1,7 @@
 """Replay on disk, without Spark: what is good by now is applied once, what is not stays."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from disk import DiskPipeline
@@ -10,22 +11,27 @@ from quarantine_support import ALL, by_seq, commits, held, mended_as, raws, repl
 from reference import fold_log, read_event
 from support import change, envelope, plain, record, spec
 
-from ebbtide import StatefulPipeline
+from ebbtide import MaterializedView, StatefulPipeline
 from ebbtide.delta import log
 from ebbtide.delta.joining import commit_joined, write_files
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
 from ebbtide.errors import ConfigError, SpecChangedError
+from ebbtide.inspect.quarantine import place_text
 from ebbtide.ledger.puts import puts_of
 from ebbtide.maintenance import quarantine_replay
 from ebbtide.maintenance.job import maintain, stepping
+from ebbtide.maintenance.quarantine_replay import Replay, ReplayReport
 from ebbtide.maintenance.redecoding import read_mended, redecoded
 from ebbtide.model.step import StepKind
+from ebbtide.runtime.plan import Plan
 from ebbtide.sinks.quarantine import BOUNDED, COLUMNS, Selection
 from ebbtide.testing import MemoryPipeline
 
 GOOD = change("+I", id=1, n=1, seq=1)
 NO_N = json.dumps({"kind": "+I", "row": {"id": 2, "seq": 2}})
+A_RECORD = '{"origin": {"source": ..., "partition": ..., "position": ...}, "raw": "the record"}'
+NO_JSON = "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"
 WITH_DEFAULT = by_seq("id BIGINT NOT NULL, n INT DEFAULT 7, seq INT")
 
 
@@ -186,21 +192,47 @@ def test_mended_record_that_is_bad_leaves_the_quarantined_one_as_it_was(tmp_path
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("{", "Line 1 of .* is not a mended record"),
-        ('{"raw": "x"}', "KeyError: 'origin'"),
-        ('{"origin": {"source": "f", "partition": 0, "position": 1}, "raw": null}', "raw: None"),
-        ('{"origin": {"source": "f", "partition": 0, "position": 1}, "raw": "x"}\n' * 2, "Line 2 .* earlier"),
+        ("\n{", f"Line 2 of 'FILE' is not a mended record. Got: JSONDecodeError: {NO_JSON}. Allowed: {A_RECORD}."),
+        (
+            '{"raw": "x"}',
+            f"Line 1 of 'FILE' is not a mended record. Got: KeyError: 'origin'. Allowed: {A_RECORD}.",
+        ),
+        (
+            '{"origin": {"source": "f", "partition": 0, "position": 1}, "raw": null}',
+            "Line 1 of 'FILE' has no record. Got: raw: None. Allowed: the mended record as text.",
+        ),
+        (
+            '{"origin": {"source": "f", "partition": 0, "position": 1}, "raw": " "}',
+            "Line 1 of 'FILE' has no record. Got: raw: ' '. Allowed: the mended record as text.",
+        ),
+        (
+            '{"origin": {"source": "f", "partition": 0, "position": 1}, "raw": "x"}\n' * 2,
+            "Line 2 of 'FILE' has the origin of an earlier one. Got: ('f', 0, 1).",
+        ),
     ],
 )
 def test_file_of_what_is_no_mended_record_is_refused_by_line(tmp_path, content, said):
     (tmp_path / "mended.jsonl").write_text(content)
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError) as raised:
         read_mended(str(tmp_path / "mended.jsonl"))
+    assert str(raised.value) == said.replace("FILE", str(tmp_path / "mended.jsonl"))
+
+
+def test_mended_records_are_read_by_the_origins_of_those_that_they_stand_for(tmp_path):
+    lines = [
+        json.dumps({"origin": {"source": "f", "partition": 0, "position": position}, "raw": f"ä{position}"})
+        for position in (1, 2)
+    ]
+    (tmp_path / "mended.jsonl").write_text("\n \n".join(lines))
+    found = read_mended(str(tmp_path / "mended.jsonl"))
+    assert found == {("f", 0, 1): "ä1".encode(), ("f", 0, 2): "ä2".encode()}
 
 
 def test_file_of_mended_records_that_is_absent_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="no file of mended records"):
-        read_mended(str(tmp_path / "nowhere.jsonl"))
+    location = str(tmp_path / "nowhere.jsonl")
+    with pytest.raises(ConfigError) as raised:
+        read_mended(location)
+    assert str(raised.value) == f"There is no file of mended records. Got: {location}."
 
 
 # A crash between the decision and what follows from it.
@@ -439,3 +471,77 @@ def test_cleanup_follows_on_a_replay_that_was_not_finished(tmp_path):
     maintain(disk, WITH_DEFAULT, root_of(disk), "compaction")
     assert (ids(disk), raws(disk)) == ([1, 2], [])
     assert log.last_step(disk.plan.quarantine.path) == 2
+
+
+def test_what_somebody_asks_for_is_planned_or_done(tmp_path):
+    disk = DiskPipeline(ARRIVAL, tmp_path)
+    disk.step(["{", "["], now_ms=0)
+    origins = [row["origin"] for row in held(disk)]
+    mended = tmp_path / "mended.jsonl"
+    nowhere = {"source": "nowhere", "partition": 0, "position": 0}
+    mended_records = [(origins[1], change("+I", id=7, n=7)), (nowhere, change("+I", id=8, n=8))]
+    lines = [json.dumps({"origin": origin, "raw": raw}) for origin, raw in mended_records]
+    mended.write_text("\n".join(lines))
+    asked = Replay(ALL, records_file=str(mended))
+
+    def no_session():
+        raise AssertionError("a plan asks for none")
+
+    planned = asked.run(no_session, disk.spec, root_of(disk), 60_000)
+    assert (planned.replayed, planned.late, planned.not_found, planned.step) == (1, 1, 1, None)
+    with pytest.raises(ConfigError, match="1 records are late"):
+        replace(asked, applies=True).run(lambda: disk, disk.spec, root_of(disk), 60_000)
+    done = replace(asked, applies=True, accept_late=True).run(lambda: disk, disk.spec, root_of(disk), 60_000)
+    assert (done.replayed, done.not_found, done.step) == (1, 1, 2)
+    assert (disk.rows(), raws(disk)) == ([{"id": 7, "n": 7}], [b"{"])
+    assert disk.plan.state.last()[1].now_ms == 60_000
+    none_selected = replace(asked, selection=Selection(steps=(9,))).run(no_session, disk.spec, root_of(disk), 0)
+    assert (none_selected.replayed, none_selected.not_found) == (0, 2)
+    kept = replace(asked, records_file=None, selection=Selection(steps=(9,)))
+    assert kept.run(no_session, disk.spec, root_of(disk), 0).text() == "t: no quarantined record fits."
+
+
+def test_record_of_a_replay_is_found_by_its_place_among_those_tried(tmp_path):
+    disk = DiskPipeline(by_seq(), tmp_path)
+    disk.step(["{", NO_N, "["])
+    tables = type(disk.plan).under(root_of(disk), WITH_DEFAULT)
+    attempt = redecoded(tables, tables.quarantine.records(ALL), {}, step=2, wall_ms=0)
+    staged = attempt.staged(str(tmp_path / "staged"))
+    origin = held(disk)[1]["origin"]
+    assert staged.find([(2, 1, 0), (2, 3, 0)]) == {(2, 1, 0): (origin, NO_N.encode())}
+    assert staged.find([]) == {}
+
+
+def test_bad_rows_of_a_view_are_no_records_to_replay(tmp_path):
+    view = MaterializedView(name="v", query="SELECT id FROM t", inputs=["t"], schema="id BIGINT NOT NULL", key=["id"])
+    with pytest.raises(ConfigError) as raised:
+        quarantine_replay._attempt(Plan.under(str(tmp_path), view), None, 0, ALL, None)
+    assert str(raised.value) == (
+        "'v' is a materialized view: its bad rows are no records. Correct its query, or the rows of its tables; 'ebbtide quarantine drop'"
+        " forgets them."
+    )
+
+
+def test_report_names_some_of_the_records_that_stay_and_counts_the_others():
+    origin = {"source": "a.jsonl", "partition": 0, "position": 3}
+    kept = [{"step": 1, "origin": origin, "reason": "bad_json", "detail": f"no {n}"} for n in range(22)]
+    lines = ReplayReport("t", 2, kept, late=2, not_found=3).text().splitlines()
+    assert lines[0] == "t: 2 records to replay, 22 stay."
+    assert lines[1] == f"  stays: step 1, {place_text(origin)}: bad_json: no 0"
+    assert [line.rpartition(" ")[2] for line in lines[1:21]] == [str(n) for n in range(20)]
+    assert lines[21:23] == [
+        "  ... and 2 more (--json has them all)",
+        "  3 mended records have the origin of none that is selected.",
+    ]
+    assert lines[23] == (
+        "  2 records are late: by order of arrival they apply now, after all that came since, and the sink may not become what it would"
+        " be, had they been good. That is promised only within materializer.retraction_grace, and where no TRUNCATE came since."
+    )
+    assert lines[24:] == ["  Nothing was changed. To do it, add --apply --accept-late."]
+    all_of_them = ReplayReport("t", 0, kept[:20]).text()
+    assert all_of_them.splitlines()[-1].endswith("no 19"), "nothing is to be done"
+    done = ReplayReport("t", 2, counts={"inserted": 1, "deleted": 0, "redelivered": 4}, step=7, is_plan=False)
+    assert done.text() == "t: 2 records replayed, 0 stay.\n  Done in step 7: 1 inserted, 4 redelivered."
+    nothing = ReplayReport("t", 1, counts={"changes": 1}, step=7, is_plan=False)
+    assert nothing.text().endswith("Done in step 7: the tables do not change.")
+    assert nothing.as_dict()["counts"] == {"changes": 1}

@@ -134,6 +134,14 @@ def test_row_that_waits_takes_its_value_from_a_later_step(tmp_path, rows_in_driv
     assert not disk.head.pending_key_changes
 
 
+def test_row_that_waits_is_found_behind_files_in_which_none_does(tmp_path, rows_in_driver):
+    disk = DiskPipeline(spec(SCHEMA), tmp_path, tasks=3)
+    disk.step([created(5, 8, "x")])
+    disk.step([moved(2, 1, 2)])
+    disk.step([created(1, 1, "a")])
+    assert shown(disk) == {2: "a", 8: "x"}
+
+
 def test_row_that_waits_over_two_keys_takes_its_value_from_the_first(tmp_path, rows_in_driver):
     disk = DiskPipeline(spec(SCHEMA), tmp_path, tasks=3)
     disk.step([moved(3, 2, 3)])

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from datetime import UTC, datetime
 
 import pytest
 from click.testing import CliRunner
@@ -33,7 +34,19 @@ def resume(pipeline, clock_ms=START):
 def test_paused_pipeline_refuses_runs_until_it_is_resumed(make):
     pipeline = make()
     pipeline.read(up(1, 1))
-    assert pause(pipeline).is_at_rest
+    paused = pause(pipeline)
+    assert paused.text() == (
+        "t: paused: the source is being mended. Nothing is read any more. To go on: 'ebbtide resume'."
+    )
+    assert paused.as_dict() == {
+        "pipeline": "t",
+        "paused": True,
+        "by": "ann",
+        "since": datetime.fromtimestamp(START / 1000, UTC),
+        "reason": "the source is being mended",
+        "seconds": 0.0,
+        "is_at_rest": True,
+    }
     pipeline.put(up(1, 2))
     for run in (pipeline.run, lambda: pipeline.do("refresh"), pipeline.is_idle):
         with pytest.raises(
@@ -41,8 +54,10 @@ def test_paused_pipeline_refuses_runs_until_it_is_resumed(make):
         ):
             run()
     assert pipeline.rows() == {1: 1}
-    ended = resume(pipeline, START + 5_000)
-    assert (ended.by, ended.reason, ended.seconds) == ("ann", "the source is being mended", 5)
+    ended = resume(pipeline, START + 5_000_000)
+    assert ended.as_dict() == {**paused.as_dict(), "paused": False, "seconds": 5_000}
+    assert ended.text() == "t: resumed after 5,000 s; it was paused by ann: the source is being mended."
+    assert resume(pipeline).as_dict() == pausing.PauseReport("t", paused=False).as_dict()
     assert resume(pipeline).text() == "t: it was not paused."
     pipeline.run()
     assert pipeline.rows() == {1: 2}
@@ -80,13 +95,26 @@ def test_pause_takes_a_reason_and_a_second_one_keeps_the_time(make):
     assert (found.paused_by, found.paused_since.timestamp() * 1000, found.pause_reason) == ("ann", START, "longer")
 
 
+def test_silent_holder_keeps_the_lease_from_a_pause_as_long_as_the_spec_says(make, monkeypatch):
+    pipeline = make(lease_ttl="30s")
+    given = []
+    monkeypatch.setattr(pauses, "pause", lambda *asked: given.append(asked))
+    pause(pipeline)
+    asked = Pause(by="ann", since_ms=START, reason="the source is being mended")
+    assert given == [(pipeline.plan.at("ledger"), "t", asked, 30)]
+
+
 def test_run_that_ends_stops_before_its_next_step(make):
     pipeline = make()
     pipeline.put(up(1, 1))
     pipeline.put(up(1, 2))
 
     def on_progress(_):
-        assert not pause(pipeline).is_at_rest
+        asked = pause(pipeline)
+        assert not asked.is_at_rest
+        assert asked.text() == (
+            "t: paused: the source is being mended. A run is under way: it ends after its step. To go on: 'ebbtide resume'."
+        )
 
     with pytest.raises(PausedError):
         pipeline.run(on_progress=on_progress)

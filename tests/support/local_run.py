@@ -292,6 +292,9 @@ def kept_apart() -> Iterator[None]:
         patch.setattr(joining, "WIDTH", joining.WIDTH)
         patch.setattr(swap, "net_changes", swap.net_changes)
         patch.setattr(SinkTable, "replace", SinkTable.replace)
+        patch.setattr(SinkTable, "extend", SinkTable.extend)
+        for name in ("_adoptable", "_unadopted", "ROWS_PER_STEP"):
+            patch.setattr(adopt, name, getattr(adopt, name))
         yield
 
 

@@ -179,3 +179,26 @@ class TwiceTheKey(StatefulFunction):
     """Its output has the key again, in capitals."""
 
     output = "ID INT"
+
+
+class Listed(StatefulFunction):
+    """`Narrow`, whose value has become a list."""
+
+    output = "shown STRING"
+    kept = ListStateDescriptor("STRUCT<a: INT, m: ARRAY<STRUCT<x: INT>>>")
+    old = ValueStateDescriptor("INT")
+
+
+class ShortLived(StatefulFunction):
+    """Two values; each put of them lives for a time of its own."""
+
+    output = "shown STRING"
+    one = ValueStateDescriptor("BIGINT")
+    other = ValueStateDescriptor("BIGINT")
+
+    def process(self, key, rows, ctx):
+        shown = f"{self.one.get()}, {self.other.get()}"
+        for change in rows:
+            self.one.update(change.row["seq"], ttl=timedelta(milliseconds=500))
+            self.other.update(change.row["seq"], ttl=timedelta(milliseconds=500))
+        yield {"shown": shown}
