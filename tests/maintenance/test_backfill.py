@@ -307,7 +307,7 @@ def test_pace_and_what_is_left_are_told_by_the_last_steps(make):
     # Steps are a second apart, and the first one's records were read in that time.
     assert (found.records_per_second, found.seconds_left) == (3.0, 1.0)
     assert found.text() == (
-        "t: backfill from earliest: step 2, 6 records, 66.7 %, 3 records/s, about 1 s left; 3 records wait:"
+        "t: backfill from earliest: step 2, 6 records, 66.7 %, 3 records/s, about 1 s left; waiting: 3 records;"
         " 'ebbtide backfill start' goes on."
     )
     assert pipeline.do("backfill").text() == (
@@ -343,7 +343,7 @@ def test_what_was_asked_is_told():
 
 def test_swap_is_told():
     report = SwapReport("t", 1_234, 4, 2, 3, [{"id": 1, "n": "a"}, {"id": 2, "n": None}])
-    told = "t: backfill of 1,234 records: 4 rows come, 2 become others, 3 go."
+    told = "t: backfill of 1,234 records: 4 rows added, 2 changed, 3 deleted."
     assert [line.strip() for line in report.text().splitlines()] == [
         told,
         "id: 1, n: a",
@@ -457,13 +457,13 @@ def test_backfill_of_a_topic_is_what_it_was_asked_to_be_first(tmp_path):
     topic = {"type": "kafka", "bootstrap_servers": "127.0.0.1:1", "topic": "t"}
     tables = Plan.under(str(tmp_path), plain(order={"sequence": ["n"]}, source=topic))
     begun = Asked(start="earliest", snapshot="s")
-    assert backfill._begun(tables, None, "s") == begun
+    assert backfill._begun(tables, None, "s", 0) == begun
     assert backfill_asked.asked_of(tables) == begun
-    assert backfill._begun(tables, None, None) == begun
-    assert backfill._begun(tables, "earliest", "s") == begun
+    assert backfill._begun(tables, None, None, 0) == begun
+    assert backfill._begun(tables, "earliest", "s", 0) == begun
     for begin, snapshot in (("earliest", None), (None, "r"), (backfill_asked.start_of("0=1"), "s")):
         with pytest.raises(BackfillError) as raised:
-            backfill._begun(tables, begin, snapshot)
+            backfill._begun(tables, begin, snapshot, 0)
         asked = Asked(start=begin or "earliest", snapshot=snapshot)
         assert str(raised.value) == (
             f"Another backfill of 't' was begun. Got: {asked.text}. Allowed: topic s, then earliest."
@@ -471,7 +471,7 @@ def test_backfill_of_a_topic_is_what_it_was_asked_to_be_first(tmp_path):
         )
     by_arrival = Plan.under(str(tmp_path), plain(source=topic))
     with pytest.raises(BackfillError, match="cannot begin with a snapshot"):
-        backfill._begun(by_arrival, None, "s")
+        backfill._begun(by_arrival, None, "s", 0)
 
 
 def test_snapshot_is_read_from_its_beginning_and_the_rest_from_where_was_asked():

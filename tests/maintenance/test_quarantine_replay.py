@@ -489,7 +489,7 @@ def test_what_somebody_asks_for_is_planned_or_done(tmp_path):
 
     planned = asked.run(no_session, disk.spec, root_of(disk), 60_000)
     assert (planned.replayed, planned.late, planned.not_found, planned.step) == (1, 1, 1, None)
-    with pytest.raises(ConfigError, match="1 records are late"):
+    with pytest.raises(ConfigError, match="Late: 1 record"):
         replace(asked, applies=True).run(lambda: disk, disk.spec, root_of(disk), 60_000)
     done = replace(asked, applies=True, accept_late=True).run(lambda: disk, disk.spec, root_of(disk), 60_000)
     assert (done.replayed, done.not_found, done.step) == (1, 1, 2)
@@ -526,22 +526,22 @@ def test_report_names_some_of_the_records_that_stay_and_counts_the_others():
     origin = {"source": "a.jsonl", "partition": 0, "position": 3}
     kept = [{"step": 1, "origin": origin, "reason": "bad_json", "detail": f"no {n}"} for n in range(22)]
     lines = ReplayReport("t", 2, kept, late=2, not_found=3).text().splitlines()
-    assert lines[0] == "t: 2 records to replay, 22 stay."
+    assert lines[0] == "t: 2 records to replay, 22 left."
     assert lines[1] == f"  stays: step 1, {place_text(origin)}: bad_json: no 0"
     assert [line.rpartition(" ")[2] for line in lines[1:21]] == [str(n) for n in range(20)]
     assert lines[21:23] == [
         "  ... and 2 more (--json has them all)",
-        "  3 mended records have the origin of none that is selected.",
+        "  Left out, with an origin that no selected record has: 3 mended records.",
     ]
     assert lines[23] == (
-        "  2 records are late: by order of arrival they apply now, after all that came since, and the sink may not become what it would"
+        "  Late: 2 records. By order of arrival such apply now, after all that came since, and the sink may not become what it would"
         " be, had they been good. That is promised only within materializer.retraction_grace, and where no TRUNCATE came since."
     )
     assert lines[24:] == ["  Nothing was changed. To do it, add --apply --accept-late."]
     all_of_them = ReplayReport("t", 0, kept[:20]).text()
     assert all_of_them.splitlines()[-1].endswith("no 19"), "nothing is to be done"
     done = ReplayReport("t", 2, counts={"inserted": 1, "deleted": 0, "redelivered": 4}, step=7, is_plan=False)
-    assert done.text() == "t: 2 records replayed, 0 stay.\n  Done in step 7: 1 inserted, 4 redelivered."
+    assert done.text() == "t: 2 records replayed, 0 left.\n  Done in step 7: 1 inserted, 4 redelivered."
     nothing = ReplayReport("t", 1, counts={"changes": 1}, step=7, is_plan=False)
     assert nothing.text().endswith("Done in step 7: the tables do not change.")
     assert nothing.as_dict()["counts"] == {"changes": 1}

@@ -8,7 +8,7 @@ import pytest
 from local_pipeline import up
 from local_run import SPARK
 
-from ebbtide.errors import RepairError, TableMismatchError
+from ebbtide.errors import ConfigError, RepairError, TableMismatchError
 from ebbtide.maintenance import repair
 from ebbtide.maintenance.repair import RepairReport
 from ebbtide.paths import exists
@@ -66,7 +66,7 @@ def test_pipeline_without_a_step_has_nothing_to_repair(make):
 def test_acknowledging_takes_a_reason(make, reason):
     pipeline = make()
     pipeline.read(up(1, 1))
-    with pytest.raises(RepairError) as raised:
+    with pytest.raises(ConfigError) as raised:
         repair.acknowledge(SPARK, pipeline.spec, pipeline.root, reason)
     assert str(raised.value) == "To acknowledge takes a reason. Got: none. Allowed: a text, kept with the step."
     assert pipeline.last.step == 1
