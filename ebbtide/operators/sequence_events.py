@@ -128,12 +128,13 @@ class Events:
 
     def _settle_values(self) -> None:
         """Take values that were found under an old key, and no row waits for any more, for their rows' own."""
+        is_waiting = is_set(self.state, "_moved_from")
         for entry, rank_of in self.known_since.items():
-            waits = self.links.moved[int(self.links.row[entry])].is_valid
-            if waits:
+            if is_waiting[entry]:
                 continue
             for name, rank in rank_of.items():
-                if rank == UNKNOWN and self.state[name][entry].is_valid:
+                has_value = rank == UNKNOWN and self.state[name][entry].is_valid
+                if has_value:
                     rank_of[name] = int(self.sequence[entry])
 
     def _number_keys(self) -> None:

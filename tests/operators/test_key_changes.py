@@ -188,6 +188,21 @@ def test_deleted_row_is_kept_until_it_has_come_under_its_new_key(late):
         assert (notes(pipeline), last_entry(pipeline, 1)["_kept"]) == ({2: "one"}, None)
 
 
+@PIPELINES
+@pytest.mark.parametrize("ticks", [False, True])
+def test_value_found_before_the_delete_stays_where_the_delete_never_comes(kind, ticks):
+    pipeline = kind(spec("id BIGINT NOT NULL, notes STRING", ttl="100ms"))
+    pipeline.step([event("c", 1, 1, "one")], now_ms=0)
+    _, come = sent_as_two(5, 1, 2)
+    pipeline.step([come], now_ms=0)
+    assert (notes(pipeline)[2], pipeline.metrics["pending_key_changes"]) == ("one", 1)
+    if ticks:
+        pipeline.tick(now_ms=100)
+    pipeline.step([event("u", 6, 2, KEPT)], now_ms=100)
+    pipeline.step([event("u", 7, 2, KEPT)], now_ms=101)
+    assert notes(pipeline)[2] == "one"
+
+
 def test_deleted_row_that_goes_nowhere_is_not_kept():
     pipeline = MemoryPipeline(SPEC)
     pipeline.step([event("c", 1, 1, "one")])
