@@ -9,11 +9,16 @@ from ebbtide.paths import delete, join, list_files, storage_options
 
 INTERVAL = 100
 """Commits between two checkpoints."""
+RECENT = 10
+"""Checkpoints that stay, the newest ones."""
+RARE = 100
+"""Of older ones, every so manyth stays. Each names all files that were removed within the retention: of small steps they are most of what a
+table takes on disk. A version between two is read from the one below it and the commits since."""
 _log = logging.getLogger(__name__)
 
 
 def checkpoint_if_due(table: str, version: int) -> None:
-    """Write a checkpoint of every hundredth version. One that cannot be written is only missed: the next one holds all.
+    """Write a checkpoint of every hundredth version, and thin out the older ones. One that cannot be written is only missed: the next one holds all.
 
     Args:
         table: The table's location.
@@ -21,7 +26,8 @@ def checkpoint_if_due(table: str, version: int) -> None:
     """
     if version == 0 or version % INTERVAL:
         return
-    _checkpoint(table, version)
+    if _checkpoint(table, version):
+        _thin_out(table, version - RECENT * INTERVAL)
 
 
 def trim_log(table: str, commits_kept: int | None = None) -> None:
@@ -41,6 +47,17 @@ def trim_log(table: str, commits_kept: int | None = None) -> None:
         return
     if _checkpoint(table, versions[-1]):
         _clean_up(table)
+
+
+def _thin_out(table: str, version: int) -> None:
+    """Delete the checkpoint of a version that is not recent any more, unless it is one of those that stay."""
+    stays = version % (RARE * INTERVAL) == 0
+    if stays or version < 0:
+        return
+    try:
+        delete(join(table, log.LOG, f"{version:020d}.checkpoint.parquet"))
+    except OSError as error:
+        _log.warning("The old checkpoint of version %d of '%s' stays: %s", version, table, error)
 
 
 def _forget_checkpoints(table: str, newest: int) -> None:
