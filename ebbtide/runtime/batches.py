@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -57,6 +58,8 @@ class Batches:
             self._failure.append(error)
             raise
         finally:
+            # Free memory that Arrow keeps for this thread would stay with it: the query's thread may sleep long after the query has ended.
+            pa.default_memory_pool().release_unused()
             self._idle.set()
 
     def _step_unless_over(self, frame: DataFrame, batch_id: int) -> None:

@@ -54,6 +54,17 @@ def test_batches_are_made_in_turn_until_the_query_ends():
     assert query.n_stops == 0
 
 
+def test_memory_that_arrow_keeps_for_the_thread_of_the_batches_is_given_back_there(monkeypatch):
+    class Pool:
+        def release_unused(self):
+            released.append(threading.current_thread().name)
+
+    released = []
+    monkeypatch.setattr("ebbtide.runtime.batches.pa.default_memory_pool", Pool)
+    drive(Query(2))
+    assert released == ["query-t", "query-t"]
+
+
 class Tables:
     """What a run holds, and its steps use."""
 

@@ -277,7 +277,6 @@ def test_source_with_nothing_that_matches_is_said_and_still_expires(spark, tmp_p
     assert values(spark, tmp_path, spec) == {1: "a"}
 
 
-@pytest.mark.grid
 def test_run_that_has_ended_is_not_held_by_its_session(spark, tmp_path):
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1)]))
     run(spark, spec, str(tmp_path))
@@ -286,6 +285,7 @@ def test_run_that_has_ended_is_not_held_by_its_session(spark, tmp_path):
     assert [each.spec.name for each in held if each.plan.root == str(tmp_path)] == []
 
 
+@pytest.mark.grid
 def test_value_under_the_old_key_of_a_row_is_found_in_a_later_run(spark, tmp_path):
     def event(op, lsn, before=None, after=None, ts_ms=0):
         return json.dumps({"op": op, "before": before, "after": after, "source": {"lsn": lsn, "ts_ms": ts_ms}})

@@ -182,6 +182,7 @@ def test_row_that_fails_leaves_what_was_shown_and_all_jobs_go_by_what_is_selecte
     assert rows(spark, tmp_path, spec) == shown
 
 
+@pytest.mark.grid
 def test_changed_transform_is_refused_and_migrated_from_the_state_and_undone(spark, tmp_path):
     root = str(tmp_path)
     source = write(tmp_path / "in", *FILES)

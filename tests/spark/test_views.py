@@ -210,7 +210,8 @@ def test_two_rows_for_one_key_stop_the_step_and_are_named(filled):
     filled.assert_right(view)
 
 
-@pytest.mark.parametrize("place", [pytest.param("decide", marks=pytest.mark.grid), "publish"])
+@pytest.mark.grid
+@pytest.mark.parametrize("place", ["decide", "publish"])
 def test_step_that_fails_is_made_or_finished_by_the_next_run(filled, monkeypatch, place):
     filled.run(BY_VALUE)
     filled.change("orders", ("+U", 10, "2"), ("-D", 11, "1"))
