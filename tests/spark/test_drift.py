@@ -37,7 +37,8 @@ def feed(spark, location, since):
     return reader.format("delta").load(location).select("_change_type", "id").collect()
 
 
-@pytest.mark.parametrize("how", ["vectors", pytest.param("merge", marks=pytest.mark.grid)])
+@pytest.mark.grid
+@pytest.mark.parametrize("how", ["vectors", "merge"])
 def test_columns_move_on_all_tables_and_a_cut_off_is_finished_by_the_next_run(spark, tmp_path, monkeypatch, how):
     root = str(tmp_path)
     source = write(tmp_path / "in", *FIRST)

@@ -36,6 +36,7 @@ def changes(rng, steps, each):
     return found
 
 
+@pytest.mark.grid
 def test_upsert_key_event_time_and_deletion_on_expiry_equal_the_reference(spark, tmp_path):
     steps = changes(random.Random(5), 3, 80)
     spec = plain_spec(

@@ -94,6 +94,7 @@ def test_sink_that_does_not_show_the_decision_breaks_ordering(spark, tables, sta
     assert found[("expect_sink_to_show_decisions", "critical")] == 1
 
 
+@pytest.mark.grid
 def test_note_that_a_fold_leaves_beside_an_older_decision_keeps_ordering(spark, tmp_path):
     steps = [change("+I", 1, "a", 1)], [change("+U", 1, "B", 2)], [change("+U", 1, "b", 2)]
     spec = plain_spec(write(tmp_path / "in", *steps), order=BY_SEQ)

@@ -145,6 +145,7 @@ def test_shop_table_selected_equals_the_select_over_the_truth(spark, tmp_path, n
     assert red(spark, tmp_path, spec) == {}
 
 
+@pytest.mark.grid
 def test_row_that_fails_leaves_what_was_shown_and_all_jobs_go_by_what_is_selected(spark, tmp_path, capfd):
     root = str(tmp_path)
     source = write(tmp_path / "in", *FILES)

@@ -190,9 +190,9 @@ def _consuming(settings: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _header(message: Any, wanted: str) -> bytes | None:
-    """Return the value of a record's header; None if it has none, or it is null."""
-    for name, value in message.headers() or ():
+def _header(headers: Sequence[tuple[str, Any]], wanted: str) -> bytes | None:
+    """Return the value of a header; None if there is none, or it is null."""
+    for name, value in headers:
         if name == wanted:
             return value if isinstance(value, bytes) else None
     return None
@@ -235,8 +235,9 @@ class _Ordered:
         partitions = [partition] * n
         offsets = [message.offset() for message in messages]
         keys = [message.key() for message in messages]
-        old_keys = [_header(message, OLD_KEY) for message in messages]
-        new_keys = [_header(message, NEW_KEY) for message in messages]
+        headers = [message.headers() or () for message in messages]
+        old_keys = [_header(each, OLD_KEY) for each in headers]
+        new_keys = [_header(each, NEW_KEY) for each in headers]
         parts = partitions
         lines = offsets
         if self._in_order:
