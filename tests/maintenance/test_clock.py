@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 from local_pipeline import up
-from local_run import HOUR, SPARK, START
+from local_run import HOUR, SPARK, START, killed_behind_a_decision
 
 from ebbtide.cli import main
 from ebbtide.errors import ConfigError, LeaseHeldError, SpecChangedError
@@ -196,12 +196,6 @@ def test_clock_is_set_behind_a_step_that_was_not_finished(make, monkeypatch):
             pipeline.run(START)
     clock.apply(SPARK, pipeline.spec, pipeline.root, START, "why", to_ms=START)
     assert pipeline.rows() == {1: 1}
-
-
-def killed_behind_a_decision(_, __, head):
-    if head.facts is not None:
-        raise InterruptedError
-    return {}
 
 
 def test_times_ahead_are_named_with_what_is_allowed(make):

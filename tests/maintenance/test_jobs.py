@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 from local_pipeline import up
-from local_run import HOUR, SPARK, START
+from local_run import HOUR, SPARK, START, killed_behind_a_decision
 
 from ebbtide.delta import log
 from ebbtide.delta.commit import commit
@@ -74,17 +74,11 @@ def test_job_finishes_the_open_step_first(make, monkeypatch):
     pipeline = make()
     pipeline.put(up(1, 1))
     with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.runtime.step.publish", broken)
+        patch.setattr("ebbtide.runtime.step.publish", killed_behind_a_decision)
         with pytest.raises(InterruptedError):
             pipeline.run()
     pipeline.do("compaction")
     assert pipeline.rows() == {1: 1}
-
-
-def broken(_, __, head):
-    if head.facts is not None:
-        raise InterruptedError
-    return {}
 
 
 def test_compaction_keeps_the_newest_version_of_each_live_entry_and_the_files_read(make):
@@ -301,7 +295,10 @@ def test_versions_whose_files_are_gone_are_refused_before_anything_changes(three
 def test_rewind_finishes_the_open_step_first(three_steps, monkeypatch):
     three_steps.put(up(5, 5))
     with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.runtime.step.publish", lambda *given: broken(*given) if given[2].facts.step > 3 else {})
+        patch.setattr(
+            "ebbtide.runtime.step.publish",
+            lambda *given: killed_behind_a_decision(*given) if given[2].facts.step > 3 else {},
+        )
         with pytest.raises(InterruptedError):
             three_steps.run()
     rewind.apply(SPARK, three_steps.spec, three_steps.root, 4)
