@@ -14,6 +14,7 @@ from ebbtide.amounts import amount
 from ebbtide.errors import SourceLostError, SourceStartError, Transient
 from ebbtide.ledger.puts import puts_of
 from ebbtide.runtime.batches import Batches
+from ebbtide.runtime.callbacks import CallbackConnection
 from ebbtide.runtime.clock import Clock
 from ebbtide.runtime.following import Following, GoingOn, Watcher
 from ebbtide.runtime.plan import Plan
@@ -174,7 +175,8 @@ def drive(
         begun,
     )
     frame = plan.source.stream(stream.spark, found, plan.at("plan.json"))
-    writer = frame.writeStream.foreachBatch(batches.on_batch)
+    connection = CallbackConnection(stream.spark)
+    writer = frame.writeStream.foreachBatch(connection.noted(batches.on_batch))
     writer = writer.queryName(plan.spec.name)
     writer = writer.option("checkpointLocation", plan.checkpoint.path)
     if following is None:
@@ -182,7 +184,10 @@ def drive(
     else:
         writer = writer.trigger(processingTime=f"{following.interval_ms} milliseconds")
     query = writer.start()
-    batches.drive(query, plan.spec.name)
+    try:
+        batches.drive(query, plan.spec.name)
+    finally:
+        connection.close()
 
 
 def start_patiently(attempt: Callable[[], None], begun: threading.Event, stop: threading.Event) -> None:
