@@ -39,6 +39,7 @@ class Batches:
         self._stop = stop
         self._begun = begun
         self._failure: list[BaseException] = []
+        self._told: list[BaseException] = []
         self._idle = threading.Event()
         self._idle.set()
         self._turn = threading.Lock()
@@ -48,19 +49,33 @@ class Batches:
         return self._stop.is_set() or bool(self._failure)
 
     def on_batch(self, frame: DataFrame, batch_id: int) -> None:
-        """Make a batch's step; Spark calls it."""
+        """Make a batch's step; Spark calls it.
+
+        Raises:
+            InterruptedError: the step failed, or the query is to end. What failed is raised by `drive`.
+        """
         self._begun.set()
         self._idle.clear()  # before `stop` is looked at: whoever sees it set and us idle knows that no step will begin
+        is_made = False
         try:
             with self._turn:
                 self._step_unless_over(frame, batch_id)
-        except BaseException as error:
+            is_made = True
+        except BaseException as error:  # noqa: BLE001 - raised by `drive`
             self._failure.append(error)
-            raise
         finally:
             # Free memory that Arrow keeps for this thread would stay with it: the query's thread may sleep long after the query has ended.
             pa.default_memory_pool().release_unused()
             self._idle.set()
+        if not is_made:
+            self._end_query()
+
+    def _end_query(self) -> None:
+        """Raise for Spark. It keeps what is raised, which is not the failure: that one has the run's tables in the frames of its traceback."""
+        failure = self._failure[0]
+        told = InterruptedError(f"{type(failure).__name__}: {failure}")
+        self._told.append(told)
+        raise told
 
     def _step_unless_over(self, frame: DataFrame, batch_id: int) -> None:
         if self._is_over:
@@ -100,6 +115,9 @@ class Batches:
         self._step = _refuse_step
         self._between = lambda: None
         self._failure = []
+        # Spark's frame in the traceback has the batch, by which the JVM and this process would hold each other for ever.
+        for told in self._told:
+            told.__traceback__ = None
 
     def _look(self) -> None:
         """Look around, unless a batch is under way."""

@@ -82,16 +82,19 @@ def run(
     if going_on is None:
         asked.turn(accepts_path=accept_source_path, accepts_loss=accept_loss)
         return asked.summary
+    has_ended = False
     try:
         asked.turn(accepts_path=accept_source_path, accepts_loss=accept_loss)
+        has_ended = True
     except (LeaseAskedError, PausedError):
-        asked.go_on_after_others(going_on)
+        pass  # goes on below: an error that is being handled would be held meanwhile, with all tables of its turn
     except LeaseHeldError:
         # Maintenance has an end, and is waited for: so a run can take the place of one that made way for it.
         newest = asked.plan.turn
         is_held_for_ever = newest is not None and newest.makes_way
         if is_held_for_ever:
             raise
+    if not has_ended:
         asked.go_on_after_others(going_on)
     asked.summary.is_aged = going_on.age.is_reached
     return asked.summary
