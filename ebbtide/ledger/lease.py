@@ -14,7 +14,7 @@ import time
 import uuid
 from itertools import islice
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 import pyarrow as pa
 
@@ -22,7 +22,7 @@ from ebbtide.delta import log
 from ebbtide.delta.checkpoints import trim_log
 from ebbtide.delta.commit import commit
 from ebbtide.delta.table import create_if_absent
-from ebbtide.errors import LeaseHeldError, LeaseLostError, StoreUnavailableError, VersionTakenError
+from ebbtide.errors import LeaseHeldError, LeaseLostError, StoreUnavailableError, TableMismatchError, VersionTakenError
 from ebbtide.ledger.facts import FREE, LedgerFacts
 from ebbtide.ledger.process import host_and_pid, is_gone, is_here, this_process
 from ebbtide.ledger.puts import puts_of, refuse_unsafe
@@ -172,11 +172,21 @@ class Lease:
         return self.facts.incarnation
 
     def _newest(self) -> LedgerFacts:
-        return self._newest_or(self.facts)
+        """Return the newest turn; there is one, since this run has taken it.
 
-    def _newest_or(self, known: LedgerFacts) -> LedgerFacts:
+        Raises:
+            TableMismatchError: the ledger was deleted meanwhile.
+        """
         _, newest = newest_turn(self.path)
-        return newest or known
+        return newest or self._refuse_deleted()
+
+    def _refuse_deleted(self) -> NoReturn:
+        raise TableMismatchError.of(
+            f"The ledger of '{self.pipeline}' was deleted during this run.",
+            got=f"no turn at '{self.path}'",
+            allowed=f"a turn of epoch {self.facts.epoch} or a later one",
+            next_step="This run stopped before its next commit; nothing else is lost. Start it again: it tells the way out.",
+        )
 
     def _is_mine(self) -> bool:
         self.seen = self._newest()
@@ -228,14 +238,15 @@ class Lease:
         """
         for _ in range(TRIES):
             version, newest = newest_turn(self.path)
-            if newest is not None and newest.epoch != facts.epoch:
+            if newest is None:
+                self._refuse_deleted()
+            if newest.epoch != facts.epoch:
                 self._lost = _process(newest.holder)
                 self.check()
-            known = newest or facts
             carried_on = {
-                "heartbeat": max(known.heartbeat, facts.heartbeat) + 1,
-                "paused": known.paused,
-                "paused_ms": known.paused_ms,
+                "heartbeat": max(newest.heartbeat, facts.heartbeat) + 1,
+                "paused": newest.paused,
+                "paused_ms": newest.paused_ms,
             }
             turn = facts.model_copy(update=carried_on)
             with contextlib.suppress(VersionTakenError):
@@ -258,8 +269,8 @@ class Lease:
         end = time.monotonic() + self.ttl_s
         while time.monotonic() < end:
             self._done.wait(pause_s)
-            newest = self._newest_or(seen)
-            if newest != seen:
+            _, newest = newest_turn(self.path)
+            if newest is not None and newest != seen:
                 raise self._held(newest)
 
     def _held(self, facts: LedgerFacts) -> LeaseHeldError:

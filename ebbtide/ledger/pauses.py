@@ -22,8 +22,10 @@ POLL_S = 2.0
 """From one look whether a pipeline was resumed to the next."""
 
 
-def pause(ledger: str, pipeline: str, asked: Pause, lease_ttl_s: float) -> bool:
+def pause(ledger: str, pipeline: str, asked: Pause, lease_ttl_s: float, *, since_epoch: int = 0) -> bool:
     """Pause a pipeline, whether a run is under way or not; one that is paused already gets the new reason.
+
+    A ledger that was lost, or put back to an older version, is made good: its newest turn is then of the epoch that wrote the state last.
 
     A run that goes on until it is stopped is asked to end its step, and waited for; one that ends does so after its step.
 
@@ -32,6 +34,7 @@ def pause(ledger: str, pipeline: str, asked: Pause, lease_ttl_s: float) -> bool:
         pipeline: Name of the pipeline.
         asked: Who, since when and why; of a pipeline that is paused the time stays.
         lease_ttl_s: Seconds for which a silent holder on another host keeps the lease.
+        since_epoch: That of the state's last step.
 
     Returns:
         Whether nothing is read any more; else a run ends its step.
@@ -50,7 +53,8 @@ def pause(ledger: str, pipeline: str, asked: Pause, lease_ttl_s: float) -> bool:
 
     def paused(turn: LedgerFacts) -> LedgerFacts:
         since_ms = turn.paused.since_ms if turn.paused else asked.since_ms
-        return turn.model_copy(update={"paused": asked.model_copy(update={"since_ms": since_ms})})
+        epoch = max(turn.epoch, since_epoch)
+        return turn.model_copy(update={"epoch": epoch, "paused": asked.model_copy(update={"since_ms": since_ms})})
 
     turn = _change(ledger, pipeline, paused)
     if turn.makes_way and not has_ended(turn.holder):

@@ -17,7 +17,7 @@ from ebbtide.ledger.lease import Lease
 from ebbtide.maintenance.jobs import job_named
 from ebbtide.model.durations import to_ms
 from ebbtide.paths import usage
-from ebbtide.runtime.belonging import OwnTables, refuse_lost_state
+from ebbtide.runtime.belonging import OwnTables, refuse_lost_ledger, refuse_lost_state
 from ebbtide.runtime.pace import Pace
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.refusals import refuse_changed_spec
@@ -125,6 +125,7 @@ def stepping(
             got=f"no state at '{plan.state.path}'",
             next_step="Run 'ebbtide run' first.",
         )
+    refuse_lost_ledger(plan)
     spec = plan.spec
     ledger = plan.at("ledger")
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000

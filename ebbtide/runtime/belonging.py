@@ -112,6 +112,30 @@ def refuse_other_tables(plan: Plan, tables: OwnTables, head: Head) -> None:
         raise _gone(plan.at("sink"))
 
 
+def refuse_lost_ledger(plan: Plan) -> None:
+    """Refuse a ledger that does not know of the state's last step: the pipeline may have been paused.
+
+    To be asked before the lease is taken, which would make the ledger anew.
+
+    Args:
+        plan: The pipeline.
+
+    Raises:
+        TableMismatchError: the ledger was deleted, or put back to an older version.
+    """
+    last = plan.state.last(older=True)
+    turn = plan.turn
+    epoch = turn.epoch if turn else 0
+    if last is None or last[1].epoch <= epoch:
+        return
+    raise TableMismatchError.of(
+        f"The ledger at '{plan.at('ledger')}' was deleted or put back: it does not say whether '{plan.spec.name}' is paused.",
+        got=f"epoch {epoch}",
+        allowed=f"epoch {last[1].epoch}, which made step {last[1].step}, or a later one",
+        next_step="Restore it; or run 'ebbtide pause', which makes it anew, and 'ebbtide resume' once records may be read. Time before that pause counts for what expires, unless 'ebbtide clock' sets it back.",
+    )
+
+
 def refuse_others_sink(plan: Plan, tables: OwnTables) -> None:
     """Refuse a table with rows in the sink's place that no pipeline has written.
 

@@ -8,6 +8,7 @@ from ebbtide.delta import log
 from ebbtide.errors import CheckpointMismatchError, SpecChangedError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.pauses import refuse_paused
+from ebbtide.runtime.belonging import refuse_lost_ledger
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
 
@@ -20,6 +21,7 @@ def refuse_unfit(spark: SparkSession, plan: Plan, *, fresh: bool) -> None:
 
     That a source is there is asked before tables are made, or emptied; else that is left to `discover`, which asks once.
     """
+    refuse_lost_ledger(plan)
     refuse_paused(plan.spec.name, plan.turn)
     if fresh or not log.versions(plan.state.path):
         plan.source.refuse_absent()

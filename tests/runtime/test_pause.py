@@ -1,6 +1,7 @@
 """A paused pipeline reads nothing new until it is resumed, and nothing expires meanwhile; maintenance goes on."""
 
 import json
+import shutil
 import threading
 from datetime import UTC, datetime
 
@@ -11,7 +12,7 @@ from local_run import HOUR, START
 
 from ebbtide import status
 from ebbtide.cli.main import main
-from ebbtide.errors import ConfigError, PausedError
+from ebbtide.errors import ConfigError, PausedError, TableMismatchError
 from ebbtide.ledger import pauses
 from ebbtide.ledger.facts import FREE, Pause
 from ebbtide.ledger.lease import Lease, newest_turn
@@ -98,10 +99,10 @@ def test_pause_takes_a_reason_and_a_second_one_keeps_the_time(make):
 def test_silent_holder_keeps_the_lease_from_a_pause_as_long_as_the_spec_says(make, monkeypatch):
     pipeline = make(lease_ttl="30s")
     given = []
-    monkeypatch.setattr(pauses, "pause", lambda *asked: given.append(asked))
+    monkeypatch.setattr(pauses, "pause", lambda *asked, since_epoch: given.append((*asked, since_epoch)))
     pause(pipeline)
     asked = Pause(by="ann", since_ms=START, reason="the source is being mended")
-    assert given == [(pipeline.plan.at("ledger"), "t", asked, 30)]
+    assert given == [(pipeline.plan.at("ledger"), "t", asked, 30, 0)]
 
 
 def test_run_that_ends_stops_before_its_next_step(make):
@@ -238,3 +239,58 @@ def test_command_line_pauses_tells_and_resumes(make, tmp_path):
     assert ": why. Run '" in said
     assert "paused by" in do("status")[1]
     assert json.loads(do("resume", "--json")[1])["reason"] == "why"
+
+
+def lose_ledger(pipeline):
+    shutil.rmtree(pipeline.home / "ledger")
+
+
+def put_ledger_back(pipeline):
+    log = pipeline.home / "ledger" / "_delta_log"
+    for commit in sorted(log.glob("*.json"))[3:]:
+        commit.unlink()
+
+
+@pytest.mark.parametrize("harm", [lose_ledger, put_ledger_back])
+def test_ledger_that_does_not_know_of_the_last_step_is_refused_since_the_pipeline_may_be_paused(make, harm):
+    pipeline = make(**EXPIRING)
+    pipeline.read(up(1, 1, "+I"))
+    pipeline.read(up(2, 1, "+I"))
+    pause(pipeline, START + HOUR)
+    harm(pipeline)
+    last_epoch = pipeline.plan.state.last()[1].epoch
+    later = START + 10 * HOUR
+    for ask in (
+        lambda: pipeline.run(clock_ms=later),
+        lambda: pipeline.do("refresh"),
+        lambda: pipeline.do("cleanup"),
+        lambda: pipeline.do("cleanup"),  # the first has not made it anew
+    ):
+        with pytest.raises(
+            TableMismatchError, match="The ledger at .* does not say whether 't' is paused.*ebbtide pause"
+        ):
+            ask()
+    assert pipeline.rows() == {1: 1, 2: 1}
+    pause(pipeline, later)
+    _, turn = newest_turn(pipeline.plan.at("ledger"))
+    assert turn.epoch == last_epoch
+    with pytest.raises(PausedError):
+        pipeline.run(clock_ms=later)
+    resume(pipeline, later + HOUR)
+    pipeline.run(clock_ms=later + HOUR)
+    assert pipeline.plan.state.last()[1].epoch > last_epoch
+
+
+def test_run_whose_ledger_is_deleted_stops_before_its_next_commit(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    with (
+        Lease(pipeline.plan.at("ledger"), "t", 60) as lease,
+        pytest.raises(TableMismatchError, match="was deleted during"),
+    ):
+        lose_ledger(pipeline)
+        try:
+            lease.check()
+        finally:
+            lease._lost = "it"
+    assert not (pipeline.home / "ledger").exists()

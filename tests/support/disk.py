@@ -107,7 +107,7 @@ class DiskPipeline:
         made_by = {
             "pipeline": "t",
             "incarnation": "i",
-            "epoch": 1,
+            "epoch": 0,  # under no lease
             "state_version": self.head.version,
             "spec": self.spec.identity,
             "code": "0",
