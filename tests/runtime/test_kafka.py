@@ -253,6 +253,40 @@ def test_topic_made_anew_is_refused_with_fewer_or_more_records_and_refresh_reads
     assert pipeline.rows() == {10 + number: 1 for number in range(n_anew)}
 
 
+def made_anew_after_a_step(pipeline, *values):
+    """What makes the topic anew once a step was made, with other records."""
+
+    def on_progress(step):
+        if step.step == 1:
+            pipeline.broker.delete(pipeline.topic)
+            pipeline.broker.create(pipeline.topic, 3)
+            pipeline.send(*values)
+
+    return on_progress
+
+
+def test_topic_made_anew_between_two_steps_of_a_run_is_refused_before_the_second_is_decided(over):
+    pipeline = over(source={"max_records_per_step": 2})
+    pipeline.send(*(up(number, 1) for number in range(5)))
+    others = [up(10 + number, 1) for number in range(9)]
+    with pytest.raises(SourceLostError, match=r"deleted and made anew.*topic id.*ebbtide refresh"):
+        pipeline.run(on_progress=made_anew_after_a_step(pipeline, *others))
+    assert pipeline.ranges() == ({"0": 0, "1": 0, "2": 0}, {"0": 2, "1": 0, "2": 0})
+    assert pipeline.rows() == {0: 1, 1: 1}
+    pipeline.run(accept_loss=True)
+    assert set(pipeline.rows()) == {0, 1, *range(10, 19)}
+    assert len(pipeline.losses()) == 1
+
+
+def test_topic_that_is_followed_and_made_anew_is_refused_before_a_record_of_it_counts(over, monkeypatch):
+    pipeline = over(source={"max_records_per_step": 2})
+    pipeline.send(*(up(number, 1) for number in range(5)))
+    others = [up(10 + number, 1) for number in range(9)]
+    with pytest.raises(SourceLostError, match=r"deleted and made anew"):
+        pipeline.follow(Following(interval_ms=1), made_anew_after_a_step(pipeline, *others), threading.Event())
+    assert pipeline.rows() == {0: 1, 1: 1}
+
+
 def test_records_that_retention_took_before_they_were_read_are_refused(over, broker):
     pipeline = over()
     pipeline.send(up(1, 1), up(2, 1))

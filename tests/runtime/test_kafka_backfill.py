@@ -8,7 +8,7 @@ from kafka_support import TopicPipeline, plainly
 from local_pipeline import LATER, up
 from local_run import SPARK, kept_apart, swap_without_spark
 
-from ebbtide.errors import BackfillError, ConfigError, PausedError
+from ebbtide.errors import BackfillError, ConfigError, PausedError, SourceLostError
 from ebbtide.maintenance import backfill, backfill_asked, backfill_status, backfill_swap, pausing, rereading
 from ebbtide.model.step import StepKind
 from ebbtide.runtime.following import Following
@@ -160,6 +160,21 @@ def test_records_are_read_into_the_paused_sink_and_it_stands_where_it_did(over):
     pausing.resume(pipeline.spec, pipeline.root, LATER)
     [step] = pipeline.run().steps
     assert (step.records, pipeline.rows()[8]) == (1, 8)
+
+
+def test_topic_made_anew_while_it_is_read_again_is_refused_before_a_record_of_it_counts(over, broker):
+    pipeline = paused_at_latest(over)
+
+    def make_anew(_):
+        broker.delete(pipeline.topic)
+        broker.create(pipeline.topic, 2)
+        for partition in (0, 1):
+            pipeline.send(*(up(20 + number, 1) for number in range(9)), partition=partition)
+
+    with pytest.raises(SourceLostError, match="deleted and made anew"):
+        into(pipeline, on_progress=make_anew)
+    assert [facts.records for _, facts in pipeline.plan.state.steps() if facts.reread] == [2]
+    assert max(pipeline.rows()) == 9
 
 
 def test_reading_that_died_or_was_stopped_is_gone_on_with(over, monkeypatch):

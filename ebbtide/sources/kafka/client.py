@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import wait
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -121,7 +122,8 @@ class Asking:
             SourceUnavailableError: there is no answer.
         """
         while not future.done():
-            self.admin.poll(0.05)
+            wait([future], 0.05)
+            self.admin.poll(0)  # takes in what the client reports
             telling = self.telling()
             if telling or self.is_late:
                 raise unreachable(self._client, telling or self._reported)

@@ -13,9 +13,9 @@ from ebbtide.sources.kafka.position import Offsets, TopicRange
 from ebbtide.sources.kafka.reading import PartitionRange, Reading, first_times, ranges_of
 from ebbtide.sources.kafka.registry import Registry
 from ebbtide.sources.kafka.sizing import note_most, offsets_within
-from ebbtide.sources.kafka.topic import Start, Topic, ask
+from ebbtide.sources.kafka.topic import Start, Topic, ask, identify
 from ebbtide.sources.records import ReadRecords
-from ebbtide.sources.source import Backlog, Discovery, Part, Position, Records
+from ebbtide.sources.source import Backlog, Discovery, Part, Position, Records, Work
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -118,19 +118,20 @@ class KafkaSource:
             note_most(location, most)
 
     def records(self, frame: DataFrame, offset: Any, max_record_bytes: int) -> Records:
-        """See `Source`: the offset names the ranges, which the tasks read by themselves."""
+        """See `Source`: the offset names the ranges, which the tasks read by themselves; then the topic is asked for again."""
         spark = frame.sparkSession
         batch = TopicRange.from_json(offset)
         in_driver = batch.size <= RECORDS_IN_DRIVER
         n_tasks = 1 if in_driver else spark.sparkContext.defaultParallelism
         registry = None if self.registry is None else self.registry.open()
         reading = Reading(self.client.settings(), self.in_order, max_record_bytes, registry)
-        return ReadRecords(
+        records = ReadRecords(
             spark,
             dealt_out(batch, n_tasks, in_order=self.in_order),
             reading,
             in_driver=in_driver,
         )
+        return TopicRecords(records, self.client, batch)
 
     def parts_of(self, offset: Any) -> Sequence[Part]:
         """See `Source`: a topic has none."""
@@ -143,6 +144,35 @@ class KafkaSource:
             last = TopicRange.from_json(since)
             batch.refuse_gap(last)
         return batch.to_json()
+
+
+@dataclass(frozen=True)
+class TopicRecords:
+    """Records of a batch, and of no topic but the one that it names.
+
+    Tasks read by the topic's name: whose records they got, only a later look can tell. Ids do not come back, so that the topic which
+    has the batch's id once all is read had it all the while.
+
+    Args:
+        records: They.
+        client: How the brokers are reached.
+        batch: What is read.
+    """
+
+    records: Records
+    client: Client
+    batch: TopicRange
+
+    def run(self, work: Work) -> list[str]:
+        """See `Records`.
+
+        Raises:
+            SourceLostError: the topic was made anew since the batch was planned.
+        """
+        results = self.records.run(work)
+        now = identify(self.client, self.batch.topic)
+        now.refuse_other(self.batch)
+        return results
 
 
 def dealt_out(

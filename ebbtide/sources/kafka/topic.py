@@ -32,20 +32,56 @@ REFRESH = (
 
 
 @dataclass(frozen=True)
-class Topic:
-    """A topic as it is.
+class Identity:
+    """Which topic it is: another one under its name has another id.
 
     Args:
         cluster_id: The cluster's own id.
         name: Its name.
         id: Its id.
-        earliest: Of each partition the offset of the first record.
-        latest: The offset after the last one that can be read: of an open transaction none can.
     """
 
     cluster_id: str
     name: str
     id: str
+
+    def refuse_other(self, read: TopicRange) -> None:
+        """Refuse a range of another topic.
+
+        Args:
+            read: The range.
+
+        Raises:
+            SourceLostError: it is of another cluster, or of a topic that was deleted.
+        """
+        if self.cluster_id != read.cluster_id:
+            raise SourceLostError.of(
+                f"The Kafka cluster is not the one from which topic '{self.name}' was read.",
+                got=f"cluster {self.cluster_id}",
+                allowed=f"cluster {read.cluster_id}",
+                next_step=f"Correct source.bootstrap_servers; or, if the topic has moved for good: {REFRESH}",
+            )
+        if self.id != read.topic_id:
+            raise SourceLostError.of(
+                f"Topic '{self.name}' was deleted and made anew; its records are others than those that were read.",
+                got=f"topic id {self.id}",
+                allowed=f"topic id {read.topic_id}",
+                next_step=REFRESH,
+            )
+
+
+@dataclass(frozen=True)
+class Topic(Identity):
+    """A topic as it is.
+
+    Args:
+        cluster_id: See `Identity`.
+        name: See `Identity`.
+        id: See `Identity`.
+        earliest: Of each partition the offset of the first record.
+        latest: The offset after the last one that can be read: of an open transaction none can.
+    """
+
     earliest: Offsets
     latest: Offsets
 
@@ -55,7 +91,8 @@ class Topic:
         Raises:
             SourceLostError: records are missing, or it is another topic.
         """
-        self._refuse_other(since)
+        self.refuse_other(since)
+        self._refuse_fewer(since)
         start = dict(self.earliest) | dict(since.end)
         self._refuse_lost(start)
         return self._up_to_end(start)
@@ -93,21 +130,7 @@ class Topic:
     def _up_to_end(self, start: Offsets) -> TopicRange:
         return TopicRange(self.cluster_id, self.name, self.id, dict(start), dict(self.latest))
 
-    def _refuse_other(self, since: TopicRange) -> None:
-        if self.cluster_id != since.cluster_id:
-            raise SourceLostError.of(
-                f"The Kafka cluster is not the one from which topic '{self.name}' was read.",
-                got=f"cluster {self.cluster_id}",
-                allowed=f"cluster {since.cluster_id}",
-                next_step=f"Correct source.bootstrap_servers; or, if the topic has moved for good: {REFRESH}",
-            )
-        if self.id != since.topic_id:
-            raise SourceLostError.of(
-                f"Topic '{self.name}' was deleted and made anew; its records are others than those that were read.",
-                got=f"topic id {self.id}",
-                allowed=f"topic id {since.topic_id}",
-                next_step=REFRESH,
-            )
+    def _refuse_fewer(self, since: TopicRange) -> None:
         gone = sorted(since.end.keys() - self.latest.keys())
         if gone:
             raise SourceLostError.of(
@@ -174,10 +197,7 @@ def ask(client: Client, topic: str, start: Start) -> tuple[Topic, Offsets]:
     kafka = library()
     admin = kafka.admin
     try:
-        cluster = asking.answer(asking.admin.describe_cluster(request_timeout=ANSWER_S))
-        names = kafka.TopicCollection([topic])
-        described = asking.answer(asking.admin.describe_topics(names, request_timeout=ANSWER_S)[topic])
-        partitions = [partition.id for partition in described.partitions]
+        identity, partitions = _described(asking, topic)
         earliest = _offsets(asking, topic, partitions, admin.OffsetSpec.earliest())
         latest = _offsets(asking, topic, partitions, admin.OffsetSpec.latest())
         at_time: Offsets = {}
@@ -187,7 +207,37 @@ def ask(client: Client, topic: str, start: Start) -> tuple[Topic, Offsets]:
             at_time = {partition: latest[partition] if offset < 0 else offset for partition, offset in found.items()}
     except kafka.KafkaException as error:
         raise _unreadable(client, topic, error) from error
-    return Topic(cluster.cluster_id, topic, str(described.topic_id), earliest, latest), at_time
+    return Topic(identity.cluster_id, topic, identity.id, earliest, latest), at_time
+
+
+def identify(client: Client, topic: str) -> Identity:
+    """Ask the brokers which topic has a name.
+
+    Args:
+        client: How they are reached.
+        topic: The name.
+
+    Raises:
+        SourceReadError: there is no such topic, or the client may not describe it.
+        SourceUnavailableError: they do not answer in time.
+    """
+    asking = Asking(client)
+    try:
+        identity, _ = _described(asking, topic)
+    except library().KafkaException as error:
+        raise _unreadable(client, topic, error) from error
+    return identity
+
+
+def _described(asking: Asking, topic: str) -> tuple[Identity, list[int]]:
+    """Ask which topic it is, and which partitions it has; both questions are under way at once."""
+    names = library().TopicCollection([topic])
+    of_cluster = asking.admin.describe_cluster(request_timeout=ANSWER_S)
+    of_topic = asking.admin.describe_topics(names, request_timeout=ANSWER_S)[topic]
+    cluster = asking.answer(of_cluster)
+    described = asking.answer(of_topic)
+    identity = Identity(cluster.cluster_id, topic, str(described.topic_id))
+    return identity, [partition.id for partition in described.partitions]
 
 
 def _offsets(asking: Asking, topic: str, partitions: list[int], spec: Any) -> dict[int, int]:
