@@ -189,6 +189,19 @@ def test_steps_take_no_more_records_than_they_may_and_a_new_partition_is_read_fr
     assert pipeline.rows()[9] == 1
 
 
+def test_partition_that_was_added_and_lost_its_first_records_between_two_runs_is_refused(over, broker):
+    pipeline = over()
+    pipeline.send(up(1, 1))
+    pipeline.run()
+    broker.add_partition(pipeline.topic, 4)
+    pipeline.send(up(2, 1), up(3, 1), partition=3)
+    broker.delete_below(pipeline.topic, {3: 1})
+    with pytest.raises(SourceLostError, match="partition 3: 0 is next, the topic has only from 1"):
+        pipeline.run()
+    pipeline.run(accept_loss=True)
+    assert pipeline.rows() == {1: 1, 3: 1}
+
+
 def test_brokers_are_asked_once_a_run_and_a_topic_that_is_gone_is_refused_with_nothing_thrown_away(
     over, broker, monkeypatch
 ):

@@ -97,8 +97,16 @@ READ = TopicRange("c", "t", "i", {0: 0}, {0: 100})
 
 
 def test_what_follows_is_read_from_where_the_last_step_ended_and_a_new_partition_from_its_first():
-    assert NOW.following(READ) == TopicRange("c", "t", "i", {0: 100, 1: 5}, {0: 120, 1: 20})
+    whole = replace(NOW, earliest={0: 0, 1: 0})
+    assert whole.following(READ) == TopicRange("c", "t", "i", {0: 100, 1: 0}, {0: 120, 1: 20})
     assert NOW.following(replace(READ, end={0: 120, 1: 5})).size == 15
+
+
+@pytest.mark.parametrize("latest", [20, 5])
+def test_new_partition_that_lost_its_first_records_is_refused(latest):
+    topic = replace(NOW, latest={0: 120, 1: latest})
+    with pytest.raises(SourceLostError, match="partition 1: 0 is next, the topic has only from 5"):
+        topic.following(READ)
 
 
 @pytest.mark.parametrize(

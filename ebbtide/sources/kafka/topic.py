@@ -86,14 +86,15 @@ class Topic(Identity):
     latest: Offsets
 
     def following(self, since: TopicRange) -> TopicRange:
-        """Return what there is to read behind a position. A partition that it lacks is read from its first record.
+        """Return what there is to read behind a position. A partition that it lacks was added since, and is read from offset 0.
 
         Raises:
             SourceLostError: records are missing, or it is another topic.
         """
         self.refuse_other(since)
         self._refuse_fewer(since)
-        start = dict(self.earliest) | dict(since.end)
+        from_first = dict.fromkeys(self.earliest, 0)
+        start = from_first | dict(since.end)
         self._refuse_lost(start)
         return self._up_to_end(start)
 
