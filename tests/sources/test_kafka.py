@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Uuid
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +20,7 @@ from ebbtide.sources.kafka.client import Client
 from ebbtide.sources.kafka.position import TopicRange
 from ebbtide.sources.kafka.source import dealt_out
 from ebbtide.sources.kafka.stream import KafkaStreamReader
-from ebbtide.sources.kafka.topic import Topic, _unreadable
+from ebbtide.sources.kafka.topic import Topic, _refuse_without_id, _unreadable
 
 THERE = TopicRange("c", "t", "i", {0: 10, 1: 0, 2: 5}, {0: 110, 1: 0, 2: 6})
 
@@ -196,3 +196,9 @@ def test_tasks_cover_a_batch_and_none_has_two_ranges_of_one_partition(sizes, n_t
 def test_what_passes_by_itself_is_told_from_what_does_not(code, kind):
     error = _unreadable(Client("b:1", {}, "t"), "t", KafkaException(KafkaError(code)))
     assert type(error) is kind
+
+
+def test_broker_that_gives_topics_no_ids_is_refused_with_the_oldest_version_that_does():
+    with pytest.raises(SourceReadError, match=r"no id of topic 't'.*Allowed: brokers of Kafka 2\.8 or newer\. Upgrade"):
+        _refuse_without_id("t", str(Uuid(0, 0)))
+    _refuse_without_id("t", str(Uuid(0, 1)))

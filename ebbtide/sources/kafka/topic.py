@@ -23,6 +23,8 @@ PASSING = (
     "_NOENT",  # no partition has a leader, as while the only broker starts
 )
 """Answers of brokers of which some other one is away."""
+NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+"""What stands for the id of a topic that has none: 128 bits of 0, in base64."""
 LEADER_POLL_S = 0.2
 """From one look whether a partition has a leader to the next."""
 REFRESH = (
@@ -191,7 +193,7 @@ def ask(client: Client, topic: str, start: Start) -> tuple[Topic, Offsets]:
         The topic, and of each partition the offset where the time begins that `start` is; empty where it is none.
 
     Raises:
-        SourceReadError: there is no such topic, or the client may not read it.
+        SourceReadError: there is no such topic, the client may not read it, or it has no id.
         SourceUnavailableError: they do not answer in time.
     """
     asking = Asking(client)
@@ -219,7 +221,7 @@ def identify(client: Client, topic: str) -> Identity:
         topic: The name.
 
     Raises:
-        SourceReadError: there is no such topic, or the client may not describe it.
+        SourceReadError: there is no such topic, the client may not describe it, or it has no id.
         SourceUnavailableError: they do not answer in time.
     """
     asking = Asking(client)
@@ -237,8 +239,21 @@ def _described(asking: Asking, topic: str) -> tuple[Identity, list[int]]:
     of_topic = asking.admin.describe_topics(names, request_timeout=ANSWER_S)[topic]
     cluster = asking.answer(of_cluster)
     described = asking.answer(of_topic)
-    identity = Identity(cluster.cluster_id, topic, str(described.topic_id))
+    topic_id = str(described.topic_id)
+    _refuse_without_id(topic, topic_id)
+    identity = Identity(cluster.cluster_id, topic, topic_id)
     return identity, [partition.id for partition in described.partitions]
+
+
+def _refuse_without_id(topic: str, topic_id: str) -> None:
+    """Refuse a topic without an id: one that is made anew under its name would be read on as if it were the same."""
+    if topic_id == NO_ID:
+        raise SourceReadError.of(
+            f"The Kafka brokers tell no id of topic '{topic}', by which it is told from one that is made anew.",
+            got="none",
+            allowed="brokers of Kafka 2.8 or newer",
+            next_step="Upgrade the brokers; those with ZooKeeper give topics their ids from inter.broker.protocol.version=2.8 on.",
+        )
 
 
 def _offsets(asking: Asking, topic: str, partitions: list[int], spec: Any) -> dict[int, int]:
