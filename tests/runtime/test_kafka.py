@@ -18,6 +18,7 @@ import pytest
 from certificates import Authority
 from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AclOperation, AclPermissionType, ResourceType
 from kafka_broker import PASSWORD, USER, free_port
 from kafka_support import TopicPipeline, over_topic, plainly, records_of
 from killing import PLACES
@@ -49,16 +50,24 @@ from ebbtide.runtime.following import Faults, Following
 from ebbtide.runtime.plan import Plan
 from ebbtide.sinks.quarantine import Selection
 from ebbtide.sources.kafka import client as client_module
+from ebbtide.sources.kafka import reading as reading_module
 from ebbtide.sources.kafka import sizing
 from ebbtide.sources.kafka import source as source_module
 from ebbtide.sources.kafka.client import Client
 from ebbtide.sources.kafka.listing import topics_like
 from ebbtide.sources.kafka.position import TopicRange
+from ebbtide.sources.kafka.reading import Reading, ranges_of
 from ebbtide.sources.kafka.topic import ask
 
 KILLS = ("the records are staged", "the state is committed")
 """Before and after the decision of the second step."""
 SUPPORT = str(Path(killing.__file__).parent)
+SASL = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": USER,
+    "sasl.password": "${EBBTIDE_TEST_PASSWORD}",
+}
 SHOP_CLOCK = 1_800_000_000_000
 DO = "import json, sys; sys.path.insert(0, sys.argv[1]); from killing import do; do(json.loads(sys.argv[2]))"
 pytestmark = pytest.mark.xdist_group("test_kafka.py")  # one broker for all
@@ -606,9 +615,7 @@ def test_record_whose_transform_fails_is_quarantined_with_its_place(over):
 
 
 def test_broker_topic_password_and_variable_that_are_wrong_are_named(over, broker, monkeypatch):
-    sasl = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": USER}
-    sasl["sasl.password"] = "${EBBTIDE_TEST_PASSWORD}"
-    to_sasl = {"bootstrap_servers": broker.sasl_servers, "properties": sasl}
+    to_sasl = {"bootstrap_servers": broker.sasl_servers, "properties": SASL}
     monkeypatch.delenv("EBBTIDE_TEST_PASSWORD", raising=False)
     with pytest.raises(ConfigError, match=r"a variable that is not set.*EBBTIDE_TEST_PASSWORD"):
         over(source=to_sasl).run()
@@ -658,11 +665,46 @@ def test_scram_over_tls_lets_in_who_has_the_password(over, broker, monkeypatch):
     assert pipeline.rows() == {1: 1}
 
 
+def test_client_that_may_describe_a_topic_and_not_read_it_is_told_at_once(over, broker, monkeypatch):
+    monkeypatch.setenv("EBBTIDE_TEST_PASSWORD", PASSWORD)
+    pipeline = over(source={"bootstrap_servers": broker.sasl_servers, "properties": SASL})
+    pipeline.send(up(1, 1))
+    broker.permit(ResourceType.TOPIC, pipeline.topic, AclOperation.DESCRIBE)
+    begun = time.monotonic()
+    with pytest.raises(SourceReadError, match=r"may not read topic.*TOPIC_AUTHORIZATION_FAILED.*Read"):
+        pipeline.run()
+    assert time.monotonic() - begun < 20  # on a busy machine
+    broker.permit(ResourceType.TOPIC, pipeline.topic, AclOperation.READ)
+    # Of a group nothing is needed: it is never joined.
+    broker.permit(ResourceType.GROUP, "ebbtide-t", AclOperation.ALL, AclPermissionType.DENY)
+    pipeline.run()
+    assert pipeline.rows() == {1: 1}
+
+
+def test_credentials_that_are_refused_while_records_are_to_be_read_are_told_at_once(over, broker):
+    pipeline = over()
+    pipeline.send(up(1, 1))
+    found = TopicRange.from_json(pipeline.plan.source.discover({}, 0).position)
+    settings = Client(broker.sasl_servers, {**SASL, "sasl.password": "wrong-password"}, "test").settings()
+    reading = Reading(settings, in_order=False, max_value_bytes=1_000)
+    with pytest.raises(SourceReadError, match=r"refuse the client's credentials.*sasl.password"):
+        list(reading(ranges_of(found)))
+
+
+def test_silence_of_the_brokers_names_the_last_error(over, monkeypatch):
+    monkeypatch.setattr(reading_module, "SILENCE_S", 1.5)
+    pipeline = over()
+    pipeline.send(up(1, 1))
+    found = TopicRange.from_json(pipeline.plan.source.discover({}, 0).position)
+    settings = Client(f"127.0.0.1:{free_port()}", {}, "test").settings()
+    reading = Reading(settings, in_order=False, max_value_bytes=1_000)
+    with pytest.raises(SourceUnavailableError, match=r"Got: partition 0; last error: _(ALL_BROKERS_DOWN|TRANSPORT): "):
+        list(reading(ranges_of(found)))
+
+
 def test_password_is_used_and_stands_in_no_file(over, broker, monkeypatch, tmp_path):
     monkeypatch.setenv("EBBTIDE_TEST_PASSWORD", PASSWORD)
-    properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": USER}
-    properties["sasl.password"] = "${EBBTIDE_TEST_PASSWORD}"
-    pipeline = over(source={"bootstrap_servers": broker.sasl_servers, "properties": properties})
+    pipeline = over(source={"bootstrap_servers": broker.sasl_servers, "properties": SASL})
     pipeline.send(up(1, 1))
     pipeline.run()
     assert pipeline.rows() == {1: 1}

@@ -15,7 +15,17 @@ from typing import Any
 
 from certificates import Authority
 from confluent_kafka import KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 from ivy import JVM, SPARK_JARS, cache_of, fetch
 
 VERSION = "4.3.1"
@@ -155,6 +165,9 @@ class Broker:
             "listener.name.scram.ssl.keystore.location": certificate,
             "listener.name.scram.sasl.enabled.mechanisms": "SCRAM-SHA-512",
             "listener.name.scram.scram-sha-512.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+            "allow.everyone.if.no.acl.found": "true",
             "log.dirs": self.folder / "data",
             "log.cleaner.backoff.ms": 200,
             "offsets.topic.replication.factor": 1,
@@ -242,6 +255,20 @@ class Broker:
         places = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
         for gone in self.admin.delete_records(places).values():
             gone.result(30)
+
+    def permit(
+        self,
+        kind: ResourceType,
+        name: str,
+        operation: AclOperation,
+        permission: AclPermissionType = AclPermissionType.ALLOW,
+    ) -> None:
+        """Say what `USER` may do: of a topic or group of which nothing is said, all."""
+        given = (kind, name, ResourcePatternType.LITERAL, f"User:{USER}", "*", operation, permission)
+        [made] = self.admin.create_acls([AclBinding(*given)]).values()
+        made.result(30)
+        while not self.admin.describe_acls(AclBindingFilter(*given)).result(30):  # the controller knows of it first
+            time.sleep(0.05)
 
     def put(self, topic: str, records: Sequence[Mapping[str, Any]], **config: Any) -> None:
         """Produce records: partition, value and, if they have them, key and timestamp."""

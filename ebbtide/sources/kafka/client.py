@@ -107,7 +107,7 @@ class Asking:
 
     def telling(self) -> list[Any]:
         """Return what was reported that waiting does not mend."""
-        return [error for error in self._reported if _is_telling(error)]
+        return [error for error in self._reported if is_telling(error)]
 
     @property
     def is_late(self) -> bool:
@@ -126,13 +126,13 @@ class Asking:
             self.admin.poll(0)  # takes in what the client reports
             telling = self.telling()
             if telling or self.is_late:
-                raise unreachable(self._client, telling or self._reported)
+                raise unreachable(self._client.servers, telling or self._reported)
         try:
             return future.result()
         except self._kafka.KafkaException as error:
             kafka_error = error.args[0]
             if kafka_error.name() in ("_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN"):
-                raise unreachable(self._client, [*self._reported, kafka_error]) from error
+                raise unreachable(self._client.servers, [*self._reported, kafka_error]) from error
             raise
 
 
@@ -140,43 +140,45 @@ def refused_properties(error: Exception) -> ConfigError:
     """Return the error for properties that the client does not take."""
     return ConfigError.of(
         "The Kafka client refuses the source's properties.",
-        got=_text(error.args[0]),
+        got=text_of(error.args[0]),
         next_step="Correct source.properties; librdkafka's CONFIGURATION.md has their values.",
     )
 
 
-def unreachable(client: Client, errors: list[Any]) -> EbbtideError:
+def unreachable(servers: str, errors: list[Any]) -> EbbtideError:
     """Return the error for brokers that do not let the client in, or do not answer.
 
     Args:
-        client: How they are reached.
-        errors: What it reported, the most telling first.
+        servers: HOST:PORT, separated by commas.
+        errors: What the client reported, the most telling first.
     """
     name = errors[0].name() if errors else ""
-    got = _text(errors[0]) if errors else f"no answer within {ANSWER_S:g} s"
+    got = text_of(errors[0]) if errors else f"no answer within {ANSWER_S:g} s"
     if name in ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED"):
         return SourceReadError.of(
-            f"The Kafka brokers '{client.servers}' refuse the client's credentials.",
+            f"The Kafka brokers '{servers}' refuse the client's credentials.",
             got=got,
             next_step="Correct sasl.username and the variable that sasl.password names in source.properties.",
         )
     if name == "_SSL":
         return SourceReadError.of(
-            f"There is no secure connection to the Kafka brokers '{client.servers}'.",
+            f"There is no secure connection to the Kafka brokers '{servers}'.",
             got=got,
             next_step="Correct security.protocol and the ssl. settings in source.properties.",
         )
     return SourceUnavailableError.of(
-        f"The Kafka brokers '{client.servers}' do not answer.",
+        f"The Kafka brokers '{servers}' do not answer.",
         got=got,
         next_step="Start them, or correct source.bootstrap_servers; where they ask for SASL or SSL, set security.protocol in source.properties.",
     )
 
 
-def _is_telling(error: Any) -> bool:
+def is_telling(error: Any) -> bool:
+    """Return whether an error that the client reports does not pass by waiting."""
     is_certificate = error.name() == "_SSL" and "certificate" in error.str()
     return is_certificate or error.name() in TELLING
 
 
-def _text(error: Any) -> str:
+def text_of(error: Any) -> str:
+    """Return an error of the client as its name and its words."""
     return f"{error.name()}: {error.str()}"

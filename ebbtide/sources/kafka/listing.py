@@ -24,7 +24,7 @@ def topics_like(client: Client, pattern: str) -> list[str]:
         found = asking.admin.list_topics(timeout=ANSWER_S).topics
     except library().KafkaException as error:
         asking.admin.poll(0.1)  # what the client has to report beside
-        raise unreachable(client, [*asking.telling(), error.args[0]]) from error
+        raise unreachable(client.servers, [*asking.telling(), error.args[0]]) from error
     return sorted(matching(found, pattern))
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from ebbtide.errors import SourceLostError, SourceUnavailableError
+from ebbtide.errors import SourceLostError, SourceReadError, SourceUnavailableError
 from ebbtide.formats.avro import schema_ids, with_schemas
 from ebbtide.formats.format import NEW_KEY, OLD_KEY
 from ebbtide.formats.records import PLACED_RECORDS
-from ebbtide.sources.kafka.client import library
+from ebbtide.sources.kafka.client import is_telling, library, text_of, unreachable
 from ebbtide.sources.kafka.position import TopicRange
 from ebbtide.sources.kafka.registry import OpenRegistry
 
@@ -68,15 +68,17 @@ class Reading:
         Raises:
             SourceLostError: a range begins where the topic has no records any more.
             SourceUnavailableError: the brokers, or the registry, do not answer.
-            SourceReadError: the registry refuses us.
+            SourceReadError: the brokers, or the registry, refuse us.
         """
         batches = self._batches(ranges)
         return batches if self.registry is None else _with_schemas(batches, self.registry)
 
     def _batches(self, ranges: Sequence[PartitionRange]) -> Iterator[pa.RecordBatch]:
         kafka = library()
+        reported = _Reported()
         settings = {
             **_consuming(self.settings),
+            "error_cb": reported,
             "enable.partition.eof": True,  # of records that were aborted or compacted only the end tells
         }
         filled = [each for each in ranges if each.size]
@@ -84,11 +86,17 @@ class Reading:
         consumer = kafka.Consumer(settings)
         try:
             consumer.assign(_places(kafka, filled))
-            yield from self._read(kafka, consumer, left)
+            yield from self._read(kafka, consumer, left, reported)
         finally:
             consumer.close()
 
-    def _read(self, kafka: Any, consumer: Any, left: dict[int, _Ordered]) -> Iterator[pa.RecordBatch]:
+    def _read(
+        self,
+        kafka: Any,
+        consumer: Any,
+        left: dict[int, _Ordered],
+        reported: _Reported,
+    ) -> Iterator[pa.RecordBatch]:
         heard = time.monotonic()
         while left:
             n_left = sum(partition.n_left for partition in left.values())
@@ -99,6 +107,8 @@ class Reading:
                 error = message.error()
                 if error is not None and error.code() != kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's name
                     _refuse_lost(error, message)
+                    _refuse_unpermitted(error, message)
+                    reported(error)
                     continue  # the client goes on by itself; what does not pass ends in silence
                 heard = time.monotonic()
                 if partition is None:
@@ -114,12 +124,10 @@ class Reading:
                     yield from partition.batches()
                 elif partition.n_bytes >= BATCH_BYTES:
                     yield from partition.batches()
+            if reported.telling is not None:
+                raise unreachable(self.settings["bootstrap.servers"], [reported.telling])
             if time.monotonic() - heard > SILENCE_S:
-                raise SourceUnavailableError.of(
-                    f"The Kafka brokers have sent nothing for {SILENCE_S:g} s; nothing of the step was committed.",
-                    got=", ".join(f"partition {number}" for number in left),
-                    next_step="Run again once they answer.",
-                )
+                raise _silence(left, reported)
 
 
 def _with_schemas(batches: Iterator[pa.RecordBatch], registry: OpenRegistry) -> Iterator[pa.RecordBatch]:
@@ -196,6 +204,21 @@ def _header(headers: Sequence[tuple[str, Any]], wanted: str) -> bytes | None:
         if name == wanted:
             return value if isinstance(value, bytes) else None
     return None
+
+
+class _Reported:
+    """Notes what the client reports beside the records."""
+
+    def __init__(self) -> None:
+        self.last: Any = None
+        self.telling: Any = None
+        """The last that does not pass by waiting."""
+
+    def __call__(self, error: Any) -> None:
+        """Take an error."""
+        self.last = error
+        if is_telling(error):
+            self.telling = error
 
 
 class _Ordered:
@@ -285,3 +308,24 @@ def _refuse_lost(error: Any, message: Any) -> None:
             allowed="a topic that keeps records until they are read",
             next_step="Run again to see which are missing.",
         )
+
+
+def _refuse_unpermitted(error: Any, message: Any) -> None:
+    # Not what is said of the group: it is never joined, and needs no permission.
+    if error.name() == "TOPIC_AUTHORIZATION_FAILED":
+        raise SourceReadError.of(
+            f"The client may not read topic '{message.topic()}'; nothing of the step was committed.",
+            got=text_of(error),
+            next_step="Let it read the topic (Read, beside Describe), and run again.",
+        )
+
+
+def _silence(left: Iterable[int], reported: _Reported) -> SourceUnavailableError:
+    got = ", ".join(f"partition {number}" for number in left)
+    if reported.last is not None:
+        got = f"{got}; last error: {text_of(reported.last)}"
+    return SourceUnavailableError.of(
+        f"The Kafka brokers have sent nothing for {SILENCE_S:g} s; nothing of the step was committed.",
+        got=got,
+        next_step="Run again once they answer.",
+    )
