@@ -17,10 +17,12 @@ REGISTRY = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5
 """A registry's address."""
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 """What Kafka takes for a topic's name."""
-SECRETS = frozenset({"ssl.key.pem", "sasl.oauthbearer.config"})
+SECRETS = frozenset({"ssl.key.pem", "sasl.oauthbearer.config", "sasl.oauthbearer.extensions"})
 """Properties that are credentials without being named like one."""
 NO_SECRETS = frozenset({"sasl.oauthbearer.token.endpoint.url"})
 """Properties that are named like a credential and are none."""
+WITH_USER = re.compile(r"://[^\s/?#@]*@")
+"""An address with a user in it, and perhaps a password."""
 PROPERTIES = frozenset(
     {
         "broker.address.family",
@@ -203,6 +205,7 @@ class KafkaSource(SpecPart):
         unknown = [name for name in value if name not in PROPERTIES]
         literal = []
         unseen = []
+        with_user = [name for name, text in value.items() if WITH_USER.search(text)]
         for name, text in value.items():
             is_reference = REFERENCE.fullmatch(text) is not None
             if is_secret(name) and not is_reference:
@@ -212,6 +215,7 @@ class KafkaSource(SpecPart):
         allowed = ", ".join(sorted(PROPERTIES))
         refuse("properties", unknown, allowed)
         refuse("properties", literal, "credentials as ${NAME}, a variable of the environment")
+        refuse("properties", with_user, "addresses without credentials")
         refuse("properties", unseen, "values all of whose characters can be seen")
         return value
 

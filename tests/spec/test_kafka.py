@@ -57,10 +57,14 @@ def test_start_that_is_none_is_refused(start, told):
         ("properties", {"plugin.library.paths": "x.so"}, "got plugin.library.paths"),
         ("properties", {"sasl.password": "hunter22"}, "credentials as"),
         ("properties", {"ssl.key.pem": "-----BEGIN"}, "credentials as"),
+        ("properties", {"sasl.oauthbearer.extensions": "apikey=hunter22"}, "got sasl.oauthbearer.extensions; allowed: credentials as"),
+        ("properties", {"sasl.oauthbearer.token.endpoint.url": "https://u:hunter22@idp/token"}, "got sasl.oauthbearer.token.endpoint.url; allowed: addresses without credentials"),
+        ("properties", {"sasl.oauthbearer.token.endpoint.url": "https://hunter22@idp"}, "addresses without credentials"),
+        ("properties", {"sasl.oauthbearer.scope": "a https://u:hunter22@h:1/x"}, "addresses without credentials"),
         ("path", "in", "Extra inputs"),
         ("type", "kafak", "'files', 'kafka'"),
     ],
-)
+)  # fmt: skip
 def test_field_that_is_not_usable_is_refused_and_tells_no_secret(field, value, told):
     with pytest.raises(ValidationError, match=told) as refused:
         spec(**{field: value})
@@ -78,6 +82,16 @@ def test_error_names_the_field_without_the_type_of_the_source(tmp_path):
 def test_numbers_and_truth_values_are_settings_too():
     given = spec(properties={"socket.timeout.ms": 5000, "enable.ssl.certificate.verification": False})
     assert given.source.properties == {"socket.timeout.ms": "5000", "enable.ssl.certificate.verification": "false"}
+
+
+def test_address_of_tokens_and_extensions_by_a_variable_are_settings():
+    properties = {
+        "sasl.oauthbearer.token.endpoint.url": "https://idp:8443/token?a=b@c",
+        "sasl.oauthbearer.extensions": "${EXTENSIONS}",
+        "sasl.oauthbearer.scope": "https://h/.default",
+        "sasl.kerberos.principal": "app@REALM",
+    }
+    assert spec(properties=properties).source.properties == properties
 
 
 def test_schema_of_specs_has_both_sources():
