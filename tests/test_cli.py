@@ -195,7 +195,7 @@ def test_missing_or_old_java_is_said_as_make_says_it(tmp_path, java, said):
     command = [sys.executable, "-m", "ebbtide.cli", "run", "."]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment, check=False)
     make = subprocess.run(["make", "java"], cwd=ROOT, capture_output=True, text=True, env=environment, check=False)
-    assert (run.returncode, run.stdout) == (1, "")
+    assert (run.returncode, run.stdout) == (5, "")
     assert make.returncode != 0
     message = run.stderr.removeprefix("Error: JavaMissingError: ")
     assert message.startswith(said)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from ebbtide.cli.typed import as_typed
-from ebbtide.errors import ConfigError, PausedError
+from ebbtide.errors import ConfigError, PausedError, Terminal
 
 ROOT = ".ebbtide"
 """Folder of all pipelines' tables, if none is named."""
-FAILED, USAGE, NOTHING_MATCHED, PAUSED = 1, 2, 3, 4
+FAILED, USAGE, NOTHING_MATCHED, PAUSED, REFUSED = 1, 2, 3, 4, 5
 
 
 def exit_code(error: Exception) -> int:
-    """Return the exit code for an error."""
+    """Return the exit code for an error; a service manager goes by it whether to start the command again."""
     if isinstance(error, PausedError):
         return PAUSED
-    return USAGE if isinstance(error, ConfigError) else FAILED
+    if isinstance(error, ConfigError):
+        return USAGE
+    return REFUSED if isinstance(error, Terminal) else FAILED
 
 
 def error_text(error: Exception, root: str = ROOT, location: str | None = None) -> str:

@@ -1,7 +1,7 @@
 """The command line: `ebbtide --help` lists its commands.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or a spec that is not usable, 3 a source without a file that matches, 4 a pipeline that is
-paused.
+paused, 5 refused: starting again does not mend it.
 """
 
 from __future__ import annotations
@@ -63,5 +63,5 @@ def main() -> None:
     SPEC is a defs.yaml, the folder that holds one, or a folder of such folders.
 
     Exit codes: 0 done, also if nothing is new; 1 failed; 2 wrong usage or spec; 3 no file in a source's folder matches;
-    4 a pipeline is paused.
+    4 a pipeline is paused; 5 refused, which starting again does not mend.
     """

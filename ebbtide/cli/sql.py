@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from ebbtide.cli.defs import defs_option
-from ebbtide.cli.errors import ROOT, error_text, exit_code
-from ebbtide.errors import EbbtideError
+from ebbtide.cli.errors import FAILED, ROOT, USAGE, error_text
+from ebbtide.errors import ConfigError, EbbtideError
 from ebbtide.redaction import shown
 from ebbtide.sql import opening
 from ebbtide.sql.opening import Target
@@ -173,7 +173,8 @@ def _errors(root: str) -> Iterator[None]:
         if not isinstance(cause, EbbtideError):
             raise
         click.echo(shown(f"Error: {_error_text(error, root)}"), err=True)
-        raise click.exceptions.Exit(exit_code(cause)) from error
+        is_usage = isinstance(cause, ConfigError)
+        raise click.exceptions.Exit(USAGE if is_usage else FAILED) from error
 
 
 def _error_text(error: Exception, root: str) -> str:

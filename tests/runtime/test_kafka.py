@@ -829,7 +829,7 @@ def test_new_proposes_a_spec_by_the_records_of_a_topic(broker, topic, tmp_path, 
     spec = UpsertPipeline.load("pipelines/defs/orders")
     assert (spec.source.topic, spec.key, spec.sequence) == (topic, ["order_id"], ("_lsn",))
     absent = CliRunner().invoke(main, [*asked[:1], "other", *asked[2:5], "no.such.topic"])
-    assert absent.exit_code == 1
+    assert absent.exit_code == 5
     assert "There is no topic 'no.such.topic'" in absent.stderr
 
 

@@ -37,7 +37,7 @@ def call(folder, *arguments, **environment):
 def test_run_writes_our_lines_only_and_with_nothing_new_starts_no_jvm(tmp_path):
     (tmp_path / "defs.yaml").write_text(SPEC)
     missing = call(tmp_path, "run", ".")
-    assert missing.returncode == 1
+    assert missing.returncode == 5
     assert "SourceReadError: The source folder" in missing.stderr
     assert "Traceback" not in missing.stderr
 
@@ -63,7 +63,7 @@ def test_run_writes_our_lines_only_and_with_nothing_new_starts_no_jvm(tmp_path):
     assert idle.stdout.startswith("t: nothing new; files that do not match source.pattern: 1. Sink: ")
     write(tmp_path / "in", [change("+I", 3, "c", 3)], first=2)
     needed = call(tmp_path, "run", ".", JAVA_HOME="/nowhere")
-    assert (needed.returncode, "Java is missing" in needed.stderr) == (1, True)
+    assert (needed.returncode, "Java is missing" in needed.stderr) == (5, True)
 
 
 TALKS = """
@@ -133,7 +133,7 @@ def test_state_is_shown_kept_and_migrated(tmp_path):
     assert json.loads(compacted.stdout)["entries"] == 2, compacted.stderr
     (tmp_path / "defs.yaml").write_text(SPEC + "  ttl: 1d\n")
     refused = call(tmp_path, "run", ".")
-    assert (refused.returncode, "ebbtide migrate" in refused.stderr) == (1, True)
+    assert (refused.returncode, "ebbtide migrate" in refused.stderr) == (5, True)
     planned = call(tmp_path, "migrate", ".")
     assert "ttl none -> 1d" in planned.stdout, planned.stderr
     assert "2 entries stamped" in planned.stdout
