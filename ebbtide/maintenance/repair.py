@@ -21,13 +21,13 @@ from ebbtide.errors import ConfigError, RepairError
 from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.state_repair import decided_version, refuse_damaged_state, restore_state
 from ebbtide.model.step import StepKind
-from ebbtide.runtime.belonging import change_of_others
 from ebbtide.runtime.completeness import DECIDED, ROWS, SHOWN, differences, is_kept
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.refusals import refuse_changed_spec
 from ebbtide.runtime.step import Stepper
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.state_table.columns import columns
+from ebbtide.state_table.others import change_of_others
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
             return RepairReport(spec.name)
         refuse_damaged_state(stepper)
         gone = _gone(tables)
-        changed_by, versions = change_of_others(stepper.version, stepper.newest())
+        changed_by, versions = change_of_others(stepper.version, stepper.found())
         report = RepairReport(spec.name, made=gone)
         if "sink" not in gone:
             report = _compared(spark, stepper, gone)

@@ -136,7 +136,7 @@ class _Target:
         for version, facts in tables.state.steps():
             if facts.step == to_step:
                 _refuse_other_spec(tables, facts)
-                actions = restoring(stepper.newest(), version)
+                actions = restoring(stepper.found(), version)
                 versions = _versions_at(tables, to_step)
                 return cls(
                     tables.spec.name,

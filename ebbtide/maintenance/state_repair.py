@@ -16,14 +16,14 @@ from ebbtide.delta.table import commit_after, read_file
 from ebbtide.errors import DamagedFileError, HistoryGoneError, LeaseLostError, RepairError
 from ebbtide.ledger.puts import puts_of
 from ebbtide.model.step import StepKind
-from ebbtide.runtime.belonging import change_of_others
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
+from ebbtide.state_table.others import change_of_others
 
 
 def decided_version(stepper: Stepper) -> int:
     """Return the newest version of the state that has the rows of the last step."""
-    state = stepper.newest()
+    state = stepper.found()
     _, versions = change_of_others(stepper.version, state)
     return versions[-1]
 
@@ -38,7 +38,7 @@ def restore_state(stepper: Stepper) -> int | None:
         HistoryGoneError: files of that version are gone.
         LeaseLostError: somebody else committed at the same time.
     """
-    state = stepper.newest()
+    state = stepper.found()
     changed_by, versions = change_of_others(stepper.version, state)
     if not changed_by:
         return None
@@ -55,6 +55,7 @@ def restore_state(stepper: Stepper) -> int | None:
             f"Somebody else has committed to '{state.table}' at the same time.",
             next_step="Run 'ebbtide repair' again.",
         )
+    stepper.newest()  # a step that follows is of this version
     return version
 
 

@@ -7,7 +7,6 @@ by another, or put back to an older version is known, and so is a state that was
 from __future__ import annotations
 
 from ebbtide.amounts import amount
-from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import TableMismatchError
 from ebbtide.ledger.facts import Head, TableFacts
@@ -56,7 +55,7 @@ def refuse_misfits(plan: Plan, tables: OwnTables, head: Head, state: Snapshot) -
         TableMismatchError: see there.
     """
     refuse_older_state(plan, tables, head)
-    _refuse_changed(plan, head, state)
+    refuse_changed(plan, head, state)
     refuse_other_tables(plan, tables, head)
 
 
@@ -203,50 +202,16 @@ def _gone(location: str) -> TableMismatchError:
     )
 
 
-def _refuse_changed(plan: Plan, head: Head, state: Snapshot) -> None:
-    """Refuse a state whose rows others have changed since the last step; who changes them back is let through."""
-    if head.facts is None:
-        return
-    changed_by, versions = change_of_others(head.version, state)
-    if changed_by:
-        command = f"rewind --to-step {head.facts.step} --apply" if plan.operator.has_named_states else "repair --apply"
-        raise TableMismatchError.of(
-            f"The state at '{plan.state.path}' was changed by somebody else.",
-            got=changed_by,
-            allowed=f"what version {versions[-1]} holds",
-            next_step=f"Run 'ebbtide {command}' to bring it back, or 'ebbtide refresh' to rebuild all tables from the source.",
-        )
-
-
-def change_of_others(version: int, state: Snapshot) -> tuple[str, list[int]]:
-    """Return who changed the rows of a state since a step, and which of its versions have the rows of that step.
+def refuse_changed(plan: Plan, head: Head, state: Snapshot) -> None:
+    """Refuse a state whose rows others have changed since the last step; who changes them back is let through.
 
     Args:
-        version: That of the step.
-        state: The newest version.
+        plan: The pipeline.
+        head: Its last step.
+        state: The newest version of the state.
 
-    Returns:
-        The version and operation that changed rows, empty if none did; the versions that have the same rows, in order.
+    Raises:
+        TableMismatchError: they have.
     """
-    since = range(version + 1, state.version + 1)
-    own = [version]
-    if not any(log.changed_files(log.actions(state.table, later)) for later in since):
-        return "", [*own, *since]
-    at = Snapshot.read(state.table, version)
-    if at is None:
-        return "", own
-    same_rows = [at.files.keys()]
-    changed_by = ""
-    while at.version < state.version:
-        actions = log.actions(state.table, at.version + 1)
-        at = at.after(actions)
-        if at.files.keys() in same_rows:
-            changed_by = ""
-            own.append(at.version)
-        elif log.changed_files(actions):
-            operation = log.commit_info(actions).get("operation", "unknown")
-            changed_by = f"version {at.version}, {operation}"
-        elif not changed_by:
-            same_rows.append(at.files.keys())
-            own.append(at.version)
-    return changed_by, own
+    if head.facts is not None:
+        plan.state.refuse_changed(state, head.version)

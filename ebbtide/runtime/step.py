@@ -25,7 +25,7 @@ from ebbtide.model.schema_change import SchemaChange
 from ebbtide.model.step import BatchSummary, Frontier, StepKind, ViewPosition, clock_after, next_frontier
 from ebbtide.paths import delete, join
 from ebbtide.runtime.bad_rows import refuse_too_many
-from ebbtide.runtime.belonging import OwnTables, refuse_misfits, refuse_older_state, refuse_other_tables
+from ebbtide.runtime.belonging import OwnTables, refuse_changed, refuse_misfits, refuse_older_state, refuse_other_tables
 from ebbtide.runtime.decide import decide, expire, read_before, selected_changes
 from ebbtide.runtime.drift import columns_taken_in, refuse_drift
 from ebbtide.runtime.finding import RecordsOfBatch
@@ -81,6 +81,8 @@ class Stepper:
         self.source_path = self.last.source_path if self.last else None
         """Location of the source, for the next step's facts: that of the last step, until a run sets another."""
         self._snapshot = plan.state.snapshot()
+        self._unchanged = self.version
+        """Newest version of the state that is known to have the rows of the last step."""
         self.tables = OwnTables(plan)
 
     def refuse_older_state(self) -> None:
@@ -110,7 +112,7 @@ class Stepper:
         Raises:
             TableMismatchError: one was deleted, replaced, put back or changed by others.
         """
-        refuse_misfits(self.plan, self.tables, self.head, self.newest())
+        refuse_misfits(self.plan, self.tables, self.head, self.found())
 
     @property
     def last(self) -> StepFacts | None:
@@ -385,7 +387,7 @@ class Stepper:
         number = 1 + self.last_number  # over all incarnations: a state may have been lost
         facts = self._facts(StepKind.RESET, clock, incarnation=incarnation, step=number)
         self.lease.check()
-        self._snapshot = self.plan.state.reset(facts, self.newest())
+        self._snapshot = self.plan.state.reset(facts, self.found())
         self.advance_to(facts, self._snapshot.version)
         self.publish(spark)
 
@@ -504,13 +506,26 @@ class Stepper:
         return self.plan.state.files(self.newest().files.values())
 
     def newest(self) -> Snapshot:
-        """Return the newest version of the state."""
+        """Return the newest version of the state.
+
+        Raises:
+            TableMismatchError: others have changed its rows since the last step.
+        """
+        newest = self.found()
+        if newest.version > self._unchanged:
+            refuse_changed(self.plan, self.head, newest)
+            self._unchanged = newest.version
+        return newest
+
+    def found(self) -> Snapshot:
+        """Return the newest version of the state, whatever others have made of it: for what starts over, or brings its rows back."""
         self._snapshot = self._snapshot.advanced()
         return self._snapshot
 
     def advance_to(self, facts: StepFacts, version: int) -> None:
         """Go on from a step that was committed as `version` of the state."""
         self.head = Head(version, facts, self._pends(version, facts))
+        self._unchanged = version
 
     def _pends(self, version: int, facts: StepFacts) -> bool:
         """Return whether after a step some row waits for a value from under another key."""

@@ -26,7 +26,7 @@ from ebbtide.delta import log
 from ebbtide.delta.features import with_feature
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot, file_id
 from ebbtide.delta.table import add_file, commit_on, create_if_absent, emptied, redefined
-from ebbtide.errors import DeltaLogError, FilesMovedError, LeaseLostError, StoredFormatError
+from ebbtide.errors import DeltaLogError, FilesMovedError, LeaseLostError, StoredFormatError, TableMismatchError
 from ebbtide.ledger.facts import STATE_FORMAT, StepFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.model.entries import DELETE, INSERT, entry_table
@@ -46,6 +46,7 @@ from ebbtide.state_table.layout import (
     newest_facts,
     rows_of,
 )
+from ebbtide.state_table.others import change_of_others
 
 FEATURE = "domainMetadata"
 LINKS = "_moved_from"
@@ -140,6 +141,7 @@ class StateTable:
         Raises:
             LeaseLostError: another run committed a step meanwhile.
             FilesMovedError: somebody else has taken away a file that the step replaces.
+            TableMismatchError: somebody else has changed entries.
         """
 
         def actions_on(found: Snapshot) -> Sequence[Action]:
@@ -148,6 +150,7 @@ class StateTable:
             for version in newer:
                 if log.facts(self.path, version):
                     raise self._lost(facts)
+            self.refuse_changed(found, snapshot.version)
             _refuse_moved(found, actions)
             return _with_kept_facts(found, actions, facts)
 
@@ -166,6 +169,33 @@ class StateTable:
         if made is None:
             raise self._lost(facts)
         return made
+
+    def refuse_changed(self, found: Snapshot, version: int) -> None:
+        """Refuse a version whose rows others have changed since an earlier one; who changes them back is let through.
+
+        Args:
+            found: The newest version.
+            version: The earlier one, not before the last step.
+
+        Raises:
+            TableMismatchError: they have.
+        """
+        changed_by, versions = change_of_others(version, found)
+        if not changed_by:
+            return
+        bring_back = ""
+        newest = newest_facts(self.path)
+        if newest is not None:
+            _, facts = newest
+            rewind = f"rewind --to-step {facts['step']} --apply"
+            command = rewind if self.operator.has_named_states else "repair --apply"
+            bring_back = f"'ebbtide {command}' to bring it back, or "
+        raise TableMismatchError.of(
+            f"The state at '{self.path}' was changed by somebody else.",
+            got=changed_by,
+            allowed=f"what version {versions[-1]} holds",
+            next_step=f"Run {bring_back}'ebbtide refresh' to rebuild all tables from the source.",
+        )
 
     def reset(self, facts: StepFacts, snapshot: Snapshot) -> Snapshot:
         """Commit a step that starts over: an empty table with this spec's columns and properties, whatever was there.

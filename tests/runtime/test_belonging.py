@@ -9,8 +9,9 @@ from local_run import SPARK
 
 from ebbtide.delta import log
 from ebbtide.delta.commit import commit
+from ebbtide.delta.joining import commit_joined
 from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import commit_after
+from ebbtide.delta.table import add_file, commit_after, read_files
 from ebbtide.errors import RepairError, TableMismatchError
 from ebbtide.ledger.puts import LOCAL
 from ebbtide.maintenance.job import stepping
@@ -271,3 +272,73 @@ def test_state_that_is_joined_and_changed_and_brought_back_to_the_joined_files_i
     commit_after(LOCAL, now, back, {"operation": "RESTORE"})
     with two_steps.stepper():
         pass
+
+
+@pytest.fixture
+def four_files(make):
+    """A pipeline that has four files to read, of which the last one is late: one a step."""
+    pipeline = make()
+    for n, id_ in ((5, 1), (1, 2), (1, 3), (3, 1)):
+        pipeline.put(up(id_, n))
+    return pipeline
+
+
+def behind_first_step(work):
+    """What does something once the first step is made."""
+
+    def on_progress(progress):
+        if progress.step == 1:
+            work()
+
+    return on_progress
+
+
+def test_state_that_others_change_during_a_run_is_refused_before_the_next_step(four_files):
+    changes = behind_first_step(lambda: others(four_files, removes=True))
+    with pytest.raises(TableMismatchError) as raised:
+        four_files.run(on_progress=changes)
+    assert str(raised.value) == refused(four_files)
+    assert "Got: version 2, DELETE. Allowed: what version 1 holds. Run 'ebbtide repair --apply'" in str(raised.value)
+    assert four_files.last.step == 1
+    four_files.do("restore")
+    four_files.run()
+    assert four_files.rows() == {1: 5, 2: 1, 3: 1}
+
+
+def test_files_of_the_state_may_be_joined_by_others_during_a_run(four_files):
+    def joins():
+        state = four_files.plan.state.snapshot()
+        files = list(state.files.values())
+        rows = read_files(state.table, files, four_files.plan.state.schema)
+        add = add_file(state.table, "joined.parquet", rows, bounded=(), data_change=False)
+        commit_joined(LOCAL, state, files, [add], {})
+
+    four_files.run(on_progress=behind_first_step(joins))
+    assert four_files.rows() == {1: 5, 2: 1, 3: 1}
+
+
+def test_state_that_others_change_while_a_step_is_decided_is_refused(two_steps):
+    with two_steps.stepper() as stepper:
+        stepper.newest()
+        others(two_steps, removes=True)
+        with pytest.raises(TableMismatchError, match="changed by somebody else"):
+            stepper.commit(stepper.maintenance_step(StepKind.CLEANUP), [])
+        with pytest.raises(TableMismatchError, match="changed by somebody else"):
+            stepper.newest()
+    assert two_steps.last.step == 2
+
+
+def test_state_that_others_change_before_its_first_step_is_refused_with_the_way_out_that_there_is(make):
+    pipeline = make()
+    pipeline.plan.state.create()
+    with pipeline.stepper() as stepper:
+        empty = stepper.newest()
+        row = pipeline.plan.state.note_file([("0000.jsonl", 1)], step=1)
+        commit_after(LOCAL, empty, [row], {"operation": "WRITE"})
+        facts = stepper.maintenance_step(StepKind.CLEANUP)
+        with pytest.raises(TableMismatchError) as raised:
+            pipeline.plan.state.commit_files([], facts, empty)
+    assert str(raised.value) == (
+        f"The state at '{empty.table}' was changed by somebody else. Got: version 1, WRITE. Allowed: what version 0 holds."
+        " Run 'ebbtide refresh' to rebuild all tables from the source."
+    )

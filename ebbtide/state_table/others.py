@@ -1,0 +1,40 @@
+"""What others have done to a state since a step: only its steps may change its rows, whoever joins its files changes none."""
+
+from __future__ import annotations
+
+from ebbtide.delta import log
+from ebbtide.delta.snapshot import Snapshot
+
+
+def change_of_others(version: int, state: Snapshot) -> tuple[str, list[int]]:
+    """Return who changed the rows of a state since a step, and which of its versions have the rows of that step.
+
+    Args:
+        version: That of the step.
+        state: The newest version.
+
+    Returns:
+        The version and operation that changed rows, empty if none did; the versions that have the same rows, in order.
+    """
+    since = range(version + 1, state.version + 1)
+    own = [version]
+    if not any(log.changed_files(log.actions(state.table, later)) for later in since):
+        return "", [*own, *since]
+    at = Snapshot.read(state.table, version)
+    if at is None:
+        return "", own
+    same_rows = [at.files.keys()]
+    changed_by = ""
+    while at.version < state.version:
+        actions = log.actions(state.table, at.version + 1)
+        at = at.after(actions)
+        if at.files.keys() in same_rows:
+            changed_by = ""
+            own.append(at.version)
+        elif log.changed_files(actions):
+            operation = log.commit_info(actions).get("operation", "unknown")
+            changed_by = f"version {at.version}, {operation}"
+        elif not changed_by:
+            same_rows.append(at.files.keys())
+            own.append(at.version)
+    return changed_by, own
