@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ebbtide.delta.log import CHECKSUM, NO_CHECKSUM, commit_file, with_checksum
-from ebbtide.delta.snapshot import Action
-from ebbtide.errors import DeltaLogError, VersionTakenError
+from ebbtide.delta.snapshot import Action, has_version
+from ebbtide.errors import DeltaLogError, TableMismatchError, VersionTakenError
 from ebbtide.paths import is_file
 
 
@@ -81,6 +81,7 @@ def commit(
     Raises:
         VersionTakenError: somebody else has committed it.
         DeltaLogError: a later version is there.
+        TableMismatchError: the version before it is not there: the table was deleted.
     """
     said = {
         "timestamp": now_ms(),
@@ -94,6 +95,7 @@ def commit(
         lines.append(line)
     content = "".join(lines).encode()
     _refuse_hole(table, version)
+    _refuse_gone(table, version)
     location = commit_file(table, version)
     is_written = puts.put_if_absent(location, with_checksum(content))
     if not is_written:
@@ -108,6 +110,17 @@ def _refuse_hole(table: str, version: int) -> None:
             f"The log of the Delta table '{table}' is not whole.",
             got=f"version {version + 1} without version {version}",
             next_step="Restore the missing file of _delta_log.",
+        )
+
+
+def _refuse_gone(table: str, version: int) -> None:
+    """Refuse to put a version without the one before it: nobody could read the table that this would begin."""
+    if version > 0 and not has_version(table, version - 1):
+        raise TableMismatchError.of(
+            f"The table at '{table}' is gone.",
+            got=f"no version {version - 1} in its log",
+            allowed="the table as it was written",
+            next_step="Restore it; without a copy run 'ebbtide repair' if it is a sink, a changelog or a quarantine, else 'ebbtide refresh'.",
         )
 
 

@@ -21,7 +21,7 @@ from ebbtide.delta.features import refuse_unreadable
 from ebbtide.delta.log import LOG
 from ebbtide.delta.log import actions as read_commit
 from ebbtide.errors import DeltaLogError
-from ebbtide.paths import join, list_files, read_parquet
+from ebbtide.paths import is_file, join, list_files, read_parquet
 
 Action = log.Action
 """A line of a commit by its kind, or what stands under the kind."""
@@ -346,6 +346,20 @@ def _commits(names: Iterable[str]) -> list[int]:
         if match is not None:
             commits.append(int(match[1]))
     return sorted(commits)
+
+
+def has_version(table: str, version: int) -> bool:
+    """Return whether a version of a table is still in its log: its commit, or a checkpoint of it.
+
+    Args:
+        table: Its location.
+        version: The version.
+    """
+    if is_file(log.commit_file(table, version)):
+        return True
+    names = _log_names(table, version)
+    checkpoint, _ = _newest_checkpoint(names)
+    return checkpoint == version
 
 
 def _refuse_gaps(table: str, checkpoint: int, since: list[int]) -> None:

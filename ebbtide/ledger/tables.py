@@ -6,11 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ebbtide.delta import log
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.ledger.facts import TableFacts
+from ebbtide.delta.snapshot import Snapshot, has_version
+from ebbtide.errors import TableMismatchError
+from ebbtide.ledger.facts import StepFacts, TableFacts
 
 BESIDE_STATE = ("sink", "changelog", "quarantine")
 """Tables that a step writes after the state, each in a commit of its own."""
+REPAIR = "Run 'ebbtide repair' to bring it to what the state shows, or 'ebbtide refresh' to rebuild it from the source."
+"""What to do about one that is not as it was."""
 
 
 class OwnTable:
@@ -42,6 +45,15 @@ class OwnTable:
         found = self.find()
         return found.step if found else 0
 
+    def refuse_gone(self) -> None:
+        """Refuse a table that is not there any more, once it was found.
+
+        Raises:
+            TableMismatchError: it was deleted.
+        """
+        if self._version >= 0 and not has_version(self.location, self._version):
+            raise gone(self.location)
+
     def _read(self) -> bool:
         snapshot = Snapshot.read(self.location, any_features=True)
         if snapshot is None:
@@ -67,3 +79,31 @@ class OwnTable:
         """Return the greatest number among the transaction marks of the stage."""
         own = [number for app_id, number in marks.items() if app_id.endswith(self._of_stage)]
         return max(own, default=0)
+
+
+def refuse_lost(location: str, stage: str, facts: StepFacts) -> None:
+    """Refuse a table that is not there though it was before a step: made anew it would lack the rows of earlier steps.
+
+    Args:
+        location: The table's.
+        stage: What writes it: one of `BESIDE_STATE`.
+        facts: The step's.
+
+    Raises:
+        TableMismatchError: it was deleted.
+    """
+    if stage in facts.tables and not log.versions(location):
+        raise gone(location)
+
+
+def gone(location: str) -> TableMismatchError:
+    """Return the error of a table that was deleted.
+
+    Args:
+        location: The table's.
+    """
+    return TableMismatchError.of(
+        f"The table at '{location}' is gone.",
+        allowed="the table that the pipeline has written",
+        next_step=REPAIR,
+    )

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from ebbtide.amounts import amount
 from ebbtide.delta import log
 from ebbtide.errors import ConfigError, RepairError
+from ebbtide.ledger.facts import StepFacts
 from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.state_repair import decided_version, refuse_damaged_state, restore_state
 from ebbtide.model.step import StepKind
@@ -104,7 +105,7 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         if stepper.last is None:
             return RepairReport(spec.name)
         refuse_damaged_state(stepper)
-        gone = _gone(tables)
+        gone = _gone(tables, stepper.last)
         changed_by, versions = change_of_others(stepper.version, stepper.found())
         report = RepairReport(spec.name, made=gone)
         if "sink" not in gone:
@@ -127,10 +128,12 @@ def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         refuse_changed_spec(tables, stepper)
         refuse_damaged_state(stepper)
         state_version = restore_state(stepper)
-        gone = _gone(tables)
+        gone = _gone(tables, stepper.last)
         tables.sink.create(spark)
-        if spec.emits_every:
+        if "changelog" in gone:
             tables.changelog.create()
+        if "quarantine" in gone:
+            tables.quarantine.create()
         report = _compared(spark, stepper, gone)
         stepper.publish(spark)
         facts = stepper.maintenance_step(StepKind.REPAIR)
@@ -200,11 +203,13 @@ def _refuse_unkept(spark: SparkSession, tables: Plan) -> None:
     )
 
 
-def _gone(tables: Plan) -> tuple[str, ...]:
-    """Return the names of the tables that a run would have made and that are not there."""
+def _gone(tables: Plan, last: StepFacts) -> tuple[str, ...]:
+    """Return the names of the tables that a run would have made, or that the last step knew, and that are not there."""
     wanted = ["sink"]
     if tables.spec.emits_every:
         wanted.append("changelog")
+    if "quarantine" in last.tables:
+        wanted.append("quarantine")
     return tuple(name for name in wanted if not log.versions(tables.at(name)))
 
 

@@ -10,10 +10,9 @@ from ebbtide.amounts import amount
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import TableMismatchError
 from ebbtide.ledger.facts import Head, TableFacts
-from ebbtide.ledger.tables import BESIDE_STATE, OwnTable
+from ebbtide.ledger.tables import BESIDE_STATE, REPAIR, OwnTable, gone
 from ebbtide.runtime.plan import Plan
 
-REPAIR = "Run 'ebbtide repair' to bring it to what the state shows, or 'ebbtide refresh' to rebuild it from the source."
 REFRESH = "Restore the state table, or run 'ebbtide refresh' to rebuild all tables from the source."
 
 
@@ -108,7 +107,7 @@ def refuse_other_tables(plan: Plan, tables: OwnTables, head: Head) -> None:
     for name, known in head.facts.tables.items():
         _refuse_other(plan.at(name), known, found.get(name))
     if "sink" not in found:
-        raise _gone(plan.at("sink"))
+        raise gone(plan.at("sink"))
 
 
 def refuse_lost_ledger(plan: Plan) -> None:
@@ -177,7 +176,7 @@ def refuse_lost_state(plan: Plan, tables: OwnTables) -> None:
 def _refuse_other(location: str, known: TableFacts, found: TableFacts | None) -> None:
     """Refuse a table that is not the one that the state knows, or that lacks a step."""
     if found is None:
-        raise _gone(location)
+        raise gone(location)
     if found.id != known.id:
         raise TableMismatchError.of(
             f"The table at '{location}' is another one than the pipeline's.",
@@ -192,14 +191,6 @@ def _refuse_other(location: str, known: TableFacts, found: TableFacts | None) ->
             allowed=f"step {known.step} or the one after it",
             next_step=REPAIR,
         )
-
-
-def _gone(location: str) -> TableMismatchError:
-    return TableMismatchError.of(
-        f"The table at '{location}' is gone.",
-        allowed="the table that the pipeline has written",
-        next_step=REPAIR,
-    )
 
 
 def refuse_changed(plan: Plan, head: Head, state: Snapshot) -> None:

@@ -538,6 +538,8 @@ class Stepper:
     def publish(self, spark: SparkSession) -> dict[str, int]:
         """Bring the sink to the last decision; return the step's counts."""
         counts = publish(spark, self.plan, self.head)
+        if self.last is not None and self.last.bad_rows:
+            self.tables.facts()  # its first bad records made the quarantine: from now on it is missed
         return dict(counts)
 
     def next_clock(self, wall_ms: int) -> Reading:

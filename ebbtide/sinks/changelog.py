@@ -25,7 +25,7 @@ from ebbtide.delta.altering import FileUnderNewColumns
 from ebbtide.delta.table import add_file, create_if_absent, emptied
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
-from ebbtide.ledger.tables import OwnTable
+from ebbtide.ledger.tables import OwnTable, refuse_lost
 from ebbtide.model.changelog import ORDER, TRUNCATE
 from ebbtide.model.schema_change import SchemaChange
 from ebbtide.sinks.stage import alter_stage, commit_and_join, commit_stage
@@ -78,11 +78,15 @@ class ChangelogTable:
         Args:
             emitted: Rows of this table.
             facts: The step's.
+
+        Raises:
+            TableMismatchError: the table was deleted.
         """
         rows = emitted
         if facts.floor_raised and facts.floor:
             truncate = self._truncate(facts.floor)
             rows = pa.concat_tables([rows, truncate])
+        refuse_lost(self.path, "changelog", facts)
         self.create()
         name = f"part-{uuid.uuid4()}.parquet"
         commit_and_join(

@@ -139,7 +139,12 @@ class SinkTable:
             ) from error
 
     def last_step(self) -> int:
-        """Return the last step that changed the sink, 0 before the first."""
+        """Return the last step that changed the sink, 0 before the first.
+
+        Raises:
+            TableMismatchError: the sink was deleted since it was looked at last.
+        """
+        self._own.refuse_gone()
         return self._own.last_step()
 
     @cached_property

@@ -26,7 +26,7 @@ from ebbtide.delta.table import add_file, create_if_absent, emptied, read_file, 
 from ebbtide.errors import StoredFormatError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
-from ebbtide.ledger.tables import OwnTable
+from ebbtide.ledger.tables import OwnTable, refuse_lost
 from ebbtide.model.changelog import ORDER, ORIGIN
 from ebbtide.model.codes import row_codes
 from ebbtide.model.entries import entry_table, order_struct
@@ -187,6 +187,16 @@ class QuarantineTable:
         coming = self.added(rows)
         return [*leaving, *coming]
 
+    def create(self) -> None:
+        """Create the table if it is not there."""
+        create_if_absent(
+            puts_of(self.path),
+            self.path,
+            COLUMNS,
+            {},
+            name="quarantine",
+        )
+
     def append(self, facts: StepFacts) -> None:
         """Bring the table to what a step decided; a step that was committed is skipped.
 
@@ -195,15 +205,11 @@ class QuarantineTable:
 
         Raises:
             StoredFormatError: an older version of Ebbtide decided the step, and did not write them down.
+            TableMismatchError: the table was deleted.
         """
         if facts.bad_rows:
-            create_if_absent(
-                puts_of(self.path),
-                self.path,
-                COLUMNS,
-                {},
-                name="quarantine",
-            )
+            refuse_lost(self.path, "quarantine", facts)
+            self.create()
             actions = facts.bad_rows
             commit_and_join(
                 self.path,

@@ -31,7 +31,7 @@ from ebbtide.delta.joining import (
 from ebbtide.delta.key_index import IndexCache
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot
 from ebbtide.delta.table import add_file, commit_on, read_file, read_files
-from ebbtide.errors import LeaseLostError
+from ebbtide.ledger.tables import gone
 from ebbtide.model.codes import row_codes
 from ebbtide.model.hashing import key_hashes
 
@@ -222,7 +222,7 @@ class Upserter:
         known = self._snapshot
         newest = Snapshot.read(self._table) if known is None else known.advanced()
         if newest is None:
-            raise LeaseLostError.of(f"The Delta table '{self._table}' is gone.")
+            raise gone(self._table)
         self._snapshot = newest
         self._cache.only(newest.files.values())
         return newest

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from ebbtide.delta import log
 from ebbtide.delta.commit import LocalPuts, commit
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_on, create
-from ebbtide.errors import DeltaLogError, VersionTakenError
+from ebbtide.errors import DeltaLogError, TableMismatchError, VersionTakenError
 
 PUTS = LocalPuts()
 INFO = {"operation": "WRITE"}
@@ -35,6 +36,26 @@ def test_version_that_was_lost_is_not_put_again(table):
     Path(log.commit_file(table, 1)).unlink()
     with pytest.raises(DeltaLogError, match="version 2 without version 1"):
         commit(PUTS, table, 1, [], INFO)
+
+
+@pytest.mark.parametrize("checkpoint", [None, "00000000000000000001.checkpoint.parquet"])
+def test_version_is_put_only_behind_the_commit_before_it_or_a_checkpoint_of_that(table, checkpoint):
+    commit(PUTS, table, 1, [], INFO)
+    if checkpoint:
+        DeltaTable(table).create_checkpoint()
+        assert Path(table, "_delta_log", checkpoint).exists()
+    for version in log.versions(table):
+        Path(log.commit_file(table, version)).unlink()
+    if checkpoint:
+        commit(PUTS, table, 2, [], INFO)
+        return
+    with pytest.raises(TableMismatchError) as raised:
+        commit(PUTS, table, 2, [], INFO)
+    assert str(raised.value) == (
+        f"The table at '{table}' is gone. Got: no version 1 in its log. Allowed: the table as it was written."
+        " Restore it; without a copy run 'ebbtide repair' if it is a sink, a changelog or a quarantine, else 'ebbtide refresh'."
+    )
+    assert log.versions(table) == [], "what nobody could read is not begun"
 
 
 def test_transaction_follows_whatever_others_have_committed_meanwhile(table):

@@ -342,3 +342,39 @@ def test_state_that_others_change_before_its_first_step_is_refused_with_the_way_
         f"The state at '{empty.table}' was changed by somebody else. Got: version 1, WRITE. Allowed: what version 0 holds."
         " Run 'ebbtide refresh' to rebuild all tables from the source."
     )
+
+
+@pytest.fixture
+def emitting(make):
+    """A pipeline of four files, each with a bad record, that writes all of its tables."""
+    pipeline = make(order="arrival", materializer={"emission": "every"})
+    for id_ in range(4):
+        pipeline.put(up(id_, 1, "+I"), "{" * (1 + id_))
+    return pipeline
+
+
+@pytest.mark.parametrize("name", ["sink", "changelog", "quarantine"])
+def test_table_that_is_deleted_during_a_run_is_neither_written_to_nor_made_again(emitting, name):
+    deletes = behind_first_step(lambda: shutil.rmtree(emitting.home / name))
+    with pytest.raises(TableMismatchError) as raised:
+        emitting.run(on_progress=deletes)
+    gone = (
+        f"The table at '{emitting.plan.at(name)}' is gone. Allowed: the table that the pipeline has written. {REPAIR}"
+    )
+    assert str(raised.value) == gone == refused(emitting)
+    assert log.versions(emitting.plan.at(name)) == []
+    emitting.do("refresh")
+    assert emitting.rows() == dict.fromkeys(range(4), 1)
+    assert len(emitting.table("quarantine", COLUMNS)) == 4
+    assert len(emitting.table("changelog", emitting.plan.changelog.schema)) == 4
+
+
+def test_state_that_is_deleted_during_a_step_is_not_made_again(two_steps):
+    state = two_steps.plan.state.path
+    with two_steps.stepper() as stepper:
+        facts = stepper.maintenance_step(StepKind.CLEANUP)
+        shutil.rmtree(two_steps.home / "state")
+        with pytest.raises(TableMismatchError, match=f"^The table at '{state}' is gone. Got: no version 2 in its log."):
+            stepper.commit(facts, [])
+    assert log.versions(state) == []
+    assert "has no steps" in refused(two_steps)

@@ -12,7 +12,7 @@ from ebbtide.delta import table as tables
 from ebbtide.delta.commit import LocalPuts, commit
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import add_file, create, read_rows
-from ebbtide.errors import DeltaFeatureError, LeaseLostError
+from ebbtide.errors import DeltaFeatureError, TableMismatchError
 from ebbtide.sinks import upsert as upserts
 from ebbtide.sinks.upsert import Upsert, Upserter
 
@@ -248,7 +248,7 @@ def test_few_small_files_are_left_alone_unless_all_are_to_be_joined(tmp_path):
 
 def test_table_that_is_gone_is_named(tmp_path):
     path = str(tmp_path / "gone")
-    with pytest.raises(LeaseLostError, match=f"^The Delta table '{path}' is gone"):
+    with pytest.raises(TableMismatchError, match=f"^The table at '{path}' is gone"):
         Upserter(path, COLUMNS, KEY, PUTS).apply(change({}), "app", 1, {})
 
 

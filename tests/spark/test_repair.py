@@ -127,6 +127,31 @@ def test_dropped_sink_is_made_again_by_a_repair_only(spark, here):
     assert run(spark, spec, str(root)).steps == []
 
 
+PROPERTIES = {"sink": {"table_properties": {"delta.logRetentionDuration": "interval 60 days"}}}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [PROPERTIES, pytest.param({}, marks=pytest.mark.grid), pytest.param(MODES["merge"], marks=pytest.mark.grid)],
+)
+def test_tables_that_are_dropped_during_a_run_are_made_again_by_a_repair(spark, tmp_path, fields):
+    spec = plain_spec(write(tmp_path / "in", *FILES, MORE), **(BY_SEQUENCE | fields))
+    root = tmp_path / "root"
+
+    def drops(progress):
+        if progress.step == 1:
+            for name in ("sink", "quarantine"):
+                shutil.rmtree(root / spec.name / name)
+
+    with pytest.raises(TableMismatchError, match="sink' is gone"):
+        run(spark, spec, str(root), on_progress=drops)
+    assert repairing.repair(spark, spec, str(root)).made == ("sink", "quarantine")
+    assert rows(spark, root, spec) == ROWS
+    run(spark, spec, str(root))
+    assert rows(spark, root, spec) == [(1, "d"), (3, "e"), (4, "f")]
+    assert red(spark, root, spec) == set()
+
+
 @pytest.mark.grid  # at each of its places: test_repair_crash.py
 def test_repair_that_died_after_its_decision_is_finished_by_the_next_run(spark, here, monkeypatch):
     root, spec = here
