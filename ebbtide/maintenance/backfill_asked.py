@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ebbtide.delta import log
+from ebbtide.delta.fitting import columns_of
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import BackfillError, ConfigError
 from ebbtide.ledger.facts import StepFacts
@@ -155,8 +153,8 @@ def refuse_other_columns(tables: Plan, taken: Plan) -> None:
     other = Snapshot.read(taken.sink.path, any_features=True)
     if own is None or other is None:
         return
-    columns = _columns(own.metadata)
-    other_columns = _columns(other.metadata)
+    columns = columns_of(own.metadata)
+    other_columns = columns_of(other.metadata)
     names = sorted({*columns, *other_columns})
     differing = [name for name in names if columns.get(name) != other_columns.get(name)]
     if differing:
@@ -174,9 +172,4 @@ def _has_columns_of_sink(tables: Plan) -> bool:
     if stored is None:
         return True
     [wanted] = [action["metaData"] for action in tables.sink.definition(stored) if "metaData" in action]
-    return _columns(stored.metadata) == _columns(wanted)
-
-
-def _columns(metadata: log.Action) -> dict[str, Any]:
-    fields = json.loads(metadata["schemaString"])["fields"]
-    return {field["name"]: field["type"] for field in fields}
+    return columns_of(stored.metadata) == columns_of(wanted)

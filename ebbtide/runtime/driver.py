@@ -245,6 +245,7 @@ class _Run:
             stepper.reset(self.spark, incarnation, self.clock())
         refuse_other_checkpoint(plan, stepper)
         stepper.publish(self.spark)
+        stepper.plan.sink.refuse_altered()
 
     def _note(self, found: Discovery) -> None:
         summary = self.summary

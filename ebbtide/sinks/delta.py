@@ -259,6 +259,11 @@ class SinkTable:
     def _key_schema(self) -> pa.Schema:
         return pa.schema([self.columns.field(name) for name in self.key])
 
+    def refuse_altered(self) -> None:
+        """Refuse a table with columns of others, where Spark does not write it; see `Sink`."""
+        if self.how != "merge":
+            self._upserter.refuse_altered()
+
     def refuse_unalterable(self, stored: pa.Schema) -> None:
         """Refuse a table with columns of others, which would be lost, or with a feature that is not written; see `Sink`."""
         snapshot = Snapshot.read(self.path, any_features=True)

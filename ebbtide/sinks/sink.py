@@ -95,6 +95,13 @@ class Sink(Protocol):
             facts: The step's.
         """
 
+    def refuse_altered(self) -> None:
+        """Refuse a table that others have given other columns, or a feature that is not written.
+
+        Raises:
+            EbbtideError: they have.
+        """
+
     def refuse_unalterable(self, stored: pa.Schema) -> None:
         """Refuse a table that cannot be given other columns here.
 

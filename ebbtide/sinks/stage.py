@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from ebbtide.delta.altering import BYTES_IN_DRIVER, FileUnderNewColumns, under_columns
+from ebbtide.delta.fitting import refuse_nulls, refuse_other_columns
 from ebbtide.delta.joining import commit_joined, small_files, write_files
 from ebbtide.delta.restoring import restoring
 from ebbtide.delta.snapshot import Action, Snapshot
@@ -88,7 +89,14 @@ def commit_and_join(
         facts: The step's.
         stage: As in `commit_stage`.
     """
-    made = commit_stage(table, actions_of, facts, stage)
+
+    def fitting_actions_of(found: Snapshot) -> Sequence[Action]:
+        refuse_other_columns(table, found.metadata, columns)
+        actions = actions_of(found)
+        refuse_nulls(table, found.metadata, columns, actions)
+        return actions
+
+    made = commit_stage(table, fitting_actions_of, facts, stage)
     if made is None:
         return
     files = small_files(made.files.values())

@@ -20,6 +20,7 @@ from pyroaring import BitMap64
 from ebbtide.delta import vectors
 from ebbtide.delta.commit import Puts, now_ms
 from ebbtide.delta.features import refuse_unwritable, with_feature
+from ebbtide.delta.fitting import refuse_nulls, refuse_other_columns
 from ebbtide.delta.joining import (
     SMALL_BYTES,
     commit_joined,
@@ -134,12 +135,13 @@ class Upserter:
 
         Raises:
             DeltaFeatureError: the table has a feature that is not written here.
+            TableMismatchError: others have given it other columns.
         """
         snapshot = self._newest()
         adds = self._written(upsert.rows)
 
         def actions_of(found: Snapshot) -> list[Action]:
-            refuse_unwritable(self._table, found.protocol, found.metadata)
+            self._refuse_altered(found, adds)
             # Looked for in each version: the old rows may have been moved by whoever wrote it.
             dying = list(self._dying(found, upsert))
             actions = [*adds, *self._removals(dying)]
@@ -179,11 +181,12 @@ class Upserter:
 
         Raises:
             DeltaFeatureError: the table has a feature that is not written here.
+            TableMismatchError: others have given it other columns.
         """
         gone = Upsert(keys, self._columns.empty_table())
 
         def actions_of(found: Snapshot) -> list[Action]:
-            refuse_unwritable(self._table, found.protocol, found.metadata)
+            self._refuse_altered(found, adds)
             dying = list(self._dying(found, gone))
             actions = [*adds, *self._removals(dying)]
             if dying and self._by_vectors:
@@ -201,6 +204,7 @@ class Upserter:
 
         Raises:
             DeltaFeatureError: the table has a feature that is not written here.
+            TableMismatchError: others have given it other columns.
         """
         snapshot = self._newest()
         files = list(snapshot.files.values())
@@ -212,11 +216,20 @@ class Upserter:
         if not is_one_whole:
             group += small
         for some in in_batches(group):
-            refuse_unwritable(self._table, snapshot.protocol, snapshot.metadata)
+            self._refuse_altered(snapshot)
             rows = read_files(self._table, some, self._columns)
             adds = self._written(rows, data_change=False)
             snapshot = commit_joined(self._puts, snapshot, some, adds, {})
         self._snapshot = snapshot
+
+    def refuse_altered(self) -> None:
+        """Refuse a table that others have altered; see `Sink`."""
+        self._refuse_altered(self._newest())
+
+    def _refuse_altered(self, found: Snapshot, adds: Sequence[Action] = ()) -> None:
+        refuse_unwritable(self._table, found.protocol, found.metadata)
+        refuse_other_columns(self._table, found.metadata, self._columns)
+        refuse_nulls(self._table, found.metadata, self._columns, adds)
 
     def _newest(self) -> Snapshot:
         known = self._snapshot

@@ -1,5 +1,6 @@
 """Tables that do not belong together are refused with the way out, without Spark: what was deleted, replaced, put back, changed by others."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -378,3 +379,87 @@ def test_state_that_is_deleted_during_a_step_is_not_made_again(two_steps):
             stepper.commit(facts, [])
     assert log.versions(state) == []
     assert "has no steps" in refused(two_steps)
+
+
+def alters(table, **fields):
+    """Change the columns of a table as others do: give some other fields in the log, or take them away."""
+    snapshot = Snapshot.read(table)
+    schema = json.loads(snapshot.metadata["schemaString"])
+    known = {field["name"]: field for field in schema["fields"]}
+    for name, change in fields.items():
+        new = {"name": name, "type": "string", "nullable": True, "metadata": {}}
+        known[name] = {**known.get(name, new), **change}
+    schema["fields"] = [field for field in known.values() if field.get("type")]
+    metadata = {**snapshot.metadata, "schemaString": json.dumps(schema)}
+    commit_after(LOCAL, snapshot, [{"metaData": metadata}], {"operation": "ALTER TABLE"})
+
+
+@pytest.mark.parametrize(
+    ("change", "got"),
+    [
+        ({"theirs": {}}, "theirs is not the pipeline's"),
+        ({"n": {"type": None}}, "n is missing"),
+        ({"n": {"type": "date"}}, "n has type date"),
+    ],
+)
+def test_sink_that_others_gave_other_columns_is_refused(two_steps, change, got):
+    sink = two_steps.plan.sink.path
+    alters(sink, **change)
+    message = (
+        f"The table at '{sink}' has other columns than the pipeline has given it. Got: {got}."
+        f" Allowed: {', '.join(two_steps.plan.sink.schema.names)}. Put them back as they were (RESTORE TABLE, ALTER TABLE),"
+        " or run 'ebbtide refresh' to rebuild it from the source; columns of your own belong in a table or a view beside it."
+    )
+    two_steps.put(up(2, 1))
+    assert refused(two_steps) == message
+    two_steps.do("refresh")
+    assert two_steps.rows() == {1: 2, 2: 1}
+
+
+@pytest.mark.parametrize("name", ["sink", "changelog", "quarantine"])
+def test_table_that_others_give_a_column_during_a_run_is_refused_before_it_is_written(emitting, name):
+    table = emitting.plan.at(name)
+    with pytest.raises(TableMismatchError, match=f"^The table at '{table}' has other columns .* theirs is not"):
+        emitting.run(on_progress=behind_first_step(lambda: alters(table, theirs={})))
+    newest = log.versions(table)[-1]
+    assert log.commit_info(log.actions(table, newest))["operation"] == "ALTER TABLE"
+    emitting.do("refresh")
+    assert emitting.rows() == dict.fromkeys(range(4), 1)
+
+
+def test_values_in_a_column_of_others_do_not_go_with_a_compaction(two_steps):
+    two_steps.read(up(2, 1))
+    alters(two_steps.plan.sink.path, theirs={})
+    before = Snapshot.read(two_steps.plan.sink.path)
+    assert len(before.files) > 1
+    with pytest.raises(TableMismatchError, match="has other columns"):
+        two_steps.do("compaction")
+    assert Snapshot.read(two_steps.plan.sink.path).files == before.files
+
+
+def test_comments_and_the_order_of_columns_are_anybodys_to_change(two_steps):
+    snapshot = Snapshot.read(two_steps.plan.sink.path)
+    schema = json.loads(snapshot.metadata["schemaString"])
+    schema["fields"] = [{**field, "metadata": {"comment": "theirs"}} for field in reversed(schema["fields"])]
+    metadata = {**snapshot.metadata, "description": "theirs", "schemaString": json.dumps(schema)}
+    commit_after(LOCAL, snapshot, [{"metaData": metadata}], {"operation": "CHANGE COLUMN"})
+    two_steps.read(up(2, 1))
+    assert two_steps.rows() == {1: 2, 2: 1}
+
+
+def test_null_for_a_column_that_others_let_have_none_is_refused_until_they_let_it(make):
+    pipeline = make(schema="id BIGINT NOT NULL, n BIGINT, v STRING")
+    pipeline.read(up(1, 1, v="a"))
+    alters(pipeline.plan.sink.path, v={"nullable": False})
+    pipeline.read(up(2, 1, v="b"))
+    with pytest.raises(TableMismatchError) as raised:
+        pipeline.read(up(3, 1, v=None))
+    assert str(raised.value) == (
+        f"The column 'v' of the table at '{pipeline.plan.sink.path}' takes no null, though the pipeline's may be null. Got: 1 null."
+        " Allowed: a column that takes nulls. Let it have them (ALTER TABLE ... ALTER COLUMN v DROP NOT NULL), then run again:"
+        " the step is finished then."
+    )
+    assert pipeline.rows() == {1: 1, 2: 1}
+    alters(pipeline.plan.sink.path, v={"nullable": True})
+    pipeline.run()
+    assert pipeline.rows() == {1: 1, 2: 1, 3: 1}

@@ -1,0 +1,111 @@
+"""Whether a table still has the columns that its pipeline gave it: rows are written under those alone, and others would lose their values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from ebbtide.amounts import amount
+from ebbtide.delta.snapshot import Action, DataFile
+from ebbtide.errors import TableMismatchError
+
+_OF_NESTED = ("metadata", "nullable", "containsNull", "valueContainsNull")
+"""What the log says of a nested field beside its name and its type."""
+
+
+def columns_of(metadata: Action) -> dict[str, Any]:
+    """Return the columns of a table by name, each with its type as the log has it; comments and the like are left out.
+
+    Args:
+        metadata: The log's `metaData`.
+    """
+    return {field["name"]: _bare(field["type"]) for field in _fields(metadata)}
+
+
+def refuse_other_columns(table: str, metadata: Action, columns: pa.Schema) -> None:
+    """Refuse a table that others have given other columns; their order does not matter.
+
+    Args:
+        table: Its location.
+        metadata: The log's `metaData`.
+        columns: Those that the pipeline has given it.
+
+    Raises:
+        TableMismatchError: a column of others is there, one is missing, or one has another type.
+    """
+    found = columns_of(metadata)
+    wanted = _wanted(columns)
+    if found == wanted:
+        return
+    misfits = [f"{name} is not the pipeline's" for name in found if name not in wanted]
+    misfits += [f"{name} is missing" for name in wanted if name not in found]
+    misfits += [f"{name} has type {found[name]}" for name in found if name in wanted and found[name] != wanted[name]]
+    raise TableMismatchError.of(
+        f"The table at '{table}' has other columns than the pipeline has given it.",
+        got="; ".join(misfits),
+        allowed=", ".join(wanted),
+        next_step="Put them back as they were (RESTORE TABLE, ALTER TABLE), or run 'ebbtide refresh' to rebuild it from the source; columns of your own belong in a table or a view beside it.",
+    )
+
+
+def refuse_nulls(
+    table: str,
+    metadata: Action,
+    columns: pa.Schema,
+    actions: Iterable[Action],
+) -> None:
+    """Refuse data files with nulls in a column that others let have none, and the pipeline does.
+
+    Args:
+        table: Its location.
+        metadata: The log's `metaData`.
+        columns: Those that the pipeline has given it.
+        actions: What is to be committed. A file whose nulls are not counted may have some.
+
+    Raises:
+        TableMismatchError: there is such a file.
+    """
+    required = [
+        field["name"] for field in _fields(metadata) if not field["nullable"] and columns.field(field["name"]).nullable
+    ]
+    if not required:
+        return
+    for action in actions:
+        if "add" not in action:
+            continue
+        nulls = DataFile(action["add"]).stats.get("nullCount", {})
+        for name in required:
+            if nulls.get(name) != 0:
+                raise _nulls_error(table, name, nulls.get(name))
+
+
+def _nulls_error(table: str, column: str, n_nulls: Any) -> TableMismatchError:
+    return TableMismatchError.of(
+        f"The column '{column}' of the table at '{table}' takes no null, though the pipeline's may be null.",
+        got=amount(n_nulls, "null") if isinstance(n_nulls, int) else "nulls that are not counted",
+        allowed="a column that takes nulls",
+        next_step=f"Let it have them (ALTER TABLE ... ALTER COLUMN {column} DROP NOT NULL), then run again: the step is finished then.",
+    )
+
+
+def _fields(metadata: Action) -> list[dict[str, Any]]:
+    fields: list[dict[str, Any]] = json.loads(metadata["schemaString"])["fields"]
+    return fields
+
+
+def _wanted(columns: pa.Schema) -> dict[str, Any]:
+    from deltalake import Schema
+
+    return columns_of({"schemaString": Schema.from_arrow(columns).to_json()})
+
+
+def _bare(type_: Any) -> Any:
+    """Return a type without what is said of the fields in it."""
+    if isinstance(type_, list):
+        return [_bare(each) for each in type_]
+    if isinstance(type_, dict):
+        return {name: _bare(value) for name, value in type_.items() if name not in _OF_NESTED}
+    return type_
