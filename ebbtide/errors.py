@@ -184,7 +184,7 @@ class LateFileError(Terminal):
 
 
 class FileChangedError(Terminal):
-    """Raised when a source file has not the size that it was listed or read with: appended to, rewritten, still written."""
+    """Raised when a source file has not the size that it was listed or read with: appended to, rewritten, still written; or was moved below its folder."""
 
 
 class SourceReadError(Terminal):

@@ -69,6 +69,7 @@ def file_source(spec: Pipeline) -> Source:
         given.path,
         tuple(given.pattern),
         in_order=not spec.sequence,
+        counts_repeats=not (spec.sequence or spec.has_positions),
         min_age_ms=to_ms(given.min_age),
         max_files_per_step=given.max_files_per_step,
         max_bytes_per_step=given.max_bytes_per_step,

@@ -25,6 +25,7 @@ class FileSource:
         path: The folder.
         patterns: Files to read; see `ebbtide.sources.listing.matches`.
         in_order: Refuse a new file below one that was read from its own folder (arrival mode).
+        counts_repeats: A record that is read twice counts twice (arrival mode, without positions); see `ebbtide.sources.listing.discover`.
         min_age_ms: Least time since a file was written.
         max_files_per_step: Files that one step reads.
         max_bytes_per_step: Bytes of them, as they are stored; a larger file is a step of its own.
@@ -33,6 +34,7 @@ class FileSource:
     path: str
     patterns: tuple[str, ...]
     in_order: bool
+    counts_repeats: bool
     min_age_ms: int
     max_files_per_step: int
     max_bytes_per_step: int
@@ -55,6 +57,7 @@ class FileSource:
             in_order=self.in_order,
             min_age_ms=self.min_age_ms,
             now_ms=now_ms,
+            counts_repeats=self.counts_repeats,
         )
 
     def discover_left(self, since: Position) -> Discovery:

@@ -6,7 +6,7 @@ nothing but its age: a clone or a copy has new ones. Files are read in the order
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from ebbtide.errors import FileChangedError, LateFileError, SourceReadError
@@ -48,6 +48,7 @@ def discover(
     in_order: bool,
     min_age_ms: int,
     now_ms: int,
+    counts_repeats: bool = False,
 ) -> Discovery:
     """List a folder and judge what is in it.
 
@@ -58,10 +59,11 @@ def discover(
         in_order: Refuse a new file below one that was read from its own folder (arrival mode).
         min_age_ms: Least time since a file was written.
         now_ms: The time that ages count to, epoch ms.
+        counts_repeats: A record that is read twice counts twice: refuse a file that was read and is now in a folder below its own.
 
     Raises:
         SourceReadError: the folder cannot be listed, or a new file is reached by a symbolic link.
-        FileChangedError: a file that was read has another size now.
+        FileChangedError: a file that was read has another size now, or is in another place.
         LateFileError: `in_order`, and there is such a file.
     """
     matching: list[FoundFile] = []
@@ -74,6 +76,9 @@ def discover(
     _refuse_changed(path, matching, read)
     new = [file for file in matching if file.name not in read]
     _refuse_linked(path, [file.name for file in new])
+    if counts_repeats:
+        listed = {*others, *(file.name for file in matching)}
+        _refuse_moved(path, new, read, listed)
     if in_order:
         _refuse_late(path, new, read)
     files = new
@@ -107,8 +112,7 @@ def matches(name: str, pattern: str) -> bool:
         (True, True, False)
     """
     if "/" not in pattern:
-        _, _, own_name = name.rpartition("/")
-        return fnmatchcase(own_name, pattern)
+        return fnmatchcase(_own_name(name), pattern)
     parts = name.split("/")
     globs = pattern.lstrip("/").split("/")
     if len(parts) != len(globs):
@@ -157,6 +161,34 @@ def linked_error(path: str, linked: Sequence[str]) -> SourceReadError:
         allowed="files of the folder itself",
         next_step="Put the files there, or hard links to them, or let source.path name the folder that the links lead to.",
     )
+
+
+def _refuse_moved(
+    path: str,
+    new: Sequence[FoundFile],
+    read: Mapping[str, int | None],
+    listed: Collection[str],
+) -> None:
+    """Refuse new files that have own name and size of one that was read from a folder above theirs and is gone from it."""
+    # Beside one another, folders may have files of one name and size that are not the same: those of partitions, or of days.
+    gone: dict[tuple[str, int], list[str]] = {}
+    for name, size in read.items():
+        if size and name not in listed:
+            file_read = _own_name(name), size
+            gone.setdefault(file_read, []).append(name)
+    moved = []
+    for file in new:
+        for name in gone.get((_own_name(file.name), file.size), ()):
+            folder = name.removesuffix(_own_name(name))
+            if file.name.startswith(folder):
+                moved.append(f"{file.name}, read as {name}")
+    if moved:
+        raise FileChangedError.of(
+            f"In '{path}' files that were read are gone, and files of their names and sizes are in folders below; what was read twice would count twice.",
+            got=_some(moved),
+            allowed="files that stay where they were read, or leave the folder with all below it",
+            next_step="Move them back, out of the folder, or to one below whose name begins with '_', which is not read; give a file that is new another name; or run 'ebbtide refresh' to read everything again.",
+        )
 
 
 def _refuse_late(path: str, new: Sequence[FoundFile], read: Mapping[str, int | None]) -> None:
@@ -209,6 +241,11 @@ def _nothing_matched(path: str, patterns: Sequence[str], others: Sequence[str]) 
 def _folder(name: str) -> str:
     folder, _, _ = name.rpartition("/")
     return folder
+
+
+def _own_name(name: str) -> str:
+    _, _, own_name = name.rpartition("/")
+    return own_name
 
 
 def _some(names: Sequence[str]) -> str:

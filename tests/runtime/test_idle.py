@@ -6,7 +6,7 @@ import pytest
 from local_pipeline import killed, up
 from local_run import HOUR, SPARK, START
 
-from ebbtide.errors import LateFileError, SourceReadError, TableMismatchError
+from ebbtide.errors import FileChangedError, LateFileError, SourceReadError, TableMismatchError
 from ebbtide.ledger.lease import Lease
 from ebbtide.model.step import StepKind
 from ebbtide.runtime import idle
@@ -121,6 +121,31 @@ def test_late_file_is_refused(make):
     pipeline.put(up(1, 1, "+I"))
     with pytest.raises(LateFileError):
         pipeline.is_idle()
+
+
+def test_file_that_was_read_and_moved_below_is_not_counted_again(make):
+    pipeline = make(order="arrival")
+    pipeline.read(up(1, 1, "+I"))
+    for folder in ("done", "_done"):
+        (pipeline.source / folder).mkdir()
+    read, moved, kept = (pipeline.source / name / "0000.jsonl" for name in ("", "done", "_done"))
+    read.rename(moved)
+    for begin in (pipeline.is_idle, pipeline.run):
+        with pytest.raises(FileChangedError, match=r"Got: done/0000\.jsonl, read as 0000\.jsonl"):
+            begin()
+    moved.rename(kept)
+    (pipeline.source / "0001.jsonl").write_text(up(1, 1, "-D") + "\n")
+    pipeline.run()
+    assert pipeline.rows() == {}
+
+
+def test_file_that_was_moved_below_is_a_repeat_by_sequence(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    (pipeline.source / "done").mkdir()
+    (pipeline.source / "0000.jsonl").rename(pipeline.source / "done" / "0000.jsonl")
+    pipeline.run()
+    assert pipeline.rows() == {1: 1}
 
 
 def test_state_of_many_files_is_left_to_spark(make, monkeypatch):

@@ -20,8 +20,9 @@ def add(folder, *names, content=b"12345", age_s=60):
         os.utime(path, (written_s, written_s))
 
 
-def planned(folder, read=None, *, patterns=PATTERNS, in_order=False, min_age_ms=0):
-    return discover(str(folder), patterns, read or {}, in_order=in_order, min_age_ms=min_age_ms, now_ms=NOW_MS)
+def planned(folder, read=None, *, patterns=PATTERNS, in_order=False, min_age_ms=0, counts_repeats=False):
+    how = {"in_order": in_order, "min_age_ms": min_age_ms, "counts_repeats": counts_repeats}
+    return discover(str(folder), patterns, read or {}, now_ms=NOW_MS, **how)
 
 
 def names(folder, read=None, **more):
@@ -107,6 +108,29 @@ def test_arrival_goes_by_the_names_of_each_folder_alone(tmp_path):
     add(tmp_path, "p=1/3.json")
     with pytest.raises(LateFileError, match=r"below 'p=1/7\.json'.*Got: p=1/3\.json\. "):
         names(tmp_path, read, in_order=True)
+
+
+def test_file_that_was_read_and_moved_below_its_folder_is_refused_where_it_would_count_twice(tmp_path):
+    read = {"a/1.json": 5, "a/2.json": 5, "3.json": None}
+    add(tmp_path, "a/2.json", "a/done/1.json")
+    assert names(tmp_path, read, in_order=True) == ["a/done/1.json"]
+    with pytest.raises(FileChangedError) as raised:
+        planned(tmp_path, read, in_order=True, counts_repeats=True)
+    assert str(raised.value) == (
+        f"In '{tmp_path}' files that were read are gone, and files of their names and sizes are in folders below; what was read"
+        " twice would count twice. Got: a/done/1.json, read as a/1.json. Allowed: files that stay where they were read, or leave"
+        " the folder with all below it. Move them back, out of the folder, or to one below whose name begins with '_', which is not"
+        " read; give a file that is new another name; or run 'ebbtide refresh' to read everything again."
+    )
+
+
+def test_file_of_the_name_and_size_of_another_that_was_read_is_a_new_one_beside_it(tmp_path):
+    """Of another partition or day, of another size, or where the one that was read is still there."""
+    read = {"day=1/1.json": 5, "2.json": 4, "3.json": 5, "4.json": None, "5.json": 0}
+    new = ["day=1x/1.json", "day=2/1.json", "done/2.json", "done/3.json", "done/4.json"]
+    add(tmp_path, *new, "3.json")
+    add(tmp_path, "done/5.json", content=b"")
+    assert names(tmp_path, read, in_order=True, counts_repeats=True) == [*new, "done/5.json"]
 
 
 def test_young_files_are_left_for_a_later_run_and_counted(tmp_path):
