@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ebbtide.delta import log
-from ebbtide.errors import CheckpointMismatchError, SpecChangedError
+from ebbtide.errors import CheckpointMismatchError, ConfigError, SpecChangedError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.pauses import refuse_paused
 from ebbtide.runtime.belonging import refuse_lost_ledger
@@ -19,13 +19,32 @@ if TYPE_CHECKING:
 def refuse_unfit(spark: SparkSession, plan: Plan, *, fresh: bool) -> None:
     """Refuse a run before anything is made: of a pipeline that is paused, a source that is not there, a transform that cannot be.
 
-    That a source is there is asked before tables are made, or emptied; else that is left to `discover`, which asks once.
+    That a source's first batch can be read is asked before tables are made, or emptied; else that is left to `discover`, which asks once.
     """
     refuse_lost_ledger(plan)
     refuse_paused(plan.spec.name, plan.turn)
+    if fresh:
+        refuse_start_at_end(plan)
     if fresh or not log.versions(plan.state.path):
         plan.source.refuse_absent()
     refuse_unfit_transform(spark, plan)
+
+
+def refuse_start_at_end(plan: Plan) -> None:
+    """Refuse to read a source anew from its end: all that is there would be left out.
+
+    Raises:
+        ConfigError: the spec says to begin there.
+    """
+    if plan.start_asked != "latest":
+        return
+    raise ConfigError.of(
+        f"A refresh of '{plan.spec.name}' would empty its tables and read nothing that is there: its source starts at the end.",
+        got="source.start: latest",
+        allowed="earliest, a time or offsets",
+        next_step="Set source.start to where the refresh is to begin; later steps do not ask for it. "
+        "Or run 'ebbtide backfill start --from earliest' to build the tables beside those in use.",
+    )
 
 
 def refuse_unfit_transform(spark: SparkSession, plan: Plan) -> None:

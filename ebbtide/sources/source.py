@@ -99,10 +99,11 @@ class Source(Protocol):
     """Where a pipeline's records come from."""
 
     def refuse_absent(self) -> None:
-        """Refuse a source that is not there, before anything is made or thrown away: `discover` refuses it too, later.
+        """Refuse a source whose first batch cannot be read, before anything is made or thrown away: later that is refused, too.
 
         Raises:
             SourceReadError: it is not there.
+            ConfigError: it has no place to begin as the spec asks for, or what it takes to read it is not set.
         """
 
     def discover(

@@ -17,7 +17,7 @@ from ebbtide import UpsertPipeline
 from ebbtide.cli.main import main
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
-from ebbtide.errors import SourceReadError, SourceUnavailableError
+from ebbtide.errors import ConfigError, SourceReadError, SourceUnavailableError
 from ebbtide.runtime import decide, driver
 from ebbtide.runtime import stream as streaming
 from ebbtide.runtime.plan import Plan
@@ -101,6 +101,19 @@ def test_avro_without_a_registry_is_named(broker, topic, tmp_path):
         True,
         True,
     )
+
+
+def test_refresh_without_the_password_of_its_registry_is_refused_and_leaves_the_tables(over, registry, monkeypatch):
+    guarded = {"url": registry.guarded_url, "username": USER, "password": "${EBBTIDE_TEST_PASSWORD}"}
+    pipeline = over(registry=guarded)
+    value = avro(registry.put("rows-value", ROW), ROW, up(1, 1))
+    pipeline.broker.put(pipeline.topic, [{"partition": 0, "value": value}])
+    with monkeypatch.context() as patch:
+        patch.setenv("EBBTIDE_TEST_PASSWORD", PASSWORD)
+        pipeline.run()
+    with pytest.raises(ConfigError, match=r"registry.password.*not set"):
+        pipeline.do("refresh")
+    assert pipeline.rows() == {1: 1}
 
 
 def test_registry_that_does_not_answer_refuses_us_or_is_none_is_named(over, registry, broker, monkeypatch, tmp_path):

@@ -417,6 +417,29 @@ def test_start_at_offsets_that_the_topic_has_not_is_refused(over):
             over(source={"start": {"offsets": offsets}}).run()
 
 
+def test_refresh_whose_start_the_topic_has_no_more_is_refused_and_leaves_the_tables(over, broker):
+    pipeline = over(source={"start": {"offsets": {0: 2}}})
+    pipeline.send(*(up(number, 1) for number in range(5)))
+    pipeline.run()
+    broker.delete_below(pipeline.topic, {0: 4})
+    with pytest.raises(ConfigError, match="partition 0: 2. Allowed: partition 0: 4 to 5"):
+        pipeline.do("refresh")
+    assert set(pipeline.rows()) == {2, 3, 4}
+
+
+def test_refresh_from_the_end_of_a_topic_is_refused_and_leaves_the_tables(over):
+    pipeline = over(source={"start": "latest"})
+    pipeline.run()
+    pipeline.send(up(1, 1), up(2, 1))
+    pipeline.run()
+    with pytest.raises(ConfigError, match=r"read nothing that is there.*source.start: latest.*backfill start"):
+        pipeline.do("refresh")
+    assert set(pipeline.rows()) == {1, 2}
+    pipeline.spec = pipeline.with_fields(source={"start": "earliest"})
+    pipeline.do("refresh")
+    assert set(pipeline.rows()) == {1, 2}
+
+
 def test_aborted_transactions_and_compacted_records_leave_holes_that_end_no_range(over, broker, topic):
     pipeline = over()
     producer = Producer({"bootstrap.servers": broker.servers, "transactional.id": topic})

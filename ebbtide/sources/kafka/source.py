@@ -49,8 +49,10 @@ class KafkaSource:
     registry: Registry | None = None
 
     def refuse_absent(self) -> None:
-        """See `Source`: the brokers answer, and have the topic."""
-        self._ask()
+        """See `Source`: the brokers answer, and have the topic and the place where the first step begins; so does the registry."""
+        self._beginning()
+        if self.registry is not None:
+            self.registry.open()
 
     def discover(
         self,
@@ -59,10 +61,10 @@ class KafkaSource:
         since: Position | None = None,
     ) -> Discovery:
         """See `Source`."""
-        topic, at_time = self._ask()
         if since is None:
-            found = topic.beginning(self.start, at_time)
+            found = self._beginning()
         else:
+            topic, _ = self._ask()
             read_before = TopicRange.from_json(since)
             found = topic.following(read_before)
         return Discovery(streams=found.size > 0, position=found.to_json())
@@ -73,6 +75,10 @@ class KafkaSource:
         read_before = TopicRange.from_json(since)
         found = topic.left_of(read_before)
         return Discovery(streams=found.size > 0, position=found.to_json())
+
+    def _beginning(self) -> TopicRange:
+        topic, at_time = self._ask()
+        return topic.beginning(self.start, at_time)
 
     def _ask(self) -> tuple[Topic, Offsets]:
         return ask(self.client, self.topic, self.start)
