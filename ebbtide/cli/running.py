@@ -77,8 +77,17 @@ def run(
 
 @click.command()
 @of_pipelines
+@click.option(
+    "--accept-loss", is_flag=True, help="Rebuild from what is left, where files or records are gone, and note it."
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def refresh(specs: tuple[str, ...], root: str, as_json: bool, yes: bool) -> None:
+def refresh(
+    specs: tuple[str, ...],
+    root: str,
+    as_json: bool,
+    accept_loss: bool,
+    yes: bool,
+) -> None:
     """Drop state, sink rows, quarantine and checkpoint, and rebuild them from the source."""
     from ebbtide.runtime.driver import refresh as refresh_pipeline
 
@@ -88,7 +97,8 @@ def refresh(specs: tuple[str, ...], root: str, as_json: bool, yes: bool) -> None
         question = f"Rebuild {names} under '{root}' from the source?"
         click.confirm(question, abort=True, err=True)
     reporter = Reporter(root, as_json)
-    _run_each(located, reporter, refresh_pipeline)
+    operate = partial(refresh_pipeline, accept_loss=accept_loss)
+    _run_each(located, reporter, operate)
 
 
 def refuse_following_views(located: list[Located]) -> None:

@@ -33,7 +33,7 @@ class StreamConfig(dg.Config):
     )
     accept_loss: bool = Field(
         default=False,
-        description="Records of the source are lost: go on with those that are left; the check 'source_loss' then fails.",
+        description="Records of the source are lost: go on with those that are left, or with refresh rebuild from them; the check 'source_loss' then fails.",
     )
 
 
@@ -64,7 +64,8 @@ def stream_assets(spec: Pipeline) -> dg.AssetsDefinition:
             accept_source_path=config.accept_source_path,
             accept_loss=config.accept_loss,
         )
-        operate = ebbtide.refresh if config.refresh else again
+        anew = partial(ebbtide.refresh, accept_loss=config.accept_loss)
+        operate = anew if config.refresh else again
 
         def work(report: Any, stop: Any) -> RunSummary:
             return operate(

@@ -37,6 +37,19 @@ class BatchOffsets:
 
 
 @dataclass(frozen=True)
+class NotedStart:
+    """Where the source's first batch begins, as it was noted before that was decided.
+
+    Args:
+        position: It; of what was to be read then, the beginning counts.
+        asked: Where the spec said to begin, as JSON has it; None: an older Ebbtide did not note it.
+    """
+
+    position: dict[str, Any]
+    asked: Any = None
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """A checkpoint folder."""
 
@@ -55,18 +68,17 @@ class Checkpoint:
             raise self._damaged("metadata", error) from error
 
     @property
-    def start(self) -> dict[str, Any] | None:
-        """Where the source's first batch begins, as it was noted; None if it was not.
-
-        `ASKED` in it is where the spec said to begin; an older Ebbtide did not note that.
-        """
+    def start(self) -> NotedStart | None:
+        """Where the source's first batch begins, as it was noted; None if it was not."""
         raw = read_bytes(join(self.path, START))
         if raw is None:
             return None
         try:
-            return dict(json.loads(raw))
+            noted = dict(json.loads(raw))
         except (ValueError, TypeError) as error:
             raise self._damaged(START, error) from error
+        asked = noted.pop(ASKED, None)
+        return NotedStart(noted, asked)
 
     def note_start(self, position: Mapping[str, Any], asked: Any) -> None:
         """Note where the source's first batch begins: until it is decided, no step's facts tell.

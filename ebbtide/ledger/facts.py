@@ -131,6 +131,11 @@ class StepFacts(Frontier):
         exclude_if=lambda value: value is None,
         description="Of a source that is read by position, where the batch begins and ends (ebbtide.sources.kafka.position); of another kind of step that of the last batch before it. Absent of other sources.",
     )
+    source_start: dict[str, Any] | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="Of a source that is read by position, where the first batch since the last refresh began, of a partition that came later its first one; in the form of source_position. Absent of other sources, and of steps of an older version.",
+    )
     reread: dict[str, Any] | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
@@ -139,7 +144,7 @@ class StepFacts(Frontier):
     lost: str | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
-        description="Of TICK: which records of the source are lost, where somebody accepted that. Absent of other steps.",
+        description="Of TICK and RESET: which records of the source are lost, where somebody accepted that. Absent of other steps.",
     )
     code: str = Field(description="Version of Ebbtide.")
     tables: dict[str, TableFacts] = Field(

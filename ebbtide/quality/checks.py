@@ -109,7 +109,7 @@ def _source_loss(spec: Pipeline) -> Iterator[Check]:
         return
     yield Check(
         "source_loss",
-        "No records of the topic were lost before they were read.",
+        "No records of the topic were lost before they were read, or before a refresh.",
         judge="ebbtide.quality.suite:judge_source_loss",
         repair="Run 'ebbtide refresh' once the topic has all records again; or 'ebbtide acknowledge', if the sink may do without them.",
     )

@@ -1,10 +1,11 @@
-"""Source loss: no records were lost before they were read."""
+"""Source loss: no records were lost before they were read, or read again by a refresh."""
 
 from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.delta import log
+from ebbtide.model.step import StepKind
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.plan import Plan
 
@@ -22,7 +23,8 @@ def accepted(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFra
     """
     rows = []
     for version, facts in log.own_commits(tables.state.path):
-        if version <= window.state_since:
+        is_own_reset = version == window.state_since and facts["kind"] == StepKind.RESET  # with it the window begins
+        if version <= window.state_since and not is_own_reset:
             break  # the newest come first
         is_in_window = version <= window.state_until
         lost = facts.get("lost")

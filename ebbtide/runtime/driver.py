@@ -22,6 +22,7 @@ from ebbtide.runtime.pace import Pace
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import OnPhase, OnProgress, Phase, RunSummary, StepProgress
 from ebbtide.runtime.refusals import (
+    lost_by_refresh,
     refuse_changed_spec,
     refuse_other_checkpoint,
     refuse_other_path,
@@ -109,14 +110,15 @@ def refresh(
     on_phase: OnPhase = ignore,
     stop: threading.Event | None = None,
     clock: Clock = system_clock,
+    accept_loss: bool = False,
 ) -> RunSummary:
     """Forget state, sink rows, quarantine and checkpoint, and rebuild them from the source as the spec now is.
 
     Whatever the spec and the stored format were before, the tables are made again as they must be now. Their history
-    stays. Arguments and errors are those of `run`.
+    stays. Arguments and errors are those of `run`. With `accept_loss` it is rebuilt from what is left of the source, and what is gone is noted.
     """
     asked = _Run(spark, spec, root, on_progress, on_phase, stop or threading.Event(), clock, is_fresh=True)
-    asked.turn(accepts_path=True)
+    asked.turn(accepts_path=True, accepts_loss=accept_loss)
     return asked.summary
 
 
@@ -182,10 +184,10 @@ class _Run:
             pace = Pace(self.spec.source.max_records_per_second, self.stop)
             stepper = Stepper(plan, lease, self.clock(), fresh=self.is_fresh, on_phase=shown.begin, pace=pace)
             shown.stepper = stepper
-            self._open(plan, stepper, accepts_path=accepts_path)
+            self._open(plan, stepper, accepts_path=accepts_path, accepts_loss=accepts_loss)
             stream = Stream(self.spark, plan, stepper, self._report, shown.begin, self.stop, self.clock)
             shown.begin("listing the source")
-            if accepts_loss:
+            if accepts_loss and not self.is_fresh:
                 stream.accept_loss()
             found = stream.discover()
             self._note(found)
@@ -228,10 +230,19 @@ class _Run:
     def _lease_ttl_s(self) -> float:
         return to_ms(self.spec.lease_ttl) / 1000
 
-    def _open(self, plan: Plan, stepper: Stepper, *, accepts_path: bool) -> None:
+    def _open(
+        self,
+        plan: Plan,
+        stepper: Stepper,
+        *,
+        accepts_path: bool,
+        accepts_loss: bool,
+    ) -> None:
         """Refuse what does not fit, and make or empty the tables; a step that was decided is finished."""
+        lost: str | None = None
         if self.is_fresh:
             refuse_others_sink(plan, stepper.tables)
+            lost = lost_by_refresh(plan, stepper, accepts=accepts_loss)
         else:
             stepper.refuse_misfits()
             refuse_changed_spec(plan, stepper)
@@ -242,7 +253,7 @@ class _Run:
         stepper.source_path = self.spec.source_path
         if self.is_fresh:
             incarnation = stepper.lease.renew_incarnation()
-            stepper.reset(self.spark, incarnation, self.clock())
+            stepper.reset(self.spark, incarnation, self.clock(), lost)
         refuse_other_checkpoint(plan, stepper)
         stepper.publish(self.spark)
         stepper.plan.sink.refuse_altered()

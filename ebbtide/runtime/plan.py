@@ -17,7 +17,7 @@ from ebbtide.formats.decoding import Decoding
 from ebbtide.formats.format import Format
 from ebbtide.formats.plain import PlainDecoder
 from ebbtide.formats.settings import UnknownColumns
-from ebbtide.ledger.checkpoint import ASKED, Checkpoint
+from ebbtide.ledger.checkpoint import Checkpoint
 from ebbtide.ledger.facts import LedgerFacts
 from ebbtide.ledger.lease import newest_turn
 from ebbtide.model.changelog import TRUNCATE, changelog_schema
@@ -314,9 +314,16 @@ class Plan:
         noted = self.checkpoint.start
         if position is not None or noted is None:
             return position
-        if noted.pop(ASKED, self.start_asked) != self.start_asked:
+        is_as_asked = noted.asked in (None, self.start_asked)
+        return self.noted_start if is_as_asked else None
+
+    @property
+    def noted_start(self) -> Position | None:
+        """Where the source's first batch was to begin, as the checkpoint has it; None if it does not tell."""
+        noted = self.checkpoint.start
+        if noted is None:
             return None
-        return beginning_of(noted)  # nothing of what the first run found has been read
+        return beginning_of(noted.position)  # nothing of what the first run found has been read then
 
     @property
     def start_asked(self) -> Any:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ebbtide.delta import log
-from ebbtide.errors import CheckpointMismatchError, ConfigError, SpecChangedError
+from ebbtide.errors import CheckpointMismatchError, ConfigError, SourceLostError, SpecChangedError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.pauses import refuse_paused
+from ebbtide.model.step import StepKind
 from ebbtide.runtime.belonging import refuse_lost_ledger
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
@@ -44,6 +45,39 @@ def refuse_start_at_end(plan: Plan) -> None:
         allowed="earliest, a time or offsets",
         next_step="Set source.start to where the refresh is to begin; later steps do not ask for it. "
         "Or run 'ebbtide backfill start --from earliest' to build the tables beside those in use.",
+    )
+
+
+def lost_by_refresh(plan: Plan, stepper: Stepper, *, accepts: bool) -> str | None:
+    """Return what a refresh could not read again of all that was read; None if there is nothing.
+
+    Whatever refuses the first batch refuses here, too: nothing has been emptied yet. What was read of another source than the spec
+    now names is given up on purpose, and of a state of an older format it is not known.
+
+    Args:
+        plan: The pipeline.
+        stepper: Knows what was read.
+        accepts: That is to be lost.
+
+    Raises:
+        SourceLostError: something is, and it is not accepted.
+        EbbtideError: as `discover` of a first run.
+    """
+    last = stepper.last
+    source = plan.spec.identity.get("source")
+    is_same_source = last is not None and last.spec.get("source") == source
+    read = stepper.files_read() if is_same_source else {}
+    span = stepper.source_span if is_same_source else None
+    lost = plan.source.gone(read, span)
+    if lost is None and last is not None and last.kind is StepKind.RESET:
+        return last.lost  # of a refresh that is made once more
+    if lost is None or accepts:
+        return lost
+    raise SourceLostError.of(
+        f"A refresh of '{plan.spec.name}' would lose what its source does not have any more; nothing was changed.",
+        got=lost,
+        allowed="a source that has all that was read of it",
+        next_step="Put it back; or run 'ebbtide refresh --accept-loss' to rebuild the tables from what is left, and note the loss.",
     )
 
 

@@ -36,7 +36,7 @@ from ebbtide.runtime.progress import StepProgress
 from ebbtide.runtime.publish import publish
 from ebbtide.runtime.session import code_version
 from ebbtide.runtime.stage import Staged, ViewStaging, stage, stage_view
-from ebbtide.sources.source import Part, Position, n_places
+from ebbtide.sources.source import Part, Position, beginning_of, begun_at, n_places
 from ebbtide.spec.ddl import ddl_of
 from ebbtide.spec.view import MaterializedView
 from ebbtide.state_table.layout import FileSizes
@@ -133,6 +133,25 @@ class Stepper:
     def position(self) -> Position | None:
         """Where the source is read up to, of one that is read by position; None before the first step."""
         return self.last.source_position if self.last else None
+
+    @property
+    def source_start(self) -> Position | None:
+        """Where the first batch began, of a source that is read by position; None before it.
+
+        Steps of an older version do not tell: then what the checkpoint has noted counts, or else what the last batch began with.
+        """
+        last = self.last
+        if last is None or last.source_position is None:
+            return None
+        return last.source_start or self.plan.noted_start or beginning_of(last.source_position)
+
+    @property
+    def source_span(self) -> Position | None:
+        """From where to where a source that is read by position was read; None before the first step."""
+        start = self.source_start
+        if start is None or self.position is None:
+            return None
+        return start | {"to": self.position["to"]}
 
     def batch(self, frame: DataFrame, batch_id: int) -> StepProgress:
         """Make the step of one micro-batch, or finish it if its decision stands already."""
@@ -381,11 +400,30 @@ class Stepper:
             started=started,
         )
 
-    def reset(self, spark: SparkSession, incarnation: str, clock_ms: int) -> None:
-        """Start over: a commit that empties the state is the decision; the sink, the quarantine and the checkpoint follow."""
+    def reset(
+        self,
+        spark: SparkSession,
+        incarnation: str,
+        clock_ms: int,
+        lost: str | None = None,
+    ) -> None:
+        """Start over: a commit that empties the state is the decision; the sink, the quarantine and the checkpoint follow.
+
+        Args:
+            spark: The session.
+            incarnation: That of the tables from now on.
+            clock_ms: The time, epoch ms.
+            lost: What cannot be read again, where somebody accepted that.
+        """
         clock = self.next_clock(clock_ms)
         number = 1 + self.last_number  # over all incarnations: a state may have been lost
-        facts = self._facts(StepKind.RESET, clock, incarnation=incarnation, step=number)
+        facts = self._facts(
+            StepKind.RESET,
+            clock,
+            incarnation=incarnation,
+            step=number,
+            lost=lost,
+        )
         self.lease.check()
         self._snapshot = self.plan.state.reset(facts, self.found())
         self.advance_to(facts, self._snapshot.version)
@@ -432,6 +470,7 @@ class Stepper:
             "batch_id": None,
             "offsets_hash": None,
             "source_position": earlier.source_position,
+            "source_start": earlier.source_start,
         }
         return facts.model_copy(update=stands_at | no_records | made_by)
 
@@ -474,6 +513,7 @@ class Stepper:
             "batch_id": None,
             "offsets_hash": None,
             "source_position": taken.position,
+            "source_start": taken.source_start,
             "source_path": taken.source_path,
             "evolved": dict(taken.plan.evolved),
         }
@@ -577,6 +617,9 @@ class Stepper:
             made_by["batch_id"] = last.batch_id if last else None
             made_by["offsets_hash"] = last.offsets_hash if last else None
             made_by["source_position"] = self.position
+        if kind is not StepKind.RESET:
+            position = given.get("source_position", self.position)
+            made_by["source_start"] = begun_at(self.source_start, position)
         frontier = next_frontier(last, kind, clock, self.plan.rules, batch)
         facts = dict(frontier) | made_by | given
         return StepFacts(**facts)

@@ -64,6 +64,10 @@ class FileSource:
         """See `Source`: files that were read may go, and none that was not is known."""
         return Discovery()
 
+    def gone(self, read: Mapping[str, int | None], span: Position | None) -> str | None:
+        """See `Source`: files that were moved away since."""
+        return listing.missing(self.path, self.patterns, read)
+
     def backlog(self, found: Discovery) -> Backlog:
         """See `Source`."""
         sizes = [size or 0 for _, size in found.parts]

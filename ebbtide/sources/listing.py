@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 
+from ebbtide.amounts import amount
 from ebbtide.errors import FileChangedError, LateFileError, SourceReadError
 from ebbtide.paths import FoundFile, is_folder, is_linked, join, walk
 from ebbtide.redaction import printable
@@ -96,6 +97,25 @@ def discover(
         unmatched=len(others),
         nothing_matched=None if is_expected else _nothing_matched(path, patterns, others),
     )
+
+
+def missing(path: str, patterns: Sequence[str], read: Mapping[str, int | None]) -> str | None:
+    """Name files that were read and are not there any more; None if all are.
+
+    Args:
+        path: The folder.
+        patterns: See `matches`.
+        read: Files read before.
+
+    Raises:
+        SourceReadError: see `discover`.
+    """
+    found = discover(path, patterns, {}, in_order=False, min_age_ms=0, now_ms=0)
+    there = {name for name, _ in found.parts}
+    names = sorted(read.keys() - there)
+    if not names:
+        return None
+    return f"{len(names)} of {amount(len(read), 'file')} that were read are not in '{path}': {_some(names)}"
 
 
 def _matches_any(name: str, patterns: Sequence[str]) -> bool:

@@ -25,6 +25,25 @@ def beginning_of(position: Position) -> Position:
     return position | {"to": position["from"]}
 
 
+def begun_at(start: Position | None, position: Position | None) -> Position | None:
+    """Return where reading began, once a batch is read: it may be the first one, or the first of some places.
+
+    Args:
+        start: Where it began before the batch; None before the first one.
+        position: Of the batch; None of a source with parts.
+
+    Example:
+        >>> begun_at({"from": {"0": 5}, "to": {"0": 5}}, {"from": {"0": 9, "1": 2}, "to": {"0": 9, "1": 7}})
+        {'from': {'0': 5, '1': 2}, 'to': {'0': 5, '1': 2}}
+    """
+    if position is None:
+        return start
+    if start is None:
+        return beginning_of(position)
+    places = position["from"] | start["from"]
+    return beginning_of(start | {"from": places})
+
+
 def n_places(position: Position | None) -> int:
     """Return how many places of a source a position spans: as many records or, where some are gone, fewer; 0 without places."""
     if position is None or "to" not in position:
@@ -129,6 +148,17 @@ class Source(Protocol):
 
         Args:
             since: As for `discover`.
+        """
+
+    def gone(self, read: Mapping[str, int | None], span: Position | None) -> str | None:
+        """Name what was read and could not be read again from the beginning; None if all could.
+
+        Args:
+            read: Parts that steps read, to their sizes.
+            span: From where to where steps read, of a source that is read by position; None of others, and before the first step.
+
+        Raises:
+            EbbtideError: as `discover` of a first run.
         """
 
     def backlog(self, found: Discovery) -> Backlog:

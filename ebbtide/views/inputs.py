@@ -108,6 +108,10 @@ class ViewTables:
         """See `Source`: nothing is lost, where a table's changes are gone the view is computed anew."""
         return Discovery()
 
+    def gone(self, read: Mapping[str, int | None], span: Position | None) -> str | None:
+        """See `Source`: a view is computed from what its tables have."""
+        return None
+
     def backlog(self, found: Discovery) -> Backlog:
         """See `Source`: the tables that have changed, whose bytes are not told."""
         return Backlog(files=len(found.parts))

@@ -259,7 +259,9 @@ def test_batch_that_spark_never_committed_is_not_read_again(over):
 
 
 @pytest.mark.parametrize("n_anew", [1, 8])
-def test_topic_made_anew_is_refused_with_fewer_or_more_records_and_refresh_reads_it(over, broker, n_anew):
+def test_topic_made_anew_is_refused_with_fewer_or_more_records_and_refresh_reads_it_if_the_loss_is_accepted(
+    over, broker, n_anew
+):
     pipeline = over()
     pipeline.send(up(1, 1), up(2, 1), up(3, 1))
     pipeline.run()
@@ -271,7 +273,10 @@ def test_topic_made_anew_is_refused_with_fewer_or_more_records_and_refresh_reads
             pipeline.run()
         with pytest.raises(SourceLostError):
             pipeline.is_idle()
-    pipeline.do("refresh")
+    with pytest.raises(SourceLostError, match=r"would lose.*all that was read of topic"):
+        pipeline.do("refresh")
+    assert pipeline.rows() == {1: 1, 2: 1, 3: 1}
+    pipeline.do("refresh", accept_loss=True)
     assert pipeline.rows() == {10 + number: 1 for number in range(n_anew)}
 
 
@@ -422,7 +427,7 @@ def test_refresh_whose_start_the_topic_has_no_more_is_refused_and_leaves_the_tab
     pipeline.send(*(up(number, 1) for number in range(5)))
     pipeline.run()
     broker.delete_below(pipeline.topic, {0: 4})
-    with pytest.raises(ConfigError, match="partition 0: 2. Allowed: partition 0: 4 to 5"):
+    with pytest.raises(ConfigError, match=r"partition 0: 2\. Allowed: partition 0: 4 to 5"):
         pipeline.do("refresh")
     assert set(pipeline.rows()) == {2, 3, 4}
 
@@ -438,6 +443,48 @@ def test_refresh_from_the_end_of_a_topic_is_refused_and_leaves_the_tables(over):
     pipeline.spec = pipeline.with_fields(source={"start": "earliest"})
     pipeline.do("refresh")
     assert set(pipeline.rows()) == {1, 2}
+
+
+def test_refresh_without_records_that_were_read_is_refused_and_leaves_the_tables(over, broker):
+    pipeline = over()
+    pipeline.send(*(up(number, 1) for number in range(4)))
+    pipeline.run()
+    pipeline.send(up(4, 1), partition=1)
+    pipeline.run()
+    broker.delete_below(pipeline.topic, {0: 3})
+    with pytest.raises(SourceLostError, match=r"partition 0: 0 to 4 was read, 3 to 4 is there\. Allowed"):
+        pipeline.do("refresh")
+    assert set(pipeline.rows()) == set(range(5))
+    pipeline.do("refresh", accept_loss=True)
+    assert (set(pipeline.rows()), len(pipeline.losses())) == ({3, 4}, 1)
+    pipeline.do("refresh")
+    assert len(pipeline.losses()) == 1, "reading began at 3 since"
+
+
+def test_refresh_from_a_later_start_is_refused_until_the_loss_is_accepted(over):
+    pipeline = over()
+    pipeline.send(up(1, 1), up(2, 1))
+    pipeline.run()
+    pipeline.spec = pipeline.with_fields(source={"start": {"offsets": {0: 1}}})
+    with pytest.raises(SourceLostError, match="partition 0: 0 to 2 was read, 1 to 2 is there"):
+        pipeline.do("refresh")
+    pipeline.do("refresh", accept_loss=True)
+    assert set(pipeline.rows()) == {2}
+
+
+def test_steps_tell_where_the_first_batch_began_over_a_rewind_and_of_steps_that_did_not_tell(over):
+    pipeline = over(source={"start": {"offsets": {0: 1}}})
+    pipeline.send(up(1, 1), up(2, 1))
+    pipeline.run()
+    pipeline.send(up(3, 1))
+    pipeline.run()
+    pipeline.do("rewind")
+    pipeline.run()
+    assert pipeline.last.source_start["from"] == {"0": 1, "1": 0, "2": 0}
+    with pipeline.stepper() as stepper:
+        older = stepper.head.facts.model_copy(update={"source_start": None})
+        stepper.head = replace(stepper.head, facts=older)
+        assert stepper.source_start["from"] == {"0": 2, "1": 0, "2": 0}, "the last batch's, as the checkpoint is new"
 
 
 def test_aborted_transactions_and_compacted_records_leave_holes_that_end_no_range(over, broker, topic):

@@ -5,7 +5,7 @@ from judging import verdict_of
 from kafka_support import over_topic, records_of
 from spark_support import forget_last_commit, plain_spec, same_as_truth, shop_lines, shop_spec
 
-from ebbtide.runtime.driver import run
+from ebbtide.runtime.driver import refresh, run
 from ebbtide.runtime.plan import Plan
 from ebbtide.sources.kafka import source
 
@@ -35,3 +35,6 @@ def test_loss_that_was_accepted_fails_its_check(spark, broker, tmp_path):
     broker.delete_below("lossy", {0: -1})  # all
     run(spark, spec, str(tmp_path), accept_loss=True)
     assert not verdict_of(spark, tables, "source_loss").passed
+    refresh(spark, spec, str(tmp_path), accept_loss=True)
+    assert not verdict_of(spark, tables, "source_loss").passed, "what a refresh could not read again"
+    refresh(spark, spec, str(tmp_path))

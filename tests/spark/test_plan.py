@@ -58,6 +58,9 @@ class DeltaLines:
     def discover(self, read, now_ms, since=None):
         return Discovery(streams=True)
 
+    def gone(self, read, span):
+        return None
+
     def note(self, found, location):
         pass
 

@@ -81,6 +81,30 @@ class TopicRange:
         is_same = (self.cluster_id, self.topic_id) == (last.cluster_id, last.topic_id)
         return self.after(last.end) if is_same else self
 
+    def lacks(self, read: Self) -> str | None:
+        """Name records of another range that this one has not; None if it has all.
+
+        Args:
+            read: The other one; of another topic nothing is here.
+
+        Example:
+            >>> TopicRange("c", "t", "i", {0: 4}, {0: 9}).lacks(TopicRange("c", "t", "i", {0: 2}, {0: 9}))
+            'partition 0: 2 to 9 was read, 4 to 9 is there'
+        """
+        is_same = (self.cluster_id, self.topic_id) == (read.cluster_id, read.topic_id)
+        if not is_same:
+            return f"all that was read of topic '{read.topic}' with id {read.topic_id} in cluster {read.cluster_id}"
+        lacking = []
+        for partition, start in read.start.items():
+            end = read.end[partition]
+            own_start = self.start.get(partition, end)
+            own_end = self.end.get(partition, start)
+            has_all = own_start <= start and end <= own_end
+            if not has_all:
+                there = f"{own_start} to {own_end}" if partition in self.start else "nothing"
+                lacking.append(f"partition {partition}: {start} to {end} was read, {there} is there")
+        return "; ".join(lacking) or None
+
     def first(self, most: int) -> Self:
         """Return the range up to so many offsets, of each partition by its share.
 

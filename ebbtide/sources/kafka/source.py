@@ -76,6 +76,13 @@ class KafkaSource:
         found = topic.left_of(read_before)
         return Discovery(streams=found.size > 0, position=found.to_json())
 
+    def gone(self, read: Mapping[str, int | None], span: Position | None) -> str | None:
+        """See `Source`: records before the place where reading would begin, by retention or by another start; or the whole topic."""
+        found = self._beginning()
+        if span is None:
+            return None
+        return found.lacks(TopicRange.from_json(span))
+
     def _beginning(self) -> TopicRange:
         topic, at_time = self._ask()
         return topic.beginning(self.start, at_time)

@@ -28,8 +28,8 @@ NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 LEADER_POLL_S = 0.2
 """From one look whether a partition has a leader to the next."""
 REFRESH = (
-    "Run 'ebbtide refresh' to rebuild the sink from what the topic has now, or 'ebbtide run --accept-loss' to go on with that: "
-    "the loss is noted and fails the check 'source_loss'."
+    "Run 'ebbtide refresh --accept-loss' to rebuild the sink from what the topic has now, or 'ebbtide run --accept-loss' to go on with that: "
+    "either notes the loss, which fails the check 'source_loss'."
 )
 
 

@@ -1,0 +1,84 @@
+"""What is refused before a run reads, or a refresh empties: the tables are then as they were, and the way out that is named works."""
+
+import pytest
+from local_pipeline import killed, up
+
+from ebbtide.errors import SourceLostError, SourceReadError
+from ebbtide.model.step import StepKind
+from ebbtide.runtime.step import Stepper
+
+
+@pytest.fixture
+def three_files(make):
+    pipeline = make()
+    for number in (1, 2, 3):
+        pipeline.read(up(number, 1))
+    return pipeline
+
+
+def archive(pipeline, *numbers):
+    for number in numbers:
+        (pipeline.source / f"{number:04d}.jsonl").unlink()
+
+
+def losses(pipeline):
+    return [facts.lost for _, facts in pipeline.plan.state.steps() if facts.lost]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ((0, 1), r"2 of 3 files that were read are not in .*: 0000.jsonl, 0001.jsonl"),
+        ((0, 1, 2), "3 of 3 files"),
+    ],
+)
+def test_refresh_without_files_that_were_read_is_refused_and_leaves_the_tables(three_files, numbers, said):
+    archive(three_files, *numbers)
+    before = three_files.versions()
+    with pytest.raises(SourceLostError, match=said + r".*Put it back; or run 'ebbtide refresh --accept-loss'"):
+        three_files.do("refresh")
+    assert three_files.rows() == {1: 1, 2: 1, 3: 1}
+    assert three_files.versions() == before
+
+
+def test_refresh_reads_what_is_left_if_the_loss_is_accepted_and_the_step_tells_it(three_files):
+    archive(three_files, 0)
+    three_files.do("refresh", accept_loss=True)
+    assert three_files.rows() == {2: 1, 3: 1}
+    [lost] = losses(three_files)
+    assert lost.startswith("1 of 3 files that were read")
+    three_files.do("refresh")
+    assert len(losses(three_files)) == 1, "the second one lost nothing"
+
+
+def test_refresh_that_was_killed_behind_its_reset_keeps_what_it_lost(three_files, monkeypatch):
+    archive(three_files, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(Stepper, "publish", killed)
+        with pytest.raises(InterruptedError):
+            three_files.do("refresh", accept_loss=True)
+    three_files.do("refresh")
+    assert three_files.rows() == {2: 1, 3: 1}
+    kinds = [facts.kind for _, facts in three_files.plan.state.steps() if facts.lost]
+    assert kinds == [StepKind.RESET, StepKind.RESET]
+
+
+def test_refresh_reads_all_files_again_where_none_is_gone(three_files):
+    three_files.do("refresh")
+    assert (three_files.rows(), losses(three_files)) == ({1: 1, 2: 1, 3: 1}, [])
+
+
+def test_refresh_from_another_source_asks_for_nothing_of_the_old_one(three_files):
+    archive(three_files, 0)
+    three_files.spec = three_files.with_fields(source={"records": "kafka"})
+    three_files.do("refresh")
+    assert losses(three_files) == []
+
+
+def test_refresh_over_a_link_is_refused_and_leaves_the_tables(three_files, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.touch()
+    (three_files.source / "0003.jsonl").symlink_to(elsewhere)
+    with pytest.raises(SourceReadError, match="symbolic links"):
+        three_files.do("refresh")
+    assert three_files.rows() == {1: 1, 2: 1, 3: 1}
