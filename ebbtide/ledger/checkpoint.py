@@ -17,6 +17,8 @@ START = "ebbtide_start.json"
 """Ours, beside Spark's files, so that it goes with them."""
 ASKED = "asked"
 """Key in it: where the spec said to begin."""
+LOST = "lost"
+"""Key in it: which records of the source were lost before the first step, where somebody accepted that."""
 BATCHES_KEPT = 100
 """Batches of which a checkpoint that no stream of Spark's writes keeps the files; Spark's own keeps as many (`minBatchesToRetain`)."""
 
@@ -43,10 +45,12 @@ class NotedStart:
     Args:
         position: It; of what was to be read then, the beginning counts.
         asked: Where the spec said to begin, as JSON has it; None: an older Ebbtide did not note it.
+        lost: Which records before it are lost, where somebody accepted that; None if none are.
     """
 
     position: dict[str, Any]
     asked: Any = None
+    lost: str | None = None
 
 
 @dataclass(frozen=True)
@@ -78,16 +82,20 @@ class Checkpoint:
         except (ValueError, TypeError) as error:
             raise self._damaged(START, error) from error
         asked = noted.pop(ASKED, None)
-        return NotedStart(noted, asked)
+        lost = noted.pop(LOST, None)
+        return NotedStart(noted, asked, lost)
 
-    def note_start(self, position: Mapping[str, Any], asked: Any) -> None:
+    def note_start(self, position: Mapping[str, Any], asked: Any, lost: str | None = None) -> None:
         """Note where the source's first batch begins: until it is decided, no step's facts tell.
 
         Args:
             position: It.
             asked: Where the spec says to begin, as JSON has it.
+            lost: See `NotedStart`.
         """
         noted = {**position, ASKED: asked}
+        if lost is not None:
+            noted[LOST] = lost
         replace_bytes(join(self.path, START), json.dumps(noted).encode())
 
     def last_committed(self) -> int | None:

@@ -144,7 +144,7 @@ class StepFacts(Frontier):
     lost: str | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
-        description="Of TICK and RESET: which records of the source are lost, where somebody accepted that. Absent of other steps.",
+        description="Of TICK, of RESET and of the first step: which records of the source are lost, where somebody accepted that. Absent of other steps.",
     )
     code: str = Field(description="Version of Ebbtide.")
     tables: dict[str, TableFacts] = Field(

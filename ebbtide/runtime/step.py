@@ -348,7 +348,7 @@ class Stepper:
         return self._tick(spark, clock_ms, must_commit=must_commit)
 
     def accept_loss(self, spark: SparkSession, position: Position, lost: str, clock_ms: int) -> StepProgress | None:
-        """Note as a step that records of the source are lost, and where it is read from now on.
+        """Note as a step that records of the source are lost, and where it is read from now on; before the first step that one will tell.
 
         Args:
             spark: The session.
@@ -360,9 +360,17 @@ class Stepper:
             The step; None before the first one, when nothing was read.
         """
         if self.last is None:
-            self.plan.checkpoint.note_start(position, self.plan.start_asked)
+            known = self._lost_before
+            all_lost = lost if known is None else f"{known} {lost}"
+            self.plan.checkpoint.note_start(position, self.plan.start_asked, all_lost)
             return None
         return self._tick(spark, clock_ms, must_commit=True, source_position=position, lost=lost)
+
+    @property
+    def _lost_before(self) -> str | None:
+        """Which records were lost before the first step, as far as that was accepted."""
+        noted = self.plan.checkpoint.start
+        return None if noted is None else noted.lost
 
     def _tick(
         self,
@@ -620,6 +628,8 @@ class Stepper:
         if kind is not StepKind.RESET:
             position = given.get("source_position", self.position)
             made_by["source_start"] = begun_at(self.source_start, position)
+            if last is None:
+                made_by["lost"] = self._lost_before
         frontier = next_frontier(last, kind, clock, self.plan.rules, batch)
         facts = dict(frontier) | made_by | given
         return StepFacts(**facts)

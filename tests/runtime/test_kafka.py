@@ -960,6 +960,29 @@ def test_loss_that_is_accepted_is_noted_once_and_the_run_goes_on_with_what_is_le
     assert pipeline.run(accept_loss=True).steps == []
 
 
+def test_loss_that_is_accepted_before_the_first_step_is_noted_with_that(over, broker, monkeypatch):
+    pipeline = over()
+    pipeline.send(*(up(number, 1) for number in range(5)))
+    away = Mock(side_effect=SourceUnavailableError("away"))
+    with monkeypatch.context() as patch:
+        patch.setattr(step_module, "stage", away)
+        with pytest.raises(SourceUnavailableError):
+            pipeline.run()
+        broker.delete_below(pipeline.topic, {0: 2})
+        with pytest.raises(SourceUnavailableError):
+            pipeline.run(accept_loss=True)
+    broker.delete_below(pipeline.topic, {0: 3})
+    with pytest.raises(SourceLostError, match="partition 0: 2 is next, the topic has only from 3"):
+        pipeline.run()
+    assert [step.kind for step in pipeline.run(accept_loss=True).steps] == ["batch"]
+    pipeline.send(up(5, 1))
+    pipeline.run()
+    assert set(pipeline.rows()) == {3, 4, 5}
+    [lost] = pipeline.losses()
+    assert "partition 0: 0 is next" in lost
+    assert "partition 0: 2 is next" in lost, "both that were accepted"
+
+
 def test_topic_made_anew_is_read_from_its_first_record_if_that_is_accepted(over, broker):
     pipeline = over()
     pipeline.send(up(1, 1), up(2, 1))
