@@ -35,7 +35,8 @@ class Following:
     Args:
         interval_ms: Least time from one batch to the next, and from one look at the source to the next.
         tick_every_ms: Least time from one tick to the next, while there is nothing to read.
-        fault_budget_s: How long faults of brokers and stores are waited out, from the first on without a success between.
+        fault_budget_s: How long faults of brokers and stores are waited out, from the first on without a success between: a step, a tick where
+            nothing is left to do, or, after a look at the source that failed, one that did not.
         max_age_s: How old the run gets; None: it goes on until it is stopped.
     """
 
@@ -86,6 +87,11 @@ class Faults:
         self._budget_s = budget_s
         self._first_s: float | None = None
         self._wait_s = FIRST_WAIT_S
+
+    @property
+    def are_over(self) -> bool:
+        """Whether none is waited out."""
+        return self._first_s is None
 
     def wait_after(self, error: Transient) -> float:
         """Return how long to wait until the next attempt, seconds.
@@ -169,6 +175,8 @@ class Watcher:
         self._looks_s = faults.now_s() + following.interval_ms / 1000
         self._ticked_ms = clock()
         self._found: Discovery | None = None
+        self._began_with_look = False
+        """Whether the faults that are waited out began with one of a look: then a good look ends them."""
 
     def look(self) -> bool:
         """Make way if somebody asks; look what is new, and note it for the stream; where nothing is, tick. Each in its time.
@@ -188,9 +196,12 @@ class Watcher:
         try:
             found = self._discover()
         except Transient as error:
+            self._began_with_look |= self._faults.are_over
             self._looks_s = now_s + self._faults.wait_after(error)
             return False
-        self._faults.passed()
+        # That brokers answer says nothing of a step that fails by a store, or as it reads: its faults end with a step.
+        if self._began_with_look:
+            self._end_faults()
         is_idle = not found.streams
         if is_idle:
             self._tick()
@@ -212,3 +223,10 @@ class Watcher:
         self._ticked_ms = now_ms
         tick = self._stepper.tick(self._spark, now_ms)
         self._report(tick)
+        # Nothing is left to do, so that no step will come that could end them.
+        if not self._faults.are_over and not self._plan.checkpoint.is_open:
+            self._end_faults()
+
+    def _end_faults(self) -> None:
+        self._faults.passed()
+        self._began_with_look = False

@@ -2,15 +2,18 @@
 
 import threading
 import time
+from dataclasses import replace
 
+import local_pipeline
 import pytest
 from local_pipeline import up
-from local_run import HOUR, START
+from local_run import HOUR, START, drive
 
-from ebbtide.errors import LeaseHeldError, LeaseLostError, SourceUnavailableError
+from ebbtide.errors import LeaseHeldError, LeaseLostError, SourceUnavailableError, StoreUnavailableError
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.requests import Requests
 from ebbtide.runtime import following as following_module
+from ebbtide.runtime import step as step_module
 from ebbtide.runtime.following import Age, Faults, Following, Watcher
 from ebbtide.sources.file_source import FileSource
 from ebbtide.sources.source import Discovery
@@ -97,7 +100,8 @@ class Watched:
         self.asked = []
         self.found = Discovery(streams=True)
         self.fault = None
-        self.source = self.lease = self
+        self.source = self.lease = self.checkpoint = self
+        self.is_open = False
 
     def follows_on(self, position):
         return {"follows": position}
@@ -184,6 +188,58 @@ def test_fault_of_the_source_is_waited_out_and_then_looked_again(watched, watche
     assert watched.at_times(watcher, 4) == [["make way", "discover", "note"]]
     watched.fault = SourceUnavailableError("away")
     assert watched.at_times(watcher, 5, 5.9, 6) == [["make way"], [], ["make way"]], "from a second on again"
+
+
+def test_good_look_does_not_end_the_faults_of_steps(watched, watcher):
+    faults = watcher._faults
+    assert faults.wait_after(StoreUnavailableError("503")) == 1
+    watched.at_times(watcher, 1)
+    assert faults.wait_after(StoreUnavailableError("503")) == 2
+    watched.fault = SourceUnavailableError("away")
+    watched.at_times(watcher, 2)
+    watched.fault = None
+    watched.at_times(watcher, 9)
+    assert faults.wait_after(StoreUnavailableError("503")) == 8, "also not behind a look that failed meanwhile"
+
+
+def test_tick_with_nothing_left_to_do_ends_the_faults_of_steps(watched, watcher):
+    faults = watcher._faults
+    faults.wait_after(StoreUnavailableError("503"))
+    watched.found = Discovery()
+    watched.is_open = True
+    watched.at_times(watcher, 1, 6)
+    assert not faults.are_over, "a batch is to be finished"
+    watched.is_open = False
+    watched.at_times(watcher, 7)
+    assert not faults.are_over, "no tick yet"
+    watched.at_times(watcher, 12)
+    assert faults.are_over
+
+
+def test_step_that_fails_again_and_again_uses_up_the_budget_though_the_source_answers(make, monkeypatch):
+    pipeline = make()
+    pipeline.put(up(1, 1))
+    stop = threading.Event()
+    attempts = []
+
+    def fail(*_):
+        attempts.append(1)
+        if len(attempts) == 30:
+            stop.set()
+        raise StoreUnavailableError("503")
+
+    def look_first(stream, *given):
+        *_, look = given
+        stream.stop.wait(2 * OFTEN.interval_ms / 1000)
+        look()
+        drive(stream, *given)
+
+    monkeypatch.setattr(step_module, "stage", fail)
+    monkeypatch.setattr(local_pipeline, "drive", look_first)
+    monkeypatch.setattr(following_module, "FIRST_WAIT_S", 0.01)
+    with pytest.raises(StoreUnavailableError):
+        pipeline.follow(replace(OFTEN, fault_budget_s=0.2), lambda _: None, stop)
+    assert len(attempts) < 30
 
 
 def test_lost_lease_is_not_waited_out():
