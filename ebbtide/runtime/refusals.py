@@ -165,5 +165,5 @@ def refuse_other_checkpoint(plan: Plan, stepper: Stepper) -> None:
             f"The state at '{plan.state.path}' stands at step {last.step}, but its checkpoint is gone.",
             got=got,
             allowed=f"the checkpoint with id {last.query_id} at '{checkpoint.path}'",
-            next_step="Restore it, or run 'ebbtide refresh' to rebuild the sink from the source.",
+            next_step=stepper.without_its_checkpoint,
         )

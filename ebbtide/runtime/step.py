@@ -634,6 +634,16 @@ class Stepper:
         facts = dict(frontier) | made_by | given
         return StepFacts(**facts)
 
+    @property
+    def without_its_checkpoint(self) -> str:
+        """What to do where the checkpoint is gone, or not the state's: a rewind to the last step undoes nothing, and discards what is there."""
+        path = self.plan.checkpoint.path
+        refresh = "or run 'ebbtide refresh' to rebuild the sink from the source."
+        if self.last is None:
+            return f"Restore '{path}', {refresh}"
+        rewind = f"Run 'ebbtide rewind --to-step {self.number} --apply' to begin a new one where the state stands, with no record read again"
+        return f"{rewind}; or restore '{path}', {refresh}"
+
     def _decided(self, batch_id: int, offsets: BatchOffsets) -> StepFacts | None:
         """Return the facts of a batch whose decision stands; refuse one that does not follow the last."""
         last_id = self.last.batch_id if self.last else None
@@ -651,7 +661,7 @@ class Stepper:
         return CheckpointMismatchError.of(
             what,
             allowed="the checkpoint that wrote this state",
-            next_step=f"Restore '{self.plan.checkpoint.path}', or run 'ebbtide refresh' to rebuild the sink from the source.",
+            next_step=self.without_its_checkpoint,
         )
 
     def _stage(self, frame: DataFrame, offsets: BatchOffsets, number: int, wall_ms: int) -> Staged:

@@ -1,6 +1,7 @@
 """Topics of a real broker, read by runs without Spark: what is read, and what is refused because it would be lost."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -377,6 +378,19 @@ def test_checkpoint_whose_batch_does_not_follow_the_last_step_is_refused(over):
     later = position | {"from": position["to"] | {"0": 3}}
     with pytest.raises(CheckpointMismatchError, match="does not begin where the last step ended"):
         pipeline.plan.source.position_of(later, position)
+
+
+def test_topic_whose_checkpoint_was_deleted_is_read_on_after_a_rewind_to_the_last_step(over):
+    pipeline = over()
+    pipeline.send(up(1, 1), up(2, 1))
+    pipeline.run()
+    shutil.rmtree(pipeline.home / "checkpoint")
+    pipeline.send(up(3, 1))
+    with pytest.raises(CheckpointMismatchError, match="rewind --to-step 1 --apply"):
+        pipeline.run()
+    pipeline.do("undo")
+    assert [step.records for step in pipeline.run().steps] == [1]
+    assert set(pipeline.rows()) == {1, 2, 3}
 
 
 def test_other_start_counts_as_long_as_no_step_has_read(over):

@@ -1,9 +1,11 @@
 """What is refused before a run reads, or a refresh empties: the tables are then as they were, and the way out that is named works."""
 
-import pytest
-from local_pipeline import killed, up
+import shutil
 
-from ebbtide.errors import SourceLostError, SourceReadError
+import pytest
+from local_pipeline import BY_SEQ, killed, up
+
+from ebbtide.errors import CheckpointMismatchError, SourceLostError, SourceReadError
 from ebbtide.model.step import StepKind
 from ebbtide.runtime.step import Stepper
 
@@ -82,3 +84,48 @@ def test_refresh_over_a_link_is_refused_and_leaves_the_tables(three_files, tmp_p
     with pytest.raises(SourceReadError, match="symbolic links"):
         three_files.do("refresh")
     assert three_files.rows() == {1: 1, 2: 1, 3: 1}
+
+
+@pytest.mark.parametrize("order", [BY_SEQ["order"], "arrival"])
+def test_pipeline_whose_checkpoint_was_deleted_goes_on_after_a_rewind_to_its_last_step(make, order):
+    pipeline = make(order=order)
+    pipeline.read(up(1, 1, "+I"))
+    pipeline.read(up(2, 1, "+I"))
+    shutil.rmtree(pipeline.home / "checkpoint")
+    pipeline.put(up(3, 1, "+I"))
+    said = r"its checkpoint is gone.*Run 'ebbtide rewind --to-step 2 --apply' to begin .*; or restore '.*', or run 'ebbtide refresh'"
+    with pytest.raises(CheckpointMismatchError, match=said):
+        pipeline.run()
+    report = pipeline.do("undo")
+    assert (report.to_step, report.records) == (2, 0)
+    assert [(step.kind, step.records) for step in pipeline.run().steps] == [("batch", 1)]
+    assert pipeline.rows() == {1: 1, 2: 1, 3: 1}
+    assert pipeline.is_idle()
+
+
+def test_rewind_for_a_checkpoint_that_was_deleted_finishes_the_step_under_way(make, monkeypatch):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    with monkeypatch.context() as patch:
+        patch.setattr(Stepper, "publish", publish_of(Stepper.publish, 2))
+        with pytest.raises(InterruptedError):
+            pipeline.read(up(2, 1))
+    assert pipeline.rows() == {1: 1}
+    shutil.rmtree(pipeline.home / "checkpoint")
+    with pytest.raises(CheckpointMismatchError, match="rewind --to-step 2 --apply"):
+        pipeline.run()
+    pipeline.do("undo")
+    pipeline.run()
+    assert pipeline.rows() == {1: 1, 2: 1}
+    assert pipeline.last.total_records == 2
+
+
+def publish_of(publish, killed_step):
+    """What publishes the steps before one, by which the process is killed."""
+
+    def publish_before(stepper, spark):
+        if stepper.number == killed_step:
+            killed()
+        return publish(stepper, spark)
+
+    return publish_before

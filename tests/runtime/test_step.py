@@ -112,7 +112,8 @@ def test_batch_that_does_not_follow_the_last_is_refused(make):
         stepper._decided(0, pipeline.plan.checkpoint.offsets(0))
     assert str(raised.value) == (
         "The checkpoint is at batch 0, the state at 1. Allowed: the checkpoint that wrote this state."
-        f" Restore '{pipeline.plan.checkpoint.path}', or run 'ebbtide refresh' to rebuild the sink from the source."
+        " Run 'ebbtide rewind --to-step 2 --apply' to begin a new one where the state stands, with no record read again;"
+        f" or restore '{pipeline.plan.checkpoint.path}', or run 'ebbtide refresh' to rebuild the sink from the source."
     )
     with pipeline.stepper() as stepper, pytest.raises(CheckpointMismatchError, match="at batch 3, the state at 1"):
         stepper._decided(3, pipeline.plan.checkpoint.offsets(0))
