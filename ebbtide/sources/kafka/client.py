@@ -125,7 +125,8 @@ class Asking:
             wait([future], 0.05)
             self.admin.poll(0)  # takes in what the client reports
             telling = self.telling()
-            if telling or self.is_late:
+            is_over = self.is_late and not future.done()
+            if telling or is_over:
                 raise unreachable(self._client.servers, telling or self._reported)
         try:
             return future.result()

@@ -20,9 +20,12 @@ PASSING = (
     "NOT_LEADER_FOR_PARTITION",
     "REPLICA_NOT_AVAILABLE",
     "BROKER_NOT_AVAILABLE",
+    "UNKNOWN_LEADER_EPOCH",  # a broker that has just started knows less than who asks it
+    "FENCED_LEADER_EPOCH",
+    "OFFSET_NOT_AVAILABLE",
     "_NOENT",  # no partition has a leader, as while the only broker starts
 )
-"""Answers of brokers of which some other one is away."""
+"""Answers of brokers of which some other one is away, or was until now."""
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """What stands for the id of a topic that has none: 128 bits of 0, in base64."""
 LEADER_POLL_S = 0.2
