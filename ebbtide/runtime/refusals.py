@@ -5,16 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ebbtide.delta import log
-from ebbtide.errors import CheckpointMismatchError, ConfigError, SourceLostError, SpecChangedError
+from ebbtide.errors import CheckpointMismatchError, ConfigError, DamagedFileError, SourceLostError, SpecChangedError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.pauses import refuse_paused
 from ebbtide.model.step import StepKind
 from ebbtide.runtime.belonging import refuse_lost_ledger
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
+from ebbtide.spec.view import MaterializedView
+from ebbtide.state_table.layout import FileSizes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+UNKNOWN = "perhaps files: which of them were read is not known, as the state is damaged"
+"""What a refresh over a damaged state may lose."""
 
 
 def refuse_unfit(spark: SparkSession, plan: Plan, *, fresh: bool) -> None:
@@ -66,9 +71,16 @@ def lost_by_refresh(plan: Plan, stepper: Stepper, *, accepts: bool) -> str | Non
     last = stepper.last
     source = plan.spec.identity.get("source")
     is_same_source = last is not None and last.spec.get("source") == source
-    read = stepper.files_read() if is_same_source else {}
     span = stepper.source_span if is_same_source else None
-    lost = plan.source.gone(read, span)
+    has_parts = is_same_source and span is None and not isinstance(plan.spec, MaterializedView)
+    read: FileSizes = {}
+    unknown = None
+    if has_parts:
+        try:
+            read = stepper.files_read()
+        except DamagedFileError:
+            unknown = UNKNOWN
+    lost = plan.source.gone(read, span) or unknown
     if lost is None and last is not None and last.kind is StepKind.RESET:
         return last.lost  # of a refresh that is made once more
     if lost is None or accepts:

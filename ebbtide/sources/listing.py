@@ -115,7 +115,10 @@ def missing(path: str, patterns: Sequence[str], read: Mapping[str, int | None]) 
     names = sorted(read.keys() - there)
     if not names:
         return None
-    return f"{len(names)} of {amount(len(read), 'file')} that were read are not in '{path}': {_some(names)}"
+    n_missing = len(names)
+    n_read = amount(len(read), "file")
+    named = _some(names)
+    return f"{n_missing} of {n_read} that were read are not in '{path}': {named}"
 
 
 def _matches_any(name: str, patterns: Sequence[str]) -> bool:

@@ -1,6 +1,7 @@
 """What is refused before a run reads, or a refresh empties: the tables are then as they were, and the way out that is named works."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 from local_pipeline import BY_SEQ, killed, up
@@ -75,6 +76,16 @@ def test_refresh_from_another_source_asks_for_nothing_of_the_old_one(three_files
     three_files.spec = three_files.with_fields(source={"records": "kafka"})
     three_files.do("refresh")
     assert losses(three_files) == []
+
+
+def test_refresh_over_a_damaged_state_that_cannot_tell_what_was_read_is_refused_until_the_loss_is_accepted(three_files):
+    for file in three_files.plan.state.snapshot().files.values():
+        Path(three_files.plan.state.path, file.path).unlink()
+    with pytest.raises(SourceLostError, match="the state is damaged"):
+        three_files.do("refresh")
+    three_files.do("refresh", accept_loss=True)
+    assert three_files.rows() == {1: 1, 2: 1, 3: 1}
+    assert len(losses(three_files)) == 1
 
 
 def test_refresh_over_a_link_is_refused_and_leaves_the_tables(three_files, tmp_path):
