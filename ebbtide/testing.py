@@ -15,10 +15,11 @@ import pyarrow.compute as pc
 
 from ebbtide.errors import ConfigError
 from ebbtide.formats.records import RECORDS
-from ebbtide.formats.settings import TOMBSTONE
+from ebbtide.formats.settings import IN_DOUBT, TOMBSTONE
 from ebbtide.formats.summary import summarize
 from ebbtide.model.changelog import ORDER, TRUNCATE, RowKind
 from ebbtide.model.entries import DELETE, SINK_STEP, Reconciled
+from ebbtide.model.lone_tombstones import count_lone
 from ebbtide.model.offsets import OffsetRanges
 from ebbtide.model.step import BatchSummary, Frontier, StepKind, clock_after, next_frontier
 from ebbtide.runtime.plan import decoding_of, operator_of, rules_of
@@ -91,6 +92,10 @@ class MemoryPipeline:
         changes = good.filter(pc.is_in(good["_kind"], KINDS))
         entries = self._entries_of(changes)
         result = self.operator.apply(changes, entries, frontier.operator_step)
+        doubts = good.filter(pc.equal(good["_kind"], IN_DOUBT))
+        self.metrics += count_lone(
+            doubts, entries, result.entries, key=self.operator.key, entry_key=self.operator.entry_key
+        )
         self._apply(result, frontier)
 
     def tick(self, *, now_ms: int) -> None:

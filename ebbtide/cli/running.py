@@ -216,6 +216,9 @@ def _counts_text(summary: RunSummary) -> str:
         parts.append(f"computed whole: {'; '.join(summary.recomputed)}")
     if summary.files_young:
         parts.append(f"younger than source.min_age and left: {summary.files_young}")
+    n_lone = summary.totals["lone_tombstones"]
+    if n_lone:
+        parts.append(f"deletes of which only the tombstone came, their rows are still there: {n_lone:,}")
     if summary.ignored_columns:
         parts.append(f"columns that the schema lacks, left out: {', '.join(summary.ignored_columns)}")
     if summary.evolved:

@@ -66,6 +66,9 @@ def _remarks(summary: RunSummary) -> Iterator[str]:
         yield f"\nToo young, and left for a later run: {amount(summary.files_young, 'file')}."
     if summary.files_unmatched:
         yield f"\nNot matching the source's pattern: {amount(summary.files_unmatched, 'file')}."
+    n_lone = summary.totals["lone_tombstones"]
+    if n_lone:
+        yield f"\n**Deletes of which only the tombstone came:** {n_lone:,}; their rows are still there (docs/debezium.md)."
     if summary.ignored_columns:
         names = ", ".join(f"`{name}`" for name in summary.ignored_columns)
         yield f"\n**Columns left out**, as the schema has not got them: {names}."

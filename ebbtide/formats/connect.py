@@ -14,6 +14,7 @@ The logical types of Avro that Connect has none for stand under their Avro names
 from __future__ import annotations
 
 import base64
+import json
 from decimal import Decimal
 from typing import Any
 
@@ -180,6 +181,24 @@ def plain_row(value: Any, side: str, fields: Fields) -> Json | None:
         detail = f"{side}: {error}; allowed: values in the form that the record's schema gives"
         raise BadRecordError("schema_mismatch", detail) from error
     return row
+
+
+def key_row(key: str | None) -> Json | None:
+    """Read a record's key, with or without its schema, as a row of the key's columns; None if it is none."""
+    try:
+        row = json.loads(key or "null")
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(row, dict):
+        return None
+    fields: Fields = {}
+    if "payload" in row:
+        if "schema" in row:
+            fields = row_fields(row["schema"])
+        row = row["payload"]
+    if not isinstance(row, dict):
+        return None
+    return plain_row(row, "key", fields)
 
 
 def encoded_fields(fields: Fields) -> Fields:

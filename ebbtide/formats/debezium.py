@@ -25,7 +25,6 @@ FULL. With DEFAULT an update comes without `before`; a delete's has the key's co
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -33,7 +32,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from ebbtide.formats.connect import Fields, has_schema, plain_row, row_fields, time_units, type_of_column
+from ebbtide.formats.connect import Fields, has_schema, key_row, plain_row, row_fields, time_units, type_of_column
 from ebbtide.formats.format import (
     BadRecordError,
     DecodedChange,
@@ -559,24 +558,6 @@ def _present(row: Json | None, side: str, op: str) -> Json:
             allowed=f"the row, which op {op!r} needs",
         )
     return row
-
-
-def key_row(key: str | None) -> Json | None:
-    """Read a record's key, with or without its schema, as a row of the key's columns; None if it is none."""
-    try:
-        row = json.loads(key or "null")
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(row, dict):
-        return None
-    fields: Fields = {}
-    if "payload" in row:
-        if "schema" in row:
-            fields = row_fields(row["schema"])
-        row = row["payload"]
-    if not isinstance(row, dict):
-        return None
-    return plain_row(row, "key", fields)
 
 
 def _file_number(name: Any, field: str) -> int | None:

@@ -23,6 +23,7 @@ from ebbtide.formats.quick import QuickDecoder, orders_of
 from ebbtide.formats.reading import Contents, Record, RecordReader
 from ebbtide.formats.records import stored_form
 from ebbtide.formats.settings import BAD, SKIPPED, TOMBSTONE, DecodingSettings
+from ebbtide.formats.tombstones import in_doubt
 from ebbtide.formats.typed import ColumnTyper
 from ebbtide.model.changelog import ORIGIN
 from ebbtide.model.entries import entry_table
@@ -53,12 +54,15 @@ class Decoding(DecodingSettings):
         for batch in records:
             with _without_cycle_collection():
                 left = batch
+                staged_quickly = self.schema.empty_table()
                 if quick is not None:
-                    staged, left = quick.decode(batch, step, wall_ms)
-                    yield from staged.to_batches()
+                    staged_quickly, left = quick.decode(batch, step, wall_ms)
+                    yield from staged_quickly.to_batches()
                 if left.num_rows:
                     staged = self._decode_exactly(left, step, wall_ms)
                     yield from staged.to_batches()
+                    doubts = in_doubt(self, batch, [staged_quickly, staged], step)
+                    yield from doubts.to_batches()
                     if quick is not None and self.unknown_columns == "ignore":
                         quick = quick.learning(staged)
 

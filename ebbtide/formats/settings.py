@@ -11,7 +11,7 @@ A staged row is a changelog row (`ebbtide.model.changelog`) and these columns:
 
 Records that change nothing are staged too where their place must be known, so that the places read have no gaps. `_kind` is
 `tombstone` for one without a value, of a kind that is not taken, or that changes no row by its kind (Debezium's `m`);
-`skipped`, in arrival mode, for another one without a change for this pipeline, as of another table; `bad` for a bad record
+`in_doubt` stands beside the `tombstone` of a record whose delete is not seen, and holds its key (`ebbtide.formats.tombstones`); `skipped`, in arrival mode, for another one without a change for this pipeline, as of another table; `bad` for a bad record
 that names its place, null for one that does not. Records of other topics are not staged: their places are of partitions of
 their own.
 """
@@ -34,6 +34,7 @@ from ebbtide.model.changelog import TRUNCATE, RowKind, changelog_schema
 UnknownColumns = Literal["ignore", "refuse", "infer"]
 """What is done about columns that the schema has not: they are left out, their records are bad, or their types are told."""
 TOMBSTONE = "tombstone"
+IN_DOUBT = "in_doubt"
 SKIPPED = "skipped"
 BAD = "bad"
 DELETING = (RowKind.DELETE, RowKind.UPDATE_BEFORE)
@@ -71,6 +72,7 @@ class DecodingSettings:
         renamed: Column to the name under which records may have it too.
         unknown_columns: What is done about columns that the schema has not.
         ignored_columns: Of these, those that are left out whatever is done about the others.
+        doubts_tombstones: Stage a tombstone whose delete is not seen once more as `IN_DOUBT`.
     """
 
     columns: pa.Schema
@@ -92,6 +94,7 @@ class DecodingSettings:
     renamed: Mapping[str, str] = field(default_factory=dict)
     unknown_columns: UnknownColumns = "ignore"
     ignored_columns: frozenset[str] = frozenset()
+    doubts_tombstones: bool = False
 
     @cached_property
     def known_columns(self) -> frozenset[str]:

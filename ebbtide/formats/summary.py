@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.formats.settings import SKIPPED, DecodingSettings
+from ebbtide.formats.settings import IN_DOUBT, SKIPPED, DecodingSettings
 from ebbtide.model.changelog import TRUNCATE, RowKind
 from ebbtide.model.entries import order_struct
 from ebbtide.model.offsets import Intervals, origin_offsets
@@ -46,7 +46,8 @@ def summarize(rows: pa.Table, decoding: DecodingSettings, *, tracks_offsets: boo
     changing = pa.array(KINDS)
     is_change = pc.is_in(kinds, changing)
     is_truncate = pc.equal(kinds, TRUNCATE)
-    is_skipped = pc.equal(kinds, SKIPPED)
+    is_counted = pc.invert(pc.is_in(kinds, pa.array([SKIPPED, IN_DOUBT])))
+    has_offset = pc.not_equal(kinds, IN_DOUBT).fill_null(False)
     # A filter copies what it keeps: the user's columns are what takes room, and are not looked at.
     asked = [name for name in ASKED if name in rows.column_names]
     rows = rows.select(asked)
@@ -59,14 +60,13 @@ def summarize(rows: pa.Table, decoding: DecodingSettings, *, tracks_offsets: boo
     offsets: dict[str, Intervals] = {}
     truncates_by_offset: dict[PartitionOffset, Floor] = {}
     if tracks_offsets:
-        has_offset = pc.is_valid(kinds)
         tracked = rows.filter(has_offset)
         offsets = origin_offsets(tracked)
         truncates_by_offset = _by_offset(truncates, floors)
     reasons = rows["_reason"]
     max_event_ms = pc.max(good["_event_ms"])
     return BatchSummary(
-        records=_records(rows.select(["_order"]).filter(pc.invert(is_skipped.fill_null(False)))),
+        records=_records(rows.select(["_order"]).filter(is_counted)),
         bad=len(rows) - reasons.null_count,
         changes=len(good),
         key_changes=key_changes,

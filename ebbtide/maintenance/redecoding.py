@@ -181,7 +181,7 @@ def _with_column(records: pa.Table, name: str, values: pa.ChunkedArray) -> pa.Ta
 
 def _decoding(plan: Plan) -> Decoding:
     """Return the pipeline's decoding; by arrival a TRUNCATE stays bad, since it would empty what came after it."""
-    decoding = plan.decoding
+    decoding = replace(plan.decoding, doubts_tombstones=False)
     if plan.spec.sequence:
         return decoding
     return replace(decoding, truncates=False)

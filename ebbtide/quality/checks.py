@@ -109,9 +109,9 @@ def _source_loss(spec: Pipeline) -> Iterator[Check]:
         return
     yield Check(
         "source_loss",
-        "No records of the topic were lost before they were read, or before a refresh.",
+        "No records of the topic were lost before they were read, or before a refresh, and no delete of which only the tombstone came.",
         judge="ebbtide.quality.suite:judge_source_loss",
-        repair="Run 'ebbtide refresh' once the topic has all records again; or 'ebbtide acknowledge', if the sink may do without them.",
+        repair="Run 'ebbtide refresh' once the topic has all records again (of deletes: docs/debezium.md); or 'ebbtide acknowledge', if the sink may do without them.",
     )
 
 

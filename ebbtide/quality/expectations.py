@@ -200,7 +200,7 @@ class ExpectCommitsToBeOurs(_ExpectNone):
 
 
 class ExpectRecordsToBeRead(_ExpectNone):
-    """Expect no records of the source that are lost (batch: `source_loss.accepted`)."""
+    """Expect no records of the source that are lost (batch: `source_loss.noted`)."""
 
     metric_dependencies, success_keys = _counts(source_loss.records_lost)
     template = "No records of the source may be lost before they are read."

@@ -168,7 +168,7 @@ def judge_schema_drift(judged: Judged) -> Iterator[Batch]:
 
 def judge_source_loss(judged: Judged) -> Iterator[Batch]:
     """Judge what was lost of the source."""
-    losses = source_loss.accepted(judged.spark, judged.tables, judged.window)
+    losses = source_loss.noted(judged.spark, judged.tables, judged.window)
     yield judged.batch(losses, [expectations.ExpectRecordsToBeRead()])
 
 

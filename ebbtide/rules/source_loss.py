@@ -1,6 +1,9 @@
-"""Source loss: no records were lost before they were read, or read again by a refresh."""
+"""Source loss: no records were lost before they were read, or read again by a refresh, and no delete of which only the tombstone came."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -10,8 +13,8 @@ from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.plan import Plan
 
 
-def accepted(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFrame:
-    """Read which losses were accepted.
+def noted(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFrame:
+    """Read which losses were accepted, or met.
 
     Args:
         spark: Any session.
@@ -27,16 +30,26 @@ def accepted(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFra
         if version <= window.state_since and not is_own_reset:
             break  # the newest come first
         is_in_window = version <= window.state_until
-        lost = facts.get("lost")
-        if is_in_window and lost is not None:
-            rows.append((facts["step"], lost))
+        if is_in_window:
+            rows += [(facts["step"], lost) for lost in _losses(facts)]
     return spark.createDataFrame(rows, "step BIGINT, lost STRING")
+
+
+def _losses(facts: dict[str, Any]) -> Iterator[str]:
+    """Say what of the source a step lacks."""
+    lost = facts.get("lost")
+    if lost is not None:
+        yield lost
+    counts = facts.get("counts") or {}
+    n_lone = counts.get("lone_tombstones", 0)
+    if n_lone:
+        yield f"deletes of which only the tombstone came, {n_lone:,}: their rows are still there"
 
 
 def records_lost(found: DataFrame) -> DataFrame:
     """Pick the losses that are wrong: all.
 
     Args:
-        found: As from `accepted`.
+        found: As from `noted`.
     """
     return found

@@ -397,6 +397,7 @@ def decoding_of(spec: Pipeline) -> Decoding:
         renamed=spec.renamed,
         unknown_columns=_UNKNOWN_COLUMNS[spec.schema_evolution_mode],
         ignored_columns=frozenset(spec.ignored_columns),
+        doubts_tombstones=spec.knows_keys,
     )
 
 

@@ -25,6 +25,8 @@ SHOWN_IF_ANY = (
     "orphaned",
     "dropped",
     "cancelled",
+    "lone_tombstones",
+    "unread_tombstones",
 )
 """Counts that a step's line shows only where they are not 0, in this order."""
 

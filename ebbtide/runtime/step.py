@@ -256,12 +256,13 @@ class Stepper:
         number = self.number + 1
         clock = self.next_clock(offsets.timestamp_ms)
         self._on_phase("reading", number)
-        staged = self._stage(frame, offsets, number, clock.wall_ms)
+        is_next = kind is StepKind.BATCH
+        staged = self._stage(frame, offsets, number, clock.wall_ms, is_next=is_next)
         new_columns = columns_taken_in(self.spec, staged.summary)
         if new_columns:
             self._take_in(frame.sparkSession, new_columns, clock)
             number = self.number + 1
-            staged = self._stage(frame, offsets, number, clock.wall_ms)
+            staged = self._stage(frame, offsets, number, clock.wall_ms, is_next=is_next)
         bad = staged.bad()
         new_bad = self.plan.quarantine.new(bad, read_before(self.plan, self.head))
         refuse_drift(self.spec, new_bad)
@@ -664,13 +665,24 @@ class Stepper:
             next_step=self.without_its_checkpoint,
         )
 
-    def _stage(self, frame: DataFrame, offsets: BatchOffsets, number: int, wall_ms: int) -> Staged:
+    def _stage(
+        self,
+        frame: DataFrame,
+        offsets: BatchOffsets,
+        number: int,
+        wall_ms: int,
+        *,
+        is_next: bool,
+    ) -> Staged:
+        """Stage the records of a batch; is_next: they follow on all that was read, so that of a tombstone's key no newer row is known."""
         folder = join(self.plan.at("staged"), str(number))
         if isinstance(self.spec, MaterializedView):
             last = self.last.view if self.last else None
             to = ViewPosition.model_validate(offsets.source)
             return stage_view(self.plan, frame.sparkSession, ViewStaging(last, to, folder, number, wall_ms))
         decoding = self.plan.decoding
+        if not is_next:
+            decoding = replace(decoding, doubts_tombstones=False)
         staging = Staging(
             decoding,
             self.plan.stager(folder),

@@ -344,6 +344,11 @@ class Pipeline(SpecPart):
         return self.selects_changes or self.selects_rows
 
     @property
+    def knows_keys(self) -> bool:
+        """Whether the state tells which keys of the source have a row."""
+        return False
+
+    @property
     def emits_every(self) -> bool:
         """Whether what each record emits is appended to a changelog table."""
         return False

@@ -216,6 +216,11 @@ class UpsertPipeline(Pipeline):
         return not self.sequence and self.ttl is not None and keeps
 
     @property
+    def knows_keys(self) -> bool:
+        """Whether the state tells which keys of the source have a row."""
+        return not self.selects_changes
+
+    @property
     def selects_changes(self) -> bool:
         """Whether a transform applies to each change, before it is decided on."""
         return self.transform is not None and not self.sequence

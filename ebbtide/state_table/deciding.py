@@ -20,9 +20,11 @@ from ebbtide.delta import vectors
 from ebbtide.delta.key_index import IndexCache, KeyIndex
 from ebbtide.delta.snapshot import Action, DataFile
 from ebbtide.delta.table import add_file
+from ebbtide.formats.settings import IN_DOUBT
 from ebbtide.model.codes import row_codes
-from ebbtide.model.entries import SINK_STEP, Reconciled, Step, entry_table
+from ebbtide.model.entries import SINK_STEP, Reconciled, Step, entry_table, equals
 from ebbtide.model.hashing import Hashes, key_hashes
+from ebbtide.model.lone_tombstones import count_lone
 from ebbtide.model.offsets import OffsetRanges
 from ebbtide.operators.operator import Operator
 from ebbtide.paths import join, open_arrow, write_arrow
@@ -167,16 +169,17 @@ class Work:
         """Decide about changes, all of a key's.
 
         Args:
-            changes: The changes.
+            changes: The changes, and tombstones whose delete is not seen.
             read_before: Offsets whose records are repeats; None: the operator knows repeats by itself.
             linked: Keys that are decided on together, those of all changes among them; None: each key is by itself.
         """
         operator = self.operator()
-        n_delivered = len(changes)
+        n_redelivered = 0
         if read_before is not None:
             is_repeat = read_before.repeats(changes)
+            is_change = ~equals(changes, "_kind", IN_DOUBT)
+            n_redelivered = int((is_repeat & is_change).sum())
             changes = changes.filter(pa.array(~is_repeat))
-        n_redelivered = n_delivered - len(changes)
         decided = Decided(metrics={"redelivered": n_redelivered})
         if linked is None:
             groups = self._groups(changes, operator)
@@ -186,9 +189,11 @@ class Work:
             all_in_one = (changes, entries)
             groups = iter([all_in_one])
         for group, entries in groups:
-            result = operator.apply(group, entries, self.step)
+            own_changes, tombstones = doubts_apart(group)
+            result = operator.apply(own_changes, entries, self.step)
+            lone = count_lone(tombstones, entries, result.entries, key=operator.key, entry_key=operator.entry_key)
             written = self._write(result, operator)
-            decided = decided.plus(written)
+            decided = decided.plus(written).plus(Decided(metrics=lone))
         return decided
 
     def expire(self, keys: pa.Table) -> Decided:
@@ -400,6 +405,16 @@ class Deciding:
             self.read_before,
             linked,
         )
+
+
+def doubts_apart(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Return changes, and apart from them the tombstones whose delete is not seen."""
+    is_in_doubt = equals(rows, "_kind", IN_DOUBT)
+    if not is_in_doubt.any():
+        return rows, rows.slice(0, 0)  # a filter would copy them
+    changes = rows.filter(pa.array(~is_in_doubt))
+    doubts = rows.filter(pa.array(is_in_doubt))
+    return changes, doubts
 
 
 def draft(folder: str, entries: pa.Table) -> list[str]:

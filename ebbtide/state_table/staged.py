@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ebbtide.formats.settings import IN_DOUBT
 from ebbtide.formats.summary import KINDS
 from ebbtide.model.changelog import ORDER, ORIGIN
 from ebbtide.model.hashing import Hashes, key_hashes
@@ -137,9 +138,9 @@ class Stager:
         )
 
     def _changes(self, table: pa.Table) -> pa.Table:
-        is_change = pc.is_in(table["_kind"], pa.array(KINDS))
+        is_decided_on = pc.is_in(table["_kind"], pa.array([*KINDS, IN_DOUBT]))
         changes = table.select(self.columns.names)
-        return changes.filter(is_change)
+        return changes.filter(is_decided_on)
 
     def _deal(
         self,

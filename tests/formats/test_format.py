@@ -15,7 +15,7 @@ from ebbtide.model.changelog import RowKind
 
 ROOM = Path(ebbtide.formats.__file__).parent
 FORMATS = {"debezium", "plain", "connect"}
-OF_CONNECT = {"avro_rows"}  # Avro is read as what Kafka Connect would have written
+OF_CONNECT = {"avro_rows", "tombstones"}  # Avro, and keys, are read as what Kafka Connect would have written
 GENERIC = sorted(path for path in ROOM.glob("*.py") if path.stem not in FORMATS | OF_CONNECT)
 
 

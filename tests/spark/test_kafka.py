@@ -1,9 +1,13 @@
 """A topic on Spark: the same table as from files."""
 
+import json
+
 import pytest
 from judging import verdict_of
 from kafka_support import over_topic, records_of
 from spark_support import forget_last_commit, plain_spec, same_as_truth, shop_lines, shop_spec
+from support import envelope
+from support import spec as debezium
 
 from ebbtide.runtime.driver import refresh, run
 from ebbtide.runtime.plan import Plan
@@ -21,6 +25,26 @@ def test_orders_from_a_topic_with_replay_equal_truth(spark, broker, tmp_path, mo
     broker.put("orders", records_of(lines[5_000:]))
     assert [step.kind for step in run(spark, spec, str(tmp_path)).steps] == ["replay", "batch"]
     assert same_as_truth(spark, tmp_path, spec)
+
+
+def test_delete_of_which_only_the_tombstone_came_fails_the_check_and_one_that_came_whole_does_not(
+    spark, broker, tmp_path
+):
+    broker.create("deletes", 1)
+    of = debezium("id BIGINT NOT NULL, n INT", source={"path": "unused"})
+    spec = over_topic(of, broker, "deletes")
+    rows = [json.dumps(envelope("c", n, after={"id": n, "n": n})) for n in (1, 2)]
+    broker.put("deletes", [{"partition": 0, "key": b'{"id": %d}' % n, "value": row} for n, row in enumerate(rows, 1)])
+    gone = json.dumps(envelope("d", 3, before={"id": 1, "n": 0}))
+    broker.put("deletes", [{"partition": 0, "key": b'{"id": 1}', "value": value} for value in (gone, None)])
+    assert run(spark, spec, str(tmp_path)).totals["lone_tombstones"] == 0
+    tables = Plan.under(str(tmp_path), spec)
+    assert verdict_of(spark, tables, "source_loss").passed
+    broker.put("deletes", [{"partition": 0, "key": b'{"id": 2}', "value": None}])
+    summary = run(spark, spec, str(tmp_path))
+    assert summary.totals["lone_tombstones"] == 1
+    assert "1 lone tombstones" in summary.steps[0].line()
+    assert not verdict_of(spark, tables, "source_loss").passed
 
 
 @pytest.mark.grid

@@ -1,0 +1,125 @@
+"""A tombstone that stands behind its delete says nothing new; of any other it is found out whether the row of its key is still there."""
+
+import json
+
+import pyarrow as pa
+import pytest
+from disk import DiskPipeline
+from support import envelope, record, spec
+
+from ebbtide.formats.records import PLACED_RECORDS
+from ebbtide.formats.settings import IN_DOUBT
+from ebbtide.runtime.plan import decoding_of
+from ebbtide.testing import MemoryPipeline
+
+KEY = '{"id": 1}'
+WITH_SCHEMA = json.dumps(
+    {"schema": {"type": "struct", "fields": [{"field": "id", "type": "int64"}]}, "payload": {"id": 1}}
+)
+CREATE = record(envelope("c", 1, after={"id": 1, "n": 1}), 1, key=KEY)
+UPDATE = record(envelope("u", 2, after={"id": 1, "n": 2}), 2, key=KEY)
+DELETE = record(envelope("d", 3, before={"id": 1, "n": 0}), 3, key=KEY)
+TOMBSTONE = record(None, 4, key=KEY)
+AGAIN = record(envelope("c", 5, after={"id": 1, "n": 5}), 5, key=KEY)
+OTHER = record(envelope("c", 6, after={"id": 2, "n": 6}), 6, key='{"id": 2}')
+FLATTENED = record({"id": 1, "n": 1, "__op": "c", "__lsn": 1}, 1, key=KEY)
+ROW = {"id": 1, "n": 1}
+
+
+def played(steps, **more):
+    pipeline = MemoryPipeline(spec(**more))
+    for lines in steps:
+        pipeline.step(lines)
+    return pipeline.rows(), pipeline.metrics["lone_tombstones"], pipeline.metrics["unread_tombstones"]
+
+
+@pytest.mark.parametrize("order", ["arrival", {"sequence": ["_lsn"]}], ids=["arrival", "sequence"])
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [[CREATE, TOMBSTONE]],
+        [[CREATE], [TOMBSTONE]],
+        [[CREATE, OTHER, TOMBSTONE]],
+        [[CREATE], [OTHER, record(None, 7, key=WITH_SCHEMA)]],
+        [[FLATTENED], [TOMBSTONE]],
+    ],
+    ids=["at once", "in another step", "behind another", "key with schema", "flattened"],
+)
+def test_tombstone_alone_is_counted_and_the_row_stays(order, steps):
+    rows, lone, unread = played(steps, order=order)
+    assert (rows[0], lone, unread) == (ROW, 1, 0)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [[CREATE, DELETE, TOMBSTONE]],
+        [[CREATE], [DELETE, TOMBSTONE]],
+        [[CREATE], [DELETE], [TOMBSTONE]],
+        [[CREATE], [DELETE, OTHER, TOMBSTONE]],
+        [[CREATE], [DELETE], [TOMBSTONE, AGAIN]],
+        [[CREATE, DELETE, TOMBSTONE, AGAIN], [DELETE, TOMBSTONE]],
+        [[TOMBSTONE]],
+        [[CREATE], [record(None, 4)]],
+        [[CREATE], [record("{", 3, key=KEY), TOMBSTONE]],
+    ],
+    ids=[
+        "at once",
+        "of an older row",
+        "cut off",
+        "another between",
+        "in use again",
+        "redelivered",
+        "no row",
+        "no key",
+        "bad",
+    ],
+)
+def test_tombstone_of_a_delete_is_not_spoken_of(steps):
+    _, lone, unread = played(steps)
+    assert (lone, unread) == (0, 0)
+
+
+def test_tombstone_is_counted_by_its_name_where_its_key_cannot_be_read():
+    assert played([[CREATE], [record(None, 4, key="1"), record(None, 5, key='{"other": 1}')]]) == ([ROW], 0, 2)
+    gone = record(envelope("d", 3, before={"id": 1, "n": 0}), 3, key="1")
+    assert played([[CREATE], [gone, record(None, 4, key="1")]]) == ([], 0, 0), "behind its delete no key need be read"
+
+
+def placed(lines):
+    columns = {name: [] for name in PLACED_RECORDS.names}
+    for number, line in enumerate(lines):
+        given = json.loads(line)
+        texts = {name: None if given[name] is None else given[name].encode() for name in ("key", "value")}
+        place = {"file": given["topic"], "part": 0, "line": number, "partition": 0, "offset": given["offset"]}
+        for name, value in ({"old_key": None, "new_key": None} | place | texts).items():
+            columns[name].append(value)
+    return pa.record_batch(columns, schema=PLACED_RECORDS)
+
+
+@pytest.mark.parametrize(
+    ("lines", "doubts"),
+    [
+        ([CREATE, DELETE, TOMBSTONE], []),
+        ([CREATE, TOMBSTONE], [1]),
+        ([TOMBSTONE], [1]),
+        ([DELETE, OTHER, TOMBSTONE], [1]),
+    ],
+)
+def test_of_a_topic_s_records_a_tombstone_behind_its_delete_is_staged_once(lines, doubts):
+    decoding = decoding_of(spec())
+    rows = pa.Table.from_batches(decoding.decode([placed(lines)], step=1, wall_ms=0), decoding.schema).to_pylist()
+    assert [row["id"] for row in rows if row["_kind"] == IN_DOUBT] == doubts
+
+
+@pytest.mark.parametrize("order", ["arrival", {"sequence": ["_lsn"]}], ids=["arrival", "sequence"])
+def test_lone_tombstones_are_counted_on_disk_as_in_memory(tmp_path, order):
+    of = spec(order=order)
+    disk, memory = DiskPipeline(of, tmp_path), MemoryPipeline(of)
+    for lines in ([CREATE, OTHER], [TOMBSTONE], [record(None, 8, key='{"id": 2}'), record(None, 9, key="x")]):
+        for pipeline in (disk, memory):
+            pipeline.step(lines, now_ms=0)
+    for pipeline in (disk, memory):
+        assert (len(pipeline.rows()), pipeline.metrics["lone_tombstones"]) == (2, 2)
+        assert pipeline.metrics["unread_tombstones"] == 1
+        assert pipeline.metrics["redelivered"] == 0
