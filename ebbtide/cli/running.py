@@ -216,7 +216,12 @@ def _counts_text(summary: RunSummary) -> str:
         parts.append(f"computed whole: {'; '.join(summary.recomputed)}")
     if summary.files_young:
         parts.append(f"younger than source.min_age and left: {summary.files_young}")
-    n_lone = summary.totals["lone_tombstones"]
+    n_other = totals["other_tables"]
+    if summary.is_of_other_tables:
+        parts.append(f"no record is of source.table, see that it is the table's name: {n_other:,} of other tables")
+    elif n_other:
+        parts.append(f"of other tables, left out: {n_other:,}")
+    n_lone = totals["lone_tombstones"]
     if n_lone:
         parts.append(f"deletes of which only the tombstone came, their rows are still there: {n_lone:,}")
     if summary.ignored_columns:

@@ -66,9 +66,7 @@ def _remarks(summary: RunSummary) -> Iterator[str]:
         yield f"\nToo young, and left for a later run: {amount(summary.files_young, 'file')}."
     if summary.files_unmatched:
         yield f"\nNot matching the source's pattern: {amount(summary.files_unmatched, 'file')}."
-    n_lone = summary.totals["lone_tombstones"]
-    if n_lone:
-        yield f"\n**Deletes of which only the tombstone came:** {n_lone:,}; their rows are still there (docs/debezium.md)."
+    yield from _unapplied(summary)
     if summary.ignored_columns:
         names = ", ".join(f"`{name}`" for name in summary.ignored_columns)
         yield f"\n**Columns left out**, as the schema has not got them: {names}."
@@ -78,3 +76,15 @@ def _remarks(summary: RunSummary) -> Iterator[str]:
     held_ms = max((step.held_ms for step in summary.steps), default=0)
     if held_ms:
         yield f"\n**The clock was held back** by up to {held_ms:,} ms: it ran ahead of what `max_clock_jump` allows."
+
+
+def _unapplied(summary: RunSummary) -> Iterator[str]:
+    """Say which records changed nothing though they may have been meant to."""
+    n_other = summary.totals["other_tables"]
+    if summary.is_of_other_tables:
+        yield f"\n**No record is of `source.table`:** see that it is the table's name. Of other tables: {amount(n_other, 'record')}."
+    elif n_other:
+        yield f"\nOf other tables than the source's, and left out: {amount(n_other, 'record')}."
+    n_lone = summary.totals["lone_tombstones"]
+    if n_lone:
+        yield f"\n**Deletes of which only the tombstone came:** {n_lone:,}; their rows are still there (docs/debezium.md)."

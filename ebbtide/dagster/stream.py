@@ -119,7 +119,7 @@ class Observer:
         counts: Counter[str] = Counter()
         for step in self._waiting:
             counts.update(step.metrics)
-            counts.update(steps=1, records=step.records, quarantined=step.quarantined)
+            counts.update(steps=1, records=step.records, quarantined=step.quarantined, other_tables=step.other_tables)
         seconds = sum(step.seconds for step in self._waiting)
         last = self._waiting[-1]
         tables = {}

@@ -214,11 +214,13 @@ class DebeziumDecoder:
         )
 
     def takes(self, schema: Any, table: Any) -> bool:
-        """Return whether events of a source table are taken."""
-        if not self.table:
+        """Return whether events of a source table are taken; where the schema is not told, the bare names are compared."""
+        if not self.table or table == self.table:
             return True
-        qualified = f"{schema}.{table}"
-        return self.table in (table, qualified)
+        if not schema:
+            _, _, bare_name = self.table.rpartition(".")
+            return bool(table == bare_name)
+        return self.table == f"{schema}.{table}"
 
     def _position(
         self,

@@ -50,7 +50,7 @@ class Contents:
         records: The record of each change; one record may have several.
         refused: Records that could not be read.
         tombstones: Records without a value, or of a kind that is not taken.
-        skipped: In arrival mode, other records that change nothing here.
+        skipped: Other records that change nothing here: they are of other tables.
     """
 
     changes: list[DecodedChange] = field(default_factory=list)
@@ -193,8 +193,7 @@ class RecordReader:
         """Sort a record's changes into those taken and those of kinds that are not."""
         contents = self._contents
         if not changes:
-            if record.has_own_offset and not self._settings.sequence:
-                contents.skipped.append(record)
+            contents.skipped.append(record)
             return
         for change in changes:
             record.stands_at(change.origin_offset)

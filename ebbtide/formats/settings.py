@@ -9,11 +9,11 @@ A staged row is a changelog row (`ebbtide.model.changelog`) and these columns:
 | `_ignored` | columns that the record has and the pipeline's schema has not, separated by commas |
 | `_types` | where they are asked for, the same columns with their types: JSON, name to DDL, null where the type is not certain |
 
-Records that change nothing are staged too where their place must be known, so that the places read have no gaps. `_kind` is
+Records that change nothing are staged too, so that the places read have no gaps, and that they are counted. `_kind` is
 `tombstone` for one without a value, of a kind that is not taken, or that changes no row by its kind (Debezium's `m`);
-`in_doubt` stands beside the `tombstone` of a record whose delete is not seen, and holds its key (`ebbtide.formats.tombstones`); `skipped`, in arrival mode, for another one without a change for this pipeline, as of another table; `bad` for a bad record
-that names its place, null for one that does not. Records of other topics are not staged: their places are of partitions of
-their own.
+`in_doubt` stands beside the `tombstone` of a record whose delete is not seen, and holds its key (`ebbtide.formats.tombstones`);
+`skipped` for another one without a change for this pipeline, as of another table; `bad` for a bad record that names its place,
+null for one that does not. Records of other topics are not staged: their places are of partitions of their own.
 """
 
 from __future__ import annotations

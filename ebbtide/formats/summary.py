@@ -67,6 +67,7 @@ def summarize(rows: pa.Table, decoding: DecodingSettings, *, tracks_offsets: boo
     max_event_ms = pc.max(good["_event_ms"])
     return BatchSummary(
         records=_records(rows.select(["_order"]).filter(is_counted)),
+        other_tables=_count(pc.equal(kinds, SKIPPED)),
         bad=len(rows) - reasons.null_count,
         changes=len(good),
         key_changes=key_changes,

@@ -18,7 +18,7 @@ from ebbtide.spec.ddl import added_ddl
 from ebbtide.spec.pipeline import Pipeline
 
 LOOK_BACK = 100
-"""Steps whose ignored columns are told."""
+"""Steps whose ignored columns, and records of other tables, are told."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Status:
         records: Records read since the last refresh, as far as their logs reach back.
         quarantined: Bad ones among them.
         in_quarantine: Records that the quarantine holds now.
+        other_tables: Records of other tables than the source's in the last hundred steps.
         ignored_columns: Columns that records of the last hundred steps had and the schema has not.
         evolved: Columns that were taken in and that the spec's file lacks, to their types as DDL.
         sink_version: Version of the sink table; None if it is gone.
@@ -57,6 +58,7 @@ class Status:
     records: int = 0
     quarantined: int = 0
     in_quarantine: int = 0
+    other_tables: int = 0
     ignored_columns: tuple[str, ...] = ()
     evolved: Mapping[str, str] = field(default_factory=dict)
     sink_version: int | None = None
@@ -90,6 +92,8 @@ class Status:
         lines.append(f"  {sink}; state version {self.state_version}")
         if self.in_quarantine:
             lines.append(f"  in quarantine: {self.in_quarantine}")
+        if self.other_tables:
+            lines.append(f"  records of other tables: {self.other_tables:,}")
         if self.ignored_columns:
             names = ", ".join(self.ignored_columns)
             lines.append(f"  columns not in the schema: {names}")
@@ -120,6 +124,7 @@ def status(spec: Pipeline, root: str) -> Status:
     _, last = commit
     records = 0
     quarantined = 0
+    other_tables = 0
     ignored: set[str] = set()
     for number, (_, facts) in enumerate(tables.state.steps()):
         is_summed_up = last.total_records is not None and number >= LOOK_BACK
@@ -127,6 +132,7 @@ def status(spec: Pipeline, root: str) -> Status:
             break
         records += facts.records
         quarantined += facts.quarantined
+        other_tables += facts.other_tables
         ignored.update(facts.ignored_columns)
     known = {*tables.spec.table.columns.names, *tables.spec.ignored_columns}
     sink_path = tables.at("sink")
@@ -143,6 +149,7 @@ def status(spec: Pipeline, root: str) -> Status:
         records=records if last.total_records is None else last.total_records,
         quarantined=quarantined if last.total_quarantined is None else last.total_quarantined,
         in_quarantine=tables.quarantine.size(),
+        other_tables=other_tables,
         ignored_columns=tuple(sorted(ignored.difference(known))),
         evolved=dict(tables.evolved),
         sink_version=sink_version,

@@ -143,6 +143,7 @@ class BatchSummary:
 
     Args:
         records: All records of the pipeline.
+        other_tables: Records of other tables beside them.
         bytes: Of the values that were read, those of other pipelines too.
         bad: Those that go to the quarantine.
         changes: Rows with a row kind.
@@ -160,6 +161,7 @@ class BatchSummary:
     """
 
     records: int = 0
+    other_tables: int = 0
     bytes: int = 0
     bad: int = 0
     changes: int = 0
@@ -181,6 +183,7 @@ class BatchSummary:
         ignored = [part.ignored for part in parts]
         return cls(
             records=sum(part.records for part in parts),
+            other_tables=sum(part.other_tables for part in parts),
             bytes=sum(part.bytes for part in parts),
             bad=sum(part.bad for part in parts),
             changes=sum(part.changes for part in parts),
@@ -254,6 +257,11 @@ class Frontier(BaseModel):
     )
     records: int = Field(default=0, description="Records of this pipeline in the step, bad ones included.")
     quarantined: int = Field(default=0, description="Bad records in the step.")
+    other_tables: int = Field(
+        default=0,
+        exclude_if=lambda value: not value,
+        description="Records beside them that are of other tables than the source's. Absent of a step without any.",
+    )
     total_records: int | None = Field(
         default=None, description="Records of this and all earlier steps since the last reset; null of an older step."
     )
@@ -367,6 +375,7 @@ def next_frontier(
         positions=dict(offsets.read),
         records=read.records,
         quarantined=read.bad,
+        other_tables=read.other_tables,
         total_records=_total(last, "records", read.records),
         total_quarantined=_total(last, "quarantined", read.bad),
         ignored_columns=sorted(read.ignored),

@@ -50,6 +50,7 @@ class StepProgress:
         ignored_columns: Columns of the records that were left out, as the schema has not got them.
         evolved: Columns taken in so far that the spec's file lacks, to their types as DDL.
         recomputed: Of a materialized view: why all its rows were computed; empty if only those that a change may touch were.
+        other_tables: Records of other tables than the source's, which are none of `records`.
     """
 
     pipeline: str
@@ -66,6 +67,7 @@ class StepProgress:
     ignored_columns: list[str] = field(default_factory=list)
     evolved: dict[str, str] = field(default_factory=dict)
     recomputed: str = ""
+    other_tables: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
@@ -82,6 +84,8 @@ class StepProgress:
             if counts[name]:
                 words = name.replace("_", " ")
                 parts.append(f"{counts[name]:,} {words}")
+        if self.other_tables:
+            parts.append(f"{self.other_tables:,} of other tables")
         if self.recomputed:
             parts.append(f"computed whole: {self.recomputed}")
         if self.held_ms:
@@ -148,6 +152,7 @@ class RunSummary:
             total.update(
                 records=step.records,
                 quarantined=step.quarantined,
+                other_tables=step.other_tables,
                 replayed=int(is_replay),
             )
         return total
@@ -157,6 +162,13 @@ class RunSummary:
         """Columns of the source that were left out, as the schema has not got them."""
         names = {name for step in self.steps for name in step.ignored_columns}
         return sorted(names)
+
+    @property
+    def is_of_other_tables(self) -> bool:
+        """Whether all that was read was of other tables than the source's, as where its name is not right."""
+        totals = self.totals
+        is_any_own = totals["changes"] or totals["quarantined"] or totals["redelivered"]
+        return totals["other_tables"] > 0 and not is_any_own
 
     @property
     def evolved(self) -> dict[str, str]:
@@ -178,6 +190,7 @@ class RunSummary:
             "files_unmatched": self.files_unmatched,
             "files_young": self.files_young,
             "is_aged": self.is_aged,
+            "is_of_other_tables": self.is_of_other_tables,
             "ignored_columns": self.ignored_columns,
             "evolved": self.evolved,
             "steps": [step.as_dict() for step in self.steps],

@@ -42,6 +42,9 @@ from ebbtide.spec.view import MaterializedView
 from ebbtide.state_table.layout import FileSizes
 from ebbtide.state_table.staging import Staging
 
+NO_RECORDS = {"records": 0, "quarantined": 0, "other_tables": 0, "ignored_columns": [], "floor_raised": False}
+"""Facts of a step that stands where another one stood, and reads nothing."""
+
 
 class Stepper:
     """Makes the steps of one run, in order; holds the last step's facts between them.
@@ -469,7 +472,6 @@ class Stepper:
         pending_key_changes = self._pends(version, earlier)
         facts = self.maintenance_step(StepKind.REWIND)
         stands_at = {name: getattr(earlier, name) for name in Frontier.model_fields}
-        no_records = {"records": 0, "quarantined": 0, "ignored_columns": [], "floor_raised": False}
         made_by = {
             "step": 1 + self.last_number,
             "kind": StepKind.REWIND,
@@ -481,7 +483,7 @@ class Stepper:
             "source_position": earlier.source_position,
             "source_start": earlier.source_start,
         }
-        return facts.model_copy(update=stands_at | no_records | made_by)
+        return facts.model_copy(update=stands_at | NO_RECORDS | made_by)
 
     def turn_to(self, spark: SparkSession, position: Position) -> None:
         """Read another source from here on: that of this run's spec. A step says so, and discards the checkpoint.
@@ -511,7 +513,6 @@ class Stepper:
             raise LookupError("no step was made")
         facts = self.maintenance_step(StepKind.SWAP)
         stands_at = {name: getattr(taken.last, name) for name in Frontier.model_fields}
-        no_records = {"records": 0, "quarantined": 0, "ignored_columns": [], "floor_raised": False}
         made_by = {
             "step": 1 + max(self.last_number, taken.last_number),
             "kind": StepKind.SWAP,
@@ -526,7 +527,7 @@ class Stepper:
             "source_path": taken.source_path,
             "evolved": dict(taken.plan.evolved),
         }
-        return facts.model_copy(update=stands_at | no_records | made_by)
+        return facts.model_copy(update=stands_at | NO_RECORDS | made_by)
 
     def commit(self, facts: StepFacts, actions: Sequence[Action]) -> None:
         """Commit a maintenance job's step.
@@ -714,6 +715,7 @@ class Stepper:
             batch_id=batch_id,
             records=records,
             quarantined=facts.quarantined,
+            other_tables=facts.other_tables,
             ignored_columns=[name for name in facts.ignored_columns if name not in self.spec.table.columns.names],
             evolved=dict(self.plan.evolved),
             metrics=metrics,

@@ -46,6 +46,16 @@ def test_what_needs_an_eye_is_said():
         assert said in text
 
 
+def test_records_that_changed_nothing_are_said():
+    text = report_of(
+        RunSummary("plain", "root", [step(1, other_tables=3, metrics={"changes": 1, "lone_tombstones": 2})])
+    )
+    assert "Of other tables than the source's, and left out: 3 records." in text
+    assert "**Deletes of which only the tombstone came:** 2; their rows are still there" in text
+    none = StepProgress("plain", 1, "batch", 1, 0, 0, {}, 0, None, 0, 0.5, other_tables=1)
+    assert "**No record is of `source.table`:**" in report_of(RunSummary("plain", "root", [none]))
+
+
 def test_long_runs_list_their_last_steps(monkeypatch):
     monkeypatch.setattr(report, "MOST_STEPS", 2)
     text = report_of(RunSummary("plain", "root", [step(number) for number in range(1, 6)]))

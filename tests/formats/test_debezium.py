@@ -264,6 +264,9 @@ def test_decimal_that_was_not_sent_is_left_alone(value):
         ("public.orders", {"schema": "public", "table": "orders"}, True),
         ("old.orders", {"schema": "public", "table": "orders"}, False),
         ("orders", {"schema": "public", "table": "customers"}, False),
+        ("public.orders", {"table": "orders"}, True),
+        ("public.orders", {"table": "customers"}, False),
+        ("order", {"table": "orders"}, False),
         (None, {}, True),
     ],
 )

@@ -54,7 +54,10 @@ def test_places_of_all_records_read_are_one_interval_a_partition():
     total = staged(pipeline, lines)
     whole = {f"t/{partition}": [(0, 4999)] for partition in range(3)}
     assert OffsetRanges().with_ranges(total.offsets).read == whole
-    assert (total.records, total.bad, total.changes) == (12_000, 3000, 6000), "other tables and topics are not counted"
+    assert (total.records, total.bad, total.changes) == (12_000, 3000, 6000), (
+        "other tables and topics are not among them"
+    )
+    assert total.other_tables == 3000
 
     in_memory = MemoryPipeline(pipeline)
     for part in evenly(lines, 7):

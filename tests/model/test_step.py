@@ -161,9 +161,9 @@ def test_kinds_publish_or_maintain_or_reset(kind):
 
 
 def test_step_tells_what_its_own_batch_was_and_the_greatest_event_time_so_far():
-    batch = BatchSummary(records=9, bad=2, ignored=frozenset("ba"), max_event_ms=70)
+    batch = BatchSummary(records=9, bad=2, other_tables=4, ignored=frozenset("ba"), max_event_ms=70)
     told = [
-        (step.records, step.quarantined, step.ignored_columns, step.max_event_ms)
+        (step.records, step.quarantined, step.other_tables, step.ignored_columns, step.max_event_ms)
         for step in steps([batch, None, BatchSummary(records=1, max_event_ms=60)])
     ]
-    assert told == [(9, 2, ["a", "b"], 70), (0, 0, [], 70), (1, 0, [], 70)]
+    assert told == [(9, 2, 4, ["a", "b"], 70), (0, 0, 0, [], 70), (1, 0, 0, [], 70)]

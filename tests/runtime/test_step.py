@@ -11,6 +11,7 @@ from local_pipeline import LATER, killed, stop_after, up
 from local_run import BATCH_MS, HOUR, SPARK, START
 from support import envelope
 
+from ebbtide.cli.running import _summary_text
 from ebbtide.delta import key_index, log
 from ebbtide.delta.commit import commit
 from ebbtide.delta.snapshot import Snapshot
@@ -21,6 +22,7 @@ from ebbtide.errors import (
     SchemaDriftError,
     StoredFormatError,
 )
+from ebbtide.inspect.status import status
 from ebbtide.ledger.checkpoint import Checkpoint
 from ebbtide.ledger.facts import STATE_FORMAT
 from ebbtide.ledger.puts import LOCAL
@@ -523,3 +525,30 @@ def test_ignored_columns_are_told_with_the_step(make):
     pipeline = make()
     [step] = pipeline.read(up(1, 1, note="x"))
     assert step.ignored_columns == ["note"]
+
+
+@pytest.mark.parametrize(
+    ("table", "rows", "is_of_others", "said"),
+    [
+        ("order", {}, True, "no record is of source.table, see that it is the table's name: 2 of other tables"),
+        ("orders", {1: 1}, False, "of other tables, left out: 1"),
+        ("public.orders", {1: 1}, False, "of other tables, left out: 1"),
+    ],
+)
+def test_records_of_other_tables_are_counted_and_it_is_said_where_there_are_no_others(
+    make, table, rows, is_of_others, said
+):
+    pipeline = make(format={"type": "debezium"}, order={"sequence": ["_lsn"]})
+    pipeline.spec = pipeline.with_fields(source={"table": table})
+    own = envelope("c", 1, after={"id": 1, "n": 1}, table="orders")
+    other = envelope("c", 2, after={"id": 2, "n": 2}, table="customers")
+    pipeline.put(json.dumps(own), json.dumps(other))
+    summary = pipeline.run()
+    [step] = summary.steps
+    n_other = 2 - len(rows)
+    assert pipeline.rows() == rows
+    assert (step.records, step.other_tables, pipeline.last.other_tables) == (len(rows), n_other, n_other)
+    assert f"{n_other} of other tables" in step.line()
+    assert summary.is_of_other_tables == is_of_others
+    assert said in _summary_text(summary)
+    assert status(pipeline.spec, pipeline.root).other_tables == n_other
