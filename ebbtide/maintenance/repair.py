@@ -22,13 +22,22 @@ from ebbtide.ledger.facts import StepFacts
 from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.state_repair import decided_version, refuse_damaged_state, restore_state
 from ebbtide.model.step import StepKind
-from ebbtide.runtime.completeness import DECIDED, ROWS, SHOWN, differences, is_kept
+from ebbtide.runtime.completeness import DECIDED, SHOWN, differences, is_kept
+from ebbtide.runtime.foreign import ROWS, UNSURE, foreign_commits, may_forget, unread
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.refusals import refuse_changed_spec
 from ebbtide.runtime.step import Stepper
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.state_table.columns import columns
 from ebbtide.state_table.others import change_of_others
+
+UNTOLD = (
+    "Put these rows right in the sink, or accept the sink as it is: 'ebbtide acknowledge --reason TEXT';"
+    " or run 'ebbtide refresh' to rebuild all tables from the source."
+)
+"""What ends a difference that a repair cannot."""
+MOST_NAMED = 10
+"""Keys that an error names."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +54,8 @@ class RepairReport:
         state_version: Version of the state that its rows are brought back to; None: nobody changed them.
         action: What was done: `repair`, `acknowledge`; empty: nothing, this is the plan.
         step: The step that did it; None of a plan, and where nothing differed.
+        unsure: Keys that others changed and that the state has forgotten, of which it cannot be told what the sink must have.
+        unread: Commits of others of which that is so, as their files are deleted; empty: there are none.
     """
 
     pipeline: str
@@ -56,12 +67,15 @@ class RepairReport:
     state_version: int | None = None
     action: str = ""
     step: int | None = None
+    unsure: int = 0
+    unread: str = ""
 
     @property
     def differs(self) -> bool:
         """Whether there is anything to do."""
         of_rows = self.missing or self.other or self.extra or self.repeated
-        return bool(of_rows or self.made or self.state_version is not None)
+        untold = self.unsure or self.unread
+        return bool(of_rows or untold or self.made or self.state_version is not None)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
@@ -75,11 +89,20 @@ class RepairReport:
         repeated = amount(self.repeated, "key")
         counts = f"{missing} missing, {self.other:,} other, {self.extra:,} too many, {repeated} repeated"
         lines = [f"{self.pipeline}: {counts}."]
+        if self.unsure:
+            unsure = amount(self.unsure, "key")
+            lines.append(f"{unsure} that others changed and the state has forgotten: what they must be cannot be told")
+        if self.unread:
+            lines.append(
+                f"changes of others to what the state has forgotten that cannot be read any more: {self.unread}"
+            )
         if self.made:
             lines.append(f"gone: {', '.join(self.made)}")
         if self.state_version is not None:
             lines.append(f"rows of the state that others changed: as in its version {self.state_version}")
-        if self.step is None:
+        if self.step is None and (self.unsure or self.unread):
+            lines.append(f"A repair is refused. {UNTOLD}")
+        elif self.step is None:
             lines.append("To bring the sink to what the state shows: 'ebbtide repair --apply'.")
             lines.append("To leave it as it is: 'ebbtide acknowledge --reason TEXT'.")
         else:
@@ -96,7 +119,8 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         root: Folder of all pipelines' tables.
 
     Raises:
-        RepairError: the state does not keep what the sink must show, or a data file of it is gone or damaged.
+        RepairError: the state does not keep what the sink must show, or a data file of it is gone or damaged; or, of `repair`, others
+            changed rows that the state has forgotten, and it cannot be told what they must be.
         TableMismatchError: it is not the state that wrote the sink.
     """
     tables = Plan.under(root, spec)
@@ -110,7 +134,8 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         report = RepairReport(spec.name, made=gone)
         if "sink" not in gone:
             report = _compared(spark, stepper, gone)
-        return replace(report, state_version=versions[-1] if changed_by else None)
+        state_version = versions[-1] if changed_by else None
+        return replace(report, state_version=state_version)
 
 
 def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
@@ -135,6 +160,7 @@ def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         if "quarantine" in gone:
             tables.quarantine.create()
         report = _compared(spark, stepper, gone)
+        _refuse_untold(spark, stepper, report)
         stepper.publish(spark)
         facts = stepper.maintenance_step(StepKind.REPAIR)
         stepper.commit(facts, [])
@@ -226,7 +252,44 @@ def _differing(spark: SparkSession, stepper: Stepper) -> DataFrame:
 
 
 def _compared(spark: SparkSession, stepper: Stepper, gone: tuple[str, ...]) -> RepairReport:
-    return _counted(stepper.spec.name, _differing(spark, stepper), gone)
+    report = _counted(stepper.spec.name, _differing(spark, stepper), gone)
+    return replace(report, unread=_unread(stepper))
+
+
+def _unread(stepper: Stepper) -> str:
+    """Say which commits of others changed rows that the state may have forgotten, where that cannot be read any more."""
+    if stepper.last is None or not may_forget(stepper.plan, stepper.last):
+        return ""
+    sink_version = stepper.plan.sink.version()
+    commits = foreign_commits(
+        stepper.plan,
+        stepper.last,
+        state_version=decided_version(stepper),
+        sink_version=sink_version,
+    )
+    return unread(stepper.plan, commits, sink_version)
+
+
+def _refuse_untold(spark: SparkSession, stepper: Stepper, report: RepairReport) -> None:
+    """Refuse to end the look back at changes of others of which it cannot be told what the sink must have."""
+    if report.unread:
+        raise RepairError.of(
+            f"Others have changed rows of the sink of '{report.pipeline}' that its state may have forgotten, and their files are gone.",
+            got=report.unread,
+            next_step=UNTOLD,
+        )
+    if not report.unsure:
+        return
+    sink = stepper.plan.sink
+    unsure = _differing(spark, stepper).where(UNSURE).select(*columns(sink.key)).limit(MOST_NAMED)
+    is_personal = not stepper.spec.personal.isdisjoint(sink.key)
+    named = [] if is_personal else [str(row.asDict()) for row in unsure.collect()]
+    keys = amount(report.unsure, "key")
+    raise RepairError.of(
+        f"Others have changed rows of the sink of '{report.pipeline}' that its state has forgotten, and it cannot be told what they must be.",
+        got=": ".join([keys, *filter(None, [", ".join(named)])]),
+        next_step=UNTOLD,
+    )
 
 
 def _counted(pipeline: str, differing: DataFrame, gone: tuple[str, ...]) -> RepairReport:
@@ -236,11 +299,14 @@ def _counted(pipeline: str, differing: DataFrame, gone: tuple[str, ...]) -> Repa
     is_shown = shown.isNotNull()
     are_unlike = decided != shown
     is_repeated = F.col(ROWS) > 1
+    is_unsure = F.col(UNSURE)
+    sure = ~is_unsure
     counts = differing.agg(
-        F.count_if(is_decided & ~is_shown).alias("missing"),
-        F.count_if(is_decided & is_shown & are_unlike).alias("other"),
-        F.count_if(~is_decided).alias("extra"),
-        F.count_if(is_repeated).alias("repeated"),
+        F.count_if(sure & is_decided & ~is_shown).alias("missing"),
+        F.count_if(sure & is_decided & is_shown & are_unlike).alias("other"),
+        F.count_if(sure & ~is_decided).alias("extra"),
+        F.count_if(sure & is_repeated).alias("repeated"),
+        F.count_if(is_unsure).alias("unsure"),
     )
     [row] = counts.collect()
     return RepairReport(pipeline, **row.asDict(), made=gone)

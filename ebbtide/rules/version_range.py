@@ -9,7 +9,7 @@ from typing import Any, Self
 from ebbtide.delta import log
 from ebbtide.delta.feed import readable_since
 from ebbtide.ledger.facts import StepFacts
-from ebbtide.model.step import StepKind
+from ebbtide.ledger.windows import accepted_at, window_end
 from ebbtide.runtime.plan import Plan
 
 
@@ -74,9 +74,9 @@ class VersionRange:
         known: Mapping[str, Any] = {}
         if judged is not None and judged["incarnation"] == incarnation:
             known = judged
-        state_end = _last_end(tables.state.path, known.get("state", 0), newest.state)
-        sink_end = _last_end(tables.sink.path, known.get("sink", 0), newest.sink)
-        accepted = (log.facts(tables.state.path, state_end) or {}).get("sink_version") or 0
+        state_end = window_end(tables.state.path, known.get("state", 0), newest.state)
+        sink_end = window_end(tables.sink.path, known.get("sink", 0), newest.sink)
+        accepted = accepted_at(tables.state.path, state_end)
         asked_since = max(sink_end, accepted)
         sink_since = readable_since(tables.sink.path, asked_since, newest.sink)
         unreadable = ""
@@ -115,17 +115,3 @@ class VersionRange:
             if version <= self.state_since:
                 return int(facts["step"])
         return 0
-
-
-def _last_end(table: str, judged: int, newest: int) -> int:
-    """Return the version of the last step up to the newest that ends windows, or the one judged last if that is newer."""
-    for version, facts in log.own_commits(table):
-        if version <= judged:
-            break
-        if version > newest:
-            continue
-        has_other_columns = facts.get("schema_change") or facts.get("restores")  # the feed is not read across that
-        is_selected_anew = facts.get("reselects", False)  # rows change there by no change of the source
-        if has_other_columns or is_selected_anew or StepKind(facts["kind"]).ends_windows:
-            return version
-    return judged

@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.delta import log
+from ebbtide.ledger.windows import is_own
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.plan import Plan
 
@@ -52,25 +53,13 @@ def _commits(table: str, location: str, versions: range, pipeline: str) -> Itera
             continue
         info = log.commit_info(actions)
         written_ms = info.get("timestamp", 0)
-        names_pipeline = _is_transaction_of(pipeline, actions)
-        is_own = names_pipeline and log.facts(location, version) is not None
         yield (
             table,
             version,
             datetime.fromtimestamp(written_ms / 1000, UTC),
             info.get("operation"),
-            pipeline if is_own else None,
+            pipeline if is_own(pipeline, actions) else None,
         )
-
-
-def _is_transaction_of(pipeline: str, actions: list[log.Action]) -> bool:
-    prefix = f"{pipeline}/"
-    for action in actions:
-        transaction = action.get("txn", {})
-        app_id = transaction.get("appId", "")
-        if app_id.startswith(prefix):
-            return True
-    return False
 
 
 def foreign(commits: DataFrame) -> DataFrame:

@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.ledger.facts import StepFacts
+from ebbtide.runtime.foreign import ROWS, UNSURE, foreign_rows, may_forget
 from ebbtide.runtime.plan import Plan
 from ebbtide.state_table.columns import column, columns
 
@@ -15,8 +16,6 @@ DECIDED = "_decided"
 """The row that the state shows, as JSON; null: it shows none."""
 SHOWN = "_shown"
 """A row that the sink has, as JSON; null: it has none."""
-ROWS = "_rows"
-"""How many rows the sink has for the key."""
 
 
 def is_kept(plan: Plan) -> bool:
@@ -42,8 +41,9 @@ def differences(
         sink_version: Version of the sink.
 
     Returns:
-        One row for each key of which they differ: key columns, `_decided`, `_shown`, `_rows`. Keys are left out that were
-        acknowledged and have not changed since, and, where the state forgets rows that stay in the sink, those it does not know.
+        One row for each key of which they differ: key columns, `_decided`, `_shown`, `_rows` and `_unsure`. Keys are left out that
+        were acknowledged and have not changed since. Where the state forgets rows that stay in the sink, keys that it does not show
+        are those that others changed (`ebbtide.runtime.foreign`).
     """
     key = list(plan.sink.key)
     shown = decided_rows(spark, plan, facts, state_version)
@@ -51,7 +51,7 @@ def differences(
     decided = shown.select(*columns(key), row_text.alias(DECIDED), "_step")
     sink = plan.sink.read(spark, sink_version).select(*columns(key), row_text.alias(SHOWN))
     differing = unlike(decided, sink, key)
-    if facts.orphans or plan.spec.expires_live:
+    if may_forget(plan, facts):
         differing = differing.where(F.col(DECIDED).isNotNull())
     acknowledged = plan.state.acknowledged(spark, state_version)
     own_key = [column(name).alias(shown_as) for shown_as, name in plan.spec.state_key_of.items()]
@@ -59,7 +59,28 @@ def differences(
     beside = differing.join(accepted, key, "left")
     changed_step = F.coalesce("_step", F.lit(0))
     is_accepted = F.coalesce(F.col("_accepted") > changed_step, F.lit(False))
-    return beside.where(~is_accepted).select(*columns(key), DECIDED, SHOWN, ROWS)
+    found = beside.where(~is_accepted).select(*columns(key), DECIDED, SHOWN, ROWS, F.lit(False).alias(UNSURE))
+    foreign = foreign_rows(spark, plan, facts, state_version=state_version, sink_version=sink_version)
+    if foreign is None:
+        return found
+    names = plan.sink.columns.names
+    changed = foreign.changed.select(
+        *columns(key),
+        _text_in("_wanted", names).alias(DECIDED),
+        _text_in("_found", names).alias(SHOWN),
+        ROWS,
+        UNSURE,
+    )
+    return found.unionByName(changed.join(shown, key, "left_anti"))
+
+
+def _text_in(row: str, names: Sequence[str]) -> Column:
+    """Return some columns of a row in a column as `as_text` does; null for no row."""
+    whole = F.col(row)
+    fields = [whole[name].alias(name) for name in names]
+    selected = F.struct(*fields)
+    text = F.to_json(selected, {"ignoreNullFields": "false"})
+    return F.when(whole.isNotNull(), text)
 
 
 def as_text(names: Sequence[str]) -> Column:

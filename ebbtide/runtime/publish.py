@@ -14,6 +14,7 @@ from ebbtide.ledger.tables import OwnTable
 from ebbtide.model.step import StepKind
 from ebbtide.paths import delete
 from ebbtide.runtime.completeness import DECIDED, SHOWN, decided_rows, differences
+from ebbtide.runtime.foreign import UNSURE, foreign_rows
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.swap import drop_swapped, publish_swap
 from ebbtide.sinks.stage import restore_stage
@@ -111,16 +112,22 @@ def _repair(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
     if not _lacks(plan.sink.last_step(), facts):
         return
     state_version = plan.state.snapshot().version
+    sink_version = plan.sink.version()
     # Kept while it is used: the rows to be written and the keys to be deleted are both taken from it.
     differing = differences(
         spark,
         plan,
         facts,
         state_version=state_version,
-        sink_version=plan.sink.version(),
-    ).cache()
+        sink_version=sink_version,
+    )
+    differing = differing.where(f"NOT {UNSURE}").cache()  # a repair was refused where there was one
     key = columns(plan.sink.key)
-    decided = decided_rows(spark, plan, facts, state_version)
+    decided = decided_rows(spark, plan, facts, state_version).select(*columns(plan.sink.schema.names))
+    foreign = foreign_rows(spark, plan, facts, state_version=state_version, sink_version=sink_version)
+    if foreign is not None:
+        forgotten = foreign.rows.join(decided, list(plan.sink.key), "left_anti")
+        decided = decided.unionByName(forgotten)
     lacking = differing.where(F.col(DECIDED).isNotNull()).select(*key)
     rows = decided.join(lacking, list(plan.sink.key), "left_semi")
     present = differing.where(F.col(SHOWN).isNotNull()).select(*key)

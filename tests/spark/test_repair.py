@@ -1,6 +1,7 @@
 """What others did to a sink is found, then repaired from the state or acknowledged; the checks are green again after it."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
@@ -8,6 +9,7 @@ from judging import verdict_of
 from spark_support import change, plain_spec, sink, write
 from store_support import stateful
 
+from ebbtide.delta import log
 from ebbtide.errors import ConfigError, RepairError, TableMismatchError
 from ebbtide.inspect.status import status
 from ebbtide.maintenance import repair as repairing
@@ -15,6 +17,7 @@ from ebbtide.maintenance.job import maintain
 from ebbtide.quality.checks import CHECKS
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime import publish as publishing
+from ebbtide.runtime.clock import system_clock
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.idle import idle_run
 from ebbtide.runtime.plan import Plan
@@ -196,3 +199,92 @@ def test_state_of_a_function_keeps_no_rows_to_repair_from(spark, tmp_path):
 def test_every_check_names_its_repair():
     for check in CHECKS:
         assert check.repair.endswith("."), check.name
+
+
+FORGETS = {"ttl": "1h", "materializer": {"on_expire": "keep"}}
+
+
+@pytest.fixture(scope="module")
+def forgetful(spark, tmp_path_factory):
+    """A pipeline whose state has forgotten the rows 1 to 3, which stay in the sink, and knows row 5."""
+    folder = tmp_path_factory.mktemp("forgetful")
+    source = write(folder / "in", [change("+I", id_, "abc"[id_ - 1], id_) for id_ in (1, 2, 3)])
+    spec = plain_spec(source, **FORGETS)
+    run(spark, spec, str(folder / "root"), clock=lambda: system_clock() + 5 * 3_600_000)
+    write(source, [change("+I", 5, "e", 5)], first=1)
+    run(spark, spec, str(folder / "root"), clock=lambda: system_clock() + 5 * 3_600_000)
+    return folder, spec
+
+
+FORGOTTEN = [(1, "a"), (2, "b"), (3, "c"), (5, "e")]
+TO_FORGOTTEN = """
+    INSERT INTO {} SELECT 9, v, seq, at, * EXCEPT (id, v, seq, at) FROM {} WHERE id = 1;
+    INSERT INTO {} SELECT * FROM {} WHERE id = 2;
+    UPDATE {} SET v = 'x' WHERE id = 1;
+    DELETE FROM {} WHERE id = 3;
+    UPDATE {} SET v = 'y' WHERE id = 5;
+    INSERT INTO {} SELECT 8, v, seq, at, * EXCEPT (id, v, seq, at) FROM {} WHERE id = 1;
+    DELETE FROM {} WHERE id = 8
+"""
+
+
+def do(spark, root, spec, text):
+    name = f"delta.`{root / spec.name / 'sink'}`"
+    for sql in text.format(*[name] * text.count("{}")).split(";"):
+        spark.sql(sql)
+
+
+def copied(forgetful, tmp_path):
+    folder, spec = forgetful
+    shutil.copytree(folder / "root", tmp_path / "root")
+    return tmp_path / "root", spec
+
+
+def test_foreign_change_of_rows_that_the_state_has_forgotten_is_repaired(spark, forgetful, tmp_path):
+    root, spec = copied(forgetful, tmp_path)
+    assert rows(spark, root, spec) == FORGOTTEN
+    assert red(spark, root, spec) == set()
+    do(spark, root, spec, TO_FORGOTTEN)
+    assert red(spark, root, spec, ("complete", "foreign_writes")) == {"complete", "foreign_writes"}
+    planned = repairing.plan(spark, spec, str(root))
+    assert (planned.missing, planned.other, planned.extra, planned.repeated, planned.unsure) == (1, 2, 1, 1, 0)
+    repairing.repair(spark, spec, str(root))
+    assert rows(spark, root, spec) == FORGOTTEN
+    assert red(spark, root, spec) == set()
+    assert not repairing.plan(spark, spec, str(root)).differs
+
+
+def test_forgotten_row_that_was_deleted_twice_does_not_come_back(spark, forgetful, tmp_path):
+    """By others, then by a row that came and went at the source: that leaves nothing in the sink's commits."""
+    root, spec = copied(forgetful, tmp_path)
+    do(spark, root, spec, "DELETE FROM {} WHERE id IN (1, 3); INSERT INTO {} SELECT * FROM {} WHERE id = 2")
+    goes = change("-D", 3, "z", 7).replace('"seq": 7', '"seq": 6')
+    parts = [[change("+I", 3, "z", 6), goes], [change("+I", 2, "f", 8)]]
+    more = write(tmp_path / "in", *parts, first=2)
+    moved = spec.model_copy(update={"source": spec.source.model_copy(update={"path": str(more)})})
+    run(spark, moved, str(root), accept_source_path=True)
+    planned = repairing.plan(spark, moved, str(root))
+    assert (planned.missing, planned.other, planned.extra, planned.unsure) == (1, 0, 0, 0)
+    repairing.repair(spark, moved, str(root))
+    assert rows(spark, root, moved) == [(1, "a"), (2, "f"), (5, "e")]
+
+
+def test_repair_refuses_what_cannot_be_told_of_forgotten_rows(spark, forgetful, tmp_path):
+    root, spec = copied(forgetful, tmp_path)
+    do(spark, root, spec, "DELETE FROM {} WHERE id = 3")
+    more = write(tmp_path / "in", [change("+I", 6, "g", 9)], first=2)
+    moved = spec.model_copy(update={"source": spec.source.model_copy(update={"path": str(more)})})
+    run(spark, moved, str(root), accept_source_path=True)
+    tables = Plan.under(str(root), moved)
+    version = next(version for version, facts in tables.state.steps() if facts.records)
+    spark.sql(f"OPTIMIZE delta.`{tables.state.path}`")
+    for location in log.added(tables.state.path, version):
+        Path(location).unlink()
+    assert repairing.plan(spark, moved, str(root)).unsure == 1
+    with pytest.raises(RepairError, match=r"Got: 1 key: \{'id': 3\}\. Put these rows right .*'ebbtide acknowledge"):
+        repairing.repair(spark, moved, str(root))
+    assert red(spark, root, moved, ("foreign_writes",)) == {"foreign_writes"}
+    done = repairing.acknowledge(spark, moved, str(root), "meant")
+    assert done.action == "acknowledged: meant"
+    assert red(spark, root, moved) == set()
+    assert not repairing.plan(spark, moved, str(root)).differs

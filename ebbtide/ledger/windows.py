@@ -1,0 +1,41 @@
+"""Up to which commit of a table checks and repairs need not look back: that of the last step that ends windows."""
+
+from __future__ import annotations
+
+from ebbtide.delta import log
+from ebbtide.model.step import StepKind
+
+
+def window_end(table: str, judged: int, newest: int) -> int:
+    """Return the version of the last step that ends windows, or the one judged last if that is newer.
+
+    Args:
+        table: Location of the state or the sink.
+        judged: The version judged good last; 0: none was.
+        newest: Steps after this version do not count.
+    """
+    for version, facts in log.own_commits(table):
+        if version <= judged:
+            break
+        if version > newest:
+            continue
+        has_other_columns = facts.get("schema_change") or facts.get("restores")  # the feed is not read across that
+        is_selected_anew = facts.get("reselects", False)  # rows change there by no change of the source
+        if has_other_columns or is_selected_anew or StepKind(facts["kind"]).ends_windows:
+            return version
+    return judged
+
+
+def accepted_at(state: str, state_end: int) -> int:
+    """Return the version of the sink that the step which ended a window accepted; 0 if it accepted none."""
+    facts = log.facts(state, state_end) or {}
+    return facts.get("sink_version") or 0
+
+
+def is_own(pipeline: str, actions: list[log.Action]) -> bool:
+    """Return whether a commit is a pipeline's: it has a transaction of its, and its facts."""
+    prefix = f"{pipeline}/"
+    marks = [action["txn"] for action in actions if "txn" in action]
+    names_pipeline = any(mark["appId"].startswith(prefix) for mark in marks)
+    has_facts = log.facts_in(actions) is not None
+    return names_pipeline and has_facts
