@@ -451,6 +451,27 @@ class ParquetFile:
         self._writer.write_batch(batch)
 
 
+def move_aside(folder: str) -> str:
+    """Rename a local folder, so that another one can be made in its place; return where it is then.
+
+    Raises:
+        ConfigError: it is in a store, which renames no folder at once.
+    """
+    if not is_local(folder):
+        raise ConfigError.of(
+            f"The folder '{folder}' has to be moved away first.",
+            got="a folder of a store",
+            allowed="a local one, which is renamed",
+            next_step="Move it with the store's own tools, then run this again.",
+        )
+    number = 1
+    while exists(f"{folder}.aside-{number}"):
+        number += 1
+    aside = f"{folder}.aside-{number}"
+    Path(folder).rename(aside)
+    return aside
+
+
 def delete(location: str) -> None:
     """Delete a file, or a folder and all in it, if it is there."""
     fs, path = _open(location)

@@ -146,6 +146,11 @@ class StepFacts(Frontier):
         exclude_if=lambda value: value is None,
         description="Of TICK, of RESET and of the first step: which records of the source are lost, where somebody accepted that. Absent of other steps.",
     )
+    losses: list[str] = Field(
+        default_factory=list,
+        exclude_if=lambda value: not value,
+        description="Of REPAIR: what became of tables beside the state that had lost rows, in words. Absent where none had.",
+    )
     code: str = Field(description="Version of Ebbtide.")
     tables: dict[str, TableFacts] = Field(
         default_factory=dict,

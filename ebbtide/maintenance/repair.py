@@ -20,6 +20,7 @@ from ebbtide.delta import log
 from ebbtide.errors import ConfigError, RepairError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.maintenance.job import stepping
+from ebbtide.maintenance.losses import Loss, losses_of, set_aside
 from ebbtide.maintenance.state_repair import decided_version, refuse_damaged_state, restore_state
 from ebbtide.model.step import StepKind
 from ebbtide.runtime.completeness import DECIDED, SHOWN, differences, is_kept
@@ -56,6 +57,7 @@ class RepairReport:
         step: The step that did it; None of a plan, and where nothing differed.
         unsure: Keys that others changed and that the state has forgotten, of which it cannot be told what the sink must have.
         unread: Commits of others of which that is so, as their files are deleted; empty: there are none.
+        losses: What became of other tables that were deleted, replaced or put back: in words, which rows are lost and which come back.
     """
 
     pipeline: str
@@ -69,13 +71,14 @@ class RepairReport:
     step: int | None = None
     unsure: int = 0
     unread: str = ""
+    losses: tuple[str, ...] = ()
 
     @property
     def differs(self) -> bool:
         """Whether there is anything to do."""
         of_rows = self.missing or self.other or self.extra or self.repeated
         untold = self.unsure or self.unread
-        return bool(of_rows or untold or self.made or self.state_version is not None)
+        return bool(of_rows or untold or self.made or self.losses or self.state_version is not None)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
@@ -98,6 +101,7 @@ class RepairReport:
             )
         if self.made:
             lines.append(f"gone: {', '.join(self.made)}")
+        lines += self.losses
         if self.state_version is not None:
             lines.append(f"rows of the state that others changed: as in its version {self.state_version}")
         if self.step is None and (self.unsure or self.unread):
@@ -130,12 +134,13 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
             return RepairReport(spec.name)
         refuse_damaged_state(stepper)
         gone = _gone(tables, stepper.last)
+        losses = losses_of(stepper)
         changed_by, versions = change_of_others(stepper.version, stepper.found())
         report = RepairReport(spec.name, made=gone)
         if "sink" not in gone:
             report = _compared(spark, stepper, gone)
         state_version = versions[-1] if changed_by else None
-        return replace(report, state_version=state_version)
+        return replace(report, state_version=state_version, losses=_said(losses))
 
 
 def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
@@ -154,20 +159,24 @@ def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         refuse_damaged_state(stepper)
         state_version = restore_state(stepper)
         gone = _gone(tables, stepper.last)
+        losses = losses_of(stepper)
+        set_aside(stepper, [loss.table for loss in losses if loss.is_aside])
         tables.sink.create(spark)
-        if "changelog" in gone:
+        if spec.emits_every:
             tables.changelog.create()
-        if "quarantine" in gone:
+        if "quarantine" in stepper.last.tables:
             tables.quarantine.create()
         report = _compared(spark, stepper, gone)
         _refuse_untold(spark, stepper, report)
-        stepper.publish(spark)
-        facts = stepper.maintenance_step(StepKind.REPAIR)
+        if not stepper.last.kind.is_published:  # what the others decided the repair brings to the tables itself
+            stepper.publish(spark)
+        facts = stepper.maintenance_step(StepKind.REPAIR, losses=list(_said(losses)))
         stepper.commit(facts, [])
         stepper.publish(spark)
         return replace(
             report,
             state_version=state_version,
+            losses=_said(losses),
             action="repair",
             step=facts.step,
         )
@@ -237,6 +246,10 @@ def _gone(tables: Plan, last: StepFacts) -> tuple[str, ...]:
     if "quarantine" in last.tables:
         wanted.append("quarantine")
     return tuple(name for name in wanted if not log.versions(tables.at(name)))
+
+
+def _said(losses: tuple[Loss, ...]) -> tuple[str, ...]:
+    return tuple(loss.text() for loss in losses)
 
 
 def _differing(spark: SparkSession, stepper: Stepper) -> DataFrame:

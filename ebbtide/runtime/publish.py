@@ -15,6 +15,7 @@ from ebbtide.model.step import StepKind
 from ebbtide.paths import delete
 from ebbtide.runtime.completeness import DECIDED, SHOWN, decided_rows, differences
 from ebbtide.runtime.foreign import UNSURE, foreign_rows
+from ebbtide.runtime.lacking import append_lacking
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.swap import drop_swapped, publish_swap
 from ebbtide.sinks.stage import restore_stage
@@ -41,6 +42,7 @@ def publish(spark: SparkSession, plan: Plan, head: Head) -> Counter[str]:
         _empty(spark, plan, facts)
     if facts.kind is StepKind.REPAIR:
         _repair(spark, plan, facts)
+        append_lacking(plan)
     if facts.kind is StepKind.MIGRATION:
         _restore_tables(spark, plan, facts)
         _alter(spark, plan, facts)

@@ -21,9 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.amounts import amount
-from ebbtide.delta.snapshot import Action, Snapshot
+from ebbtide.delta import log
+from ebbtide.delta.snapshot import Action, DataFile, Snapshot
 from ebbtide.delta.table import add_file, create_if_absent, emptied, read_file, read_rows
-from ebbtide.errors import StoredFormatError
+from ebbtide.errors import StoredFormatError, TableMismatchError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.ledger.tables import OwnTable, refuse_lost
@@ -31,6 +32,7 @@ from ebbtide.model.changelog import ORDER, ORIGIN
 from ebbtide.model.codes import row_codes
 from ebbtide.model.entries import entry_table, order_struct
 from ebbtide.model.offsets import OffsetRanges
+from ebbtide.paths import exists
 from ebbtide.sinks.removal import ORDERS, rebased, removal
 from ebbtide.sinks.stage import commit_and_join, commit_stage
 from ebbtide.sinks.upsert import with_vectors
@@ -205,10 +207,11 @@ class QuarantineTable:
 
         Raises:
             StoredFormatError: an older version of Ebbtide decided the step, and did not write them down.
-            TableMismatchError: the table was deleted.
+            TableMismatchError: the table was deleted, with the files that the step has written for it or without.
         """
         if facts.bad_rows:
             refuse_lost(self.path, "quarantine", facts)
+            self._refuse_lost_files(facts.bad_rows)
             self.create()
             actions = facts.bad_rows
             commit_and_join(
@@ -219,14 +222,27 @@ class QuarantineTable:
                 facts,
                 "quarantine",
             )
-        elif facts.bad_rows is None and facts.quarantined and self._last_step() < facts.step:
+        elif facts.bad_rows is None and facts.quarantined and self.last_step() < facts.step:
             raise StoredFormatError.of(
                 f"The quarantine of '{facts.pipeline}' lacks {amount(facts.quarantined, 'bad record')} of step {facts.step}.",
                 got="a step decided by an older Ebbtide and not finished",
                 next_step="Run 'ebbtide refresh' to rebuild the sink from the source.",
             )
 
-    def _last_step(self) -> int:
+    def _refuse_lost_files(self, actions: list[Action]) -> None:
+        """Refuse to make a table of files that were deleted with it."""
+        if log.versions(self.path):
+            return
+        files = [DataFile(action["add"]) for action in actions if "add" in action]
+        if not all(exists(file.location(self.path)) for file in files):
+            raise TableMismatchError.of(
+                f"The table at '{self.path}' is gone, with the bad records of the last step.",
+                allowed="the files that the step has written",
+                next_step="Run 'ebbtide repair', which says what is lost and goes on without it; or 'ebbtide refresh' to rebuild all tables from the source.",
+            )
+
+    def last_step(self) -> int:
+        """Return the last step that changed the table, 0 before the first."""
         return OwnTable(self.path, "quarantine").last_step()
 
     def empty(self, facts: StepFacts) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 from judging import verdict_of
-from spark_support import change, plain_spec, sink, write
+from spark_support import change, plain_spec, sink, table, write
 from store_support import stateful
 
 from ebbtide.delta import log
@@ -288,3 +288,33 @@ def test_repair_refuses_what_cannot_be_told_of_forgotten_rows(spark, forgetful, 
     assert done.action == "acknowledged: meant"
     assert red(spark, root, moved) == set()
     assert not repairing.plan(spark, moved, str(root)).differs
+
+
+def test_changelog_that_was_put_back_is_brought_to_all_steps_and_lost_bad_records_are_told(spark, tmp_path):
+    source = write(tmp_path / "in", FILES[0])
+    spec = plain_spec(source, materializer={"emission": "every"})
+    root = tmp_path / "root"
+    run(spark, spec, str(root))
+    shutil.copytree(root / spec.name / "changelog", tmp_path / "earlier")
+    write(source, FILES[1], MORE, first=1)
+    run(spark, spec, str(root))
+    before = table(spark, root, spec, "changelog")
+    shutil.rmtree(root / spec.name / "changelog")
+    shutil.copytree(tmp_path / "earlier", root / spec.name / "changelog")
+    shutil.rmtree(root / spec.name / "quarantine")
+    with pytest.raises(TableMismatchError, match="'ebbtide repair'"):
+        run(spark, spec, str(root))
+    planned = repairing.plan(spark, spec, str(root))
+    assert [loss.partition(";")[0] for loss in planned.losses] == [
+        "changelog: put back from step 2 to step 1",
+        "quarantine: gone",
+    ]
+    assert planned.differs
+    done = repairing.repair(spark, spec, str(root))
+    assert done.losses == planned.losses
+    assert done.losses[1].endswith("1 row of step 1 lost: the files that held them are gone")
+    facts = Plan.under(str(root), spec).state.last()[1]
+    assert facts.losses == list(planned.losses)
+    after = table(spark, root, spec, "changelog")
+    assert sorted(after, key=repr) == sorted(before, key=repr)
+    assert run(spark, spec, str(root)).steps == []

@@ -1,0 +1,106 @@
+"""Tables beside the state that were deleted, replaced or put back: what they have lost, and what of it a repair brings back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ebbtide.ledger.facts import TableFacts
+from ebbtide.ledger.tables import BESIDE_STATE
+from ebbtide.paths import copy_file, join, move_aside, walk
+from ebbtide.runtime.belonging import OwnTables
+from ebbtide.runtime.foreign import may_forget
+from ebbtide.runtime.lacking import lacking
+from ebbtide.runtime.step import Stepper
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What became of a table.
+
+    Args:
+        table: Its name.
+        what: What became of it, in words.
+        rows: Which rows it has lost, and which come back; empty: it has lost none.
+        is_aside: It cannot be gone on with: a repair moves it aside, and makes it anew.
+    """
+
+    table: str
+    what: str
+    rows: str
+    is_aside: bool = False
+
+    def text(self) -> str:
+        """Say it in one line."""
+        said = f"{self.table}: {self.what}"
+        if self.is_aside:
+            said += ", to be moved aside and made anew"
+        return f"{said}; {self.rows}" if self.rows else said
+
+
+def losses_of(stepper: Stepper) -> tuple[Loss, ...]:
+    """Return what became of the tables that were deleted, replaced or put back.
+
+    Args:
+        stepper: Of the pipeline.
+    """
+    return tuple(_losses(stepper))
+
+
+def _losses(stepper: Stepper) -> Iterator[Loss]:
+    last = stepper.last
+    if last is None:
+        return
+    found = stepper.tables.facts()
+    for name in BESIDE_STATE:
+        what = _what_became(last.tables.get(name), found.get(name))
+        if name != "sink":
+            yield from _appended_loss(stepper, name, what, found.get(name))
+        elif (what or name not in found) and may_forget(stepper.plan, last):
+            yield Loss(
+                name,
+                what or "gone",
+                "rows that the state has forgotten stood there alone: what is missing of them is lost",
+            )
+
+
+def _what_became(known: TableFacts | None, found: TableFacts | None) -> str:
+    """Say what became of a table that the last step knew; empty if it has all that it had then."""
+    if known is None:
+        return ""
+    if found is None:
+        return "gone"
+    if found.id != known.id:
+        return "another table is in its place"
+    if found.step < known.step:
+        return f"put back from step {known.step} to step {found.step}"
+    return ""
+
+
+def _appended_loss(stepper: Stepper, name: str, what: str, found: TableFacts | None) -> Iterator[Loss]:
+    """Yield what became of a changelog or a quarantine, if something did."""
+    has_own_steps = found is not None and not what.startswith("another")
+    since = found.step if found is not None and has_own_steps else 0
+    lacks = lacking(stepper.plan, name, since)
+    if what and has_own_steps and not lacks.untold:
+        yield Loss(name, what, lacks.text())
+    elif what:  # gone, another's, or without the steps before the first that can be appended
+        yield Loss(name, what, lacking(stepper.plan, name, 0).text(), is_aside=found is not None)
+    elif found is None and lacks.lost:  # made by the last step
+        yield Loss(name, "gone", lacks.text())
+
+
+def set_aside(stepper: Stepper, names: list[str]) -> None:
+    """Rename the folders of tables that cannot be gone on with.
+
+    Args:
+        stepper: Of the pipeline.
+        names: Those of the tables.
+    """
+    for name in names:
+        folder = stepper.plan.at(name)
+        aside = move_aside(folder)
+        if name == "quarantine":  # steps name its files: these are appended again
+            for file in walk(aside):
+                copy_file(join(aside, file.name), join(folder, file.name))
+    stepper.tables = OwnTables(stepper.plan)

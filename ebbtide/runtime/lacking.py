@@ -1,0 +1,173 @@
+"""Rows that changelog and quarantine have lost: what the state's commits still tell of them is appended again, the rest is counted.
+
+What a step emitted stands in its commit's files, until VACUUM deletes them; its facts name the files of its bad records. A rewind, a
+swap and a change of columns are not told again: of what steps up to one of these wrote nothing comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ebbtide.amounts import amount
+from ebbtide.delta.snapshot import Action, DataFile
+from ebbtide.delta.table import read_file
+from ebbtide.errors import DamagedFileError, DeltaLogError
+from ebbtide.ledger.facts import StepFacts
+from ebbtide.model.step import StepKind
+from ebbtide.runtime.plan import Plan
+from ebbtide.sinks.quarantine import COLUMNS
+from ebbtide.state_table.change_set import StepChanges
+
+Steps = Sequence[tuple[int, StepFacts]]
+"""Steps in order: the state's version, and the facts."""
+
+
+@dataclass(frozen=True)
+class Lacking:
+    """What a table lacks of some steps.
+
+    Args:
+        again: Rows of each step that can be appended again.
+        lost: Rows of each step that are nowhere.
+        untold: The last step of which it is not known what it wrote; 0: there is none.
+    """
+
+    again: dict[int, int]
+    lost: dict[int, int]
+    untold: int
+
+    def text(self) -> str:
+        """Say it in words; empty if nothing is lacking."""
+        parts = []
+        if self.again:
+            parts.append(f"{_counted(self.again)} can be appended again")
+        if self.lost:
+            parts.append(f"{_counted(self.lost)} lost: the files that held them are gone")
+        if self.untold:
+            parts.append(f"what steps up to {self.untold} wrote there is lost: the state does not tell it")
+        return "; ".join(parts)
+
+
+def _counted(rows: dict[int, int]) -> str:
+    n_rows = amount(sum(rows.values()), "row")
+    steps = ", ".join(map(str, sorted(rows)))
+    return f"{n_rows} of step {steps}"
+
+
+def lacking(plan: Plan, name: str, since: int) -> Lacking:
+    """Return what a changelog or a quarantine lacks of the steps after one.
+
+    Args:
+        plan: The pipeline.
+        name: `changelog` or `quarantine`.
+        since: The last step that it has; 0 for none.
+    """
+    steps, untold = _steps_after(plan, since)
+    again: dict[int, int] = {}
+    lost: dict[int, int] = {}
+    for version, facts in steps:
+        n_rows, n_lost = _emitted_of(plan, version, facts) if name == "changelog" else _bad_of(plan, facts)
+        if n_rows > n_lost:
+            again[facts.step] = n_rows - n_lost
+        if n_lost:
+            lost[facts.step] = n_lost
+    return Lacking(again, lost, untold)
+
+
+def append_lacking(plan: Plan) -> None:
+    """Append to changelog and quarantine again what they lack and the state's commits still tell; a step that they have is skipped.
+
+    Args:
+        plan: The pipeline.
+    """
+    if plan.spec.emits_every:
+        steps, _ = _steps_after(plan, plan.changelog.last_step())
+        for version, facts in steps:
+            emitted = _emitted(plan, version, facts)
+            if emitted is not None:
+                plan.changelog.append(emitted, facts)
+    steps, _ = _steps_after(plan, plan.quarantine.last_step())
+    for _, facts in steps:
+        readable = [action for action in facts.bad_rows or [] if _can_be_read(plan, action)]
+        plan.quarantine.append(facts.model_copy(update={"bad_rows": readable}))
+
+
+def _steps_after(plan: Plan, since: int) -> tuple[Steps, int]:
+    """Return the steps after one that may have written, and the last one of which that is not told."""
+    found: list[tuple[int, StepFacts]] = []
+    oldest = since + 1
+    untold = None
+    for version, facts in plan.state.steps():
+        if facts.step <= since:
+            break
+        oldest = facts.step
+        untold = _untold_with(facts)
+        if untold is not None:
+            break
+        if facts.kind.is_published or facts.bad_rows:
+            found.append((version, facts))
+    if untold is None:  # the log of the state begins with a later step
+        untold = oldest - 1 if oldest > since + 1 else 0
+    return found[::-1], untold
+
+
+def _untold_with(facts: StepFacts) -> int | None:
+    """Return up to which step it is not told what was written, where a step says that; None where it does not."""
+    if facts.kind is StepKind.RESET:
+        return 0  # nothing of what was before counts
+    is_barrier = bool(facts.restores or facts.swap or facts.schema_change)
+    return facts.step if is_barrier else None
+
+
+def _emitted_of(plan: Plan, version: int, facts: StepFacts) -> tuple[int, int]:
+    """Count what a step emitted, and what of it is lost."""
+    n_rows = plan.state.counts(version, facts)["emitted"] + facts.floor_raised
+    if not n_rows:
+        return 0, 0
+    is_lost = _emitted(plan, version, facts) is None
+    return n_rows, n_rows if is_lost else 0
+
+
+def _emitted(plan: Plan, version: int, facts: StepFacts) -> pa.Table | None:
+    """Read what a step emitted; None if it emitted nothing, or that cannot be read."""
+    n_emitted = plan.state.counts(version, facts)["emitted"]
+    if not (n_emitted or facts.floor_raised):
+        return None
+    changes = StepChanges(plan.state.path, version, plan.operator)
+    try:
+        return changes.emitted(plan.changelog.schema)
+    except DamagedFileError:
+        return None
+
+
+def _bad_of(plan: Plan, facts: StepFacts) -> tuple[int, int]:
+    """Count the bad records of a step, and those of them that are lost."""
+    if facts.bad_rows is None:  # an older step, which did not write its files down
+        return facts.quarantined, facts.quarantined
+    adds = [action for action in facts.bad_rows if "add" in action]
+    shortened = {action["remove"]["path"] for action in facts.bad_rows if "remove" in action}
+    n_rows = n_lost = 0
+    for add in adds:
+        file = DataFile(add["add"])
+        if file.path in shortened:
+            continue  # of its records some leave, none come
+        n_of_file = file.rows or 0
+        n_rows += n_of_file
+        if not _can_be_read(plan, add):
+            n_lost += n_of_file
+    return n_rows, n_lost
+
+
+def _can_be_read(plan: Plan, action: Action) -> bool:
+    """Return whether the file of bad records that an action names is there, as it was written; what is none is fine."""
+    named = action.get("add") or action.get("remove")
+    if named is None:
+        return True
+    try:
+        read_file(plan.quarantine.path, DataFile(named), COLUMNS)
+    except (DamagedFileError, DeltaLogError):
+        return False
+    return True

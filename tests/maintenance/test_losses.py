@@ -1,0 +1,145 @@
+"""Changelog and quarantine that were deleted, replaced or put back: what is said of it, and what comes back, without Spark."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from local_pipeline import up
+from local_run import SPARK
+
+from ebbtide.delta import log
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import commit_after
+from ebbtide.errors import TableMismatchError
+from ebbtide.ledger.puts import LOCAL
+from ebbtide.maintenance.job import stepping
+from ebbtide.maintenance.losses import losses_of, set_aside
+from ebbtide.runtime.lacking import append_lacking
+from ebbtide.runtime.step import Stepper
+from ebbtide.sinks.quarantine import COLUMNS
+
+EVERY = {"order": "arrival", "materializer": {"emission": "every"}}
+APPENDED = ("changelog", "quarantine")
+
+
+@pytest.fixture
+def five_steps(make):
+    """A pipeline after five steps that emitted, two of them with a bad record, and one with none; as it was after two beside it."""
+    pipeline = make(**EVERY)
+    pipeline.read(up(1, 1, "+I"), "{")
+    pipeline.read(up(2, 2, "+I"))
+    shutil.copytree(pipeline.home, pipeline.home.with_name("earlier"))
+    pipeline.read(up(3, 3, "+I"), "[")
+    pipeline.read(up(4, 4, "+I"))
+    pipeline.read(up(5, 5, "+I"))
+    return pipeline
+
+
+def put_back(pipeline, name, *, with_files=False):
+    here = pipeline.home / name
+    files = [(path.name, path.read_bytes()) for path in here.glob("*.parquet")]
+    shutil.rmtree(here)
+    shutil.copytree(pipeline.home.with_name("earlier") / name, here)
+    for file_name, content in files if with_files else ():
+        (here / file_name).write_bytes(content)
+
+
+def mended(pipeline):
+    """What a repair says of the losses, and does about them."""
+    with stepping(SPARK, pipeline.plan, refuse=Stepper.refuse_older_state) as stepper:
+        losses = losses_of(stepper)
+        set_aside(stepper, [loss.table for loss in losses if loss.is_aside])
+        append_lacking(pipeline.plan)
+        append_lacking(pipeline.plan)
+        return [loss.text() for loss in losses]
+
+
+def contents(pipeline):
+    changelog = [row["id"] for row in pipeline.table("changelog", pipeline.plan.changelog.schema)]
+    quarantine = [row["raw"] for row in pipeline.table("quarantine", COLUMNS)]
+    return sorted(changelog), sorted(quarantine)
+
+
+GONE = "lost: the files that held them are gone"
+WHOLE = ([1, 2, 3, 4, 5], [b"[", b"{"])
+
+
+def test_whole_tables_have_lost_nothing(five_steps):
+    versions = five_steps.versions()
+    assert mended(five_steps) == []
+    assert five_steps.versions() == versions
+    assert contents(five_steps) == WHOLE
+
+
+def test_what_an_older_copy_lacks_is_appended_again(five_steps):
+    put_back(five_steps, "changelog")
+    put_back(five_steps, "quarantine", with_files=True)
+    assert mended(five_steps) == [
+        "changelog: put back from step 4 to step 2; 3 rows of step 3, 4, 5 can be appended again",
+        "quarantine: put back from step 3 to step 1; 1 row of step 3 can be appended again",
+    ]
+    assert contents(five_steps) == WHOLE
+    assert five_steps.run().steps == []
+
+
+def test_what_is_nowhere_is_counted(five_steps):
+    put_back(five_steps, "changelog")
+    put_back(five_steps, "quarantine")
+    version = next(version for version, facts in five_steps.plan.state.steps() if facts.step == 4)
+    for location in log.added(five_steps.plan.state.path, version):
+        Path(location).unlink()
+    assert mended(five_steps) == [
+        f"changelog: put back from step 4 to step 2; 2 rows of step 3, 5 can be appended again; 1 row of step 4 {GONE}",
+        f"quarantine: put back from step 3 to step 1; 1 row of step 3 {GONE}",
+    ]
+    assert contents(five_steps) == ([1, 2, 3, 5], [b"{"])
+
+
+def test_deleted_tables_are_made_again(five_steps):
+    for name in APPENDED:
+        shutil.rmtree(five_steps.home / name)
+    assert mended(five_steps) == [
+        "changelog: gone; 5 rows of step 1, 2, 3, 4, 5 can be appended again",
+        f"quarantine: gone; 2 rows of step 1, 3 {GONE}",
+    ]
+    assert contents(five_steps) == ([1, 2, 3, 4, 5], [])
+
+
+def test_quarantine_that_was_deleted_behind_its_first_step_is_missed(make):
+    """The facts of that step were written before there was one."""
+    pipeline = make()
+    pipeline.read(up(1, 1), "{")
+    shutil.rmtree(pipeline.home / "quarantine")
+    with pytest.raises(TableMismatchError, match="with the bad records of the last step"):
+        pipeline.run()
+    assert mended(pipeline) == [f"quarantine: gone; 1 row of step 1 {GONE}"]
+
+
+@pytest.mark.parametrize("name", APPENDED)
+def test_another_table_is_moved_aside(five_steps, name):
+    snapshot = Snapshot.read(five_steps.plan.at(name))
+    commit_after(LOCAL, snapshot, [{"metaData": {**snapshot.metadata, "id": "another"}}], {"operation": "REPLACE"})
+    [said] = mended(five_steps)
+    assert said.startswith(f"{name}: another table is in its place, to be moved aside and made anew; ")
+    assert "lost" not in said
+    assert contents(five_steps) == WHOLE
+    assert (five_steps.home / f"{name}.aside-1" / "_delta_log").is_dir()
+
+
+@pytest.mark.parametrize("name", APPENDED)
+def test_older_copy_from_before_a_rewind_is_moved_aside(five_steps, name):
+    five_steps.do("rewind")
+    five_steps.read(up(6, 6, "+I"), "x")
+    put_back(five_steps, name)
+    [said] = mended(five_steps)
+    assert "to be moved aside and made anew" in said
+    assert said.endswith("what steps up to 6 wrote there is lost: the state does not tell it")
+    assert "10" in said or "11" in said
+
+
+def test_records_that_have_left_do_not_come_back(five_steps):
+    five_steps.do("drop")
+    put_back(five_steps, "quarantine", with_files=True)
+    [said] = mended(five_steps)
+    assert said == "quarantine: put back from step 3 to step 1; 1 row of step 3 can be appended again"
+    assert contents(five_steps)[1] == [b"["]
