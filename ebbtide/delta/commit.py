@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from ebbtide.delta.log import CHECKSUM, NO_CHECKSUM, commit_file, with_checksum
+from ebbtide.delta.log import CHECKSUM, NO_CHECKSUM, WITHOUT_COPY, commit_file, with_checksum
 from ebbtide.delta.snapshot import Action, has_version
 from ebbtide.errors import DeltaLogError, TableMismatchError, VersionTakenError
 from ebbtide.paths import is_file
@@ -109,7 +109,7 @@ def _refuse_hole(table: str, version: int) -> None:
         raise DeltaLogError.of(
             f"The log of the Delta table '{table}' is not whole.",
             got=f"version {version + 1} without version {version}",
-            next_step="Restore the missing file of _delta_log.",
+            next_step=f"Restore the missing file of _delta_log. {WITHOUT_COPY}",
         )
 
 

@@ -33,6 +33,12 @@ CHECKSUM = "ebbtideChecksum"
 FOOTER = "ebbtideFooter"
 """The tag of a data file with the checksum of its footer."""
 NO_CHECKSUM = "-" * 8
+WITHOUT_COPY = (
+    "Without one: of a sink, a changelog or a quarantine run 'ebbtide repair --apply' or 'ebbtide refresh', which move the table's folder"
+    " aside and make it anew; of a state move its folder away and run 'ebbtide refresh'; of a ledger move its folder away and run"
+    " 'ebbtide pause', then 'ebbtide resume': whether the pipeline was paused, it alone knew."
+)
+"""What to do about a log that cannot be read."""
 _STATED = re.compile(f'"{CHECKSUM}":"([0-9a-f]{{8}})"}}}}$'.encode())
 
 
@@ -119,7 +125,7 @@ def _damaged(location: str, got: str) -> DeltaLogError:
     return DeltaLogError.of(
         f"The file '{location}' of a Delta table's log is torn or damaged.",
         got=got,
-        next_step="Restore it from a copy; without one run 'ebbtide repair' if the table is a sink, else 'ebbtide refresh'.",
+        next_step=f"Restore it from a copy. {WITHOUT_COPY}",
     )
 
 

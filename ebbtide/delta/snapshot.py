@@ -313,6 +313,7 @@ class _Replay:
             raise DeltaLogError.of(
                 f"The log of the Delta table '{table}' is not whole.",
                 got="no protocol or no metaData",
+                next_step=f"Restore the missing files of _delta_log. {log.WITHOUT_COPY}",
             )
         return Snapshot(
             table,
@@ -374,7 +375,7 @@ def _refuse_gaps(table: str, checkpoint: int, since: list[int]) -> None:
     raise DeltaLogError.of(
         f"The log of the Delta table '{table}' is not whole.",
         got=f"commits {since[0]} to {newest} after the checkpoint {after}, {n_missing} missing",
-        next_step="Restore the missing files of _delta_log.",
+        next_step=f"Restore the missing files of _delta_log. {log.WITHOUT_COPY}",
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from ebbtide.ledger.facts import TableFacts
@@ -12,6 +12,9 @@ from ebbtide.runtime.belonging import OwnTables
 from ebbtide.runtime.foreign import may_forget
 from ebbtide.runtime.lacking import lacking
 from ebbtide.runtime.step import Stepper
+
+FORGOTTEN = "rows that the state has forgotten stood there alone: what is missing of them is lost"
+"""What is said of a sink, where rows stay that the state forgets."""
 
 
 @dataclass(frozen=True)
@@ -38,30 +41,39 @@ class Loss:
         return f"{said}; {self.rows}" if self.rows else said
 
 
-def losses_of(stepper: Stepper) -> tuple[Loss, ...]:
-    """Return what became of the tables that were deleted, replaced or put back.
+def losses_of(stepper: Stepper, unreadable: Collection[str] = ()) -> tuple[Loss, ...]:
+    """Return what became of the tables that were deleted, replaced or put back, or cannot be read.
 
     Args:
         stepper: Of the pipeline.
+        unreadable: Names of the tables whose log cannot be read.
     """
-    return tuple(_losses(stepper))
+    return tuple(_losses(stepper, unreadable))
 
 
-def _losses(stepper: Stepper) -> Iterator[Loss]:
+def _losses(stepper: Stepper, unreadable: Collection[str]) -> Iterator[Loss]:
     last = stepper.last
     if last is None:
         return
     found = stepper.tables.facts()
     for name in BESIDE_STATE:
         what = _what_became(last.tables.get(name), found.get(name))
-        if name != "sink":
+        if name in unreadable:
+            yield _unreadable_loss(stepper, name)
+        elif name != "sink":
             yield from _appended_loss(stepper, name, what, found.get(name))
         elif (what or name not in found) and may_forget(stepper.plan, last):
-            yield Loss(
-                name,
-                what or "gone",
-                "rows that the state has forgotten stood there alone: what is missing of them is lost",
-            )
+            yield Loss(name, what or "gone", FORGOTTEN)
+
+
+def _unreadable_loss(stepper: Stepper, name: str) -> Loss:
+    last = stepper.last
+    rows = ""
+    if name != "sink":
+        rows = lacking(stepper.plan, name, 0).text()
+    elif last is not None and may_forget(stepper.plan, last):
+        rows = FORGOTTEN
+    return Loss(name, "its log cannot be read", rows, is_aside=True)
 
 
 def _what_became(known: TableFacts | None, found: TableFacts | None) -> str:
@@ -97,7 +109,7 @@ def set_aside(stepper: Stepper, names: list[str]) -> None:
         stepper: Of the pipeline.
         names: Those of the tables.
     """
-    for name in names:
+    for name in names:  # nothing is deleted
         folder = stepper.plan.at(name)
         aside = move_aside(folder)
         if name == "quarantine":  # steps name its files: these are appended again

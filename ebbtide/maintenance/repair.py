@@ -8,6 +8,7 @@ until they change again. Checks then look no further back than either step.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -18,7 +19,6 @@ from pyspark.sql import functions as F
 from ebbtide.amounts import amount
 from ebbtide.delta import log
 from ebbtide.errors import ConfigError, RepairError
-from ebbtide.ledger.facts import StepFacts
 from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.losses import Loss, losses_of, set_aside
 from ebbtide.maintenance.state_repair import decided_version, refuse_damaged_state, restore_state
@@ -129,12 +129,14 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
     """
     tables = Plan.under(root, spec)
     _refuse_unkept(spark, tables)
-    with stepping(spark, tables, refuse=Stepper.refuse_older_state) as stepper:
+    with stepping(spark, tables, refuse=_refuse_nothing) as stepper:
+        unreadable = stepper.tables.leave_out_unreadable()
+        stepper.refuse_older_state()
         if stepper.last is None:
             return RepairReport(spec.name)
         refuse_damaged_state(stepper)
-        gone = _gone(tables, stepper.last)
-        losses = losses_of(stepper)
+        gone = _gone(tables, unreadable)
+        losses = losses_of(stepper, unreadable)
         changed_by, versions = change_of_others(stepper.version, stepper.found())
         report = RepairReport(spec.name, made=gone)
         if "sink" not in gone:
@@ -152,14 +154,16 @@ def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
     """
     tables = Plan.under(root, spec)
     _refuse_unkept(spark, tables)
-    with stepping(spark, tables, refuse=Stepper.refuse_older_state) as stepper:
+    with stepping(spark, tables, refuse=_refuse_nothing) as stepper:
+        unreadable = stepper.tables.leave_out_unreadable()
+        stepper.refuse_older_state()
         if stepper.last is None:
             return RepairReport(spec.name)
         refuse_changed_spec(tables, stepper)
         refuse_damaged_state(stepper)
         state_version = restore_state(stepper)
-        gone = _gone(tables, stepper.last)
-        losses = losses_of(stepper)
+        gone = _gone(tables, unreadable)
+        losses = losses_of(stepper, unreadable)
         set_aside(stepper, [loss.table for loss in losses if loss.is_aside])
         tables.sink.create(spark)
         if spec.emits_every:
@@ -238,14 +242,16 @@ def _refuse_unkept(spark: SparkSession, tables: Plan) -> None:
     )
 
 
-def _gone(tables: Plan, last: StepFacts) -> tuple[str, ...]:
-    """Return the names of the tables that a run would have made, or that the last step knew, and that are not there."""
+def _refuse_nothing(_: Stepper) -> None:
+    """Let tables through that cannot be read: what a repair refuses is looked for without them."""
+
+
+def _gone(tables: Plan, unreadable: Collection[str] = ()) -> tuple[str, ...]:
+    """Return the names of the tables that a run would have made and that are not there, or cannot be read."""
     wanted = ["sink"]
     if tables.spec.emits_every:
         wanted.append("changelog")
-    if "quarantine" in last.tables:
-        wanted.append("quarantine")
-    return tuple(name for name in wanted if not log.versions(tables.at(name)))
+    return tuple(name for name in wanted if name in unreadable or not log.versions(tables.at(name)))
 
 
 def _said(losses: tuple[Loss, ...]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ebbtide.amounts import amount
 from ebbtide.delta.snapshot import Snapshot
-from ebbtide.errors import TableMismatchError
+from ebbtide.errors import DamagedFileError, DeltaLogError, TableMismatchError
 from ebbtide.ledger.facts import Head, TableFacts
 from ebbtide.ledger.tables import BESIDE_STATE, REPAIR, OwnTable, gone
 from ebbtide.runtime.plan import Plan
@@ -35,10 +35,22 @@ class OwnTables:
                 found[name] = facts
         return found
 
+    def leave_out_unreadable(self) -> dict[str, str]:
+        """Take those whose log cannot be read for tables that are not there; return why, by name."""
+        reasons = {}
+        for name, table in self._tables.items():
+            try:
+                table.find()
+            except (DeltaLogError, DamagedFileError) as error:
+                reasons[name] = str(error)
+        for name in reasons:
+            del self._tables[name]
+        return reasons
+
     def last_step(self, *names: str) -> int:
         """Return the last step that wrote any of them, or of those named; 0 before the first."""
         asked = names or self._tables
-        return max(self._tables[name].last_step() for name in asked)
+        return max((self._tables[name].last_step() for name in asked if name in self._tables), default=0)
 
 
 def refuse_misfits(plan: Plan, tables: OwnTables, head: Head, state: Snapshot) -> None:

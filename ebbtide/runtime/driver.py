@@ -15,6 +15,7 @@ from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.pauses import refuse_paused, wait_until_resumed
 from ebbtide.ledger.requests import Requests
 from ebbtide.model.durations import to_ms
+from ebbtide.paths import move_aside
 from ebbtide.runtime.belonging import OwnTables, refuse_lost_state, refuse_others_sink
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.following import Following, GoingOn
@@ -120,6 +121,14 @@ def refresh(
     asked = _Run(spark, spec, root, on_progress, on_phase, stop or threading.Event(), clock, is_fresh=True)
     asked.turn(accepts_path=True, accepts_loss=accept_loss)
     return asked.summary
+
+
+def _set_unreadable_aside(plan: Plan, stepper: Stepper) -> None:
+    """Move the folders of tables aside whose log cannot be read: a refresh makes them anew."""
+    for name, reason in stepper.tables.leave_out_unreadable().items():
+        aside = move_aside(plan.at(name))
+        _log.warning("The %s could not be read, and is now at '%s'. %s", name, aside, reason)
+    stepper.tables = OwnTables(plan)
 
 
 def following_of(spec: Pipeline) -> Following | None:
@@ -241,6 +250,7 @@ class _Run:
         """Refuse what does not fit, and make or empty the tables; a step that was decided is finished."""
         lost: str | None = None
         if self.is_fresh:
+            _set_unreadable_aside(plan, stepper)
             refuse_others_sink(plan, stepper.tables)
             lost = lost_by_refresh(plan, stepper, accepts=accepts_loss)
         else:

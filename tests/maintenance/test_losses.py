@@ -10,12 +10,11 @@ from local_run import SPARK
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after
-from ebbtide.errors import TableMismatchError
+from ebbtide.errors import DeltaLogError, TableMismatchError
 from ebbtide.ledger.puts import LOCAL
 from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.losses import losses_of, set_aside
 from ebbtide.runtime.lacking import append_lacking
-from ebbtide.runtime.step import Stepper
 from ebbtide.sinks.quarantine import COLUMNS
 
 EVERY = {"order": "arrival", "materializer": {"emission": "every"}}
@@ -46,8 +45,8 @@ def put_back(pipeline, name, *, with_files=False):
 
 def mended(pipeline):
     """What a repair says of the losses, and does about them."""
-    with stepping(SPARK, pipeline.plan, refuse=Stepper.refuse_older_state) as stepper:
-        losses = losses_of(stepper)
+    with stepping(SPARK, pipeline.plan, refuse=lambda _: None) as stepper:
+        losses = losses_of(stepper, stepper.tables.leave_out_unreadable())
         set_aside(stepper, [loss.table for loss in losses if loss.is_aside])
         append_lacking(pipeline.plan)
         append_lacking(pipeline.plan)
@@ -143,3 +142,53 @@ def test_records_that_have_left_do_not_come_back(five_steps):
     [said] = mended(five_steps)
     assert said == "quarantine: put back from step 3 to step 1; 1 row of step 3 can be appended again"
     assert contents(five_steps)[1] == [b"["]
+
+
+def tear(folder):
+    newest = max((folder / "_delta_log").glob("*.json"))
+    newest.write_bytes(newest.read_bytes()[:20])
+
+
+def lose(folder):
+    first, *_ = sorted((folder / "_delta_log").glob("*.json"))
+    first.unlink()
+
+
+DAMAGES = [tear, lose]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", APPENDED)
+def test_table_whose_log_cannot_be_read_is_moved_aside_and_made_again(five_steps, name, damage):
+    damage(five_steps.home / name)
+    with pytest.raises(DeltaLogError, match="run 'ebbtide repair --apply' or 'ebbtide refresh'"):
+        five_steps.run()
+    [said] = mended(five_steps)
+    assert said.startswith(f"{name}: its log cannot be read, to be moved aside and made anew; ")
+    assert contents(five_steps) == WHOLE
+    assert (five_steps.home / f"{name}.aside-1" / "_delta_log").is_dir()
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", ["sink", *APPENDED])
+def test_refresh_moves_a_table_aside_whose_log_cannot_be_read(five_steps, name, damage):
+    rows = five_steps.rows()
+    damage(five_steps.home / name)
+    five_steps.do("refresh")
+    assert (five_steps.rows(), contents(five_steps)) == (rows, WHOLE)
+    assert (five_steps.home / f"{name}.aside-1" / "_delta_log").is_dir()
+    assert five_steps.run().steps == []
+
+
+@pytest.mark.parametrize(("name", "work"), [("state", "refresh"), ("ledger", "run")])
+def test_what_is_said_of_a_torn_state_or_ledger_works(five_steps, name, work):
+    rows = five_steps.rows()
+    tear(five_steps.home / name)
+    for attempt in ("run", "refresh"):
+        with pytest.raises(DeltaLogError, match=rf"of a {name} move its folder away and run"):
+            five_steps.do(attempt)
+    (five_steps.home / name).rename(five_steps.home / "away")
+    five_steps.do(work)
+    assert (five_steps.rows(), contents(five_steps)) == (rows, WHOLE)
+    five_steps.read(up(6, 6, "+I"))
+    assert five_steps.rows() == {**rows, 6: 6}

@@ -10,7 +10,7 @@ from spark_support import change, plain_spec, sink, table, write
 from store_support import stateful
 
 from ebbtide.delta import log
-from ebbtide.errors import ConfigError, RepairError, TableMismatchError
+from ebbtide.errors import ConfigError, DeltaLogError, RepairError, TableMismatchError
 from ebbtide.inspect.status import status
 from ebbtide.maintenance import repair as repairing
 from ebbtide.maintenance.job import maintain
@@ -148,11 +148,27 @@ def test_tables_that_are_dropped_during_a_run_are_made_again_by_a_repair(spark, 
 
     with pytest.raises(TableMismatchError, match="sink' is gone"):
         run(spark, spec, str(root), on_progress=drops)
-    assert repairing.repair(spark, spec, str(root)).made == ("sink", "quarantine")
+    assert repairing.repair(spark, spec, str(root)).made == ("sink",)
     assert rows(spark, root, spec) == ROWS
     run(spark, spec, str(root))
     assert rows(spark, root, spec) == [(1, "d"), (3, "e"), (4, "f")]
     assert red(spark, root, spec) == set()
+
+
+def test_sink_whose_log_is_torn_is_moved_aside_and_made_again(spark, here):
+    root, spec = here
+    newest = max((root / spec.name / "sink" / "_delta_log").glob("*.json"))
+    newest.write_bytes(newest.read_bytes()[:20])
+    with pytest.raises(DeltaLogError, match="'ebbtide repair --apply'"):
+        run(spark, spec, str(root))
+    said = ("sink: its log cannot be read, to be moved aside and made anew",)
+    assert repairing.plan(spark, spec, str(root)).losses == said
+    done = repairing.repair(spark, spec, str(root))
+    assert (done.losses, done.missing) == (said, 2)
+    assert rows(spark, root, spec) == ROWS
+    assert (root / spec.name / "sink.aside-1" / "_delta_log").is_dir()
+    assert red(spark, root, spec) == set()
+    assert run(spark, spec, str(root)).steps == []
 
 
 @pytest.mark.grid  # at each of its places: test_repair_crash.py
