@@ -382,7 +382,7 @@ def _damaged(location: str, how: str, error: object) -> DamagedFileError:
     return DamagedFileError.of(
         f"The file '{location}' is {how}.",
         got=first_line,
-        next_step="Nothing of it was used. Restore it from a copy; without one run 'ebbtide repair', which mends the sink, and says of the state how far back its files are whole.",
+        next_step="Nothing of it was used. Restore it from a copy; without one run 'ebbtide repair', which mends a sink (of a function's pipeline 'ebbtide refresh' does), and says of the state how far back its files are whole.",
     )
 
 

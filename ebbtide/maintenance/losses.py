@@ -41,14 +41,23 @@ class Loss:
         return f"{said}; {self.rows}" if self.rows else said
 
 
-def losses_of(stepper: Stepper, unreadable: Collection[str] = ()) -> tuple[Loss, ...]:
+def losses_of(
+    stepper: Stepper,
+    unreadable: Collection[str] = (),
+    *,
+    has_damaged_files: bool = False,
+) -> tuple[Loss, ...]:
     """Return what became of the tables that were deleted, replaced or put back, or cannot be read.
 
     Args:
         stepper: Of the pipeline.
         unreadable: Names of the tables whose log cannot be read.
+        has_damaged_files: Data files of the sink cannot be read.
     """
-    return tuple(_losses(stepper, unreadable))
+    losses = list(_losses(stepper, unreadable))
+    if has_damaged_files and stepper.last is not None and may_forget(stepper.plan, stepper.last):
+        losses.append(Loss("sink", "data files are gone or damaged", FORGOTTEN))
+    return tuple(losses)
 
 
 def _losses(stepper: Stepper, unreadable: Collection[str]) -> Iterator[Loss]:

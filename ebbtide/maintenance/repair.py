@@ -18,9 +18,11 @@ from pyspark.sql import functions as F
 
 from ebbtide.amounts import amount
 from ebbtide.delta import log
+from ebbtide.delta.snapshot import DataFile
 from ebbtide.errors import ConfigError, RepairError
 from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.losses import Loss, losses_of, set_aside
+from ebbtide.maintenance.sink_files import damaged_files, refuse_untold, take_out
 from ebbtide.maintenance.state_repair import decided_version, refuse_damaged_state, restore_state
 from ebbtide.model.step import StepKind
 from ebbtide.runtime.completeness import DECIDED, SHOWN, differences, is_kept
@@ -58,6 +60,7 @@ class RepairReport:
         unsure: Keys that others changed and that the state has forgotten, of which it cannot be told what the sink must have.
         unread: Commits of others of which that is so, as their files are deleted; empty: there are none.
         losses: What became of other tables that were deleted, replaced or put back: in words, which rows are lost and which come back.
+        damaged: Data files of the sink that are gone or damaged. A plan compares no rows then: the files must go first.
     """
 
     pipeline: str
@@ -72,13 +75,15 @@ class RepairReport:
     unsure: int = 0
     unread: str = ""
     losses: tuple[str, ...] = ()
+    damaged: tuple[str, ...] = ()
 
     @property
     def differs(self) -> bool:
         """Whether there is anything to do."""
         of_rows = self.missing or self.other or self.extra or self.repeated
         untold = self.unsure or self.unread
-        return bool(of_rows or untold or self.made or self.losses or self.state_version is not None)
+        of_tables = self.made or self.losses or self.damaged
+        return bool(of_rows or untold or of_tables or self.state_version is not None)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
@@ -102,6 +107,7 @@ class RepairReport:
         if self.made:
             lines.append(f"gone: {', '.join(self.made)}")
         lines += self.losses
+        lines += [f"gone or damaged, its rows come back from the state: {location}" for location in self.damaged]
         if self.state_version is not None:
             lines.append(f"rows of the state that others changed: as in its version {self.state_version}")
         if self.step is None and (self.unsure or self.unread):
@@ -135,14 +141,10 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         if stepper.last is None:
             return RepairReport(spec.name)
         refuse_damaged_state(stepper)
-        gone = _gone(tables, unreadable)
-        losses = losses_of(stepper, unreadable)
+        look = _Look.of(spark, stepper, unreadable)
         changed_by, versions = change_of_others(stepper.version, stepper.found())
-        report = RepairReport(spec.name, made=gone)
-        if "sink" not in gone:
-            report = _compared(spark, stepper, gone)
         state_version = versions[-1] if changed_by else None
-        return replace(report, state_version=state_version, losses=_said(losses))
+        return replace(look.report, state_version=state_version)
 
 
 def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
@@ -161,26 +163,28 @@ def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
             return RepairReport(spec.name)
         refuse_changed_spec(tables, stepper)
         refuse_damaged_state(stepper)
+        look = _Look.of(spark, stepper, unreadable)
+        report = look.report
+        _refuse_untold(spark, stepper, report)
         state_version = restore_state(stepper)
-        gone = _gone(tables, unreadable)
-        losses = losses_of(stepper, unreadable)
-        set_aside(stepper, [loss.table for loss in losses if loss.is_aside])
+        set_aside(stepper, [loss.table for loss in look.losses if loss.is_aside])
+        take_out(stepper, look.damaged)
         tables.sink.create(spark)
         if spec.emits_every:
             tables.changelog.create()
         if "quarantine" in stepper.last.tables:
             tables.quarantine.create()
-        report = _compared(spark, stepper, gone)
-        _refuse_untold(spark, stepper, report)
+        if not look.is_compared:
+            compared = _compared(spark, stepper)
+            report = replace(compared, made=report.made, losses=report.losses, damaged=report.damaged)
         if not stepper.last.kind.is_published:  # what the others decided the repair brings to the tables itself
             stepper.publish(spark)
-        facts = stepper.maintenance_step(StepKind.REPAIR, losses=list(_said(losses)))
+        facts = stepper.maintenance_step(StepKind.REPAIR, losses=list(report.losses))
         stepper.commit(facts, [])
         stepper.publish(spark)
         return replace(
             report,
             state_version=state_version,
-            losses=_said(losses),
             action="repair",
             step=facts.step,
         )
@@ -218,7 +222,7 @@ def acknowledge(
         actions = []
         if is_kept(tables):
             differing = _differing(spark, stepper).cache()
-            report = _counted(spec.name, differing, ())
+            report = _counted(spec.name, differing)
             keys = differing.select(*columns(tables.sink.key)).toArrow()
             differing.unpersist()
             if len(keys):
@@ -254,8 +258,39 @@ def _gone(tables: Plan, unreadable: Collection[str] = ()) -> tuple[str, ...]:
     return tuple(name for name in wanted if name in unreadable or not log.versions(tables.at(name)))
 
 
-def _said(losses: tuple[Loss, ...]) -> tuple[str, ...]:
-    return tuple(loss.text() for loss in losses)
+@dataclass(frozen=True)
+class _Look:
+    """What is found before anything is changed.
+
+    Args:
+        report: What is said of it.
+        losses: What became of tables.
+        damaged: Data files of the sink that cannot be read.
+        is_compared: The sink could be compared with the state.
+    """
+
+    report: RepairReport
+    losses: tuple[Loss, ...]
+    damaged: list[DataFile]
+    is_compared: bool
+
+    @classmethod
+    def of(cls, spark: SparkSession, stepper: Stepper, unreadable: Collection[str]) -> _Look:
+        """Look at all tables; refuse what cannot be told."""
+        sink = stepper.plan.sink.path
+        gone = _gone(stepper.plan, unreadable)
+        damaged = [] if "sink" in gone else damaged_files(sink)
+        refuse_untold(stepper, damaged, decided_version(stepper))
+        losses = losses_of(stepper, unreadable, has_damaged_files=bool(damaged))
+        is_compared = "sink" not in gone and not damaged
+        report = _compared(spark, stepper) if is_compared else RepairReport(stepper.spec.name)
+        said = replace(
+            report,
+            made=gone,
+            losses=tuple(loss.text() for loss in losses),
+            damaged=tuple(file.location(sink) for file in damaged),
+        )
+        return cls(said, losses, damaged, is_compared)
 
 
 def _differing(spark: SparkSession, stepper: Stepper) -> DataFrame:
@@ -270,8 +305,8 @@ def _differing(spark: SparkSession, stepper: Stepper) -> DataFrame:
     )
 
 
-def _compared(spark: SparkSession, stepper: Stepper, gone: tuple[str, ...]) -> RepairReport:
-    report = _counted(stepper.spec.name, _differing(spark, stepper), gone)
+def _compared(spark: SparkSession, stepper: Stepper) -> RepairReport:
+    report = _counted(stepper.spec.name, _differing(spark, stepper))
     return replace(report, unread=_unread(stepper))
 
 
@@ -311,7 +346,7 @@ def _refuse_untold(spark: SparkSession, stepper: Stepper, report: RepairReport) 
     )
 
 
-def _counted(pipeline: str, differing: DataFrame, gone: tuple[str, ...]) -> RepairReport:
+def _counted(pipeline: str, differing: DataFrame) -> RepairReport:
     decided = F.col(DECIDED)
     shown = F.col(SHOWN)
     is_decided = decided.isNotNull()
@@ -328,7 +363,7 @@ def _counted(pipeline: str, differing: DataFrame, gone: tuple[str, ...]) -> Repa
         F.count_if(is_unsure).alias("unsure"),
     )
     [row] = counts.collect()
-    return RepairReport(pipeline, **row.asDict(), made=gone)
+    return RepairReport(pipeline, **row.asDict())
 
 
 def _typed(keys: pa.Table, tables: Plan) -> pa.Table:

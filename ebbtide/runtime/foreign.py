@@ -32,6 +32,8 @@ from ebbtide.state_table.columns import columns, spark_schema
 
 ROWS = "_rows"
 """How many rows the sink has for the key."""
+REMOVES_DAMAGED = "REMOVE DAMAGED FILES"
+"""What the commit of a repair calls itself that takes out data files which cannot be read."""
 UNSURE = "_unsure"
 """Whether it cannot be told which row must be there."""
 
@@ -101,8 +103,9 @@ def foreign_commits(plan: Plan, facts: StepFacts, *, state_version: int, sink_ve
         actions = log.actions(sink, version)
         if is_own(plan.spec.name, actions):
             step = int((log.facts_in(actions) or {})["step"])
-        elif log.changed_files(actions):
-            operation = str(log.commit_info(actions).get("operation", "unknown"))
+            continue
+        operation = str(log.commit_info(actions).get("operation", "unknown"))
+        if log.changed_files(actions) and operation != REMOVES_DAMAGED:
             found.append(ForeignCommit(version, operation, step))
     return found
 

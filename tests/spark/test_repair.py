@@ -10,6 +10,7 @@ from spark_support import change, plain_spec, sink, table, write
 from store_support import stateful
 
 from ebbtide.delta import log
+from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import ConfigError, DeltaLogError, RepairError, TableMismatchError
 from ebbtide.inspect.status import status
 from ebbtide.maintenance import repair as repairing
@@ -168,6 +169,28 @@ def test_sink_whose_log_is_torn_is_moved_aside_and_made_again(spark, here):
     assert rows(spark, root, spec) == ROWS
     assert (root / spec.name / "sink.aside-1" / "_delta_log").is_dir()
     assert red(spark, root, spec) == set()
+    assert run(spark, spec, str(root)).steps == []
+
+
+DAMAGED_FILES = {
+    "gone": lambda path: path.unlink(),
+    "overwritten": lambda path: path.write_bytes(bytes(path.stat().st_size)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED_FILES)
+def test_rows_of_a_damaged_data_file_of_the_sink_come_back(spark, here, damage):
+    root, spec = here
+    path = str(root / spec.name / "sink")
+    first, *_ = Snapshot.read(path).files.values()
+    DAMAGED_FILES[damage](Path(first.location(path)))
+    planned = repairing.plan(spark, spec, str(root))
+    assert planned.damaged == (first.location(path),)
+    assert planned.differs
+    repairing.repair(spark, spec, str(root))
+    assert rows(spark, root, spec) == ROWS
+    assert red(spark, root, spec) == set()
+    assert not repairing.plan(spark, spec, str(root)).differs
     assert run(spark, spec, str(root)).steps == []
 
 

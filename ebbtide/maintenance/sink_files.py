@@ -1,0 +1,88 @@
+"""Data files of the sink that are gone or damaged: a repair takes them out, so that the sink can be read and compared; their rows come back from the state."""
+
+from __future__ import annotations
+
+from ebbtide.delta import vectors
+from ebbtide.delta.commit import now_ms
+from ebbtide.delta.features import refuse_unwritable
+from ebbtide.delta.log import footer_of
+from ebbtide.delta.snapshot import DataFile, Snapshot
+from ebbtide.delta.table import commit_after
+from ebbtide.errors import DamagedFileError, DeltaLogError, LeaseLostError, RepairError
+from ebbtide.ledger.puts import puts_of
+from ebbtide.paths import read_parquet
+from ebbtide.runtime.foreign import REMOVES_DAMAGED, foreign_commits, may_forget
+from ebbtide.runtime.step import Stepper
+
+
+def damaged_files(sink: str) -> list[DataFile]:
+    """Return the data files of a sink that cannot be read, each read whole, and those whose deletion vector cannot.
+
+    Args:
+        sink: Its location.
+    """
+    snapshot = Snapshot.read(sink, any_features=True)
+    files = [] if snapshot is None else snapshot.files.values()
+    return [file for file in files if not _can_be_read(sink, file)]
+
+
+def _can_be_read(table: str, file: DataFile) -> bool:
+    location = file.location(table)
+    try:
+        read_parquet(location, footer=footer_of(file.add))
+        if file.vector is not None:
+            vectors.read(table, file.vector)
+    except (DamagedFileError, DeltaLogError):
+        return False
+    return True
+
+
+def take_out(stepper: Stepper, files: list[DataFile]) -> None:
+    """Take data files out of the sink, by a commit that is no step.
+
+    Args:
+        stepper: Of the pipeline.
+        files: Those that cannot be read.
+
+    Raises:
+        LeaseLostError: somebody else committed at the same time.
+    """
+    sink = stepper.plan.sink.path
+    snapshot = Snapshot.read(sink, any_features=True)
+    if snapshot is None or not files:
+        return
+    stepper.lease.check()
+    refuse_unwritable(sink, snapshot.protocol, snapshot.metadata)
+    at_ms = now_ms()
+    removes = [file.removed(at_ms, data_change=True) for file in files]
+    made = commit_after(puts_of(sink), snapshot, removes, {"operation": REMOVES_DAMAGED})
+    if made is None:
+        raise LeaseLostError.of(
+            f"Somebody else has committed to '{sink}' at the same time.",
+            next_step="Run 'ebbtide repair' again.",
+        )
+
+
+def refuse_untold(stepper: Stepper, files: list[DataFile], state_version: int) -> None:
+    """Refuse to take files out where changes of others are to be undone first, which may have to be read from them.
+
+    Args:
+        stepper: Of the pipeline.
+        files: Those that cannot be read.
+        state_version: The state's version that has the rows of the last step.
+
+    Raises:
+        RepairError: others changed rows that the state has forgotten.
+    """
+    last = stepper.last
+    plan = stepper.plan
+    if not files or last is None or not may_forget(plan, last):
+        return
+    commits = foreign_commits(plan, last, state_version=state_version, sink_version=plan.sink.version())
+    if commits:
+        named = "; ".join(f"version {commit.version}, {commit.operation}" for commit in commits)
+        raise RepairError.of(
+            f"Data files of the sink of '{stepper.spec.name}' are gone or damaged, and others have changed rows that its state may have forgotten.",
+            got=f"{', '.join(file.path for file in files)}; {named}",
+            next_step="Restore the files from a copy, or run 'ebbtide refresh' to rebuild all tables from the source.",
+        )
