@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 from local_pipeline import up
-from local_run import SPARK
+from local_run import SPARK, START
 
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after
 from ebbtide.errors import DeltaLogError, TableMismatchError
 from ebbtide.ledger.puts import LOCAL
+from ebbtide.maintenance import pausing
 from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.losses import losses_of, set_aside
 from ebbtide.runtime.lacking import append_lacking
@@ -48,6 +49,7 @@ def mended(pipeline):
     with stepping(SPARK, pipeline.plan, refuse=lambda _: None) as stepper:
         losses = losses_of(stepper, stepper.tables.leave_out_unreadable())
         set_aside(stepper, [loss.table for loss in losses if loss.is_aside])
+        pipeline.plan.changelog.create()
         append_lacking(pipeline.plan)
         append_lacking(pipeline.plan)
         return [loss.text() for loss in losses]
@@ -180,15 +182,22 @@ def test_refresh_moves_a_table_aside_whose_log_cannot_be_read(five_steps, name, 
     assert five_steps.run().steps == []
 
 
-@pytest.mark.parametrize(("name", "work"), [("state", "refresh"), ("ledger", "run")])
-def test_what_is_said_of_a_torn_state_or_ledger_works(five_steps, name, work):
+def ask_anew(pipeline):
+    pausing.pause(pipeline.spec, pipeline.root, "ann", "the ledger was torn", START)
+    pausing.resume(pipeline.spec, pipeline.root, START)
+
+
+@pytest.mark.parametrize(
+    ("name", "way_out"), [("state", lambda pipeline: pipeline.do("refresh")), ("ledger", ask_anew)]
+)
+def test_what_is_said_of_a_torn_state_or_ledger_works(five_steps, name, way_out):
     rows = five_steps.rows()
     tear(five_steps.home / name)
     for attempt in ("run", "refresh"):
         with pytest.raises(DeltaLogError, match=rf"of a {name} move its folder away and run"):
             five_steps.do(attempt)
     (five_steps.home / name).rename(five_steps.home / "away")
-    five_steps.do(work)
+    way_out(five_steps)
     assert (five_steps.rows(), contents(five_steps)) == (rows, WHOLE)
     five_steps.read(up(6, 6, "+I"))
     assert five_steps.rows() == {**rows, 6: 6}

@@ -109,14 +109,12 @@ def test_nothing_is_repaired_from_a_state_that_is_not_the_newest_or_has_lost_fil
 
 def test_tables_that_a_run_would_have_made_are_missed(make):
     pipeline = make(order="arrival", materializer={"emission": "every"})
-    pipeline.read(up(1, 1, "+I"), "{")
-    pipeline.read(up(2, 1, "+I"))  # its facts know the quarantine
-    assert repair._gone(pipeline.plan, pipeline.last) == ()
-    for name in ("changelog", "quarantine"):
-        shutil.rmtree(pipeline.home / name)
-    assert repair._gone(pipeline.plan, pipeline.last) == ("changelog", "quarantine")
-    shutil.rmtree(pipeline.home / "sink")
-    assert repair._gone(make().plan, pipeline.last) == ("sink", "quarantine"), "none is wanted that emits no changelog"
+    assert repair._gone(pipeline.plan) == ("sink", "changelog")
+    pipeline.read(up(1, 1, "+I"))
+    assert repair._gone(pipeline.plan) == ()
+    shutil.rmtree(pipeline.home / "changelog")
+    assert repair._gone(pipeline.plan) == ("changelog",)
+    assert repair._gone(make().plan) == ()
 
 
 def test_acknowledged_keys_are_written_down_under_the_names_and_types_of_the_state(make):
