@@ -15,7 +15,7 @@ def compared(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFra
     Args:
         spark: A session with Delta.
         tables: The pipeline's.
-        window: The versions; the newest are looked at.
+        window: The versions; the newest are looked at, and what others changed since it begins.
 
     Returns:
         As `ebbtide.runtime.completeness.differences`; None where the state does not keep what the sink must show, or the
@@ -30,6 +30,7 @@ def compared(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFra
         facts,
         state_version=window.state_until,
         sink_version=window.sink_until,
+        sink_since=window.sink_since,
     )
 
 

@@ -30,6 +30,7 @@ def differences(
     *,
     state_version: int,
     sink_version: int,
+    sink_since: int | None = None,
 ) -> DataFrame:
     """Compare the sink with the state.
 
@@ -39,6 +40,7 @@ def differences(
         facts: Of its last step.
         state_version: Version of the state to read.
         sink_version: Version of the sink.
+        sink_since: Version of the sink up to which all was judged good. Default: the end of the last window.
 
     Returns:
         One row for each key of which they differ: key columns, `_decided`, `_shown`, `_rows` and `_unsure`. Keys are left out that
@@ -60,7 +62,14 @@ def differences(
     changed_step = F.coalesce("_step", F.lit(0))
     is_accepted = F.coalesce(F.col("_accepted") > changed_step, F.lit(False))
     found = beside.where(~is_accepted).select(*columns(key), DECIDED, SHOWN, ROWS, F.lit(False).alias(UNSURE))
-    foreign = foreign_rows(spark, plan, facts, state_version=state_version, sink_version=sink_version)
+    foreign = foreign_rows(
+        spark,
+        plan,
+        facts,
+        state_version=state_version,
+        sink_version=sink_version,
+        sink_since=sink_since,
+    )
     if foreign is None:
         return found
     names = plan.sink.columns.names

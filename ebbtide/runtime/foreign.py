@@ -77,7 +77,14 @@ def may_forget(plan: Plan, facts: StepFacts) -> bool:
     return facts.orphans or plan.spec.expires_live
 
 
-def foreign_commits(plan: Plan, facts: StepFacts, *, state_version: int, sink_version: int) -> list[ForeignCommit]:
+def foreign_commits(
+    plan: Plan,
+    facts: StepFacts,
+    *,
+    state_version: int,
+    sink_version: int,
+    sink_since: int | None = None,
+) -> list[ForeignCommit]:
     """Return the commits of others that nothing has put right or accepted yet, in order.
 
     Args:
@@ -85,16 +92,10 @@ def foreign_commits(plan: Plan, facts: StepFacts, *, state_version: int, sink_ve
         facts: Of its last step.
         state_version: Version of the state to look back from.
         sink_version: Version of the sink to look back from.
+        sink_since: Version of the sink up to which all was judged good. Default: the end of the last window.
     """
+    since = _since(plan, facts, state_version, sink_version) if sink_since is None else sink_since
     sink = plan.sink.path
-    writes_all = facts.kind is StepKind.REPAIR or facts.reselects
-    is_open = writes_all and plan.sink.last_step() < facts.step
-    # A repair that is being made has not ended the window yet that it looks at.
-    before = facts.state_version if is_open else state_version
-    state_end = window_end(plan.state.path, 0, before)
-    sink_end = window_end(sink, 0, sink_version)
-    accepted = accepted_at(plan.state.path, state_end)
-    since = max(sink_end, accepted)
     found = []
     step = next((int(own["step"]) for version, own in log.own_commits(sink) if version <= since), 0)
     for version in log.versions(sink):
@@ -108,6 +109,19 @@ def foreign_commits(plan: Plan, facts: StepFacts, *, state_version: int, sink_ve
         if log.changed_files(actions) and operation != REMOVES_DAMAGED:
             found.append(ForeignCommit(version, operation, step))
     return found
+
+
+def _since(plan: Plan, facts: StepFacts, state_version: int, sink_version: int) -> int:
+    """Return the version of the sink at which the last window has ended."""
+    sink = plan.sink.path
+    writes_all = facts.kind is StepKind.REPAIR or facts.reselects
+    is_open = writes_all and plan.sink.last_step() < facts.step
+    # A repair that is being made has not ended the window yet that it looks at.
+    before = facts.state_version if is_open else state_version
+    state_end = window_end(plan.state.path, 0, before)
+    sink_end = window_end(sink, 0, sink_version)
+    accepted = accepted_at(plan.state.path, state_end)
+    return max(sink_end, accepted)
 
 
 def unread(plan: Plan, commits: Sequence[ForeignCommit], sink_version: int) -> str:
@@ -135,6 +149,7 @@ def foreign_rows(
     *,
     state_version: int,
     sink_version: int,
+    sink_since: int | None = None,
 ) -> ForeignRows | None:
     """Work out which rows must be there of the keys that others changed.
 
@@ -144,13 +159,20 @@ def foreign_rows(
         facts: Of its last step.
         state_version: Version of the state.
         sink_version: Version of the sink.
+        sink_since: See `foreign_commits`.
 
     Returns:
         None where nothing is to be looked at, or no feed is left that tells it (see `unread`).
     """
     if not may_forget(plan, facts):
         return None
-    commits = foreign_commits(plan, facts, state_version=state_version, sink_version=sink_version)
+    commits = foreign_commits(
+        plan,
+        facts,
+        state_version=state_version,
+        sink_version=sink_version,
+        sink_since=sink_since,
+    )
     if not commits or unread(plan, commits, sink_version):
         return None
     key = list(plan.sink.key)
