@@ -118,6 +118,9 @@ class JsonTable:
                 rows[key] = row
         Path(self.path).write_text(json.dumps({"step": facts.step, "rows": rows}, default=str))
 
+    def refuse_altered(self):
+        pass
+
     def fold(self):
         pass
 
