@@ -134,10 +134,8 @@ def test_dropped_sink_is_made_again_by_a_repair_only(spark, here):
 PROPERTIES = {"sink": {"table_properties": {"delta.logRetentionDuration": "interval 60 days"}}}
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [PROPERTIES, pytest.param({}, marks=pytest.mark.grid), pytest.param(MODES["merge"], marks=pytest.mark.grid)],
-)
+@pytest.mark.grid  # without Spark: tests/runtime/test_belonging.py, tests/maintenance/test_losses.py
+@pytest.mark.parametrize("fields", [PROPERTIES, {}, MODES["merge"]])
 def test_tables_that_are_dropped_during_a_run_are_made_again_by_a_repair(spark, tmp_path, fields):
     spec = plain_spec(write(tmp_path / "in", *FILES, MORE), **(BY_SEQUENCE | fields))
     root = tmp_path / "root"
@@ -293,6 +291,7 @@ def test_foreign_change_of_rows_that_the_state_has_forgotten_is_repaired(spark, 
     assert not repairing.plan(spark, spec, str(root)).differs
 
 
+@pytest.mark.grid
 def test_forgotten_row_that_was_deleted_twice_does_not_come_back(spark, forgetful, tmp_path):
     """By others, then by a row that came and went at the source: that leaves nothing in the sink's commits."""
     root, spec = copied(forgetful, tmp_path)
@@ -308,6 +307,7 @@ def test_forgotten_row_that_was_deleted_twice_does_not_come_back(spark, forgetfu
     assert rows(spark, root, moved) == [(1, "a"), (2, "f"), (5, "e")]
 
 
+@pytest.mark.grid
 def test_repair_refuses_what_cannot_be_told_of_forgotten_rows(spark, forgetful, tmp_path):
     root, spec = copied(forgetful, tmp_path)
     do(spark, root, spec, "DELETE FROM {} WHERE id = 3")
