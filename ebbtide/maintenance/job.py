@@ -125,7 +125,7 @@ def stepping(
             got=f"no state at '{plan.state.path}'",
             next_step="Run 'ebbtide run' first.",
         )
-    refuse_lost_ledger(plan)
+    refuse_lost_ledger(plan, plan.turn)
     spec = plan.spec
     ledger = plan.at("ledger")
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ebbtide.amounts import amount
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import DamagedFileError, DeltaLogError, TableMismatchError
-from ebbtide.ledger.facts import Head, TableFacts
+from ebbtide.ledger.facts import Head, LedgerFacts, TableFacts
 from ebbtide.ledger.tables import BESIDE_STATE, REPAIR, OwnTable, gone
 from ebbtide.runtime.plan import Plan
 
@@ -122,19 +122,19 @@ def refuse_other_tables(plan: Plan, tables: OwnTables, head: Head) -> None:
         raise gone(plan.at("sink"))
 
 
-def refuse_lost_ledger(plan: Plan) -> None:
+def refuse_lost_ledger(plan: Plan, turn: LedgerFacts | None) -> None:
     """Refuse a ledger that does not know of the state's last step: the pipeline may have been paused.
 
     To be asked before the lease is taken, which would make the ledger anew.
 
     Args:
         plan: The pipeline.
+        turn: The newest one of its ledger; None if there is none.
 
     Raises:
         TableMismatchError: the ledger was deleted, or put back to an older version.
     """
     last = plan.state.last(older=True)
-    turn = plan.turn
     epoch = turn.epoch if turn else 0
     if last is None or last[1].epoch <= epoch:
         return

@@ -27,8 +27,9 @@ def refuse_unfit(spark: SparkSession, plan: Plan, *, fresh: bool) -> None:
 
     That a source's first batch can be read is asked before tables are made, or emptied; else that is left to `discover`, which asks once.
     """
-    refuse_lost_ledger(plan)
-    refuse_paused(plan.spec.name, plan.turn)
+    turn = plan.turn
+    refuse_lost_ledger(plan, turn)
+    refuse_paused(plan.spec.name, turn)
     if fresh:
         refuse_start_at_end(plan)
     if fresh or not log.versions(plan.state.path):
