@@ -27,7 +27,7 @@ from ebbtide.runtime.plan import Plan
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.stateful import StatefulPipeline
 from ebbtide.state_table import expiry
-from ebbtide.state_table.columns import column, columns
+from ebbtide.state_table.columns import column, columns, json_text
 
 LAST_MS = 7_258_118_400_000
 """The year 2200: an entry that expires later is shown as one that never does."""
@@ -201,7 +201,7 @@ def _json(names: list[str]) -> Column:
         value = column(f"_value_{name}")
         # Spark writes JSON only of a row: the value is wrapped into one and taken out of its text.
         row = F.struct(value.alias("value"))
-        row_text = F.to_json(row, {"ignoreNullFields": "false"})
+        row_text = json_text(row)
         own_text = F.regexp_extract(row_text, r"^\{\"value\":(.*)\}$", 1)
         is_own = F.col("_state") == name
         value_text = F.when(is_own, own_text).otherwise(value_text)

@@ -26,10 +26,17 @@ def window_end(table: str, judged: int, newest: int) -> int:
     return judged
 
 
-def accepted_at(state: str, state_end: int) -> int:
-    """Return the version of the sink that the step which ended a window accepted; 0 if it accepted none."""
+def sink_window_end(state: str, state_end: int, sink_end: int) -> int:
+    """Return the version of the sink at which its window ends: what a step accepted of the sink counts, too.
+
+    Args:
+        state: Location of the state.
+        state_end: Version of the state at which its window ends: that step may have accepted the sink as it was.
+        sink_end: Version of the sink by its own steps, as from `window_end`.
+    """
     facts = log.facts(state, state_end) or {}
-    return facts.get("sink_version") or 0
+    accepted: int = facts.get("sink_version") or 0
+    return max(sink_end, accepted)
 
 
 def is_own(pipeline: str, actions: list[log.Action]) -> bool:

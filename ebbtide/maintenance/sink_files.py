@@ -7,9 +7,8 @@ from ebbtide.delta.commit import now_ms
 from ebbtide.delta.features import refuse_unwritable
 from ebbtide.delta.log import footer_of
 from ebbtide.delta.snapshot import DataFile, Snapshot
-from ebbtide.delta.table import commit_after
-from ebbtide.errors import DamagedFileError, DeltaLogError, LeaseLostError, RepairError
-from ebbtide.ledger.puts import puts_of
+from ebbtide.errors import DamagedFileError, DeltaLogError, RepairError
+from ebbtide.maintenance.state_repair import commit_beside_steps
 from ebbtide.paths import read_parquet
 from ebbtide.runtime.foreign import REMOVES_DAMAGED, foreign_commits, may_forget
 from ebbtide.runtime.step import Stepper
@@ -51,16 +50,10 @@ def take_out(stepper: Stepper, files: list[DataFile]) -> None:
     snapshot = Snapshot.read(sink, any_features=True)
     if snapshot is None or not files:
         return
-    stepper.lease.check()
     refuse_unwritable(sink, snapshot.protocol, snapshot.metadata)
     at_ms = now_ms()
     removes = [file.removed(at_ms, data_change=True) for file in files]
-    made = commit_after(puts_of(sink), snapshot, removes, {"operation": REMOVES_DAMAGED})
-    if made is None:
-        raise LeaseLostError.of(
-            f"Somebody else has committed to '{sink}' at the same time.",
-            next_step="Run 'ebbtide repair' again.",
-        )
+    commit_beside_steps(stepper, snapshot, removes, REMOVES_DAMAGED)
 
 
 def refuse_untold(stepper: Stepper, files: list[DataFile], state_version: int) -> None:
@@ -80,7 +73,7 @@ def refuse_untold(stepper: Stepper, files: list[DataFile], state_version: int) -
         return
     commits = foreign_commits(plan, last, state_version=state_version, sink_version=plan.sink.version())
     if commits:
-        named = "; ".join(f"version {commit.version}, {commit.operation}" for commit in commits)
+        named = "; ".join(commit.text() for commit in commits)
         raise RepairError.of(
             f"Data files of the sink of '{stepper.spec.name}' are gone or damaged, and others have changed rows that its state may have forgotten.",
             got=f"{', '.join(file.path for file in files)}; {named}",

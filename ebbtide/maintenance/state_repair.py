@@ -7,11 +7,10 @@ since when a value is known, nor which files were read. Its rows come back with 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from ebbtide.delta.commit import Puts
 from ebbtide.delta.restoring import restoring
-from ebbtide.delta.snapshot import DataFile, FileId, Snapshot
+from ebbtide.delta.snapshot import Action, DataFile, FileId, Snapshot
 from ebbtide.delta.table import commit_after, read_file
 from ebbtide.errors import DamagedFileError, HistoryGoneError, LeaseLostError, RepairError
 from ebbtide.ledger.puts import puts_of
@@ -42,25 +41,31 @@ def restore_state(stepper: Stepper) -> int | None:
     changed_by, versions = change_of_others(stepper.version, state)
     if not changed_by:
         return None
-    stepper.lease.check()
     version = versions[-1]
-    made = commit_after(
-        _puts(stepper.plan),
-        state,
-        restoring(state, version),
-        {"operation": "RESTORE"},
-    )
-    if made is None:
-        raise LeaseLostError.of(
-            f"Somebody else has committed to '{state.table}' at the same time.",
-            next_step="Run 'ebbtide repair' again.",
-        )
+    commit_beside_steps(stepper, state, restoring(state, version), "RESTORE")
     stepper.newest()  # a step that follows is of this version
     return version
 
 
-def _puts(plan: Plan) -> Puts:
-    return puts_of(plan.state.path)
+def commit_beside_steps(stepper: Stepper, found: Snapshot, actions: Sequence[Action], operation: str) -> None:
+    """Commit to one of the pipeline's tables what is no step, right behind what was found.
+
+    Args:
+        stepper: Of the pipeline; holds its lease.
+        found: The table's newest version.
+        actions: What is committed.
+        operation: What the commit calls itself.
+
+    Raises:
+        LeaseLostError: somebody else committed at the same time.
+    """
+    stepper.lease.check()
+    made = commit_after(puts_of(found.table), found, actions, {"operation": operation})
+    if made is None:
+        raise LeaseLostError.of(
+            f"Somebody else has committed to '{found.table}' at the same time.",
+            next_step="Run 'ebbtide repair' again.",
+        )
 
 
 def refuse_damaged_state(stepper: Stepper) -> None:

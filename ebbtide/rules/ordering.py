@@ -16,7 +16,7 @@ from ebbtide.model.changelog import ORDER
 from ebbtide.model.entries import DELETE
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.plan import Plan
-from ebbtide.state_table.columns import columns, spark_schema
+from ebbtide.state_table.columns import columns, json_text, spark_schema
 
 
 def sink_changes(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFrame:
@@ -99,7 +99,7 @@ def decisions(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFr
     # Rows are compared as JSON, with the change that wrote them: nulls are written, so that no column is missing.
     row_columns = columns(tables.sink.columns.names)
     row = F.struct(*row_columns, "_changed_by")
-    row_text = F.to_json(row, {"ignoreNullFields": "false"})
+    row_text = json_text(row)
     must_be_there = F.col("_change") != DELETE
     decided_text = F.when(must_be_there, row_text)
     decided = last_decisions.select(

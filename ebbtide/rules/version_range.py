@@ -9,7 +9,7 @@ from typing import Any, Self
 from ebbtide.delta import log
 from ebbtide.delta.feed import readable_since
 from ebbtide.ledger.facts import StepFacts
-from ebbtide.ledger.windows import accepted_at, window_end
+from ebbtide.ledger.windows import sink_window_end, window_end
 from ebbtide.runtime.plan import Plan
 
 
@@ -76,8 +76,7 @@ class VersionRange:
             known = judged
         state_end = window_end(tables.state.path, known.get("state", 0), newest.state)
         sink_end = window_end(tables.sink.path, known.get("sink", 0), newest.sink)
-        accepted = accepted_at(tables.state.path, state_end)
-        asked_since = max(sink_end, accepted)
+        asked_since = sink_window_end(tables.state.path, state_end, sink_end)
         sink_since = readable_since(tables.sink.path, asked_since, newest.sink)
         unreadable = ""
         if sink_since > asked_since:

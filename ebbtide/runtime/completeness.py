@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.runtime.foreign import ROWS, UNSURE, foreign_rows, may_forget
 from ebbtide.runtime.plan import Plan
-from ebbtide.state_table.columns import column, columns
+from ebbtide.state_table.columns import column, columns, json_text
 
 DECIDED = "_decided"
 """The row that the state shows, as JSON; null: it shows none."""
@@ -88,14 +88,14 @@ def _text_in(row: str, names: Sequence[str]) -> Column:
     whole = F.col(row)
     fields = [whole[name].alias(name) for name in names]
     selected = F.struct(*fields)
-    text = F.to_json(selected, {"ignoreNullFields": "false"})
+    text = json_text(selected)
     return F.when(whole.isNotNull(), text)
 
 
 def as_text(names: Sequence[str]) -> Column:
-    """Return some columns of a row as JSON, to compare rows by; nulls are written, so that no column is missing."""
+    """Return some columns of a row as JSON; see `json_text`."""
     row = F.struct(*columns(names))
-    return F.to_json(row, {"ignoreNullFields": "false"})
+    return json_text(row)
 
 
 def unlike(decided: DataFrame, sink: DataFrame, key: Sequence[str]) -> DataFrame:

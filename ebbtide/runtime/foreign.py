@@ -23,12 +23,12 @@ from ebbtide.delta import log
 from ebbtide.delta.feed import readable_since
 from ebbtide.errors import DamagedFileError
 from ebbtide.ledger.facts import StepFacts
-from ebbtide.ledger.windows import accepted_at, is_own, window_end
+from ebbtide.ledger.windows import is_own, sink_window_end, window_end
 from ebbtide.model.entries import DELETE
 from ebbtide.model.step import StepKind
 from ebbtide.runtime.plan import Plan
 from ebbtide.state_table.change_set import StepChanges
-from ebbtide.state_table.columns import columns, spark_schema
+from ebbtide.state_table.columns import columns, json_text, spark_schema
 
 ROWS = "_rows"
 """How many rows the sink has for the key."""
@@ -51,6 +51,10 @@ class ForeignCommit:
     version: int
     operation: str
     step: int
+
+    def text(self) -> str:
+        """Name it."""
+        return f"version {self.version}, {self.operation}"
 
 
 @dataclass(frozen=True)
@@ -120,8 +124,7 @@ def _since(plan: Plan, facts: StepFacts, state_version: int, sink_version: int) 
     before = facts.state_version if is_open else state_version
     state_end = window_end(plan.state.path, 0, before)
     sink_end = window_end(sink, 0, sink_version)
-    accepted = accepted_at(plan.state.path, state_end)
-    return max(sink_end, accepted)
+    return sink_window_end(plan.state.path, state_end, sink_end)
 
 
 def unread(plan: Plan, commits: Sequence[ForeignCommit], sink_version: int) -> str:
@@ -138,8 +141,7 @@ def unread(plan: Plan, commits: Sequence[ForeignCommit], sink_version: int) -> s
     since = readable_since(plan.sink.path, first - 1, sink_version)
     if since < first:
         return ""
-    named = [f"version {commit.version}, {commit.operation}" for commit in commits]
-    return "; ".join(named)
+    return "; ".join(commit.text() for commit in commits)
 
 
 def foreign_rows(
@@ -222,7 +224,7 @@ def _with_row(rows: DataFrame, plan: Plan, *more: str) -> DataFrame:
     """Select the key columns, the whole row and its text: a map in a row can be neither grouped nor compared."""
     names = plan.sink.schema.names
     row = F.struct(*columns(names))
-    text = F.to_json(row, {"ignoreNullFields": "false"})
+    text = json_text(row)
     return rows.select(*columns(plan.sink.key), row.alias("_row"), text.alias("_text"), *more)
 
 

@@ -33,6 +33,11 @@ def columns(names: Iterable[str]) -> list[Column]:
     return [column(name) for name in names]
 
 
+def json_text(row: Column) -> Column:
+    """Return a struct as JSON, to compare rows by; nulls are written, so that no field is missing."""
+    return F.to_json(row, {"ignoreNullFields": "false"})
+
+
 def numbered(rows: DataFrame) -> DataFrame:
     """Name columns by their places: Spark's `mapInArrow` takes no name with a dot in it."""
     places = [str(place) for place in range(len(rows.columns))]
