@@ -26,7 +26,7 @@ from ebbtide.errors import HistoryGoneError, MigrationError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.maintenance.column_migration import ColumnMigration, altered, column_migration, has_same_format
 from ebbtide.maintenance.job import stepping
-from ebbtide.maintenance.state_migration import migrated_entries, state_migration
+from ebbtide.maintenance.state_migration import function_changes, migrated_entries, state_migration
 from ebbtide.maintenance.transform_migration import (
     Unselected,
     WithoutSelected,
@@ -196,7 +196,7 @@ def _worked_out(spark: SparkSession, tables: Plan, last: StepFacts) -> _Migratio
     states = state_migration(spark, before, last, stored)
     planned = MigrationPlan(
         pipeline=spec.name,
-        changes=[*states.changes, *columns.changes, *transforms],
+        changes=[*states.changes, *columns.changes, *transforms, *function_changes(spec, last)],
         stamped=states.stamped,
         unstamped=states.unstamped,
         revived=states.revived,

@@ -8,6 +8,7 @@
 | a state added | none yet |
 | a state removed | dropped |
 | a field added, a type widened | cast |
+| another function, options or kinds of changes | as they are, as is the sink: it counts for what comes |
 
 Source: FLIP-25, "Migration Plan and Compatibility"; Flink 2.3 does this on restore, unasked.
 """
@@ -35,6 +36,7 @@ from ebbtide.operators.expiry_rules import ExpiryRules
 from ebbtide.operators.operator import Operator
 from ebbtide.runtime.plan import Plan, operator_of
 from ebbtide.spec.pipeline import Pipeline
+from ebbtide.spec.stateful import FUNCTION_PARTS
 from ebbtide.state_table.deciding import packed
 from ebbtide.state_table.rewriting import Part, StoredEntries
 from ebbtide.tasks import run_tasks
@@ -90,6 +92,17 @@ def state_migration(
         return StateMigration()
     counts = _counts(spark, tables, last, removed)
     return StateMigration(changes, *counts)
+
+
+def function_changes(spec: Pipeline, last: StepFacts) -> list[str]:
+    """Put another function, other options and other kinds of changes into words."""
+    words = []
+    for name in FUNCTION_PARTS:
+        before = last.spec.get(name)
+        after = spec.identity.get(name)
+        if before != after:
+            words.append(f"{name} {before} -> {after}, for what comes; state and sink stay as they are")
+    return words
 
 
 def _ttl_changes(before: Ttls, after: Ttls) -> list[str]:

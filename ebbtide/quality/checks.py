@@ -91,6 +91,12 @@ CHECKS = (
         judge="ebbtide.quality.suite:judge_foreign_writes",
         repair=REPAIR,
     ),
+    Check(
+        "source_loss",
+        "No records of the source were lost before they were read, or before a refresh; of a topic, no delete of which only the tombstone came.",
+        judge="ebbtide.quality.suite:judge_source_loss",
+        repair="Run 'ebbtide refresh' once the source has all records again (of deletes: docs/debezium.md); or 'ebbtide acknowledge', if the sink may do without them.",
+    ),
 )
 """The checks that every pipeline has."""
 
@@ -101,18 +107,7 @@ def checks_of(spec: Pipeline) -> tuple[Check, ...]:
     Args:
         spec: The pipeline.
     """
-    return (*CHECKS, *_source_loss(spec), *_event_time(spec), *_own_rules(spec))
-
-
-def _source_loss(spec: Pipeline) -> Iterator[Check]:
-    if spec.source.type != "kafka":
-        return
-    yield Check(
-        "source_loss",
-        "No records of the topic were lost before they were read, or before a refresh, and no delete of which only the tombstone came.",
-        judge="ebbtide.quality.suite:judge_source_loss",
-        repair="Run 'ebbtide refresh' once the topic has all records again (of deletes: docs/debezium.md); or 'ebbtide acknowledge', if the sink may do without them.",
-    )
+    return (*CHECKS, *_event_time(spec), *_own_rules(spec))
 
 
 def _event_time(spec: Pipeline) -> Iterator[Check]:

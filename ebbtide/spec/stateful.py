@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,10 +19,13 @@ from ebbtide.model.changelog import RowKind
 from ebbtide.model.state.function import SOURCE_COLUMNS, MapStateDescriptor, StateDescriptor, StatefulFunction
 from ebbtide.model.ttl import StateTtlConfig, Ttl
 from ebbtide.operators.working_store import StateSpec
-from ebbtide.redaction import printable
+from ebbtide.redaction import is_credential, printable
 from ebbtide.spec.ddl import TableSchema, as_compared, is_exact, parse_ddl
 from ebbtide.spec.parts import refuse
 from ebbtide.spec.pipeline import RESERVED_COLUMNS, Pipeline
+
+FUNCTION_PARTS = ("function", "options", "kinds")
+"""Parts of the identity that say what is made of a row: under others state and sink stay, and rows that come are taken otherwise."""
 
 
 class StatefulPipeline(Pipeline):
@@ -171,7 +175,7 @@ class StatefulPipeline(Pipeline):
     @property
     def migrates(self) -> frozenset[str]:
         """Parts of `identity` that a migration can change."""
-        return frozenset({"ttl", "states"})
+        return frozenset({"ttl", "states", *FUNCTION_PARTS})
 
     @property
     def kinds_taken(self) -> frozenset[RowKind]:
@@ -207,10 +211,14 @@ class StatefulPipeline(Pipeline):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What stored state depends on; a change of it needs a refresh, of `ttl` and `states` a migration."""
+        """What stored state depends on; a change of it needs a refresh, of what `migrates` names a migration."""
         states = self.states
+        options = {name: value for name, value in self.options.items() if not is_credential(name)}
         return {
             **super().identity,
+            "function": self.function,
+            "options": json.loads(json.dumps(options, default=str)),
+            "kinds": sorted(kind.value for kind in self.kinds_taken),
             "key": self.key,
             "output": [f"{f.name} {f.type}" for f in self.sink_table.columns],
             "output_key": self.sink_key,

@@ -5,7 +5,7 @@ from local_pipeline import killed, up
 from local_run import HOUR, SPARK, START
 from store_support import line, stateful
 
-from ebbtide.errors import MigrationError
+from ebbtide.errors import MigrationError, SpecChangedError
 from ebbtide.maintenance import migration
 from ebbtide.maintenance.migration import MigrationPlan
 from ebbtide.model.step import StepKind
@@ -161,6 +161,38 @@ def test_states_are_added_dropped_and_widened(make):
     pipeline.read(line(1, v="b", seq=6), clock_ms=START)
     [row] = pipeline.table("sink", pipeline.spec.sink_table.columns)
     assert row["shown"] == "{'a': 5, 'm': [{'x': 1, 'y': None}], 'b': None}"
+
+
+def test_other_function_options_and_kinds_are_refused_until_a_migration_takes_them_for_what_comes(make):
+    pipeline = make()
+    of_function(pipeline, "Counts", options={"by": 10})
+    pipeline.read(line(1, seq=5), clock_ms=START)
+    stored = pipeline.last.spec
+    of_function(pipeline, "CountsToo", kinds=["+U"])
+    with pytest.raises(
+        SpecChangedError, match=r"function: user_functions:CountsToo; options: \{\}; kinds: .*'ebbtide migrate'"
+    ):
+        pipeline.read(line(1, seq=6), line(1, "+U", seq=7), clock_ms=START)
+    done = pipeline.do("migrate", START)
+    stays = "for what comes; state and sink stay as they are"
+    assert done.changes == [
+        f"function user_functions:Counts -> user_functions:CountsToo, {stays}",
+        f"options {{'by': 10}} -> {{}}, {stays}",
+        f"kinds ['+I', '+U', '-D', '-U'] -> ['+U'], {stays}",
+    ]
+    migration.undo(SPARK, pipeline.spec, pipeline.root)
+    assert pipeline.last.spec == stored
+    pipeline.do("migrate", START)
+    assert planned(pipeline) == MigrationPlan("t")
+    pipeline.run(START)
+    [row] = pipeline.table("sink", pipeline.spec.sink_table.columns)
+    assert row["n"] == 11, "the insert is skipped, the update counts as one"
+
+
+def test_option_that_is_named_like_a_credential_may_change_and_is_stored_nowhere():
+    one, other = (stateful("user_functions:Counts", options={"token": token}) for token in ("first", "second"))
+    assert one.identity == other.identity
+    assert "first" not in str(one.identity)
 
 
 def test_plan_is_written_for_people():

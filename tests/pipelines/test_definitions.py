@@ -16,7 +16,16 @@ from pipelines.definitions import defs
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 NAMES = ["customers", "first_orders", "last_seen", "order_balances", "order_items", "orders", "price_list"]
-CHECKS = ["complete", "expiry", "foreign_writes", "ordering", "quarantine_rate", "schema_drift", "unique_key"]
+CHECKS = [
+    "complete",
+    "expiry",
+    "foreign_writes",
+    "ordering",
+    "quarantine_rate",
+    "schema_drift",
+    "source_loss",
+    "unique_key",
+]
 WITH_RULES = ["order_items", "orders"]
 SINKS = ["customers", "order_items", "orders"]
 

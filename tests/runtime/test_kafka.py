@@ -43,6 +43,7 @@ from ebbtide.errors import (
 )
 from ebbtide.formats.format import UNAVAILABLE
 from ebbtide.inspect.backlog import lag
+from ebbtide.model.step import StepKind
 from ebbtide.runtime import decide, driver
 from ebbtide.runtime import step as step_module
 from ebbtide.runtime import stream as streaming
@@ -102,6 +103,15 @@ def same_as_truth(spec, root):
     return differences(canonical_rows(rows, columns), canonical_rows(truth, columns)) == []
 
 
+def each_record_is_of_one_step(spec, root):
+    """Steps are numbered without a gap, and each begins where the one before it ended."""
+    steps = sorted((facts for _, facts in Plan.under(str(root), spec).state.steps()), key=lambda facts: facts.step)
+    positions = [facts.source_position for facts in steps if facts.kind is StepKind.BATCH]
+    begins = [position["from"] for position in positions[1:]]
+    ends = [position["to"] for position in positions[:-1]]
+    return begins == ends and [facts.step for facts in steps] == list(range(1, len(steps) + 1))
+
+
 def do_apart(order):
     """What an order asks for, in a process of its own; how that ended."""
     command = [sys.executable, "-c", DO, SUPPORT, json.dumps(order)]
@@ -142,37 +152,49 @@ def test_shop_table_from_three_partitions_redelivered_equals_the_truth(broker, t
     assert same_as_truth(spec, tmp_path)
 
 
-@pytest.mark.parametrize("n_steps", [1, 8])
-@SHOP_TABLES
-def test_shop_table_that_is_followed_equals_the_truth(broker, topic, tmp_path, name, n_steps):
-    left = evenly(shop_records(name), n_steps)
-    spec = shop_topic(name, broker, topic, 1)
+def follow_to_the_end(broker, topic, spec, root, left):
+    """A run that goes on, to which the next records come at each step, until there are none."""
     stop = threading.Event()
 
     def put_next(step=None):
         if left:
             broker.put(topic, left.pop(0))
-        elif not lag(spec, str(tmp_path), SHOP_CLOCK).backlog.total_records:
+        elif not lag(spec, str(root), SHOP_CLOCK).backlog.total_records:
             stop.set()
 
     put_next()
     streaming.drive = drive
     following = Following(interval_ms=1)
-    driver.run(SPARK, spec, str(tmp_path), clock=lambda: SHOP_CLOCK, follow=following, on_progress=put_next, stop=stop)
+    return driver.run(
+        SPARK, spec, str(root), clock=lambda: SHOP_CLOCK, follow=following, on_progress=put_next, stop=stop
+    )
+
+
+@pytest.mark.parametrize("n_steps", [1, 8])
+@SHOP_TABLES
+def test_shop_table_that_is_followed_equals_the_truth(broker, topic, tmp_path, name, n_steps):
+    spec = shop_topic(name, broker, topic, 1)
+    follow_to_the_end(broker, topic, spec, tmp_path, evenly(shop_records(name), n_steps))
     assert same_as_truth(spec, tmp_path)
 
 
+@pytest.mark.parametrize("follows", [False, True])
 @SHOP_TABLES
-def test_shop_table_whose_run_is_killed_in_a_step_equals_the_truth(broker, topic, tmp_path, name):
-    broker.put(topic, shop_records(name))
+def test_shop_table_whose_run_is_killed_in_a_step_equals_the_truth(broker, topic, tmp_path, name, follows):
+    now, *later = evenly(shop_records(name), 2 if follows else 1)
+    broker.put(topic, now)
     spec = shop_topic(name, broker, topic, 8)
     given = json.dumps(spec.model_dump(mode="json", by_alias=True, exclude_unset=True))
-    order = {"works": [("sequence", "run", given, SHOP_CLOCK, {})], "root": str(tmp_path)}
+    order = {"works": [("sequence", "run", given, SHOP_CLOCK, {"follows": follows})], "root": str(tmp_path)}
     for place in KILLS:
         assert do_apart(order | {"place": PLACES[place]}) == -signal.SIGKILL
-    streaming.drive = drive
-    driver.run(SPARK, spec, str(tmp_path), clock=lambda: SHOP_CLOCK)
+    if follows:
+        follow_to_the_end(broker, topic, spec, tmp_path, later)
+    else:
+        streaming.drive = drive
+        driver.run(SPARK, spec, str(tmp_path), clock=lambda: SHOP_CLOCK)
     assert same_as_truth(spec, tmp_path)
+    assert each_record_is_of_one_step(spec, tmp_path)
 
 
 def test_run_goes_on_where_the_last_one_ended_and_its_facts_say_from_where_to_where(over):
@@ -898,6 +920,15 @@ def test_lag_is_told_per_partition_and_by_the_oldest_record(over, broker, topic)
     again = lag(pipeline.spec, pipeline.root, LATER)
     assert (dict(again.backlog.records), again.behind_ms) == ({0: 0, 1: 0, 2: 1}, 1_000)
     assert again.fingerprint != found.fingerprint
+
+
+def test_lag_has_the_oldest_record_of_each_partition_where_much_waits(over, broker, topic):
+    long = "x" * 3_000
+    broker.put(topic, [{"partition": n % 3, "value": long, "timestamp": LATER - n} for n in range(2_100)])
+    pipeline = over()
+    for read in (1, 2, 3):
+        found = lag(pipeline.spec, pipeline.root, LATER)
+        assert dict(found.backlog.oldest_ms) == {0: LATER, 1: LATER - 1, 2: LATER - 2}, read
 
 
 def test_new_proposes_a_spec_by_the_records_of_a_topic(broker, topic, tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Runs a pipeline in a process of its own and kills it with SIGKILL at a named place: `crash.py SPEC.json ROOT PLACE [replay|once]`."""
+"""Runs a pipeline in a process of its own and kills it with SIGKILL at a named place: `crash.py SPEC.json ROOT PLACE [replay|once|follow]`."""
 
 import json
 import os
@@ -9,6 +9,7 @@ from typing import Any
 from ebbtide import MaterializedView, UpsertPipeline
 from ebbtide.maintenance import quarantine_replay
 from ebbtide.runtime.driver import run, system_clock
+from ebbtide.runtime.following import Following
 from ebbtide.runtime.session import build_session
 from ebbtide.sinks.changelog import ChangelogTable
 from ebbtide.sinks.delta import SinkTable
@@ -44,7 +45,7 @@ def arm(owner: type, name: str, when: str, number: int) -> None:
 
 if __name__ == "__main__":
     text, root, place, *job = sys.argv[1:]
-    arm(*PLACES[place], 1 if job else STEP)
+    arm(*PLACES[place], STEP if job in ([], ["follow"]) else 1)
     settings = {
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC",
         "spark.driver.memory": "1g",
@@ -56,4 +57,4 @@ if __name__ == "__main__":
     if job == ["replay"]:
         quarantine_replay.apply(spark, spec, root, system_clock(), Selection())
     else:
-        run(spark, spec, root)
+        run(spark, spec, root, follow=Following(interval_ms=100) if job == ["follow"] else None)

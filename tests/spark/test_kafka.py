@@ -1,29 +1,48 @@
 """A topic on Spark: the same table as from files."""
 
 import json
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
 
 import pytest
 from judging import verdict_of
 from kafka_support import over_topic, records_of
-from spark_support import forget_last_commit, plain_spec, same_as_truth, shop_lines, shop_spec
+from spark_support import plain_spec, same_as_truth, shop_lines, shop_spec
 from support import envelope
 from support import spec as debezium
 
 from ebbtide.runtime.driver import refresh, run
+from ebbtide.runtime.following import Following
 from ebbtide.runtime.plan import Plan
 from ebbtide.sources.kafka import source
 
+CRASH = Path(__file__).parent / "crash.py"
 
-def test_orders_from_a_topic_with_replay_equal_truth(spark, broker, tmp_path, monkeypatch):
+
+def test_orders_from_a_topic_followed_and_killed_in_a_step_equal_truth(spark, broker, tmp_path, monkeypatch):
     monkeypatch.setattr(source, "RECORDS_IN_DRIVER", 1_000)  # by tasks
     lines = shop_lines("orders")
     broker.create("orders", 3)
     broker.put("orders", records_of(lines[:5_000]))
     spec = over_topic(shop_spec("orders", tmp_path), broker, "orders", max_records_per_step=4_000)
-    assert [step.records for step in run(spark, spec, str(tmp_path)).steps] == [4_000, 1_000]
-    forget_last_commit(tmp_path, spec)
+    given = spec.model_dump_json(by_alias=True, exclude_unset=True)
+    command = [sys.executable, CRASH, given, tmp_path, "after the decision", "follow"]
+    killed = subprocess.run(command, check=False, stderr=subprocess.PIPE)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()[-2_000:]
     broker.put("orders", records_of(lines[5_000:]))
-    assert [step.kind for step in run(spark, spec, str(tmp_path)).steps] == ["replay", "batch"]
+    stop = threading.Event()
+
+    def stop_after_batch(step):
+        if step.kind == "batch":
+            stop.set()
+
+    following = Following(interval_ms=100)
+    steps = run(spark, spec, str(tmp_path), follow=following, on_progress=stop_after_batch, stop=stop).steps
+    assert [step.kind for step in steps] == ["replay", "batch"]
+    assert sum(facts.records for _, facts in Plan.under(str(tmp_path), spec).state.steps()) == len(lines)
     assert same_as_truth(spark, tmp_path, spec)
 
 

@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from judging import verdict_of
 from spark_support import change, plain_spec, sink, table, write
 from store_support import stateful
 
@@ -84,3 +85,10 @@ def test_refresh_rebuilds_the_tables_whatever_was_changed(spark, tmp_path):
     assert (fields["v"], fields["id"]) == (False, True)
     assert "`v`" in str(spark.sql(f"SHOW TBLPROPERTIES delta.`{state}`").collect())
     assert run(spark, function, root).steps == []
+
+    write(source, [json.dumps({"kind": "+I", "row": {"v": "b", "id": 2}})], first=1)
+    run(spark, function, root)
+    min(source.iterdir()).unlink()
+    refresh(spark, function, root, accept_loss=True)
+    assert sink(spark, tmp_path, function) == [{"v": "b", "id": 2}]
+    assert not verdict_of(spark, Plan.under(root, function), "source_loss").passed

@@ -310,14 +310,17 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
         spec: The pipeline as it is for this.
         root: Folder of the tables.
         clock_ms: The time.
-        given: Of `run` and `refresh` perhaps `accept_loss`; of `replay` the `mended` lines, the oldest record's first; `width`: small files of a class that are folded, 2 if it is
-            not given: tables are folded after each step.
+        given: Of `run` and `refresh` perhaps `accept_loss`; `follows`: a run goes on for ever; of `replay` the `mended` lines, the oldest
+            record's first; `width`: small files of a class that are folded, 2 if it is not given: tables are folded after each step.
     """
     streaming.drive = drive
     joining.WIDTH = given.get("width", 2)
     if work in ("run", "refresh"):
         begin = getattr(driver, work)
-        return begin(SPARK, spec, root, clock=lambda: clock_ms, accept_loss=given.get("accept_loss", False))
+        options: dict[str, Any] = {"accept_loss": given.get("accept_loss", False)}
+        if given.get("follows"):
+            options["follow"] = Following(interval_ms=1)
+        return begin(SPARK, spec, root, clock=lambda: clock_ms, **options)
     if work in ("migrate", "alter"):
         return migration.apply(SPARK, spec, root, clock_ms)
     if work == "rewind":

@@ -202,3 +202,22 @@ class ShortLived(StatefulFunction):
             self.one.update(change.row["seq"], ttl=timedelta(milliseconds=500))
             self.other.update(change.row["seq"], ttl=timedelta(milliseconds=500))
         yield {"shown": shown}
+
+
+class Counts(StatefulFunction):
+    """Counts changes, each as so many as it is told."""
+
+    output = "n BIGINT"
+    n = ValueStateDescriptor("BIGINT")
+
+    def __init__(self, by=1, token=""):
+        self.by = by
+
+    def process(self, key, rows, ctx):
+        for _ in rows:
+            self.n.update((self.n.get() or 0) + self.by)
+        yield {"n": self.n.get()}
+
+
+class CountsToo(Counts):
+    """The same states and output."""

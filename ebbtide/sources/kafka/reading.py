@@ -25,6 +25,8 @@ FIRST_BYTES = 4096
 """Bytes that are asked for to see a first record; a larger one comes all the same."""
 FIRST_S = 5.0
 """How long first records are waited for."""
+FULL_MS = 20
+"""How long the client asks for no more once its queue is full; its default of a second is longer than the queue lasts."""
 SILENCE_S = 60.0
 """How long nothing may come although there is more."""
 PLACES_PER_PARTITION = 2**40
@@ -195,6 +197,7 @@ def _consuming(settings: Mapping[str, str]) -> dict[str, Any]:
         "enable.auto.offset.store": False,
         "auto.offset.reset": "error",
         "isolation.level": "read_committed",
+        "fetch.queue.backoff.ms": FULL_MS,
     }
 
 
