@@ -178,7 +178,7 @@ def spec(home: Path, dagster_dev: Dagster, monkeypatch: pytest.MonkeyPatch) -> C
     return module.SPECS.__getitem__
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # it would go on working beside the other tests
 def dagster_dev(home: Path) -> Iterator[Dagster]:
     instance = home / "dagster"
     instance.mkdir()
@@ -214,7 +214,7 @@ def dagster_dev(home: Path) -> Iterator[Dagster]:
             process.wait()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def sales_run(dagster_dev: Dagster, home: Path) -> str:
     """A run of a small pipeline that succeeded."""
     write(home / "in" / "sales", [change("+I", 1, "a", 1), change("+I", 2, "b", 2)], [change("-D", 1, "a", 3)])

@@ -12,9 +12,9 @@ from spark_support import change, plain_spec, sink, table, write
 from ebbtide.runtime.driver import run
 
 CRASH = Path(__file__).parent / "crash.py"
-PLACES = ("after the decision",)
-OTHERS = (
+PLACES = (
     "before the decision",
+    "after the decision",
     "after the quarantine",
     "after the sink",
     "after the changelog",
@@ -33,7 +33,8 @@ def unnumbered(lines):
     return [line.replace('"seq": ', '"no": ') for line in lines]
 
 
-@pytest.mark.parametrize("place", [*PLACES, *(pytest.param(place, marks=pytest.mark.grid) for place in OTHERS)])
+@pytest.mark.grid  # over a topic: test_kafka.py; at every place, without Spark: tests/runtime/test_crashes.py
+@pytest.mark.parametrize("place", PLACES)
 def test_run_killed_in_a_step_is_finished_by_the_next(spark, tmp_path, place):
     every = {"emission": "every"}
     spec = plain_spec(write(tmp_path / "in", *map(unnumbered, FILES)), schema="id BIGINT, v STRING", materializer=every)

@@ -142,7 +142,7 @@ class Both:
 
 
 @pytest.mark.parametrize(
-    ("seed", "looks_after"), [(1, 2), *(pytest.param(seed, 1, marks=pytest.mark.grid) for seed in range(1, 8))]
+    ("seed", "looks_after"), [(1, 3), *(pytest.param(seed, 1, marks=pytest.mark.grid) for seed in range(1, 8))]
 )
 def test_tables_that_two_write_hold_for_every_reader_what_they_must(spark, tmp_path, seed, looks_after):
     spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
