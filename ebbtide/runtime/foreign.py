@@ -178,7 +178,8 @@ def foreign_rows(
     if not commits or unread(plan, commits, sink_version):
         return None
     key = list(plan.sink.key)
-    theirs = _net(_their_changes(spark, plan, commits, sink_version), key)
+    # Worked out once: what follows reads it several times.
+    theirs = _net(_their_changes(spark, plan, commits, sink_version), key).localCheckpoint()
     keys = _judged(spark, theirs, _deletions(plan, commits[0].step), key)
     sink = _with_row(plan.sink.read(spark, sink_version), plan)
     there = sink.join(keys, key, "left_semi").select("*", F.lit(1).alias("_n"), F.lit(0).alias("_since"))
