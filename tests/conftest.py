@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, settings
 QUICK = (Phase.explicit, Phase.generate)  # a failure is enough, how small it is does not matter
 collect_ignore = ["mutants.py", "spark_mutants.py", "torture"]  # run by `make mutants` and `make torture` alone
 quiet = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
-settings.register_profile("fixed", derandomize=True, max_examples=60, **quiet)
+settings.register_profile("fixed", derandomize=True, max_examples=40, **quiet)
 settings.register_profile("search", max_examples=5000, print_blob=True, **quiet)
 settings.register_profile("mutants", derandomize=True, max_examples=15, phases=QUICK, **quiet)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))

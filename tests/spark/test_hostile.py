@@ -102,8 +102,9 @@ def test_names_and_key_types_work_to_the_end_and_nothing_personal_is_shown(spark
     assert len(state(spark, spec, root).toArrow()) >= 2
     maintain(spark, spec, root, "compaction")
     for check in CHECKS:
-        verdict = verdict_of(spark, plan, check.name)
-        assert verdict.passed or check.name == "quarantine_rate", (check.name, verdict.findings)
+        if check.name != "ordering":  # below
+            verdict = verdict_of(spark, plan, check.name)
+            assert verdict.passed or check.name == "quarantine_rate", (check.name, verdict.findings)
     DeltaTable.forPath(spark, plan.sink.path).update(set={"v": "7"})
     _refuse_shown(spark, plan, tmp_path)
     repair(spark, spec, root)
