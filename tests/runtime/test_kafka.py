@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
+import confluent_kafka
 import dagster as dg
 import killing
 import pytest
@@ -58,7 +59,7 @@ from ebbtide.sources.kafka import source as source_module
 from ebbtide.sources.kafka.client import Client
 from ebbtide.sources.kafka.listing import topics_like
 from ebbtide.sources.kafka.position import TopicRange
-from ebbtide.sources.kafka.reading import Reading, ranges_of
+from ebbtide.sources.kafka.reading import PartitionRange, Reading, first_times, ranges_of
 from ebbtide.sources.kafka.topic import ask
 
 KILLS = ("the records are staged", "the state is committed")
@@ -929,6 +930,41 @@ def test_lag_has_the_oldest_record_of_each_partition_where_much_waits(over, brok
     for read in (1, 2, 3):
         found = lag(pipeline.spec, pipeline.root, LATER)
         assert dict(found.backlog.oldest_ms) == {0: LATER, 1: LATER - 1, 2: LATER - 2}, read
+
+
+def test_lag_takes_few_records_more_than_one_of_each_partition(over, broker, monkeypatch):
+    pipeline = over(source={"topic": f"wide.{time.monotonic_ns()}"})
+    wide = pipeline.spec.source.topic
+    broker.create(wide, 48, retention_ms="-1")
+    records = [{"partition": n % 48, "value": "x" * 1_000, "timestamp": LATER - n % 48} for n in range(48 * 200)]
+    broker.put(wide, records, **{"linger.ms": 500})
+    taken = []
+
+    class Counting(Consumer):
+        def consume(self, *args, **kwargs):
+            messages = super().consume(*args, **kwargs)
+            taken.extend(messages)
+            return messages
+
+    monkeypatch.setattr(confluent_kafka, "Consumer", Counting)
+    found = lag(pipeline.spec, pipeline.root, LATER)
+    assert dict(found.behind_ms_of) == {number: number for number in range(48)}
+    assert len(taken) < 2 * 48
+
+
+def test_lag_tells_no_time_of_a_partition_where_only_aborted_records_wait(broker, topic):
+    producer = Producer({"bootstrap.servers": broker.servers, "transactional.id": topic})
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    for _ in range(3):
+        producer.produce(topic, b"aborted", partition=0)
+    producer.flush(10)
+    producer.abort_transaction(10)
+    broker.put(topic, plainly("behind them"))
+    settings = Client(broker.servers, {}, "test").settings()
+    aborted, whole = (PartitionRange(topic, 0, 0, end) for end in (4, 5))
+    assert first_times(settings, [aborted]) == {}
+    assert set(first_times(settings, [whole])) == {0}
 
 
 def test_new_proposes_a_spec_by_the_records_of_a_topic(broker, topic, tmp_path, monkeypatch):

@@ -25,6 +25,8 @@ FIRST_BYTES = 4096
 """Bytes that are asked for to see a first record; a larger one comes all the same."""
 FIRST_S = 5.0
 """How long first records are waited for."""
+FIRST_FULL_MS = 1
+"""How long the client asks for no more once it has a first record: what it asks for next is another partition's."""
 FULL_MS = 20
 """How long the client asks for no more once its queue is full; its default of a second is longer than the queue lasts."""
 SILENCE_S = 60.0
@@ -158,7 +160,7 @@ def first_times(settings: Mapping[str, str], ranges: Sequence[PartitionRange]) -
 
     Args:
         settings: The client's.
-        ranges: None of them empty.
+        ranges: None of them empty, each of another partition. One may have no record at all: all were aborted or compacted.
     """
     if not ranges:
         return {}
@@ -167,17 +169,24 @@ def first_times(settings: Mapping[str, str], ranges: Sequence[PartitionRange]) -
         **_consuming(settings),
         "queued.min.messages": 1,
         "fetch.message.max.bytes": FIRST_BYTES,
+        "fetch.queue.backoff.ms": FIRST_FULL_MS,
+        "enable.partition.eof": True,
     }
     consumer = kafka.Consumer(own)
+    left = {each.partition: each for each in ranges}
     times: dict[int, int] = {}
     try:
         consumer.assign(_places(kafka, ranges))
         end = time.monotonic() + FIRST_S
-        while len(times) < len(ranges) and time.monotonic() < end:
-            for message in consumer.consume(len(ranges), timeout=0.1):
-                if message.error() is None:
-                    _, time_ms = message.timestamp()
-                    times.setdefault(message.partition(), time_ms)
+        while left and time.monotonic() < end:
+            for message in consumer.consume(1, timeout=0.1):
+                seen = left.pop(message.partition(), None)
+                if seen is None:
+                    continue
+                # Else the client goes on with this one, and the others get no turn.
+                consumer.incremental_unassign(_places(kafka, [seen]))
+                if message.error() is None and message.offset() < seen.end:
+                    _, times[seen.partition] = message.timestamp()
     finally:
         consumer.close()
     return {partition: time_ms for partition, time_ms in times.items() if time_ms >= 0}
