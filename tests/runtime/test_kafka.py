@@ -932,24 +932,66 @@ def test_lag_has_the_oldest_record_of_each_partition_where_much_waits(over, brok
         assert dict(found.backlog.oldest_ms) == {0: LATER, 1: LATER - 1, 2: LATER - 2}, read
 
 
-def test_lag_takes_few_records_more_than_one_of_each_partition(over, broker, monkeypatch):
+class Watched(Consumer):
+    """A consumer of which is known what it gave, where it could wait for some, and how many bytes it got of the brokers."""
+
+    given: list
+    n_bytes: list
+
+    def __init__(self, settings):
+        def note(text):
+            self.n_bytes.append(json.loads(text)["rx_bytes"])
+
+        super().__init__({**settings, "statistics.interval.ms": 10, "stats_cb": note})
+
+    def consume(self, n, timeout):
+        messages = super().consume(n, timeout=timeout)
+        if messages or timeout:
+            self.given.append(messages)
+        return messages
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    Watched.given = []
+    Watched.n_bytes = [0]
+    monkeypatch.setattr(confluent_kafka, "Consumer", Watched)
+    return Watched
+
+
+def everything_of(broker, topic):
+    """What is there of a topic, and what reads it."""
+    client = Client(broker.servers, {}, "test")
+    found, at_time = ask(client, topic, "earliest")
+    return found.beginning("earliest", at_time), Reading(client.settings(), in_order=False, max_value_bytes=2**20)
+
+
+def test_range_that_ends_behind_a_transaction_is_read_without_a_wait(broker, topic, watched):
+    producer = Producer({"bootstrap.servers": broker.servers, "transactional.id": topic})
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    producer.produce(topic, b"committed", partition=0)
+    producer.commit_transaction(10)
+    whole, reading = everything_of(broker, topic)
+    assert whole.end[0] == 2, "a record and a marker"
+    n_waited = 0
+    for _ in range(4):
+        watched.given.clear()
+        assert sum(len(batch) for batch in reading(ranges_of(whole))) == 1
+        first = next(number for number, messages in enumerate(watched.given) if messages)
+        n_waited += not all(watched.given[first:])
+    assert n_waited < 4  # held back for half a second, the end is waited for each time
+
+
+def test_lag_takes_few_records_more_than_one_of_each_partition(over, broker, watched):
     pipeline = over(source={"topic": f"wide.{time.monotonic_ns()}"})
     wide = pipeline.spec.source.topic
     broker.create(wide, 48, retention_ms="-1")
     records = [{"partition": n % 48, "value": "x" * 1_000, "timestamp": LATER - n % 48} for n in range(48 * 200)]
     broker.put(wide, records, **{"linger.ms": 500})
-    taken = []
-
-    class Counting(Consumer):
-        def consume(self, *args, **kwargs):
-            messages = super().consume(*args, **kwargs)
-            taken.extend(messages)
-            return messages
-
-    monkeypatch.setattr(confluent_kafka, "Consumer", Counting)
     found = lag(pipeline.spec, pipeline.root, LATER)
     assert dict(found.behind_ms_of) == {number: number for number in range(48)}
-    assert len(taken) < 2 * 48
+    assert sum(len(messages) for messages in watched.given) < 2 * 48
 
 
 def test_lag_tells_no_time_of_a_partition_where_only_aborted_records_wait(broker, topic):

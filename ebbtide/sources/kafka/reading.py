@@ -25,10 +25,12 @@ FIRST_BYTES = 4096
 """Bytes that are asked for to see a first record; a larger one comes all the same."""
 FIRST_S = 5.0
 """How long first records are waited for."""
-FIRST_FULL_MS = 1
-"""How long the client asks for no more once it has a first record: what it asks for next is another partition's."""
-FULL_MS = 20
-"""How long the client asks for no more once its queue is full; its default of a second is longer than the queue lasts."""
+FULL_MS = 2
+"""How long the client asks for no more of a partition once it has enough of it; its default of a second is longer than that lasts, and
+at less it does little else."""
+WAIT_MS = 20
+"""How long the brokers may hold an answer back where there is nothing more: the end of a partition is told by an empty one. Their
+default is half a second, and each range ends so whose last places hold no record, as behind a transaction."""
 SILENCE_S = 60.0
 """How long nothing may come although there is more."""
 PLACES_PER_PARTITION = 2**40
@@ -80,12 +82,12 @@ class Reading:
     def _batches(self, ranges: Sequence[PartitionRange]) -> Iterator[pa.RecordBatch]:
         kafka = library()
         reported = _Reported()
+        filled = [each for each in ranges if each.size]
         settings = {
             **_consuming(self.settings),
             "error_cb": reported,
             "enable.partition.eof": True,  # of records that were aborted or compacted only the end tells
         }
-        filled = [each for each in ranges if each.size]
         left = {each.partition: _Ordered(each, self) for each in filled}
         consumer = kafka.Consumer(settings)
         try:
@@ -104,9 +106,7 @@ class Reading:
         heard = time.monotonic()
         while left:
             n_left = sum(partition.n_left for partition in left.values())
-            # Asked for more than there is left, the client waits in vain.
-            messages = consumer.consume(min(n_left, MESSAGES), timeout=0.2)
-            for message in messages:
+            for message in _next(consumer, min(n_left, MESSAGES)):
                 partition = left.get(message.partition())
                 error = message.error()
                 if error is not None and error.code() != kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's name
@@ -132,6 +132,12 @@ class Reading:
                 raise unreachable(self.settings["bootstrap.servers"], [reported.telling])
             if time.monotonic() - heard > SILENCE_S:
                 raise _silence(left, reported)
+
+
+def _next(consumer: Any, most: int) -> list[Any]:
+    """Return a message, if one comes soon, and those that have come with it: asked for more than there is, the client waits in vain."""
+    first: list[Any] = consumer.consume(1, timeout=0.2)
+    return first + consumer.consume(most, timeout=0) if first else []
 
 
 def _with_schemas(batches: Iterator[pa.RecordBatch], registry: OpenRegistry) -> Iterator[pa.RecordBatch]:
@@ -169,7 +175,6 @@ def first_times(settings: Mapping[str, str], ranges: Sequence[PartitionRange]) -
         **_consuming(settings),
         "queued.min.messages": 1,
         "fetch.message.max.bytes": FIRST_BYTES,
-        "fetch.queue.backoff.ms": FIRST_FULL_MS,
         "enable.partition.eof": True,
     }
     consumer = kafka.Consumer(own)
@@ -207,6 +212,7 @@ def _consuming(settings: Mapping[str, str]) -> dict[str, Any]:
         "auto.offset.reset": "error",
         "isolation.level": "read_committed",
         "fetch.queue.backoff.ms": FULL_MS,
+        "fetch.wait.max.ms": WAIT_MS,
     }
 
 
