@@ -983,6 +983,17 @@ def test_range_that_ends_behind_a_transaction_is_read_without_a_wait(broker, top
     assert n_waited < 4  # held back for half a second, the end is waited for each time
 
 
+def test_small_step_over_many_partitions_takes_little_more_of_the_brokers_than_it_reads(broker, watched):
+    wide = f"wide.{time.monotonic_ns()}"
+    broker.create(wide, 32)
+    records = [{"partition": n % 32, "value": "x" * 1_000} for n in range(32 * 600)]
+    broker.put(wide, records, **{"batch.size": 16_384})
+    whole, reading = everything_of(broker, wide)
+    batches = list(reading(ranges_of(whole.first(320))))
+    assert [len(batch) for batch in batches] == [10] * 32
+    assert max(watched.n_bytes) < 5_000_000, "of 19,200,000"
+
+
 def test_lag_takes_few_records_more_than_one_of_each_partition(over, broker, watched):
     pipeline = over(source={"topic": f"wide.{time.monotonic_ns()}"})
     wide = pipeline.spec.source.topic

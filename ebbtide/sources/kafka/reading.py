@@ -21,6 +21,13 @@ MESSAGES = 10_000
 """Records that are asked of the client at once."""
 BATCH_BYTES = 8 * 2**20
 """Bytes of values in one Arrow batch: enough to amortise its cost, little beside a worker's memory."""
+MOST_AHEAD = 100_000
+"""Records of a partition that the client takes ahead at most: its default."""
+LEAST_FETCH_BYTES = 64 * 2**10
+MOST_FETCH_BYTES = 2**20
+"""Bytes of a partition that are asked for at once, at least and at most; the most is the client's default."""
+USUAL_BYTES = 1024
+"""About as large as records are, to ask for so many at once; larger ones take more answers."""
 FIRST_BYTES = 4096
 """Bytes that are asked for to see a first record; a larger one comes all the same."""
 FIRST_S = 5.0
@@ -84,6 +91,7 @@ class Reading:
         reported = _Reported()
         filled = [each for each in ranges if each.size]
         settings = {
+            **_up_to(max((each.size for each in filled), default=1)),
             **_consuming(self.settings),
             "error_cb": reported,
             "enable.partition.eof": True,  # of records that were aborted or compacted only the end tells
@@ -213,6 +221,17 @@ def _consuming(settings: Mapping[str, str]) -> dict[str, Any]:
         "isolation.level": "read_committed",
         "fetch.queue.backoff.ms": FULL_MS,
         "fetch.wait.max.ms": WAIT_MS,
+    }
+
+
+def _up_to(n_offsets: int) -> dict[str, Any]:
+    """Return how much a client asks for of each partition, where it is to read so many offsets of the largest range.
+
+    By its defaults it takes a megabyte of each partition ahead, and more, of which a small step needs little.
+    """
+    return {
+        "queued.min.messages": min(n_offsets, MOST_AHEAD),
+        "fetch.message.max.bytes": min(max(n_offsets * USUAL_BYTES, LEAST_FETCH_BYTES), MOST_FETCH_BYTES),
     }
 
 
