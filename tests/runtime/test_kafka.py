@@ -1,5 +1,6 @@
 """Topics of a real broker, read by runs without Spark: what is read, and what is refused because it would be lost."""
 
+import itertools
 import json
 import shutil
 import signal
@@ -992,6 +993,19 @@ def test_small_step_over_many_partitions_takes_little_more_of_the_brokers_than_i
     batches = list(reading(ranges_of(whole.first(320))))
     assert [len(batch) for batch in batches] == [10] * 32
     assert max(watched.n_bytes) < 5_000_000, "of 19,200,000"
+
+
+def test_task_holds_no_more_of_all_its_partitions_than_it_may(broker, topic, monkeypatch):
+    monkeypatch.setattr(reading_module, "HELD_BYTES", 2**20, raising=False)
+    values = ["x" * 100_000] * 90
+    broker.put(topic, [{"partition": n % 3, "value": value} for n, value in enumerate(values)])
+    whole, reading = everything_of(broker, topic)
+    places = []
+    for batch in reading(ranges_of(whole)):
+        places += zip(batch["partition"].to_pylist(), batch["offset"].to_pylist(), strict=True)
+    n_changes = sum(one != other for (one, _), (other, _) in itertools.pairwise(places))
+    assert n_changes > 2, "none is held until its end"
+    assert sorted(places) == sorted(places, key=lambda place: place[0]) == [(p, n) for p in range(3) for n in range(30)]
 
 
 def test_lag_takes_few_records_more_than_one_of_each_partition(over, broker, watched):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,8 @@ MOST_FETCH_BYTES = 2**20
 """Bytes of a partition that are asked for at once, at least and at most; the most is the client's default."""
 USUAL_BYTES = 1024
 """About as large as records are, to ask for so many at once; larger ones take more answers."""
+HELD_BYTES = 64 * 2**20
+"""Bytes that a task holds of all its partitions before it gives those of the one that has most."""
 FIRST_BYTES = 4096
 """Bytes that are asked for to see a first record; a larger one comes all the same."""
 FIRST_S = 5.0
@@ -136,6 +138,7 @@ class Reading:
                     yield from partition.batches()
                 elif partition.n_bytes >= BATCH_BYTES:
                     yield from partition.batches()
+            yield from _too_much(left.values())
             if reported.telling is not None:
                 raise unreachable(self.settings["bootstrap.servers"], [reported.telling])
             if time.monotonic() - heard > SILENCE_S:
@@ -335,6 +338,13 @@ class _Ordered:
             times.append(newest)
         self._newest_ms = newest
         return times
+
+
+def _too_much(partitions: Collection[_Ordered]) -> Iterator[pa.RecordBatch]:
+    """Yield what was collected of the largest partitions, until all together hold no more than they may."""
+    while sum(each.n_bytes for each in partitions) >= HELD_BYTES:
+        largest = max(partitions, key=lambda each: each.n_bytes)
+        yield from largest.batches()
 
 
 def _refuse_lost(error: Any, message: Any) -> None:
