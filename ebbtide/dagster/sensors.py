@@ -63,7 +63,8 @@ def backlog_sensor(spec: Pipeline) -> dg.SensorDefinition:
         told = found.text()
         is_news = found.fingerprint != context.cursor
         goes_on = spec.run == "continuous"
-        waits_on = goes_on and not found.backlog.is_empty  # it ages, though nothing comes
+        # It ages, though nothing comes.
+        waits_on = bool(found.backlog.held) or (goes_on and not found.backlog.is_empty)
         observations = [_observation(spec, found)] if is_news or waits_on else []
         if goes_on:
             return dg.SensorResult(skip_reason=told, asset_events=observations, cursor=found.fingerprint)
@@ -149,7 +150,10 @@ def _observation(spec: Pipeline, found: Lag) -> dg.AssetObservation:
         if told[name] is not None:
             numbers[f"waiting_{name}"] = told[name]
     partitions = found.backlog.records
-    if found.behind_ms is not None or (partitions and found.backlog.is_empty):
+    held = found.backlog.held
+    if partitions:
+        numbers["held_records"] = sum(held.values())
+    if found.behind_ms is not None or (partitions and found.backlog.is_empty and not held):
         numbers["waiting_seconds"] = (found.behind_ms or 0) / 1000
     if len(partitions) <= MOST_PARTITIONS:
         for partition, n in partitions.items():

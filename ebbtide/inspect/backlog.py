@@ -26,7 +26,7 @@ class Lag:
     Args:
         pipeline: Its name.
         backlog: What waits.
-        behind_ms_of: Partition to how long its oldest record has waited, ms: 0 if none waits; without those of which it is not known.
+        behind_ms_of: Partition to how long its oldest record has waited, or was held, ms: 0 if none is; without those of which it is not known.
         fingerprint: Another one where other records wait; the same while nothing comes and nothing is read.
     """
 
@@ -37,8 +37,11 @@ class Lag:
 
     @property
     def behind_ms(self) -> int | None:
-        """How long the oldest record has waited, ms; None if nothing waits, or if that is not known."""
-        waits = [ms for partition, ms in self.behind_ms_of.items() if self.backlog.records[partition]]
+        """How long the oldest record has waited, or was held, ms; None if there is none, or if that is not known."""
+        backlog = self.backlog
+        waits = [
+            ms for partition, ms in self.behind_ms_of.items() if backlog.records[partition] or partition in backlog.held
+        ]
         return max(waits, default=None)
 
     def as_dict(self) -> dict[str, Any]:
@@ -49,15 +52,14 @@ class Lag:
             "bytes": self.backlog.bytes,
             "records": self.backlog.total_records,
             "partitions": dict(self.backlog.records),
+            "held": dict(self.backlog.held),
             "behind_ms": self.behind_ms,
             "behind_ms_of": dict(self.behind_ms_of),
         }
 
     def text(self) -> str:
         """Write it for people."""
-        if self.backlog.is_empty:
-            return "nothing waits"
-        return ", ".join(self._parts())
+        return ", ".join(self._parts()) or "nothing waits"
 
     def line(self) -> str:
         """Write it for a terminal."""
@@ -69,9 +71,10 @@ class Lag:
             yield f"{amount(backlog.files, 'table')} changed"
         elif backlog.files:
             yield f"waiting: {amount(backlog.files, 'file')}, {amount(backlog.bytes or 0, 'byte')}"
-        if backlog.records:
-            shares = [f"{number}: {n:,}" for number, n in sorted(backlog.records.items()) if n]
-            yield f"waiting: {amount(backlog.total_records or 0, 'record')} (partition {', '.join(shares)})"
+        for what, records in (("waiting", backlog.records), ("held by an open transaction", backlog.held)):
+            shares = [f"{number}: {n:,}" for number, n in sorted(records.items()) if n]
+            if shares:
+                yield f"{what}: {amount(sum(records.values()), 'record')} (partition {', '.join(shares)})"
         if self.behind_ms is not None:
             yield f"the oldest for {self.behind_ms / 1000:,.1f} s"
 
@@ -98,7 +101,7 @@ def lag(spec: Pipeline, root: str, clock_ms: int) -> Lag:
     since = plan.follows_on(position)
     found = plan.source.discover(files_read, clock_ms, since)
     backlog = plan.source.backlog(found)
-    behind_ms_of = {partition: 0 for partition, n in backlog.records.items() if not n}
+    behind_ms_of = {partition: 0 for partition, n in backlog.records.items() if not n and partition not in backlog.held}
     for partition, oldest_ms in backlog.oldest_ms.items():
         behind_ms_of[partition] = max(clock_ms - oldest_ms, 0)
     told = repr((found.parts, found.position))

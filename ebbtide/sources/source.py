@@ -84,13 +84,15 @@ class Backlog:
         bytes: Bytes of them.
         records: Records that wait, per partition; where some were compacted or aborted there are fewer. Empty of a source without
             partitions.
-        oldest_ms: Time of the oldest record that waits, epoch ms, per partition, as far as that is known.
+        oldest_ms: Time of the oldest record that waits or is held, epoch ms, per partition, as far as that is known.
+        held: Records that no run can read yet, since a transaction before them is open, per partition that has some.
     """
 
     files: int | None = None
     bytes: int | None = None
     records: Mapping[int, int] = field(default_factory=dict)
     oldest_ms: Mapping[int, int] = field(default_factory=dict)
+    held: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def total_records(self) -> int | None:
@@ -99,7 +101,7 @@ class Backlog:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits."""
+        """Whether a run would find nothing to read."""
         return not self.files and not self.total_records
 
 

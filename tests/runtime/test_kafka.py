@@ -32,6 +32,8 @@ from support import SHOP, envelope, evenly, lines_of, shop
 
 from ebbtide import UpsertPipeline, UpsertPipelines, load
 from ebbtide.cli.main import main
+from ebbtide.dagster.definitions import pipeline_definitions
+from ebbtide.dagster.resources import ClockResource, StorageResource
 from ebbtide.dagster.sensors import _observation, topics_sensor
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
@@ -905,6 +907,7 @@ def test_lag_is_told_per_partition_and_by_the_oldest_record(over, broker, topic)
     assert found.text() == "waiting: 3 records (partition 0: 2, 2: 1), the oldest for 7.0 s"
     told = {name: value.value for name, value in _observation(pipeline.spec, found).metadata.items()}
     assert told == {
+        "held_records": 0,
         "waiting_records": 3,
         "waiting_records_0": 2,
         "waiting_records_1": 0,
@@ -1017,6 +1020,37 @@ def test_lag_takes_few_records_more_than_one_of_each_partition(over, broker, wat
     found = lag(pipeline.spec, pipeline.root, LATER)
     assert dict(found.behind_ms_of) == {number: number for number in range(48)}
     assert sum(len(messages) for messages in watched.given) < 2 * 48
+
+
+def test_what_an_open_transaction_holds_is_told_with_how_long_and_launches_nothing(over, broker, topic):
+    pipeline = over()
+    pipeline.send(up(1, 1))
+    pipeline.run()
+    producer = Producer({"bootstrap.servers": broker.servers, "transactional.id": topic})
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    producer.produce(topic, up(2, 2).encode(), partition=0, timestamp=LATER - 9_000)
+    producer.flush(10)
+    broker.put(topic, plainly(up(3, 3), up(4, 4), timestamp=LATER - 8_000))
+    broker.put(topic, plainly(up(5, 5), partition=1, timestamp=LATER - 7_000))
+    found = lag(pipeline.spec, pipeline.root, LATER)
+    assert found.text() == (
+        "waiting: 1 record (partition 1: 1), held by an open transaction: 3 records (partition 0: 3), the oldest for 9.0 s"
+    )
+    pipeline.run()
+    found = lag(pipeline.spec, pipeline.root, LATER)
+    assert (found.backlog.is_empty, found.behind_ms, found.as_dict()["held"]) == (True, 9_000, {0: 3})
+    assert found.text() == "held by an open transaction: 3 records (partition 0: 3), the oldest for 9.0 s"
+    plotted = {name: value.value for name, value in _observation(pipeline.spec, found).metadata.items()}
+    assert (plotted["held_records"], plotted["waiting_records"], plotted["waiting_seconds"]) == (3, 0, 9.0)
+    [sensor] = pipeline_definitions(pipeline.spec).sensors
+    resources = {"storage": StorageResource(root=pipeline.root), "clock": ClockResource()}
+    with dg.build_sensor_context(dg.DagsterInstance.ephemeral(), found.fingerprint, resources=resources) as context:
+        looked = sensor(context)
+    assert (looked.run_requests, len(looked.asset_events)) == ([], 1), "its age is plotted, though nothing comes"
+    producer.commit_transaction(10)
+    done = lag(pipeline.spec, pipeline.root, LATER).backlog
+    assert (dict(done.records), dict(done.held)) == ({0: 4, 1: 0, 2: 0}, {})
 
 
 def test_lag_tells_no_time_of_a_partition_where_only_aborted_records_wait(broker, topic):

@@ -172,18 +172,24 @@ def ranges_of(batch: TopicRange) -> list[PartitionRange]:
     return ranges
 
 
-def first_times(settings: Mapping[str, str], ranges: Sequence[PartitionRange]) -> dict[int, int]:
+def first_times(
+    settings: Mapping[str, str],
+    ranges: Sequence[PartitionRange],
+    isolation: str = "read_committed",
+) -> dict[int, int]:
     """Return the times of the first records of some ranges, epoch ms, by partition: of those that are told soon.
 
     Args:
         settings: The client's.
         ranges: None of them empty, each of another partition. One may have no record at all: all were aborted or compacted.
+        isolation: With `read_uncommitted` records of open transactions count, too.
     """
     if not ranges:
         return {}
     kafka = library()
     own = {
         **_consuming(settings),
+        "isolation.level": isolation,
         "queued.min.messages": 1,
         "fetch.message.max.bytes": FIRST_BYTES,
         "enable.partition.eof": True,

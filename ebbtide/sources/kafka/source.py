@@ -13,7 +13,7 @@ from ebbtide.sources.kafka.position import Offsets, TopicRange
 from ebbtide.sources.kafka.reading import PartitionRange, Reading, first_times, ranges_of
 from ebbtide.sources.kafka.registry import Registry
 from ebbtide.sources.kafka.sizing import note_most, offsets_within
-from ebbtide.sources.kafka.topic import Start, Topic, ask, identify
+from ebbtide.sources.kafka.topic import Start, Topic, ask, held, identify
 from ebbtide.sources.records import ReadRecords
 from ebbtide.sources.source import Backlog, Discovery, Part, Position, Records, Work
 
@@ -112,9 +112,15 @@ class KafkaSource:
     def backlog(self, found: Discovery) -> Backlog:
         """See `Source`; the oldest record of a partition is its first."""
         waiting = TopicRange.from_json(found.position or {})
-        ranges = ranges_of(waiting)
-        times_ms = first_times(self.client.settings(), ranges)
-        return Backlog(records=waiting.sizes, oldest_ms=times_ms)
+        settings = self.client.settings()
+        times_ms = first_times(settings, ranges_of(waiting))
+        behind = ranges_of(held(self.client, waiting))
+        held_ms = first_times(settings, behind, "read_uncommitted")
+        return Backlog(
+            records=waiting.sizes,
+            oldest_ms=held_ms | times_ms,
+            held={each.partition: each.size for each in behind},
+        )
 
     def note(self, found: Discovery, location: str) -> None:
         """Write what there is to read, for the stream to plan batches from."""

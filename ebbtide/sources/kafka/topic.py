@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -216,6 +216,31 @@ def ask(client: Client, topic: str, start: Start) -> tuple[Topic, Offsets]:
     return Topic(identity.cluster_id, topic, identity.id, earliest, latest), at_time
 
 
+def held(client: Client, batch: TopicRange) -> TopicRange:
+    """Ask the brokers what of a topic nobody can read yet: from the beginning of the oldest transaction that is open, to the end.
+
+    Args:
+        client: How they are reached.
+        batch: Its topic and partitions.
+
+    Raises:
+        SourceReadError: the client may not read the topic, or it is gone.
+        SourceUnavailableError: they do not answer in time.
+    """
+    asking = Asking(client)
+    kafka = library()
+    partitions = list(batch.start)
+    latest = kafka.admin.OffsetSpec.latest()
+    try:
+        # The end first: what is committed between the two answers is not held.
+        written = _offsets(asking, batch.topic, partitions, latest, kafka.IsolationLevel.READ_UNCOMMITTED)
+        readable = _offsets(asking, batch.topic, partitions, latest)
+    except kafka.KafkaException as error:
+        raise _unreadable(client, batch.topic, error) from error
+    end = {partition: max(offset, written[partition]) for partition, offset in readable.items()}
+    return replace(batch, start=readable, end=end)
+
+
 def identify(client: Client, topic: str) -> Identity:
     """Ask the brokers which topic has a name.
 
@@ -259,12 +284,18 @@ def _refuse_without_id(topic: str, topic_id: str) -> None:
         )
 
 
-def _offsets(asking: Asking, topic: str, partitions: list[int], spec: Any) -> dict[int, int]:
+def _offsets(
+    asking: Asking,
+    topic: str,
+    partitions: list[int],
+    spec: Any,
+    isolation: Any = None,
+) -> dict[int, int]:
     """Ask for an offset of each partition; again where one has no leader yet, as those of a topic that was just made."""
     kafka = library()
     while True:
         try:
-            return _offsets_now(asking, topic, partitions, spec)
+            return _offsets_now(asking, topic, partitions, spec, isolation or kafka.IsolationLevel.READ_COMMITTED)
         except kafka.KafkaException as error:
             passes = error.args[0].name() in PASSING
             if not passes or asking.is_late:
@@ -272,12 +303,18 @@ def _offsets(asking: Asking, topic: str, partitions: list[int], spec: Any) -> di
             time.sleep(LEADER_POLL_S)
 
 
-def _offsets_now(asking: Asking, topic: str, partitions: list[int], spec: Any) -> dict[int, int]:
+def _offsets_now(
+    asking: Asking,
+    topic: str,
+    partitions: list[int],
+    spec: Any,
+    isolation: Any,
+) -> dict[int, int]:
     kafka = library()
     places = {kafka.TopicPartition(topic, partition): spec for partition in partitions}
     futures = asking.admin.list_offsets(
         places,
-        isolation_level=kafka.IsolationLevel.READ_COMMITTED,
+        isolation_level=isolation,
         request_timeout=ANSWER_S,
     )
     return {place.partition: asking.answer(future).offset for place, future in futures.items()}
