@@ -63,6 +63,7 @@ from ebbtide.sources.kafka.client import Client
 from ebbtide.sources.kafka.listing import topics_like
 from ebbtide.sources.kafka.position import TopicRange
 from ebbtide.sources.kafka.reading import PartitionRange, Reading, first_times, ranges_of
+from ebbtide.sources.kafka.sampling import first_lines
 from ebbtide.sources.kafka.topic import ask
 
 KILLS = ("the records are staged", "the state is committed")
@@ -1083,6 +1084,21 @@ def test_new_proposes_a_spec_by_the_records_of_a_topic(broker, topic, tmp_path, 
     absent = CliRunner().invoke(main, [*asked[:1], "other", *asked[2:5], "no.such.topic"])
     assert absent.exit_code == 5
     assert "There is no topic 'no.such.topic'" in absent.stderr
+
+
+def test_sample_goes_on_behind_aborted_records_and_tombstones_until_it_has_as_many_as_asked_for(broker, topic):
+    producer = Producer({"bootstrap.servers": broker.servers, "transactional.id": topic})
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    for _ in range(20):
+        producer.produce(topic, b"aborted", partition=0)
+    producer.flush(10)
+    producer.abort_transaction(10)
+    broker.put(topic, [{"partition": 0, "value": None, "key": b"k"}] * 20)
+    broker.put(topic, plainly(*(up(number, 1) for number in range(9))))
+    lines = map(json.loads, first_lines(Client(broker.servers, {}, "test"), topic, 5))
+    values = [line["value"] for line in lines if line["value"] is not None]
+    assert values[:5] == [up(number, 1) for number in range(5)]
 
 
 def test_new_proposes_one_file_for_all_topics_of_a_pattern_and_those_left_out_are_told(
