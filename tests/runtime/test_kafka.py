@@ -863,6 +863,26 @@ def test_topic_that_has_no_record_yet_is_followed(over):
     assert pipeline.ranges() == ({"0": 0, "1": 0, "2": 0}, {"0": 1, "1": 0, "2": 0})
 
 
+def test_slow_brokers_have_the_whole_time_for_each_question(broker, topic, monkeypatch):
+    clock = itertools.count(0, 3)  # each answer takes as long
+    now = [next(clock)]
+    answer = client_module.Asking.answer
+
+    def slow(asking, future):
+        result = answer(asking, future)
+        now[0] = next(clock)
+        are_late.append(asking.is_late)
+        return result
+
+    are_late = []
+    monkeypatch.setattr(client_module.Asking, "answer", slow)
+    monkeypatch.setattr(client_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    single = f"{topic}.single"
+    broker.create(single)
+    ask(Client(broker.servers, {}, "test"), single, "earliest")
+    assert are_late == [False] * 4, "cluster, topic, earliest and latest"
+
+
 @pytest.mark.grid
 def test_broker_that_is_away_for_a_while_is_waited_for(over, broker, monkeypatch):
     pipeline = over()
@@ -938,14 +958,17 @@ def test_lag_has_the_oldest_record_of_each_partition_where_much_waits(over, brok
 
 
 class Watched(Consumer):
-    """A consumer of which is known what it gave, where it could wait for some, and how many bytes it got of the brokers."""
+    """A consumer of which is known what it gave, where it could wait for some, and how many bytes and answers it got of the brokers."""
 
     given: list
     n_bytes: list
+    n_fetches: list
 
     def __init__(self, settings):
         def note(text):
-            self.n_bytes.append(json.loads(text)["rx_bytes"])
+            told = json.loads(text)
+            self.n_bytes.append(told["rx_bytes"])
+            self.n_fetches.append(sum(each["req"].get("Fetch", 0) for each in told["brokers"].values()))
 
         super().__init__({**settings, "statistics.interval.ms": 10, "stats_cb": note})
 
@@ -960,6 +983,7 @@ class Watched(Consumer):
 def watched(monkeypatch):
     Watched.given = []
     Watched.n_bytes = [0]
+    Watched.n_fetches = [0]
     monkeypatch.setattr(confluent_kafka, "Consumer", Watched)
     return Watched
 
@@ -1012,15 +1036,16 @@ def test_task_holds_no_more_of_all_its_partitions_than_it_may(broker, topic, mon
     assert sorted(places) == sorted(places, key=lambda place: place[0]) == [(p, n) for p in range(3) for n in range(30)]
 
 
-def test_lag_takes_few_records_more_than_one_of_each_partition(over, broker, watched):
+def test_lag_takes_few_records_more_than_one_of_each_partition_in_few_answers(over, broker, watched):
     pipeline = over(source={"topic": f"wide.{time.monotonic_ns()}"})
     wide = pipeline.spec.source.topic
     broker.create(wide, 48, retention_ms="-1")
     records = [{"partition": n % 48, "value": "x" * 1_000, "timestamp": LATER - n % 48} for n in range(48 * 200)]
-    broker.put(wide, records, **{"linger.ms": 500})
+    broker.put(wide, records, **{"batch.size": 16_384})
     found = lag(pipeline.spec, pipeline.root, LATER)
     assert dict(found.behind_ms_of) == {number: number for number in range(48)}
     assert sum(len(messages) for messages in watched.given) < 2 * 48
+    assert max(watched.n_fetches) < 24
 
 
 def test_what_an_open_transaction_holds_is_told_with_how_long_and_launches_nothing(over, broker, topic):

@@ -103,6 +103,10 @@ class Asking:
             self.admin = self._kafka.admin.AdminClient(settings)
         except self._kafka.KafkaException as error:
             raise refused_properties(error) from error
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin another question, which has the whole time again: brokers may be slow, and answer."""
         self._end = time.monotonic() + ANSWER_S
 
     def telling(self) -> list[Any]:

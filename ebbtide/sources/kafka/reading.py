@@ -30,10 +30,11 @@ USUAL_BYTES = 1024
 """About as large as records are, to ask for so many at once; larger ones take more answers."""
 HELD_BYTES = 64 * 2**20
 """Bytes that a task holds of all its partitions before it gives those of the one that has most."""
-FIRST_BYTES = 4096
-"""Bytes that are asked for to see a first record; a larger one comes all the same."""
-FIRST_S = 5.0
-"""How long first records are waited for."""
+FIRST_BYTES = 20 * 2**10
+"""Bytes of a partition that are asked for to see a first record: a batch as producers make them by default. At less an answer has those
+of one partition; a larger one comes all the same."""
+FIRST_S = 8.0
+"""How long first records are waited for, as long as for an answer."""
 FULL_MS = 2
 """How long the client asks for no more of a partition once it has enough of it; its default of a second is longer than that lasts, and
 at less it does little else."""

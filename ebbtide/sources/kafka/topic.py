@@ -293,6 +293,7 @@ def _offsets(
 ) -> dict[int, int]:
     """Ask for an offset of each partition; again where one has no leader yet, as those of a topic that was just made."""
     kafka = library()
+    asking.begin()
     while True:
         try:
             return _offsets_now(asking, topic, partitions, spec, isolation or kafka.IsolationLevel.READ_COMMITTED)
