@@ -9,11 +9,13 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from ebbtide.cli import live as live_module
 from ebbtide.cli import main
 from ebbtide.cli.live import Live, RunView
 from ebbtide.cli.quiet import KEPT, new_log
@@ -230,6 +232,19 @@ def test_terminal_shows_phase_rate_and_time_left_on_one_line_and_clears_it():
     assert re.search(r"t step 2: deciding, 1 of 4 files, [\d,]+ records/s, about \d+ s left", written)
     assert written.count("\n") == 1, "of the finished step"
     assert written.endswith("\r\x1b[2K")
+
+
+def test_rate_is_that_of_the_run_under_way_where_a_command_makes_several(monkeypatch):
+    now_s = [0.0]
+    monkeypatch.setattr(live_module, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    shown = []
+    view = RunView(SimpleNamespace(show=shown.append, say=lambda line: None), as_json=False)
+    for seconds, records in ((100, 1_000_000), (1, 1_000)):
+        view.phase(Phase("t", "listing the source"))
+        now_s[0] += seconds
+        view.step(step(1, records))
+        view.phase(Phase("t", "reading", 2, 0, 0, records, 2 * records))
+    assert [", 10,000 records/s," in shown[1], ", 1,000 records/s," in shown[3]] == [True, True], shown
 
 
 def test_what_is_no_terminal_gets_a_plain_line_a_step():

@@ -105,6 +105,7 @@ class RunView:
         """Take what begins now."""
         if phase.step is None:
             self._started = time.monotonic()  # what comes before the steps does not tell how long they take
+            self._records = 0  # nor do those of a run before, as of a backfill's snapshot
         step = f" step {phase.step}" if phase.step else ""
         parts = [phase.name]
         if phase.files_read and phase.files:
