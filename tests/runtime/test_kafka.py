@@ -20,7 +20,7 @@ import killing
 import pytest
 from certificates import Authority
 from click.testing import CliRunner
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AclOperation, AclPermissionType, ResourceType
 from kafka_broker import PASSWORD, USER, free_port
 from kafka_support import TopicPipeline, over_topic, plainly, records_of
@@ -64,7 +64,7 @@ from ebbtide.sources.kafka.listing import topics_like
 from ebbtide.sources.kafka.position import TopicRange
 from ebbtide.sources.kafka.reading import PartitionRange, Reading, first_times, ranges_of
 from ebbtide.sources.kafka.sampling import first_lines
-from ebbtide.sources.kafka.topic import ask
+from ebbtide.sources.kafka.topic import ask, identify
 
 KILLS = ("the records are staged", "the state is committed")
 """Before and after the decision of the second step."""
@@ -616,6 +616,11 @@ def offsets_of(broker, topic):
         found.append(message.offset())
 
 
+def wait_until_read_up_to(broker, topic, end):
+    """A transaction ends at the brokers some time after its producer's call."""
+    wait_until(lambda: everything_of(broker, topic)[0].end[0] == end)
+
+
 def wait_until_listed(broker, topic):
     """The controller knows of a topic before the broker lists it."""
     client = Client(broker.servers, {}, "test")
@@ -863,6 +868,25 @@ def test_topic_that_has_no_record_yet_is_followed(over):
     assert pipeline.ranges() == ({"0": 0, "1": 0, "2": 0}, {"0": 1, "1": 0, "2": 0})
 
 
+def test_looks_are_made_by_one_client_until_it_fails_or_its_settings_are_others(broker, topic, monkeypatch):
+    client = Client(broker.servers, {}, topic)
+    made = Mock(side_effect=client_module.Asking)
+    monkeypatch.setattr(client_module, "Asking", made)
+    for _ in range(5):
+        ask(client, topic, "earliest")
+        identify(client, topic)
+    assert made.call_count == 1
+    for fails in (KafkaException(KafkaError(KafkaError._TRANSPORT)), SourceUnavailableError("gone")):
+        monkeypatch.setattr(client_module._kept[0], "answer", Mock(side_effect=fails))
+        assert identify(client, topic).name == topic
+    assert made.call_count == 3
+    with pytest.raises(SourceReadError, match="There is no topic"):
+        identify(client, f"{topic}.none")
+    assert made.call_count == 4, "the answer of an old one is not believed"
+    ask(replace(client, properties={"client.id": "other"}), topic, "earliest")
+    assert made.call_count == 5
+
+
 def test_slow_brokers_have_the_whole_time_for_each_question(broker, topic, monkeypatch):
     clock = itertools.count(0, 3)  # each answer takes as long
     now = [next(clock)]
@@ -1001,8 +1025,8 @@ def test_range_that_ends_behind_a_transaction_is_read_without_a_wait(broker, top
     producer.begin_transaction()
     producer.produce(topic, b"committed", partition=0)
     producer.commit_transaction(10)
+    wait_until_read_up_to(broker, topic, 2)  # a record and a marker
     whole, reading = everything_of(broker, topic)
-    assert whole.end[0] == 2, "a record and a marker"
     n_waited = 0
     for _ in range(4):
         watched.given.clear()
@@ -1075,6 +1099,7 @@ def test_what_an_open_transaction_holds_is_told_with_how_long_and_launches_nothi
         looked = sensor(context)
     assert (looked.run_requests, len(looked.asset_events)) == ([], 1), "its age is plotted, though nothing comes"
     producer.commit_transaction(10)
+    wait_until_read_up_to(broker, topic, 5)
     done = lag(pipeline.spec, pipeline.root, LATER).backlog
     assert (dict(done.records), dict(done.held)) == ({0: 4, 1: 0, 2: 0}, {})
 
@@ -1088,6 +1113,7 @@ def test_lag_tells_no_time_of_a_partition_where_only_aborted_records_wait(broker
     producer.flush(10)
     producer.abort_transaction(10)
     broker.put(topic, plainly("behind them"))
+    wait_until_read_up_to(broker, topic, 5)
     settings = Client(broker.servers, {}, "test").settings()
     aborted, whole = (PartitionRange(topic, 0, 0, end) for end in (4, 5))
     assert first_times(settings, [aborted]) == {}
@@ -1121,6 +1147,7 @@ def test_sample_goes_on_behind_aborted_records_and_tombstones_until_it_has_as_ma
     producer.abort_transaction(10)
     broker.put(topic, [{"partition": 0, "value": None, "key": b"k"}] * 20)
     broker.put(topic, plainly(*(up(number, 1) for number in range(9))))
+    wait_until_read_up_to(broker, topic, 50)
     lines = map(json.loads, first_lines(Client(broker.servers, {}, "test"), topic, 5))
     values = [line["value"] for line in lines if line["value"] is not None]
     assert values[:5] == [up(number, 1) for number in range(5)]

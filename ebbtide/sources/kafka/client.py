@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import wait
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from ebbtide.errors import ConfigError, EbbtideError, MissingExtraError, SourceReadError, SourceUnavailableError
 from ebbtide.redaction import REFERENCE, hide
@@ -17,6 +18,7 @@ ANSWER_S = 8.0
 """How long the brokers have to answer a question: what is wrong with them is named within 10 s."""
 TELLING = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED")
 """Errors that say why a client gets no connection, and that do not pass by waiting."""
+Answer = TypeVar("Answer")
 Report = Callable[[Any], None]
 """Takes an error of the client that belongs to no call."""
 
@@ -98,9 +100,11 @@ class Asking:
         self._client = client
         self._kafka = library()
         self._reported: list[Any] = []
-        settings = {**client.settings(), "error_cb": self._reported.append}
+        self.settings = client.settings()
+        self.is_kept = False
+        """Whether it has asked before: what it knows of the brokers may be old."""
         try:
-            self.admin = self._kafka.admin.AdminClient(settings)
+            self.admin = self._kafka.admin.AdminClient({**self.settings, "error_cb": self._reported.append})
         except self._kafka.KafkaException as error:
             raise refused_properties(error) from error
         self.begin()
@@ -108,6 +112,13 @@ class Asking:
     def begin(self) -> None:
         """Begin another question, which has the whole time again: brokers may be slow, and answer."""
         self._end = time.monotonic() + ANSWER_S
+
+    def begin_anew(self) -> None:
+        """Begin the next questions, some time after the last ones."""
+        self.admin.poll(0)  # what was reported meanwhile is no news of these
+        self._reported.clear()
+        self.is_kept = True
+        self.begin()
 
     def telling(self) -> list[Any]:
         """Return what was reported that waiting does not mend."""
@@ -139,6 +150,47 @@ class Asking:
             if kafka_error.name() in ("_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN"):
                 raise unreachable(self._client.servers, [*self._reported, kafka_error]) from error
             raise
+
+
+_kept: list[Asking] = []
+"""The one whose questions were answered last: else each look of a run that goes on would connect to brokers, and log in, twice."""
+atexit.register(_kept.clear)
+
+
+def answered(client: Client, question: Callable[[Asking], Answer]) -> Answer:
+    """Return what the brokers answer: who asked them last asks again, if that was by the same settings; who fails so is not believed.
+
+    Args:
+        client: How they are reached.
+        question: Asks them.
+
+    Raises:
+        EbbtideError: as of `Asking`.
+    """
+    kept = _taken(client)
+    if kept is not None:
+        try:
+            answer = question(kept)
+        except (EbbtideError, library().KafkaException):
+            if kept.is_late:
+                raise
+        else:
+            _kept[:] = [kept]
+            return answer
+    asking = Asking(client)
+    answer = question(asking)
+    _kept[:] = [asking]
+    return answer
+
+
+def _taken(client: Client) -> Asking | None:
+    """Return the one that is kept, which then nobody else has; None if there is none with these settings."""
+    settings = client.settings()
+    taken, _kept[:] = _kept[:], []
+    same = [asking for asking in taken if asking.settings == settings]
+    for asking in same:
+        asking.begin_anew()
+    return same[0] if same else None
 
 
 def refused_properties(error: Exception) -> ConfigError:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ebbtide.amounts import amount
 from ebbtide.errors import ConfigError, EbbtideError, SourceLostError, SourceReadError, SourceUnavailableError
-from ebbtide.sources.kafka.client import ANSWER_S, Asking, Client, library
+from ebbtide.sources.kafka.client import ANSWER_S, Asking, Client, answered, library
 from ebbtide.sources.kafka.position import Offsets, TopicRange
 
 Start = str | datetime | Offsets
@@ -199,20 +199,23 @@ def ask(client: Client, topic: str, start: Start) -> tuple[Topic, Offsets]:
         SourceReadError: there is no such topic, the client may not read it, or it has no id.
         SourceUnavailableError: they do not answer in time.
     """
-    asking = Asking(client)
     kafka = library()
-    admin = kafka.admin
     try:
-        identity, partitions = _described(asking, topic)
-        earliest = _offsets(asking, topic, partitions, admin.OffsetSpec.earliest())
-        latest = _offsets(asking, topic, partitions, admin.OffsetSpec.latest())
-        at_time: Offsets = {}
-        if isinstance(start, datetime):
-            time_ms = int(start.timestamp() * 1000)
-            found = _offsets(asking, topic, partitions, admin.OffsetSpec.for_timestamp(time_ms))
-            at_time = {partition: latest[partition] if offset < 0 else offset for partition, offset in found.items()}
+        return answered(client, lambda asking: _asked(asking, topic, start))
     except kafka.KafkaException as error:
         raise _unreadable(client, topic, error) from error
+
+
+def _asked(asking: Asking, topic: str, start: Start) -> tuple[Topic, Offsets]:
+    spec = library().admin.OffsetSpec
+    identity, partitions = _described(asking, topic)
+    earliest = _offsets(asking, topic, partitions, spec.earliest())
+    latest = _offsets(asking, topic, partitions, spec.latest())
+    at_time: Offsets = {}
+    if isinstance(start, datetime):
+        time_ms = int(start.timestamp() * 1000)
+        found = _offsets(asking, topic, partitions, spec.for_timestamp(time_ms))
+        at_time = {partition: latest[partition] if offset < 0 else offset for partition, offset in found.items()}
     return Topic(identity.cluster_id, topic, identity.id, earliest, latest), at_time
 
 
@@ -227,14 +230,17 @@ def held(client: Client, batch: TopicRange) -> TopicRange:
         SourceReadError: the client may not read the topic, or it is gone.
         SourceUnavailableError: they do not answer in time.
     """
-    asking = Asking(client)
     kafka = library()
     partitions = list(batch.start)
     latest = kafka.admin.OffsetSpec.latest()
-    try:
+
+    def ends(asking: Asking) -> tuple[Offsets, Offsets]:
         # The end first: what is committed between the two answers is not held.
         written = _offsets(asking, batch.topic, partitions, latest, kafka.IsolationLevel.READ_UNCOMMITTED)
-        readable = _offsets(asking, batch.topic, partitions, latest)
+        return written, _offsets(asking, batch.topic, partitions, latest)
+
+    try:
+        written, readable = answered(client, ends)
     except kafka.KafkaException as error:
         raise _unreadable(client, batch.topic, error) from error
     end = {partition: max(offset, written[partition]) for partition, offset in readable.items()}
@@ -252,9 +258,8 @@ def identify(client: Client, topic: str) -> Identity:
         SourceReadError: there is no such topic, the client may not describe it, or it has no id.
         SourceUnavailableError: they do not answer in time.
     """
-    asking = Asking(client)
     try:
-        identity, _ = _described(asking, topic)
+        identity, _ = answered(client, lambda asking: _described(asking, topic))
     except library().KafkaException as error:
         raise _unreadable(client, topic, error) from error
     return identity
@@ -299,7 +304,7 @@ def _offsets(
             return _offsets_now(asking, topic, partitions, spec, isolation or kafka.IsolationLevel.READ_COMMITTED)
         except kafka.KafkaException as error:
             passes = error.args[0].name() in PASSING
-            if not passes or asking.is_late:
+            if not passes or asking.is_late or asking.is_kept:
                 raise
             time.sleep(LEADER_POLL_S)
 
