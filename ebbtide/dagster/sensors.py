@@ -79,7 +79,9 @@ def backlog_sensor(spec: Pipeline) -> dg.SensorDefinition:
             )
         # One run for what waits: if it fails, the next one is for whoever sees to it, or for what comes.
         launches = is_news and not found.backlog.is_empty
-        requests = [dg.RunRequest(run_key=found.fingerprint)] if launches else []
+        # Named after the last run too: behind a rewind the same records wait again, and Dagster launches no key twice.
+        run_key = f"{found.fingerprint} after {_last_run(context.instance, job)}"
+        requests = [dg.RunRequest(run_key=run_key)] if launches else []
         return dg.SensorResult(
             run_requests=requests,
             skip_reason=None if launches else told,
@@ -140,6 +142,11 @@ def topics_sensor(several: UpsertPipelines) -> dg.SensorDefinition:
 def _is_under_way(instance: dg.DagsterInstance, job_name: str) -> bool:
     runs = dg.RunsFilter(job_name=job_name, statuses=UNDER_WAY)
     return instance.get_runs_count(runs) > 0
+
+
+def _last_run(instance: dg.DagsterInstance, job_name: str) -> str:
+    runs = instance.get_runs(dg.RunsFilter(job_name=job_name), limit=1)
+    return runs[0].run_id if runs else "none"
 
 
 def _observation(spec: Pipeline, found: Lag) -> dg.AssetObservation:

@@ -66,6 +66,23 @@ def test_while_a_run_is_under_way_none_is_launched_and_later_one_is(pipeline, lo
         assert len(look(held.cursor, instance).run_requests) == 1
 
 
+def test_what_waits_again_behind_a_rewind_is_launched_again(pipeline, look):
+    pipeline.put(up(1, 1))
+    pipeline.run()
+    pipeline.put(up(2, 2))
+    with dg.DagsterInstance.ephemeral() as instance:
+        first = look(None, instance)
+        name = f"{pipeline.spec.name}_stream"
+        job = dg.JobDefinition(name=name, graph_def=dg.GraphDefinition(name))
+        instance.create_run_for_job(job, status=dg.DagsterRunStatus.SUCCESS)
+        pipeline.run()
+        done = look(first.cursor, instance)
+        pipeline.do("rewind")
+        again = look(done.cursor, instance)
+    keys = [request.run_key for each in (first, done, again) for request in each.run_requests]
+    assert len(set(keys)) == 2
+
+
 def test_a_source_that_cannot_be_read_fails_the_tick(pipeline, look):
     pipeline.source.rmdir()
     with pytest.raises(SourceReadError):
