@@ -54,6 +54,16 @@ def test_command_with_help_says_what_it_does(command):
     assert "SPEC" in shown.output
 
 
+def test_lag_of_the_others_is_told_where_one_source_is_refused(tmp_path):
+    for name in ("a", "b", "c"):
+        spec_at(tmp_path / name, name)
+        (tmp_path / name / "in").mkdir()
+    (tmp_path / "a" / "in").rmdir()
+    shown = call("lag", tmp_path, "--root", tmp_path / "root")
+    assert (shown.exit_code, shown.stdout) == (5, "b: nothing waits\nc: nothing waits\n")
+    assert "SourceReadError" in shown.stderr
+
+
 @pytest.mark.parametrize("command", ["run", "status", "refresh", "cleanup", "compact", "migrate", "state"])
 def test_command_with_unusable_spec_exits_with_2_and_names_file_and_field(tmp_path, command):
     shown = call(command, spec_at(tmp_path / "a", key="nothing"))

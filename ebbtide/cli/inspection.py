@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 import ebbtide
+from ebbtide.cli.errors import REFUSED
 from ebbtide.cli.options import json_option, of_pipelines, root_option
 from ebbtide.cli.quiet import quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, load_specs
@@ -35,17 +36,25 @@ def status(specs: tuple[str, ...], root: str, as_json: bool) -> None:
 @click.command()
 @of_pipelines
 def lag(specs: tuple[str, ...], root: str, as_json: bool) -> None:
-    """Tell what waits in the sources of pipelines, without starting Spark."""
+    """Tell what waits in the sources of pipelines, without starting Spark. One that is refused does not hide the others."""
     reporter = Reporter(root, as_json)
+    refused = False
     for location, spec in load_specs(specs):
-        with reporter.errors(location):
-            reporter.result(measure_lag(spec, root, system_clock()), Lag.line, location)
+        try:
+            with reporter.errors(location):
+                reporter.result(measure_lag(spec, root, system_clock()), Lag.line, location)
+        except click.exceptions.Exit as ended:
+            if ended.exit_code != REFUSED:
+                raise  # brokers that are away would be waited for again and again
+            refused = True
     for location in specs:
         with reporter.errors(location):
             for several in all_several(location):
                 found = unread_topics(several)
                 if found is not None:
                     reporter.result(found, UnreadTopics.line, location)
+    if refused:
+        raise click.exceptions.Exit(REFUSED)
 
 
 @click.command()
