@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -137,7 +138,7 @@ class _Target:
             if facts.step == to_step:
                 _refuse_other_spec(tables, facts)
                 actions = restoring(stepper.found(), version)
-                versions = _versions_at(tables, to_step)
+                versions = _versions_at(tables, facts, undone)
                 return cls(
                     tables.spec.name,
                     version,
@@ -192,24 +193,63 @@ def _records_to_read(undone: Sequence[StepFacts]) -> int:
     return n_records
 
 
-def _versions_at(tables: Plan, step: int) -> dict[str, int]:
-    """Return which versions the tables beside the state had after a step; refuse those that are gone."""
+def _versions_at(tables: Plan, facts: StepFacts, undone: Sequence[StepFacts]) -> dict[str, int]:
+    """Return which versions the tables beside the state had after a step; refuse those that are gone.
+
+    Args:
+        tables: The pipeline's.
+        facts: The step's.
+        undone: Facts of the steps since, the newest first.
+    """
     versions = {}
     for name in BESIDE_STATE:
         now = Snapshot.read(tables.at(name), any_features=True)
         if now is None:
             continue
-        versions[name] = _version_at(now.table, step)
+        is_sink = name == "sink"
+        last, known = _sink_steps(facts, undone) if is_sink else (facts.step, 0)
+        versions[name], found = _version_at(now.table, last)
         restoring(now, versions[name])  # refuses what is gone
+        if found < known:
+            raise _newer_sink(tables, facts.step)
     return versions
 
 
-def _version_at(table: str, step: int) -> int:
-    """Return the version that a table had after a step: that of its newest commit of this or an earlier one; 0 before the first."""
+def _sink_steps(facts: StepFacts, undone: Sequence[StepFacts]) -> tuple[int, int]:
+    """Return up to which step the sink shows what the state did after one, and the least step that it must have had then.
+
+    A repair that follows directly leaves the state as it is: the sink shows it after the repair, whatever had become of it.
+
+    Args:
+        facts: The step's.
+        undone: Facts of the steps since, the newest first.
+    """
+    since = list(reversed(undone))
+    repairs = list(takewhile(lambda later: later.kind is StepKind.REPAIR, since))
+    last = repairs[-1].step if repairs else facts.step
+    next_step = since[len(repairs) :][:1]
+    known = [told.tables["sink"].step for told in (facts, *next_step) if "sink" in told.tables]
+    return last, max(known, default=0)
+
+
+def _version_at(table: str, step: int) -> tuple[int, int]:
+    """Return the version that a table had after a step, that of its newest commit of this or an earlier one, and that commit's step; 0 before the first."""
     for version, facts in log.own_commits(table):
         if facts["step"] <= step:
-            return version
-    return 0
+            return version, facts["step"]
+    return 0, 0
+
+
+def _newer_sink(tables: Plan, step: int) -> HistoryGoneError:
+    """Return the error of a sink whose history has not the rows of a step."""
+    later = [facts["step"] for _, facts in log.own_commits(tables.sink.path) if facts["step"] > step]
+    first = min(later, default=step + 1)  # the repair that followed
+    return HistoryGoneError.of(
+        f"'{tables.spec.name}' cannot go back to step {step}: its sink was made anew or put back since.",
+        got=f"step {step}",
+        allowed=f"step {first - 1}, whose rows the sink was given again, or a later one",
+        next_step="Name one of these, or run 'ebbtide refresh' to rebuild all tables from the source.",
+    )
 
 
 def _refuse_other_spec(tables: Plan, facts: StepFacts) -> None:

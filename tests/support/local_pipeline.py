@@ -8,22 +8,26 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pytest
 from local_run import HOUR, SPARK, START, drive, perform
 from support import change, plain
 
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import read_rows
+from ebbtide.delta.table import add_file, read_rows, replacing
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.lease import Lease
 from ebbtide.maintenance.job import stepping
-from ebbtide.runtime import driver
+from ebbtide.model.step import StepKind
+from ebbtide.runtime import driver, publish
 from ebbtide.runtime import stream as streaming
 from ebbtide.runtime.following import Following
 from ebbtide.runtime.idle import idle_run
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import RunSummary, StepProgress
 from ebbtide.runtime.step import Stepper
+from ebbtide.sinks.stage import commit_stage
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.stateful import StatefulPipeline
 
@@ -129,6 +133,20 @@ class LocalPipeline:
     def forget_commit(self, batch: int) -> None:
         """Leave a batch as Spark does that died before its own commit."""
         (self.home / "checkpoint" / "commits" / str(batch)).unlink()
+
+    def repair(self, rows: pa.Table) -> None:
+        """Make the step of a repair: the sink is made if it is gone, and gets these rows. What it must have Spark works out."""
+
+        def give(_: Any, plan: Plan, facts: StepFacts) -> None:
+            add = add_file(plan.sink.path, f"repaired-{facts.step}.parquet", rows, bounded=())
+            commit_stage(plan.sink.path, lambda found: replacing(found.files.values(), [add]), facts, "sink")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(publish, "_repair", give)
+            with stepping(SPARK, self.plan, refuse=lambda _: None) as stepper:
+                self.plan.sink.create(SPARK)
+                stepper.commit(stepper.maintenance_step(StepKind.REPAIR), [])
+                stepper.publish(SPARK)
 
     @contextmanager
     def stepper(self) -> Iterator[Stepper]:
