@@ -74,8 +74,11 @@ class VersionRange:
         known: Mapping[str, Any] = {}
         if judged is not None and judged["incarnation"] == incarnation:
             known = judged
-        state_end = window_end(tables.state.path, known.get("state", 0), newest.state)
-        sink_end = window_end(tables.sink.path, known.get("sink", 0), newest.sink)
+        state_judged = known.get("state", 0)
+        state_end = window_end(tables.state.path, state_judged, newest.state)
+        # A step that ends windows may have followed on a sink that was made anew, or put back: its versions count from lower ones.
+        sink_judged = known.get("sink", 0) if state_end == state_judged else 0
+        sink_end = window_end(tables.sink.path, sink_judged, newest.sink)
         asked_since = sink_window_end(tables.state.path, state_end, sink_end)
         sink_since = readable_since(tables.sink.path, asked_since, newest.sink)
         unreadable = ""
