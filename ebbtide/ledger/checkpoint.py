@@ -72,6 +72,14 @@ class Checkpoint:
             raise self._damaged("metadata", error) from error
 
     @property
+    def id_to_discard(self) -> str | None:
+        """The same; None too where it cannot be read, of a checkpoint that is discarded."""
+        try:
+            return self.query_id
+        except CheckpointMismatchError:
+            return None
+
+    @property
     def start(self) -> NotedStart | None:
         """Where the source's first batch begins, as it was noted; None if it was not."""
         raw = read_bytes(join(self.path, START))
@@ -191,7 +199,7 @@ class Checkpoint:
         return CheckpointMismatchError.of(
             f"The file '{join(self.path, name)}' of Spark's checkpoint is torn or damaged.",
             got=repr(error),
-            next_step="Restore it, or run 'ebbtide refresh'.",
+            next_step=f"Restore it; or move the folder '{self.path}' away and run again, which says how a new one is begun where the state stands; or run 'ebbtide refresh'.",
         )
 
     def _batches(self, log: str) -> list[int]:

@@ -87,6 +87,11 @@ class StepKind(StrEnum):
         )
 
     @property
+    def discards_checkpoint(self) -> bool:
+        """Whether Spark's checkpoint goes with it: the source is read on, or again, from where the step says."""
+        return self in (StepKind.RESET, StepKind.REWIND, StepKind.SOURCE, StepKind.SWAP)
+
+    @property
     def is_published(self) -> bool:
         """Whether sink, changelog or quarantine have to take what it decided."""
         return self.reads_records or self in (StepKind.TICK, StepKind.QUARANTINE_DROP)

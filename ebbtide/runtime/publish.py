@@ -228,5 +228,5 @@ def _empty(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
 def _discard_read(plan: Plan, facts: StepFacts) -> None:
     """Discard what is staged and Spark's checkpoint, unless a run has begun another: the source is read again."""
     delete(plan.at("staged"))
-    if plan.checkpoint.query_id == facts.query_id:
+    if plan.checkpoint.id_to_discard == facts.query_id:
         plan.checkpoint.discard()

@@ -610,11 +610,12 @@ class Stepper:
     ) -> StepFacts:
         """Make the facts of the next step."""
         last = self.last
+        checkpoint = self.plan.checkpoint
         made_by = {
             "pipeline": self.spec.name,
             "incarnation": self.lease.facts.incarnation,
             "epoch": self.lease.facts.epoch,
-            "query_id": self.plan.checkpoint.query_id,
+            "query_id": checkpoint.id_to_discard if kind.discards_checkpoint else checkpoint.query_id,
             "state_version": self.version,
             "tables": self.tables.facts(),
             "spec": self.spec.identity,

@@ -114,6 +114,50 @@ def test_pipeline_whose_checkpoint_was_deleted_goes_on_after_a_rewind_to_its_las
     assert pipeline.is_idle()
 
 
+def move_away(pipeline):
+    """What is said of a damaged file of the checkpoint, without reading the source again."""
+    (pipeline.home / "checkpoint").rename(pipeline.home.with_name("away"))
+    with pytest.raises(CheckpointMismatchError, match="rewind --to-step 2 --apply"):
+        pipeline.run()
+    assert pipeline.do("undo").records == 0
+
+
+@pytest.mark.parametrize(
+    "way_out", [move_away, lambda pipeline: pipeline.do("undo"), lambda pipeline: pipeline.do("refresh")]
+)
+@pytest.mark.parametrize("file", ["metadata", "ebbtide_start.json", "offsets/1"])
+def test_pipeline_whose_checkpoint_is_torn_goes_on_by_what_is_said_of_it(make, file, way_out):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    pipeline.read(up(2, 1))
+    if file == "offsets/1":
+        pipeline.forget_commit(1)  # Spark makes the batch again
+    (pipeline.home / "checkpoint" / file).write_text("{")
+    pipeline.put(up(3, 1))
+    said = r"torn or damaged.* Restore it; or move the folder '.*' away and run again.*; or run 'ebbtide refresh'"
+    with pytest.raises(CheckpointMismatchError, match=said):
+        pipeline.run()
+    way_out(pipeline)
+    pipeline.run()
+    assert pipeline.rows() == {1: 1, 2: 1, 3: 1}
+    assert pipeline.last.total_records == 3
+    assert pipeline.is_idle()
+
+
+def test_refresh_that_is_killed_before_it_discards_a_torn_checkpoint_is_finished(make, monkeypatch):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    (pipeline.home / "checkpoint" / "metadata").write_text("{")
+    with monkeypatch.context() as patch:
+        patch.setattr(Stepper, "publish", publish_of(Stepper.publish, 2))
+        with pytest.raises(InterruptedError):
+            pipeline.do("refresh")
+    assert pipeline.last.kind is StepKind.RESET
+    pipeline.run()
+    assert pipeline.rows() == {1: 1}
+    assert pipeline.is_idle()
+
+
 def test_rewind_for_a_checkpoint_that_was_deleted_finishes_the_step_under_way(make, monkeypatch):
     pipeline = make()
     pipeline.read(up(1, 1))
