@@ -10,10 +10,11 @@ import contextlib
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 from ebbtide.delta.table import create_if_absent
 from ebbtide.errors import ConfigError, LeaseHeldError, PausedError, VersionTakenError
-from ebbtide.ledger.facts import LedgerFacts, Pause
+from ebbtide.ledger.facts import LedgerFacts, Pause, StepFacts
 from ebbtide.ledger.lease import COLUMNS, TRIES, Lease, commit_turn, first_turn, has_ended, newest_turn
 from ebbtide.ledger.puts import puts_of, refuse_unsafe
 from ebbtide.paths import make_private
@@ -22,10 +23,11 @@ POLL_S = 2.0
 """From one look whether a pipeline was resumed to the next."""
 
 
-def pause(ledger: str, pipeline: str, asked: Pause, lease_ttl_s: float, *, since_epoch: int = 0) -> bool:
+def pause(ledger: str, pipeline: str, asked: Pause, lease_ttl_s: float, *, last: StepFacts | None = None) -> bool:
     """Pause a pipeline, whether a run is under way or not; one that is paused already gets the new reason.
 
-    A ledger that was lost, or put back to an older version, is made good: its newest turn is then of the epoch that wrote the state last.
+    A ledger that was lost, or put back to an older version, is made good: its newest turn is then of the epoch that wrote the state last,
+    and the pauses that the state has left out are left out already.
 
     A run that goes on until it is stopped is asked to end its step, and waited for; one that ends does so after its step.
 
@@ -34,7 +36,7 @@ def pause(ledger: str, pipeline: str, asked: Pause, lease_ttl_s: float, *, since
         pipeline: Name of the pipeline.
         asked: Who, since when and why; of a pipeline that is paused the time stays.
         lease_ttl_s: Seconds for which a silent holder on another host keeps the lease.
-        since_epoch: That of the state's last step.
+        last: Facts of the state's last step; None before the first.
 
     Returns:
         Whether nothing is read any more; else a run ends its step.
@@ -53,8 +55,10 @@ def pause(ledger: str, pipeline: str, asked: Pause, lease_ttl_s: float, *, since
 
     def paused(turn: LedgerFacts) -> LedgerFacts:
         since_ms = turn.paused.since_ms if turn.paused else asked.since_ms
-        epoch = max(turn.epoch, since_epoch)
-        return turn.model_copy(update={"epoch": epoch, "paused": asked.model_copy(update={"since_ms": since_ms})})
+        update: dict[str, Any] = {"paused": asked.model_copy(update={"since_ms": since_ms})}
+        if last is not None and last.epoch > turn.epoch:
+            update |= {"epoch": last.epoch, "paused_ms": max(turn.paused_ms, last.paused_ms)}
+        return turn.model_copy(update=update)
 
     turn = _change(ledger, pipeline, paused)
     if turn.makes_way and not has_ended(turn.holder):

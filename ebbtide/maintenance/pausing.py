@@ -65,9 +65,9 @@ def pause(spec: Pipeline, root: str, by: str, reason: str, clock_ms: int) -> Pau
     tables = Plan.under(root, spec)
     asked = Pause(by=by, since_ms=clock_ms, reason=reason)
     lease_ttl_s = to_ms(spec.lease_ttl) / 1000
-    last = tables.state.last(older=True)
-    since_epoch = last[1].epoch if last else 0
-    is_at_rest = pauses.pause(tables.at("ledger"), spec.name, asked, lease_ttl_s, since_epoch=since_epoch)
+    newest = tables.state.last(older=True)
+    last = newest[1] if newest else None
+    is_at_rest = pauses.pause(tables.at("ledger"), spec.name, asked, lease_ttl_s, last=last)
     since = _time(clock_ms)
     return PauseReport(spec.name, paused=True, by=by, since=since, reason=reason, is_at_rest=is_at_rest)
 

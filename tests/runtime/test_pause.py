@@ -99,10 +99,10 @@ def test_pause_takes_a_reason_and_a_second_one_keeps_the_time(make):
 def test_silent_holder_keeps_the_lease_from_a_pause_as_long_as_the_spec_says(make, monkeypatch):
     pipeline = make(lease_ttl="30s")
     given = []
-    monkeypatch.setattr(pauses, "pause", lambda *asked, since_epoch: given.append((*asked, since_epoch)))
+    monkeypatch.setattr(pauses, "pause", lambda *asked, last: given.append((*asked, last)))
     pause(pipeline)
     asked = Pause(by="ann", since_ms=START, reason="the source is being mended")
-    assert given == [(pipeline.plan.at("ledger"), "t", asked, 30, 0)]
+    assert given == [(pipeline.plan.at("ledger"), "t", asked, 30, None)]
 
 
 def test_run_that_ends_stops_before_its_next_step(make):
@@ -279,6 +279,25 @@ def test_ledger_that_does_not_know_of_the_last_step_is_refused_since_the_pipelin
     resume(pipeline, later + HOUR)
     pipeline.run(clock_ms=later + HOUR)
     assert pipeline.plan.state.last()[1].epoch > last_epoch
+
+
+@pytest.mark.parametrize("harm", [lose_ledger, put_ledger_back])
+def test_pauses_since_a_ledger_was_lost_are_left_out_of_processing_time_beside_those_before(make, harm):
+    pipeline = make(**EXPIRING)
+    pipeline.read(up(1, 1, "+I"), clock_ms=START)
+    pause(pipeline, START)
+    resume(pipeline, START + 10 * HOUR)
+    pipeline.read(up(2, 2, "+I"), clock_ms=START + 10 * HOUR)
+    with pipeline.stepper() as stepper:
+        clock = stepper.next_clock(START + 10 * HOUR)
+        stepper.commit(stepper.maintenance_step(StepKind.CLEANUP, clock), [])
+    harm(pipeline)
+    pause(pipeline, START + 10 * HOUR)
+    resume(pipeline, START + 18 * HOUR)
+    with pipeline.stepper() as stepper:
+        assert stepper.next_clock(START + 18 * HOUR) == clock._replace(
+            wall_ms=START + 18 * HOUR, downtime_ms=clock.downtime_ms + 8 * HOUR, paused_ms=18 * HOUR
+        )
 
 
 def test_run_whose_ledger_is_deleted_stops_before_its_next_commit(make):
