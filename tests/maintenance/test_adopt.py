@@ -9,8 +9,11 @@ from local_run import ADOPTED, SPARK, START, adopt_without_spark, make_table
 from support import envelope
 
 from ebbtide import MaterializedView
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import commit_after, replacing
 from ebbtide.errors import AdoptionError, LeaseHeldError, TableMismatchError
 from ebbtide.ledger.lease import Lease
+from ebbtide.ledger.puts import LOCAL
 from ebbtide.maintenance import adopt
 from ebbtide.maintenance.adopt import AdoptedRows, AdoptReport
 from ebbtide.model.step import StepKind
@@ -77,6 +80,21 @@ def test_adoption_that_died_is_gone_on_with_and_no_run_begins_before(make, monke
     assert pipeline.rows() == ROWS
     pipeline.read(up(9, 9, v="new"))
     assert pipeline.rows() == {**ROWS, 9: 9}
+
+
+def test_adoption_of_which_others_have_deleted_the_rows_that_were_left_ends(make, monkeypatch):
+    pipeline = adoptable(make)
+    with monkeypatch.context() as patch:
+        patch.setattr(adopt, "delete", killed)
+        with pytest.raises(InterruptedError):
+            pipeline.do("adopt")
+    sink = Snapshot.read(pipeline.plan.sink.path)
+    theirs = [file for file in sink.files.values() if file.path == "theirs.parquet"]
+    commit_after(LOCAL, sink, replacing(theirs, []), {"operation": "DELETE"})
+    assert pipeline.do("adopt") == AdoptReport("t", 0, (2,))
+    pipeline.read(up(9, 9, v="new"))
+    assert pipeline.rows() == {100: -1, 101: -1, 9: 9}
+    assert pipeline.is_idle()
 
 
 def test_open_step_of_an_adoption_is_finished_by_the_next_and_its_rows_are_not_adopted_again(make, monkeypatch):
