@@ -32,11 +32,13 @@ class Lacking:
     Args:
         again: Rows of each step that can be appended again.
         lost: Rows of each step that are nowhere.
+        returning: Rows that left with each step, of which it is not told any more which they were: they stay.
         untold: The last step of which it is not known what it wrote; 0: there is none.
     """
 
     again: dict[int, int]
     lost: dict[int, int]
+    returning: dict[int, int]
     untold: int
 
     def text(self) -> str:
@@ -46,6 +48,9 @@ class Lacking:
             parts.append(f"{_counted(self.again)} can be appended again")
         if self.lost:
             parts.append(f"{_counted(self.lost)} lost: the files that held them are gone")
+        if self.returning:
+            left = _counted(self.returning)
+            parts.append(f"{left}, which left then, may be there again: the files that told which are gone")
         if self.untold:
             parts.append(f"what steps up to {self.untold} wrote there is lost: the state does not tell it")
         return "; ".join(parts)
@@ -68,13 +73,16 @@ def lacking(plan: Plan, name: str, since: int) -> Lacking:
     steps, untold = _steps_after(plan, since)
     again: dict[int, int] = {}
     lost: dict[int, int] = {}
+    returning: dict[int, int] = {}
     for version, facts in steps:
         n_rows, n_lost = _emitted_of(plan, version, facts) if name == "changelog" else _bad_of(plan, facts)
         if n_rows > n_lost:
             again[facts.step] = n_rows - n_lost
         if n_lost:
             lost[facts.step] = n_lost
-    return Lacking(again, lost, untold)
+        if name == "quarantine" and facts.left_quarantine and _told(plan, facts).is_removal_lost:
+            returning[facts.step] = sum(facts.left_quarantine.values())
+    return Lacking(again, lost, returning, untold)
 
 
 def append_lacking(plan: Plan) -> None:
@@ -91,8 +99,7 @@ def append_lacking(plan: Plan) -> None:
                 plan.changelog.append(emitted, facts)
     steps, _ = _steps_after(plan, plan.quarantine.last_step())
     for _, facts in steps:
-        readable = [action for action in facts.bad_rows or [] if _can_be_read(plan, action)]
-        plan.quarantine.append(facts.model_copy(update={"bad_rows": readable}))
+        plan.quarantine.append(facts.model_copy(update={"bad_rows": _told(plan, facts).actions}))
 
 
 def _steps_after(plan: Plan, since: int) -> tuple[Steps, int]:
@@ -161,11 +168,38 @@ def _bad_of(plan: Plan, facts: StepFacts) -> tuple[int, int]:
     return n_rows, n_lost
 
 
+@dataclass(frozen=True)
+class _Told:
+    """What is still told of a step's bad records.
+
+    Args:
+        actions: What the step changed in the quarantine, as far as its files are there.
+        is_removal_lost: Records left with it of which it is not told any more which they were.
+    """
+
+    actions: list[Action]
+    is_removal_lost: bool
+
+
+def _told(plan: Plan, facts: StepFacts) -> _Told:
+    """Return what is still told of a step's bad records: of a file that lost some it takes both what it was and what is left."""
+    by_path: dict[str, list[Action]] = {}
+    for action in facts.bad_rows or []:
+        for named in action.values():
+            by_path.setdefault(named["path"], []).append(action)
+    actions: list[Action] = []
+    is_removal_lost = False
+    for of_file in by_path.values():
+        if all(_can_be_read(plan, action) for action in of_file):
+            actions += of_file
+        elif any("remove" in action for action in of_file):
+            is_removal_lost = True
+    return _Told(actions, is_removal_lost)
+
+
 def _can_be_read(plan: Plan, action: Action) -> bool:
-    """Return whether the file of bad records that an action names is there, as it was written; what is none is fine."""
-    named = action.get("add") or action.get("remove")
-    if named is None:
-        return True
+    """Return whether the file of bad records that an action names is there, as it was written."""
+    named = action.get("add") or action["remove"]
     try:
         read_file(plan.quarantine.path, DataFile(named), COLUMNS)
     except (DamagedFileError, DeltaLogError):

@@ -7,16 +7,16 @@ import pytest
 from local_pipeline import up
 from local_run import SPARK, START
 
-from ebbtide.delta import log
+from ebbtide.delta import joining, log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after
 from ebbtide.errors import DeltaLogError, TableMismatchError
 from ebbtide.ledger.puts import LOCAL
-from ebbtide.maintenance import pausing
+from ebbtide.maintenance import pausing, quarantine_drop
 from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.losses import losses_of, set_aside
 from ebbtide.runtime.lacking import append_lacking
-from ebbtide.sinks.quarantine import COLUMNS
+from ebbtide.sinks.quarantine import COLUMNS, Selection
 
 EVERY = {"order": "arrival", "materializer": {"emission": "every"}}
 APPENDED = ("changelog", "quarantine")
@@ -144,6 +144,28 @@ def test_records_that_have_left_do_not_come_back(five_steps):
     [said] = mended(five_steps)
     assert said == "quarantine: put back from step 3 to step 1; 1 row of step 3 can be appended again"
     assert contents(five_steps)[1] == [b"["]
+
+
+@pytest.mark.parametrize("with_files", [False, True])
+@pytest.mark.parametrize("joined", [False, True])
+def test_records_stay_where_it_is_not_told_any_more_which_of_a_file_have_left(make, monkeypatch, joined, with_files):
+    """Of the vector that told it the older copy has nothing."""
+    monkeypatch.setattr(joining, "WIDTH", 2 if joined else 9)
+    pipeline = make()
+    pipeline.read(up(1, 1), "{", "{2")
+    shutil.copytree(pipeline.home, pipeline.home.with_name("earlier"))
+    pipeline.read(up(2, 2), "[")
+    quarantine_drop.apply(SPARK, pipeline.spec, pipeline.root, Selection(limit=1), "given up")
+    assert contents(pipeline)[1] == [b"[", b"{2"]
+    put_back(pipeline, "quarantine", with_files=with_files)
+    again = "1 row of step 2 can be appended again" if with_files else f"1 row of step 2 {GONE}"
+    assert mended(pipeline) == [
+        (
+            f"quarantine: put back from step 2 to step 1; {again};"
+            " 1 row of step 3, which left then, may be there again: the files that told which are gone"
+        )
+    ]
+    assert contents(pipeline)[1] == ([b"[", b"{", b"{2"] if with_files else [b"{", b"{2"])
 
 
 def tear(folder):
