@@ -451,8 +451,8 @@ class ParquetFile:
         self._writer.write_batch(batch)
 
 
-def move_aside(folder: str) -> str:
-    """Rename a local folder, so that another one can be made in its place; return where it is then.
+def aside_of(folder: str) -> str:
+    """Return where a local folder may be moved, so that another one can be made in its place: nothing is there yet.
 
     Raises:
         ConfigError: it is in a store, which renames no folder at once.
@@ -467,7 +467,12 @@ def move_aside(folder: str) -> str:
     number = 1
     while exists(f"{folder}.aside-{number}"):
         number += 1
-    aside = f"{folder}.aside-{number}"
+    return f"{folder}.aside-{number}"
+
+
+def move_aside(folder: str) -> str:
+    """Rename a local folder; return where it is then. See `aside_of`."""
+    aside = aside_of(folder)
     Path(folder).rename(aside)
     return aside
 

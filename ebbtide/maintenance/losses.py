@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
+from ebbtide.delta.log import LOG
 from ebbtide.ledger.facts import TableFacts
 from ebbtide.ledger.tables import BESIDE_STATE
-from ebbtide.paths import copy_file, join, move_aside, walk
+from ebbtide.paths import aside_of, copy_file, join, move_aside, walk
 from ebbtide.runtime.belonging import OwnTables
 from ebbtide.runtime.foreign import may_forget
 from ebbtide.runtime.lacking import lacking
@@ -120,8 +122,20 @@ def set_aside(stepper: Stepper, names: list[str]) -> None:
     """
     for name in names:  # nothing is deleted
         folder = stepper.plan.at(name)
-        aside = move_aside(folder)
-        if name == "quarantine":  # steps name its files: these are appended again
-            for file in walk(aside):
-                copy_file(join(aside, file.name), join(folder, file.name))
+        if name == "quarantine":
+            _set_log_aside(folder)
+        else:
+            move_aside(folder)
     stepper.tables = OwnTables(stepper.plan)
+
+
+def _set_log_aside(folder: str) -> None:
+    """Set a table aside whose files stay, too, as steps name them: they are appended again.
+
+    The log goes last: killed before, nothing has become of the table, and after it is gone, with its files.
+    """
+    aside = aside_of(folder)
+    for file in walk(folder):
+        copy_file(join(folder, file.name), join(aside, file.name))
+    Path(aside).mkdir(exist_ok=True)
+    Path(folder, LOG).rename(Path(aside, LOG))

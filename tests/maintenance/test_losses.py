@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from local_pipeline import up
+from local_pipeline import killed, up
 from local_run import SPARK, START
 
 from ebbtide.delta import joining, log
@@ -12,7 +12,7 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after
 from ebbtide.errors import DeltaLogError, TableMismatchError
 from ebbtide.ledger.puts import LOCAL
-from ebbtide.maintenance import pausing, quarantine_drop
+from ebbtide.maintenance import losses, pausing, quarantine_drop
 from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.losses import losses_of, set_aside
 from ebbtide.runtime.lacking import append_lacking
@@ -47,12 +47,12 @@ def put_back(pipeline, name, *, with_files=False):
 def mended(pipeline):
     """What a repair says of the losses, and does about them."""
     with stepping(SPARK, pipeline.plan, refuse=lambda _: None) as stepper:
-        losses = losses_of(stepper, stepper.tables.leave_out_unreadable())
-        set_aside(stepper, [loss.table for loss in losses if loss.is_aside])
+        found = losses_of(stepper, stepper.tables.leave_out_unreadable())
+        set_aside(stepper, [loss.table for loss in found if loss.is_aside])
         pipeline.plan.changelog.create()
         append_lacking(pipeline.plan)
         append_lacking(pipeline.plan)
-        return [loss.text() for loss in losses]
+        return [loss.text() for loss in found]
 
 
 def contents(pipeline):
@@ -191,6 +191,19 @@ def test_table_whose_log_cannot_be_read_is_moved_aside_and_made_again(five_steps
     assert said.startswith(f"{name}: its log cannot be read, to be moved aside and made anew; ")
     assert contents(five_steps) == WHOLE
     assert (five_steps.home / f"{name}.aside-1" / "_delta_log").is_dir()
+
+
+@pytest.mark.parametrize("place", ["copy_file", "OwnTables"])
+def test_files_of_a_quarantine_are_appended_again_though_setting_it_aside_was_killed(five_steps, monkeypatch, place):
+    tear(five_steps.home / "quarantine")
+    with monkeypatch.context() as patch:
+        patch.setattr(losses, place, killed)
+        with pytest.raises(InterruptedError):
+            mended(five_steps)
+    five_steps.plan.quarantine.create()
+    [said] = mended(five_steps)
+    assert "; 2 rows of step 1, 3 can be appended again" in said
+    assert contents(five_steps) == WHOLE
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
