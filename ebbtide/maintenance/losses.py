@@ -54,7 +54,7 @@ def losses_of(
     Args:
         stepper: Of the pipeline.
         unreadable: Names of the tables whose log cannot be read.
-        has_damaged_files: Data files of the sink cannot be read.
+        has_damaged_files: Data files of the sink cannot be read, or were taken out by a repair that made no step.
     """
     losses = list(_losses(stepper, unreadable))
     if has_damaged_files and stepper.last is not None and may_forget(stepper.plan, stepper.last):

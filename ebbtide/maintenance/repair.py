@@ -22,7 +22,7 @@ from ebbtide.delta.snapshot import DataFile
 from ebbtide.errors import ConfigError, RepairError
 from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.losses import Loss, losses_of, set_aside
-from ebbtide.maintenance.sink_files import damaged_files, refuse_untold, take_out
+from ebbtide.maintenance.sink_files import damaged_files, refuse_untold, take_out, was_taken_out
 from ebbtide.maintenance.state_repair import decided_version, refuse_damaged_state, restore_state
 from ebbtide.model.step import StepKind
 from ebbtide.runtime.completeness import DECIDED, SHOWN, differences, is_kept
@@ -280,8 +280,10 @@ class _Look:
         sink = stepper.plan.sink.path
         gone = _gone(stepper.plan, unreadable)
         damaged = [] if "sink" in gone else damaged_files(sink)
-        refuse_untold(stepper, damaged, decided_version(stepper))
-        losses = losses_of(stepper, unreadable, has_damaged_files=bool(damaged))
+        version = decided_version(stepper)
+        refuse_untold(stepper, damaged, version)
+        has_lost_files = "sink" not in gone and (bool(damaged) or was_taken_out(stepper, version))
+        losses = losses_of(stepper, unreadable, has_damaged_files=has_lost_files)
         is_compared = "sink" not in gone and not damaged
         report = _compared(spark, stepper) if is_compared else RepairReport(stepper.spec.name)
         said = replace(

@@ -10,7 +10,7 @@ from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.errors import DamagedFileError, DeltaLogError, RepairError
 from ebbtide.maintenance.state_repair import commit_beside_steps
 from ebbtide.paths import read_parquet
-from ebbtide.runtime.foreign import REMOVES_DAMAGED, foreign_commits, may_forget
+from ebbtide.runtime.foreign import REMOVES_DAMAGED, foreign_commits, has_taken_out, may_forget
 from ebbtide.runtime.step import Stepper
 
 
@@ -54,6 +54,20 @@ def take_out(stepper: Stepper, files: list[DataFile]) -> None:
     at_ms = now_ms()
     removes = [file.removed(at_ms, data_change=True) for file in files]
     commit_beside_steps(stepper, snapshot, removes, REMOVES_DAMAGED)
+
+
+def was_taken_out(stepper: Stepper, state_version: int) -> bool:
+    """Return whether a repair that was killed before its step has taken data files out of the sink.
+
+    Args:
+        stepper: Of the pipeline.
+        state_version: The state's version that has the rows of the last step.
+    """
+    last = stepper.last
+    plan = stepper.plan
+    if last is None or not may_forget(plan, last):
+        return False  # all its rows come back
+    return has_taken_out(plan, last, state_version=state_version, sink_version=plan.sink.version())
 
 
 def refuse_untold(stepper: Stepper, files: list[DataFile], state_version: int) -> None:

@@ -99,6 +99,19 @@ def foreign_commits(
         sink_since: Version of the sink up to which all was judged good. Default: the end of the last window.
     """
     since = _since(plan, facts, state_version, sink_version) if sink_since is None else sink_since
+    commits = _commits_beside_steps(plan, since, sink_version)
+    return [commit for commit in commits if commit.operation != REMOVES_DAMAGED]
+
+
+def has_taken_out(plan: Plan, facts: StepFacts, *, state_version: int, sink_version: int) -> bool:
+    """Return whether a repair has taken damaged data files out of the sink, and made no step; arguments as `foreign_commits`."""
+    since = _since(plan, facts, state_version, sink_version)
+    commits = _commits_beside_steps(plan, since, sink_version)
+    return any(commit.operation == REMOVES_DAMAGED for commit in commits)
+
+
+def _commits_beside_steps(plan: Plan, since: int, sink_version: int) -> list[ForeignCommit]:
+    """Return the commits of no step that changed rows of the sink after one version, up to another, in order."""
     sink = plan.sink.path
     found = []
     step = next((int(own["step"]) for version, own in log.own_commits(sink) if version <= since), 0)
@@ -110,7 +123,7 @@ def foreign_commits(
             step = int((log.facts_in(actions) or {})["step"])
             continue
         operation = str(log.commit_info(actions).get("operation", "unknown"))
-        if log.changed_files(actions) and operation != REMOVES_DAMAGED:
+        if log.changed_files(actions):
             found.append(ForeignCommit(version, operation, step))
     return found
 
