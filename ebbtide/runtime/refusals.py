@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ebbtide.delta import log
-from ebbtide.errors import CheckpointMismatchError, ConfigError, DamagedFileError, SourceLostError, SpecChangedError
+from ebbtide.errors import (
+    CheckpointMismatchError,
+    ConfigError,
+    DamagedFileError,
+    DeltaLogError,
+    SourceLostError,
+    SpecChangedError,
+)
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.pauses import refuse_paused
 from ebbtide.model.step import StepKind
@@ -78,8 +85,8 @@ def lost_by_refresh(plan: Plan, stepper: Stepper, *, accepts: bool) -> str | Non
     unknown = None
     if has_parts:
         try:
-            read = stepper.files_read()
-        except DamagedFileError:
+            read = stepper.files_decided()
+        except (DamagedFileError, DeltaLogError):
             unknown = UNKNOWN
     lost = plan.source.gone(read, span) or unknown
     if lost is None and last is not None and last.kind is StepKind.RESET:

@@ -40,6 +40,7 @@ from ebbtide.sources.source import Part, Position, beginning_of, begun_at, n_pla
 from ebbtide.spec.ddl import ddl_of
 from ebbtide.spec.view import MaterializedView
 from ebbtide.state_table.layout import FileSizes
+from ebbtide.state_table.others import change_of_others
 from ebbtide.state_table.staging import Staging
 
 NO_RECORDS = {"records": 0, "quarantined": 0, "other_tables": 0, "ignored_columns": [], "floor_raised": False}
@@ -554,6 +555,19 @@ class Stepper:
     def files_read(self) -> FileSizes:
         """Return the source files that were read, with their bytes."""
         return self.plan.state.files(self.newest().files.values())
+
+    def files_decided(self) -> FileSizes:
+        """Return them as the last step left them, whatever others have made of the state since.
+
+        Raises:
+            DamagedFileError: a file that tells of them is gone or damaged.
+            DeltaLogError: the version of the last step is gone.
+        """
+        state = self.found()
+        _, versions = change_of_others(self.version, state)
+        if versions[-1] != state.version:
+            state = self.plan.state.snapshot(versions[-1])
+        return self.plan.state.files(state.files.values())
 
     def newest(self) -> Snapshot:
         """Return the newest version of the state.

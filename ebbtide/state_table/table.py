@@ -98,15 +98,17 @@ class StateTable:
         with_statistics = [quoted(name) for name in self.bounded if name != LINKS]
         return {"delta.dataSkippingStatsColumns": ",".join(with_statistics)}
 
-    def snapshot(self) -> Snapshot:
-        """Return its newest version.
+    def snapshot(self, version: int | None = None) -> Snapshot:
+        """Return a version of it, the newest by default.
 
         Raises:
             DeltaLogError: it is not there.
         """
-        snapshot = Snapshot.read(self.path)
+        snapshot = Snapshot.read(self.path, version)
         if snapshot is None:
             raise DeltaLogError.of(f"The state table '{self.path}' is not there.")
+        if version not in (None, snapshot.version):
+            raise DeltaLogError.of(f"Version {version} of the state table '{self.path}' is not there.")
         return snapshot
 
     def stored(self, snapshot: Snapshot) -> Stored:

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from local_pipeline import BY_SEQ, killed, up
 
-from ebbtide.errors import CheckpointMismatchError, SourceLostError, SourceReadError
+from ebbtide.delta.table import commit_after, replacing
+from ebbtide.errors import CheckpointMismatchError, SourceLostError, SourceReadError, TableMismatchError
+from ebbtide.ledger.puts import LOCAL
 from ebbtide.model.step import StepKind
 from ebbtide.runtime.step import Stepper
 
@@ -52,6 +54,37 @@ def test_refresh_reads_what_is_left_if_the_loss_is_accepted_and_the_step_tells_i
     assert lost.startswith("1 of 3 files that were read")
     three_files.do("refresh")
     assert len(losses(three_files)) == 1, "the second one lost nothing"
+
+
+def take_away(pipeline):
+    """Take all rows out of the state, as others do; returns what was there."""
+    state = pipeline.plan.state.snapshot()
+    commit_after(LOCAL, state, replacing(state.files.values(), []), {"operation": "DELETE"})
+    return state
+
+
+def test_refresh_rebuilds_a_state_that_others_have_changed_and_knows_what_was_read(three_files):
+    take_away(three_files)
+    with pytest.raises(TableMismatchError, match="or 'ebbtide refresh' to rebuild all tables"):
+        three_files.run()
+    archive(three_files, 0)
+    with pytest.raises(SourceLostError, match=r"1 of 3 files that were read are not in .*: 0000.jsonl"):
+        three_files.do("refresh")
+    three_files.do("refresh", accept_loss=True)
+    assert three_files.rows() == {2: 1, 3: 1}
+    take_away(three_files)
+    three_files.do("refresh")
+    assert three_files.rows() == {2: 1, 3: 1}
+    assert three_files.is_idle()
+
+
+def test_refresh_over_a_state_whose_files_others_have_deleted_says_that_it_cannot_tell_what_was_read(three_files):
+    for file in take_away(three_files).files.values():
+        Path(file.location(three_files.plan.state.path)).unlink()
+    with pytest.raises(SourceLostError, match="which of them were read is not known"):
+        three_files.do("refresh")
+    three_files.do("refresh", accept_loss=True)
+    assert three_files.rows() == {1: 1, 2: 1, 3: 1}
 
 
 def test_refresh_that_was_killed_behind_its_reset_keeps_what_it_lost(three_files, monkeypatch):
