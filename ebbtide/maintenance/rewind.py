@@ -136,7 +136,7 @@ class _Target:
         undone: list[StepFacts] = []
         for version, facts in tables.state.steps():
             if facts.step == to_step:
-                _refuse_other_spec(tables, facts)
+                _refuse_other_spec(tables, facts, undone)
                 actions = restoring(stepper.found(), version)
                 versions = _versions_at(tables, facts, undone)
                 return cls(
@@ -252,12 +252,16 @@ def _newer_sink(tables: Plan, step: int) -> HistoryGoneError:
     )
 
 
-def _refuse_other_spec(tables: Plan, facts: StepFacts) -> None:
+def _refuse_other_spec(tables: Plan, facts: StepFacts, undone: Sequence[StepFacts]) -> None:
+    """Refuse a step of another spec; the first one since may be of this, as where a run has taken columns in. Arguments as `_versions_at`."""
     changed = tables.spec.misfits(facts.spec)
-    if changed:
-        raise SpecChangedError.of(
-            f"Step {facts.step} of '{tables.spec.name}' was made with another spec.",
-            got=", ".join(changed),
-            allowed="the spec of the step",
-            next_step="Change the spec back first.",
-        )
+    if not changed:
+        return
+    fitting = list(takewhile(lambda later: not tables.spec.misfits(later.spec), undone))
+    allowed = f"step {fitting[-1].step} or a later one; or " if fitting else ""
+    raise SpecChangedError.of(
+        f"Step {facts.step} of '{tables.spec.name}' was made with another spec.",
+        got=", ".join(changed),
+        allowed=f"{allowed}the spec of the step",
+        next_step="Name one of these, or change the spec back first." if fitting else "Change the spec back first.",
+    )

@@ -8,7 +8,7 @@ from local_run import SPARK
 
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
-from ebbtide.errors import HistoryGoneError
+from ebbtide.errors import HistoryGoneError, SpecChangedError
 from ebbtide.maintenance import rewind
 
 
@@ -68,3 +68,20 @@ def test_step_after_which_the_sink_was_not_written_is_gone_back_to(make):
     assert pipeline.rows() == {1: 1}
     pipeline.run()
     assert pipeline.rows() == {1: 1, 3: 3}
+
+
+def test_step_before_columns_were_taken_in_is_refused_with_the_one_that_took_them(make):
+    """The spec is as it was: there is nothing to change back."""
+    pipeline = make(schema_evolution_mode="evolve")
+    pipeline.read(up(1, 1))
+    pipeline.read(up(2, 2, more="x"))
+    with pytest.raises(SpecChangedError) as raised:
+        rewind.plan(SPARK, pipeline.spec, pipeline.root, 1)
+    assert str(raised.value) == (
+        "Step 1 of 't' was made with another spec. Got: columns. Allowed: step 2 or a later one; or the spec of the step."
+        " Name one of these, or change the spec back first."
+    )
+    rewind.apply(SPARK, pipeline.spec, pipeline.root, 2)
+    assert pipeline.rows() == {1: 1}
+    pipeline.run()
+    assert pipeline.rows() == {1: 1, 2: 2}
