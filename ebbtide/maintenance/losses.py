@@ -14,6 +14,7 @@ from ebbtide.runtime.belonging import OwnTables
 from ebbtide.runtime.foreign import may_forget
 from ebbtide.runtime.lacking import lacking
 from ebbtide.runtime.step import Stepper
+from ebbtide.sinks.stage import commit_stage
 
 FORGOTTEN = "rows that the state has forgotten stood there alone: what is missing of them is lost"
 """What is said of a sink, where rows stay that the state forgets."""
@@ -75,6 +76,33 @@ def _losses(stepper: Stepper, unreadable: Collection[str]) -> Iterator[Loss]:
             yield from _appended_loss(stepper, name, what, found.get(name))
         elif (what or name not in found) and may_forget(stepper.plan, last):
             yield Loss(name, what or "gone", FORGOTTEN)
+
+
+def lost_tables(stepper: Stepper, unreadable: Collection[str] = ()) -> tuple[str, ...]:
+    """Return the names of the tables that were deleted, replaced or put back, or cannot be read; arguments as `losses_of`."""
+    last = stepper.last
+    if last is None:
+        return ()
+    found = stepper.tables.facts()
+    return tuple(
+        name for name in BESIDE_STATE if name in unreadable or _what_became(last.tables.get(name), found.get(name))
+    )
+
+
+def pass_over(stepper: Stepper, names: Collection[str]) -> None:
+    """Have lost tables take the last step as it is, where that brings tables back to an earlier version, or gives them a backfill's rows.
+
+    They have no such version any more, and the backfill is deleted once all had its rows. What they must have the repair says.
+
+    Args:
+        stepper: Of the pipeline; the tables are made anew.
+        names: Those of the lost tables.
+    """
+    last = stepper.last
+    if last is None or not (last.restores or last.swap):
+        return
+    for name in names:
+        commit_stage(stepper.plan.at(name), lambda _: [], last, name)
 
 
 def _unreadable_loss(stepper: Stepper, name: str) -> Loss:

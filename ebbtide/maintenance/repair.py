@@ -21,7 +21,7 @@ from ebbtide.delta import log
 from ebbtide.delta.snapshot import DataFile
 from ebbtide.errors import ConfigError, RepairError
 from ebbtide.maintenance.job import stepping
-from ebbtide.maintenance.losses import Loss, losses_of, set_aside
+from ebbtide.maintenance.losses import Loss, losses_of, lost_tables, pass_over, set_aside
 from ebbtide.maintenance.sink_files import damaged_files, refuse_untold, take_out, was_taken_out
 from ebbtide.maintenance.state_repair import decided_version, refuse_damaged_state, restore_state
 from ebbtide.model.step import StepKind
@@ -178,6 +178,7 @@ def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
             compared = _compared(spark, stepper)
             report = replace(compared, made=report.made, losses=report.losses, damaged=report.damaged)
         if not stepper.last.kind.is_published:  # what the others decided the repair brings to the tables itself
+            pass_over(stepper, look.lost_tables)
             stepper.publish(spark)
         facts = stepper.maintenance_step(StepKind.REPAIR, losses=list(report.losses))
         stepper.commit(facts, [])
@@ -265,12 +266,14 @@ class _Look:
     Args:
         report: What is said of it.
         losses: What became of tables.
+        lost_tables: Names of the tables that were deleted, replaced or put back, or cannot be read.
         damaged: Data files of the sink that cannot be read.
         is_compared: The sink could be compared with the state.
     """
 
     report: RepairReport
     losses: tuple[Loss, ...]
+    lost_tables: tuple[str, ...]
     damaged: list[DataFile]
     is_compared: bool
 
@@ -292,7 +295,7 @@ class _Look:
             losses=tuple(loss.text() for loss in losses),
             damaged=tuple(file.location(sink) for file in damaged),
         )
-        return cls(said, losses, damaged, is_compared)
+        return cls(said, losses, lost_tables(stepper, unreadable), damaged, is_compared)
 
 
 def _differing(spark: SparkSession, stepper: Stepper) -> DataFrame:

@@ -5,13 +5,17 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from local_pipeline import up
+from local_pipeline import killed, up
 from local_run import SPARK
 
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import read_rows
 from ebbtide.errors import ConfigError, RepairError, TableMismatchError
-from ebbtide.maintenance import repair
+from ebbtide.maintenance import migration, repair
 from ebbtide.maintenance.repair import RepairReport
+from ebbtide.model.step import StepKind
 from ebbtide.paths import exists
+from ebbtide.runtime.step import Stepper
 
 KEEPS_NOT = (
     "The state of 't' does not keep what its sink must show. Got: a function of the user's, whose rows for the sink are"
@@ -124,3 +128,44 @@ def test_acknowledged_keys_are_written_down_under_the_names_and_types_of_the_sta
     typed = repair._typed(keys, pipeline.plan)
     assert typed.schema == pa.schema([("id", pa.int64())])
     assert typed.to_pylist() == [{"id": 7}, {"id": None}]
+
+
+def swap(pipeline):
+    pipeline.do("backfill")
+    pipeline.do("swap")
+
+
+def undo_columns(pipeline):
+    spec = pipeline.spec
+    pipeline.spec = pipeline.with_fields(schema="id BIGINT NOT NULL, n BIGINT, v STRING, more BIGINT DEFAULT 7")
+    pipeline.do("alter")
+    migration.undo(SPARK, pipeline.spec, pipeline.root)
+    pipeline.spec = spec
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("name", ["sink", "changelog", "quarantine"])
+@pytest.mark.parametrize("work", [lambda pipeline: pipeline.do("rewind"), swap, undo_columns])
+def test_table_is_repaired_that_was_lost_behind_a_step_which_brought_it_to_another_version(
+    make, monkeypatch, work, name, is_killed
+):
+    pipeline = make(order="arrival", materializer={"emission": "every"})
+    pipeline.read(up(1, 1, "+I"), "{")
+    pipeline.read(up(2, 2, "+I"), "[")
+    work(pipeline)
+    shown = pipeline.rows()
+    rows = read_rows(Snapshot.read(pipeline.plan.sink.path), pipeline.plan.sink.schema)
+    shutil.rmtree(pipeline.home / name)
+    with pytest.raises(TableMismatchError, match="Run 'ebbtide repair'"):
+        pipeline.run()
+    if is_killed:
+        with monkeypatch.context() as patch:
+            patch.setattr(Stepper, "publish", killed)
+            with pytest.raises(InterruptedError):
+                pipeline.repair(rows)
+    pipeline.repair(rows)
+    assert pipeline.last.kind is StepKind.REPAIR
+    assert pipeline.rows() == shown
+    pipeline.read(up(3, 3, "+I"))
+    assert pipeline.rows() == {1: 1, 2: 2, 3: 3}
+    assert pipeline.is_idle()
