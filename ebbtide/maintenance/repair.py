@@ -131,7 +131,7 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
     Raises:
         RepairError: the state does not keep what the sink must show, or a data file of it is gone or damaged; or, of `repair`, others
             changed rows that the state has forgotten, and it cannot be told what they must be.
-        TableMismatchError: it is not the state that wrote the sink.
+        TableMismatchError: it is not the state that wrote the sink, or the sink has other columns than the pipeline has given it.
     """
     tables = Plan.under(root, spec)
     _refuse_unkept(spark, tables)
@@ -174,12 +174,12 @@ def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
             tables.changelog.create()
         if "quarantine" in stepper.last.tables:
             tables.quarantine.create()
-        if not look.is_compared:
-            compared = _compared(spark, stepper)
-            report = replace(compared, made=report.made, losses=report.losses, damaged=report.damaged)
         if not stepper.last.kind.is_published:  # what the others decided the repair brings to the tables itself
             pass_over(stepper, look.lost_tables)
             stepper.publish(spark)
+        if not look.is_compared:
+            compared = _compared(spark, stepper)
+            report = replace(compared, made=report.made, losses=report.losses, damaged=report.damaged)
         facts = stepper.maintenance_step(StepKind.REPAIR, losses=list(report.losses))
         stepper.commit(facts, [])
         stepper.publish(spark)
@@ -287,7 +287,7 @@ class _Look:
         refuse_untold(stepper, damaged, version)
         has_lost_files = "sink" not in gone and (bool(damaged) or was_taken_out(stepper, version))
         losses = losses_of(stepper, unreadable, has_damaged_files=has_lost_files)
-        is_compared = "sink" not in gone and not damaged
+        is_compared = "sink" not in gone and not damaged and not _lacks_columns(stepper)
         report = _compared(spark, stepper) if is_compared else RepairReport(stepper.spec.name)
         said = replace(
             report,
@@ -296,6 +296,12 @@ class _Look:
             damaged=tuple(file.location(sink) for file in damaged),
         )
         return cls(said, losses, lost_tables(stepper, unreadable), damaged, is_compared)
+
+
+def _lacks_columns(stepper: Stepper) -> bool:
+    """Return whether the sink has not taken the columns yet that the last step gives it."""
+    last = stepper.last
+    return last is not None and last.changes_columns and stepper.plan.sink.last_step() < last.step
 
 
 def _differing(spark: SparkSession, stepper: Stepper) -> DataFrame:
@@ -311,6 +317,7 @@ def _differing(spark: SparkSession, stepper: Stepper) -> DataFrame:
 
 
 def _compared(spark: SparkSession, stepper: Stepper) -> RepairReport:
+    stepper.plan.sink.refuse_altered()
     report = _counted(stepper.spec.name, _differing(spark, stepper))
     return replace(report, unread=_unread(stepper))
 

@@ -9,8 +9,9 @@ from local_pipeline import killed, up
 from local_run import SPARK
 
 from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import read_rows
+from ebbtide.delta.table import create, read_rows
 from ebbtide.errors import ConfigError, RepairError, TableMismatchError
+from ebbtide.ledger.puts import LOCAL
 from ebbtide.maintenance import migration, repair
 from ebbtide.maintenance.repair import RepairReport
 from ebbtide.model.step import StepKind
@@ -169,3 +170,36 @@ def test_table_is_repaired_that_was_lost_behind_a_step_which_brought_it_to_anoth
     pipeline.read(up(3, 3, "+I"))
     assert pipeline.rows() == {1: 1, 2: 2, 3: 3}
     assert pipeline.is_idle()
+
+
+def test_sink_with_other_columns_is_neither_compared_nor_repaired(make):
+    """Spark could not read it, and no step is made that could not be finished."""
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    shutil.rmtree(pipeline.home / "sink")
+    create(LOCAL, pipeline.plan.sink.path, pa.schema([("theirs", pa.int64())]), {}, name="theirs", info={})
+    for work in (repair.plan, repair.repair):
+        with pytest.raises(
+            TableMismatchError, match=r"has other columns .* theirs is not the pipeline's.* 'ebbtide refresh'"
+        ):
+            work(SPARK, pipeline.spec, pipeline.root)
+    assert pipeline.last.step == 1
+    pipeline.do("refresh")
+    assert pipeline.rows() == {1: 1}
+
+
+def test_sink_takes_the_columns_of_an_open_migration_before_it_is_compared(make, monkeypatch):
+    pipeline = make(order="arrival", materializer={"emission": "every"})
+    pipeline.read(up(1, 1, "+I"))
+    pipeline.spec = pipeline.with_fields(schema="id BIGINT NOT NULL, n INT, more INT DEFAULT 7")
+    with monkeypatch.context() as patch:
+        patch.setattr(Stepper, "publish", killed)
+        with pytest.raises(InterruptedError):
+            pipeline.do("alter")
+    shutil.rmtree(pipeline.home / "changelog")
+    with pytest.raises(TableMismatchError, match="Run 'ebbtide repair'"):
+        pipeline.run()
+    rows = pa.Table.from_pylist([{"id": 1, "n": 1, "more": 7}], pipeline.plan.sink.schema)
+    pipeline.repair(rows)
+    pipeline.read(up(2, 2, "+I", more=8))
+    assert [row["more"] for row in pipeline.table("sink", pipeline.plan.sink.schema)] == [7, 8]

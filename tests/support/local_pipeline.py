@@ -142,9 +142,13 @@ class LocalPipeline:
             add = add_file(plan.sink.path, f"repaired-{facts.step}.parquet", rows, bounded=())
             commit_stage(plan.sink.path, lambda found: replacing(found.files.values(), [add]), facts, "sink")
 
+        def compared(_: Any, stepper: Stepper) -> RepairReport:
+            stepper.plan.sink.refuse_altered()
+            return RepairReport(self.spec.name)
+
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(publish, "_repair", give)
-            patch.setattr(repair, "_compared", lambda *_: RepairReport(self.spec.name))
+            patch.setattr(repair, "_compared", compared)
             return repair.repair(SPARK, self.spec, self.root)
 
     @contextmanager
