@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from ebbtide import RunSummary, StepProgress
+from ebbtide import RunSummary
 from ebbtide.amounts import amount
 from ebbtide.runtime.progress import SHOWN_IF_ANY
 
@@ -18,7 +18,7 @@ _ALWAYS = ("inserted", "updated", "deleted")
 
 def report_of(summary: RunSummary) -> str:
     """Write what a run did: its sums, its steps, and what needs somebody's eye."""
-    lines = [*_sums(summary), "", *_steps(summary.steps), *_remarks(summary)]
+    lines = [*_sums(summary), "", *_steps(summary), *_remarks(summary)]
     return "\n".join(lines).strip()
 
 
@@ -27,24 +27,24 @@ def _sums(summary: RunSummary) -> Iterator[str]:
     if not summary.steps:
         yield "Nothing was to do: no new records, nothing due."
         return
-    seconds = sum(step.seconds for step in summary.steps)
     counts = [amount(totals["records"], "record"), *(f"{totals[name]:,} {name}" for name in _ALWAYS)]
     counts += [f"{totals[name]:,} {name.replace('_', ' ')}" for name in SHOWN_IF_ANY if totals[name]]
-    steps = amount(len(summary.steps), "step")
-    yield f"{steps} in {seconds:,.1f} s: {', '.join(counts)}."
+    steps = amount(totals["steps"], "step")
+    yield f"{steps} in {summary.seconds:,.1f} s: {', '.join(counts)}."
 
 
-def _steps(steps: list[StepProgress]) -> Iterator[str]:
-    if not steps:
+def _steps(summary: RunSummary) -> Iterator[str]:
+    shown = summary.steps[-MOST_STEPS:]
+    if not shown:
         return
     yield "| step | kind | clock (UTC) | records | inserted | updated | deleted | quarantined | seconds |"
     yield "|---:|---|---|---:|---:|---:|---:|---:|---:|"
-    for step in steps[-MOST_STEPS:]:
+    for step in shown:
         clock = _clock_text(step.now_ms)
         counts = [step.records, *(step.metrics.get(name, 0) for name in _ALWAYS), step.quarantined]
         numbers = " | ".join(f"{count:,}" for count in counts)
         yield f"| {step.step} | {step.kind} | {clock} | {numbers} | {step.seconds:.2f} |"
-    n_left_out = max(len(steps) - MOST_STEPS, 0)
+    n_left_out = summary.totals["steps"] - len(shown)
     if n_left_out:
         yield f"\nLeft out: the first {amount(n_left_out, 'step')}."
 
@@ -73,9 +73,8 @@ def _remarks(summary: RunSummary) -> Iterator[str]:
     if summary.evolved:
         columns = ", ".join(f"`{name}` {type_}" for name, type_ in summary.evolved.items())
         yield f"\n**Columns taken in**, to be added to the spec's schema: {columns}."
-    held_ms = max((step.held_ms for step in summary.steps), default=0)
-    if held_ms:
-        yield f"\n**The clock was held back** by up to {held_ms:,} ms: it ran ahead of what `max_clock_jump` allows."
+    if summary.held_ms:
+        yield f"\n**The clock was held back** by up to {summary.held_ms:,} ms: it ran ahead of what `max_clock_jump` allows."
 
 
 def _unapplied(summary: RunSummary) -> Iterator[str]:

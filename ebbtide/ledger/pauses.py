@@ -107,17 +107,19 @@ def refuse_paused(pipeline: str, turn: LedgerFacts | None) -> None:
     )
 
 
-def wait_until_resumed(ledger: str, stop: threading.Event) -> None:
+def wait_until_resumed(ledger: str, stop: threading.Event, looked: Callable[[], None]) -> None:
     """Wait until a pipeline is resumed.
 
     Args:
         ledger: Location of the ledger.
         stop: Ends the waiting.
+        looked: Called after each look that found it paused.
     """
     while not stop.is_set():
         _, turn = newest_turn(ledger)
         if turn is None or turn.paused is None:
             return
+        looked()
         stop.wait(POLL_S)
 
 

@@ -18,7 +18,7 @@ from ebbtide.model.durations import to_ms
 from ebbtide.paths import move_aside
 from ebbtide.runtime.belonging import OwnTables, refuse_lost_state, refuse_others_sink
 from ebbtide.runtime.clock import Clock, system_clock
-from ebbtide.runtime.following import Following, GoingOn
+from ebbtide.runtime.following import Faults, Following, GoingOn
 from ebbtide.runtime.pace import Pace
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import OnPhase, OnProgress, Phase, RunSummary, StepProgress
@@ -34,8 +34,6 @@ from ebbtide.runtime.stream import Stream
 from ebbtide.sources.source import Discovery, n_places
 from ebbtide.spec.pipeline import Pipeline
 
-MOST_STEPS = 10_000
-"""Steps of one run that its summary tells of, the last ones: a run may go on for weeks."""
 MOST_HELD = 10
 """How long a run that goes on waits for a lease taken by somebody who had not asked, in `lease_ttl`s."""
 HELD_POLL_S = 1.0
@@ -221,10 +219,10 @@ class _Run:
         patience_s = MOST_HELD * self._lease_ttl_s
         end_s = time.monotonic() + patience_s
         while not self.stop.is_set():
-            self._wait_for_others()
-            if self.stop.is_set():
-                return
             try:
+                self._wait_for_others(going_on.faults)
+                if self.stop.is_set():
+                    return
                 self.turn()
             except (LeaseAskedError, PausedError):
                 end_s = time.monotonic() + patience_s
@@ -277,13 +275,11 @@ class _Run:
     def _report(self, progress: StepProgress | None) -> None:
         if progress is None:
             return
-        steps = self.summary.steps
-        steps.append(progress)
-        del steps[:-MOST_STEPS]
+        self.summary.add(progress)
         self.on_progress(progress)
 
-    def _wait_for_others(self) -> None:
-        """Wait until nobody asks for the lease, and the pipeline is not paused."""
+    def _wait_for_others(self, faults: Faults) -> None:
+        """Wait until nobody asks for the lease, and the pipeline is not paused; a look that finds it paused ends faults."""
         plan = self.plan
         name = self.spec.name
         ledger = plan.at("ledger")
@@ -296,7 +292,7 @@ class _Run:
         except PausedError as paused:
             _log.warning("%s", paused)
             self.on_phase(Phase(name, "paused"))
-            wait_until_resumed(ledger, self.stop)
+            wait_until_resumed(ledger, self.stop, faults.passed)
 
 
 @dataclass

@@ -99,7 +99,8 @@ def _is_free(plan: Plan) -> bool:
 def _is_finished(plan: Plan, tables: OwnTables, version: int, facts: StepFacts) -> bool:
     """Return whether the last step reached tables and checkpoint, and these are the ones it was made with."""
     discards = facts.kind in (StepKind.RESET, StepKind.REWIND, StepKind.SOURCE)
-    if discards or not _has_batches_of(plan, facts):
+    appends_again = facts.kind is StepKind.REPAIR and bool(facts.losses)  # of earlier steps, after the sink
+    if discards or appends_again or not _has_batches_of(plan, facts):
         return False
     present = tables.facts()
     written = _tables_written(plan, version, facts)

@@ -29,6 +29,8 @@ SHOWN_IF_ANY = (
     "unread_tombstones",
 )
 """Counts that a step's line shows only where they are not 0, in this order."""
+MOST_STEPS = 10_000
+"""Steps of one run that its summary lists, the last ones: a run may go on for weeks."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ class RunSummary:
     Args:
         pipeline: Its name.
         root: Folder of its tables.
-        steps: Steps in order.
+        steps: Steps in order, the last `MOST_STEPS`; the sums are of all.
         nothing_matched: What the source folder held instead, where it had no file to read at all; else None.
         files_unmatched: Files that are not the source's, by its pattern.
         files_young: Files left for a later run, by the source's minimum age.
@@ -141,27 +143,42 @@ class RunSummary:
     files_unmatched: int = 0
     files_young: int = 0
     is_aged: bool = False
+    totals: Counter[str] = field(init=False)
+    """Sum of all counts, with `records`, `quarantined` and `steps`."""
+    seconds: float = field(init=False, default=0.0)
+    """Wall time of all steps."""
+    held_ms: int = field(init=False, default=0)
+    """How far the clock of a step ran ahead of what is allowed, at most."""
 
-    @property
-    def totals(self) -> Counter[str]:
-        """Sum of all counts, with `records`, `quarantined` and `steps`."""
-        total: Counter[str] = Counter(steps=len(self.steps))
-        for step in self.steps:
-            is_replay = step.kind == "replay"
-            total.update(step.metrics)
-            total.update(
-                records=step.records,
-                quarantined=step.quarantined,
-                other_tables=step.other_tables,
-                replayed=int(is_replay),
-            )
-        return total
+    def __post_init__(self) -> None:
+        """Sum up the steps that are given."""
+        given, self.steps = self.steps, []
+        self.totals = Counter(steps=0)
+        self._ignored: set[str] = set()
+        for step in given:
+            self.add(step)
+
+    def add(self, step: StepProgress) -> None:
+        """Take in the next step."""
+        self.steps.append(step)
+        del self.steps[:-MOST_STEPS]
+        is_replay = step.kind == "replay"
+        self.totals.update(step.metrics)
+        self.totals.update(
+            steps=1,
+            records=step.records,
+            quarantined=step.quarantined,
+            other_tables=step.other_tables,
+            replayed=int(is_replay),
+        )
+        self.seconds += step.seconds
+        self.held_ms = max(self.held_ms, step.held_ms)
+        self._ignored.update(step.ignored_columns)
 
     @property
     def ignored_columns(self) -> list[str]:
         """Columns of the source that were left out, as the schema has not got them."""
-        names = {name for step in self.steps for name in step.ignored_columns}
-        return sorted(names)
+        return sorted(self._ignored)
 
     @property
     def is_of_other_tables(self) -> bool:

@@ -3,6 +3,7 @@
 from ebbtide import RunSummary, StepProgress
 from ebbtide.dagster import report
 from ebbtide.dagster.report import report_of
+from ebbtide.runtime import progress
 
 
 def step(number, **given):
@@ -62,3 +63,15 @@ def test_long_runs_list_their_last_steps(monkeypatch):
     assert "| 3 |" not in text
     assert "| 4 |" in text
     assert "Left out: the first 3 steps." in text
+
+
+def test_sums_are_of_all_steps_however_few_are_kept(monkeypatch):
+    monkeypatch.setattr(progress, "MOST_STEPS", 2)
+    first = step(1, ignored_columns=["a"], held_ms=7)
+    summary = RunSummary("plain", "root", [first, *(step(number) for number in range(2, 6))])
+    assert [each.step for each in summary.steps] == [4, 5]
+    text = report_of(summary)
+    assert text.startswith("5 steps in 2.5 s: 5,000 records, 10 inserted, 0 updated, 0 deleted, 5 quarantined.")
+    assert "Left out: the first 3 steps." in text
+    assert "`a`" in text
+    assert "by up to 7 ms" in text

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
+from ebbtide.quality.checks import CHECKS
+
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 QUIET = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
 QUIET += "--disable-component-update --disable-sync"
@@ -33,7 +35,8 @@ def test_graph_shows_source_state_and_sink(dagster_dev, sales_run, page):
     page.goto(f"{dagster_dev.url}/locations/tests/asset-groups/tests")
     for name in ("sales_state", "long_state", "ticking"):
         expect(page.get_by_text(name, exact=True).first).to_be_visible(timeout=WAIT_MS)
-    expect(page.get_by_text("7 / 7 Passed").first).to_be_visible(timeout=WAIT_MS)
+    n_checks = len(CHECKS)
+    expect(page.get_by_text(f"{n_checks} / {n_checks} Passed").first).to_be_visible(timeout=WAIT_MS)
 
 
 def test_checks_tab_shows_each_verdict_and_plots_broken_rows(dagster_dev, sales_run, page):

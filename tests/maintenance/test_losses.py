@@ -15,8 +15,10 @@ from ebbtide.ledger.puts import LOCAL
 from ebbtide.maintenance import losses, pausing, quarantine_drop
 from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.losses import losses_of, set_aside
+from ebbtide.model.step import StepKind
 from ebbtide.runtime.lacking import append_lacking
 from ebbtide.sinks.quarantine import COLUMNS, Selection
+from ebbtide.sinks.stage import commit_stage
 
 EVERY = {"order": "arrival", "materializer": {"emission": "every"}}
 APPENDED = ("changelog", "quarantine")
@@ -94,6 +96,18 @@ def test_what_is_nowhere_is_counted(five_steps):
         f"quarantine: put back from step 3 to step 1; 1 row of step 3 {GONE}",
     ]
     assert contents(five_steps) == ([1, 2, 3, 5], [b"{"])
+
+
+def test_repair_that_ended_behind_the_sink_is_finished_by_the_next_run(five_steps):
+    put_back(five_steps, "changelog")
+    with stepping(SPARK, five_steps.plan, refuse=lambda _: None) as stepper:
+        [loss] = losses_of(stepper, ())
+        facts = stepper.maintenance_step(StepKind.REPAIR, losses=[loss.text()])
+        stepper.commit(facts, [])
+        commit_stage(five_steps.plan.sink.path, lambda _: [], facts, "sink")
+    assert not five_steps.is_idle()
+    five_steps.run()
+    assert contents(five_steps) == WHOLE
 
 
 def test_deleted_tables_are_made_again(five_steps):

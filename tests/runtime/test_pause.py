@@ -12,12 +12,13 @@ from local_run import HOUR, START
 
 from ebbtide import status
 from ebbtide.cli.main import main
-from ebbtide.errors import ConfigError, PausedError, TableMismatchError
+from ebbtide.errors import ConfigError, PausedError, StoreUnavailableError, TableMismatchError
 from ebbtide.ledger import pauses
 from ebbtide.ledger.facts import FREE, Pause
 from ebbtide.ledger.lease import Lease, newest_turn
 from ebbtide.maintenance import pausing
 from ebbtide.model.step import StepKind
+from ebbtide.runtime import following
 from ebbtide.runtime.following import Following
 
 OFTEN = Following(interval_ms=1, tick_every_ms=1)
@@ -165,6 +166,28 @@ def test_run_that_goes_on_can_be_stopped_while_it_is_paused(make, monkeypatch):
     stop = threading.Event()
     threading.Timer(0.1, stop.set).start()
     assert pipeline.follow(OFTEN, lambda _: None, stop).steps == []
+
+
+def test_store_that_is_away_now_and_then_is_waited_for_while_the_run_is_paused(make, monkeypatch):
+    monkeypatch.setattr(pauses, "POLL_S", 0.01)
+    monkeypatch.setattr(following, "FIRST_WAIT_S", 0.01)
+    pipeline = make()
+    pause(pipeline)
+    stop = threading.Event()
+    looks = iter(range(8))
+
+    def sometimes(ledger):
+        look = next(looks)
+        if look in (1, 4):
+            raise StoreUnavailableError("The store is away.")
+        if look == 6:
+            stop.set()
+        return newest_turn(ledger)
+
+    monkeypatch.setattr(pauses, "newest_turn", sometimes)
+    patience = Following(interval_ms=1, fault_budget_s=0)
+    assert pipeline.follow(patience, lambda _: None, stop).steps == []
+    assert next(looks) == 7
 
 
 def test_heartbeats_of_a_run_carry_a_pause_on(make):

@@ -9,7 +9,6 @@ from support import plain
 
 from ebbtide import UpsertPipeline
 from ebbtide.errors import ConfigError
-from ebbtide.quality.checks import checks_of
 
 TOPIC = {"type": "kafka", "bootstrap_servers": "a:9092, [::1]:9092", "topic": "shop.orders"}
 
@@ -97,11 +96,6 @@ def test_address_of_tokens_and_extensions_by_a_variable_are_settings():
 def test_schema_of_specs_has_both_sources():
     schema = UpsertPipeline.model_json_schema()
     assert {"FileSource", "KafkaSource"} <= schema["$defs"].keys()
-
-
-def test_pipeline_over_a_topic_has_a_check_of_what_was_lost():
-    assert "source_loss" in {check.name for check in checks_of(spec())}
-    assert "source_loss" not in {check.name for check in checks_of(plain(source={"path": "in"}))}
 
 
 @pytest.mark.parametrize(
