@@ -38,10 +38,7 @@ class Lag:
     @property
     def behind_ms(self) -> int | None:
         """How long the oldest record has waited, or was held, ms; None if there is none, or if that is not known."""
-        backlog = self.backlog
-        waits = [
-            ms for partition, ms in self.behind_ms_of.items() if backlog.records[partition] or partition in backlog.held
-        ]
+        waits = [ms for partition, ms in self.behind_ms_of.items() if self.backlog.is_behind(partition)]
         return max(waits, default=None)
 
     def as_dict(self) -> dict[str, Any]:
@@ -101,7 +98,7 @@ def lag(spec: Pipeline, root: str, clock_ms: int) -> Lag:
     since = plan.follows_on(position)
     found = plan.source.discover(files_read, clock_ms, since)
     backlog = plan.source.backlog(found)
-    behind_ms_of = {partition: 0 for partition, n in backlog.records.items() if not n and partition not in backlog.held}
+    behind_ms_of = {partition: 0 for partition in backlog.records if not backlog.is_behind(partition)}
     for partition, oldest_ms in backlog.oldest_ms.items():
         behind_ms_of[partition] = max(clock_ms - oldest_ms, 0)
     told = repr((found.parts, found.position))

@@ -99,6 +99,10 @@ class Backlog:
         """Records of all partitions; None of a source without any."""
         return sum(self.records.values()) if self.records else None
 
+    def is_behind(self, partition: int) -> bool:
+        """Return whether records of a partition wait, or are held."""
+        return bool(self.records[partition]) or partition in self.held
+
     @property
     def is_empty(self) -> bool:
         """Whether a run would find nothing to read."""

@@ -349,8 +349,10 @@ class _Ordered:
 
 def _too_much(partitions: Collection[_Ordered]) -> Iterator[pa.RecordBatch]:
     """Yield what was collected of the largest partitions, until all together hold no more than they may."""
-    while sum(each.n_bytes for each in partitions) >= HELD_BYTES:
-        largest = max(partitions, key=lambda each: each.n_bytes)
+    held = sum(partition.n_bytes for partition in partitions)
+    while held >= HELD_BYTES:
+        largest = max(partitions, key=lambda partition: partition.n_bytes)
+        held -= largest.n_bytes
         yield from largest.batches()
 
 
