@@ -78,7 +78,7 @@ def _losses(stepper: Stepper, unreadable: Collection[str]) -> Iterator[Loss]:
             yield Loss(name, what or "gone", FORGOTTEN)
 
 
-def lost_tables(stepper: Stepper, unreadable: Collection[str] = ()) -> tuple[str, ...]:
+def lost_tables(stepper: Stepper, unreadable: Collection[str]) -> tuple[str, ...]:
     """Return the names of the tables that were deleted, replaced or put back, or cannot be read; arguments as `losses_of`."""
     last = stepper.last
     if last is None:

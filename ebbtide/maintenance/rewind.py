@@ -226,9 +226,12 @@ def _sink_steps(facts: StepFacts, undone: Sequence[StepFacts]) -> tuple[int, int
     """
     since = list(reversed(undone))
     repairs = list(takewhile(lambda later: later.kind is StepKind.REPAIR, since))
+    n_repairs = len(repairs)
     last = repairs[-1].step if repairs else facts.step
-    next_step = since[len(repairs) :][:1]
-    known = [told.tables["sink"].step for told in (facts, *next_step) if "sink" in told.tables]
+    # A step notes which steps the tables had before it: so does the first one behind the repairs.
+    noting = [facts, *since[n_repairs : n_repairs + 1]]
+    noted = [each.tables.get("sink") for each in noting]
+    known = [sink.step for sink in noted if sink is not None]
     return last, max(known, default=0)
 
 

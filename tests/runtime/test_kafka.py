@@ -1104,14 +1104,19 @@ def test_what_an_open_transaction_holds_is_told_with_how_long_and_launches_nothi
     assert (dict(done.records), dict(done.held)) == ({0: 4, 1: 0, 2: 0}, {})
 
 
-def test_lag_tells_no_time_of_a_partition_where_only_aborted_records_wait(broker, topic):
+def put_aborted(broker, topic, n):
+    """Records of a transaction that was aborted, in partition 0."""
     producer = Producer({"bootstrap.servers": broker.servers, "transactional.id": topic})
     producer.init_transactions(10)
     producer.begin_transaction()
-    for _ in range(3):
+    for _ in range(n):
         producer.produce(topic, b"aborted", partition=0)
     producer.flush(10)
     producer.abort_transaction(10)
+
+
+def test_lag_tells_no_time_of_a_partition_where_only_aborted_records_wait(broker, topic):
+    put_aborted(broker, topic, 3)
     broker.put(topic, plainly("behind them"))
     wait_until_read_up_to(broker, topic, 5)
     settings = Client(broker.servers, {}, "test").settings()
@@ -1138,13 +1143,7 @@ def test_new_proposes_a_spec_by_the_records_of_a_topic(broker, topic, tmp_path, 
 
 
 def test_sample_goes_on_behind_aborted_records_and_tombstones_until_it_has_as_many_as_asked_for(broker, topic):
-    producer = Producer({"bootstrap.servers": broker.servers, "transactional.id": topic})
-    producer.init_transactions(10)
-    producer.begin_transaction()
-    for _ in range(20):
-        producer.produce(topic, b"aborted", partition=0)
-    producer.flush(10)
-    producer.abort_transaction(10)
+    put_aborted(broker, topic, 20)
     broker.put(topic, [{"partition": 0, "value": None, "key": b"k"}] * 20)
     broker.put(topic, plainly(*(up(number, 1) for number in range(9))))
     wait_until_read_up_to(broker, topic, 50)
