@@ -1,7 +1,7 @@
-# Needs make, Python 3.11 or newer, and Java 17 or newer; the rest is fetched on first use.
+# Needs make, Python 3.11 or newer, and Java 17 or newer; the rest is fetched on first use. The tests need gcc too.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint audit ui grid model mutants torture live bench soak java
+.PHONY: help demo test lint audit ui grid model mutants torture live bench soak java gcc
 
 # uv from PATH if it runs, else one of our own in .tools, installed when first needed.
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .tools/bin/uv)
@@ -20,8 +20,9 @@ demo: java $(UV_HERE) .venv ## Run the shop pipelines over the shipped capture a
 	@$(RUN) python data/shop/demo.py
 
 # Three at a time, on two cores too: runs that Dagster launches mostly wait.
+# A test that hangs fails after ten minutes and shows what its threads do; the slowest takes about two.
 test: java .venv lint ## Run linters, type checks and all tests
-	$(RUN) pytest -q -n 3 --dist loadgroup --no-loadscope-reorder --durations 20
+	$(RUN) pytest -q -n 3 --dist loadgroup --no-loadscope-reorder --durations 20 --timeout 600
 
 lint: $(UV_HERE) .venv ## Run linters and type checks only
 	$(RUN) ruff check
@@ -47,7 +48,7 @@ mutants: $(UV_HERE) .venv ## Test the tests with mutants of the code (some only:
 	$(UV) run --frozen --group mutants python tests/$(if $(SPARK),spark_)mutants.py $(ONLY)
 
 # Hours, if all is to be run; what was run is noted in a folder of the same name, and not run again.
-torture: java $(UV_HERE) .venv ## Kill real processes at every place, and compare the tables (for a while only: MINUTES=30)
+torture: java gcc $(UV_HERE) .venv ## Kill real processes at every place, and compare the tables (for a while only: MINUTES=30); needs gcc
 	$(RUN) python tests/torture/torture.py --minutes $(or $(MINUTES),600)
 
 live: java $(UV_HERE) .venv ## Postgres, Debezium, Kafka and runs that go on, under load and kill -9 (MINUTES=5)
@@ -62,6 +63,9 @@ soak: java $(UV_HERE) .venv ## Two hours beside a topic, idle and loaded by turn
 
 java: ## Check that Java 17 or newer is there; JAVA_HOME goes before PATH
 	@$(PYTHON) -I ebbtide/java.py
+
+gcc: ## Check that gcc is there, which compiles what has system calls fail
+	@command -v gcc >/dev/null || { echo "gcc is not installed: it compiles tests/support/calls.c. On Debian and Ubuntu: apt install gcc libc6-dev" >&2; exit 1; }
 
 .venv: | $(UV_HERE)
 	@echo "Fetching Python packages into .venv; the first time this takes minutes."

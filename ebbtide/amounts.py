@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def amount(n: int, thing: str, things: str = "") -> str:
     """Say how many there are of something.
@@ -17,3 +19,19 @@ def amount(n: int, thing: str, things: str = "") -> str:
     """
     name = thing if n == 1 else things or f"{thing}s"
     return f"{n:,} {name}"
+
+
+def named(names: Sequence[str], most: int) -> str:
+    """Name the first of several things, and say how many more there are.
+
+    Args:
+        names: All of them.
+        most: How many are named.
+
+    Example:
+        >>> named(["a", "b", "c"], 2), named(["a"], 2)
+        ('a, b and 1 more', 'a')
+    """
+    first = ", ".join(names[:most])
+    n_more = len(names) - most
+    return f"{first} and {n_more:,} more" if n_more > 0 else first

@@ -243,6 +243,14 @@ class DeltaFeatureError(Terminal):
     """Raised when a Delta table uses a feature that Ebbtide does not read or write by itself."""
 
 
+class DiskError(Transient, OSError):
+    """Raised when a local disk does not take what is written, or does not give what is read; nothing is half done."""
+
+
+class DiskFullError(DiskError):
+    """Raised when a local disk, or the user's share of it, is full; nothing is half done."""
+
+
 class VersionTakenError(Transient):
     """Raised when somebody else committed the version of a Delta table that was to be committed."""
 

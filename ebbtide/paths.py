@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 import stat
+import time
+import uuid
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -17,7 +19,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from ebbtide.errors import ConfigError, DamagedFileError
+from ebbtide.disk import failures_named, sync, sync_above
+from ebbtide.errors import ConfigError, DamagedFileError, TableMismatchError
 from ebbtide.redaction import has_unseen, redacted
 
 LOCAL_SCHEME = "file"
@@ -27,6 +30,9 @@ SCHEMES = (LOCAL_SCHEME, *OBJECT_STORES, "hdfs")
 """Of the URIs that a location may be."""
 MOST_BYTES_OF_NAME = 255
 """Of a file or a folder: what file systems take."""
+UNFINISHED = ".tmp"
+"""How the names of files end that are being written, and get their own name once they are whole; they begin with a dot."""
+DAY_S = 86_400
 FOOTER_END = 8
 """Bytes after a Parquet file's footer: its length and the format's name."""
 PRIVATE = 0o700
@@ -42,6 +48,8 @@ def _open(location: str) -> tuple[pafs.FileSystem, str]:
         from ebbtide.object_store.arrow import file_system
 
         return file_system(location)
+    if is_local(location):
+        return pafs.LocalFileSystem(), str(Path(location).absolute())
     return pafs.FileSystem.from_uri(location)  # type: ignore[no-any-return]
 
 
@@ -164,7 +172,8 @@ def make_private(folder: str) -> None:
     path = Path(folder)
     missing = [each for each in (path, *path.parents) if not each.exists()]
     for each in reversed(missing):
-        each.mkdir(mode=PRIVATE, exist_ok=True)
+        with failures_named(each):
+            each.mkdir(mode=PRIVATE, exist_ok=True)
 
 
 def is_ours(folder: Path) -> bool:
@@ -180,12 +189,15 @@ def join(location: str, *names: str) -> str:
 
 def list_files(location: str) -> list[str]:
     """Return the names of the files directly in a folder, sorted; hidden ones (`.`, `_`) left out, none if it is absent."""
+    return sorted(name for name in file_names(location) if not _is_hidden(name))
+
+
+def file_names(location: str) -> set[str]:
+    """Return the names of all files directly in a folder, by one listing; none if it is absent."""
     fs, path = _open(location)
     selector = pafs.FileSelector(path, allow_not_found=True)
     infos = fs.get_file_info(selector)
-    files = [info for info in infos if info.type == pafs.FileType.File]
-    names = [file.base_name for file in files]
-    return sorted(name for name in names if not _is_hidden(name))
+    return {info.base_name for info in infos if info.type == pafs.FileType.File}
 
 
 def _is_hidden(name: str) -> bool:
@@ -208,18 +220,47 @@ class FoundFile:
 
 
 def walk(location: str) -> list[FoundFile]:
-    """List the files in a folder and all folders below it, by name; hidden ones (`.`, `_`) and what is in them left out."""
+    """List the files in a folder and all folders below it, by name; hidden ones (`.`, `_`) and what is in them left out.
+
+    A local name that is not UTF-8 has lone surrogates for its bytes, as `os.fsdecode` gives them: nothing can open it by that.
+    """
     fs, path = _open(location)
     folder = path.rstrip("/")
     files = []
-    for info in fs.get_file_info(pafs.FileSelector(path, recursive=True)):
-        name = info.path[len(folder) :].lstrip("/")
+    all_decode = True
+    infos = fs.get_file_info(pafs.FileSelector(path, recursive=True))
+    for info in infos:
+        try:
+            name = info.path[len(folder) :].lstrip("/")
+        except UnicodeDecodeError:
+            all_decode = False
+            continue
         is_hidden = any(map(_is_hidden, name.split("/")))
         if info.type != pafs.FileType.File or is_hidden:
             continue
         modified_ms = None if info.mtime_ns is None else info.mtime_ns // 1_000_000
         files.append(FoundFile(name, info.size, modified_ms))
+    if not all_decode:
+        files += _undecodable(Path(folder))
     return sorted(files, key=lambda file: file.name)
+
+
+def _undecodable(folder: Path) -> Iterator[FoundFile]:
+    """Yield the files whose names Arrow cannot give."""
+    for parent, _, names in os.walk(folder):
+        for own in names:
+            name = Path(parent, own).relative_to(folder).as_posix()
+            if has_surrogate(name) and not any(map(_is_hidden, name.split("/"))):
+                yield FoundFile(name, 0)
+
+
+def has_surrogate(name: str) -> bool:
+    """Return whether a name has bytes that are not UTF-8."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 @dataclass(frozen=True)
@@ -302,27 +343,54 @@ def read_range(location: str, offset: int, size: int) -> bytes | None:
 def write_bytes(location: str, data: bytes) -> None:
     """Write a file, over the one that is there; folders are made as needed."""
     fs, path = _open(location)
-    fs.create_dir(path.rpartition("/")[0])
-    with fs.open_output_stream(path, compression=None) as stream:
-        stream.write(data)
+    with failures_named(location):
+        fs.create_dir(path.rpartition("/")[0])
+        with fs.open_output_stream(path, compression=None) as stream:
+            stream.write(data)
 
 
 def copy_file(location: str, to: str) -> None:
     """Copy a file within a store, over the one that is there; folders are made as needed."""
     from_fs, from_path = _open(location)
     to_fs, to_path = _open(to)
-    to_fs.create_dir(to_path.rpartition("/")[0])
-    pafs.copy_files(from_path, to_path, from_fs, to_fs)
+    with failures_named(to):
+        to_fs.create_dir(to_path.rpartition("/")[0])
+        pafs.copy_files(from_path, to_path, from_fs, to_fs)
 
 
 def replace_bytes(location: str, data: bytes) -> None:
-    """Write a file in one piece: who reads it meanwhile sees the old one or the new one."""
+    """Write a file in one piece: who reads it meanwhile, or after a power cut, sees the old one or the new one."""
     if not is_local(location):
         write_bytes(location, data)  # a put is in one piece
         return
-    unnamed = f"{location}.{os.getpid()}"
-    write_bytes(unnamed, data)
-    Path(unnamed).replace(location)
+    path = Path(location)
+    unnamed = path.with_name(f".{path.name}.{uuid.uuid4().hex}{UNFINISHED}")
+    try:
+        write_bytes(str(unnamed), data)
+        sync(unnamed)
+        with failures_named(location):
+            unnamed.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            unnamed.unlink()
+        raise
+    sync_above(location)
+
+
+def delete_unfinished(folder: str, *, older_than_s: float = DAY_S) -> None:
+    """Delete the files of a local folder whose writer died before it gave them their names.
+
+    Args:
+        folder: Its location; nothing happens in a store, which has no such files.
+        older_than_s: Seconds since they were last written; a younger one may still be written.
+    """
+    if not is_local(folder):
+        return
+    before_s = time.time() - older_than_s
+    for path in Path(folder).glob(f".*{UNFINISHED}"):
+        with suppress(FileNotFoundError):  # it has just got its name
+            if path.stat().st_mtime <= before_s:
+                path.unlink()
 
 
 def read_parquet(location: str, columns: list[str] | None = None, *, footer: str | None = None) -> pa.Table:
@@ -330,26 +398,61 @@ def read_parquet(location: str, columns: list[str] | None = None, *, footer: str
 
     Args:
         location: The file's.
-        columns: Those to read; one that it has not is left out. Default: all.
+        columns: Those to read, whatever the case of their names in the file; one that it has not is left out. Default: all.
         footer: Its `footer_checksum`; None where that was not noted.
 
     Raises:
         DamagedFileError: it is damaged or gone.
+        TableMismatchError: two columns of it have one of the names.
     """
     fs, path = _open(location)
     with _damage_refused(location), fs.open_input_file(path) as file:
         if footer is not None and _footer_checksum(file) != footer:
             raise _damaged(location, "damaged", "another footer")
-        # `read_table` would load pandas, a CPU second.
         # Of a store, a few long ranges in place of one of each column and row group.
-        stored = pq.ParquetFile(file, page_checksum_verification=True, pre_buffer=not is_local(location))
-        return stored.read(columns=columns)
+        stored = open_parquet(file, page_checksum_verification=True, pre_buffer=not is_local(location))
+        if columns is None:
+            return stored.read()
+        names = _stored_names(location, columns, stored.schema_arrow.names)
+        rows = stored.read(columns=list(names))
+        return rows.select(list(names)).rename_columns(names) if names else rows
+
+
+def open_parquet(file: pa.NativeFile | Path, **options: bool) -> pq.ParquetFile:
+    """Open a Parquet file; its times are microseconds.
+
+    Spark writes times as INT96, which Arrow reads as nanoseconds where it is not asked: these end in the year 2262.
+
+    Args:
+        file: The file, or a local path.
+        options: Arrow's.
+    """
+    # `read_table` would load pandas, a CPU second.
+    return pq.ParquetFile(file, coerce_int96_timestamp_unit="us", **options)
+
+
+def _stored_names(location: str, columns: list[str], stored: list[str]) -> dict[str, str]:
+    """Return how a file writes the names of columns, and how they were asked for: Delta's have no case."""
+    asked = {name.lower(): name for name in columns}
+    names = {name: asked[name.lower()] for name in stored if name.lower() in asked}
+    if len(set(names.values())) < len(names):
+        raise TableMismatchError.of(
+            f"Columns of the file '{location}' have names that differ by case alone.",
+            got=", ".join(names),
+            allowed="one column of each name, whatever its case",
+            next_step="Write the file again with one of them.",
+        )
+    return names
 
 
 def footer_checksum(location: str) -> str:
-    """Return the CRC-32 of a Parquet file's footer: it says what the columns are, and unlike the pages it has no checksum itself."""
+    """Return the CRC-32 of a Parquet file's footer: it says what the columns are, and unlike the pages it has no checksum itself.
+
+    Raises:
+        DamagedFileError: the file is gone.
+    """
     fs, path = _open(location)
-    with fs.open_input_file(path) as file:
+    with _damage_refused(location), fs.open_input_file(path) as file:
         return _footer_checksum(file)
 
 
@@ -363,9 +466,10 @@ def _footer_checksum(file: pa.NativeFile) -> str:
 
 @contextmanager
 def _damage_refused(location: str) -> Iterator[None]:
-    """Name a file that turns out to be no such file as was written; what the system or the store says of itself goes on as it is."""
+    """Name a file that turns out to be no such file as was written; what the system or the store says of itself goes on."""
     try:
-        yield
+        with failures_named(location):
+            yield
     except FileNotFoundError as error:
         raise _damaged(location, "gone", error) from error
     except OSError as error:
@@ -389,26 +493,28 @@ def _damaged(location: str, how: str, error: object) -> DamagedFileError:
 def write_parquet(location: str, rows: pa.Table, *, row_group_size: int, compression: str = "snappy") -> None:
     """Write a Parquet file whose times are microseconds, as Spark reads them; folders are made as needed."""
     fs, path = _open(location)
-    fs.create_dir(path.rpartition("/")[0])
-    pq.write_table(
-        rows,
-        path,
-        filesystem=fs,
-        row_group_size=row_group_size,
-        compression=compression,
-        store_schema=False,
-        coerce_timestamps="us",
-        write_page_checksum=True,
-    )
+    with failures_named(location):
+        fs.create_dir(path.rpartition("/")[0])
+        pq.write_table(
+            rows,
+            path,
+            filesystem=fs,
+            row_group_size=row_group_size,
+            compression=compression,
+            store_schema=False,
+            coerce_timestamps="us",
+            write_page_checksum=True,
+        )
 
 
 @contextmanager
 def write_arrow(location: str, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWriter]:
     """Write an Arrow file, batch by batch; folders are made as needed."""
     fs, path = _open(location)
-    fs.create_dir(path.rpartition("/")[0])
-    with fs.open_output_stream(path, compression=None) as stream, pa.ipc.new_file(stream, schema) as writer:
-        yield writer
+    with failures_named(location):
+        fs.create_dir(path.rpartition("/")[0])
+        with fs.open_output_stream(path, compression=None) as stream, pa.ipc.new_file(stream, schema) as writer:
+            yield writer
 
 
 @contextmanager
@@ -438,17 +544,20 @@ class ParquetFile:
 
     def __exit__(self, *_: object) -> None:
         if self._writer is not None:
-            self._writer.close()
+            with failures_named(self.location):
+                self._writer.close()
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append a batch."""
-        if self._writer is None:
-            fs, path = _open(self.location)
-            fs.create_dir(path.rpartition("/")[0])
-            self._writer = pq.ParquetWriter(
-                path, self.schema, filesystem=fs, compression="lz4", write_page_checksum=True
-            )
-        self._writer.write_batch(batch)
+        with failures_named(self.location):
+            if self._writer is None:
+                self._writer = self._opened()
+            self._writer.write_batch(batch)
+
+    def _opened(self) -> pq.ParquetWriter:
+        fs, path = _open(self.location)
+        fs.create_dir(path.rpartition("/")[0])
+        return pq.ParquetWriter(path, self.schema, filesystem=fs, compression="lz4", write_page_checksum=True)
 
 
 def aside_of(folder: str) -> str:
@@ -473,7 +582,8 @@ def aside_of(folder: str) -> str:
 def move_aside(folder: str) -> str:
     """Rename a local folder; return where it is then. See `aside_of`."""
     aside = aside_of(folder)
-    Path(folder).rename(aside)
+    with failures_named(folder):
+        Path(folder).rename(aside)
     return aside
 
 
@@ -481,10 +591,11 @@ def delete(location: str) -> None:
     """Delete a file, or a folder and all in it, if it is there."""
     fs, path = _open(location)
     type_ = fs.get_file_info(path).type
-    if type_ == pafs.FileType.Directory:
-        fs.delete_dir(path)
-    elif type_ == pafs.FileType.File:
-        fs.delete_file(path)
+    with failures_named(location):
+        if type_ == pafs.FileType.Directory:
+            fs.delete_dir(path)
+        elif type_ == pafs.FileType.File:
+            fs.delete_file(path)
 
 
 def is_compressed(location: str) -> bool:

@@ -75,6 +75,12 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SchemaRegist
 
 
 @pytest.fixture
+def unsynced(monkeypatch):
+    """Have nothing waited for until it is on disk: for tests that write much, and in which no power is cut."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@pytest.fixture
 def make(tmp_path):
     """Makes pipelines that run without Spark."""
     from local_pipeline import LocalPipeline

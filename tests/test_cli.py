@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import click
 import pytest
 from click.testing import CliRunner
+from local_pipeline import up
 
 from ebbtide.cli import live as live_module
 from ebbtide.cli import main
@@ -52,6 +53,22 @@ def test_command_with_help_says_what_it_does(command):
     shown = call(*command, "--help")
     assert shown.exit_code == 0
     assert "SPEC" in shown.output
+
+
+def test_run_with_nothing_new_says_foreign_writes_and_succeeds(make, tmp_path):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    pipeline.do("spoil")
+    given = pipeline.spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    spec = tmp_path / "defs.yaml"
+    spec.write_text(json.dumps({"type": "ebbtide.UpsertPipeline", "attributes": given}))
+    shown = call("run", spec, "--root", pipeline.root)
+    assert shown.exit_code == 0, shown.output
+    first, second = shown.stdout.splitlines()
+    assert first.startswith("t: nothing new.")
+    assert second.startswith("  1 commit of other clients changed rows: sink version ")
+    printed = json.loads(call("run", spec, "--root", pipeline.root, "--json").stdout)
+    assert [write["table"] for write in printed["foreign_writes"]] == ["sink"]
 
 
 def test_lag_of_the_others_is_told_where_one_source_is_refused(tmp_path):

@@ -1,3 +1,4 @@
+import errno
 import os
 import stat
 from pathlib import Path
@@ -7,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from ebbtide import paths
-from ebbtide.errors import ConfigError
+from ebbtide.disk import failures_named
+from ebbtide.errors import ConfigError, DiskError, DiskFullError
 
 
 @pytest.mark.parametrize(
@@ -154,3 +156,53 @@ def test_link_in_a_pipelines_folder_is_refused_and_the_root_may_be_one(tmp_path)
     (elsewhere / "u").symlink_to(tmp_path)
     with pytest.raises(ConfigError, match=r"/u' is a symbolic link"):
         paths.refuse_links(str(root), "u")
+
+
+@pytest.mark.parametrize(
+    ("number", "error", "says"),
+    [
+        (errno.ENOSPC, DiskFullError, "The disk of '/data/a' is full. Got: .*No space left.*Make room, then run again"),
+        (errno.EDQUOT, DiskFullError, "The disk of '/data/a' is full. Got: .*quota"),
+        (errno.EIO, DiskError, "The disk failed at '/data/a'. Got: .*Input/output error.*Mend it, then run again"),
+        (errno.EROFS, DiskError, "Read-only file system"),
+        (errno.EFBIG, DiskError, "File too large"),
+    ],
+)
+def test_failure_of_the_disk_is_named_with_the_innermost_file(number, error, says):
+    with pytest.raises(error, match=says) as raised, failures_named("/data"), failures_named("/data/a"):
+        raise OSError(number, os.strerror(number))
+    assert raised.value.errno == number
+    assert type(raised.value) is error
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError(errno.ENOENT, "gone"), PermissionError(errno.EACCES, "no")])
+def test_other_error_of_the_system_goes_on_as_it_is(error):
+    with pytest.raises(OSError, match=r"gone|no") as raised, failures_named("/data"):
+        raise error
+    assert raised.value is error
+
+
+def test_file_that_cannot_be_replaced_stays_and_nothing_is_left_beside_it(tmp_path, monkeypatch):
+    path = tmp_path / "plan.json"
+    paths.replace_bytes(str(path), b"old")
+
+    def fail(_):
+        raise DiskError("no sync")
+
+    monkeypatch.setattr(paths, "sync", fail)
+    with pytest.raises(DiskError, match="no sync"):
+        paths.replace_bytes(str(path), b"new")
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_bytes() == b"old"
+
+
+def test_unfinished_files_are_deleted_once_nobody_can_write_them(tmp_path):
+    old, new, own = (tmp_path / name for name in (".a.json.1.tmp", ".b.json.2.tmp", ".own"))
+    for path in (old, new, own, tmp_path / "c.tmp"):
+        path.touch()
+    for path in (old, own, tmp_path / "c.tmp"):
+        os.utime(path, (10**9, 10**9))
+    paths.delete_unfinished(str(tmp_path))
+    assert sorted(tmp_path.iterdir()) == [new, own, tmp_path / "c.tmp"]
+    paths.delete_unfinished(str(tmp_path), older_than_s=0)
+    assert sorted(tmp_path.iterdir()) == [own, tmp_path / "c.tmp"]

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from ebbtide.amounts import amount
+from ebbtide.cli.errors import FAILED, ROOT
 from ebbtide.cli.options import json_option
 from ebbtide.cli.reporting import Reporter
 from ebbtide.errors import ConfigError
@@ -24,9 +25,11 @@ from ebbtide.sources import listing
 from ebbtide.sources.kafka.client import Client
 from ebbtide.sources.kafka.listing import topics_like
 from ebbtide.sources.kafka.sampling import first_lines
+from ebbtide.spec.ddl import parse_ddl, type_ddl
 from ebbtide.spec.pipeline import project_of
 from ebbtide.spec.several import UpsertPipelines
 from ebbtide.spec.upsert import UpsertPipeline
+from ebbtide.sql.catalog import Catalog
 
 Source = tuple[dict[str, Any], Iterator[bytes]]
 """A source as a spec has it, and the lines that are read of it."""
@@ -53,6 +56,13 @@ Source = tuple[dict[str, Any], Iterator[bytes]]
 @click.option(
     "--sequence", metavar="COLUMN,..", help="What orders a key's changes. Default: the place in the database's log."
 )
+@click.option(
+    "--column",
+    "columns",
+    metavar="'NAME TYPE'",
+    multiple=True,
+    help="A column whose type is known: 'total DECIMAL(12,2)'. Default: by the records.",
+)
 @click.option("--sample", type=click.IntRange(1), default=1000, show_default=True, help="Records to go by.")
 @click.option("--defs", default="pipelines/defs", show_default=True, help="Folder of the definitions.")
 @click.option("--tests", default="tests/pipelines", show_default=True, help="Folder of the tests.")
@@ -61,7 +71,7 @@ def new(name: str, **options: Any) -> None:
     """Write a spec and its test from real records.
 
     The first records of the source tell format, columns, types, key and order. What they leave open stands as comments
-    above the spec. Nothing is run but the sample, in memory.
+    above the spec. Nothing is run but the sample, in memory: where the spec does not take all of it, the command fails.
     """
     asked = _Asked(**options)
     reporter = Reporter(as_json=asked.as_json)
@@ -69,6 +79,7 @@ def new(name: str, **options: Any) -> None:
         folder = Path(asked.defs) / name
         test_folder = Path(asked.tests) / name
         refuse_existing(folder, test_folder, name)
+        _refuse_taken(folder, [name])
         if asked.topic_pattern:
             _new_several(name, asked, folder, test_folder, reporter)
             return
@@ -83,6 +94,7 @@ def new(name: str, **options: Any) -> None:
             sample,
             key=_names(asked.key),
             sequence=_names(asked.sequence),
+            types=_types(asked.columns),
         )
         if "path" in source and sample.holds == "value":
             source["records"] = "value"
@@ -93,16 +105,18 @@ def new(name: str, **options: Any) -> None:
         }
         spec = UpsertPipeline.of_attributes(attributes, folder / "defs.yaml")
         trial = try_spec(spec, sample)
-        write_spec(folder, attributes, proposal.notes)
+        notes = (*trial.notes, *proposal.notes)
+        write_spec(folder, attributes, notes)
         write_test(test_folder, folder, name, sample, trial)
         report = _Report(
             spec=str(folder),
             test=str(test_folder),
             n_records=len(sample.records),
             trial=trial,
-            notes=proposal.notes,
+            notes=notes,
         )
         reporter.result(report, _Report.text, str(folder))
+        _fail_on_bad([report])
 
 
 @dataclass(frozen=True)
@@ -120,6 +134,7 @@ class _Asked:
     table: str | None
     key: str | None
     sequence: str | None
+    columns: tuple[str, ...]
     sample: int
     defs: str
     tests: str
@@ -145,7 +160,12 @@ def _new_several(
         lines = first_lines(client, topic, asked.sample, registry_of(checked.registry))
         try:
             samples[topic] = take_sample(lines, asked.sample, topic=None, table=asked.table)
-            proposals[topic] = propose(samples[topic], key=_names(asked.key), sequence=_names(asked.sequence))
+            proposals[topic] = propose(
+                samples[topic],
+                key=_names(asked.key),
+                sequence=_names(asked.sequence),
+                types=_types(asked.columns),
+            )
         except ConfigError as error:
             notes.append(f"topic {topic}: left out: {error}")
             continue
@@ -156,14 +176,20 @@ def _new_several(
         )
     attributes = several_attributes(name, shared, pattern, proposals)
     several = UpsertPipelines.of_attributes(attributes, folder / "defs.yaml")
-    write_spec(folder, attributes, notes, SEVERAL)
+    _refuse_taken(folder, [spec.name for spec in several.pipelines])
+    reports = []
     for spec, (topic, proposal) in zip(several.pipelines, proposals.items(), strict=True):
         sample = samples[topic]
         trial = try_spec(spec, sample)
+        notes += [f"topic {topic}: {note}" for note in trial.notes]
         its_folder = test_folder / spec.name
         write_test(its_folder, folder / spec.name, spec.name, sample, trial)
-        report = _Report(str(folder / spec.name), str(its_folder), len(sample.records), trial, proposal.notes)
-        reporter.result(report, _Report.text, str(folder / spec.name))
+        its_notes = (*trial.notes, *proposal.notes)
+        reports.append(_Report(str(folder / spec.name), str(its_folder), len(sample.records), trial, its_notes))
+    write_spec(folder, attributes, notes, SEVERAL)
+    for report in reports:
+        reporter.result(report, _Report.text, report.spec)
+    _fail_on_bad(reports)
 
 
 @dataclass(frozen=True)
@@ -187,16 +213,60 @@ class _Report:
             "notes": list(self.notes),
         }
 
+    @property
+    def _next_step(self) -> str:
+        if self.trial.n_bad:
+            return "mend the spec by these reasons: it does not take all records, and its test fails. Or take another --sample."
+        return f"ebbtide run {self.spec}"
+
     def text(self) -> str:
         lines = [
             f"{self.spec}/defs.yaml: {amount(self.n_records, 'record')} became {amount(len(self.trial.rows), 'row')}; bad: {self.trial.n_bad:,}.",
-            *(f"  {reason}: {detail}" for reason, detail in self.trial.bad.items()),
             "To be looked at:" if self.notes else "",
             *(f"  {note}" for note in self.notes),
             f"{self.test}: the sample, its rows, and a test. They hold real values: look before you commit.",
-            f"Next: ebbtide run {self.spec}",
+            f"Next: {self._next_step}",
         ]
         return "\n".join(filter(None, lines))
+
+
+def _fail_on_bad(reports: Sequence[_Report]) -> None:
+    """End the command as failed where a spec does not take all records that it was made of: it was written to be mended."""
+    if any(report.trial.n_bad for report in reports):
+        raise click.exceptions.Exit(FAILED)
+
+
+def _types(columns: Sequence[str]) -> dict[str, str]:
+    """Return the types that are given, by column."""
+    if not columns:
+        return {}
+    given = parse_ddl(", ".join(columns)).columns
+    return {column.name: type_ddl(column.type) for column in given}
+
+
+def _definitions(folder: Path) -> Path:
+    """Return the folder of all definitions of the project: that of the new one's folder, or the highest 'defs' above it."""
+    inside = [parent for parent in folder.resolve().parents if parent.is_relative_to(project_of(folder))]
+    named = [parent for parent in inside if parent.name == "defs"]
+    return named[-1] if named else folder.parent
+
+
+def _refuse_taken(folder: Path, names: Sequence[str]) -> None:
+    """Refuse names that are in use: two of one name make the whole project unusable.
+
+    Raises:
+        ConfigError: one is.
+    """
+    catalog = Catalog(ROOT, _definitions(folder))
+    taken = catalog.places()
+    for name in names:
+        if name in taken:
+            raise ConfigError.of(
+                f"The name '{name}' is in use.",
+                got=f"'{taken[name]}'",
+                allowed="a name of its own for each pipeline, source, table and function of a project",
+                next_step="Choose another name.",
+            )
 
 
 def _names(given: str | None) -> Sequence[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import socket
 
 import click
@@ -12,6 +11,7 @@ from ebbtide.cli.reporting import Reporter, load_specs
 from ebbtide.maintenance import pausing
 from ebbtide.runtime.clock import system_clock
 from ebbtide.spec.pipeline import Pipeline
+from ebbtide.users import user_name
 
 
 @click.command()
@@ -19,7 +19,7 @@ from ebbtide.spec.pipeline import Pipeline
 @click.option("--reason", required=True, help="Why; runs, schedules and `ebbtide status` tell it.")
 def pause(specs: tuple[str, ...], root: str, as_json: bool, reason: str) -> None:
     """Let pipelines read nothing new until they are resumed. Runs end after their step; those that go on wait. Spark is not started."""
-    user = getpass.getuser()
+    user = user_name()
     host = socket.gethostname()
     by = f"{user}@{host}"
 

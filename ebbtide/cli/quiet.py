@@ -6,7 +6,6 @@ newest 20 are kept.
 
 from __future__ import annotations
 
-import getpass
 import os
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Self
 
 from ebbtide.cli.live import Live
 from ebbtide.paths import is_local, is_ours, make_private
+from ebbtide.users import user_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,7 +121,7 @@ def _log_under(root: str, name: str) -> Path | None:
 
 
 def _temporary_log(name: str) -> Path:
-    folder = Path(tempfile.gettempdir()) / f"ebbtide-logs-{getpass.getuser()}"
+    folder = Path(tempfile.gettempdir()) / f"ebbtide-logs-{user_name()}"
     if folder.exists() and not is_ours(folder):  # somebody else would read what is logged
         folder = Path(tempfile.mkdtemp(prefix="ebbtide-logs-"))
     return _touched(folder / name)

@@ -17,6 +17,7 @@ from ebbtide.cli.quiet import QuietSpark, quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, load_specs
 from ebbtide.cli.stopping import begin_anew, stop_on_signal
 from ebbtide.errors import ConfigError, PausedError
+from ebbtide.ledger.foreign_writes import foreign_writes_text
 from ebbtide.runtime.clock import system_clock
 from ebbtide.runtime.progress import RunSummary
 from ebbtide.spec.ddl import added_ddl
@@ -198,7 +199,10 @@ def _run_on_spark(
 
 def _summary_text(summary: RunSummary) -> str:
     outcome = summary.nothing_matched or f"{_counts_text(summary)}."
-    return f"{summary.pipeline}: {outcome} Sink: {summary.root}/sink"
+    text = f"{summary.pipeline}: {outcome} Sink: {summary.root}/sink"
+    if summary.foreign_writes:
+        text += f"\n  {foreign_writes_text(summary.foreign_writes)}"
+    return text
 
 
 def _count_text(name: str, n: int) -> str:

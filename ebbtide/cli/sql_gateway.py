@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ebbtide.sql.catalog import Catalog
     from ebbtide.sql.connect import ConnectServer
     from ebbtide.sql.environment import Beginning
+    from ebbtide.sql.gateway.clients import Client
     from ebbtide.sql.gateway.sessions import OpenSession
-    from ebbtide.sql.session import Session
 
 PORT = 8083
 MOST_PORT = 65535
@@ -65,9 +65,18 @@ def _address(context: click.Context, option: click.Parameter, text: str | None) 
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A YAML file of sources, functions, settings.",
 )
-@click.option("--read-only", is_flag=True, help="Take SELECT, SHOW, DESCRIBE, EXPLAIN, SET and RESET only.")
+@click.option("--read-only", is_flag=True, help="Take SELECT, SHOW, DESCRIBE, EXPLAIN of a query, SET and RESET only.")
+@click.option(
+    "--folders", is_flag=True, help="Let statements name files and folders of this host. Default: tables alone."
+)
 @click.option("--token-env", metavar="NAME", help="The token that clients must send: the name of a variable.")
 @click.option("--token-file", type=click.Path(path_type=Path), help="The token: a file of mode 600.")
+@click.option(
+    "--clients",
+    "clients_file",
+    type=click.Path(path_type=Path),
+    help="Tokens of further clients: a file of mode 600 with lines 'reader|writer|owner NAME TOKEN'.",
+)
 @click.option(
     "--idle-timeout",
     default="10m",
@@ -81,6 +90,11 @@ def _address(context: click.Context, option: click.Parameter, text: str | None) 
     callback=_address,
     help="Open Spark Connect there, for JDBC and Python: it runs its clients' code. On loopback unless a host is given.",
 )
+@click.option(
+    "--audit",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Record each statement and its end in this file, as lines of JSON. Default: none.",
+)
 @click.option("--max-sessions", default=20, show_default=True, type=click.IntRange(1), help="Sessions at a time.")
 def sql_gateway(
     host: str,
@@ -89,10 +103,13 @@ def sql_gateway(
     root: str,
     environment: Path | None,
     read_only: bool,
+    folders: bool,
     token_env: str | None,
     token_file: Path | None,
+    clients_file: Path | None,
     idle_timeout: float,
     connect: tuple[str, int] | None,
+    audit: Path | None,
     max_sessions: int,
 ) -> None:
     """Serve SQL sessions over HTTP, to 'ebbtide sql --gateway URL' and any client of REST.
@@ -101,22 +118,30 @@ def sql_gateway(
     """
     if connect is not None and read_only:
         raise click.UsageError("Got --connect and --read-only. Spark Connect runs its clients' code, which may write.")
+    if connect is not None and clients_file is not None and token_env is None and token_file is None:
+        raise click.UsageError(
+            "Got --connect and --clients without a token. Spark Connect takes the owner's: give --token-env or --token-file."
+        )
     with Reporter(root).errors():
         from ebbtide.sql.environment import beginning_of
         from ebbtide.sql.gateway import GatewayServer, Limits
+        from ebbtide.sql.gateway.clients import read_clients
 
         spark = _SharedSpark(root)
         token = _token(token_env, token_file)
+        clients = [] if clients_file is None else read_clients(clients_file)
         beginning = beginning_of(root, defs, environment)
         if connect is not None:
             _refuse_open_to_all(connect, token)
         server = GatewayServer(
-            _opener(beginning, spark),
+            _opener(beginning, spark, read_only=read_only, folders=folders),
             host=host,
             port=port,
             token=token,
+            clients=clients,
             limits=Limits(sessions=max_sessions, idle_timeout_s=idle_timeout),
             read_only=read_only,
+            audit=audit,
             say=click.echo,
         )
         click.echo(f"SQL gateway: {server.url}")
@@ -154,16 +179,25 @@ def _refuse_open_to_all(address: tuple[str, int], token: str | None) -> None:
         )
 
 
-def _opener(beginning: Beginning, spark: _SharedSpark) -> OpenSession:
+def _opener(beginning: Beginning, spark: _SharedSpark, *, read_only: bool, folders: bool) -> OpenSession:
     """Return what opens a client's session."""
     from ebbtide.sql.embedded import EmbeddedSession
+    from ebbtide.sql.gateway.roles import Role
+    from ebbtide.sql.judging.rights import Rights
 
-    def open_session(settings: Mapping[str, str]) -> Session:
+    def open_session(settings: Mapping[str, str], client: Client) -> EmbeddedSession:
+        is_owner = client.role is Role.OWNER
         return EmbeddedSession(
             beginning.catalog,
             {**beginning.settings, **settings},
             further=beginning.catalogs,
             start_spark=spark.session,
+            client=client.name,
+            rights=Rights.of_gateway(
+                writes=is_owner and not read_only,
+                folders=folders,
+                stops_own_jobs_only=not is_owner,
+            ),
         )
 
     return open_session

@@ -59,9 +59,9 @@ def begin_anew(stop: Stop) -> None:
         stop: If a signal has set it, nothing begins.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    if stop.is_signalled:
-        return
     sys.stdout.flush()
     sys.stderr.flush()
     arguments = [each for each in sys.orig_argv[1:] if each not in ONCE]
+    if stop.is_signalled:  # looked at last: another thread may have taken a signal meanwhile
+        return
     os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - no shell is wanted

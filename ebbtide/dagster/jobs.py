@@ -12,6 +12,7 @@ from ebbtide.dagster.sensors import why_not
 from ebbtide.dagster.stream import maintenance_pool
 from ebbtide.dagster.supervise import supervised
 from ebbtide.maintenance.jobs import MaintenanceJob
+from ebbtide.model.cron import spread_minute
 
 
 def stream_job(spec: Pipeline) -> Any:
@@ -88,9 +89,10 @@ def schedules(spec: Pipeline, jobs: dict[str, Any]) -> Iterator[dg.ScheduleDefin
     """
     crons = {**spec.schedules.model_dump(), "stream": spec.stream_cron}
     for kind, job in jobs.items():
-        cron = crons.get(kind)
-        if cron is None:
+        asked = crons.get(kind)
+        if asked is None:
             continue
+        cron = spread_minute(asked, spec.name)
         name = f"{spec.name}_{kind}_schedule"
         if kind == "stream":
             yield _stream_schedule(spec, name, job, cron)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from ebbtide import RunSummary
 from ebbtide.amounts import amount
+from ebbtide.ledger.foreign_writes import foreign_writes_text
 from ebbtide.runtime.progress import SHOWN_IF_ANY
 
 MOST_STEPS = 50
@@ -60,6 +61,8 @@ def _remarks(summary: RunSummary) -> Iterator[str]:
     """Say what does not fail a run and yet is to be known."""
     if summary.nothing_matched:
         yield f"\n**Nothing to read:** {summary.nothing_matched}"
+    if summary.foreign_writes:
+        yield f"\n**Foreign writes:** {foreign_writes_text(summary.foreign_writes)}"
     if summary.is_aged:
         yield "\nThe run was as old as `max_run_age` lets it get; the next one goes on."
     if summary.files_young:

@@ -170,5 +170,6 @@ def _results(spec: Pipeline, summary: RunSummary, storage: StorageResource) -> I
             **run,
             **({"unmatched": totals["unmatched"]} if not spec.sequence else {}),
             **({"nothing_matched": summary.nothing_matched} if summary.nothing_matched else {}),
+            **({"foreign_writes": len(summary.foreign_writes)} if summary.foreign_writes else {}),
         },
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 
 from ebbtide.delta import log
-from ebbtide.paths import delete, join, list_files, storage_options
+from ebbtide.disk import sync_below
+from ebbtide.paths import delete, is_local, join, list_files, storage_options
 
 INTERVAL = 100
 """Commits between two checkpoints."""
@@ -14,6 +15,8 @@ RECENT = 10
 RARE = 100
 """Of older ones, every so manyth stays. Each names all files that were removed within the retention: of small steps they are most of what a
 table takes on disk. A version between two is read from the one below it and the commits since."""
+LAST = "_last_checkpoint"
+"""The file that says which checkpoint is the newest."""
 _log = logging.getLogger(__name__)
 
 
@@ -55,7 +58,7 @@ def _thin_out(table: str, version: int) -> None:
     if stays or version < 0:
         return
     try:
-        delete(join(table, log.LOG, f"{version:020d}.checkpoint.parquet"))
+        delete(join(table, log.LOG, _name(version)))
     except OSError as error:
         _log.warning("The old checkpoint of version %d of '%s' stays: %s", version, table, error)
 
@@ -77,10 +80,17 @@ def _checkpoint(table: str, version: int) -> bool:
 
     try:
         DeltaTable(table, version=version, storage_options=storage_options(table)).create_checkpoint()
+        if is_local(table):
+            # Commits are deleted on the strength of it.
+            sync_below(join(table, log.LOG), [join(table, log.LOG, name) for name in (_name(version), LAST)])
     except (DeltaError, OSError) as error:
         _log.warning("No checkpoint of version %d of '%s' was written: %s", version, table, error)
         return False
     return True
+
+
+def _name(version: int) -> str:
+    return f"{version:020d}.checkpoint.parquet"
 
 
 def _clean_up(table: str) -> None:

@@ -15,10 +15,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from ebbtide.delta.log import CHECKSUM, NO_CHECKSUM, WITHOUT_COPY, commit_file, with_checksum
+from ebbtide.delta import vectors
+from ebbtide.delta.log import CHECKSUM, NO_CHECKSUM, WITHOUT_COPY, commit_file, file_location, with_checksum
 from ebbtide.delta.snapshot import Action, has_version
-from ebbtide.errors import DeltaLogError, TableMismatchError, VersionTakenError
-from ebbtide.paths import is_file
+from ebbtide.disk import failures_named, sync, sync_above, sync_below
+from ebbtide.errors import DamagedFileError, DeltaLogError, TableMismatchError, VersionTakenError
+from ebbtide.paths import UNFINISHED, is_file, is_local
 
 
 class Puts(Protocol):
@@ -35,10 +37,15 @@ class LocalPuts:
     """On a local disk, or a file system that links as one does."""
 
     def put_if_absent(self, location: str, data: bytes) -> bool:
-        """See `Puts`. The file is on disk before it gets its name."""
-        path = Path(location.removeprefix("file://"))
+        """See `Puts`. The file is on disk before it gets its name, and its name before this returns."""
+        with failures_named(location):
+            return self._put(Path(location.removeprefix("file://")), data)
+
+    def _put(self, path: Path, data: bytes) -> bool:
         path.parent.mkdir(parents=True, exist_ok=True)
-        unnamed = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+        with os.scandir(path.parent) as names:
+            is_first = next(names, None) is None
+        unnamed = path.with_name(f".{path.name}.{uuid.uuid4().hex}{UNFINISHED}")
         try:
             with unnamed.open("xb") as file:
                 file.write(data)
@@ -50,16 +57,10 @@ class LocalPuts:
         finally:
             with contextlib.suppress(FileNotFoundError):
                 unnamed.unlink()
-        _sync_folder(path.parent)
+        sync(path.parent)
+        if is_first:
+            sync_above(path.parent)  # they may be as new
         return True
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def commit(
@@ -89,6 +90,7 @@ def commit(
         **info,
         CHECKSUM: NO_CHECKSUM,
     }
+    actions = list(actions)
     lines = [_line({"commitInfo": said})]
     for action in actions:
         line = _line(action)
@@ -97,9 +99,50 @@ def commit(
     _refuse_hole(table, version)
     _refuse_gone(table, version)
     location = commit_file(table, version)
+    if is_local(table):
+        on_disk(table, actions)
     is_written = puts.put_if_absent(location, with_checksum(content))
     if not is_written:
         raise VersionTakenError.of(f"Version {version} of the Delta table '{table}' was committed by somebody else.")
+
+
+def on_disk(table: str, actions: Iterable[Action]) -> None:
+    """Wait until the files that actions name are on disk, so that none is lost of which a commit tells.
+
+    Args:
+        table: The table's location, a local one.
+        actions: The commit's.
+
+    Raises:
+        DamagedFileError: one is gone.
+    """
+    try:
+        sync_below(table, named_files(table, actions))
+    except FileNotFoundError as error:
+        raise DamagedFileError.of(
+            f"The file '{error.filename}' was deleted before it was committed.",
+            next_step="Nothing was committed. Run again: it is written again.",
+        ) from error
+
+
+def named_files(table: str, actions: Iterable[Action]) -> list[str]:
+    """Return the locations of the files with which a commit adds rows, takes some out, or shows changes.
+
+    Args:
+        table: The table's location.
+        actions: The commit's.
+    """
+    files = []
+    for action in actions:
+        named = action.get("add") or action.get("cdc")
+        if named is None:
+            continue
+        files.append(file_location(table, named["path"]))
+        vector = named.get("deletionVector")
+        vector_file = None if vector is None else vectors.location_of(table, vector)
+        if vector_file is not None:
+            files.append(vector_file)
+    return files
 
 
 def _refuse_hole(table: str, version: int) -> None:

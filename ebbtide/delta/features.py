@@ -85,13 +85,16 @@ def refuse_unwritable(
     table: str,
     protocol: Mapping[str, Any],
     metadata: Mapping[str, Any],
+    *,
+    deletes: bool = True,
 ) -> None:
-    """Refuse a table that cannot be written here.
+    """Refuse a table that cannot be written here; `commit_after` asks this before every commit.
 
     Args:
         table: Its location.
         protocol: The log's `protocol`.
         metadata: The log's `metaData`.
+        deletes: Rows are taken out, which a table that is only appended to forbids.
 
     Raises:
         DeltaFeatureError: it uses a feature that asks more of writers than is done here.
@@ -108,6 +111,8 @@ def refuse_unwritable(
     features = _listed(protocol, "writerFeatures")
     unknown = features - WRITTEN
     used = unknown.union(_used(metadata))
+    if not deletes:
+        used.discard("appendOnly")
     if used:
         raise _error(
             table,
@@ -181,10 +186,21 @@ def _used(metadata: Mapping[str, Any]) -> Iterator[str]:
     if has_constraints:
         yield "checkConstraints"
     schema = json.loads(metadata["schemaString"])
-    for column in schema["fields"]:
+    for said in _field_metadata(schema):
         for rule, feature in _FIELD_RULES.items():
-            if rule in column["metadata"]:
+            if rule in said:
                 yield feature
+
+
+def _field_metadata(type_: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield what a type says of each field in it, however deep."""
+    if not isinstance(type_, dict):
+        return
+    for field in type_.get("fields", ()):
+        yield field["metadata"]
+        yield from _field_metadata(field["type"])
+    for inner in ("elementType", "keyType", "valueType"):
+        yield from _field_metadata(type_.get(inner))
 
 
 def _error(table: str, done: str, got: str, allowed: str) -> DeltaFeatureError:
@@ -192,5 +208,5 @@ def _error(table: str, done: str, got: str, allowed: str) -> DeltaFeatureError:
         f"The Delta table '{table}' cannot be {done} by Ebbtide itself.",
         got=got,
         allowed=allowed,
-        next_step="Drop the feature (ALTER TABLE ... DROP FEATURE), or set sink.write: merge, which leaves the table to Spark.",
+        next_step="Take it off the table (ALTER TABLE ... DROP FEATURE, DROP CONSTRAINT or UNSET TBLPROPERTIES), then run again. If it is the sink, sink.write: merge leaves it to Spark instead.",
     )

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import DataFile
-from ebbtide.paths import exists, join
+from ebbtide.paths import exists, read_bytes
+
+
+def commit_hash(table: str, version: int) -> str:
+    """Return what distinguishes a version's commit from another one in its place; empty if it is not there."""
+    location = log.commit_file(table, version)
+    raw = read_bytes(location)
+    if raw is None:
+        return ""
+    return hashlib.sha256(raw).hexdigest()[:16]
 
 
 def readable_since(table: str, since: int, until: int) -> int:
@@ -22,15 +33,11 @@ def readable_since(table: str, since: int, until: int) -> int:
 def feed_files(table: str, actions: list[log.Action]) -> list[str]:
     """Return the locations of the files that the change feed of a commit is read from."""
     shown = [action["cdc"] for action in actions if "cdc" in action]
-    if shown:
-        return [join(table, each["path"]) for each in shown]
-    return [DataFile(file).location(table) for file in log.changed_files(actions)]
+    return [DataFile(file).location(table) for file in shown or log.changed_files(actions)]
 
 
 def gap(table: str, since: int, until: int) -> str:
     """Say why the changes after one version, up to another, are not told by the change feed; empty if they are."""
-    if until < since:
-        return f"version {until} is there, {since} was read: it was put back"
     readable = readable_since(table, since, until)
     if readable > since:
         return f"the changes in versions {since + 1} to {readable} are gone, as by VACUUM"
@@ -46,4 +53,4 @@ def has_changes(table: str, since: int, until: int) -> bool:
         actions = log.actions(table, version)
         if not actions or log.changed_files(actions) or any("metaData" in action for action in actions):
             return True
-    return until < since
+    return False

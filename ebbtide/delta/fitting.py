@@ -25,6 +25,16 @@ def columns_of(metadata: Action) -> dict[str, Any]:
     return {field["name"]: _bare(field["type"]) for field in _fields(metadata)}
 
 
+def has_columns(metadata: Action, columns: pa.Schema) -> bool:
+    """Return whether a table has these columns, in any order, and lets each be null that may be null.
+
+    Args:
+        metadata: The log's `metaData`.
+        columns: Those that a pipeline gives it.
+    """
+    return columns_of(metadata) == _wanted(columns) and not _required(metadata, columns)
+
+
 def refuse_other_columns(table: str, metadata: Action, columns: pa.Schema) -> None:
     """Refuse a table that others have given other columns; their order does not matter.
 
@@ -68,9 +78,7 @@ def refuse_nulls(
     Raises:
         TableMismatchError: there is such a file.
     """
-    required = [
-        field["name"] for field in _fields(metadata) if not field["nullable"] and columns.field(field["name"]).nullable
-    ]
+    required = _required(metadata, columns)
     if not required:
         return
     for action in actions:
@@ -80,6 +88,13 @@ def refuse_nulls(
         for name in required:
             if nulls.get(name) != 0:
                 raise _nulls_error(table, name, nulls.get(name))
+
+
+def _required(metadata: Action, columns: pa.Schema) -> list[str]:
+    """Return the columns that take no null in the table, though the pipeline's may be null."""
+    return [
+        field["name"] for field in _fields(metadata) if not field["nullable"] and columns.field(field["name"]).nullable
+    ]
 
 
 def _nulls_error(table: str, column: str, n_nulls: Any) -> TableMismatchError:

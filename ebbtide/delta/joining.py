@@ -135,7 +135,7 @@ def commit_joined(
     adds: Sequence[Action],
     info: Mapping[str, Any],
 ) -> Snapshot:
-    """Commit files that take the place of others, unless somebody has changed one of those meanwhile.
+    """Commit files that take the place of others, unless another writer has changed one of those, or the table, meanwhile.
 
     Args:
         puts: The table's store.
@@ -146,12 +146,16 @@ def commit_joined(
 
     Returns:
         The version that it made; else the newest one, in which the files added have no part.
+
+    Raises:
+        DeltaFeatureError: the table has a feature by now that is not written here.
     """
     at_ms = now_ms()
     removes = [file.removed(at_ms, data_change=False) for file in files]
     actions = [*adds, *removes]
     said = {**JOINED, **info}
-    while all(file.id in snapshot.files for file in files):
+    metadata = snapshot.metadata  # of the columns and properties that the files were written for
+    while snapshot.metadata == metadata and all(file.id in snapshot.files for file in files):
         made = commit_after(puts, snapshot, actions, said)
         if made is not None:
             return made

@@ -17,16 +17,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from weakref import WeakSet
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ebbtide.delta import log
 from ebbtide.delta.snapshot import DataFile
 from ebbtide.delta.table import read_file
 from ebbtide.model.hashing import Hashes, key_hashes
-from ebbtide.paths import is_ours, make_private
+from ebbtide.paths import footer_checksum, is_ours, make_private
 
 Positions = NDArray[np.int64]
 
@@ -42,13 +44,19 @@ EVICTED_TO = 0.8
 HASH = "#hash"
 POSITION = "#position"
 """Columns of a copy beside those of the rows."""
-FORMAT = "2"
+FORMAT = "3"
 """Part of each copy's name; copies of another format are not read."""
+NO_COPY = ""
+"""In place of the name of a copy: there is none."""
 CHECKSUM_BYTES = 4
 SPARSE = 16
 """How many times more rows than keys a file has from where on keys are looked up one by one."""
 _found_whole: set[tuple[str, int]] = set()
 """Copies, by path and inode, whose checksum this process has looked at."""
+_caches: WeakSet[IndexCache] = WeakSet()
+"""Those of this process."""
+_Identity = tuple[str, ...]
+"""What the log says of a data file's content."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +161,7 @@ class IndexCache:
         key: Names of the key's columns.
         columns: Columns of the rows to keep, the key's among them.
         where: (column, value): keep the rows that have this value; None: all.
+        table_id: What distinguishes the table from one made later in its place.
         folder: Where the copies are. Default: as the environment says.
         max_bytes: About how much they may take. Default: as the environment says.
     """
@@ -164,6 +173,7 @@ class IndexCache:
         columns: pa.Schema,
         *,
         where: tuple[str, str] | None = None,
+        table_id: str = "",
         folder: Path | None = None,
         max_bytes: int | None = None,
     ) -> None:
@@ -171,6 +181,7 @@ class IndexCache:
         self.key = list(key)
         self.columns = columns
         self.where = where
+        self.table_id = table_id
         self.folder = default_folder() if folder is None else folder
         self.max_bytes = _max_bytes() if max_bytes is None else max_bytes
         # A copy is not flushed to disk: after a crash of the machine it may have holes, so that none outlives its boot.
@@ -178,13 +189,15 @@ class IndexCache:
             FORMAT,
             _boot(),
             table,
+            table_id,
             *self.key,
             columns.to_string(),
             *(where or ()),
         )
-        self._open: dict[str, KeyIndex] = {}
-        self._live: set[str] = set()
+        self._open: dict[_Identity, tuple[str, KeyIndex]] = {}
+        self._live: set[_Identity] = set()
         self._unseen_bytes = self.max_bytes  # others may have written any number of copies
+        _caches.add(self)
 
     def index_of(self, file: DataFile) -> KeyIndex:
         """Return the index of a data file, from its copy if there is one that is whole.
@@ -192,13 +205,15 @@ class IndexCache:
         Args:
             file: One of the table's data files.
         """
+        identity = _identity(file)
+        if identity in self._open:
+            copy, index = self._open[identity]
+            with contextlib.suppress(OSError):
+                os.utime(self.folder / copy)  # the copies that are not used go first
+            return index
         name = self._name(file)
-        index = self._open.get(name) or self._read(name)
-        if index is None:
-            made = self._made(file)
-            index = self._keep(name, made)
-        self._open[name] = index
-        return index
+        index = self._read(name) or self._keep(name, self._made(file))
+        return self._opened(file, name, index)
 
     def keep(self, file: DataFile, rows: pa.Table) -> None:
         """Take in the index of a data file that was just written.
@@ -208,8 +223,13 @@ class IndexCache:
             rows: All that is in it.
         """
         name = self._name(file)
-        index = self._index(rows)
-        self._open[name] = self._keep(name, index)
+        index = self._keep(name, self._index(rows))
+        self._opened(file, name, index)
+
+    def _opened(self, file: DataFile, name: str, index: KeyIndex) -> KeyIndex:
+        has_copy = (self.folder / name).exists()  # else it is in memory, as on a full disk
+        self._open[_identity(file)] = name if has_copy else NO_COPY, index
+        return index
 
     def only(self, files: Iterable[DataFile]) -> None:
         """Close the indices of files that no longer count, and delete their copies: a run that goes on makes new ones for ever.
@@ -219,13 +239,21 @@ class IndexCache:
         Args:
             files: Those of the table that count.
         """
-        live = {self._name(file) for file in files}
+        live = {_identity(file) for file in files}
         if live == self._live:
             return
         self._live = live
-        for name in self._open.keys() - live:
-            del self._open[name]
-            self._delete(name)
+        for identity in self._open.keys() - live:
+            copy, _ = self._open.pop(identity)
+            if copy != NO_COPY:
+                self._delete(copy)
+        self.close_deleted()
+
+    def close_deleted(self) -> None:
+        """Close the indices whose copies are deleted: as long as one is mapped, the disk has its bytes."""
+        for identity, (copy, _) in list(self._open.items()):
+            if copy != NO_COPY and not (self.folder / copy).exists():
+                self._open.pop(identity, None)
 
     def _delete(self, name: str) -> None:
         path = self.folder / name
@@ -258,8 +286,9 @@ class IndexCache:
         return KeyIndex.of(typed, self.key, positions)
 
     def _name(self, file: DataFile) -> str:
-        size = file.add.get("size")
-        which = _digest(file.path, str(size))
+        """Return the name of a file's copy: another file in its place, of the same name and size, has another footer."""
+        footer = log.footer_of(file.add) or footer_checksum(file.location(self.table))
+        which = _digest(*_identity(file), footer)
         return f"{self._what}-{which}.arrow"
 
     def _read(self, name: str) -> KeyIndex | None:
@@ -272,7 +301,7 @@ class IndexCache:
             if content is None:
                 return None
             stored = pa.ipc.open_file(content).read_all()
-            os.utime(path)  # the copies that are not used go first
+            os.utime(path)
             hashes = stored[HASH].combine_chunks()
             positions = stored[POSITION].combine_chunks()
             return KeyIndex(
@@ -330,7 +359,9 @@ class IndexCache:
                 path.unlink()
             total_bytes -= n_bytes
             if total_bytes <= enough_bytes:
-                return
+                break
+        for each in list(_caches):
+            each.close_deleted()
 
 
 def _write_arrow(path: Path, rows: pa.Table) -> None:
@@ -387,6 +418,11 @@ def _boot() -> str:
         boot_id = Path("/proc/sys/kernel/random/boot_id")
         return boot_id.read_text(encoding="ascii").strip()
     return ""
+
+
+def _identity(file: DataFile) -> _Identity:
+    footer = log.footer_of(file.add) or ""
+    return file.path, str(file.add.get("size")), str(file.add.get("modificationTime")), footer
 
 
 def _digest(*parts: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from ebbtide.errors import DeltaLogError
+from ebbtide.model import stored
 from ebbtide.paths import join, list_files, read_bytes
 
 Action = dict[str, Any]
@@ -24,10 +25,12 @@ LOG = "_delta_log"
 """The folder of a table's log."""
 COMMIT = ".json"
 """What the name of a commit's file ends with, after the version."""
-FACTS = "ebbtide"
+FACTS = stored.FORMAT_KEY
 """The key of our facts in a commit's userMetadata; its value is the format's version."""
-
-
+STEP = "What a commit says of its step"
+"""How errors call these facts."""
+SOME_LOG = "a table's log"
+"""How errors call the place of actions that were read elsewhere."""
 CHECKSUM = "ebbtideChecksum"
 """Last field of our commits' `commitInfo`: CRC-32 of the file, with `NO_CHECKSUM` in its own place, as 8 hexadecimal digits."""
 FOOTER = "ebbtideFooter"
@@ -130,12 +133,21 @@ def _damaged(location: str, got: str) -> DeltaLogError:
 
 
 def facts(table: str, version: int) -> Facts | None:
-    """Return what Ebbtide wrote into a commit; None if the commit is not ours."""
-    return facts_in(actions(table, version))
+    """Return what Ebbtide wrote into a commit; None if the commit is not ours. Errors are those of `facts_in`."""
+    return facts_in(actions(table, version), commit_file(table, version))
 
 
-def facts_in(actions: Iterable[Action]) -> Facts | None:
-    """Return what Ebbtide wrote into a commit, given its actions; None if the commit is not ours."""
+def facts_in(actions: Iterable[Action], location: str = SOME_LOG) -> Facts | None:
+    """Return what Ebbtide wrote into a commit; None if the commit is not ours.
+
+    Args:
+        actions: The commit's.
+        location: Its file, for errors.
+
+    Raises:
+        StoredFormatError: a newer release wrote it.
+        DamagedFileError: its facts name no format.
+    """
     for action in actions:
         info = action.get("commitInfo", {})
         text = info.get("userMetadata", "null")
@@ -144,6 +156,7 @@ def facts_in(actions: Iterable[Action]) -> Facts | None:
         except ValueError:
             continue
         if isinstance(metadata, dict) and FACTS in metadata:
+            stored.refuse_newer_format(metadata, what=STEP, where=location)
             return metadata
     return None
 

@@ -20,7 +20,7 @@ from ebbtide.delta import log, vectors
 from ebbtide.delta.features import refuse_unreadable
 from ebbtide.delta.log import LOG
 from ebbtide.delta.log import actions as read_commit
-from ebbtide.errors import DeltaLogError
+from ebbtide.errors import DamagedFileError, DeltaLogError
 from ebbtide.paths import is_file, join, list_files, read_parquet
 
 Action = log.Action
@@ -71,6 +71,11 @@ class DataFile:
     def size(self) -> int:
         """Its bytes."""
         return int(self.add["size"])
+
+    @property
+    def partition(self) -> Mapping[str, str | None]:
+        """The values of partition columns, which are not in the file, as text."""
+        return self.add.get("partitionValues") or {}
 
     @property
     def tags(self) -> Mapping[str, str]:
@@ -128,7 +133,7 @@ class DataFile:
             "deletionTimestamp": at_ms,
             "dataChange": data_change,
             "extendedFileMetadata": True,
-            "partitionValues": self.add.get("partitionValues") or {},
+            "partitionValues": self.partition,
             "size": self.add.get("size"),
         }
         if self.vector is not None:
@@ -207,13 +212,9 @@ class Snapshot:
         """
         names = _log_names(table, until)
         commits = _commits(names)
-        checkpoint, parts = _newest_checkpoint(names)
+        checkpoint, state = _from_checkpoint(table, names, commits)
         if not commits and checkpoint < 0:
             return None
-        state = _Replay()
-        for part in parts:
-            counting = _checkpoint_actions(table, part)
-            state.apply(counting)
         since = [version for version in commits if version > checkpoint]
         _refuse_gaps(table, checkpoint, since)
         for version in since:
@@ -225,14 +226,19 @@ class Snapshot:
             refuse_unreadable(table, snapshot.protocol, snapshot.configuration)
         return snapshot
 
-    def advanced(self) -> Snapshot:
-        """Return the newest version, by the commits since."""
+    def advanced(self, until: int | None = None) -> Snapshot:
+        """Return the newest version, by the commits since.
+
+        Args:
+            until: The version to stop at. Default: the newest.
+        """
         newer = self
-        while True:
+        while newer.version != until:
             actions = read_commit(self.table, newer.version + 1)
             if not actions:
-                return newer
+                break
             newer = newer.after(actions)
+        return newer
 
     def after(self, actions: list[Action]) -> Snapshot:
         """Return the table as the next commit leaves it.
@@ -309,10 +315,10 @@ class _Replay:
                 self.metadata = action["metaData"]
 
     def snapshot(self, table: str, version: int) -> Snapshot:
-        if self.protocol is None or self.metadata is None:
+        if self.protocol is None or self.metadata is None or "schemaString" not in self.metadata:
             raise DeltaLogError.of(
                 f"The log of the Delta table '{table}' is not whole.",
-                got="no protocol or no metaData",
+                got="no protocol, or no metaData with a schema",
                 next_step=f"Restore the missing files of _delta_log. {log.WITHOUT_COPY}",
             )
         return Snapshot(
@@ -404,6 +410,27 @@ def _newest_checkpoint(names: list[str]) -> tuple[int, list[str]]:
     newest = max(whole)
     newest_version, _ = newest
     return newest_version, sorted(found[newest])
+
+
+def _from_checkpoint(table: str, names: list[str], commits: list[int]) -> tuple[int, _Replay]:
+    """Return the newest checkpoint that can be read, and what counts as of it; -1 and nothing without one.
+
+    A power cut may leave one torn. An older one says the same together with all commits since, if none is missing.
+    """
+    checkpoint, parts = _newest_checkpoint(names)
+    state = _Replay()
+    try:
+        for part in parts:
+            counting = _checkpoint_actions(table, part)
+            state.apply(counting)
+    except (DamagedFileError, DeltaLogError):
+        others = [name for name in names if name not in parts]
+        checkpoint_before, state_before = _from_checkpoint(table, others, commits)
+        since = range(checkpoint_before + 1, checkpoint + 1)
+        if not set(since) <= set(commits):
+            raise
+        return checkpoint_before, state_before
+    return checkpoint, state
 
 
 def _checkpoint_actions(table: str, name: str) -> list[Action]:

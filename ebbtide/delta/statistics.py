@@ -36,7 +36,10 @@ def statistics(rows: pa.Table, columns: Iterable[str]) -> str:
         is_all_null = column.null_count == len(column)
         if is_all_null or not _has_bounds(column.type):
             continue
-        ends = pc.min_max(column).as_py()
+        try:
+            ends = pc.min_max(column).as_py()
+        except (OverflowError, ValueError):
+            continue  # a year that Python has not, such as 10000: without bounds the file is never skipped
         least[name] = _lower(ends["min"])
         upper = _upper(ends["max"])
         if upper is not None:

@@ -12,9 +12,11 @@ import pyarrow as pa
 from ebbtide.delta import log, vectors
 from ebbtide.delta.checkpoints import checkpoint_if_due
 from ebbtide.delta.commit import Puts, commit, now_ms, transaction_mark
+from ebbtide.delta.features import refuse_unwritable
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot, encoded
 from ebbtide.delta.statistics import statistics
-from ebbtide.errors import LeaseLostError, VersionTakenError
+from ebbtide.delta.values import fitted, repeated
+from ebbtide.errors import LeaseLostError, TableMismatchError, VersionTakenError
 from ebbtide.paths import footer_checksum, join, read_parquet, size_of, write_parquet
 
 FEATURES = ("deletionVectors",)
@@ -132,12 +134,18 @@ def commit_after(
 
     Returns:
         The version that it made; None if somebody else has made that one.
+
+    Raises:
+        DeltaFeatureError: the table has a feature that is not written here, or would have one then.
     """
+    made = snapshot.after(list(actions))
+    deletes = any("remove" in action and action["remove"]["dataChange"] for action in actions)
+    for each in (snapshot, made):
+        refuse_unwritable(each.table, each.protocol, each.metadata, deletes=deletes)
     try:
-        commit(puts, snapshot.table, snapshot.version + 1, actions, info)
+        commit(puts, snapshot.table, made.version, actions, info)
     except VersionTakenError:
         return None
-    made = snapshot.after(list(actions))
     checkpoint_if_due(made.table, made.version)
     return made
 
@@ -264,10 +272,33 @@ def read_file(table: str, file: DataFile, columns: pa.Schema, *, live: bool = Tr
         file: One of its data files.
         columns: What to read, in these types; a column that the file has not is null.
         live: Leave out rows that no longer count.
+
+    Raises:
+        DamagedFileError: the file is damaged or gone.
+        TableMismatchError: it does not fit the columns.
     """
     location = file.location(table)
+    partition = {name.lower(): text for name, text in file.partition.items()}
     rows = read_parquet(location, columns.names, footer=log.footer_of(file.add))
-    typed = _typed(rows, columns)
+    arrays = []
+    for column in columns:
+        name = column.name.lower()
+        try:
+            if name in partition:
+                array = repeated(partition[name], column.type, len(rows))
+            elif column.name in rows.column_names:
+                array = fitted(rows[column.name], column.type)
+            else:
+                array = pa.nulls(len(rows), column.type)
+        except pa.ArrowException as error:
+            raise TableMismatchError.of(
+                f"The file '{location}' does not fit the columns of its table.",
+                got=f"column '{column.name}': {error}",
+                allowed=str(column.type),
+                next_step="Write it again under the table's columns, as by Spark's REORG TABLE or an overwrite.",
+            ) from error
+        arrays.append(array)
+    typed = pa.Table.from_arrays(arrays, schema=columns)
     if not live or file.vector is None:
         return typed
     positions = np.arange(len(rows))
@@ -287,15 +318,3 @@ def read_files(table: str, files: Iterable[DataFile], columns: pa.Schema) -> pa.
         rows = read_file(table, file, columns)
         tables.append(rows)
     return pa.concat_tables(tables)
-
-
-def _typed(rows: pa.Table, columns: pa.Schema) -> pa.Table:
-    """Return rows with these columns; one that they have not is null."""
-    arrays = []
-    for column in columns:
-        if column.name in rows.column_names:
-            array = rows[column.name].cast(column.type)
-        else:
-            array = pa.nulls(len(rows), column.type)
-        arrays.append(array)
-    return pa.Table.from_arrays(arrays, schema=columns)

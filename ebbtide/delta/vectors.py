@@ -30,6 +30,8 @@ Descriptor = dict[str, Any]
 """What a data file's `deletionVector` says of its vector."""
 MAGIC = struct.pack("<i", 1681511377)
 FILE_VERSION = b"\x01"
+WAY_OUT = "Restore it from a copy; without one run 'ebbtide repair', which mends a sink, or 'ebbtide refresh'."
+"""What to do about a vector that is lost."""
 _UUID_TEXT = 20
 """Characters of a UUID in Z85."""
 
@@ -82,22 +84,23 @@ def read(table: str, descriptor: Descriptor) -> BitMap64:
         DeltaLogError: it is torn, or not there.
     """
     size = int(descriptor["sizeInBytes"])
-    if descriptor["storageType"] == "i":
+    location = location_of(table, descriptor)
+    if location is None:
         padded = from_z85(descriptor["pathOrInlineDv"])
         return decode(padded[:size], "in the log")
-    location = _location(table, descriptor)
     offset = int(descriptor.get("offset") or 1)
     where = f"at byte {offset} of '{location}'"
     framed_size = 4 + size + 4
     stored = read_range(location, offset, framed_size)
     if stored is None or len(stored) != framed_size:
-        raise DeltaLogError.of(f"The deletion vector {where} is not there.")
+        raise DeltaLogError.of(f"The deletion vector {where} is not there.", next_step=WAY_OUT)
     data = stored[4:-4]
     is_whole = stored == _framed(data)
     if not is_whole:
         raise DeltaLogError.of(
             f"The deletion vector {where} is torn.",
             got="another length or checksum",
+            next_step=WAY_OUT,
         )
     return decode(data, where)
 
@@ -167,8 +170,16 @@ def unique_id(descriptor: Descriptor | None) -> str:
     return f"{storage_type}{path}@{offset}"
 
 
-def _location(table: str, descriptor: Descriptor) -> str:
+def location_of(table: str, descriptor: Descriptor) -> str | None:
+    """Return where a vector is stored; None if it stands in its descriptor.
+
+    Args:
+        table: The table's location.
+        descriptor: Of a data file of the table.
+    """
     path = descriptor["pathOrInlineDv"]
+    if descriptor["storageType"] == "i":
+        return None
     if descriptor["storageType"] == "p":
         return file_location(table, path)
     prefix = path[:-_UUID_TEXT]

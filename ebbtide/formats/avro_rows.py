@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from ebbtide.formats.avro import AvroRecords, WriterSchema
 from ebbtide.formats.columns import TimeUnit
-from ebbtide.formats.connect import encoded_fields, in_unit, plain_value, row_fields, time_units
+from ebbtide.formats.connect import encoded_fields, in_unit, plain_value, reads_wrongly, row_fields, time_units
 from ebbtide.formats.format import Json
 from ebbtide.formats.forms import TypedForm
+from ebbtide.formats.settings import DecodingSettings
 
 Undo = Callable[[Any], Any]
 """Turns a column's value, as Connect codes it, into what it stands for."""
@@ -23,12 +25,13 @@ class AvroRows:
 
     Args:
         form: How most records look.
-        units: What integers are to mean in timestamp columns; microseconds where not given.
+        settings: The pipeline's.
     """
 
-    def __init__(self, form: TypedForm, units: Mapping[str, TimeUnit]) -> None:
+    def __init__(self, form: TypedForm, settings: DecodingSettings) -> None:
         self._form = form
-        self._units = units
+        self._units = settings.time_units
+        self._types = {column.name: column.type for column in settings.columns}
         self._undoing = lru_cache(maxsize=256)(self._undoing_of)
 
     def read(self, records: AvroRecords, raw: bytes) -> Any:
@@ -52,12 +55,16 @@ class AvroRows:
         undoing = []
         for side in self._form.rows:
             fields = row_fields(connect, side)
+            for column, field in fields.items():
+                if column in self._types and reads_wrongly(field, self._types[column]):
+                    raise ValueError(f"{column}: not what its column takes; the exact path names it")
             columns: list[tuple[str, Undo]] = [
                 (column, _plain(field)) for column, field in encoded_fields(fields).items()
             ]
             for column, given in (time_units(fields) or {}).items():
                 wanted = self._units.get(column, "us")
-                if wanted != given:
+                is_time = column in self._types and pa.types.is_timestamp(self._types[column])
+                if is_time and wanted != given:
                     columns.append((column, _in_unit(given, wanted)))
             undoing.append((side, columns))
         return [(side, columns) for side, columns in undoing if columns]

@@ -13,13 +13,15 @@ The logical types of Avro that Connect has none for stand under their Avro names
 
 from __future__ import annotations
 
-import base64
 import json
-from decimal import Decimal
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from ebbtide.formats.columns import TimeUnit
-from ebbtide.formats.encodings import read_bits
+from ebbtide.formats.encodings import read_bits, read_decimal, read_variable_decimal
 from ebbtide.formats.format import UNAVAILABLE, UNAVAILABLE_BYTES, BadRecordError, Json, TimeUnits, shortened
 
 Fields = dict[str, Json]
@@ -36,6 +38,7 @@ _UNITS: dict[str, TimeUnit] = {
     "local-timestamp-micros": "us",
     "local-timestamp-nanos": "ns",
 }
+_DAYS = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date", "date")
 _PER_SECOND: dict[TimeUnit, int] = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 _ENCODED = frozenset(
     {
@@ -60,19 +63,18 @@ _TYPES = {
 }
 """Connect's types to columns."""
 _LOGICAL_TYPES = {
-    "io.debezium.time.Date": "DATE",
-    "org.apache.kafka.connect.data.Date": "DATE",
+    **dict.fromkeys(_DAYS, "DATE"),
     "io.debezium.time.ZonedTimestamp": "TIMESTAMP",
+    **dict.fromkeys(("io.debezium.time.Year", "io.debezium.time.Time", "org.apache.kafka.connect.data.Time"), "INT"),
+    **dict.fromkeys(("io.debezium.time.MicroTime", "io.debezium.time.NanoTime"), "BIGINT"),
+    **dict.fromkeys(("io.debezium.time.MicroDuration", "io.debezium.time.NanoDuration"), "BIGINT"),
     **dict.fromkeys(_UNITS, "TIMESTAMP_NTZ"),
     **dict.fromkeys(("timestamp-millis", "timestamp-micros", "timestamp-nanos"), "TIMESTAMP"),  # instants
-    "date": "DATE",
     **dict.fromkeys(("io.debezium.data.Json", "io.debezium.data.Enum", "io.debezium.data.Uuid", "uuid"), "STRING"),
 }
-"""Logical types to columns; those with a form of their own, such as bits and times of day, are not certain."""
+"""Logical types to columns; those with a form of their own, such as bits, are not certain."""
 MOST_PRECISE = 38
 """Digits of a decimal that a column takes."""
-_UNSCALED_BYTES = 1024
-"""Longest unscaled decimal: the time to convert one grows with the square of its length, and a column takes 38 digits."""
 
 
 def has_schema(value: Json) -> bool:
@@ -122,11 +124,45 @@ def time_units(fields: Fields) -> TimeUnits | None:
     return units or None
 
 
-def type_of_column(fields: Fields, column: str) -> str | None:
-    """Return the type that a column's field stands for, as DDL; empty where it is not certain, None where there is no field."""
-    field = fields.get(column)
-    if field is None:
-        return None
+@dataclass(frozen=True)
+class ConnectSchema:
+    """The `RecordSchema` of a record with a schema of Connect's.
+
+    Args:
+        fields: Of its row.
+    """
+
+    fields: Fields
+
+    def type_of(self, column: str) -> str | None:
+        """See `RecordSchema`."""
+        field = self.fields.get(column)
+        return None if field is None else _type_of(field)
+
+    def reads_wrongly(self, column: str, type_: pa.DataType) -> bool:
+        """See `RecordSchema`."""
+        field = self.fields.get(column)
+        return field is not None and reads_wrongly(field, type_)
+
+    def described(self, column: str) -> str:
+        """See `RecordSchema`."""
+        field = self.fields.get(column)
+        if field is None:
+            return ""
+        connect_type = field.get("type")
+        name = shortened(field.get("name") or connect_type)
+        plain_type = _TYPES.get(connect_type) if isinstance(connect_type, str) else None
+        fitting = _type_of(field) or plain_type
+        takes = f", which {fitting} takes" if fitting else ""
+        return f"; the record's schema says {name}{takes}"
+
+    def renamed(self, new_names: Mapping[str, str]) -> ConnectSchema:
+        """See `RecordSchema`."""
+        return ConnectSchema({new_names.get(name, name): field for name, field in self.fields.items()})
+
+
+def _type_of(field: Json) -> str:
+    """Return the type that a field stands for, as DDL; empty where it is not certain."""
     logical_type = field.get("name")
     if logical_type == "org.apache.kafka.connect.data.Decimal":
         return _decimal_type(field.get("parameters") or {})
@@ -134,6 +170,45 @@ def type_of_column(fields: Fields, column: str) -> str | None:
         return _LOGICAL_TYPES.get(logical_type, "")
     type_ = field.get("type")
     return _TYPES.get(type_, "") if isinstance(type_, str) else ""
+
+
+def reads_wrongly(field: Json, type_: pa.DataType) -> bool:
+    """Return whether a column would take a field's values for something that they are not.
+
+    An integer is a day to DATE and a time to TIMESTAMP, whatever it counts; a text is base64 to BINARY. What a column
+    refuses by itself, such as an integer in a STRING, is left to it.
+
+    Args:
+        field: In the record's own schema.
+        type_: The column's type.
+    """
+    logical_type = field.get("name")
+    connect_type = field.get("type")
+    is_text = connect_type == "string"
+    if pa.types.is_date(type_):
+        return logical_type not in (None, *_DAYS) and not is_text
+    if pa.types.is_timestamp(type_):
+        return logical_type not in (None, *_UNITS) and not is_text
+    if pa.types.is_binary(type_):
+        return logical_type in tuple(_ENCODED) or (is_text and logical_type is not None)
+    if pa.types.is_decimal(type_):
+        return connect_type == "bytes" and logical_type not in tuple(_ENCODED)
+    return any(reads_wrongly(inner, inner_type) for inner, inner_type in _typed_within(field, type_))
+
+
+def _typed_within(field: Json, type_: pa.DataType) -> list[tuple[Json, pa.DataType]]:
+    """Return the fields of what a collection or a struct holds, each with its type in the column."""
+    if pa.types.is_list(type_):
+        pairs = [(field.get("items"), type_.value_type)]
+    elif pa.types.is_map(type_):
+        pairs = [(field.get("values"), type_.item_type)]
+    elif pa.types.is_struct(type_):
+        by_name = {each.name: each.type for each in type_}
+        inner = [each for each in _within(field) if isinstance(each, dict) and isinstance(each.get("field"), str)]
+        pairs = [(each, by_name[each["field"]]) for each in inner if each["field"] in by_name]
+    else:
+        pairs = []
+    return [(each, inner_type) for each, inner_type in pairs if isinstance(each, dict)]
 
 
 def _decimal_type(parameters: Json) -> str:
@@ -185,20 +260,24 @@ def plain_row(value: Any, side: str, fields: Fields) -> Json | None:
 
 def key_row(key: str | None) -> Json | None:
     """Read a record's key, with or without its schema, as a row of the key's columns; None if it is none."""
+    row, _ = read_key(key)
+    return row
+
+
+def read_key(key: str | None) -> tuple[Json | None, Fields]:
+    """Read a record's key as a row, None if it is none, and its fields by its own schema."""
+    fields: Fields = {}
     try:
         row = json.loads(key or "null")
     except (ValueError, RecursionError):
-        return None
-    if not isinstance(row, dict):
-        return None
-    fields: Fields = {}
-    if "payload" in row:
+        return None, fields
+    if isinstance(row, dict) and "payload" in row:
         if "schema" in row:
             fields = row_fields(row["schema"])
         row = row["payload"]
     if not isinstance(row, dict):
-        return None
-    return plain_row(row, "key", fields)
+        return None, fields
+    return plain_row(row, "key", fields), fields
 
 
 def encoded_fields(fields: Fields) -> Fields:
@@ -229,8 +308,8 @@ def plain_value(value: Any, field: Json) -> Any:
     if value is None or value in (UNAVAILABLE, UNAVAILABLE_BYTES):
         return value
     if logical_type == "io.debezium.data.VariableScaleDecimal":
-        scale = int(value["scale"])
-        return _decimal_text(value["value"], scale)
+        number = read_variable_decimal(value)
+        return str(number)
     if isinstance(value, list | dict):
         return _plain_collection(value, field)
     return _plain_text(value, field) if isinstance(value, str) else value
@@ -240,7 +319,8 @@ def _plain_text(value: str, field: Json) -> Any:
     logical_type = field.get("name")
     if logical_type == "org.apache.kafka.connect.data.Decimal":
         scale = int(field["parameters"]["scale"])
-        return _decimal_text(value, scale)
+        number = read_decimal(value, scale)
+        return str(number)
     if logical_type == "io.debezium.data.Bits":
         return read_bits(value)
     return value
@@ -280,14 +360,3 @@ def in_unit(time: int, given: TimeUnit, wanted: TimeUnit) -> int:
     if rest:
         raise ValueError(f"a time in {given} that is no whole number of {wanted}")
     return number
-
-
-def _decimal_text(unscaled: str, scale: int) -> str:
-    raw = base64.b64decode(unscaled, validate=True)
-    if len(raw) > _UNSCALED_BYTES:
-        raise ValueError(f"a decimal of {len(raw)} bytes")
-    number = int.from_bytes(raw, "big", signed=True)
-    sign, digits, _ = Decimal(number).as_tuple()
-    # Put together from its parts: Decimal's arithmetic would round to 28 digits.
-    scaled = Decimal((sign, digits, -scale))
-    return str(scaled)

@@ -27,12 +27,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from msgspec import UNSET
 
-from ebbtide.formats.connect import Fields, has_schema, key_row, plain_row, row_fields, time_units, type_of_column
+from ebbtide.formats.connect import (
+    ConnectSchema,
+    Fields,
+    has_schema,
+    key_row,
+    plain_row,
+    read_key,
+    row_fields,
+    time_units,
+)
 from ebbtide.formats.format import (
     BadRecordError,
     DecodedChange,
@@ -93,7 +101,7 @@ class _Event:
             other_row,
             self.units,
             None,
-            partial(type_of_column, self.fields) if self.fields else None,
+            ConnectSchema(self.fields) if self.fields else None,
         )
 
 
@@ -166,7 +174,8 @@ class DebeziumDecoder:
         before = plain_row(value.get("before"), "before", fields)
         after = plain_row(value.get("after"), "after", fields)
         if before is None and op == "d":
-            before = key_row(key)
+            before, key_fields = read_key(key)
+            fields = fields or key_fields
         position = self._position(op, event_ms, source, "source.")
         return _Event(
             op,
@@ -500,10 +509,12 @@ class EventOrigin:
     Args:
         table: `schema.table`, of MySQL and MariaDB `database.table`; None if the event does not say.
         sequence: What orders changes of this database's log; empty if the event does not say where it stands there.
+        is_flattened: It is a flattened row.
     """
 
     table: str | None
     sequence: tuple[str, ...]
+    is_flattened: bool
 
 
 def origin_of(value: Json) -> EventOrigin | None:
@@ -522,12 +533,13 @@ def _origin(fields: Json, prefix: str) -> EventOrigin:
     schema = fields.get(f"{prefix}schema") or fields.get(f"{prefix}db")
     table = fields.get(f"{prefix}table")
     qualified = f"{schema}.{table}" if schema and table else table
+    is_flattened = bool(prefix)
     for sequence in (("_lsn",), ("_file", "_pos", "_row")):
         name = sequence[0].removeprefix("_")
         has_place = f"{prefix}{name}" in fields or f"{prefix}source_{name}" in fields
         if has_place:
-            return EventOrigin(qualified, sequence)
-    return EventOrigin(qualified, ())
+            return EventOrigin(qualified, sequence, is_flattened)
+    return EventOrigin(qualified, (), is_flattened)
 
 
 def _nullable(types: dict[str, Any]) -> list[Field]:

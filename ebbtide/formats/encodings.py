@@ -1,12 +1,54 @@
-"""Integers that are written otherwise: as a spec's `encodings` or a record's own schema says."""
+"""Numbers that are written otherwise: as a spec's `encodings` or a record's own schema says.
+
+| encoding | JSON | becomes |
+|---|---|---|
+| `unsigned` | a number above 2^63 - 1 as a negative one | the number |
+| `bits` | base64, the lowest byte first; BIT(1) as a boolean | the number |
+| `precise` | base64 of the unscaled number, the highest byte first; or `{"scale", "value": base64}` | a decimal |
+
+A precise decimal has no scale in its record: that is the column's. "1234" is a number and base64 too, so that nothing but
+the encoding says which it is.
+"""
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from typing import Any, Literal
 
-Encoding = Literal["unsigned", "bits"]
+import pyarrow as pa
+
+Encoding = Literal["unsigned", "bits", "precise"]
 _UNSIGNED_MODULUS = 2**64
+_UNSCALED_BYTES = 1024
+"""Longest unscaled decimal: the time to convert one grows with the square of its length, and a column takes 38 digits."""
+_VARIABLE = {"scale", "value"}
+"""Fields of a decimal that has its scale beside it."""
+UNFIT = object()
+"""In the place of a value that is not in its encoding: it fits no column."""
+
+
+def decoded(
+    values: Sequence[Any],
+    encoding: Encoding | None,
+    type_: pa.DataType,
+    schemas: Iterable[object],
+) -> list[Any]:
+    """Return a column's values with their encoding undone.
+
+    Args:
+        values: JSON values.
+        encoding: The column's, if it has one.
+        type_: The column's type.
+        schemas: (n,) true of those whose record has a schema, by which decimals are read already.
+    """
+    if encoding is None:
+        return list(values)
+    if encoding == "precise":
+        with_schemas = zip(values, schemas, strict=False)
+        return [value if schema else _decode_precise(value, type_.scale) for value, schema in with_schemas]
+    return [decode_integer(value, encoding) for value in values]
 
 
 def decode_integer(value: Any, encoding: Encoding) -> Any:
@@ -14,7 +56,7 @@ def decode_integer(value: Any, encoding: Encoding) -> Any:
 
     Args:
         value: A JSON value.
-        encoding: `unsigned`: numbers above 2^63 - 1 come as negative ones; `bits`: see `read_bits`.
+        encoding: `unsigned` or `bits`.
 
     Example:
         >>> decode_integer(-1, "unsigned"), decode_integer("AQI=", "bits"), decode_integer(True, "bits")
@@ -33,6 +75,18 @@ def decode_integer(value: Any, encoding: Encoding) -> Any:
         return value
 
 
+def _decode_precise(value: Any, scale: int) -> Any:
+    """Return the decimal that a text or an object encodes; a number is one already."""
+    try:
+        if isinstance(value, str):
+            return read_decimal(value, scale)
+        if isinstance(value, dict):
+            return read_variable_decimal(value)
+    except ValueError:
+        return UNFIT
+    return value
+
+
 def read_bits(text: str) -> int:
     """Read a BIT(n) column: base64 of its bytes, the lowest first.
 
@@ -41,3 +95,45 @@ def read_bits(text: str) -> int:
     """
     raw = base64.b64decode(text, validate=True)
     return int.from_bytes(raw, "little")
+
+
+def read_decimal(text: str, scale: int) -> Decimal:
+    """Read a decimal: base64 of the unscaled number, in two's complement, the highest byte first.
+
+    Raises:
+        ValueError: The text is not base64, is empty, or too long.
+
+    Example:
+        >>> read_decimal("AU74", 2)
+        Decimal('857.52')
+    """
+    raw = base64.b64decode(text, validate=True)
+    if not 0 < len(raw) <= _UNSCALED_BYTES:
+        raise ValueError(f"a decimal of {len(raw)} bytes")
+    number = int.from_bytes(raw, "big", signed=True)
+    sign, digits, _ = Decimal(number).as_tuple()
+    # Put together from its parts: Decimal's arithmetic would round to 28 digits.
+    return Decimal((sign, digits, -scale))
+
+
+def read_variable_decimal(value: dict[str, Any]) -> Decimal:
+    """Read a decimal that has its scale beside it: `{"scale", "value"}`.
+
+    Raises:
+        ValueError: It is not one.
+    """
+    scale, text = value.get("scale"), value.get("value")
+    if value.keys() != _VARIABLE or type(scale) is not int or not isinstance(text, str):
+        raise ValueError("no decimal with its scale")
+    return read_decimal(text, scale)
+
+
+def is_precise(value: Any) -> bool:
+    """Return whether a value can be a precise decimal and cannot be a number: base64 that is none, or `{"scale", "value"}`.
+
+    Example:
+        >>> is_precise("AU74"), is_precise("1234"), is_precise("12.50"), is_precise({"scale": 0, "value": "AU74"})
+        (True, False, False, True)
+    """
+    is_number = isinstance(value, str) and value.isdigit()
+    return not is_number and isinstance(value, str | dict) and _decode_precise(value, 0) is not UNFIT

@@ -7,7 +7,7 @@ A new format is one module beside this one, with a class that implements `Format
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -48,6 +48,22 @@ def unavailable_form(type_: pa.DataType) -> str | list[str] | None:
     return None
 
 
+class RecordSchema(Protocol):
+    """What a record's own schema says of its columns."""
+
+    def type_of(self, column: str) -> str | None:
+        """Return a column's type as DDL, empty where it is not certain, None where the schema has no such column."""
+
+    def reads_wrongly(self, column: str, type_: pa.DataType) -> bool:
+        """Return whether a column of this type would take the values for something that they are not."""
+
+    def described(self, column: str) -> str:
+        """Return what a column is, for messages; empty where the schema has no such column."""
+
+    def renamed(self, new_names: Mapping[str, str]) -> RecordSchema:
+        """Return the schema with columns under their new names, by their old ones."""
+
+
 @dataclass(frozen=True, slots=True)
 class DecodedChange:
     """One change, its values still JSON.
@@ -61,8 +77,7 @@ class DecodedChange:
         other_row: Where an update changed the key: the row as it was, or its old key alone; of a delete the new key.
         units: Of timestamp columns, where the record itself says so.
         origin_offset: Where the record itself names it; else None.
-        type_of: Gives the type of a column by the record's own schema, as DDL, empty where it is not certain, None where the
-            schema has no such column; None where the record has no schema.
+        schema: The record's own; None where it has none.
     """
 
     kind: str
@@ -73,7 +88,7 @@ class DecodedChange:
     other_row: Json | None = None
     units: TimeUnits | None = None
     origin_offset: OriginOffset | None = None
-    type_of: Callable[[str], str | None] | None = None
+    schema: RecordSchema | None = None
 
 
 class BadRecordError(Exception):

@@ -39,7 +39,7 @@ def types_text(change: DecodedChange, known: frozenset[str]) -> str | None:
         return None
     types = {}
     for name in row.keys() - known:
-        told = change.type_of(name) if change.type_of else None
+        told = change.schema.type_of(name) if change.schema else None
         types[name] = type_of_value(row[name]) if told is None else told
     return json.dumps(types, sort_keys=True)
 

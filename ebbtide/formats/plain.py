@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-from ebbtide.formats.connect import Fields, has_schema, plain_row, row_fields, time_units, type_of_column
+from ebbtide.formats.connect import ConnectSchema, Fields, has_schema, plain_row, row_fields, time_units
 from ebbtide.formats.format import BadRecordError, DecodedChange, Json, OriginOffset
 from ebbtide.formats.forms import Field, RowForm, TakenChange, TypedForm, is_readable, struct
 from ebbtide.formats.parsing import is_natural
@@ -59,7 +58,7 @@ class PlainDecoder:
             kind,
             origin_offset=origin_offset,
             units=time_units(fields),
-            type_of=partial(type_of_column, fields) if fields else None,
+            schema=ConnectSchema(fields) if fields else None,
         )
         return [change]
 

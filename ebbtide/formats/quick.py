@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from operator import attrgetter
 from typing import Any
 
@@ -20,7 +21,7 @@ from msgspec import UNSET
 from ebbtide.formats.avro import AvroRecords
 from ebbtide.formats.avro_rows import AvroRows
 from ebbtide.formats.columns import InexactNumberError, convert
-from ebbtide.formats.encodings import decode_integer
+from ebbtide.formats.encodings import decoded
 from ebbtide.formats.format import NEW_KEY, OLD_KEY, BadRecordError, OriginOffset
 from ebbtide.formats.forms import RowForm, TakenChange, TypedForm, is_readable
 from ebbtide.formats.judging import ahead_of, null_indices
@@ -123,7 +124,7 @@ class QuickDecoder:
         self._form = form
         self._read_envelope = msgspec.json.Decoder(_KafkaRecord).decode
         self._read_value = msgspec.json.Decoder(form.value).decode
-        self._avro_rows = AvroRows(form, settings.time_units)
+        self._avro_rows = AvroRows(form, settings)
 
     @classmethod
     def of(
@@ -258,7 +259,8 @@ class QuickDecoder:
     ) -> pa.Table:
         """Return the changes' rows; those of records that turn out to be left among them."""
         settings = self._settings
-        changes = _Changes(settings, self._row, read.changes)
+        has_schemas = AvroRecords.of(batch) is not None
+        changes = _Changes(settings, self._row, read.changes, has_schemas=has_schemas)
         columns: dict[str, Any] = changes.columns()
         event_ms_of_source = pa.array(changes.event_ms, pa.int64())
         event_ms = event_times(settings, columns, event_ms_of_source)
@@ -323,6 +325,7 @@ class _Changes:
         settings: The pipeline's.
         row: How their rows were read.
         changes: The changes.
+        has_schemas: Their records have schemas of their own.
     """
 
     def __init__(
@@ -330,8 +333,11 @@ class _Changes:
         settings: DecodingSettings,
         row: RowForm,
         changes: Sequence[TakenChange],
+        *,
+        has_schemas: bool,
     ) -> None:
         self._settings = settings
+        self._has_schemas = has_schemas
         self._n_changes = len(changes)
         by_field = _columns_of(changes, len(TakenChange._fields))
         rows, self.kinds, self.ops, self._positions, self.event_ms, self.offsets = by_field
@@ -379,14 +385,14 @@ class _Changes:
     def _column(self, column: pa.Field, values: list[Any]) -> pa.Array:
         settings = self._settings
         name = column.name
-        if UNSET in values:
-            values = self._with_default(name, values)
         for change in take_out_unsent(column, values):
             unsent = self._unsent.setdefault(change, [])
             unsent.append(name)
         encoding = settings.encodings.get(name)
         if encoding is not None:
-            values = [decode_integer(value, encoding) for value in values]
+            values = decoded(values, encoding, column.type, repeat(self._has_schemas))
+        if UNSET in values:
+            values = self._with_default(name, values)
         unit = settings.time_units.get(name, "us")
         array, misfits = convert(values, column.type, unit)
         self.leave(misfits)

@@ -174,7 +174,12 @@ class RecordReader:
         units = change.units
         if units is not None:
             units = {old_names.get(name, name): unit for name, unit in units.items()}
-        return replace(change, row=renamed, units=units)
+        return replace(
+            change,
+            row=renamed,
+            units=units,
+            schema=change.schema and change.schema.renamed(old_names),
+        )
 
     def _refuse_too_large(self, raw: bytes) -> None:
         limit = self._settings.max_record_bytes

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from ebbtide.formats.avro import AvroRecords, text_of
 from ebbtide.formats.columns import InexactNumberError, convert
-from ebbtide.formats.connect import key_row
-from ebbtide.formats.encodings import decode_integer
+from ebbtide.formats.connect import Fields, read_key
+from ebbtide.formats.encodings import decoded
 from ebbtide.formats.format import BadRecordError, Json
 from ebbtide.formats.parsing import kafka_origin, parse
 from ebbtide.formats.quick import orders_of
@@ -27,6 +27,8 @@ from ebbtide.model.changelog import ORIGIN, RowKind
 from ebbtide.model.entries import entry_table, equals, order_struct
 
 Ints = NDArray[np.int64]
+Key = tuple[Json, Fields]
+"""A key's row and its own schema."""
 _ADDING = pa.array([RowKind.INSERT, RowKind.UPDATE_AFTER], pa.string())
 _RECORDS = pa.schema(
     [
@@ -145,25 +147,25 @@ def _rows(
     return entry_table(settings.schema, columns, n)
 
 
-def _read_key(key: bytes | None, avro: AvroRecords | None) -> Json:
-    """Return a key as a row of the key's columns; nothing where it cannot be read."""
+def _read_key(key: bytes | None, avro: AvroRecords | None) -> Key:
+    """Return a key as a row of the key's columns, with its schema; nothing where it cannot be read."""
     try:
         text = text_of(key) if avro is None else avro.key_text(key)
-        return key_row(text) or {}
+        row, fields = read_key(text)
     except BadRecordError:
-        return {}
+        return {}, {}
+    return row or {}, fields
 
 
-def _key_column(settings: DecodingSettings, name: str, keys: list[Json]) -> pa.Array:
+def _key_column(settings: DecodingSettings, name: str, keys: list[Key]) -> pa.Array:
     """Return one column of some keys; null where it is missing, or does not fit."""
     type_ = settings.columns.field(name).type
     old_name = settings.renamed.get(name, name)
-    values = [key.get(name, key.get(old_name)) for key in keys]
-    encoding = settings.encodings.get(name)
-    if encoding is not None:
-        values = [decode_integer(value, encoding) for value in values]
+    values = [row.get(name, row.get(old_name)) for row, _ in keys]
+    schemas = (fields for _, fields in keys)
+    plain = decoded(values, settings.encodings.get(name), type_, schemas)
     try:
-        array, _ = convert(values, type_, settings.time_units.get(name, "us"))
+        array, _ = convert(plain, type_, settings.time_units.get(name, "us"))
     except InexactNumberError:
         return pa.nulls(len(keys), type_)
     return array

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.formats.columns import Converted, TimeUnit, convert
-from ebbtide.formats.encodings import decode_integer
+from ebbtide.formats.encodings import decoded, is_precise
 from ebbtide.formats.format import BadRecordError, DecodedChange, Json, shortened, unavailable_form
 from ebbtide.formats.reading import Contents
 from ebbtide.formats.settings import DELETING, DecodingSettings
@@ -33,6 +34,7 @@ class ColumnTyper:
         self._records = contents.records
         own_units = (change.units for change in contents.changes)
         self._has_own_units = any(own_units)
+        self._have_schemas = any(change.schema for change in contents.changes)
 
     def user_columns(self) -> Columns:
         """Return the user's columns, and `_unavailable`: the names of those whose values were not sent."""
@@ -42,7 +44,7 @@ class ColumnTyper:
         rows = self._needed_rows()
         for column in self._settings.columns:
             name = column.name
-            values = self._values(name, rows)
+            values = [row.get(name, _ABSENT) for row in rows]
             own_unsent = take_out_unsent(column, values)
             for i in own_unsent:
                 others = unsent[i] or []
@@ -125,41 +127,77 @@ class ColumnTyper:
             rows.append(row)
         return rows
 
-    def _values(self, name: str, rows: list[Json]) -> list[Any]:
-        """Return a column's JSON values; where there is neither one nor a default the record is bad."""
-        default = self._settings.defaults.get(name, _ABSENT)
-        values = [row.get(name, default) for row in rows]
-        if default is not _ABSENT or _ABSENT not in values:
+    def _with_default(self, name: str, values: list[Any]) -> list[Any]:
+        """Return a column's values with its default where a record has none; where there is none either it is bad."""
+        if _ABSENT not in values:
             return values
+        absent = indices_of(values, _ABSENT)
+        default = self._settings.defaults.get(name, _ABSENT)
+        filled = list(values)
+        for i in absent:
+            filled[i] = None if default is _ABSENT else default
+        if default is not _ABSENT:
+            return filled
         allowed = "a value, or a DEFAULT in the schema for records from before it was added"
         detail = f"{name}: the record has no such column; allowed: {allowed}"
         error = BadRecordError("missing_column", detail, masked=detail)
-        for i in indices_of(values, _ABSENT):
+        for i in absent:
             record = self._records[i]
             record.refuse(error)
-            values[i] = None
-        return values
+        return filled
 
     def _typed(self, column: pa.Field, values: list[Any]) -> pa.Array:
-        values = self._without_encoding(column.name, values)
-        array, misfits = self._convert(column, values)
-        for i in misfits:
+        misread = self._misread(column, values)
+        plain = self._without_encoding(column, values, self._changes)
+        plain = self._with_default(column.name, plain)
+        for i in misread:
+            plain[i] = None
+        array, misfits = self._convert(column, plain)
+        for i in (*misread, *misfits):
             record = self._records[i]
             error = BadRecordError.of(
                 "wrong_type",
                 column.name,
                 got=shortened(values[i]),
-                allowed=str(column.type),
+                allowed=self._allowed(column, values[i], self._changes[i]),
             )
             record.refuse(error)
         return array
 
-    def _without_encoding(self, name: str, values: list[Any]) -> list[Any]:
-        """Return a column's values with integers decoded, where the spec gives it an encoding."""
-        encoding = self._settings.encodings.get(name)
-        if encoding is None:
-            return values
-        return [decode_integer(value, encoding) for value in values]
+    def _misread(self, column: pa.Field, values: list[Any]) -> list[int]:
+        """Return the changes of whose value the record's own schema says that the column would read it wrongly."""
+        if not self._have_schemas:
+            return []
+        misread = []
+        for i, change in enumerate(self._changes):
+            is_there = values[i] is not None and values[i] is not _ABSENT
+            if change.schema and is_there and change.schema.reads_wrongly(column.name, column.type):
+                misread.append(i)
+        return misread
+
+    def _allowed(self, column: pa.Field, value: Any, change: DecodedChange) -> str:
+        """Return what a column takes, for the message of a value that it does not."""
+        name = column.name
+        type_ = str(column.type)
+        if change.schema:
+            return type_ + change.schema.described(name)
+        if self._settings.encodings.get(name) == "precise":
+            return f"base64 of a decimal that fits {type_}, as format.encodings says precise"
+        if pa.types.is_decimal(column.type) and is_precise(value):
+            way_out = f"format: {{type: debezium, encodings: {{{name}: precise}}}}"
+            return f"{type_} as a number. Next: for base64 of the connector's decimal.handling.mode=precise {way_out}"
+        return type_
+
+    def _without_encoding(
+        self,
+        column: pa.Field,
+        values: list[Any],
+        changes: Sequence[DecodedChange],
+    ) -> list[Any]:
+        """Return a column's values with their encoding undone, where the spec gives it one."""
+        encoding = self._settings.encodings.get(column.name)
+        schemas = (change.schema for change in changes)
+        return decoded(values, encoding, column.type, schemas)
 
     def _convert(self, column: pa.Field, values: list[Any]) -> Converted:
         """Convert a column, each value by the unit that its own record gives.
@@ -203,8 +241,8 @@ class ColumnTyper:
         key: Json = {}
         for name in settings.key:
             value = other_row.get(name)
-            values = self._without_encoding(name, [value])
             column = settings.columns.field(name)
+            values = self._without_encoding(column, [value], [change])
             unit = self._unit(change, name)
             array, _ = convert(values, column.type, unit)
             typed_value = array[0]

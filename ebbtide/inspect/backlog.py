@@ -9,6 +9,8 @@ from typing import Any
 
 from ebbtide.amounts import amount
 from ebbtide.delta.snapshot import Snapshot
+from ebbtide.ledger.facts import Head
+from ebbtide.runtime.belonging import OwnTables, refuse_misfits_at_rest
 from ebbtide.runtime.plan import Plan
 from ebbtide.sources.kafka.client import Client
 from ebbtide.sources.kafka.listing import topics_like, unread
@@ -85,6 +87,7 @@ def lag(spec: Pipeline, root: str, clock_ms: int) -> Lag:
         clock_ms: The time, epoch ms.
 
     Raises:
+        TableMismatchError, CheckpointMismatchError: see `ebbtide.runtime.belonging`.
         SourceReadError: the source cannot be read.
         SourceUnavailableError: it does not answer.
         SourceLostError, FileChangedError, LateFileError: the next run would refuse it.
@@ -93,6 +96,7 @@ def lag(spec: Pipeline, root: str, clock_ms: int) -> Lag:
     commit = plan.state.last()
     position = None if commit is None else commit[1].source_position
     snapshot = Snapshot.read(plan.at("state"))
+    refuse_misfits_at_rest(plan, OwnTables(plan), Head.at_rest(commit), snapshot)
     files = snapshot.files.values() if snapshot else ()
     files_read = files_noted(plan.at("state"), files)
     since = plan.follows_on(position)

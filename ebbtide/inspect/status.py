@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -10,9 +10,13 @@ from typing import Any
 from ebbtide.amounts import amount
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
-from ebbtide.errors import EbbtideError
+from ebbtide.errors import CheckpointMismatchError, EbbtideError, TableMismatchError
+from ebbtide.ledger.facts import Head, LedgerFacts, StepFacts
+from ebbtide.ledger.foreign_writes import DataCommit, foreign_writes_text
+from ebbtide.ledger.lease import Holder, holder_of
 from ebbtide.ledger.tables import OwnTable
 from ebbtide.model.step import StepKind
+from ebbtide.runtime.belonging import OwnTables, refuse_misfits_at_rest
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.ddl import added_ddl
 from ebbtide.spec.pipeline import Pipeline
@@ -46,6 +50,9 @@ class Status:
         paused_by: Who has paused it; None: it is not paused.
         paused_since: Since when.
         pause_reason: Why.
+        held_by: The process that holds its lease; None: none does, or it is known to have ended.
+        foreign_writes: Commits of other clients to sink and state that are neither repaired nor acknowledged.
+        misfit: Why the next run is refused: a table or the checkpoint was deleted, replaced or put back. None: they belong together.
     """
 
     pipeline: str
@@ -68,6 +75,9 @@ class Status:
     paused_by: str | None = None
     paused_since: datetime | None = None
     pause_reason: str | None = None
+    held_by: Holder | None = None
+    foreign_writes: tuple[DataCommit, ...] = ()
+    misfit: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -75,20 +85,18 @@ class Status:
 
     def text(self) -> str:
         """Write it for a terminal."""
-        if self.step == 0 and self.paused_by is None:
-            return f"{self.pipeline}: no step yet. Run 'ebbtide run'."
         if self.step == 0:
-            return f"{self.pipeline}: no step yet.{self._pause_text()}"
+            return "\n".join([f"{self.pipeline}: {self._before_first_step()}", *self._warnings()])
         now = _time_text(self.now)
         counts = f"{amount(self.records, 'record')}, {self.quarantined:,} quarantined"
-        lines = [f"{self.pipeline}: step {self.step} ({self.kind}) at {now}, {counts}{self._pause_text()}"]
+        lines = [f"{self.pipeline}: step {self.step} ({self.kind}) at {now}, {counts}", *self._warnings()]
         if self.watermark:
             watermark = _time_text(self.watermark)
             lines.append(f"  watermark {watermark}")
         rows = "" if self.sink_rows is None else f", {amount(self.sink_rows, 'row')}"
         sink = f"sink {self.root}/sink, version {self.sink_version}{rows}, changed last by step {self.sink_step}"
         if self.sink_version is None:
-            sink = f"sink {self.root}/sink is gone: 'ebbtide repair' makes it again"
+            sink = f"sink {self.root}/sink is gone"
         lines.append(f"  {sink}; state version {self.state_version}")
         if self.in_quarantine:
             lines.append(f"  in quarantine: {self.in_quarantine}")
@@ -102,11 +110,23 @@ class Status:
             lines.append(f"  columns taken in, to be added to the schema: {columns}")
         return "\n".join(lines)
 
-    def _pause_text(self) -> str:
-        if self.paused_by is None:
-            return ""
-        since = _time_text(self.paused_since)
-        return f"\n  paused by {self.paused_by} since {since}: {self.pause_reason}; 'ebbtide resume' lets it read again"
+    def _before_first_step(self) -> str:
+        if self.misfit:
+            return "no step can be made."
+        is_free = self.paused_by is None and self.held_by is None
+        return "no step yet. Run 'ebbtide run'." if is_free else "no step yet."
+
+    def _warnings(self) -> Iterator[str]:
+        """Say who keeps the next run from beginning, and what is wrong with the tables."""
+        if self.misfit:
+            yield f"  {self.misfit}"
+        if self.paused_by is not None:
+            since = _time_text(self.paused_since)
+            yield f"  paused by {self.paused_by} since {since}: {self.pause_reason}; 'ebbtide resume' lets it read again"
+        if self.held_by is not None:
+            yield f"  held by {_holder_text(self.held_by)}"
+        if self.foreign_writes:
+            yield f"  {foreign_writes_text(self.foreign_writes)}"
 
 
 def status(spec: Pipeline, root: str) -> Status:
@@ -118,9 +138,15 @@ def status(spec: Pipeline, root: str) -> Status:
     """
     tables = Plan.under(root, spec)
     commit = tables.state.last()
-    pause = _pause(tables)
+    turn = tables.turn
+    beside_steps = {
+        **_pause(turn),
+        "held_by": holder_of(turn),
+        "misfit": _misfit(tables, commit),
+        "foreign_writes": tables.foreign_writes(),
+    }
     if commit is None:
-        return Status(spec.name, tables.root, **pause)
+        return Status(spec.name, tables.root, **beside_steps)
     _, last = commit
     records = 0
     quarantined = 0
@@ -156,13 +182,12 @@ def status(spec: Pipeline, root: str) -> Status:
         sink_rows=sink_rows,
         state_rows=state_rows,
         state_version=state_version,
-        **pause,
+        **beside_steps,
     )
 
 
-def _pause(tables: Plan) -> dict[str, Any]:
-    """Return what is to be told of a pipeline's pause; nothing of one that is not paused."""
-    turn = tables.turn
+def _pause(turn: LedgerFacts | None) -> dict[str, Any]:
+    """Return the fields of a pipeline's pause; none of one that is not paused."""
     if turn is None or turn.paused is None:
         return {}
     found = turn.paused
@@ -171,6 +196,16 @@ def _pause(tables: Plan) -> dict[str, Any]:
         "paused_since": _time(found.since_ms),
         "pause_reason": found.reason,
     }
+
+
+def _misfit(tables: Plan, last: tuple[int, StepFacts] | None) -> str | None:
+    """Return why the tables do not belong together; None if they do."""
+    try:
+        state = Snapshot.read(tables.at("state"), any_features=True)
+        refuse_misfits_at_rest(tables, OwnTables(tables), Head.at_rest(last), state)
+    except (TableMismatchError, CheckpointMismatchError) as error:
+        return str(error)
+    return None
 
 
 def _version_and_rows(table: str) -> tuple[int | None, int | None]:
@@ -189,6 +224,13 @@ def _time(ms: int | None) -> datetime | None:
     if ms is None:
         return None
     return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def _holder_text(holder: Holder) -> str:
+    """Write the process that holds a lease."""
+    user = "" if holder.user is None else f" of {holder.user}"
+    since = "" if holder.since_ms is None else f" since {_time_text(_time(holder.since_ms))}"
+    return f"process {holder.process}{user} on '{holder.host}'{since}"
 
 
 def _time_text(time: datetime | None) -> str:

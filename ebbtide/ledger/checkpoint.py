@@ -10,9 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ebbtide.delta.commit import Puts
+from ebbtide.disk import sync, sync_below
 from ebbtide.errors import CheckpointMismatchError
-from ebbtide.paths import delete, join, list_files, read_bytes, replace_bytes
+from ebbtide.model import stored
+from ebbtide.model.offsets import POSITION
+from ebbtide.paths import delete, exists, is_file, is_local, join, list_files, read_bytes, replace_bytes
 
+SPARK_VERSION = "v1"
+"""First line of Spark's `offsets/N`."""
 START = "ebbtide_start.json"
 """Ours, beside Spark's files, so that it goes with them."""
 ASKED = "asked"
@@ -82,13 +87,16 @@ class Checkpoint:
     @property
     def start(self) -> NotedStart | None:
         """Where the source's first batch begins, as it was noted; None if it was not."""
-        raw = read_bytes(join(self.path, START))
+        location = join(self.path, START)
+        raw = read_bytes(location)
         if raw is None:
             return None
         try:
             noted = dict(json.loads(raw))
         except (ValueError, TypeError) as error:
             raise self._damaged(START, error) from error
+        stored.refuse_unknown(noted, {*POSITION, ASKED, LOST}, what="Where the source begins", where=location)
+        noted.pop(stored.FORMAT_KEY, None)
         asked = noted.pop(ASKED, None)
         lost = noted.pop(LOST, None)
         return NotedStart(noted, asked, lost)
@@ -115,20 +123,46 @@ class Checkpoint:
         """Whether a batch was planned that Spark has not committed."""
         return self.last_planned() != self.last_committed()
 
+    def settle(self, batch_id: int) -> None:
+        """Wait until what Spark has noted of a batch is on disk, as the step that is made of it names it.
+
+        Args:
+            batch_id: The batch.
+        """
+        if not is_local(self.path):
+            return
+        names = [f"offsets/{batch_id}", f"offsets/.{batch_id}.crc"]
+        if batch_id == 0:
+            names += ["metadata", ".metadata.crc"]
+        files = [join(self.path, name) for name in names]
+        sync_below(self.path, filter(is_file, files))
+
     def forget_undecided(self, decided: int | None) -> None:
         """Delete the plans of batches of which nothing was committed, so that they are made again from the files as they are.
 
         Args:
             decided: The last batch that the state has decided; None before the first.
         """
+        self._forget_torn(decided)
         committed = self.last_committed()
         known = [batch for batch in (decided, committed) if batch is not None]
         last = max(known, default=-1)
-        plans = join(self.path, "offsets")
         for batch in self._batches("offsets"):
             if batch > last:
-                delete(join(plans, str(batch)))
-                delete(join(plans, f".{batch}.crc"))
+                self._forget("offsets", batch)
+
+    def _forget_torn(self, decided: int | None) -> None:
+        """Delete what a power cut has left empty or torn, and nothing needs: Spark makes it again.
+
+        That are the newest commits, whose batch is found decided then, and an id by which no batch was decided.
+        """
+        if decided is None and self.id_to_discard is None:
+            delete(join(self.path, "metadata"))
+        for batch in reversed(self._batches("commits")):
+            raw = read_bytes(join(self.path, "commits", str(batch))) or b""
+            if _is_whole(raw):
+                return
+            self._forget("commits", batch)
 
     def offsets(self, batch_id: int) -> BatchOffsets:
         """Read what a batch was made of.
@@ -144,7 +178,11 @@ class Checkpoint:
             )
         # Spark writes a line each for the format's version, the batch's metadata and the offset of each source: we have one.
         try:
-            _, metadata_line, source_line, *_ = raw.decode().splitlines()
+            version, metadata_line, source_line, *_ = raw.decode().splitlines()
+            if version != SPARK_VERSION:
+                raise stored.newer(
+                    "A planned batch", join(self.path, "offsets", str(batch_id)), got=f"version {version}"
+                )
             metadata = json.loads(metadata_line)
             return BatchOffsets(
                 hash=hashlib.sha256(raw).hexdigest(),
@@ -204,8 +242,26 @@ class Checkpoint:
 
     def _batches(self, log: str) -> list[int]:
         names = list_files(join(self.path, log))
-        return [int(name) for name in names if name.isdigit()]
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def _forget(self, log: str, batch: int) -> None:
+        delete(join(self.path, log, str(batch)))
+        delete(join(self.path, log, f".{batch}.crc"))
 
     def discard(self) -> None:
-        """Delete the checkpoint."""
+        """Delete the checkpoint, its id last: until then it is known to be one that is to go."""
+        for name in ("offsets", "commits", START):
+            delete(join(self.path, name))
+        if is_local(self.path) and exists(self.path):
+            sync(self.path)
         delete(self.path)
+
+
+def _is_whole(commit: bytes) -> bool:
+    """Return whether a file of `commits/` has its version, and JSON after it."""
+    version, _, text = commit.partition(b"\n")
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return version.startswith(b"v")

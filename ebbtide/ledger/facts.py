@@ -6,15 +6,18 @@ such facts is the pipeline's last step. Commits of the ledger hold `LedgerFacts`
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ebbtide.delta.log import STEP
+from ebbtide.model import stored
 from ebbtide.model.schema_change import SchemaChange
 from ebbtide.model.step import Frontier, StepKind
 
-STATE_FORMAT = 2
+STATE_FORMAT = stored.FORMAT
 """Version of the stored formats: state table, sink's reserved columns, facts."""
 
 IN_ALL_FORMATS = (
@@ -63,6 +66,16 @@ class LedgerFacts(BaseModel):
         exclude_if=lambda value: not value,
         description="The holder gives the lease back for a while if it is asked to (ebbtide.ledger.requests).",
     )
+    taken_by: str = Field(
+        default="",
+        exclude_if=lambda value: not value,
+        description="User that took the lease last; absent in ledgers of earlier releases.",
+    )
+    taken_ms: int | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="When the lease was taken last, epoch ms of the holder's clock.",
+    )
     paused: Pause | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
@@ -73,6 +86,19 @@ class LedgerFacts(BaseModel):
         exclude_if=lambda value: not value,
         description="How long the pauses that have ended were in sum, ms.",
     )
+
+    @classmethod
+    def read(cls, facts: Mapping[str, Any], location: str) -> Self:
+        """Read what a commit of a ledger holds.
+
+        Args:
+            facts: That.
+            location: The ledger's.
+
+        Raises:
+            StoredFormatError, DamagedFileError: see `ebbtide.model.stored.read`.
+        """
+        return stored.read(cls, facts, what="A turn of the lease", where=location)
 
     def paused_until(self, wall_ms: int) -> int:
         """Return how long the pipeline was paused until some time, in sum, ms.
@@ -209,6 +235,19 @@ class StepFacts(Frontier):
         return is_undo or self.schema_change is not None or self.reselects
 
     @classmethod
+    def read(cls, facts: Mapping[str, Any], location: str) -> Self:
+        """Read what a commit says of its step, in this format.
+
+        Args:
+            facts: That.
+            location: The table's.
+
+        Raises:
+            StoredFormatError, DamagedFileError: see `ebbtide.model.stored.read`.
+        """
+        return stored.read(cls, facts, what=STEP, where=location)
+
+    @classmethod
     def of_older(cls, facts: dict[str, Any]) -> Self:
         """Read what facts of any older format say, as far as starting over needs it."""
         known = {name: facts[name] for name in IN_ALL_FORMATS if name in facts}
@@ -221,6 +260,12 @@ class StepFacts(Frontier):
     def transaction(self, stage: str) -> str:
         """Return Delta's application id for a stage: with the step's number, which rises over all incarnations, it is the fence."""
         return f"{self.pipeline}/{stage}"
+
+
+def step_number(facts: Mapping[str, Any], location: str) -> int:
+    """Return the number of the step that made a commit; arguments and errors as `StepFacts.read`, for any format up to this one."""
+    is_older = facts[stored.FORMAT_KEY] < STATE_FORMAT
+    return int(facts["step"]) if is_older else StepFacts.read(facts, location).step
 
 
 @dataclass(frozen=True)
@@ -236,3 +281,12 @@ class Head:
     version: int
     facts: StepFacts | None
     pending_key_changes: bool = False
+
+    @classmethod
+    def at_rest(cls, commit: tuple[int, StepFacts] | None) -> Self:
+        """Return it as read without the lease.
+
+        Args:
+            commit: Version and facts of the newest step; None before the first, where the version is not known.
+        """
+        return cls(-1, None) if commit is None else cls(*commit)

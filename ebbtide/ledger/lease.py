@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 import uuid
+from dataclasses import dataclass
 from itertools import islice
 from types import TracebackType
 from typing import NoReturn, Self
@@ -20,14 +21,16 @@ import pyarrow as pa
 
 from ebbtide.delta import log
 from ebbtide.delta.checkpoints import trim_log
-from ebbtide.delta.commit import commit
-from ebbtide.delta.table import create_if_absent
+from ebbtide.delta.commit import now_ms
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import commit_after, create_if_absent
 from ebbtide.errors import LeaseHeldError, LeaseLostError, StoreUnavailableError, TableMismatchError, VersionTakenError
 from ebbtide.ledger.facts import FREE, LedgerFacts
 from ebbtide.ledger.process import host_and_pid, is_gone, is_here, this_process
 from ebbtide.ledger.puts import puts_of, refuse_unsafe
 from ebbtide.ledger.requests import POLL_S, Requests
 from ebbtide.paths import make_private
+from ebbtide.users import user_name
 
 COLUMNS = pa.schema([("pipeline", pa.string())])
 """Of the ledger, which has no rows."""
@@ -42,6 +45,23 @@ TRIM_EVERY = 100
 _log = logging.getLogger(__name__)
 _ended: set[str] = set()
 """Holders of this process that have ended, but could not give their lease back."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The process that holds a pipeline's lease.
+
+    Args:
+        host: Its host.
+        process: Its process number there.
+        user: Its user; None: a release before this field took the lease.
+        since_ms: When it took the lease, epoch ms of its clock; None: as of `user`.
+    """
+
+    host: str
+    process: str
+    user: str | None
+    since_ms: int | None
 
 
 class Lease:
@@ -76,6 +96,7 @@ class Lease:
         self._requests = Requests(path)
         self._request = self._me.replace("/", "-")
         self._lost: str | None = None
+        self._table: Snapshot | None = None
         self._done = threading.Event()
         self._lock = threading.Lock()
         self._beat = threading.Thread(
@@ -107,6 +128,8 @@ class Lease:
             holder=self._me,
             heartbeat=0,
             makes_way=self._makes_way,
+            taken_by=user_name(),
+            taken_ms=now_ms(),
             paused=seen.paused,
             paused_ms=seen.paused_ms,
         )
@@ -217,7 +240,7 @@ class Lease:
         A heartbeat of the holder that was thought dead may take it too: then the holder lives.
         """
         try:
-            commit_turn(self.path, version, self.facts)
+            self._table = commit_turn(self.path, version, self.facts)
         except VersionTakenError as error:
             raise self._held(self._newest()) from error
 
@@ -250,7 +273,7 @@ class Lease:
             }
             turn = facts.model_copy(update=carried_on)
             with contextlib.suppress(VersionTakenError):
-                commit_turn(self.path, version + 1, turn)
+                self._table = commit_turn(self.path, version + 1, turn, self._table)
                 return turn
         raise VersionTakenError.of(f"The ledger '{self.path}' is written by others all the time.", got=f"{TRIES} tries")
 
@@ -318,7 +341,7 @@ def newest_turn(ledger: str) -> tuple[int, LedgerFacts | None]:
     """
     version = max(log.versions(ledger), default=-1)
     commits = islice(log.own_commits(ledger), NEWEST)
-    turns = [LedgerFacts.model_validate(facts) for _, facts in commits]
+    turns = [LedgerFacts.read(facts, ledger) for _, facts in commits]
     newest = max(
         turns,
         key=lambda turn: (turn.epoch, turn.heartbeat),
@@ -327,24 +350,59 @@ def newest_turn(ledger: str) -> tuple[int, LedgerFacts | None]:
     return version, newest
 
 
+def holder_of(turn: LedgerFacts | None) -> Holder | None:
+    """Return who holds the lease; None if it is free, or its holder is known to have ended.
+
+    Args:
+        turn: The newest one of the ledger; None before the first.
+    """
+    if turn is None or has_ended(turn.holder):
+        return None
+    host, process = host_and_pid(_process(turn.holder))
+    return Holder(host, process, turn.taken_by or None, turn.taken_ms)
+
+
 def first_turn(pipeline: str) -> LedgerFacts:
     """Return the turn before all others: nobody has had the lease yet."""
     return LedgerFacts(pipeline=pipeline, incarnation=uuid.uuid4().hex, epoch=0, holder=FREE, heartbeat=0)
 
 
-def commit_turn(ledger: str, version: int, turn: LedgerFacts) -> None:
+def commit_turn(
+    ledger: str,
+    version: int,
+    turn: LedgerFacts,
+    known: Snapshot | None = None,
+) -> Snapshot:
     """Commit a turn; it has no rows.
 
     Args:
         ledger: Location of the ledger.
         version: The version that it is to be.
         turn: It.
+        known: A version of the ledger, from which on its commits are read. Default: all are.
+
+    Returns:
+        The version that it made.
 
     Raises:
         VersionTakenError: somebody else has committed this version.
+        DeltaFeatureError: another client has given the ledger a feature that is not written here.
     """
-    metadata = turn.model_dump_json(by_alias=True)
-    commit(puts_of(ledger), ledger, version, [], {"operation": "LEASE", "userMetadata": metadata})
+    before = _as_of(ledger, version - 1, known)
+    info = {"operation": "LEASE", "userMetadata": turn.model_dump_json(by_alias=True)}
+    made = None if before is None else commit_after(puts_of(ledger), before, [], info)
+    if made is None:
+        raise VersionTakenError.of(f"Version {version} of the ledger '{ledger}' was committed by somebody else.")
+    return made
+
+
+def _as_of(ledger: str, version: int, known: Snapshot | None) -> Snapshot | None:
+    """Return a version of a ledger, from a known one on if that is not later; None if it is not there any more."""
+    if known is not None and known.version <= version:
+        found: Snapshot | None = known.advanced(until=version)
+    else:
+        found = Snapshot.read(ledger, version)
+    return found if found is not None and found.version == version else None
 
 
 def has_ended(holder: str) -> bool:

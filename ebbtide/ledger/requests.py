@@ -75,5 +75,5 @@ class Requests:
     def _signs(self) -> object:
         """Return what changes while somebody lives: the newest turn of the lease, and who asks."""
         newest = next(log.own_commits(self._ledger), None)
-        turn = None if newest is None else LedgerFacts.model_validate(newest[1])
+        turn = None if newest is None else LedgerFacts.read(newest[1], self._ledger)
         return turn, tuple(self.names)

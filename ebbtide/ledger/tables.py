@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot, has_version
 from ebbtide.errors import TableMismatchError
-from ebbtide.ledger.facts import StepFacts, TableFacts
+from ebbtide.ledger.facts import StepFacts, TableFacts, step_number
 
 BESIDE_STATE = ("sink", "changelog", "quarantine")
 """Tables that a step writes after the state, each in a commit of its own."""
@@ -61,7 +60,9 @@ class OwnTable:
         self._version = snapshot.version
         self._id = snapshot.id
         # The marks outlive the commits; not all that Spark writes has one.
-        self._step = max(self._marked(snapshot.transactions), log.last_step(self.location))
+        newest = next(log.own_commits(self.location), None)
+        last = 0 if newest is None else step_number(newest[1], self.location)
+        self._step = max(self._marked(snapshot.transactions), last)
         return True
 
     def _take(self, actions: Iterable[log.Action]) -> None:
@@ -72,8 +73,9 @@ class OwnTable:
                 marks[mark["appId"]] = int(mark["version"])
             elif "metaData" in action:
                 self._id = str(action["metaData"]["id"])
-        own: Mapping[str, Any] = log.facts_in(actions) or {}
-        self._step = max(self._step, self._marked(marks), int(own.get("step", 0)))
+        own = log.facts_in(actions, self.location)
+        last = 0 if own is None else step_number(own, self.location)
+        self._step = max(self._step, self._marked(marks), last)
 
     def _marked(self, marks: Mapping[str, int]) -> int:
         """Return the greatest number among the transaction marks of the stage."""

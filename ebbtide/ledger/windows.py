@@ -19,11 +19,24 @@ def window_end(table: str, judged: int, newest: int) -> int:
             break
         if version > newest:
             continue
-        has_other_columns = facts.get("schema_change") or facts.get("restores")  # the feed is not read across that
-        is_selected_anew = facts.get("reselects", False)  # rows change there by no change of the source
-        if has_other_columns or is_selected_anew or StepKind(facts["kind"]).ends_windows:
+        if ends_window(facts):
             return version
     return judged
+
+
+def ends_window(facts: log.Facts) -> bool:
+    """Return whether checks look no further back than a step.
+
+    Args:
+        facts: The step's, as stored.
+    """
+    has_other_columns = facts.get("schema_change") or facts.get("restores")  # the feed is not read across that
+    is_selected_anew = facts.get("reselects", False)  # rows change there by no change of the source
+    kind = StepKind(facts["kind"])
+    begins_adoption = (
+        kind is StepKind.ADOPT and facts["step"] == 1
+    )  # the commits before it are of the table's earlier owner
+    return bool(has_other_columns or is_selected_anew or begins_adoption or kind.ends_windows)
 
 
 def sink_window_end(state: str, state_end: int, sink_end: int) -> int:
@@ -34,9 +47,18 @@ def sink_window_end(state: str, state_end: int, sink_end: int) -> int:
         state_end: Version of the state at which its window ends: that step may have accepted the sink as it was.
         sink_end: Version of the sink by its own steps, as from `window_end`.
     """
+    return max(sink_end, accepted_sink_version(state, state_end))
+
+
+def accepted_sink_version(state: str, state_end: int) -> int:
+    """Return the version of the sink that the step which ended the state's window has accepted; 0 if it accepted none.
+
+    Args:
+        state: Location of the state.
+        state_end: Version of the state at which its window ends.
+    """
     facts = log.facts(state, state_end) or {}
-    accepted: int = facts.get("sink_version") or 0
-    return max(sink_end, accepted)
+    return facts.get("sink_version") or 0
 
 
 def is_own(pipeline: str, actions: list[log.Action]) -> bool:

@@ -10,6 +10,7 @@ from ebbtide.delta.fitting import columns_of
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import BackfillError, ConfigError
 from ebbtide.ledger.facts import StepFacts
+from ebbtide.model import stored
 from ebbtide.paths import join, read_bytes
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.kafka import KafkaSource, KafkaStart
@@ -81,8 +82,12 @@ def asked_of(tables: Plan) -> Asked | None:
     Args:
         tables: The pipeline.
     """
-    raw = read_bytes(join(tables.backfills, ASKED))
-    return None if raw is None else Asked.model_validate_json(raw)
+    location = join(tables.backfills, ASKED)
+    raw = read_bytes(location)
+    if raw is None:
+        return None
+    what = "What the backfill was asked to be"
+    return stored.read(Asked, stored.parsed(raw, what=what, where=location), what=what, where=location)
 
 
 def beside_of(spec: Pipeline, asked: Asked, max_records_per_second: int | None = None) -> Pipeline:

@@ -137,8 +137,8 @@ def _appended_loss(stepper: Stepper, name: str, what: str, found: TableFacts | N
         yield Loss(name, what, lacks.text())
     elif what:  # gone, another's, or without the steps before the first that can be appended
         yield Loss(name, what, lacking(stepper.plan, name, 0).text(), is_aside=found is not None)
-    elif found is None and lacks.lost:  # made by the last step
-        yield Loss(name, "gone", lacks.text())
+    elif lacks.lost:  # of the last step
+        yield Loss(name, "gone" if found is None else "put back to before the last step", lacks.text())
 
 
 def set_aside(stepper: Stepper, names: list[str]) -> None:

@@ -25,6 +25,7 @@ from ebbtide.maintenance.job import stepping
 from ebbtide.model.step import StepKind
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
+from ebbtide.runtime.written import tables_written
 from ebbtide.spec.pipeline import Pipeline
 
 
@@ -86,7 +87,7 @@ def plan(spark: SparkSession, spec: Pipeline, root: str, to_step: int) -> Rewind
     """
     tables = Plan.under(root, spec)
     with stepping(spark, tables, refuse=Stepper.refuse_other_tables) as stepper:
-        _finish_open(spark, stepper)
+        _finish_open(spark, stepper, to_step)
         target = _Target.find(tables, stepper, to_step)
         return target.report(stepper.last_number)
 
@@ -95,7 +96,7 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, to_step: int) -> Rewin
     """Go back to an earlier step; arguments and errors as `plan`."""
     tables = Plan.under(root, spec)
     with stepping(spark, tables, refuse=Stepper.refuse_other_tables) as stepper:
-        _finish_open(spark, stepper)
+        _finish_open(spark, stepper, to_step)
         target = _Target.find(tables, stepper, to_step)
         report = target.report(stepper.last_number)
         facts = stepper.rewound(target.facts, target.version, target.versions)
@@ -104,10 +105,44 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, to_step: int) -> Rewin
         return replace(report, step=facts.step)
 
 
-def _finish_open(spark: SparkSession, stepper: Stepper) -> None:
-    """Publish the last step; of a state that was put back it is in the other tables already, with later ones."""
-    if stepper.last_number == stepper.number:
+def can_go_back(stepper: Stepper, to_step: int) -> bool:
+    """Return whether a rewind to a step would not be refused.
+
+    Args:
+        stepper: Of the pipeline.
+        to_step: The step.
+    """
+    try:
+        _Target.find(stepper.plan, stepper, to_step)
+    except (HistoryGoneError, SpecChangedError):
+        return False
+    return True
+
+
+def _finish_open(spark: SparkSession, stepper: Stepper, to_step: int) -> None:
+    """Publish the last step; of a state that was put back it should be in the other tables already, with later ones.
+
+    Raises:
+        HistoryGoneError: one of them lacks it, and it is the step to go back to.
+    """
+    last = stepper.last
+    if last is None or stepper.last_number == stepper.number:
         stepper.publish(spark)
+        return
+    present = stepper.tables.facts()
+    written = tables_written(stepper.plan, stepper.version, last) & present.keys()
+    lacking = sorted(name for name in written if present[name].step < last.step)
+    if not lacking or to_step != last.step:
+        return
+    before = last.step - 1
+    raise HistoryGoneError.of(
+        f"'{last.pipeline}' cannot go back to step {to_step}: not all tables have its rows, and others are of a later step.",
+        got=f"no step {to_step} in {', '.join(lacking)}",
+        allowed="an earlier step" if before else "no step: this is the first one",
+        next_step=f"Run 'ebbtide rewind --to-step {before} --apply', which reads the records of step {to_step} again; or 'ebbtide refresh' to rebuild all tables from the source."
+        if before
+        else "Run 'ebbtide refresh' to rebuild all tables from the source.",
+    )
 
 
 @dataclass(frozen=True)

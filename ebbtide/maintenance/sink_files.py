@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ebbtide.delta import vectors
 from ebbtide.delta.commit import now_ms
-from ebbtide.delta.features import refuse_unwritable
 from ebbtide.delta.log import footer_of
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.errors import DamagedFileError, DeltaLogError, RepairError
@@ -50,7 +49,6 @@ def take_out(stepper: Stepper, files: list[DataFile]) -> None:
     snapshot = Snapshot.read(sink, any_features=True)
     if snapshot is None or not files:
         return
-    refuse_unwritable(sink, snapshot.protocol, snapshot.metadata)
     at_ms = now_ms()
     removes = [file.removed(at_ms, data_change=True) for file in files]
     commit_beside_steps(stepper, snapshot, removes, REMOVES_DAMAGED)

@@ -14,6 +14,7 @@ from ebbtide.delta.snapshot import Action, DataFile, FileId, Snapshot
 from ebbtide.delta.table import commit_after, read_file
 from ebbtide.errors import DamagedFileError, HistoryGoneError, LeaseLostError, RepairError
 from ebbtide.ledger.puts import puts_of
+from ebbtide.maintenance.rewind import can_go_back
 from ebbtide.model.step import StepKind
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
@@ -118,7 +119,7 @@ class _Reading:
 
 
 def _last_whole_step(stepper: Stepper, reading: _Reading) -> int | None:
-    """Return the newest step that can be gone back to: of this spec, since the last refresh, its files whole."""
+    """Return the newest step that can be gone back to: of this spec, since the last refresh, its files and the other tables' whole."""
     tables = stepper.plan
     for version, facts in tables.state.steps():
         if tables.spec.misfits(facts.spec):
@@ -129,7 +130,7 @@ def _last_whole_step(stepper: Stepper, reading: _Reading) -> int | None:
             return None
         if snapshot is None or snapshot.version != version:
             return None
-        if not any(reading.damaged(snapshot)):
+        if not any(reading.damaged(snapshot)) and can_go_back(stepper, facts.step):
             return facts.step
         if facts.kind is StepKind.RESET:
             return None

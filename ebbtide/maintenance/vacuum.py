@@ -6,6 +6,7 @@
 | commits of the tables | older than `delta.logRetentionDuration` (30 days), once a checkpoint holds what they say |
 | turns of the lease | all but the last thousand |
 | staged files | at once: the last step is finished |
+| files of processes that died before they named them | older than a day |
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from ebbtide.delta import log
 from ebbtide.delta.checkpoints import trim_log
 from ebbtide.ledger.lease import TURNS_KEPT
 from ebbtide.ledger.tables import BESIDE_STATE
-from ebbtide.paths import delete
+from ebbtide.paths import DAY_S, delete, delete_unfinished, join
+from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
 
 
@@ -31,4 +33,13 @@ def vacuum(spark: SparkSession, stepper: Stepper) -> bool:
             DeltaTable.forPath(spark, table).vacuum()
     trim_log(plan.at("ledger"), commits_kept=TURNS_KEPT)
     delete(plan.at("staged"))
+    delete(plan.rehearsal)
+    delete_all_unfinished(plan)
     return False
+
+
+def delete_all_unfinished(plan: Plan, *, older_than_s: float = DAY_S) -> None:
+    """Delete the files beside a pipeline's tables whose writers died before they named them; see `delete_unfinished`."""
+    logs = [join(plan.at(name), log.LOG) for name in ("state", *BESIDE_STATE, "ledger")]
+    for folder in (plan.root, plan.checkpoint.path, *logs):
+        delete_unfinished(folder, older_than_s=older_than_s)

@@ -1,7 +1,11 @@
-"""Cron expressions, as far as every scheduler understands them alike: five fields of numbers, names, ranges and steps."""
+"""Cron expressions, as far as every scheduler understands them alike: five fields of numbers, names, ranges and steps.
+
+The minute may be `H`, as in Jenkins: a minute that depends on the pipeline's name, so that pipelines do not all start at once.
+"""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -12,7 +16,8 @@ WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 MONTH_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 FIELDS = ("minute 0-59", "hour 0-23", "day of the month 1-31", "month 1-12 or jan-dec", "weekday 0-7 or sun-sat")
 ALLOWED = (
-    f"five fields ({', '.join(FIELDS)}), each *, values and ranges with commas between, steps as in */15 or 8-18/2"
+    f"five fields ({', '.join(FIELDS)}), each *, values and ranges with commas between, steps as in */15 or 8-18/2; as the minute, "
+    "H or H/15: one that depends on the name"
 )
 
 
@@ -26,7 +31,8 @@ def check_cron(text: str) -> str:
     Raises:
         ValueError: it is not one, or names only days that no month has.
     """
-    fields = text.lower().split()
+    resolved = spread_minute(text, "")
+    fields = resolved.lower().split()
     if len(fields) != len(FIELDS):
         raise ValueError(f"got {text!r}; allowed: {ALLOWED}")
     minute, hour, day, month, weekday = fields
@@ -42,6 +48,29 @@ def check_cron(text: str) -> str:
     if min(days) > longest_month:
         raise ValueError(f"got {text!r}; allowed: a day that one of the months has")
     return text
+
+
+def spread_minute(text: str, name: str) -> str:
+    """Put a minute that depends on a name in the place of `H`.
+
+    Args:
+        text: Cron expression; its minute may be `H` (one minute of the hour) or `H/N` (one of N, then every N minutes).
+        name: The pipeline's name; the same name has the same minute everywhere.
+
+    Example:
+        >>> spread_minute("H 3 * * *", "orders"), spread_minute("H/15 * * * *", "orders")
+        ('2 3 * * *', '2-59/15 * * * *')
+    """
+    minute, _, rest = text.partition(" ")
+    letter, slash, step = minute.partition("/")
+    if letter not in ("H", "h"):
+        return text
+    place = zlib.crc32(name.encode())
+    if not slash:
+        return f"{place % 60} {rest}"
+    is_number = step.isascii() and step.isdigit()
+    first = place % int(step) if is_number and int(step) else 0
+    return f"{first}-59/{step} {rest}"
 
 
 def _values(field: str, first: int, last: int, names: Sequence[str] = ()) -> set[int]:

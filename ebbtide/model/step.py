@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Self
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ebbtide.model import stored
 from ebbtide.model.clock import Reading, next_clock
 from ebbtide.model.entries import Step
 from ebbtide.model.offsets import Intervals, OffsetRanges
@@ -131,6 +132,10 @@ class TableVersion(BaseModel):
 
     id: str = Field(description="The table's id in Delta's metadata: another table in its place has another one.")
     version: int = Field(description="The version.")
+    commit: str = Field(
+        default="",
+        description="Hash of that version's commit: a table that was put back and went on has another one. Of a step of an older version empty.",
+    )
 
 
 class ViewPosition(BaseModel):
@@ -140,6 +145,19 @@ class ViewPosition(BaseModel):
 
     query: str = Field(description="Hash of its query.")
     inputs: dict[str, TableVersion] = Field(description="Name of an input to the version of its table.")
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any], location: str) -> Self:
+        """Read what was stored.
+
+        Args:
+            document: That.
+            location: Where it was.
+
+        Raises:
+            StoredFormatError, DamagedFileError: see `ebbtide.model.stored.read`.
+        """
+        return stored.read(cls, document, what="The position of a view", where=location)
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ def altered_entries(
 ) -> pa.Table:
     """Return entries under their new columns.
 
-    By sequence, `_columns` and `_kept` hold names of columns too, and `_kept` a row; see `ebbtide.operators.sequence`. Few
-    entries have them: those are converted one by one.
+    By sequence, `_columns` and `_kept` hold names of columns too, `_kept` and the items of `_kept_before` a row, and `_tied` rows; see
+    `ebbtide.operators.sequence`. Few entries have them: those are converted one by one.
 
     Args:
         entries: Under their old columns.
@@ -27,13 +27,19 @@ def altered_entries(
         change: What becomes of the columns.
         fills: Added column to its value in all rows.
     """
-    rows = change.rows(entries, schema, fills)
     if "_kept" not in schema.names:
-        return rows
+        return change.rows(entries, schema, fills)
+    filled = {name: fill.as_py() for name, fill in fills.items()}
     known = [_known_columns(value, change) for value in _values(entries, "_columns")]
     kept = [_kept(value, change) for value in _values(entries, "_kept")]
+    kept_before = [_kept_before(value, change) for value in _values(entries, "_kept_before")]
+    tied = [_tied(value, change, filled) for value in _values(entries, "_tied")]
+    others = entries.drop_columns(["_columns", "_kept", "_kept_before", "_tied"])
+    rows = change.rows(others, schema, fills)
     rows = _with_values(rows, "_columns", known)
-    return _with_values(rows, "_kept", kept)
+    rows = _with_values(rows, "_kept", kept)
+    rows = _with_values(rows, "_kept_before", kept_before)
+    return _with_values(rows, "_tied", tied)
 
 
 def _values(entries: pa.Table, column: str) -> list[Any]:
@@ -70,11 +76,36 @@ def _kept(kept: dict[str, Any] | None, change: SchemaChange) -> dict[str, Any] |
     """Rename the columns of a row that had the key before, and of what is known of it."""
     if kept is None:
         return None
-    row = {}
-    for name, value in (kept["row"] or {}).items():
+    row = _renamed(kept["row"] or {}, change)
+    names = kept["known"] or []
+    new_names = [change.new_name(name) for name in names]
+    known = [name for name in new_names if name is not None]
+    since = kept["since"]
+    if since is not None:
+        since = [at for name, at in zip(new_names, since, strict=True) if name is not None]
+    return kept | {"row": row, "known": known, "since": since}
+
+
+def _kept_before(rows: list[dict[str, Any]] | None, change: SchemaChange) -> list[dict[str, Any] | None] | None:
+    """Rename the same of rows that had the key before that."""
+    return None if rows is None else [_kept(row, change) for row in rows]
+
+
+def _tied(
+    rows: list[dict[str, Any]] | None,
+    change: SchemaChange,
+    filled: Mapping[str, Any],
+) -> list[dict[str, Any]] | None:
+    """Rename the columns of rows that lost a tie; those that are added have the values that they have in all rows."""
+    if rows is None:
+        return None
+    return [{**_renamed(row, change), **filled} for row in rows]
+
+
+def _renamed(row: Mapping[str, Any], change: SchemaChange) -> dict[str, Any]:
+    renamed = {}
+    for name, value in row.items():
         new_name = change.new_name(name)
         if new_name is not None:
-            row[new_name] = value
-    names = map(change.new_name, kept["known"] or ())
-    known = [name for name in names if name is not None]
-    return kept | {"row": row, "known": known}
+            renamed[new_name] = value
+    return renamed

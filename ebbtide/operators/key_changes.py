@@ -6,16 +6,21 @@ left out (an unavailable value) has the value that the row had under the old key
 The log of the keys concerned is played in the order of its sequences, row by row: a change of the key takes what is known
 of the row along, a delete forgets it. O(n log n) in the changes and entries of those keys.
 
-State keeps one row per key, so that two things must be remembered beside it while changes arrive out of order:
+State keeps one row per key, so that more must be remembered beside it while changes arrive out of order:
 
-- `_moved_from`: a row that waits for a value keeps the changes of the key that it went through.
-- `_kept`: the key's last row, while the change that takes it elsewhere has yet to arrive and may not carry all its values: where
-  another row came under its key and it is not known to have left, or where a delete names the key under which it goes on.
+- `_columns` and `_moved_from`: since when each value is known, be that under an old key, and the changes of the key since then. They
+  say where in the log a value stands, so that a change of the old key that arrives late is compared with it as any other.
+- `_kept`: the key's last rows, while the change that takes them elsewhere has yet to arrive and may not carry all its values: where
+  another row came under the key and they are not known to have left, or where a delete names the key under which they go on.
+
+Not all can be remembered: where a later row of the key was updated, or ended, before all of the earlier one had come, values of the
+earlier one are forgotten, and an older value that arrives then looks like the newest. So a row that left the key before that, and of
+which this is known only now, is cut off: it shows what is known, waits for all that it was not sent, and nothing else reaches it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -30,8 +35,7 @@ class Known(NamedTuple):
 
     Args:
         event: The event that carries it.
-        since: Rank of the sequence since when it holds. `UNKNOWN`: it was found under an old key whose delete has yet to arrive, and
-            with it perhaps a newer value.
+        since: Rank of the sequence since when it holds, be that under an old key.
         snapshot: Arrival of the snapshot row that carries it, if it is one's.
     """
 
@@ -40,8 +44,15 @@ class Known(NamedTuple):
     snapshot: int | None = None
 
 
+Forgets = Callable[[int, int], bool]
+"""Of a key's code and the rank of a sequence: whether values that a row had under the key before may have been forgotten."""
+
+
 class KeyChange(NamedTuple):
-    """An update that gave a row its key; `before` is the one that had given it the old key, if that is known."""
+    """An update that gave a row its key; `before` is the one that had given it the old key, if that is known.
+
+    Its `old_key` is `UNKNOWN` where the row is cut off from the values that it had before.
+    """
 
     sequence: int
     old_key: int
@@ -65,6 +76,7 @@ class Event:
         is_departure: The row leaves its key for another one. It is deleted, unless another row follows it at once.
         new_key: That other key; `UNKNOWN` where it is not known.
         is_snapshot: A snapshot row without a position: it was read at some time, and stands below all changes.
+        is_cut: It changed its key, and the row is cut off from the values that it had before.
     """
 
     sequence: int
@@ -79,6 +91,7 @@ class Event:
     is_departure: bool = False
     new_key: int = UNKNOWN
     is_snapshot: bool = False
+    is_cut: bool = False
 
     @property
     def place(self) -> tuple[int, int, int, int]:
@@ -99,11 +112,13 @@ class KnownRow:
         values: Column to its value.
         last: Rank of the sequence of the last event that carried a row; `UNKNOWN` if none did.
         change: The last change of the key that brought it here.
+        started: Rank of the sequence since when it has the key; `UNKNOWN` if that is not known.
     """
 
     values: dict[str, Known] = field(default_factory=dict)
     last: int = UNKNOWN
     change: KeyChange | None = None
+    started: int = UNKNOWN
 
 
 class Kept(NamedTuple):
@@ -114,12 +129,20 @@ class Kept(NamedTuple):
         until: Rank of the sequence at which another row followed it, or it was deleted.
         values: What is known of it.
         change: The last change of the key that brought it.
+        has_left: It was deleted, to go on under another key; else another row followed it.
+        started: Rank of the sequence since when it had the key; `UNKNOWN` if that is not known.
     """
 
     sequence: int
     until: int
     values: dict[str, Known]
     change: KeyChange | None = None
+    has_left: bool = False
+    started: int = UNKNOWN
+
+
+MOST_KEPT = 3
+"""Rows that are kept of one key at most, the last: a source that hides its deletes would else add one with each create."""
 
 
 @dataclass
@@ -128,29 +151,35 @@ class Played:
 
     Args:
         rows: Key to its row.
-        kept: Key to the row to remember: the last that was followed, or left.
+        kept: Key to the rows to remember, in order: the last that were followed, or left.
     """
 
     rows: dict[int, KnownRow]
-    kept: dict[int, Kept]
+    kept: dict[int, list[Kept]]
 
 
-Departures = dict[int, tuple[int, KnownRow]]
-"""Key to its last row that was deleted, and the rank of the sequence at which."""
+def forgets_nothing(key: int, at: int) -> bool:
+    """Say that all is known that has come."""
+    return False
 
 
-def play(events: list[Event]) -> Played:
+def play(events: list[Event], forgets: Forgets = forgets_nothing) -> Played:
     """Play the log of some keys. O(n log n) in the events, for the sort.
 
     Args:
         events: All that is known of those keys, in any order.
+        forgets: See `Forgets`.
     """
     in_order = sorted(events, key=lambda event: event.place)
-    log = _Log(in_order)
+    log = _Log(in_order, forgets)
     for event in in_order:
         log.take(event)
     arrived = _arrivals(in_order)
-    still_kept = {key: row for key, row in log.kept.items() if (key, row.until) not in arrived}
+    still_kept = {}
+    for key, rows in log.kept.items():
+        awaited = [row for row in rows if (key, row.until) not in arrived]
+        if awaited:
+            still_kept[key] = awaited[-MOST_KEPT:]
     return Played(log.rows, still_kept)
 
 
@@ -159,12 +188,15 @@ class _Log:
 
     Args:
         events: In order.
+        forgets: See `Forgets`.
     """
 
-    def __init__(self, events: list[Event]) -> None:
+    def __init__(self, events: list[Event], forgets: Forgets) -> None:
+        self._forgets = forgets
+        self._stored_changes = {_identity(event): event.is_cut for event in events if _is_stored_change(event)}
         self.rows: dict[int, KnownRow] = {}
-        self.kept: dict[int, Kept] = {}
-        self._departures: Departures = {}
+        self.kept: dict[int, list[Kept]] = {}
+        self._departed: dict[tuple[int, int], KnownRow] = {}
         self._deleted_at = {event.key: event.sequence for event in events if event.is_delete}
 
     def take(self, event: Event) -> None:
@@ -177,16 +209,23 @@ class _Log:
             self._carry(event)
 
     def _leave(self, event: Event) -> None:
-        departed = _departed(event, self.rows.get(event.key))
-        self._departures[event.key] = (event.sequence, departed)
-        if event.is_delete:
-            self.kept[event.key] = _kept(event, departed)
-            self.rows.pop(event.key, None)
+        place = event.key, event.sequence
+        if place in self._departed:
+            return  # a stored delete again
+        departed = _departed(event, self.rows.pop(event.key, None))
+        self._departed[place] = departed
+        self._keep(event, departed, has_left=True)
 
     def _delete(self, event: Event) -> None:
         here = self.rows.pop(event.key, None)
         if here is not None:
-            self._departures[event.key] = (event.sequence, here)
+            self._departed[event.key, event.sequence] = here
+
+    def _keep(self, event: Event, row: KnownRow, *, has_left: bool) -> None:
+        if self._forgets(event.key, event.sequence):
+            return
+        kept = _kept(event, row, has_left=has_left)
+        self.kept.setdefault(event.key, []).append(kept)
 
     def _carry(self, event: Event) -> None:
         here = self.rows.get(event.key)
@@ -200,24 +239,30 @@ class _Log:
     def _followed(self, event: Event, here: KnownRow | None) -> KnownRow:
         """Return the row that follows another one under a key."""
         if here is not None and UNKNOWN < here.last < event.sequence:
-            self.kept[event.key] = Kept(
-                sequence=here.last,
-                until=event.sequence,
-                values=here.values,
-            )
-        # What happened under the old key before its delete may arrive later than this.
-        is_final = self._deleted_at.get(event.old_key, UNKNOWN) >= event.sequence
+            self._keep(event, here, has_left=False)
         before = self._before(event)
-        return _arrived(event, here, before, is_final=is_final)
+        if self._is_cut(event):
+            return _cut_off(event, before)
+        return _arrived(event, here, before)
+
+    def _is_cut(self, event: Event) -> bool:
+        """Return whether values may be missing between those that are known of a row that changed its key; once decided, it stays."""
+        if _identity(event) in self._stored_changes:
+            return self._stored_changes[_identity(event)]
+        return event.old_key != UNKNOWN and self._forgets(event.old_key, event.sequence)
 
     def _before(self, event: Event) -> KnownRow:
         """Return the row under the old key just before it left: in a log its delete stands before the change of the key."""
-        departure = self._departures.get(event.old_key)
-        if departure is not None:
-            deleted_at, departed = departure
-            if deleted_at == event.sequence:
-                return departed
-        return self.rows.get(event.old_key, KnownRow())
+        place = event.old_key, event.sequence
+        if place in self._departed:
+            return self._departed[place]
+        here = self.rows.get(event.old_key, KnownRow())
+        was_deleted = self._deleted_at.get(event.old_key, UNKNOWN) >= event.sequence
+        if was_deleted:
+            # That delete is not in the log that is played: of a key only the newest is known.
+            self.rows.pop(event.old_key, None)
+            self._departed[place] = here
+        return here
 
 
 def _departed(event: Event, here: KnownRow | None) -> KnownRow:
@@ -225,18 +270,25 @@ def _departed(event: Event, here: KnownRow | None) -> KnownRow:
     if here is None:
         return KnownRow()
     values = {name: known for name, known in here.values.items() if _is_own(known, event)}
-    return KnownRow(values, here.last, here.change)
+    return KnownRow(values, here.last, here.change, here.started)
 
 
-def _kept(event: Event, departed: KnownRow) -> Kept:
-    """Return what is kept of a row that leaves by a delete: values that are not final are looked for again."""
-    final = {name: known for name, known in departed.values.items() if known.since != UNKNOWN}
-    known_since = max((known.since for known in final.values()), default=UNKNOWN)
+def _kept(
+    event: Event,
+    row: KnownRow,
+    *,
+    has_left: bool,
+) -> Kept:
+    """Return what is kept of a row until an event."""
+    values = {name: known for name, known in row.values.items() if known.since != UNKNOWN}
+    known_since = max((known.since for known in values.values()), default=UNKNOWN)
     return Kept(
-        sequence=max(departed.last, known_since),
+        sequence=max(row.last, known_since),
         until=event.sequence,
-        values=final,
-        change=departed.change,
+        values=values,
+        change=row.change,
+        has_left=has_left,
+        started=row.started,
     )
 
 
@@ -277,8 +329,6 @@ def _arrived(
     event: Event,
     here: KnownRow | None,
     before: KnownRow,
-    *,
-    is_final: bool,
 ) -> KnownRow:
     """Return the row that a change of the key brings.
 
@@ -286,23 +336,36 @@ def _arrived(
         event: The change of the key.
         here: The row under the new key; the values known of it from a snapshot row are the last choice.
         before: The row under the old key. Values of a snapshot row that was read after the change are not its own.
-        is_final: All that happened to it under the old key is known.
     """
     known_here = {} if here is None else here.values
     values = {name: known for name, known in known_here.items() if known.snapshot is not None}
     for name, known in before.values.items():
         if _is_own(known, event):
-            is_known = is_final and known.since != UNKNOWN
-            since = event.sequence if is_known else UNKNOWN
-            values[name] = Known(known.event, since)
+            values[name] = Known(known.event, known.since)
     if event.old_key == UNKNOWN:
-        return KnownRow(values)
+        return KnownRow(values, started=event.sequence)
     change = KeyChange(
         sequence=event.sequence,
         old_key=event.old_key,
         before=before.change,
     )
-    return KnownRow(values, change=change)
+    return KnownRow(values, change=change, started=event.sequence)
+
+
+def _cut_off(event: Event, before: KnownRow) -> KnownRow:
+    """Return a row that a change of the key brings, and that is cut off from the values that it had before: it shows those that are known."""
+    values = {name: Known(known.event, UNKNOWN) for name, known in before.values.items() if _is_own(known, event)}
+    return KnownRow(values, change=KeyChange(event.sequence, UNKNOWN), started=event.sequence)
+
+
+def _is_stored_change(event: Event) -> bool:
+    is_key_change = event.is_cut or event.old_key != UNKNOWN
+    return is_key_change and event.arrival == STORED
+
+
+def _identity(event: Event) -> tuple[int, int]:
+    """Return what distinguishes a change of a key from others: a key gets one row at a sequence."""
+    return event.key, event.sequence
 
 
 def chain(change: KeyChange | None) -> Iterator[KeyChange]:

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from ebbtide.model.codes import Codes
 from ebbtide.model.entries import is_set
-from ebbtide.model.sequences import OP_DELETE, OP_UPSERT, UNKNOWN
-from ebbtide.operators.key_changes import Event, Kept, KeyChange, Played, chain, play
+from ebbtide.model.sequences import UNKNOWN
+from ebbtide.operators.key_changes import Kept, KeyChange, Played, chain, play
+from ebbtide.operators.linked_log import LinkedLog
 from ebbtide.operators.sequence_events import Events
 from ebbtide.operators.ties import Mask
+
+KeyChanges = tuple[KeyChange, ...]
+
+
+class KeptLink(NamedTuple):
+    """A row that is kept, and the changes of the key that it went through, as far as they are needed; newest first."""
+
+    row: Kept
+    moved_from: KeyChanges
 
 
 @dataclass(frozen=True)
@@ -23,21 +33,32 @@ class Link:
     """How a key's row is linked to other rows, by ranks and codes.
 
     Args:
-        moved_from: Changes of the key that a waiting row, or the kept row of a deleted key, went through, newest first.
-        kept: The last row that had the key before, while a change of the key has yet to take it elsewhere.
+        moved_from: Changes of the key that the row went through since its oldest value is known, newest first.
+        kept: The last rows that had the key before, while a change of the key has yet to take them elsewhere; the oldest first.
+        is_pending: The row, or one that is kept, lacks a value that may be found under an old key.
     """
 
-    moved_from: tuple[KeyChange, ...] = ()
-    kept: Kept | None = None
+    moved_from: KeyChanges = ()
+    kept: tuple[KeptLink, ...] = ()
+    is_pending: bool = False
+
+    @property
+    def all_moves(self) -> list[KeyChange]:
+        """All changes of the key, in the order in which they are stored."""
+        moves = list(self.moved_from)
+        for kept in self.kept:
+            moves += kept.moved_from
+        return moves
 
     @property
     def equality_key(self) -> tuple[Any, Any]:
         """What two links have in common exactly if they are equal."""
-        moved_from = [(change.sequence, change.old_key) for change in self.moved_from]
-        if self.kept is None:
-            return moved_from, None
-        known = sorted(self.kept.values)
-        return moved_from, (self.kept.sequence, self.kept.until, known)
+        moved_from = [(change.sequence, change.old_key) for change in self.all_moves]
+        kept = []
+        for row, moves in self.kept:
+            since = sorted((name, known.since) for name, known in row.values.items())
+            kept.append((row.sequence, row.until, row.has_left, row.started, since, len(moves)))
+        return moved_from, kept
 
 
 NO_LINK = Link()
@@ -61,24 +82,29 @@ class LinkedKeys:
             name: The column.
 
         Yields:
-            Index in `winner`; the event that carries the value, `UNKNOWN` if none does; the rank since when it is known, `UNKNOWN`
-            if a newer one may yet be found.
+            Index in `winner`; the event that carries the value, `UNKNOWN` if none does; the rank since when it is known, or
+            `UNKNOWN`.
         """
         for i, event, code in self._linked(winner):
             if self.events.is_delete[event]:
                 continue
             row = self.played.rows.get(code)
             if row is None or name not in row.values:
-                yield i, self._entry_of_same_row(code), UNKNOWN
+                yield i, self._entry_of_same_row(code, name), UNKNOWN
                 continue
             known = row.values[name]
             yield i, known.event, known.since
 
-    def _entry_of_same_row(self, code: int) -> int:
-        """Return the entry of a key if its row is the one that the key has now, else `UNKNOWN`."""
+    def _entry_of_same_row(self, code: int, name: str) -> int:
+        """Return the entry of a key if its row is the one that the key has now, and a value is stored that is not known since when.
+
+        Older entries hold such values: found under an old key whose delete had yet to arrive.
+        """
         events = self.events
         entry = int(events.entry_of[code])
         if entry == UNKNOWN or events.is_delete[entry]:
+            return UNKNOWN
+        if events.known_since.get(entry, {}).get(name) != UNKNOWN:
             return UNKNOWN
         has_same_since = events.since[code] == events.stored_since[entry]
         has_same_base = events.base[code] == max(events.stored_base[entry], events.floor)
@@ -93,43 +119,45 @@ class LinkedKeys:
         """
         links: dict[int, Link] = {}
         for i, event, code in self._linked(winner):
-            kept = self.played.kept.get(code)
-            # Where a row came from is needed only while the row lacks a value.
-            if self.events.is_delete[event]:
-                change = self._change_of_kept(kept)
-            else:
+            kept = [self._kept_link(row) for row in self.played.kept.get(code, ())]
+            row = self.played.rows.get(code)
+            ranks: list[int] = []
+            moved_from: KeyChanges = ()
+            if row is not None and not self.events.is_delete[event]:
                 ranks = [known_since[i] for known_since in known_at.values()]
-                change = self._change_of_waiting(code, ranks)
-            moved_from = tuple(chain(change))
-            links[i] = Link(moved_from, kept)
+                moved_from = _needed(row.change, ranks)
+            lacks_value = bool(moved_from) and UNKNOWN in ranks
+            links[i] = Link(
+                moved_from=moved_from,
+                kept=tuple(kept),
+                is_pending=lacks_value or any(self._is_pending(each) for each in kept),
+            )
         return links
 
-    def _change_of_kept(self, kept: Kept | None) -> KeyChange | None:
-        """Return the change that brought the kept row of a deleted key, if that row lacks a value."""
-        if kept is None:
-            return None
-        lacks_value = any(name not in kept.values for name in self.events.may_be_unsent)
-        return kept.change if lacks_value else None
+    def _kept_link(self, row: Kept) -> KeptLink:
+        return KeptLink(row, _needed(row.change, self._ranks_of(row)))
 
-    def _change_of_waiting(self, code: int, known_at: list[int]) -> KeyChange | None:
-        """Return the change that brought a row that lacks a value; its columns are known since these ranks."""
-        row = self.played.rows.get(code)
-        lacks_value = UNKNOWN in known_at
-        return row.change if row and lacks_value else None
+    def _is_pending(self, kept: KeptLink) -> bool:
+        return bool(kept.moved_from) and UNKNOWN in self._ranks_of(kept.row)
+
+    def _ranks_of(self, row: Kept) -> list[int]:
+        """Return since when the values of a kept row are known; `UNKNOWN` where they are not."""
+        since = {name: known.since for name, known in row.values.items()}
+        return [since.get(name, UNKNOWN) for name in self.events.may_be_unsent]
 
     def is_news(self, entry: int, link: Link) -> bool:
         """Whether an entry remembers other links than these."""
-        stored = self.events.links
-        row = int(stored.row[entry])
-        items = _items(stored.moved, row)
-        ranks = stored.moved_ranks
-        old_keys = self.events.old_code
-        moved_from = [(ranks[item], old_keys[item]) for item in items]
-        kept = stored.kept[row].as_py()
-        if kept is None:
-            return link.equality_key != (moved_from, None)
-        stored_kept = (stored.kept_ranks[row], stored.kept_until[row], kept["known"])
-        return link.equality_key != (moved_from, stored_kept)
+        links = self.events.links
+        log = self._log
+        kept = []
+        for number in links.kept_of(int(links.row[entry])):
+            names = links.kept[number]["known"].as_py() or ()
+            since = sorted(zip(names, links.kept_since[number], strict=True))
+            n_moved = log.n_moved(entry, number)
+            ranks = links.kept_ranks[number], links.kept_until[number]
+            kept.append((*ranks, log.has_left(entry, number), links.kept_started[number], since, n_moved))
+        moved_from = log.moves_of_entry(entry)
+        return link.equality_key != (moved_from, kept)
 
     def moved_from(self, links: list[Link]) -> pa.Array:
         """Write links as `_moved_from`."""
@@ -140,15 +168,10 @@ class LinkedKeys:
 
     def _key_changes(self, link: Link) -> list[dict[str, Any]] | None:
         key_changes = []
-        for change in link.moved_from:
-            item = self._item_of_old_key[change.old_key]
-            old_key = self.events.links.old_keys[item]
-            key_changes.append(
-                {
-                    "sequence": self.events.sequence_of(change.sequence),
-                    "key": old_key.as_py(),
-                }
-            )
+        for change in link.all_moves:
+            item = self._item_of_old_key.get(change.old_key, UNKNOWN)
+            old_key = None if change.old_key == UNKNOWN else self.events.links.old_keys[item].as_py()
+            key_changes.append({"sequence": self.events.sequence_of(change.sequence), "key": old_key})
         return key_changes or None
 
     @cached_property
@@ -156,26 +179,37 @@ class LinkedKeys:
         """Code of an old key to an item that has it."""
         return {code: item for item, code in enumerate(self.events.old_code)}
 
-    def kept(self, links: list[Link]) -> pa.Array:
-        """Write links as `_kept`."""
+    def kept(self, links: list[Link]) -> dict[str, pa.Array]:
+        """Write links as `_kept` and `_kept_before`."""
         schema = self.events.op.schema
-        type_ = schema.field("_kept").type
-        rows = [self._kept_row(link.kept) for link in links]
-        return pa.array(rows, type_)
+        newest: list[dict[str, Any] | None] = []
+        before: list[list[dict[str, Any]] | None] = []
+        for link in links:
+            rows = [self._kept_row(kept) for kept in link.kept]
+            newest.append(rows[-1] if rows else None)
+            before.append(rows[:-1] or None)
+        return {
+            "_kept": pa.array(newest, schema.field("_kept").type),
+            "_kept_before": pa.array(before, schema.field("_kept_before").type),
+        }
 
-    def _kept_row(self, kept: Kept | None) -> dict[str, Any] | None:
-        if kept is None:
-            return None
+    def _kept_row(self, link: KeptLink) -> dict[str, Any]:
         events = self.events
+        kept = link.row
         row: dict[str, Any] = {}
         for name, known in kept.values.items():
             values = events.values(name)
             row[name] = values[known.event].as_py()
+        names = sorted(row)
         return {
             "sequence": events.sequence_of(kept.sequence),
             "until": events.sequence_of(kept.until),
-            "known": sorted(row),
+            "known": names,
             "row": row,
+            "since": [events.sequence_of(kept.values[name].since) for name in names],
+            "has_left": kept.has_left,
+            "n_moved": len(link.moved_from),
+            "started": events.sequence_of(kept.started),
         }
 
     def _linked(self, winner: Codes) -> list[tuple[int, int, int]]:
@@ -205,7 +239,7 @@ class LinkedKeys:
         keys_of_before = events.code[self._rows_of_before]
         # Both ends of a change of the key: the old key's row may hold what the new key's lacks.
         concerned = np.zeros(events.n_codes, dtype=bool)
-        concerned[events.old_code] = True
+        concerned[[code for code in events.old_code if code != UNKNOWN]] = True
         concerned[entry_keys[is_linked_entry]] = True
         concerned[change_keys[is_key_change]] = True
         concerned[keys_of_before] = True
@@ -237,159 +271,23 @@ class LinkedKeys:
     @cached_property
     def played(self) -> Played:
         """What is known of those keys at the end of their log."""
-        stored_events = self._stored_events()
-        change_events = self._change_events()
-        return play([*stored_events, *change_events])
-
-    def _stored_events(self) -> Iterator[Event]:
-        """Yield what the entries know of the log of the keys that are linked."""
-        stored_rows = self.events.links.row.tolist()
-        for entry, stored in enumerate(stored_rows):
-            code = self.events.code[entry]
-            if self.is_played[code]:
-                yield from self._rows_followed(entry, stored)
-                yield from self._key_changes_followed(entry, stored)
-                yield from self._own_row(entry)
-
-    def _rows_followed(self, entry: int, stored: int) -> Iterator[Event]:
-        """Yield that the entry's row came under its key, and the kept row that had it before."""
-        events = self.events
-        links = events.links
-        code = int(events.code[entry])
-        since = int(events.stored_since[entry])
-        if since != UNKNOWN:
-            yield Event(since, OP_UPSERT, code, is_other_row=True)
-        kept = links.kept[stored].as_py()
-        if kept is None:
-            return
-        kept_rank = links.kept_ranks[stored]
-        until = links.kept_until[stored]
-        if kept["known"] or kept_rank != UNKNOWN:
-            yield Event(
-                kept_rank,
-                OP_UPSERT,
-                code,
-                # `Events.values` puts kept rows behind all events: this is the kept row's index there.
-                index=len(events.code) + stored,
-                columns=tuple(kept["known"]),
-            )
-        # It left before what else happened at that sequence, be that a delete or another row.
-        is_delete = int(events.stored_base[entry]) == until
-        yield Event(until, OP_DELETE, code, is_delete=is_delete, is_departure=True)
-        if not is_delete:
-            yield Event(until, OP_UPSERT, code, is_other_row=True)
-
-    def _key_changes_followed(self, entry: int, stored: int) -> Iterator[Event]:
-        """Yield the changes of the key that the entry's row went through, the newest first."""
-        links = self.events.links
-        new_key = int(self.events.code[entry])
-        for item in _items(links.moved, stored):
-            old_key = self.events.old_code[item]
-            yield Event(
-                links.moved_ranks[item],
-                OP_UPSERT,
-                new_key,
-                old_key=old_key,
-                is_other_row=True,
-            )
-            new_key = old_key
-
-    def _own_row(self, entry: int) -> Iterator[Event]:
-        """Yield the newest delete that an entry knows of, and its row: one event for each rank since when values are known."""
-        events = self.events
-        code = int(events.code[entry])
-        sequence = int(events.sequence[entry])
-        base = int(events.stored_base[entry])
-        if base != UNKNOWN:
-            yield Event(base, events.delete_rank, code, is_delete=True)
-        if events.is_delete[entry]:
-            return  # it is that delete
-        # An entry is several events of the log in one: it holds values from different sequences.
-        columns_at: dict[int, list[str]] = {sequence: []}
-        known_since = events.known_since.get(entry, {})
-        for name in events.may_be_unsent:
-            rank = known_since.get(name, sequence)
-            if rank != UNKNOWN:
-                columns_at.setdefault(rank, []).append(name)
-        for rank, names in columns_at.items():
-            yield Event(
-                rank,
-                OP_UPSERT,
-                code,
-                index=entry,
-                columns=tuple(names),
-                is_snapshot=rank < events.snapshot_ranks,
-            )
-
-    def _change_events(self) -> Iterator[Event]:
-        """Yield the step's own events under the keys that are linked."""
-        events = self.events
-        is_change = events.order >= events.n_state
-        keys = events.code[events.order]
-        is_linked = self.is_played[keys]
-        linked_changes = events.order[is_change & is_linked]
-        for event in linked_changes.tolist():
-            code = int(events.code[event])
-            sequence = int(events.sequence[event])
-            arrival = int(events.arrival[event])
-            if events.is_delete[event]:
-                new_key = self._other_key(event)
-                yield Event(
-                    sequence,
-                    events.delete_rank,
-                    code,
-                    arrival=arrival,
-                    is_delete=True,
-                    is_departure=new_key != UNKNOWN,
-                    new_key=new_key,
-                )
-                continue
-            yield Event(
-                sequence,
-                phase=int(events.rank[event]),
-                key=code,
-                index=event,
-                columns=self._columns_carried(event),
-                arrival=arrival,
-                old_key=self._other_key(event),
-                is_other_row=bool(events.starts_row[event]),
-                is_snapshot=sequence < events.snapshot_ranks,
-            )
-
-    def _columns_carried(self, event: int) -> tuple[str, ...]:
-        carried = []
-        for name in self.events.may_be_unsent:
-            is_unsent = self.events.unsent.get(name)
-            if is_unsent is None or not is_unsent[event]:
-                carried.append(name)
-        return tuple(carried)
-
-    def _other_key(self, event: int) -> int:
-        """Return the key that the row of a change of the key had before, or has after its delete, else `UNKNOWN`."""
-        change = event - self.events.n_state
-        item = self._item_of_change.get(change)
-        if item is None:
-            return UNKNOWN
-        return self.events.old_code[item]
+        return play(list(self._log), self._log.forgets)
 
     @cached_property
-    def _item_of_change(self) -> dict[int, int]:
-        """Change to where its old key stands among those of all entries and changes."""
-        links = self.events.links
-        n_items_of_entries = len(links.moved.values)
-        items = links.changes.offsets.to_numpy() + n_items_of_entries
-        has_old_key = links.changes.is_valid().to_numpy(zero_copy_only=False)
-        changes = np.flatnonzero(has_old_key)
-        pairs = zip(
-            changes.tolist(),
-            items[changes].tolist(),
-            strict=True,
-        )
-        return dict(pairs)
+    def _log(self) -> LinkedLog:
+        return LinkedLog(self.events, self.is_played)
 
 
-def _items(lists: pa.ListArray, row: int) -> range:
-    """Return where the items of one list stand among the items of all."""
-    first = lists.offsets[row]
-    end = lists.offsets[row + 1]
-    return range(first.as_py(), end.as_py())
+def _needed(change: KeyChange | None, ranks: Sequence[int]) -> KeyChanges:
+    """Return the changes of the key that a row went through since its oldest value is known.
+
+    What happened before that, under whatever key, has no part in it.
+
+    Args:
+        change: The last one.
+        ranks: Of the sequences since when its values are known.
+    """
+    if not ranks:
+        return ()  # its values are all its own
+    oldest = min(ranks)
+    return tuple(each for each in chain(change) if each.sequence > oldest)

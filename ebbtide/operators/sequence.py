@@ -7,15 +7,19 @@ State, one entry per key (the newest `_step` counts), beside the columns of `ebb
 | the user's columns | the row; of a tombstone only the key |
 | `_sequence` | the row's sequence, and the rank of the operation (`op`), see `ebbtide.model.sequences` |
 | `_columns` | where a value is older than the row: column -> sequence at which it was last known, null if it never was, or if a \
-newer one may yet be found under an old key |
+newer one may yet be found under an old key; from before `_since`: it is known from under an old key |
 | `_base` | sequence of the newest delete below the row: no value from before it may fill the row; null if none |
 | `_since` | sequence since when the row has its key, by a create or a change of the key; null if that is not known |
-| `_moved_from` | of a row that waits for a value: the changes of the key that it went through, newest first, see \
-`ebbtide.operators.key_changes` |
-| `_kept` | the last row that had the key before, and that a change of the key has yet to take elsewhere: until when, and the values \
-known |
+| `_moved_from` | the changes of the key that a row went through since its oldest value is known, newest first, all while it waits for \
+a value; behind them those of the rows that are kept; the old key is null where the row is cut off from its earlier values; see `ebbtide.operators.key_changes` |
+| `_kept` | the last row that had the key before, and that a change of the key has yet to take elsewhere: until when, the values \
+known and since when, whether it left by a delete, how many of `_moved_from` are its own, and since when it had the key |
+| `_kept_before` | more such rows, from before that one |
 | `_retracted` | digests of the contents that retractions took back at the row's sequence |
-| `_conflict` | another content stood at the row's sequence |
+| `_tied` | the other contents that are left at the row's sequence, as rows: one of them is the row if it is taken back; see \
+`ebbtide.operators.tied_rows` |
+| `_conflict` | the sequence does not tell which of several contents is the row, or, of a key without one, whether one of those that \
+were taken back came once more |
 | `_tombstone` | the key is deleted; kept so that late changes stay dead |
 
 With a transform also the columns of `ebbtide.operators.selection`.
@@ -45,6 +49,7 @@ from ebbtide.model.entries import (
 from ebbtide.model.sequences import key_changes_type, sequence_type, stored_sequence_type
 from ebbtide.model.ttl import StateTtlConfig
 from ebbtide.operators.expiry_rules import ExpiryRules
+from ebbtide.operators.links import waits
 from ebbtide.operators.selection import KeyNames, selected_fields
 from ebbtide.operators.sequence_entries import Decision
 from ebbtide.operators.sequence_events import Events
@@ -57,7 +62,9 @@ SEQUENCE_COLUMNS = (
     "_since",
     "_moved_from",
     "_kept",
+    "_kept_before",
     "_retracted",
+    "_tied",
     "_conflict",
     "_tombstone",
 )
@@ -87,13 +94,18 @@ class SequenceOperator:
     def schema(self) -> pa.Schema:
         """Columns of a state entry."""
         user_fields = [field.with_nullable(True) for field in self.columns]
+        row = pa.struct(user_fields)
         sequence = self.sequence_type
         kept = pa.struct(
             [
                 ("sequence", sequence),
                 ("until", sequence),
                 ("known", pa.list_(pa.string())),
-                ("row", pa.struct(user_fields)),
+                ("row", row),
+                ("since", pa.list_(sequence)),
+                ("has_left", pa.bool_()),
+                ("n_moved", pa.int32()),
+                ("started", sequence),
             ]
         )
         types = (
@@ -103,7 +115,9 @@ class SequenceOperator:
             sequence,
             key_changes_type(self.columns, self.key, self.sequence),
             kept,
+            pa.list_(kept),
             pa.list_(pa.int64()),
+            pa.list_(row),
             pa.bool_(),
             pa.bool_(),
         )
@@ -193,7 +207,8 @@ class SequenceOperator:
                 self._without_waiting(given_up, step),
             ]
         )
-        metrics = Counter(expired=len(expired), waiting_expired=len(given_up))
+        n_waited = int(waits(given_up).sum())
+        metrics = Counter(expired=len(expired), waiting_expired=n_waited)
         return Reconciled(written, metrics)
 
     def _removals(self, entries: pa.Table, step: Step) -> pa.Table:
@@ -216,6 +231,7 @@ class SequenceOperator:
             "_change": None,
             "_moved_from": None,
             "_kept": None,
+            "_kept_before": None,
         }
         return entry_table(self.schema, columns, n)
 
@@ -227,12 +243,11 @@ class SequenceOperator:
         return is_past & flags(entries, "_tombstone")
 
     def stops_waiting(self, entries: pa.Table, step: Step) -> Mask:
-        """Mark the rows that have waited for a value as long as they may."""
+        """Mark the rows that have waited for a value, or been linked to their old keys, as long as they may."""
         if self.expires_live:  # then the row itself expires
             return np.zeros(len(entries), bool)
         is_past = has_expired(ints(entries, "_stamp_ms"), self.ttl, step)
-        waits_for_value = is_set(entries, "_moved_from")
-        awaits_departure = is_set(entries, "_kept")
+        is_linked = is_set(entries, "_moved_from") | is_set(entries, "_kept")
         is_tombstone = flags(entries, "_tombstone")
-        marked: Mask = is_past & (waits_for_value | awaits_departure) & ~is_tombstone
+        marked: Mask = is_past & is_linked & ~is_tombstone
         return marked

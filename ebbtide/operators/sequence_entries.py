@@ -29,6 +29,7 @@ from ebbtide.operators.linked_keys import NO_LINK, Link, LinkedKeys
 from ebbtide.operators.selection import SELECTED_COLUMNS
 from ebbtide.operators.sequence_events import Events, sorted_by
 from ebbtide.operators.sequence_stamps import Stamps
+from ebbtide.operators.tied_rows import TiedRows
 from ebbtide.operators.ties import Mask, digests
 
 KnownSince = tuple[str, dict[str, Any] | None]
@@ -76,6 +77,7 @@ class Decision:
     def __init__(self, events: Events) -> None:
         self.events = events
         self.linked = LinkedKeys(events)
+        self.tied = TiedRows(events)
         self.stamps = Stamps(events)
         self.metrics: Counter[str] = events.metrics
 
@@ -97,7 +99,7 @@ class Decision:
         is_written = shows | is_noted
         written = np.flatnonzero(is_written)
         filled = shows & ~is_change
-        pending = [link for link in links.values() if link.moved_from]
+        pending = [link for link in links.values() if link.is_pending]
         self.metrics["filled"] += int(filled.sum())
         self.metrics["pending_key_changes"] += len(pending)
         return self._entries(
@@ -111,7 +113,9 @@ class Decision:
         events = self.events
         sources: dict[str, Codes] = {}
         known_at: dict[str, Codes] = {}
-        changed_by = winner.copy()
+        # A row that had lost a tie is shown since the one that won is taken back: by a change of this step.
+        had_lost = (winner >= events.n_state) & (winner < events.n_stored)
+        changed_by = np.where(had_lost, self._last_change[events.code[winner]], winner)
         is_filled = np.zeros(len(winner), dtype=bool)
         is_row = ~events.is_delete[winner]
         is_stored = winner < events.n_state
@@ -129,8 +133,7 @@ class Decision:
             is_from_change = ~is_entry & ~is_kept_row
             # Of a row that is stored it is news if the value is newer than the entry knew; of a change all is its own.
             differs = rank != since[winner]
-            is_found_again = is_from_change & (rank == UNKNOWN)
-            is_news = is_row & is_stored & (differs | is_found_again)
+            is_news = is_row & is_stored & differs
             is_filled |= is_news
             is_later = is_from_change & (source > changed_by)
             changed_by = np.where(is_news & is_later, source, changed_by)
@@ -246,6 +249,7 @@ class Decision:
         may_expire = is_delete | events.op.expires_live
         is_late = is_past & may_expire
         known_columns, n_waiting = self._known_columns(rows)
+        is_undecided = self.tied.is_undecided(winner)
         columns = self._user_columns(rows)
         columns |= {
             "_step": np.full(n, events.step.number),
@@ -258,9 +262,10 @@ class Decision:
             "_base": events.sequences_of(base),
             "_since": events.sequences_of(since),
             "_moved_from": self.linked.moved_from(links),
-            "_kept": self.linked.kept(links),
+            **self.linked.kept(links),
             "_retracted": self._retracted(winner),
-            "_conflict": self._conflicts[winner],
+            "_tied": self.tied.kept(winner, is_undecided),
+            "_conflict": is_undecided,
             "_tombstone": is_delete,
             **self._shown_before(key),
         }
@@ -273,6 +278,7 @@ class Decision:
             deleted=int(is_deleted.sum()),
             late=int(is_late.sum()),
             waiting=n_waiting,
+            conflicts=self.tied.n_lost(winner, is_undecided),
         )
         entries = entry_table(events.op.schema, columns, n)
         return Reconciled(entries, self.metrics)
@@ -339,6 +345,7 @@ class Decision:
         # Marked by event, since a key's entry is noted only where it still is its key's winner.
         is_noted = np.zeros(len(events.code), dtype=bool)
         is_noted[:n] = has_new_base | has_new_conflict | is_renewed
+        is_noted[winner] |= self.tied.is_news(winner)
         for event, taken_back in events.taken_back.items():
             stored = events.stored_retracted.get(event)
             is_entry = event < n
@@ -386,14 +393,6 @@ class Decision:
         for i, digest in zip(alone, own_digests, strict=True):
             lists[i] = [digest]
         return pa.array(lists, type_)
-
-    @cached_property
-    def _conflicts(self) -> Mask:
-        """Mark the events at whose sequence another content stands or stood."""
-        events = self.events
-        conflicts = events.conflicting.copy()
-        conflicts[: events.n_state] |= flags(events.state, "_conflict")
-        return np.asarray(conflicts)
 
     def _known_columns(self, rows: Rows) -> tuple[pa.Array, int]:
         """Build `_columns`, and count the rows that still wait for a value."""

@@ -19,8 +19,9 @@ from ebbtide.model.codes import Codes, row_codes
 from ebbtide.model.entries import SINK_STEP, Step, equals, flags, ints, is_set, newest, order_struct
 from ebbtide.model.sequences import OP_DELETE, OP_FINAL_DELETE, OP_SNAPSHOT, OP_UPSERT, UNKNOWN, is_log_position
 from ebbtide.operators.key_changes import STORED
+from ebbtide.operators.links import waits
 from ebbtide.operators.sequence_ranks import rank_step
-from ebbtide.operators.ties import Contents, Mask, Ties, compare
+from ebbtide.operators.ties import Contents, Mask, Ties, as_changes, compare
 
 if TYPE_CHECKING:
     from ebbtide.operators.sequence import SequenceOperator
@@ -61,9 +62,11 @@ class Events:
         self.in_log = is_log_position(operator.sequence)
         orders = order_struct(changes)
         by_arrival = np.lexsort(orders.T[::-1])
-        self.changes = changes.take(by_arrival)
         usable = self._usable(state)
+        tied = as_changes(usable, changes.schema)
+        self.changes = pa.concat_tables([tied, changes.take(by_arrival)])
         self._rank(usable)
+        self.n_stored = self.n_state + len(tied)
         self._number_keys()
         self._place_events()
         self._read_operations()
@@ -94,13 +97,12 @@ class Events:
     def _without_ended_waiting(self, entries: pa.Table) -> pa.Table:
         """Make entries forget what they have waited for too long."""
         ended = self.op.stops_waiting(entries, self.step)
-        n_ended = int(ended.sum())
-        if not n_ended:
+        if not ended.any():
             return entries
-        self.metrics["waiting_expired"] += n_ended
+        self.metrics["waiting_expired"] += int((ended & waits(entries)).sum())
         rows = np.arange(len(entries))
         unless_ended = pa.array(rows, mask=ended)
-        for name in ("_moved_from", "_kept"):
+        for name in ("_moved_from", "_kept", "_kept_before"):
             index = entries.schema.get_field_index(name)
             field = entries.schema.field(index)
             column = entries[name].take(unless_ended)
@@ -127,14 +129,15 @@ class Events:
         self._settle_values()
 
     def _settle_values(self) -> None:
-        """Take values that were found under an old key, and no row waits for any more, for their rows' own."""
-        is_waiting = is_set(self.state, "_moved_from")
+        """Take values that were found under an old key to which no row is linked any more for their rows' own."""
+        is_linked = is_set(self.state, "_moved_from")
         for entry, rank_of in self.known_since.items():
-            if is_waiting[entry]:
+            if is_linked[entry]:
                 continue
             for name, rank in rank_of.items():
-                has_value = rank == UNKNOWN and self.state[name][entry].is_valid
-                if has_value:
+                is_of_old_key = rank < self.stored_since[entry]
+                is_found = rank == UNKNOWN and self.state[name][entry].is_valid
+                if is_found or (is_of_old_key and rank != UNKNOWN):
                     rank_of[name] = int(self.sequence[entry])
 
     def _number_keys(self) -> None:
@@ -151,6 +154,7 @@ class Events:
         codes = self._codes_of_keys(all_keys)
         n_events = self.n_state + len(self.changes)
         old_codes = codes[n_events:]
+        old_codes[self.links.old_keys.is_null().to_numpy(zero_copy_only=False)] = UNKNOWN
         self.code = codes[:n_events]
         self.old_code: list[int] = old_codes.tolist()
         self.n_codes = int(codes.max(initial=-1)) + 1
@@ -231,6 +235,7 @@ class Events:
         ties = self._ties(order, is_tied)
         self.digest = ties.digest
         self.taken_back = ties.taken_back
+        self.left = ties.left
         self.conflicting = np.zeros(len(self.code), dtype=bool)
         self.conflicting[ties.conflicting] = True
         is_repeat = is_tied
@@ -255,8 +260,9 @@ class Events:
         keys = self.code[events]
         entry = self.entry_of[keys]
         has_entry = entry >= 0
+        is_new = events >= self.n_stored
         is_before = place[events] < place[entry]
-        is_superseded = has_entry & is_before
+        is_superseded = has_entry & is_new & is_before
         return int(is_superseded.sum())
 
     def _ties(self, order: Codes, is_tied: Mask) -> Ties:
@@ -276,6 +282,7 @@ class Events:
             is_retraction=self.is_retraction,
             retracted=self.stored_retracted,
             is_forgotten=self.is_retraction & is_stored,
+            is_stored=np.arange(len(self.code)) < self.n_stored,
         )
         return compare(
             events=order[compared],

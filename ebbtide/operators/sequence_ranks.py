@@ -22,23 +22,36 @@ class StoredLinks:
 
     Args:
         moved: (entries,) `_moved_from`.
-        kept: (entries,) `_kept`.
+        kept: The rows that are kept: (entries,) `_kept`, behind them the items of `_kept_before`.
+        kept_before: (entries,) `_kept_before`.
         changes: (changes,) `_moved_from`.
         row: (usable entries,) where each stands among these entries.
         moved_ranks: Rank of the sequence of each item of `moved`, then of `changes`.
         kept_ranks: The same of `kept`; `UNKNOWN` where there is none.
         kept_until: Rank of the sequence up to which each of `kept` had the key.
-        old_keys: The old key of each item of `moved`, then of `changes`.
+        kept_since: Ranks since when the values of each of `kept` are known, in the order of their names.
+        kept_started: Rank of the sequence since when each of `kept` had the key; `UNKNOWN` where that is not known.
+        old_keys: The old key of each item of `moved`, then of `changes`; null where the row is cut off from it.
     """
 
     moved: pa.ListArray
     kept: pa.StructArray
+    kept_before: pa.ListArray
     changes: pa.ListArray
     row: Codes
     moved_ranks: list[int]
     kept_ranks: list[int]
     kept_until: list[int]
+    kept_since: list[list[int]]
+    kept_started: list[int]
     old_keys: pa.StructArray
+
+    def kept_of(self, row: int) -> list[int]:
+        """Return which of `kept` an entry has, the oldest first."""
+        n_entries = len(self.moved)
+        earlier = [n_entries + item for item in items_of(self.kept_before, row)]
+        newest = [row] if self.kept[row].is_valid else []
+        return [*earlier, *newest]
 
 
 @dataclass(frozen=True)
@@ -84,7 +97,9 @@ def rank_step(
     """
     known = in_one_piece(state["_columns"])
     moved = in_one_piece(state["_moved_from"])
-    kept = in_one_piece(state["_kept"])
+    kept_before = in_one_piece(state["_kept_before"])
+    kept = pa.concat_arrays([in_one_piece(state["_kept"]), kept_before.values])
+    kept_since = pc.struct_field(kept, "since")
     key_changes = in_one_piece(changes["_moved_from"])
     stored_sequences = in_one_piece(state["_sequence"])
     sequences_met = {
@@ -98,6 +113,8 @@ def rank_step(
         "key_changes": pc.struct_field(key_changes.values, "sequence"),
         "kept": pc.struct_field(kept, "sequence"),
         "kept_until": pc.struct_field(kept, "until"),
+        "kept_since": kept_since.values,
+        "kept_started": pc.struct_field(kept, "started"),
     }
     rank_arrays, sequences = rank_sequences(sequences_met.values())
     ranks = dict(zip(sequences_met, rank_arrays, strict=True))
@@ -110,11 +127,14 @@ def rank_step(
     links = StoredLinks(
         moved=moved,
         kept=kept,
+        kept_before=kept_before,
         changes=key_changes,
         row=usable,
         moved_ranks=[*ranks["moved"].tolist(), *ranks["key_changes"].tolist()],
         kept_ranks=ranks["kept"].tolist(),
         kept_until=ranks["kept_until"].tolist(),
+        kept_since=_kept_since(kept, ranks["kept"].tolist(), kept_since, ranks["kept_since"].tolist()),
+        kept_started=ranks["kept_started"].tolist(),
         old_keys=pa.concat_arrays(old_keys),
     )
     return StepRanks(
@@ -138,6 +158,30 @@ def _floor_array(floor: tuple[int, ...] | None, type_: pa.StructType) -> pa.Stru
     parts = zip(names, floor, strict=True)
     sequence = dict(parts)
     return pa.array([sequence], type_)
+
+
+def _kept_since(
+    kept: pa.StructArray,
+    own_ranks: list[int],
+    since: pa.ListArray,
+    ranks: list[int],
+) -> list[list[int]]:
+    """Return the ranks since when the values of kept rows are known; of older entries, which do not tell, the row's own."""
+    since_of = []
+    names_of = pc.struct_field(kept, "known").to_pylist()
+    for row, names in enumerate(names_of):
+        items = items_of(since, row)
+        own_rank = own_ranks[row]
+        known = [ranks[item] for item in items] if since[row].is_valid else [own_rank] * len(names or ())
+        since_of.append(known)
+    return since_of
+
+
+def items_of(lists: pa.ListArray, row: int) -> range:
+    """Return where the items of one list stand among the items of all."""
+    first = lists.offsets[row]
+    end = lists.offsets[row + 1]
+    return range(first.as_py(), end.as_py())
 
 
 def _known_since(

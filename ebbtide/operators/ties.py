@@ -15,10 +15,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ebbtide.model.changelog import RowKind
 from ebbtide.model.codes import Codes, row_codes
+from ebbtide.model.entries import entry_table
 from ebbtide.model.equality import equality_key
+from ebbtide.model.sequences import without_op
 
 Mask = NDArray[np.bool_]
 
@@ -33,6 +37,7 @@ class Contents:
         is_retraction: (n,) events that take their content back.
         retracted: Entry to the digests of the contents that were taken back at its sequence.
         is_forgotten: (n,) entries of which the digest is all that is stored: the last of `retracted`.
+        is_stored: (n,) events that were known before this step.
     """
 
     rows: pa.Table
@@ -40,6 +45,7 @@ class Contents:
     is_retraction: Mask
     retracted: dict[int, list[int]]
     is_forgotten: Mask
+    is_stored: Mask
 
     def of(self, events: Codes, groups: Codes) -> pa.Table:
         """Return the rows of some events, without the values that are unsent in any of a group.
@@ -74,8 +80,9 @@ class Ties:
     Args:
         weight: (n,) `RETRACTED`, `RETRACTION`, `LIVE`; the greater counts.
         digest: (n,) what orders different contents of one weight; 0 where all contents are the same.
-        conflicting: (m,) events that stand at one sequence with others of another content that is left.
-        n_conflicts: Contents left beyond the first, over all groups.
+        conflicting: (m,) events at whose sequence several contents are left, or several were taken back and none is left.
+        n_conflicts: Contents left beyond the first, over all groups; of those that were known before this step none.
+        left: Event to the contents that are left at its sequence, an event each, where several are.
         taken_back: Event to the digests of the contents that were taken back at its sequence, where digests were made.
     """
 
@@ -83,6 +90,7 @@ class Ties:
     digest: Codes
     conflicting: Codes
     n_conflicts: int
+    left: dict[int, list[int]]
     taken_back: dict[int, list[int]]
 
 
@@ -111,6 +119,7 @@ def compare(
             digest,
             conflicting=events,
             n_conflicts=0,
+            left={},
             taken_back={},
         )
     _, groups = np.unique(groups, return_inverse=True)
@@ -137,20 +146,27 @@ def compare(
             weight[event] = RETRACTED
 
     # What is left of more than one content is a conflict: the sequence does not determine which of them is the row.
-    n_contents = _live_contents(
-        mixed_events,
-        mixed_groups,
-        weight,
-        digest,
-        n_groups=len(is_mixed),
-    )
+    content_groups, content_events = _contents_left(mixed_events, mixed_groups, weight, digest)
+    n_contents = np.bincount(content_groups, minlength=len(is_mixed))
     has_conflict = n_contents > 1
-    n_conflicts = n_contents[has_conflict] - 1
+    is_known = contents.is_stored[content_events]
+    n_known = np.bincount(content_groups[is_known], minlength=len(is_mixed))
+    # Of contents that all are new the first one is in conflict with none.
+    n_new = n_contents - np.maximum(n_known, 1)
+    n_conflicts = n_new[has_conflict]
+    left = _beside_each_other(content_groups, content_events, has_conflict)
+    # Of several contents that were taken back one may have come once more: as a change that was delivered again would.
+    is_emptied = np.zeros(len(is_mixed), dtype=bool)
+    for event, group in zip(mixed_events.tolist(), mixed_groups.tolist(), strict=True):
+        n_taken_back = len(taken_back.get(event, ()))
+        is_emptied[group] = n_taken_back > 1 and n_contents[group] == 0
+    is_undecided = has_conflict | is_emptied
     return Ties(
         weight,
         digest,
-        conflicting=events[has_conflict[groups]],
+        conflicting=events[is_undecided[groups]],
         n_conflicts=int(n_conflicts.sum()),
+        left=left,
         taken_back=taken_back,
     )
 
@@ -193,22 +209,37 @@ def _take_back_alike(
     weight[events[is_taken_back]] = RETRACTED
 
 
-def _live_contents(
+def _contents_left(
     events: Codes,
     groups: Codes,
     weight: Codes,
     digest: Codes,
-    *,
-    n_groups: int,
-) -> Codes:
-    """Count the different contents that are left in each group; 0 where no digests were made: it has one at most."""
+) -> tuple[Codes, Codes]:
+    """Return the group and the first event of each different content that is left, by group and digest."""
     is_live = weight[events] == LIVE
     live_events = events[is_live]
     live_groups = groups[is_live]
     live_digests = digest[live_events]
     pairs = np.stack([live_groups, live_digests])
-    distinct_groups, _ = np.unique(pairs, axis=1)
-    return np.bincount(distinct_groups, minlength=n_groups)
+    [content_groups, _], first = np.unique(pairs, axis=1, return_index=True)
+    return content_groups, live_events[first]
+
+
+def _beside_each_other(
+    groups: Codes,
+    events: Codes,
+    has_conflict: Mask,
+) -> dict[int, list[int]]:
+    """Map each event to those of its group, where these are in conflict; lists are shared by a group."""
+    is_in_conflict = has_conflict[groups]
+    pairs = zip(groups[is_in_conflict].tolist(), events[is_in_conflict].tolist(), strict=True)
+    of_group: dict[int, list[int]] = {}
+    of_event: dict[int, list[int]] = {}
+    for group, event in pairs:
+        together = of_group.setdefault(group, [])
+        together.append(event)
+        of_event[event] = together
+    return of_event
 
 
 def _digests_of(
@@ -267,3 +298,29 @@ def _digest(values: Sequence[Any]) -> int:
     hashed = hashlib.blake2b(text.encode(), digest_size=8)
     unsigned = int.from_bytes(hashed.digest(), "big")
     return (unsigned >> 1) | 1  # it fits a signed column, and is not 0
+
+
+def as_changes(entries: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return the rows that lost a tie with those of entries as changes, in the order of the entries.
+
+    Args:
+        entries: One per key.
+        schema: Of a change.
+    """
+    lists = entries["_tied"].combine_chunks()
+    if lists.null_count == len(lists):
+        return schema.empty_table()
+    rows = pc.list_flatten(lists)
+    entry_of_row = pc.list_parent_indices(lists)
+    own = entries.take(entry_of_row)
+    sequence_type = schema.field("_sequence").type
+    stored_sequences = own["_sequence"].combine_chunks()
+    columns: dict[str, object] = {field.name: pc.struct_field(rows, field.name) for field in rows.type}
+    columns |= {
+        "_kind": pa.repeat(RowKind.UPDATE_AFTER.value, len(rows)),
+        "_op": pa.repeat(RowKind.UPDATE_AFTER.value, len(rows)),
+        "_event_ms": own["_stamp_ms"],
+        "_order": own["_changed_by"],
+        "_sequence": without_op(stored_sequences, sequence_type),
+    }
+    return entry_table(schema, columns, len(rows))

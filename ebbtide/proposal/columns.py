@@ -8,20 +8,23 @@
 | other numbers | DOUBLE |
 | ISO 8601 text | DATE, TIMESTAMP with a zone, TIMESTAMP_NTZ without |
 | numbers as text, all with the same number of digits after the point | DECIMAL |
-| other text | STRING |
+| other text | STRING; base64 is refused where no one says of what |
 | arrays, objects | ARRAY, STRUCT of such types |
 """
 
 from __future__ import annotations
 
+import base64
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from ebbtide.errors import ConfigError
 from ebbtide.formats.columns import TimeUnit
 from ebbtide.formats.connect import MOST_PRECISE
+from ebbtide.formats.encodings import Encoding, is_precise
 from ebbtide.formats.format import UNAVAILABLE, UNAVAILABLE_BYTES, DecodedChange
 from ebbtide.formats.inference import UNCERTAIN, agreed, type_of_value
 
@@ -30,6 +33,8 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?")
 _ZONED_TIME = re.compile(_TIME.pattern + r"(Z|[+-]\d\d:?\d\d)")
 _DECIMAL = re.compile(r"-?\d+\.(\d+)")
+_SHOWS_BASE64 = re.compile(r".*[=+/].*|(?![a-z]+$|[A-Z][a-z]+$|[A-Z]+$|\d+$).{4}")
+"""Base64 by its characters, or as short as most amounts of money and no word and no number."""
 _NAMES_A_TIME = re.compile(
     r"(^|_)(at|on|time|timestamp|ts|date|from|until|since|created|updated|modified|deleted)(_|$)",
 )
@@ -48,6 +53,9 @@ _KINDS: dict[type, str] = {
     dict: "object",
 }
 """What values are called in a note."""
+_BASE64 = "base64"
+"""In the place of the type of a column that holds base64."""
+_INTEGERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 _UNITS: dict[TimeUnit, int] = {
     "ms": 1_000,
     "us": 1_000_000,
@@ -66,6 +74,7 @@ class ProposedColumn:
         is_in_all: Every row has it.
         unit: Of a timestamp of integers.
         note: What the sample leaves open; empty if nothing.
+        encoding: How its numbers are coded.
     """
 
     name: str
@@ -73,23 +82,42 @@ class ProposedColumn:
     is_in_all: bool
     unit: TimeUnit | None = None
     note: str = ""
+    encoding: Encoding | None = None
 
 
-def propose_columns(changes: Sequence[DecodedChange]) -> list[ProposedColumn]:
+def propose_columns(
+    changes: Sequence[DecodedChange],
+    given: Mapping[str, str] | None = None,
+) -> list[ProposedColumn]:
     """Propose the columns of some changes, in the order in which they are met.
 
     Args:
         changes: Those with whole rows.
+        given: Types that are known, by column, as DDL.
+
+    Raises:
+        ConfigError: Columns hold base64, and nothing says of what.
     """
+    known = given or {}
     names: dict[str, None] = {}
     for change in changes:
         row = change.row or {}
         its_names = dict.fromkeys(row)
         names |= its_names
-    return [_proposed(name, changes) for name in names]
+    proposed = [_proposed(name, changes, known.get(name)) for name in names]
+    unclear = [f"{column.name} ({column.note})" for column in proposed if column.type == _BASE64]
+    if unclear:
+        raise ConfigError.of(
+            "Columns hold base64, and the records have no schema that says of what.",
+            got=", ".join(unclear),
+            allowed="the type in the database, by --column: 'total DECIMAL(12,2)' of decimal.handling.mode=precise, as no "
+            "record has the scale; 'raw BINARY' of bytes; 'flags BIGINT' of BIT(n); 'code STRING' of text",
+            next_step="Or set the connector's decimal.handling.mode=string.",
+        )
+    return proposed
 
 
-def _proposed(name: str, changes: Sequence[DecodedChange]) -> ProposedColumn:
+def _proposed(name: str, changes: Sequence[DecodedChange], given: str | None) -> ProposedColumn:
     rows = [change.row or {} for change in changes]
     is_in_all = all(name in row for row in rows)
     told = _told_types(name, changes)
@@ -99,16 +127,50 @@ def _proposed(name: str, changes: Sequence[DecodedChange]) -> ProposedColumn:
         return ProposedColumn(name, told_type, is_in_all, unit)
     values: list[Any] = [row.get(name) for row in rows]
     sent = [value for value in values if _is_sent(value)]
+    if given is not None:
+        return _of_type(name, given, sent, is_in_all=is_in_all)
     if sent and all(type(value) is int for value in sent):
         return _of_integers(name, sent, is_in_all=is_in_all)
     type_, note = _by_values(sent)
     return ProposedColumn(name, type_, is_in_all, note=note)
 
 
+def _of_type(name: str, type_: str, values: Sequence[Any], *, is_in_all: bool) -> ProposedColumn:
+    """Propose a column whose type is known, with what its values need beside it."""
+    if type_.startswith("TIMESTAMP") and values and all(type(value) is int for value in values):
+        return ProposedColumn(name, type_, is_in_all, _time_unit(values))
+    seen = next(filter(is_precise, values), None)
+    is_decimal = type_.startswith("DECIMAL")
+    is_integer = type_ in _INTEGERS
+    if seen is None or not (is_decimal or is_integer):
+        return ProposedColumn(name, type_, is_in_all)
+    encoding: Encoding = "precise" if is_decimal else "bits"
+    note = f"base64 without a schema ({seen!r}): read as {encoding}"
+    return ProposedColumn(name, type_, is_in_all, note=note, encoding=encoding)
+
+
+def _are_base64(values: Sequence[Any]) -> bool:
+    """Return whether values are base64 rather than text, or decimals with their scales; words of four letters are base64 too."""
+    if any(isinstance(value, dict) for value in values):
+        return all(map(is_precise, values))
+    are_encoded = all(isinstance(value, str) and _is_base64(value) for value in values)
+    return are_encoded and any(map(_SHOWS_BASE64.fullmatch, values))
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except ValueError:
+        return False
+    return base64.b64encode(raw).decode() == text
+
+
 def _by_values(values: Sequence[Any]) -> tuple[str | None, str]:
     """Return the type of values that are no integers, None if there is not one, and a note."""
     if not values:
         return "STRING", "null in all of the sample: STRING until you know better"
+    if _are_base64(values):
+        return _BASE64, repr(values[0])
     if all(isinstance(value, str) for value in values):
         return _of_texts(values)
     type_ = _type_of(values)
@@ -122,7 +184,7 @@ def _told_types(name: str, changes: Sequence[DecodedChange]) -> set[str]:
     """Return the types that records' own schemas give a column."""
     told: set[str] = set()
     for change in changes:
-        type_ = change.type_of(name) if change.type_of else None
+        type_ = change.schema.type_of(name) if change.schema else None
         if type_ not in (None, UNCERTAIN):
             told.add(type_)
     return told

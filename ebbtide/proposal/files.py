@@ -12,6 +12,7 @@ import yaml
 
 from ebbtide.errors import ConfigError
 from ebbtide.proposal.sample import Sample
+from ebbtide.redaction import printable
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.testing import MemoryPipeline, canonical
 
@@ -51,6 +52,11 @@ class Trial:
     rows: tuple[str, ...]
     bad: Mapping[str, str]
     n_bad: int
+
+    @property
+    def notes(self) -> list[str]:
+        """What is to be mended first."""
+        return [printable(f"NOT TAKEN: {reason}: {detail}") for reason, detail in self.bad.items()]
 
 
 def refuse_existing(folder: Path, test_folder: Path, name: str) -> None:

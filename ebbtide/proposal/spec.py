@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +42,7 @@ class _Reading:
     settings: dict[str, Any]
     decoder: Format
     sequence: tuple[str, ...]
+    is_flattened: bool = False
 
 
 def propose(
@@ -49,6 +50,7 @@ def propose(
     *,
     key: Sequence[str] = (),
     sequence: Sequence[str] = (),
+    types: Mapping[str, str] | None = None,
 ) -> Proposal:
     """Propose format, schema, key and order for the records of a sample.
 
@@ -57,16 +59,23 @@ def propose(
         key: The key's columns. Default: those of the records' own keys.
         sequence: The columns that order a key's changes. Default: the place in the database's log, where records have
             one; else changes apply as they arrive.
+        types: Types that are known, by column, as DDL.
 
     Raises:
         ConfigError: The records are no changelog, or they do not tell their key.
     """
     reading = _reading_of(sample)
     changes = _changes(sample, reading)
-    columns = propose_columns(changes)
+    columns = propose_columns(changes, types)
     key = tuple(key) or _key_of(sample, columns)
     _refuse_unknown("key", key, columns)
     order_columns = tuple(sequence) or reading.sequence
+    if reading.is_flattened and not order_columns:
+        raise ConfigError.of(
+            "The rows are flattened and do not say where they stand in the database's log: nothing orders them.",
+            allowed="records with that place, by ExtractNewRecordState's add.fields: op,lsn (of MySQL and MariaDB op,file,pos,row); "
+            "or --sequence with columns of the table that order a key's changes",
+        )
     usable = [column for column in columns if column.type is not None]
     attributes: dict[str, Any] = {
         "format": _format(reading, usable),
@@ -84,14 +93,16 @@ def propose(
 
 
 def _format(reading: _Reading, columns: Sequence[ProposedColumn]) -> dict[str, Any]:
-    """Return the format, with the units of times where they are not microseconds."""
+    """Return the format, with the units of times where they are not microseconds, and how numbers are coded."""
     units = {}
+    encodings = {}
     for column in columns:
         if column.unit not in (None, "us"):
             units[column.name] = column.unit
-    if not units:
-        return reading.settings
-    return {**reading.settings, "time_units": units}
+        if column.encoding is not None:
+            encodings[column.name] = column.encoding
+    by_column = {"time_units": units, "encodings": encodings}
+    return {**reading.settings, **{name: given for name, given in by_column.items() if given}}
 
 
 def _schema(columns: Sequence[ProposedColumn], key: Sequence[str]) -> str:
@@ -125,6 +136,7 @@ def _debezium(origin: EventOrigin) -> _Reading:
         settings={"type": "debezium"},
         decoder=DebeziumDecoder(key=(), sequence=()),
         sequence=origin.sequence,
+        is_flattened=origin.is_flattened,
     )
 
 

@@ -130,7 +130,7 @@ class ExpectSinkToBeComplete(_ExpectNone):
 
 
 class ExpectSequencesToDecide(_ExpectNone):
-    """Expect no two contents at one sequence of a key (batch: `ordering.sequenced`)."""
+    """Expect the sequence to tell which content is a key's row, and whether one is (batch: `ordering.sequenced`)."""
 
     metric_dependencies, success_keys = _counts(ordering.undecided)
     template = "A key's sequence must tell which of its changes came last; add a column to order.sequence that does."

@@ -145,11 +145,12 @@ def sequenced(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFr
         window: The versions.
 
     Returns:
-        One row per live key: key columns, `_sequence`, whether it has a `_conflict`, the columns for whose value it `_waits`.
+        One row per key that is live, or may have lost its row: key columns, `_sequence`, whether it has a `_conflict`, the columns
+        for whose value it `_waits`.
     """
     last_step_before = window.step_since(tables)
     entries = tables.state.current(spark, window.state_until, last_step_before)
-    live = entries.where("NOT _removed AND NOT _tombstone")
+    judged = entries.where("NOT _removed AND (_conflict OR NOT _tombstone)")
     # A column whose value was not sent has no sequence at which it was last known.
     unknown = F.map_filter(
         "_columns",
@@ -157,7 +158,7 @@ def sequenced(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFr
     )
     waits = F.map_keys(unknown)
     key = columns(tables.spec.key)
-    return live.select(
+    return judged.select(
         *key,
         "_sequence",
         "_conflict",
@@ -166,7 +167,7 @@ def sequenced(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFr
 
 
 def undecided(rows: DataFrame) -> DataFrame:
-    """Pick the rows at whose sequence another content stood: their order is not known.
+    """Pick the keys of which the sequence does not tell which content is the row, or whether one of those taken back is.
 
     Args:
         rows: As from `sequenced`.

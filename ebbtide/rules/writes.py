@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ebbtide.delta import log
-from ebbtide.ledger.windows import is_own
+from ebbtide.ledger.foreign_writes import DataCommit, data_commits
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime.plan import Plan
 
@@ -36,30 +34,22 @@ def commits(
     name = tables.spec.name
     sink_versions = range(window.sink_since + 1, window.sink_until + 1)
     state_versions = range(window.state_since + 1, window.state_until + 1)
-    rows = [
-        *_commits("sink", tables.sink.path, sink_versions, name),
-        *_commits("state", tables.state.path, state_versions, name),
+    commits = [
+        *data_commits(name, "sink", tables.sink.path, sink_versions),
+        *data_commits(name, "state", tables.state.path, state_versions),
     ]
+    rows = [_row(commit, name) for commit in commits]
     return spark.createDataFrame(rows, COMMITS)
 
 
-def _commits(table: str, location: str, versions: range, pipeline: str) -> Iterator[CommitRow]:
-    """Yield the rows of one table's commits."""
-    for version in log.versions(location):
-        if version not in versions:
-            continue
-        actions = log.actions(location, version)
-        if not log.changed_files(actions):
-            continue
-        info = log.commit_info(actions)
-        written_ms = info.get("timestamp", 0)
-        yield (
-            table,
-            version,
-            datetime.fromtimestamp(written_ms / 1000, UTC),
-            info.get("operation"),
-            pipeline if is_own(pipeline, actions) else None,
-        )
+def _row(commit: DataCommit, pipeline: str) -> CommitRow:
+    return (
+        commit.table,
+        commit.version,
+        datetime.fromtimestamp(commit.at_ms / 1000, UTC),
+        commit.operation,
+        pipeline if commit.is_own else None,
+    )
 
 
 def foreign(commits: DataFrame) -> DataFrame:

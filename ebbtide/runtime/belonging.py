@@ -1,16 +1,19 @@
 """Whether the tables of a pipeline belong together: what does not is refused, never made again in silence.
 
-A step's facts hold the id of each table beside the state and the last step that wrote it. So a table that was deleted, replaced
-by another, or put back to an older version is known, and so is a state that was.
+A step's facts hold the id of each table beside the state, the last step that wrote it, and the batch of the checkpoint that the step
+was made from. So a table or a checkpoint that was deleted, replaced by another, or put back to an older version is known, and so is a
+state that was.
 """
 
 from __future__ import annotations
 
 from ebbtide.amounts import amount
+from ebbtide.delta.log import file_location
 from ebbtide.delta.snapshot import Snapshot
-from ebbtide.errors import DamagedFileError, DeltaLogError, TableMismatchError
-from ebbtide.ledger.facts import Head, LedgerFacts, TableFacts
+from ebbtide.errors import CheckpointMismatchError, DamagedFileError, DeltaLogError, TableMismatchError
+from ebbtide.ledger.facts import Head, LedgerFacts, StepFacts, TableFacts
 from ebbtide.ledger.tables import BESIDE_STATE, REPAIR, OwnTable, gone
+from ebbtide.paths import exists
 from ebbtide.runtime.plan import Plan
 
 REFRESH = "Restore the state table, or run 'ebbtide refresh' to rebuild all tables from the source."
@@ -54,7 +57,7 @@ class OwnTables:
 
 
 def refuse_misfits(plan: Plan, tables: OwnTables, head: Head, state: Snapshot) -> None:
-    """Refuse tables that do not belong to the stored state.
+    """Refuse tables, or a checkpoint, that do not belong to the stored state.
 
     Args:
         plan: The pipeline.
@@ -63,11 +66,37 @@ def refuse_misfits(plan: Plan, tables: OwnTables, head: Head, state: Snapshot) -
         state: The newest version of the state.
 
     Raises:
-        TableMismatchError: see there.
+        TableMismatchError, CheckpointMismatchError: see there.
     """
     refuse_older_state(plan, tables, head)
     refuse_changed(plan, head, state)
     refuse_other_tables(plan, tables, head)
+    refuse_other_checkpoint(plan, head)
+
+
+def refuse_misfits_at_rest(plan: Plan, tables: OwnTables, head: Head, state: Snapshot | None) -> None:
+    """Refuse what does not belong together, without the lease; what a run changes meanwhile is let through.
+
+    Args:
+        plan: The pipeline.
+        tables: Those beside its state.
+        head: Its last step.
+        state: The newest version of the state; None if there is none.
+
+    Raises:
+        TableMismatchError, CheckpointMismatchError: see there.
+    """
+    try:
+        refuse_lost_ledger(plan, plan.turn)
+        if state is None:
+            refuse_lost_state(plan, tables)
+        else:
+            refuse_misfits(plan, tables, head, state)
+    except (TableMismatchError, CheckpointMismatchError):
+        newest = plan.state.last()
+        facts = None if newest is None else newest[1]
+        if facts == head.facts:
+            raise
 
 
 def refuse_older_state(plan: Plan, tables: OwnTables, head: Head) -> None:
@@ -87,12 +116,22 @@ def refuse_older_state(plan: Plan, tables: OwnTables, head: Head) -> None:
     step = head.facts.step
     for name, table in tables.facts().items():
         if table.step > step:
+            rewind = f"Restore the state table; or run 'ebbtide rewind --to-step {step} --apply' to bring the other tables back to it, and read again what was read since; or 'ebbtide refresh' to rebuild all tables from the source."
             raise TableMismatchError.of(
                 f"The state at '{plan.state.path}' is older than '{plan.at(name)}'.",
                 got=f"step {step} in the state, {table.step} in the other",
                 allowed="the state of the last step",
-                next_step=f"Restore the state table; or run 'ebbtide rewind --to-step {step} --apply' to bring the other tables back to it, and read again what was read since; or 'ebbtide refresh' to rebuild all tables from the source.",
+                next_step=rewind if _can_go_back(plan, tables, head) else REFRESH,
             )
+
+
+def _can_go_back(plan: Plan, tables: OwnTables, head: Head) -> bool:
+    """Return whether a rewind finds all tables that it brings back."""
+    try:
+        refuse_other_tables(plan, tables, head)
+    except TableMismatchError:
+        return False
+    return True
 
 
 def refuse_other_tables(plan: Plan, tables: OwnTables, head: Head) -> None:
@@ -120,6 +159,22 @@ def refuse_other_tables(plan: Plan, tables: OwnTables, head: Head) -> None:
         _refuse_other(plan.at(name), known, found.get(name))
     if "sink" not in found:
         raise gone(plan.at("sink"))
+    quarantine = found.get("quarantine")
+    if quarantine is None or quarantine.step < head.facts.step:
+        _refuse_lost_bad_records(plan.at("quarantine"), head.facts)
+
+
+def _refuse_lost_bad_records(quarantine: str, facts: StepFacts) -> None:
+    """Refuse a quarantine that has still to take a step, and has not the step's files any more: its log would name what is not there."""
+    for action in facts.bad_rows or []:
+        add = action.get("add")
+        if add is not None and not exists(file_location(quarantine, add["path"])):
+            raise TableMismatchError.of(
+                f"The quarantine at '{quarantine}' was deleted or put back: it lacks the bad records of step {facts.step}.",
+                got=f"no file '{add['path']}'",
+                allowed="the files that the step has written there",
+                next_step=REPAIR,
+            )
 
 
 def refuse_lost_ledger(plan: Plan, turn: LedgerFacts | None) -> None:
@@ -173,6 +228,7 @@ def refuse_lost_state(plan: Plan, tables: OwnTables) -> None:
 
     Raises:
         TableMismatchError: its state was lost.
+        CheckpointMismatchError: the same, and so were the other tables.
     """
     for name, table in tables.facts().items():
         if table.step:
@@ -182,6 +238,11 @@ def refuse_lost_state(plan: Plan, tables: OwnTables) -> None:
                 allowed="the state that wrote it",
                 next_step=REFRESH,
             )
+    if plan.checkpoint.last_committed() is not None:
+        raise CheckpointMismatchError.of(
+            f"The checkpoint '{plan.checkpoint.path}' has committed batches, but the state at '{plan.state.path}' has no steps.",
+            next_step="Restore the state table, or run 'ebbtide refresh' to rebuild both.",
+        )
     refuse_others_sink(plan, tables)
 
 
@@ -218,3 +279,77 @@ def refuse_changed(plan: Plan, head: Head, state: Snapshot) -> None:
     """
     if head.facts is not None:
         plan.state.refuse_changed(state, head.version)
+
+
+def refuse_other_checkpoint(plan: Plan, head: Head) -> None:
+    """Refuse a checkpoint from which the source would not be read on where the state stands.
+
+    Args:
+        plan: The pipeline.
+        head: Its last step.
+
+    Raises:
+        CheckpointMismatchError: it was deleted, replaced, or put back to another age than the state.
+    """
+    last = head.facts
+    checkpoint = plan.checkpoint
+    if last is None or _is_to_discard(plan, last):
+        return
+    way_out = without_its_checkpoint(plan, last)
+    stands_at = f"The state at '{plan.state.path}' stands at step {last.step}"
+    committed = checkpoint.last_committed()
+    decided = last.batch_id
+    if decided is not None and checkpoint.query_id != last.query_id:
+        got = "none" if checkpoint.query_id is None else f"another one ({checkpoint.query_id})"
+        raise CheckpointMismatchError.of(
+            f"{stands_at}, but its checkpoint is gone.",
+            got=got,
+            allowed=f"the checkpoint with id {last.query_id} at '{checkpoint.path}'",
+            next_step=way_out,
+        )
+    if committed is not None and (decided is None or committed > decided):
+        raise CheckpointMismatchError.of(
+            f"{stands_at}, but its checkpoint is newer: it has read what the state does not hold.",
+            got=f"batch {committed} committed in '{checkpoint.path}'",
+            allowed="no batch committed" if decided is None else f"batch {decided} or the one before it",
+            next_step=f"Restore the state and the other tables of that batch; or {way_out[0].lower()}{way_out[1:]}",
+        )
+    if decided is None:
+        return
+    planned = checkpoint.last_planned()
+    if planned is None or planned < decided:
+        raise CheckpointMismatchError.of(
+            f"{stands_at}, but its checkpoint is older: it would read again what the state holds.",
+            got=f"batch {planned} in '{checkpoint.path}'"
+            if planned is not None
+            else f"no batch in '{checkpoint.path}'",
+            allowed=f"batch {decided}",
+            next_step=way_out,
+        )
+    if checkpoint.offsets(decided).hash != last.offsets_hash:
+        raise CheckpointMismatchError.of(
+            f"Batch {decided} was decided from other records than the checkpoint now names.",
+            got=f"the checkpoint at '{checkpoint.path}'",
+            allowed="the checkpoint that wrote this state",
+            next_step=way_out,
+        )
+
+
+def _is_to_discard(plan: Plan, last: StepFacts) -> bool:
+    """Return whether the checkpoint is the one that the last step gives up."""
+    return last.kind.discards_checkpoint and plan.checkpoint.id_to_discard == last.query_id
+
+
+def without_its_checkpoint(plan: Plan, last: StepFacts | None) -> str:
+    """Return what to do where the checkpoint is gone, or not the state's: a rewind to the last step undoes nothing, and discards what is there.
+
+    Args:
+        plan: The pipeline.
+        last: Facts of its last step; None before the first.
+    """
+    path = plan.checkpoint.path
+    refresh = "or run 'ebbtide refresh' to rebuild the sink from the source."
+    if last is None:
+        return f"Restore '{path}', {refresh}"
+    rewind = f"Run 'ebbtide rewind --to-step {last.step} --apply' to begin a new one where the state stands, with no record read again"
+    return f"{rewind}; or restore '{path}', {refresh}"

@@ -6,18 +6,21 @@ about a share of the keys, and write files; the driver commits these. A small st
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import read_file
 from ebbtide.ledger.facts import Head, StepFacts
 from ebbtide.model.offsets import OffsetRanges
 from ebbtide.model.step import StepKind
+from ebbtide.operators.links import linked_keys
 from ebbtide.paths import join
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.stage import Staged
@@ -25,6 +28,7 @@ from ebbtide.sources.source import Part
 from ebbtide.state_table.deciding import Decided, Deciding, Share, Stored, Work, balanced, distinct_keys, packed
 from ebbtide.state_table.due import due_keys
 from ebbtide.state_table.staged import SLICES
+from ebbtide.state_table.table import LINKS
 from ebbtide.tasks import run_tasks
 
 Decision = tuple[Snapshot, StepFacts]
@@ -65,7 +69,7 @@ def decide(
     work = _work(plan, head, facts, snapshot)
     if plan.spec.selects_rows:
         work = replace(work, drafts=join(plan.at("staged"), str(facts.step)))
-    linked = _linked(plan, head, staged, snapshot)
+    linked = _linked(plan, staged, snapshot)
     shares = _shares(spark, staged, linked)
     deciding = Deciding(
         work,
@@ -170,7 +174,7 @@ def _sink_rows(plan: Plan, head: Head) -> Stored | None:
     sink = Snapshot.read(plan.sink.path)
     if sink is None:
         return None
-    return Stored(plan.sink.path, tuple(sink.files.values()), plan.sink.schema)
+    return Stored(plan.sink.path, tuple(sink.files.values()), plan.sink.schema, table_id=sink.id)
 
 
 def _n_tasks(spark: SparkSession, staged: Staged) -> int:
@@ -212,31 +216,37 @@ def read_before(plan: Plan, head: Head) -> OffsetRanges | None:
     return OffsetRanges(head.facts.positions if head.facts else {})
 
 
-def _linked(plan: Plan, head: Head, staged: Staged, snapshot: Snapshot) -> pa.Table | None:
-    """Return the keys of rows that wait for a value, now or in the state, and the keys that these rows had before.
+def _linked(plan: Plan, staged: Staged, snapshot: Snapshot) -> pa.Table | None:
+    """Return the keys of rows that changed them, as far as the step may be about them under an old key; None where there are none.
 
-    None where no row does. They are decided on together: a value may have to be looked for under another key.
+    They are decided on together: a value may have to be looked for under another key.
     """
-    if not (staged.summary.key_changes or head.pending_key_changes):
+    if LINKS not in plan.operator.schema.names:
         return None
-    tables: list[pa.Table] = []
-    key = list(plan.operator.key)
-    columns = pa.schema([plan.operator.changes.field(name) for name in (*key, "_moved_from")])
-    if staged.summary.key_changes:
-        for file in staged.files:
-            tables += [pa.table(batch).select(columns.names) for batch in file.read(range(SLICES))]
-    if head.pending_key_changes:
-        wanted = pa.schema([plan.operator.schema.field(name) for name in (*key, "_moved_from")])
-        for data_file in snapshot.files.values():
-            if data_file.is_all_null("_moved_from"):
-                continue
-            tables.append(read_file(plan.state.path, data_file, wanted).cast(columns))
-    found = []
-    for rows in tables:
-        moved = rows.filter(pc.is_valid(rows["_moved_from"]))  # all of them, where one of a step left values out
-        found.append(moved.select(key))
-        old_keys = pc.list_flatten(moved["_moved_from"].combine_chunks())
-        old_key = pc.struct_field(old_keys, "key")
-        found.append(pa.table({name: pc.struct_field(old_key, name) for name in key}))
-    keys, _ = distinct_keys(pa.concat_tables(found), key)
-    return keys if len(keys) else None
+    key = tuple(plan.operator.key)
+    columns = pa.schema([plan.operator.schema.field(name) for name in (*key, LINKS)])
+    moved = [columns.empty_table()]
+    for data_file in snapshot.files.values():
+        if not data_file.is_all_null(LINKS):
+            add = json.dumps(data_file.add)
+            moved.append(_links_in(plan.state.path, add, columns))
+    if not (staged.summary.key_changes or any(map(len, moved))):
+        return None
+    names = [*key, "_sequence", LINKS]
+    changes = (pa.table(batch).select(names) for file in staged.files for batch in file.read(range(SLICES)))
+    keys = linked_keys(changes, moved, key)
+    return None if keys is None else distinct_keys(keys, key)[0]
+
+
+@lru_cache(maxsize=4096)
+def _links_in(table: str, add: str, columns: pa.Schema) -> pa.Table:
+    """Return the entries of a file of the state that went through a change of the key; a file does not change, and few entries do.
+
+    Args:
+        table: The state.
+        add: The log's `add` of the file, as JSON.
+        columns: What to read.
+    """
+    file = DataFile(json.loads(add))
+    rows = read_file(table, file, columns, live=False)
+    return rows.filter(pc.is_valid(rows[LINKS]))

@@ -10,29 +10,31 @@ from dataclasses import dataclass, field
 from pyspark.sql import SparkSession
 
 from ebbtide.delta import log
-from ebbtide.errors import LeaseAskedError, LeaseHeldError, PausedError, Transient
+from ebbtide.errors import LeaseAskedError, LeaseHeldError, PausedError, QuarantineThresholdError, Transient
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.pauses import refuse_paused, wait_until_resumed
 from ebbtide.ledger.requests import Requests
 from ebbtide.model.durations import to_ms
-from ebbtide.paths import move_aside
+from ebbtide.paths import delete, move_aside
 from ebbtide.runtime.belonging import OwnTables, refuse_lost_state, refuse_others_sink
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.following import Faults, Following, GoingOn
+from ebbtide.runtime.missing_files import refuse_missing_files
 from ebbtide.runtime.pace import Pace
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import OnPhase, OnProgress, Phase, RunSummary, StepProgress
 from ebbtide.runtime.refusals import (
     lost_by_refresh,
     refuse_changed_spec,
-    refuse_other_checkpoint,
     refuse_other_path,
     refuse_unfit,
 )
 from ebbtide.runtime.step import Stepper
 from ebbtide.runtime.stream import Stream
+from ebbtide.runtime.unused import drop_unused_of_another_spec
 from ebbtide.sources.source import Discovery, n_places
 from ebbtide.spec.pipeline import Pipeline
+from ebbtide.spec.view import MaterializedView
 
 MOST_HELD = 10
 """How long a run that goes on waits for a lease taken by somebody who had not asked, in `lease_ttl`s."""
@@ -114,11 +116,18 @@ def refresh(
     """Forget state, sink rows, quarantine and checkpoint, and rebuild them from the source as the spec now is.
 
     Whatever the spec and the stored format were before, the tables are made again as they must be now. Their history
-    stays. Arguments and errors are those of `run`. With `accept_loss` it is rebuilt from what is left of the source, and what is gone is noted.
+    stays. The first step is tried beside them before: what it refuses leaves all as it is. Arguments and errors are those of `run`. With `accept_loss` it is rebuilt from what is left of the source, and what is gone is noted.
     """
     asked = _Run(spark, spec, root, on_progress, on_phase, stop or threading.Event(), clock, is_fresh=True)
     asked.turn(accepts_path=True, accepts_loss=accept_loss)
     return asked.summary
+
+
+def _clear_the_way(plan: Plan) -> None:
+    """Before tables are made that are not there: refuse a state that was lost, and drop tables that the spec's change left unused."""
+    if not log.versions(plan.state.path):
+        refuse_lost_state(plan, OwnTables(plan))
+    drop_unused_of_another_spec(plan)
 
 
 def _set_unreadable_aside(plan: Plan, stepper: Stepper) -> None:
@@ -185,8 +194,8 @@ class _Run:
             makes_way=self.going_on is not None,
             asks=self.is_fresh,
         ) as lease:
-            if not self.is_fresh and not log.versions(plan.state.path):
-                refuse_lost_state(plan, OwnTables(plan))  # before an empty one is made in its place
+            if not self.is_fresh:
+                _clear_the_way(plan)
             plan.state.create()
             pace = Pace(self.spec.source.max_records_per_second, self.stop)
             stepper = Stepper(plan, lease, self.clock(), fresh=self.is_fresh, on_phase=shown.begin, pace=pace)
@@ -206,6 +215,7 @@ class _Run:
             if not self.stop.is_set():
                 tick = stepper.tick(self.spark, self.clock())
                 self._report(tick)
+        self.summary.foreign_writes = plan.foreign_writes()
 
     def go_on_after_others(self, going_on: GoingOn) -> None:
         """Let those who ask have the lease, and take the next turn, until the run is stopped.
@@ -251,8 +261,10 @@ class _Run:
             _set_unreadable_aside(plan, stepper)
             refuse_others_sink(plan, stepper.tables)
             lost = lost_by_refresh(plan, stepper, accepts=accepts_loss)
+            self._rehearse(plan)
         else:
             stepper.refuse_misfits()
+            refuse_missing_files(plan, stepper.found())
             refuse_changed_spec(plan, stepper)
             refuse_other_path(stepper, accepts=accepts_path)
         plan.sink.create(self.spark)
@@ -262,9 +274,31 @@ class _Run:
         if self.is_fresh:
             incarnation = stepper.lease.renew_incarnation()
             stepper.reset(self.spark, incarnation, self.clock(), lost)
-        refuse_other_checkpoint(plan, stepper)
         stepper.publish(self.spark)
         stepper.plan.sink.refuse_altered()
+
+    def _rehearse(self, plan: Plan) -> None:
+        """Make the first step in a folder that is thrown away: what fails or refuses then has not emptied a table that is read.
+
+        Not of a view, whose only step would be computed twice.
+        """
+        if isinstance(self.spec, MaterializedView):
+            return
+        self.on_phase(Phase(self.spec.name, "trying the first step"))
+        delete(plan.rehearsal)
+        stop = threading.Event()
+
+        def end(_: StepProgress) -> None:
+            stop.set()
+
+        try:
+            _Run(self.spark, self.spec, plan.rehearsal, end, ignore, stop, self.clock).turn()
+        except QuarantineThresholdError:
+            raise  # what was staged shows the reasons
+        except BaseException:
+            delete(plan.rehearsal)
+            raise
+        delete(plan.rehearsal)
 
     def _note(self, found: Discovery) -> None:
         summary = self.summary

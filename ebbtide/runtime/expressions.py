@@ -33,6 +33,7 @@ from ebbtide.spec.expressions import columns_read
 from ebbtide.spec.row_functions import UnfitFunctionError
 from ebbtide.spec.transform import ALLOWED, Transform
 from ebbtide.state_table.columns import spark_schema
+from ebbtide.views.determinism import what_changes
 
 SETTINGS = {
     "spark.sql.ansi.enabled": "true",
@@ -44,7 +45,6 @@ RESULT = "result"
 NEXT_STEP = "Correct the spec's transform."
 MOST_REASONS = 20
 """Failing rows of a step that are told the reason in Spark's words: each is a query of its own."""
-_CURRENT = "what changes from run to run, such as the time or the user"
 
 
 @dataclass(frozen=True)
@@ -264,16 +264,11 @@ class Expressions:
         pattern = self._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
         if plan.containsPattern(pattern.PLAN_EXPRESSION()):
             return "a subquery"
-        if plan.containsPattern(pattern.CURRENT_LIKE()):
-            return _CURRENT
-        if plan.containsPattern(pattern.PYTHON_UDF()) or plan.containsPattern(pattern.SCALA_UDF()):
-            return "a function of the session's, which another run may not have"
         is_projection = plan.nodeName() == "Project"
         has_source_below = is_projection and plan.child().children().isEmpty()
         if not has_source_below:
             return "an aggregate, a window or a generator"
-        value = plan.expressions().apply(0)
-        return None if value.deterministic() else "a function that is not deterministic"
+        return what_changes(self._jvm, plan)
 
     def _can_assign(self, given: Any, needed: Any) -> bool:
         spark_sql = self._jvm.org.apache.spark.sql

@@ -23,7 +23,8 @@ from ebbtide.delta import log
 from ebbtide.delta.feed import readable_since
 from ebbtide.errors import DamagedFileError
 from ebbtide.ledger.facts import StepFacts
-from ebbtide.ledger.windows import is_own, sink_window_end, window_end
+from ebbtide.ledger.foreign_writes import data_commits
+from ebbtide.ledger.windows import sink_window_end, window_end
 from ebbtide.model.entries import DELETE
 from ebbtide.model.step import StepKind
 from ebbtide.runtime.plan import Plan
@@ -113,19 +114,26 @@ def has_taken_out(plan: Plan, facts: StepFacts, *, state_version: int, sink_vers
 def _commits_beside_steps(plan: Plan, since: int, sink_version: int) -> list[ForeignCommit]:
     """Return the commits of no step that changed rows of the sink after one version, up to another, in order."""
     sink = plan.sink.path
-    found = []
-    step = next((int(own["step"]) for version, own in log.own_commits(sink) if version <= since), 0)
-    for version in log.versions(sink):
-        if not since < version <= sink_version:
-            continue
-        actions = log.actions(sink, version)
-        if is_own(plan.spec.name, actions):
-            step = int((log.facts_in(actions) or {})["step"])
-            continue
-        operation = str(log.commit_info(actions).get("operation", "unknown"))
-        if log.changed_files(actions):
-            found.append(ForeignCommit(version, operation, step))
-    return found
+    versions = range(since + 1, sink_version + 1)
+    commits = data_commits(plan.spec.name, "sink", sink, versions)
+    foreign = [commit for commit in commits if not commit.is_own]
+    if not foreign:
+        return []
+    steps = [(version, int(own["step"])) for version, own in log.own_commits(sink)]
+    return [
+        ForeignCommit(commit.version, commit.operation or "unknown", _last_step_before(commit.version, steps))
+        for commit in foreign
+    ]
+
+
+def _last_step_before(version: int, steps: Sequence[tuple[int, int]]) -> int:
+    """Return the last step before a version of the sink; 0 before the first.
+
+    Args:
+        version: The version.
+        steps: Versions of the sink and their steps, the newest first.
+    """
+    return next((step for own_version, step in steps if own_version < version), 0)
 
 
 def _since(plan: Plan, facts: StepFacts, state_version: int, sink_version: int) -> int:

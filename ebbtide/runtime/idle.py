@@ -17,22 +17,25 @@ from ebbtide.model.entries import Step, live_entries
 from ebbtide.model.step import StepKind, next_frontier
 from ebbtide.operators.expiry_rules import due_timers
 from ebbtide.operators.operator import Operator
-from ebbtide.runtime.belonging import OwnTables, refuse_misfits
+from ebbtide.runtime.belonging import OwnTables, refuse_misfits_at_rest
+from ebbtide.runtime.missing_files import refuse_missing_files
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import RunSummary
+from ebbtide.runtime.unused import has_unused_of_spec
+from ebbtide.runtime.written import tables_written
+from ebbtide.sources.source import Discovery
 from ebbtide.spec.pipeline import Pipeline
-from ebbtide.state_table.layout import ROW, counts, files_noted, may_hold_expired, newest_facts, rows_of
+from ebbtide.spec.view import MaterializedView
+from ebbtide.state_table.layout import ROW, files_noted, may_hold_expired, newest_facts, rows_of
 
 MOST_FILES = 1_000
 """Data files that are opened; for more Spark is no dearer."""
 MOST_ROWS = 200_000
 """Stored entries that are looked through for what is due."""
-WRITES = ("inserted", "updated", "deleted", "filled")
-"""Counts of a step that changes the sink."""
 
 
 def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
-    """Run a pipeline that has nothing to do: all files are read, the last step is finished, nothing is due.
+    """Run a pipeline that has nothing to do: all files are read, or there never was one; the last step is finished, nothing is due.
 
     Args:
         spec: The pipeline.
@@ -46,23 +49,25 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
         PausedError: the pipeline is paused.
         SourceReadError: the source folder is not there.
         TableMismatchError: see `ebbtide.runtime.belonging`.
+        DamagedFileError: data files of the state or the sink are gone.
         FileChangedError, LateFileError, SourceLostError: see `discover` of the source.
     """
     plan = Plan.under(root, spec)
     refuse_paused(spec.name, plan.turn)
     spec = plan.spec
-    home = plan.root
     state = plan.at("state")
     last = newest_facts(state)
     snapshot = _snapshot(state)
-    if last is None or snapshot is None:
+    if snapshot is None:
         return None
+    if last is None:
+        return _idle_before_first_step(plan, snapshot, clock_ms)
     version, stored = last
     if stored[log.FACTS] != STATE_FORMAT:
         return None
-    facts = StepFacts.model_validate(stored)
+    facts = StepFacts.read(stored, state)
     tables = OwnTables(plan)
-    refuse_misfits(plan, tables, Head(version, facts), snapshot)
+    refuse_misfits_at_rest(plan, tables, Head(version, facts), snapshot)
     is_idle = (
         not spec.misfits(facts.spec)
         and spec.source_path == facts.source_path
@@ -72,11 +77,46 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
     )
     if not is_idle:
         return None
+    refuse_missing_files(plan, snapshot)
     files_read = files_noted(state, snapshot.files.values())
     listed = plan.source.discover(files_read, clock_ms, plan.follows_on(facts.source_position))
-    if listed.streams or listed.nothing_matched:
+    if listed.nothing_matched:
         return None
-    return RunSummary(spec.name, home, files_unmatched=listed.unmatched, files_young=listed.young)
+    return _summary(plan, listed)
+
+
+def _idle_before_first_step(plan: Plan, state: Snapshot, clock_ms: int) -> RunSummary | None:
+    """Return the summary of a run that finds no first record, where an earlier one has made the tables; else None.
+
+    Args:
+        plan: The pipeline; it has made no step.
+        state: The newest version of its state.
+        clock_ms: The time, epoch ms.
+    """
+    refuse_misfits_at_rest(plan, OwnTables(plan), Head(state.version, None), state)
+    spec = plan.spec
+    asks_spark = spec.has_transform or isinstance(spec, MaterializedView)
+    is_at_rest = _is_free(plan) and not plan.checkpoint.is_open and has_unused_of_spec(plan)
+    if asks_spark or not is_at_rest:
+        return None
+    since = plan.follows_on(None)
+    listed = plan.source.discover({}, clock_ms, since)
+    begins = since is None and listed.position is not None  # a run notes where it will begin
+    return None if begins else _summary(plan, listed)
+
+
+def _summary(plan: Plan, listed: Discovery) -> RunSummary | None:
+    """Return the summary of a run that reads nothing; None if there is something to read."""
+    if listed.streams:
+        return None
+    return RunSummary(
+        plan.spec.name,
+        plan.root,
+        nothing_matched=listed.nothing_matched,
+        files_unmatched=listed.unmatched,
+        files_young=listed.young,
+        foreign_writes=plan.foreign_writes(),
+    )
 
 
 def _snapshot(state: str) -> Snapshot | None:
@@ -103,7 +143,7 @@ def _is_finished(plan: Plan, tables: OwnTables, version: int, facts: StepFacts) 
     if discards or appends_again or not _has_batches_of(plan, facts):
         return False
     present = tables.facts()
-    written = _tables_written(plan, version, facts)
+    written = tables_written(plan, version, facts)
     return all(present[name].step >= facts.step for name in written & present.keys())
 
 
@@ -114,29 +154,6 @@ def _has_batches_of(plan: Plan, facts: StepFacts) -> bool:
     if last_batch != facts.batch_id or checkpoint.is_open:
         return False
     return last_batch is None or checkpoint.query_id == facts.query_id
-
-
-def _tables_written(plan: Plan, version: int, facts: StepFacts) -> set[str]:
-    """Return which tables beside the state a step writes after Spark has done with it."""
-    if facts.kind is StepKind.REPAIR:
-        return {"sink"}
-    if facts.kind is StepKind.SWAP:
-        return {"sink", "changelog", "quarantine"}
-    if facts.changes_columns:
-        return {"sink", "changelog"}
-    if facts.kind in (StepKind.QUARANTINE_REPLAY, StepKind.QUARANTINE_DROP):
-        return {"quarantine"}  # it takes the step last
-    if facts.kind not in (StepKind.TICK, StepKind.ADOPT, StepKind.BACKFILL):
-        return set()  # Spark commits a batch after its step; maintenance finishes the step before it
-    metrics = counts(plan.at("state"), version, facts.counts)
-    written = set()
-    if facts.bad_rows:
-        written.add("quarantine")
-    if any(metrics[name] for name in WRITES):
-        written.add("sink")
-    if metrics["emitted"]:
-        written.add("changelog")
-    return written
 
 
 def _may_be_due(plan: Plan, state: Snapshot, facts: StepFacts, clock_ms: int) -> bool:

@@ -95,15 +95,20 @@ def append_lacking(plan: Plan) -> None:
         steps, _ = _steps_after(plan, plan.changelog.last_step())
         for version, facts in steps:
             emitted = _emitted(plan, version, facts)
-            if emitted is not None:
+            if facts.kind is StepKind.RESET:
+                plan.changelog.empty(facts)
+            elif emitted is not None:
                 plan.changelog.append(emitted, facts)
     steps, _ = _steps_after(plan, plan.quarantine.last_step())
     for _, facts in steps:
-        plan.quarantine.append(facts.model_copy(update={"bad_rows": _told(plan, facts).actions}))
+        if facts.kind is StepKind.RESET:
+            plan.quarantine.empty(facts)
+        else:
+            plan.quarantine.append(facts.model_copy(update={"bad_rows": _told(plan, facts).actions}))
 
 
 def _steps_after(plan: Plan, since: int) -> tuple[Steps, int]:
-    """Return the steps after one that may have written, and the last one of which that is not told."""
+    """Return the steps after one that may have written, from a refresh on with that, and the last one of which that is not told."""
     found: list[tuple[int, StepFacts]] = []
     oldest = since + 1
     untold = None
@@ -112,10 +117,11 @@ def _steps_after(plan: Plan, since: int) -> tuple[Steps, int]:
             break
         oldest = facts.step
         untold = _untold_with(facts)
+        is_reset = facts.kind is StepKind.RESET  # an older copy has rows of before
+        if is_reset or (untold is None and (facts.kind.is_published or facts.bad_rows)):
+            found.append((version, facts))
         if untold is not None:
             break
-        if facts.kind.is_published or facts.bad_rows:
-            found.append((version, facts))
     if untold is None:  # the log of the state begins with a later step
         untold = oldest - 1 if oldest > since + 1 else 0
     return found[::-1], untold

@@ -19,6 +19,7 @@ from ebbtide.formats.plain import PlainDecoder
 from ebbtide.formats.settings import UnknownColumns
 from ebbtide.ledger.checkpoint import Checkpoint
 from ebbtide.ledger.facts import LedgerFacts
+from ebbtide.ledger.foreign_writes import DataCommit, foreign_writes
 from ebbtide.ledger.lease import newest_turn
 from ebbtide.model.changelog import TRUNCATE, changelog_schema
 from ebbtide.model.clock import Reading
@@ -336,6 +337,11 @@ class Plan:
         return Checkpoint(self.at("checkpoint"))
 
     @property
+    def rehearsal(self) -> str:
+        """Root of the tables of a refresh's first step, while that is tried."""
+        return self.at("rehearsal")
+
+    @property
     def backfills(self) -> str:
         """Folder of the backfill that is being built beside it: a root of its own, with one pipeline of the same name."""
         return self.at("backfill")
@@ -350,6 +356,10 @@ class Plan:
         """The newest turn of the lease; None if nobody has had it."""
         _, newest = newest_turn(self.at("ledger"))
         return newest
+
+    def foreign_writes(self) -> tuple[DataCommit, ...]:
+        """Return the commits of other clients to sink and state that are neither repaired nor acknowledged."""
+        return foreign_writes(self.spec.name, self.state.path, self.sink.path)
 
     def clock_after(self, last: Frontier | None, wall_ms: int) -> Reading:
         """Read the clock of a step that a run beginning now would make after the last one; holds no lease.

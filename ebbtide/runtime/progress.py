@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ebbtide.amounts import amount
+
+if TYPE_CHECKING:  # it would load Arrow, and its threads, before a command has begun
+    from ebbtide.ledger.foreign_writes import DataCommit
 
 SHOWN_IF_ANY = (
     "quarantined",
@@ -134,6 +137,7 @@ class RunSummary:
         files_unmatched: Files that are not the source's, by its pattern.
         files_young: Files left for a later run, by the source's minimum age.
         is_aged: Whether it ended since it was as old as its spec lets it get: another run is to go on.
+        foreign_writes: Commits of other clients to sink and state that are neither repaired nor acknowledged.
     """
 
     pipeline: str
@@ -143,6 +147,7 @@ class RunSummary:
     files_unmatched: int = 0
     files_young: int = 0
     is_aged: bool = False
+    foreign_writes: tuple[DataCommit, ...] = ()
     totals: Counter[str] = field(init=False)
     """Sum of all counts, with `records`, `quarantined` and `steps`."""
     seconds: float = field(init=False, default=0.0)
@@ -207,6 +212,7 @@ class RunSummary:
             "files_unmatched": self.files_unmatched,
             "files_young": self.files_young,
             "is_aged": self.is_aged,
+            "foreign_writes": [write.as_dict() for write in self.foreign_writes],
             "is_of_other_tables": self.is_of_other_tables,
             "ignored_columns": self.ignored_columns,
             "evolved": self.evolved,

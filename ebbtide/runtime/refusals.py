@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from ebbtide.delta import log
 from ebbtide.errors import (
-    CheckpointMismatchError,
     ConfigError,
     DamagedFileError,
     DeltaLogError,
@@ -163,27 +162,4 @@ def refuse_other_path(stepper: Stepper, *, accepts: bool) -> None:
             got=given,
             allowed=stored,
             next_step="If the same files have moved there, run 'ebbtide run --accept-source-path' once. If it is another pipeline, give it a name of its own.",
-        )
-
-
-def refuse_other_checkpoint(plan: Plan, stepper: Stepper) -> None:
-    """Refuse a checkpoint that does not belong to the stored state."""
-    last = stepper.last
-    checkpoint = plan.checkpoint
-    if last is None:
-        if checkpoint.last_committed() is not None:
-            raise CheckpointMismatchError.of(
-                f"The checkpoint '{checkpoint.path}' has committed batches, but the state at '{plan.state.path}' has no steps.",
-                next_step="Restore the state table, or run 'ebbtide refresh' to rebuild both.",
-            )
-        return
-    if last.batch_id is None:
-        return
-    if checkpoint.query_id != last.query_id:
-        got = "none" if checkpoint.query_id is None else f"another one ({checkpoint.query_id})"
-        raise CheckpointMismatchError.of(
-            f"The state at '{plan.state.path}' stands at step {last.step}, but its checkpoint is gone.",
-            got=got,
-            allowed=f"the checkpoint with id {last.query_id} at '{checkpoint.path}'",
-            next_step=stepper.without_its_checkpoint,
         )

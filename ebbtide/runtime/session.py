@@ -31,6 +31,7 @@ from ebbtide.errors import ConfigError, JavaMissingError
 from ebbtide.redaction import REFERENCE, hide, is_credential
 from ebbtide.runtime.jars import JARS, PACKAGES, note_jars, with_known_jars
 from ebbtide.sources.files import FileDataSource
+from ebbtide.users import has_passwd_entry
 
 DELTA_JAR = "io.delta:delta-spark_4.2_2.13:4.4.0"
 
@@ -38,6 +39,7 @@ SETTINGS = {
     "spark.jars.packages": DELTA_JAR,
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.variable.substitute": "false",  # else a statement reads this process's environment: SELECT '${env:NAME}'
     "spark.sql.session.timeZone": "UTC",  # times are compared as UTC everywhere
     "spark.databricks.delta.snapshotPartitions": "2",  # Delta's 50 triple the cost of every small commit
     "spark.databricks.delta.vacuum.logging.enabled": "false",  # else each VACUUM makes two commits
@@ -127,6 +129,13 @@ def _start_jvm(settings: Mapping[str, str], log_file: Path | None) -> None:
             got=got,
             allowed=java.ALLOWED,
             next_step=java.TO_GET_IT,
+        )
+    if not has_passwd_entry():
+        raise ConfigError.of(
+            "Spark cannot start: the user id of this process has no name.",
+            got=f"id {os.getuid()}",
+            allowed="an id with a line in /etc/passwd; the JVM takes neither USER nor HADOOP_USER_NAME in its place",
+            next_step="Add the line, as Spark's own container images do at their start, or load libnss_wrapper. Commands without Spark run as they are.",
         )
     # What the JVM is launched with stands in its command line, which every user of the machine can read.
     public = {name: value for name, value in settings.items() if not is_credential(name)}

@@ -20,12 +20,20 @@ from ebbtide.ledger.checkpoint import BatchOffsets
 from ebbtide.ledger.facts import Head, StepFacts, SwappedTables
 from ebbtide.ledger.lease import Lease
 from ebbtide.ledger.pauses import refuse_paused
+from ebbtide.ledger.transaction import settle_newest
 from ebbtide.model.clock import Reading
 from ebbtide.model.schema_change import SchemaChange
 from ebbtide.model.step import BatchSummary, Frontier, StepKind, ViewPosition, clock_after, next_frontier
 from ebbtide.paths import delete, join
 from ebbtide.runtime.bad_rows import refuse_too_many
-from ebbtide.runtime.belonging import OwnTables, refuse_changed, refuse_misfits, refuse_older_state, refuse_other_tables
+from ebbtide.runtime.belonging import (
+    OwnTables,
+    refuse_changed,
+    refuse_misfits,
+    refuse_older_state,
+    refuse_other_tables,
+    without_its_checkpoint,
+)
 from ebbtide.runtime.decide import decide, expire, read_before, selected_changes
 from ebbtide.runtime.drift import columns_taken_in, refuse_drift
 from ebbtide.runtime.finding import RecordsOfBatch
@@ -78,6 +86,8 @@ class Stepper:
         self.parts_read = 0
         self.places_read = 0
         last = plan.state.last(older=fresh)
+        if plan.spec.spark_makes_sink:
+            settle_newest(plan.at("sink"))
         self.head = Head(log.versions(plan.state.path)[-1], None)
         if last is not None:
             version, facts = last
@@ -170,6 +180,7 @@ class Stepper:
         facts = decided
         if facts is None:
             try:
+                self.plan.checkpoint.settle(batch_id)
                 position = self.plan.source.position_of(offsets.source, self.position)
                 facts, n_known_bad = self._decide(
                     StepKind.BATCH,
@@ -651,16 +662,6 @@ class Stepper:
         facts = dict(frontier) | made_by | given
         return StepFacts(**facts)
 
-    @property
-    def without_its_checkpoint(self) -> str:
-        """What to do where the checkpoint is gone, or not the state's: a rewind to the last step undoes nothing, and discards what is there."""
-        path = self.plan.checkpoint.path
-        refresh = "or run 'ebbtide refresh' to rebuild the sink from the source."
-        if self.last is None:
-            return f"Restore '{path}', {refresh}"
-        rewind = f"Run 'ebbtide rewind --to-step {self.number} --apply' to begin a new one where the state stands, with no record read again"
-        return f"{rewind}; or restore '{path}', {refresh}"
-
     def _decided(self, batch_id: int, offsets: BatchOffsets) -> StepFacts | None:
         """Return the facts of a batch whose decision stands; refuse one that does not follow the last."""
         last_id = self.last.batch_id if self.last else None
@@ -678,7 +679,7 @@ class Stepper:
         return CheckpointMismatchError.of(
             what,
             allowed="the checkpoint that wrote this state",
-            next_step=self.without_its_checkpoint,
+            next_step=without_its_checkpoint(self.plan, self.last),
         )
 
     def _stage(
@@ -694,7 +695,7 @@ class Stepper:
         folder = join(self.plan.at("staged"), str(number))
         if isinstance(self.spec, MaterializedView):
             last = self.last.view if self.last else None
-            to = ViewPosition.model_validate(offsets.source)
+            to = ViewPosition.read(offsets.source, self.plan.checkpoint.path)
             return stage_view(self.plan, frame.sparkSession, ViewStaging(last, to, folder, number, wall_ms))
         decoding = self.plan.decoding
         if not is_next:

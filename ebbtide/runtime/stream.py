@@ -23,9 +23,10 @@ from ebbtide.runtime.step import Stepper
 from ebbtide.sources.source import Discovery, beginning_of
 from ebbtide.views.inputs import ViewTables
 
-START_WAITS_S = (2.0, 10.0, 30.0)
-"""Waits before the source is started again. Spark gives its Python process 10 s to connect, and no setting changes that: a
-machine that is busy for a while is waited for, one that is broken is reported within a minute and a half."""
+START_WAITS_S = (2.0, 10.0, 30.0, *[60.0] * 20)
+"""Waits before the source is started again, 25 minutes with the attempts. Spark gives its Python process 10 s to connect, and no
+setting changes that; the process needs 0.4 CPU s until then, which a busy host may not give it for long. A Python that is
+broken does not get here: Spark has run it before, to plan the source."""
 SLOW_START = "failed to connect back"
 """What Spark says when that process did not come up in time (`PythonWorkerFactory.createSimpleWorker`)."""
 _log = logging.getLogger(__name__)

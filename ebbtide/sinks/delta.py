@@ -36,7 +36,7 @@ from ebbtide.errors import ConfigError, MigrationError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.ledger.tables import OwnTable
-from ebbtide.ledger.transaction import transaction, write
+from ebbtide.ledger.transaction import settle_newest, settled, transaction, write
 from ebbtide.model.changelog import ORDER
 from ebbtide.model.entries import DELETE
 from ebbtide.model.schema_change import SchemaChange
@@ -129,7 +129,8 @@ class SinkTable:
         for name, value in self._stored_properties.items():
             builder = builder.property(name, value)
         try:
-            builder.execute()
+            with settled(self.path):
+                builder.execute()
         except PySparkException as error:
             why = str(error).partition("\n")[0]
             raise ConfigError.of(
@@ -204,7 +205,8 @@ class SinkTable:
             # Two commits: a run that ended between them finds the deleted rows missing, and appends them.
             table = DeltaTable.forPath(spark, self.path).alias("t")
             is_same_row = _has_same_values(self.key)
-            table.merge(keys.alias("s"), is_same_row).whenMatchedDelete().execute()
+            with settled(self.path):
+                table.merge(keys.alias("s"), is_same_row).whenMatchedDelete().execute()
             write(in_order, self.path, facts, "sink")
             return
         adds = self._added(in_order)
@@ -228,7 +230,6 @@ class SinkTable:
         adds = self._added(in_order)
 
         def actions_of(found: Snapshot) -> list[Action]:
-            refuse_unwritable(self.path, found.protocol, found.metadata)
             return [*emptied(found, self._stored_schema, self._stored_properties), *adds]
 
         commit_stage(self.path, actions_of, facts, "sink", "REPLACE TABLE")
@@ -238,19 +239,20 @@ class SinkTable:
         schema = spark_schema(self._stored_schema, nullable=True)
         nothing = spark.createDataFrame([], schema)
         writer = nothing.write.format("delta").mode("append")
-        writer.option("mergeSchema", "true").save(self.path)
         settings = []
         for name, value in self._stored_properties.items():
             setting = f"'{name}' = '{value}'"
             settings.append(setting)
         properties = ", ".join(settings)
         table = f"delta.{quoted(self.path)}"
+        writer.option("mergeSchema", "true").save(self.path)
         spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({properties})")
+        settle_newest(self.path)
 
     def restore(self, spark: SparkSession, version: int, facts: StepFacts) -> None:
         """Bring the table back to an earlier version; see `Sink`."""
         if self.how == "merge":
-            with transaction(spark, facts, "sink"):
+            with transaction(spark, self.path, facts, "sink"):
                 DeltaTable.forPath(spark, self.path).restoreToVersion(version)
         else:
             restore_stage(self.path, version, facts, "sink")
@@ -333,7 +335,8 @@ class SinkTable:
     def join_files(self, spark: SparkSession) -> None:
         """Join all small files."""
         if self.how == "merge":
-            DeltaTable.forPath(spark, self.path).optimize().executeCompaction()
+            with settled(self.path):
+                DeltaTable.forPath(spark, self.path).optimize().executeCompaction()
         else:
             self._upserter.fold(everything=True)
 
@@ -408,13 +411,13 @@ class SinkTable:
         if facts.floor_raised and facts.floor:
             is_below_floor = self.below(facts.floor, "t.")
             merge = merge.whenNotMatchedBySourceDelete(is_below_floor)
-        with transaction(spark, facts, "sink"):
+        with transaction(spark, self.path, facts, "sink"):
             merge.execute()
 
     def empty(self, spark: SparkSession, facts: StepFacts) -> None:
         """Replace the table by an empty one with the spec's columns and properties; its history stays."""
         if self._is_spark_s:
-            with transaction(spark, facts, "sink"):
+            with transaction(spark, self.path, facts, "sink"):
                 self._define(DeltaTable.replace(spark))
             return
         commit_stage(

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from ebbtide.amounts import amount
 from ebbtide.delta import log
+from ebbtide.delta.commit import on_disk
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot
 from ebbtide.delta.table import add_file, create_if_absent, emptied, read_file, read_rows
 from ebbtide.errors import StoredFormatError, TableMismatchError
@@ -32,7 +33,7 @@ from ebbtide.model.changelog import ORDER, ORIGIN
 from ebbtide.model.codes import row_codes
 from ebbtide.model.entries import entry_table, order_struct
 from ebbtide.model.offsets import OffsetRanges
-from ebbtide.paths import exists
+from ebbtide.paths import exists, is_local
 from ebbtide.sinks.removal import ORDERS, rebased, removal
 from ebbtide.sinks.stage import commit_and_join, commit_stage
 from ebbtide.sinks.upsert import with_vectors
@@ -160,7 +161,10 @@ class QuarantineTable:
         Returns:
             The actions that add it: part of the decision, so that whoever redoes it reads no source.
         """
-        return self.added(_rows(new, facts))
+        actions = self.added(_rows(new, facts))
+        if is_local(self.path):
+            on_disk(self.path, actions)  # the state's commit names them
+        return actions
 
     @property
     def columns(self) -> pa.Schema:

@@ -115,6 +115,7 @@ class Upserter:
         if not with_images:
             key_columns = [columns.field(name) for name in key]
             copied = pa.schema(key_columns)
+        self._copied = copied
         self._cache = IndexCache(table, key, copied)
         self._snapshot: Snapshot | None = None
 
@@ -237,6 +238,8 @@ class Upserter:
         if newest is None:
             raise gone(self._table)
         self._snapshot = newest
+        if self._cache.table_id != newest.id:
+            self._cache = IndexCache(self._table, self._key, self._copied, table_id=newest.id)
         self._cache.only(newest.files.values())
         return newest
 
@@ -398,6 +401,8 @@ def _may_hold(file: DataFile, wanted: pa.Table, column: str) -> bool:
     if not pa.types.is_integer(values.type):
         return True
     if type(least) is not int or type(greatest) is not int:
+        return True
+    if values.null_count:  # bounds say nothing of nulls
         return True
     ends = pc.min_max(values).as_py()
     begins_before_end = ends["min"] <= greatest

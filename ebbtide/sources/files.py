@@ -21,8 +21,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from ebbtide.errors import SourceReadError
 from ebbtide.formats.records import MAX_RECORD_BYTES, RECORDS
+from ebbtide.model import stored
 from ebbtide.paths import is_compressed, is_linked, join, open_stream, read_bytes, replace_bytes, size_of
-from ebbtide.sources.lines import ByteOrderError, split_lines
+from ebbtide.sources.lines import NoTextError, split_lines
 from ebbtide.sources.listing import changed_while_read, linked_error
 
 BATCH_BYTES = 8 * 2**20
@@ -42,6 +43,7 @@ def files_of(offset: Offset) -> list[SizedFile]:
         >>> files_of({"files": [["a", 3]]}), files_of({"last": "a", "files": ["a"]})
         ([('a', 3)], [('a', None)])
     """
+    stored.refuse_unknown(offset, ("files", "last"), what="The files of a batch", where="the checkpoint's offsets")
     files: list[SizedFile] = []
     for file in offset["files"]:
         if isinstance(file, str):
@@ -218,7 +220,7 @@ def read_lines(
 
     Raises:
         FileChangedError: it has another size, before or after it was read.
-        SourceReadError: it is damaged, gone, a link, or not UTF-8 by its byte order mark.
+        SourceReadError: it is damaged, gone, a link, or not UTF-8 text by its first bytes.
     """
     if is_linked(path, name):
         raise linked_error(path, [name])
@@ -228,16 +230,16 @@ def read_lines(
         size_after = size_of(location)
         if size_after == 0 and is_compressed(name):
             raise OSError("it has 0 bytes, which no compressed file has")  # noqa: TRY301 - read as a damaged one
-    except (OSError, ByteOrderError) as error:
+    except (OSError, NoTextError) as error:
         # A file that is still being written may look damaged; its size shows which of the two it is.
         size_after = size_of(location)
         if size is not None and size_after not in (size, None):
             raise changed_while_read(path, name, listed=size, found=size_after) from error
-        is_other_encoding = isinstance(error, ByteOrderError)
+        restore = "Restore the whole file under the same name and run again."
         raise SourceReadError.of(
             f"The source file '{location}' cannot be read: {error}.",
-            allowed="UTF-8 text" if is_other_encoding else None,
-            next_step="Restore the whole file under the same name and run again.",
+            allowed="UTF-8 text" if isinstance(error, NoTextError) else None,
+            next_step=error.next_step if isinstance(error, NoTextError) else restore,
         ) from error
     if size is not None and size_after != size:
         raise changed_while_read(path, name, listed=size, found=size_after)

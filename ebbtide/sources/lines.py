@@ -2,7 +2,7 @@
 
 LF, CRLF and a CR by itself end a line: JSON has none of them within a record but as white space, so that a file with
 the line ends of an old system is neither one giant record nor records joined. A UTF-8 byte order mark at the head of a
-file is left out; UTF-16 and UTF-32, known by theirs, are refused.
+file is left out; UTF-16 and UTF-32, known by theirs, and compressed files, known by their first bytes, are refused.
 """
 
 from __future__ import annotations
@@ -20,6 +20,17 @@ _OTHER_MARKS = (
     codecs.BOM_UTF16_BE,
     codecs.BOM_UTF32_BE,
 )
+_NO_TEXT = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\x04\x22\x4d\x18": "lz4",
+    b"\xfd7zXZ\x00": "xz",
+    b"PK\x03\x04": "zip",
+    b"PAR1": "Parquet",
+    b"Obj\x01": "Avro",
+    **{b"BZh%d1AY&SY" % level: "bzip2" for level in range(1, 10)},
+}
+"""First bytes of files that are no text, and what they are."""
 
 
 class Readable(Protocol):
@@ -30,8 +41,17 @@ class Readable(Protocol):
         ...
 
 
-class ByteOrderError(ValueError):
-    """Raised for text that is not UTF-8, by its byte order mark."""
+class NoTextError(ValueError):
+    """Raised for what is not UTF-8 text, by its first bytes.
+
+    Args:
+        message: What it is.
+        next_step: What is to be done about it.
+    """
+
+    def __init__(self, message: str, next_step: str) -> None:
+        super().__init__(message)
+        self.next_step = next_step
 
 
 def split_lines(stream: Readable, limit: int) -> Iterator[bytes]:
@@ -44,7 +64,7 @@ def split_lines(stream: Readable, limit: int) -> Iterator[bytes]:
         limit: Of a line that is longer, the first `limit` + 1 bytes are its stand-in.
 
     Raises:
-        ByteOrderError: the stream begins with the mark of UTF-16 or UTF-32.
+        NoTextError: the stream begins with the mark of UTF-16 or UTF-32, or as a compressed file does.
 
     Example:
         >>> import io
@@ -53,7 +73,7 @@ def split_lines(stream: Readable, limit: int) -> Iterator[bytes]:
     """
     rest = b""  # the line whose end is not read yet, or so much of it as may be yielded
     after_cr = False
-    chunk = _without_mark(stream.read(CHUNK_BYTES))
+    chunk = _text(stream.read(CHUNK_BYTES))
     while chunk:
         if after_cr:
             chunk = chunk.removeprefix(b"\n")  # of a CRLF that two chunks share; the CR has ended the line
@@ -74,9 +94,20 @@ def split_lines(stream: Readable, limit: int) -> Iterator[bytes]:
         yield rest
 
 
-def _without_mark(head: bytes) -> bytes:
+def _text(head: bytes) -> bytes:
+    """Return the head of a file without its mark, and refuse what is no text."""
     for mark in _OTHER_MARKS:
         if head.startswith(mark):
             found = mark.hex(" ").upper()
-            raise ByteOrderError(f"it begins with {found}, the byte order mark of UTF-16 or UTF-32")
+            raise NoTextError(
+                f"it begins with {found}, the byte order mark of UTF-16 or UTF-32",
+                "Write it again as UTF-8, under the same name, and run again.",
+            )
+    for first, kind in _NO_TEXT.items():
+        if head.startswith(first):
+            found = first.hex(" ").upper()
+            raise NoTextError(
+                f"it begins with {found}, as {kind} does",
+                "Give a gzip file a name that ends in .gz, write any other again as JSON lines, and run again.",
+            )
     return head.removeprefix(codecs.BOM_UTF8)

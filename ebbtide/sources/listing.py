@@ -6,12 +6,13 @@ nothing but its age: a clone or a copy has new ones. Files are read in the order
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from ebbtide.amounts import amount
+from ebbtide.amounts import amount, named
 from ebbtide.errors import FileChangedError, LateFileError, SourceReadError
-from ebbtide.paths import FoundFile, is_folder, is_linked, join, walk
+from ebbtide.paths import FoundFile, has_surrogate, is_folder, is_linked, join, walk
 from ebbtide.redaction import printable
 from ebbtide.sources.source import Discovery
 
@@ -63,7 +64,7 @@ def discover(
         counts_repeats: A record that is read twice counts twice: refuse a file that was read and is now in a folder below its own.
 
     Raises:
-        SourceReadError: the folder cannot be listed, or a new file is reached by a symbolic link.
+        SourceReadError: the folder cannot be listed, a new file is reached by a symbolic link, or a name is not UTF-8.
         FileChangedError: a file that was read has another size now, or is in another place.
         LateFileError: `in_order`, and there is such a file.
     """
@@ -74,6 +75,7 @@ def discover(
             matching.append(file)
         else:
             others.append(file.name)
+    _refuse_undecodable(path, [file.name for file in matching])
     _refuse_changed(path, matching, read)
     new = [file for file in matching if file.name not in read]
     _refuse_linked(path, [file.name for file in new])
@@ -117,8 +119,8 @@ def missing(path: str, patterns: Sequence[str], read: Mapping[str, int | None]) 
         return None
     n_missing = len(names)
     n_read = amount(len(read), "file")
-    named = _some(names)
-    return f"{n_missing} of {n_read} that were read are not in '{path}': {named}"
+    first = named(names, NAMED)
+    return f"{n_missing} of {n_read} that were read are not in '{path}': {first}"
 
 
 def _matches_any(name: str, patterns: Sequence[str]) -> bool:
@@ -154,6 +156,23 @@ def _listed(path: str) -> list[FoundFile]:
         ) from error
 
 
+def _refuse_undecodable(path: str, names: Sequence[str]) -> None:
+    """Refuse names that no offset could hold and no reader open."""
+    undecodable = [_escaped(name) for name in names if has_surrogate(name)]
+    if undecodable:
+        raise SourceReadError.of(
+            f"In '{path}' files have names that are not UTF-8; nothing was read.",
+            got=named(undecodable, NAMED),
+            allowed="names in UTF-8",
+            next_step="Rename them, with bash for instance: mv $'a\\xff.jsonl' a.jsonl",
+        )
+
+
+def _escaped(name: str) -> str:
+    """Return a name with its bytes that are not UTF-8 as a shell's quotes have them."""
+    return os.fsencode(name).decode(errors="backslashreplace")
+
+
 def _refuse_changed(path: str, files: Sequence[FoundFile], read: Mapping[str, int | None]) -> None:
     changed = []
     for file in files:
@@ -163,7 +182,7 @@ def _refuse_changed(path: str, files: Sequence[FoundFile], read: Mapping[str, in
     if changed:
         raise FileChangedError.of(
             f"In '{path}' files have changed since they were read; what was added to them would be lost.",
-            got=_some(changed),
+            got=named(changed, NAMED),
             allowed="files that stay as they were read",
             next_step="Restore them and put what was added into new files, or run 'ebbtide refresh' to read everything again.",
         )
@@ -180,7 +199,7 @@ def linked_error(path: str, linked: Sequence[str]) -> SourceReadError:
     """Return the error for files that are reached by a symbolic link."""
     return SourceReadError.of(
         f"In '{path}' files are reached by symbolic links; nothing of them was read.",
-        got=_some(linked),
+        got=named(linked, NAMED),
         allowed="files of the folder itself",
         next_step="Put the files there, or hard links to them, or let source.path name the folder that the links lead to.",
     )
@@ -208,7 +227,7 @@ def _refuse_moved(
     if moved:
         raise FileChangedError.of(
             f"In '{path}' files that were read are gone, and files of their names and sizes are in folders below; what was read twice would count twice.",
-            got=_some(moved),
+            got=named(moved, NAMED),
             allowed="files that stay where they were read, or leave the folder with all below it",
             next_step="Move them back, out of the folder, or to one below whose name begins with '_', which is not read; give a file that is new another name; or run 'ebbtide refresh' to read everything again.",
         )
@@ -231,7 +250,7 @@ def _refuse_late(path: str, new: Sequence[FoundFile], read: Mapping[str, int | N
         newest = newest_read[folder]
         raise LateFileError.of(
             f"In '{path}' a file has appeared below '{newest}', which is read already.",
-            got=_some(late),
+            got=named(late, NAMED),
             allowed="new files under greater names than those read from their folder, as order: arrival goes by them",
             next_step=f"Rename it above '{newest}', or run 'ebbtide refresh' to read everything again.",
         )
@@ -253,7 +272,9 @@ def _old_enough(new: Sequence[FoundFile], newest_ms: int, *, in_order: bool) -> 
 
 
 def _nothing_matched(path: str, patterns: Sequence[str], others: Sequence[str]) -> str:
-    content = f"what does not match: {printable(_some(others))}" if others else "it has no files"
+    content = (
+        f"what does not match: {printable(named(list(map(_escaped, others)), NAMED))}" if others else "it has no files"
+    )
     allowed = ", ".join(patterns)
     return (
         f"No file in '{path}' or its folders matches source.pattern ({allowed}); {content}. "
@@ -269,14 +290,6 @@ def _folder(name: str) -> str:
 def _own_name(name: str) -> str:
     _, _, own_name = name.rpartition("/")
     return own_name
-
-
-def _some(names: Sequence[str]) -> str:
-    text = ", ".join(names[:NAMED])
-    n_more = len(names) - NAMED
-    if n_more <= 0:
-        return text
-    return f"{text} and {n_more} more"
 
 
 def changed_while_read(path: str, name: str, *, listed: int, found: int | None) -> FileChangedError:

@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from ebbtide.errors import ConfigError
 from ebbtide.redaction import has_unseen
+from ebbtide.spec.dialect import SparkSql
 
 _SIMPLE: dict[str, pa.DataType] = {
     "BOOLEAN": pa.bool_(),
@@ -156,7 +157,7 @@ def _definitions(ddl: str) -> list[exp.Expression]:
     """Parse columns as those of a table; what ends the list early would add parts to the statement."""
     ddl.encode()  # lone surrogates can be stored nowhere
     text = f"CREATE TABLE t (\n{ddl}\n)"
-    [statement] = sqlglot.parse(text, read="spark")
+    [statement] = sqlglot.parse(text, read=SparkSql)
     if statement is None:
         raise ValueError("no columns")
     others = [part for name, part in statement.args.items() if name not in ("this", "kind")]

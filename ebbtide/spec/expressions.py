@@ -13,7 +13,9 @@ from typing import Any
 import sqlglot
 from sqlglot import TokenType, exp
 
+from ebbtide.spec.changing import CHANGING, what_changes
 from ebbtide.spec.ddl import as_compared
+from ebbtide.spec.dialect import SparkSql
 
 GENERATORS = frozenset(
     {
@@ -30,38 +32,6 @@ GENERATORS = frozenset(
     }
 )
 """Functions that make several rows of one."""
-NOT_DETERMINISTIC = frozenset(
-    {
-        "CURDATE",
-        "CURRENT_CATALOG",
-        "CURRENT_DATABASE",
-        "CURRENT_DATE",
-        "CURRENT_SCHEMA",
-        "CURRENT_TIME",
-        "CURRENT_TIMESTAMP",
-        "CURRENT_TIMEZONE",
-        "CURRENT_USER",
-        "INPUT_FILE_BLOCK_LENGTH",
-        "INPUT_FILE_BLOCK_START",
-        "INPUT_FILE_NAME",
-        "JAVA_METHOD",
-        "LOCALTIMESTAMP",
-        "MONOTONICALLY_INCREASING_ID",
-        "NOW",
-        "RAND",
-        "RANDN",
-        "RANDOM",
-        "RANDSTR",
-        "REFLECT",
-        "SESSION_USER",
-        "SHUFFLE",
-        "SPARK_PARTITION_ID",
-        "UNIFORM",
-        "USER",
-        "UUID",
-    }
-)
-"""Functions whose result does not follow from the row alone."""
 FORBIDDEN: dict[str, tuple[Any, ...]] = {
     "an aggregate": (exp.AggFunc,),
     "a window": (exp.Window,),
@@ -70,6 +40,9 @@ FORBIDDEN: dict[str, tuple[Any, ...]] = {
     "a parameter": (exp.Placeholder, exp.Parameter),
 }
 """What is no expression over one row, in words."""
+
+
+CHANGES = "which does not follow from the row"
 
 
 class UnfitExpressionError(ValueError):
@@ -92,6 +65,9 @@ def columns_read(text: str, names: Iterable[str]) -> list[str]:
     """
     tree = _parsed(text)
     _refuse_forbidden(tree)
+    changing = what_changes(text)
+    if changing is not None:
+        raise UnfitExpressionError(f"it has {changing}, {CHANGES}")
     name_of = {as_compared(name): name for name in names}
     read = set()
     unknown = []
@@ -126,7 +102,7 @@ def single_column(text: str, names: Iterable[str]) -> str | None:
 
 def _parsed(text: str) -> exp.Expression:
     try:
-        statements = sqlglot.parse(f"SELECT {text}", read="spark")
+        statements = sqlglot.parse(f"SELECT {text}", read=SparkSql)
     except (sqlglot.errors.SqlglotError, AttributeError, ValueError, RecursionError) as error:
         why = str(error).partition(". Line")[0].partition("\n")[0]
         raise UnfitExpressionError(f"it does not parse ({why})") from error
@@ -151,8 +127,8 @@ def _refuse_forbidden(tree: exp.Expression) -> None:
         names = _names_of(function)
         if names & GENERATORS:
             raise UnfitExpressionError(f"it has a generator, {min(names & GENERATORS)}")
-        if names & NOT_DETERMINISTIC:
-            raise UnfitExpressionError(f"it has {min(names & NOT_DETERMINISTIC)}, which does not follow from the row")
+        if names & CHANGING:
+            raise UnfitExpressionError(f"it has {min(names & CHANGING)}, {CHANGES}")
 
 
 def _names_of(function: exp.Func) -> set[str]:
@@ -187,7 +163,7 @@ def innermost_call(text: str, functions: Collection[str]) -> tuple[FunctionCall,
         >>> innermost_call("tidy(a, tidy(b)) || c", ["tidy"])
         (FunctionCall(function='tidy', arguments=('b',)), 8, 15)
     """
-    tokens = sqlglot.tokenize(text, read="spark")
+    tokens = sqlglot.tokenize(text, read=SparkSql)
     kinds = [token.token_type for token in tokens]
     for at in reversed(range(len(tokens) - 1)):
         name = tokens[at].text.lower()

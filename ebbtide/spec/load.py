@@ -80,6 +80,13 @@ def is_several(document: Mapping[str, Any]) -> bool:
     return str(document.get("type")) in SEVERAL
 
 
+def names_in(document: Mapping[str, Any]) -> list[str]:
+    """Return the names of a file's pipelines."""
+    attributes = document.get("attributes") or {}
+    members = attributes.get("pipelines") or () if is_several(document) else [attributes]
+    return [str(member["name"]) for member in members if isinstance(member, Mapping) and "name" in member]
+
+
 def _member_at(location: str | Path) -> Pipeline | None:
     """Return the pipeline that `FOLDER/NAME` means, where the folder's file holds several and has no such folder."""
     path = Path(location)

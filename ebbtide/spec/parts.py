@@ -159,7 +159,7 @@ class DebeziumFormat(FormatPart):
     )
     encodings: dict[str, Encoding] = Field(
         default_factory=dict,
-        description="Column to how its integers are coded: unsigned (MySQL's BIGINT UNSIGNED as a signed number, the connector's default), bits (BIT(n) as base64). Default: as numbers; bits as a record's own schema says.",
+        description="Column to how its numbers are coded: unsigned (MySQL's BIGINT UNSIGNED as a signed number, the connector's default), bits (BIT(n) as base64), precise (a decimal as base64, decimal.handling.mode=precise, in records without schema; its scale is the column's). Default: as numbers; bits and decimals as a record's own schema says.",
     )
 
 
@@ -342,23 +342,26 @@ class ChecksConfig(SpecPart):
 
 
 class SchedulesConfig(SpecPart):
-    """When Dagster starts the jobs, as cron expressions of five fields in UTC; each schedule is off until switched on."""
+    """When Dagster starts the jobs, as cron expressions of five fields in UTC; each schedule is off until switched on.
+
+    The minute `H` depends on the pipeline's name, so that pipelines do not all start at the same minute.
+    """
 
     stream: CronExpression | None = Field(
-        default="*/15 * * * *", description="The job NAME_stream; null: no schedule. Default: '*/15 * * * *'."
+        default="H/15 * * * *", description="The job NAME_stream; null: no schedule. Default: 'H/15 * * * *'."
     )
     check: CronExpression | None = Field(
-        default="0 * * * *",
-        description="The job NAME_check of a continuous pipeline; null: no schedule. Default: '0 * * * *'.",
+        default="H * * * *",
+        description="The job NAME_check of a continuous pipeline; null: no schedule. Default: 'H * * * *'.",
     )
     cleanup: CronExpression | None = Field(
-        default="0 3 * * *", description="The job NAME_cleanup; null: no schedule. Default: '0 3 * * *'."
+        default="H 3 * * *", description="The job NAME_cleanup; null: no schedule. Default: 'H 3 * * *'."
     )
     compaction: CronExpression | None = Field(
-        default="30 3 * * *", description="The job NAME_compaction; null: no schedule. Default: '30 3 * * *'."
+        default="H 4 * * *", description="The job NAME_compaction; null: no schedule. Default: 'H 4 * * *'."
     )
     vacuum: CronExpression | None = Field(
-        default="0 4 * * *", description="The job NAME_vacuum; null: no schedule. Default: '0 4 * * *'."
+        default="H 5 * * *", description="The job NAME_vacuum; null: no schedule. Default: 'H 5 * * *'."
     )
 
 

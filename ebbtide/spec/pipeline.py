@@ -183,7 +183,7 @@ class Pipeline(SpecPart):
             if not self._fits(value, columns.field(n))
         ]
         refuse("schema", unfit, "defaults that fit their columns")
-        if isinstance(self.sink, DeltaSink) and self.sink.is_spark_s:  # a project may have sinks of its own
+        if self.spark_makes_sink:
             refused = [n for n in all_names(self.sink_table.columns) if not DELTA_REFUSES.isdisjoint(n)]
             characters = "".join(sorted(DELTA_REFUSES))
             refuse(
@@ -218,6 +218,10 @@ class Pipeline(SpecPart):
             n for n, how in encoded.items() if how == "unsigned" and convert([2**64 - 1], columns.field(n).type)[1]
         ]
         refuse("format.encodings", narrow, "for unsigned, columns that hold 2^64 - 1: DECIMAL(20,0)")
+        scaleless = [
+            n for n, how in encoded.items() if how == "precise" and not pa.types.is_decimal(columns.field(n).type)
+        ]
+        refuse("format.encodings", scaleless, "for precise, DECIMAL columns")
         dated = [n for n in names if pa.types.is_temporal(columns.field(n).type)]
         refuse(
             "event_time",
@@ -264,6 +268,11 @@ class Pipeline(SpecPart):
             table.defaults,
             table.comments,
         )
+
+    @property
+    def spark_makes_sink(self) -> bool:
+        """Whether Spark makes the sink; it makes none of a project's own."""
+        return isinstance(self.sink, DeltaSink) and self.sink.is_spark_s
 
     @property
     def sequence(self) -> tuple[str, ...]:

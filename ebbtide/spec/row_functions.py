@@ -18,7 +18,8 @@ from typing import Any
 from sqlglot import exp
 
 from ebbtide.redaction import printable
-from ebbtide.spec.expressions import GENERATORS, NOT_DETERMINISTIC
+from ebbtide.spec.changing import CHANGING
+from ebbtide.spec.expressions import GENERATORS
 from ebbtide.state_table.project_sources import project_sources
 
 TARGET = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
@@ -152,7 +153,7 @@ def refuse_own_name(name: str) -> None:
         UnfitFunctionError: it is.
     """
     upper = name.upper()
-    if upper in exp.FUNCTION_BY_NAME or upper in NOT_DETERMINISTIC | GENERATORS:
+    if upper in exp.FUNCTION_BY_NAME or upper in CHANGING | GENERATORS:
         raise UnfitFunctionError(f"got {name}, a function of Spark; allowed: another name")
 
 

@@ -40,8 +40,12 @@ class SequenceOrder(SpecPart):
 
     Changes of one key, sequence, operation and content are one change (`duplicates`). Where several contents are left that
     were not taken back, the sequence does not tell which came later: they are counted (`conflicts`), the one with the
-    greatest digest counts (BLAKE2b of the values that all of them carry), and the check `ordering` fails until a change with
-    a greater sequence comes. The others are dropped: a retraction that then takes back the one that counted leaves none.
+    greatest digest counts (BLAKE2b of the values that all of them carry), and the check `ordering` fails until all
+    but one are taken back or a change with a greater sequence comes. The others are kept beside it: where it is taken back,
+    the next one is the row. Where several were taken back and none is left, the sequence does not tell whether one came once
+    more: the key has no row, is counted, and `ordering` fails until another content or a greater sequence comes. A single
+    content that is taken back and added again at its sequence is the same change delivered again: the key has no row. Nor
+    has one whose row is inserted again at the sequence of its delete: the delete is the last change of a sequence.
     """
 
     sequence: list[str] = Field(

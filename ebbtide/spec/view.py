@@ -43,11 +43,11 @@ class RefreshEvery(SpecPart):
 
     @property
     def cron(self) -> str:
-        """The interval as a cron expression of five fields."""
+        """The interval as a cron expression of five fields, at a minute that depends on the view's name."""
         if self.every < HOUR:
-            return f"*/{self.every // MINUTE} * * * *"
+            return f"H/{self.every // MINUTE} * * * *"
         hours = self.every // HOUR
-        return "0 0 * * *" if hours == DAY // HOUR else f"0 */{hours} * * *"
+        return "H 0 * * *" if hours == DAY // HOUR else f"H */{hours} * * *"
 
 
 Refresh = Literal["on_change", "manual"] | RefreshEvery
@@ -79,7 +79,7 @@ class MaterializedView(Pipeline):
         ...     query="SELECT customer_id, sum(total) AS total FROM orders GROUP BY customer_id",
         ... )
         >>> view.refresh.cron
-        '*/5 * * * *'
+        'H/5 * * * *'
     """
 
     source: ClassVar[Any] = ViewInputs()  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""The token of a gateway, given by reference: the name of a variable, or a file that its owner alone may read."""
+"""Tokens of a gateway, given by reference: the name of a variable, or a file that its owner alone may read."""
 
 from __future__ import annotations
 
@@ -45,26 +45,45 @@ def token_of_file(path: Path) -> str:
     Raises:
         ConfigError: it cannot be read, others may read it, or it holds no token.
     """
+    text = private_text(path, MOST_LENGTH)
+    return _usable(text.strip(), f"the file {path}")
+
+
+def private_text(path: Path, most_characters: int) -> str:
+    """Return the text of a file of tokens.
+
+    Args:
+        path: Of the file.
+        most_characters: What is behind them is not read.
+
+    Raises:
+        ConfigError: it cannot be read, or others may read it.
+    """
     try:
         with path.open(encoding="ascii", errors="replace") as file:
             mode = os.fstat(file.fileno()).st_mode
-            text = file.read(MOST_LENGTH)
+            text = file.read(most_characters)
     except OSError as error:
-        raise ConfigError.of("The file of the gateway's token cannot be read.", got=error) from error
+        raise ConfigError.of("The file of the gateway's tokens cannot be read.", got=error) from error
     if mode & OF_OTHERS or not stat.S_ISREG(mode):
         raise ConfigError.of(
-            "The file of the gateway's token is open to others.",
+            "The file of the gateway's tokens is open to others.",
             got=f"{path}, mode {stat.S_IMODE(mode):o}",
             allowed="a file of mode 600",
-            next_step=f"chmod 600 {path}, and put a new token into it: others may have read this one.",
+            next_step=f"chmod 600 {path}, and put new tokens into it: others may have read these.",
         )
-    return _usable(text.strip(), f"the file {path}")
+    return text
+
+
+def is_token(text: str) -> bool:
+    """Return whether a text can be a token."""
+    return LEAST_LENGTH <= len(text) < MOST_LENGTH and FORM.fullmatch(text) is not None
 
 
 def _usable(token: str, place: str) -> str:
     """Return a token that may be used; it is shown nowhere from now on."""
     hide(token)
-    if len(token) < LEAST_LENGTH or len(token) >= MOST_LENGTH or not FORM.fullmatch(token):
+    if not is_token(token):
         raise ConfigError.of(
             f"What {place} holds is not a token.",
             got=f"{len(token)} characters",

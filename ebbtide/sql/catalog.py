@@ -15,7 +15,8 @@ from typing import Any
 import yaml
 
 from ebbtide.errors import ConfigError, SqlError
-from ebbtide.spec.load import KINDS, is_several, load_each
+from ebbtide.paths import replace_bytes
+from ebbtide.spec.load import KINDS, is_several, load_each, names_in
 from ebbtide.spec.pipeline import Pipeline, read_document
 
 DEFAULT_CATALOG = "default"
@@ -149,6 +150,22 @@ class Catalog:
                     allowed="one pipeline, source, table or function of a name",
                 )
             found[entry.name] = entry
+        return found
+
+    def places(self) -> dict[str, Path]:
+        """Return the file of each name; the rest of what the files say may be unusable.
+
+        Raises:
+            ConfigError: a file cannot be read.
+        """
+        found = {}
+        for path in sorted(self.folder.rglob("*.yaml")):
+            if _declared_kind(path) is not None:
+                found[path.parent.name] = path
+            elif path.name == PIPELINE and _is_pipeline(path):
+                _, document = read_document(path)
+                for name in names_in(document):
+                    found[name] = path
         return found
 
     def pipelines(self) -> dict[str, Filled]:
@@ -314,11 +331,7 @@ def remove_definition(file: Path) -> None:
 
 
 def _write(path: Path, document: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = written(document)
-    beside = path.with_suffix(".new")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
+    replace_bytes(str(path), written(document).encode())
 
 
 def written(document: Mapping[str, Any]) -> str:

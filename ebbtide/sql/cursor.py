@@ -86,6 +86,10 @@ class Cursor:
             self._at += 2
         return text
 
+    def is_at_text(self) -> bool:
+        """Return whether a quoted text comes next."""
+        return self.token is not None and self.token.token_type is TokenType.STRING
+
     def text(self, what: str) -> str:
         """Read a quoted text.
 
@@ -93,7 +97,7 @@ class Cursor:
             SqlSyntaxError: something else comes next.
         """
         token = self.token
-        if token is None or token.token_type is not TokenType.STRING:
+        if token is None or not self.is_at_text():
             self.refuse(what)
         self._at += 1
         return token.text

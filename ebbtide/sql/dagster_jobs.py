@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -22,6 +22,8 @@ STREAM = "_stream"
 """What the name of a pipeline's job ends with."""
 ORIGIN = "ebbtide/sql"
 """Tag of the runs that SQL launched."""
+CLIENT = "ebbtide/sql-client"
+"""Tag of those that a gateway's client began: its name."""
 _STATUSES = {
     "SUCCESS": JobStatus.FINISHED,
     "FAILURE": JobStatus.FAILED,
@@ -36,7 +38,7 @@ _LAUNCH = """mutation($params: ExecutionParams!) { launchRun(executionParams: $p
     ... on LaunchRunSuccess { run { runId } } ... on PythonError { message }
     ... on RunConfigValidationInvalid { errors { message } } } }"""
 _RUNS = """query($filter: RunsFilter!, $limit: Int!) { runsOrError(filter: $filter, limit: $limit) { ... on Runs { results {
-    runId jobName status creationTime } } ... on PythonError { message } } }"""
+    runId jobName status creationTime tags { key value } } } ... on PythonError { message } } }"""
 _TERMINATE = """mutation($run: String!) { terminateRun(runId: $run) { __typename ... on PythonError { message } } }"""
 
 
@@ -50,6 +52,7 @@ class DagsterJob:
         started: When it was created, as ISO 8601 in UTC.
         status: Where it stands.
         server: What launched it.
+        started_by: Name of the gateway's client that began it; empty: not a gateway's.
     """
 
     id: str
@@ -57,6 +60,7 @@ class DagsterJob:
     started: str
     status: JobStatus
     server: DagsterJobs
+    started_by: str = ""
 
     @property
     def message(self) -> str:
@@ -84,14 +88,14 @@ class DagsterJobs:
         runs = answered["runsOrError"]["results"]
         return [self._job(run) for run in runs]
 
-    def start(self, pipelines: Sequence[Filled], *, once: bool = False) -> list[DagsterJob]:
+    def start(self, pipelines: Sequence[Filled], *, once: bool = False, by: str = "") -> list[DagsterJob]:
         """Launch a run of each pipeline; a location that lacks one is loaded again first. Further runs are Dagster's to launch.
 
         Raises:
             SqlError: no location has the pipeline, or Dagster refuses.
         """
         selectors = [self._selector(pipeline.name) for pipeline in pipelines]
-        return [self._launched(selector) for selector in selectors]
+        return [self._launched(selector, by) for selector in selectors]
 
     def ask(self, query: str, **variables: Any) -> dict[str, Any]:
         """Ask the webserver.
@@ -161,11 +165,11 @@ class DagsterJobs:
         nodes: list[dict[str, Any]] = found.get("nodes", [])
         return nodes
 
-    def _launched(self, selector: dict[str, str]) -> DagsterJob:
+    def _launched(self, selector: dict[str, str], by: str) -> DagsterJob:
         params = {
             "selector": selector,
             "mode": "default",
-            "executionMetadata": _tagged(),
+            "executionMetadata": _tagged({CLIENT: by} if by else {}),
         }
         answered = self.ask(_LAUNCH, params=params)
         launched = answered["launchRun"]
@@ -178,27 +182,27 @@ class DagsterJobs:
             started=_text(datetime.now(UTC)),
             status=JobStatus.RUNNING,
             server=self,
+            started_by=by,
         )
 
     def _job(self, run: dict[str, Any]) -> DagsterJob:
         pipeline = run["jobName"].removesuffix(STREAM)
         created = datetime.fromtimestamp(run["creationTime"], UTC)
+        tags = {tag["key"]: tag["value"] for tag in run["tags"]}
         return DagsterJob(
             id=run["runId"],
             pipelines=(pipeline,),
             started=_text(created),
             status=_STATUSES.get(run["status"], JobStatus.RUNNING),
             server=self,
+            started_by=tags.get(CLIENT, ""),
         )
 
 
-def _tagged() -> dict[str, Any]:
-    """Return what the runs that SQL launched have in common."""
-    tag = {
-        "key": ORIGIN,
-        "value": "true",
-    }
-    return {"tags": [tag]}
+def _tagged(more: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return what the runs that SQL launched have in common, with more tags."""
+    tags = {ORIGIN: "true", **(more or {})}
+    return {"tags": [{"key": key, "value": value} for key, value in tags.items()]}
 
 
 def _text(time: datetime) -> str:

@@ -30,7 +30,7 @@ from ebbtide.sql.catalog import (
     remove_definition,
     write_declared,
 )
-from ebbtide.sql.functions import imported
+from ebbtide.sql.functions import imported, refuse_standard_library
 from ebbtide.sql.options import attributes_of, explained, refuse_unfit, texts
 from ebbtide.sql.statements import IfThere, ObjectKind
 from ebbtide.sql.views import drop_view, users_of
@@ -86,13 +86,15 @@ def create_function(catalog: Catalog, asked: ast.CreateFunction) -> str:
             got=asked.target,
             allowed="'module:name'",
         )
+    refuse_standard_library(asked.target)
     declared = Declared(
         DeclaredKind.FUNCTION,
         asked.name.lower(),
         target=asked.target,
         is_deterministic=asked.is_deterministic,
     )
-    function = imported(catalog, declared)
+    _existing(catalog, declared, asked.if_there)
+    function = imported(catalog, declared)  # runs the module: all that can be refused without is refused before
     if asked.is_deterministic and not function.is_deterministic:
         raise SqlError.of(
             f"'{asked.target}' says that it is not deterministic.",
@@ -208,6 +210,19 @@ def _drop_pipeline(catalog: Catalog, entry: Filled) -> None:
 
 
 def _write(catalog: Catalog, declared: Declared, if_there: IfThere) -> str:
+    existing = _existing(catalog, declared, if_there)
+    if existing is not None and if_there is IfThere.KEEP:
+        return f"There is a {existing} '{declared.name}' already."
+    write_declared(catalog, declared)
+    return f"Created {declared.kind.value} '{declared.name}'."
+
+
+def _existing(catalog: Catalog, declared: Declared, if_there: IfThere) -> str | None:
+    """Return what there is of a declaration's name; None if nothing is.
+
+    Raises:
+        SqlError: it is no name, or what there is may neither stay nor be replaced.
+    """
     name = declared.name
     what = declared.kind.value
     if not re.fullmatch(NAME, name):
@@ -217,16 +232,13 @@ def _write(catalog: Catalog, declared: Declared, if_there: IfThere) -> str:
             allowed="lower-case letters, digits and underscores, 63 at most",
         )
     entry = catalog.entries().get(name)
-    if entry is not None:
-        kind = kind_of(entry).lower()
-        is_there = f"There is a {kind} '{name}' already."
-        if if_there is IfThere.KEEP:
-            return is_there
-        replaces = if_there is IfThere.REPLACE and kind == what
-        if not replaces:
-            raise SqlError.of(
-                is_there,
-                next_step="Take another name, or IF NOT EXISTS, or drop it first.",
-            )
-    write_declared(catalog, declared)
-    return f"Created {what} '{name}'."
+    if entry is None:
+        return None
+    kind = kind_of(entry).lower()
+    replaces = if_there is IfThere.REPLACE and kind == what
+    if if_there is not IfThere.KEEP and not replaces:
+        raise SqlError.of(
+            f"There is a {kind} '{name}' already.",
+            next_step="Take another name, or IF NOT EXISTS, or drop it first.",
+        )
+    return kind

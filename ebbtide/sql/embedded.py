@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from functools import singledispatchmethod
+from functools import partial, singledispatchmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,19 +21,21 @@ from ebbtide.sql.declaring import create_function, create_source, create_table, 
 from ebbtide.sql.filling import plan_insert, write_filling
 from ebbtide.sql.functions import register
 from ebbtide.sql.jobs import Jobs, JobStatus, ProcessJobs, job_of
+from ebbtide.sql.judging.rights import Rights
 from ebbtide.sql.listing import catalogs, columns, describe, fits, show, show_create
 from ebbtide.sql.operations import Listed, Output, RunningOperation, Whole
-from ebbtide.sql.parsing import CHANGES_ROWS, parse, parse_text
-from ebbtide.sql.references import find_references
+from ebbtide.sql.parsing import parse, parse_text
 from ebbtide.sql.results import Result, ResultColumn, ResultKind, Row
-from ebbtide.sql.session import Completion, Operation
+from ebbtide.sql.session import Completion
 from ebbtide.sql.settings import DAGSTER, SPARK, Settings
 from ebbtide.sql.statements import ObjectKind
-from ebbtide.sql.tokens import Statement, keyword
+from ebbtide.sql.tokens import Statement
 from ebbtide.sql.views import plan_view, write_view
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from ebbtide.sql.judging.statements import Judge
 
 
 class EmbeddedSession:
@@ -45,6 +47,8 @@ class EmbeddedSession:
         further: Further catalogs, for USE, by name.
         catalog_name: Of `catalog`.
         start_spark: Gives a Spark session of its own. Default: one of this process's JVM, started if there is none.
+        client: Name of the gateway's client that has it: jobs that it begins are recorded as that client's.
+        rights: What its statements may do. Default: all but to change what pipelines own.
     """
 
     def __init__(
@@ -55,13 +59,18 @@ class EmbeddedSession:
         further: Mapping[str, Catalog] | None = None,
         catalog_name: str = DEFAULT_CATALOG,
         start_spark: Callable[[], SparkSession] | None = None,
+        client: str = "",
+        rights: Rights | None = None,
     ) -> None:
         self.id = secrets.token_hex(8)
         self.catalog_name = catalog_name
         self._catalogs = {catalog_name: catalog, **(further or {})}
         self._settings = Settings(settings)
+        self._client = client
         self._start_spark = start_spark or (lambda: new_spark_session(self._folder / "spark.log"))
+        self.rights = rights or Rights()
         self._spark: SparkSession | None = None
+        self._judge: Judge | None = None
         self._starting = threading.Lock()
         self._analysing = threading.Lock()
         self._folder = Path(tempfile.mkdtemp(prefix="ebbtide-sql-"))
@@ -77,7 +86,7 @@ class EmbeddedSession:
         """Its settings, credentials masked."""
         return self._settings.shown()
 
-    def execute(self, statement: str) -> Operation:
+    def execute(self, statement: str) -> RunningOperation:
         """Begin to execute one statement."""
         operation = RunningOperation(on_cancel=self._interrupt, on_close=self._forget)
         self._operations[operation.id] = operation
@@ -101,8 +110,20 @@ class EmbeddedSession:
                 spark = self._start_spark()
                 for key, value in self._settings.of_spark().items():
                     spark.conf.set(key, value)
+                self._judge = self._new_judge(spark)
                 self._spark = spark
             return self._spark
+
+    def _new_judge(self, spark: SparkSession) -> Judge:
+        from ebbtide.sql.judging.statements import Judge  # only once Spark is needed
+
+        return Judge(spark, self.rights, self._catalogs, lambda: self.catalog)
+
+    def judge(self) -> Judge:
+        """Return what judges the statements that its Spark session is to execute."""
+        self.spark()
+        assert self._judge is not None  # noqa: S101 - made with the session
+        return self._judge
 
     def _interrupt(self, operation: str) -> None:
         if self._spark is not None:
@@ -128,14 +149,13 @@ class EmbeddedSession:
 
     @_answer.register
     def _(self, asked: ast.SparkStatement, operation: str) -> Output:
-        self._refuse_change(asked.statement)
-        return self._query(ast.Select(asked.statement), operation)
+        return self._query(asked, operation)
 
     @_answer.register
     def _(self, asked: ast.Describe, operation: str) -> Output:
         described = describe(self.catalog.entries(), asked.name.lower())
         if described is None:
-            return self._query(ast.Select(asked.statement), operation)
+            return self._query(ast.SparkStatement(asked.statement), operation)
         return _listed(*described)
 
     @_answer.register
@@ -150,7 +170,7 @@ class EmbeddedSession:
             return _plan([planned.text()] if planned else [])
         if not isinstance(explained, ast.Select | ast.SparkStatement):
             return _done(f"{type(explained).__name__}: done at once, from files.")
-        return self._query(ast.Select(asked.whole), operation)
+        return self._query(ast.SparkStatement(asked.whole), operation)
 
     @_answer.register
     def _(self, asked: ast.Show, operation: str) -> Output:
@@ -196,13 +216,20 @@ class EmbeddedSession:
 
     @_answer.register
     def _(self, asked: ast.Reset, operation: str) -> Output:
+        changed = self._settings.of_spark()
         self._settings.reset(asked.key)
-        if asked.key is None:
-            return _done("Reset all settings.")
-        is_of_spark = asked.key.startswith(SPARK)
-        if is_of_spark and self._spark is not None:
-            self._spark.conf.unset(asked.key)
-        return _done(f"Reset '{asked.key}'.")
+        if self._spark is not None:
+            self._reset_spark(self._spark, changed)
+        return _done("Reset all settings." if asked.key is None else f"Reset '{asked.key}'.")
+
+    def _reset_spark(self, spark: SparkSession, before: Mapping[str, str]) -> None:
+        """Give Spark the values that its settings had as the session began."""
+        now = self._settings.of_spark()
+        for key in before.keys() - now.keys():
+            spark.conf.unset(key)
+        for key, value in now.items():
+            if before.get(key) != value:
+                spark.conf.set(key, value)
 
     @_answer.register
     def _(self, asked: ast.Use, operation: str) -> Output:
@@ -232,6 +259,13 @@ class EmbeddedSession:
     @_answer.register
     def _(self, asked: ast.StopJob, operation: str) -> Output:
         job = job_of(self._jobs, asked.job)
+        if self.rights.stops_own_jobs_only and job.started_by != self._client:
+            raise SqlError.of(
+                f"Job '{job.id}' is another client's.",
+                got=job.started_by or "a job that no client of a gateway began",
+                allowed=f"jobs that '{self._client}' began",
+                next_step="A client of the role owner can stop it.",
+            )
         job.stop()
         return _done(f"Job '{job.id}' ends after its step.")
 
@@ -249,14 +283,14 @@ class EmbeddedSession:
 
     @_answer.register
     def _(self, asked: ast.CreateView, operation: str) -> Output:
-        planned = plan_view(self.catalog, asked, self.spark)
+        planned = plan_view(self.catalog, asked, partial(self._spark_for, asked.query))
         if planned is None:
             return _done(f"There is a materialized view '{asked.name}' already.")
         folder = write_view(self.catalog, planned)
         entry = Filled(folder, load(folder))
         said = [f"Created materialized view '{entry.name}'."]
         if not self._is_running(entry.name):
-            started = self._jobs.start([entry])
+            started = self._jobs.start([entry], by=self._client)
             said += [f"Job '{job.id}' fills it; SHOW JOBS tells how it goes." for job in started]
         return _done(" ".join(said))
 
@@ -269,7 +303,7 @@ class EmbeddedSession:
                 got="a table",
                 next_step="SHOW TABLES lists both.",
             )
-        [job] = self._jobs.start([entry], once=True)
+        [job] = self._jobs.start([entry], once=True, by=self._client)
         return _done(f"Job '{job.id}' brings '{entry.name}' up to date; SHOW JOBS tells how it goes.")
 
     @_answer.register
@@ -286,7 +320,7 @@ class EmbeddedSession:
         of_pipeline = [job for job in self._jobs.all() if pipeline in job.pipelines]
         return any(job.status is JobStatus.RUNNING for job in of_pipeline)
 
-    def _query(self, asked: ast.Select, operation: str) -> Output:
+    def _query(self, asked: ast.Select | ast.SparkStatement, operation: str) -> Output:
         from ebbtide.sql.frames import Names
         from ebbtide.sql.queries import Queries  # only once Spark is needed
 
@@ -300,25 +334,29 @@ class EmbeddedSession:
             names,
             self._settings,
             self._folder / operation,
+            partial(self._admit, asked.statement),
             self._analysing,
         )
-        register(spark, self.catalog, asked.query)
         return queries.execute(asked)
 
-    def _refuse_change(self, statement: Statement) -> None:
-        """Refuse to change a pipeline's table otherwise than by the pipeline."""
-        named = find_references(statement, self.catalog.pipelines()).references
-        root = self.catalog.root.rstrip("/")
-        is_by_path = any(root in token.text for token in statement.tokens)
-        first = keyword(statement.tokens[0])
-        if first in CHANGES_ROWS and (named or is_by_path):
-            tables = [reference.table for reference in named]
-            table = tables[0] if tables else root
-            raise SqlError.of(
-                f"'{table}' is kept by its pipeline; {first} at {statement.place} would make it wrong.",
-                allowed="changes of its source",
-                next_step="After a change by other means: 'ebbtide repair' or 'ebbtide acknowledge'.",
-            )
+    def _spark_for(self, query: Statement) -> SparkSession:
+        """Return the Spark session for a view's query.
+
+        Raises:
+            GatewayError: the query does more than read.
+        """
+        self.judge().judge_query(query.text)
+        return self.spark()
+
+    def _admit(self, statement: Statement, text: str) -> None:
+        """Let a statement come to Spark, with the functions that it calls; these are imported only then.
+
+        Args:
+            statement: As it was written.
+            text: As Spark is to execute it.
+        """
+        self.judge().judge(text)
+        register(self.spark(), self.catalog, statement)
 
     def _fill(self, inserts: tuple[ast.Insert, ...]) -> Output:
         """Make pipelines of statements, and begin a job that runs them; all are checked before any is written."""
@@ -331,7 +369,7 @@ class EmbeddedSession:
             write_filling(self.catalog, filling)
         pipelines = [self.catalog.pipeline(name) for name in names_filled]
         lines = []
-        for job in self._jobs.start(pipelines):
+        for job in self._jobs.start(pipelines, by=self._client):
             names = ", ".join(job.pipelines)
             lines.append(f"Job '{job.id}' fills {names}. SHOW JOBS tells how it goes, STOP JOB '{job.id}' ends it.")
         return _done("\n".join(lines))

@@ -12,6 +12,7 @@ from sqlglot import exp
 
 from ebbtide.errors import ConfigError, SqlError
 from ebbtide.spec.ddl import TableSchema, parse_ddl, type_ddl
+from ebbtide.spec.dialect import SparkSql
 from ebbtide.spec.pipeline import read_document
 from ebbtide.spec.upsert import UpsertPipeline
 from ebbtide.sql.catalog import Catalog, Declared, DeclaredKind, Filled, write_pipeline
@@ -87,7 +88,7 @@ def write_filling(catalog: Catalog, filling: Filling) -> str:
 
 def _parsed(query: Statement) -> exp.Select:
     try:
-        parsed = sqlglot.parse_one(query.text, read="spark")
+        parsed = sqlglot.parse_one(query.text, read=SparkSql)
     except sqlglot.errors.ParseError as error:
         details = error.errors[0] if error.errors else {}
         found = details.get("highlight")

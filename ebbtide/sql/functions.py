@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -28,6 +29,26 @@ def imported(catalog: Catalog, declared: Declared) -> RowFunction:
         return RowFunction.load(declared.target)
     except UnfitFunctionError as error:
         raise SqlError(f"The function '{declared.name}' cannot be called: {error}.") from error
+
+
+def refuse_standard_library(target: str) -> None:
+    """Refuse a module of Python's own without importing it: what it does when imported is none of a project's functions.
+
+    Args:
+        target: `module:name`.
+
+    Raises:
+        SqlError: it is one.
+    """
+    package = target.partition(":")[0].partition(".")[0]
+    if package not in sys.stdlib_module_names:
+        return
+    raise SqlError.of(
+        "A function of Python's standard library cannot be declared.",
+        got=target,
+        allowed="modules of the project, of the current folder, and installed ones",
+        next_step="Write a function in a module of the project that calls it.",
+    )
 
 
 def refuse_indeterministic(declared: Declared) -> None:

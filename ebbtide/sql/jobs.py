@@ -4,7 +4,7 @@ A job is a folder ROOT/.sql/jobs/ID:
 
 | file | holds |
 |---|---|
-| `job.json` | what was asked: the pipelines, when, whether they are run again and again |
+| `job.json` | what was asked: the pipelines, when, whether they are run again and again, by which client of a gateway |
 | `process` | what runs it, as `ebbtide.ledger.process` names it |
 | `log` | what it printed |
 | `stop` | it was asked to stop |
@@ -66,6 +66,10 @@ class Job(Protocol):
         """When, as ISO 8601 in UTC."""
 
     @property
+    def started_by(self) -> str:
+        """Name of the gateway's client that began it; empty: not a gateway's."""
+
+    @property
     def status(self) -> JobStatus:
         """Where it stands."""
 
@@ -87,12 +91,13 @@ class Jobs(Protocol):
     def all(self) -> Sequence[Job]:
         """Return all jobs, the newest first."""
 
-    def start(self, pipelines: Sequence[Filled], *, once: bool = False) -> Sequence[Job]:
+    def start(self, pipelines: Sequence[Filled], *, once: bool = False, by: str = "") -> Sequence[Job]:
         """Begin to run pipelines.
 
         Args:
             pipelines: They.
             once: Views that are kept up to date by a job are only brought up to date.
+            by: Name of the gateway's client that begins it.
 
         Raises:
             SqlError: they cannot be run.
@@ -130,17 +135,24 @@ class ProcessJob:
         folder: Of its files.
         pipelines: Names of what it runs.
         started: When, as ISO 8601 in UTC.
+        started_by: Name of the gateway's client that began it; empty: not a gateway's, or of an older release.
     """
 
     folder: Path
     pipelines: tuple[str, ...]
     started: str
+    started_by: str = ""
 
     @classmethod
     def read(cls, folder: Path) -> ProcessJob:
         """Read it from its folder."""
         asked = json.loads((folder / "job.json").read_text(encoding="utf-8"))
-        return cls(folder, tuple(asked["pipelines"]), asked["started"])
+        return cls(
+            folder,
+            tuple(asked["pipelines"]),
+            asked["started"],
+            asked.get("client", ""),
+        )
 
     @property
     def id(self) -> str:
@@ -214,12 +226,13 @@ class ProcessJobs:
         jobs.sort(key=lambda job: (job.started, job.id), reverse=True)
         return jobs
 
-    def start(self, pipelines: Sequence[Filled], *, once: bool = False) -> list[ProcessJob]:
+    def start(self, pipelines: Sequence[Filled], *, once: bool = False, by: str = "") -> list[ProcessJob]:
         """Begin a job that runs pipelines one after the other; a view again and again, as its `refresh` says.
 
         Args:
             pipelines: They.
             once: Each is run once, whatever it is.
+            by: Name of the gateway's client that begins it.
 
         Raises:
             SqlError: its process did not begin.
@@ -232,6 +245,7 @@ class ProcessJobs:
             "locations": [str(pipeline.location.resolve()) for pipeline in pipelines],
             "root": self.root,
             "started": now.isoformat(timespec="seconds"),
+            "client": by,
             "repeats": not once and any(repeats(pipeline.spec) for pipeline in pipelines),
         }
         (folder / "job.json").write_text(json.dumps(asked, indent=1), encoding="utf-8")

@@ -194,6 +194,8 @@ class RunningOperation:
         self._has_result = threading.Event()
         self._is_over = threading.Event()
         self._is_canceled = threading.Event()
+        self._ending = threading.Lock()
+        self._when_over: list[Callable[[], None]] = []
 
     def start(self, work: Callable[[], Output]) -> None:
         """Begin.
@@ -216,6 +218,14 @@ class RunningOperation:
         if self._error is not None:
             return OperationStatus.FAILED
         return OperationStatus.FINISHED if self._is_over.is_set() else OperationStatus.RUNNING
+
+    def when_over(self, call: Callable[[], None]) -> None:
+        """Call something once it is over, on its thread; now, if it is over."""
+        with self._ending:
+            if not self._is_over.is_set():
+                self._when_over.append(call)
+                return
+        call()
 
     def result(self, timeout_s: float | None = None) -> Result | None:
         """Wait until its columns are known, or until it did what it was to do."""
@@ -274,5 +284,8 @@ class RunningOperation:
         except Exception as error:  # noqa: BLE001 - whoever asks for the result is told
             self._error = told(error)
         finally:
-            self._is_over.set()
+            with self._ending:
+                self._is_over.set()
             self._has_result.set()
+            for call in self._when_over:
+                call()

@@ -14,7 +14,8 @@ from ebbtide.sql.tokens import Statement, keyword, split
 
 QUERIES = ("SELECT", "WITH", "VALUES", "TABLE", "FROM", "(")
 """How a statement begins that returns rows."""
-CHANGES_ROWS = ("UPDATE", "DELETE", "MERGE", "TRUNCATE", "REPLACE")
+OF_SPARK_TOO = (Shown.TABLES, Shown.FUNCTIONS, Shown.CATALOGS)
+"""What Spark's SHOW lists too, of a database or by other patterns."""
 
 
 def parse(statement: Statement) -> Parsed:
@@ -159,8 +160,7 @@ def _options(cursor: Cursor) -> Options:
         cursor.refuse("(")
     while not cursor.take(")"):
         place = cursor.place
-        is_quoted = cursor.token is not None and cursor.token.token_type is TokenType.STRING
-        name = cursor.text("an option") if is_quoted else cursor.name("an option")
+        name = cursor.text("an option") if cursor.is_at_text() else cursor.name("an option")
         if name in options:
             raise SqlSyntaxError.of(f"The option '{name}' is there twice at {place}.", allowed="each once")
         cursor.expect("=")
@@ -250,9 +250,17 @@ def _show(cursor: Cursor) -> Parsed | None:
     what = cursor.take_one(Shown)
     if what is None:
         return None  # SHOW DATABASES, PARTITIONS and others are Spark's
+    if Shown(what) in OF_SPARK_TOO and not _is_plain_show(cursor):
+        return None  # SHOW TABLES IN a_database, SHOW FUNCTIONS a_name
     of = cursor.name("a table") if cursor.take("FROM") or cursor.take("IN") else None
-    pattern = cursor.text("a pattern") if cursor.take("LIKE") else None
+    is_pattern = cursor.take("LIKE") or cursor.is_at_text()
+    pattern = cursor.text("a pattern") if is_pattern else None
     return ast.Show(Shown(what), of, pattern)
+
+
+def _is_plain_show(cursor: Cursor) -> bool:
+    """Return whether nothing follows, or a pattern alone."""
+    return cursor.at_end() or cursor.words(1) == ("LIKE",) or cursor.is_at_text()
 
 
 def _describe(cursor: Cursor) -> Parsed | None:
@@ -260,7 +268,10 @@ def _describe(cursor: Cursor) -> Parsed | None:
         return None
     cursor.take("TABLE")
     cursor.take("EXTENDED")
-    return ast.Describe(cursor.name("a table"), cursor.statement)
+    name = cursor.name("a table")
+    if not cursor.at_end():
+        return None  # a column, FUNCTION name, VARIABLE name, a query and AS JSON are Spark's
+    return ast.Describe(name, cursor.statement)
 
 
 def _explain(cursor: Cursor) -> Parsed:
@@ -274,8 +285,7 @@ def _set(cursor: Cursor) -> Parsed | None:
         return ast.SetOption()
     if cursor.words(1) in {("VAR",), ("VARIABLE",), ("TIME",), ("CATALOG",)}:
         return None
-    is_quoted = cursor.token is not None and cursor.token.token_type is TokenType.STRING
-    key = cursor.text("a key") if is_quoted else _key(cursor)
+    key = cursor.text("a key") if cursor.is_at_text() else _key(cursor)
     if cursor.at_end():
         return ast.SetOption(key)
     cursor.expect("=")
@@ -298,8 +308,7 @@ def _key(cursor: Cursor) -> str:
 def _reset(cursor: Cursor) -> Parsed | None:
     if cursor.at_end():
         return ast.Reset()
-    is_quoted = cursor.token is not None and cursor.token.token_type is TokenType.STRING
-    return ast.Reset(cursor.text("a key") if is_quoted else _key(cursor))
+    return ast.Reset(cursor.text("a key") if cursor.is_at_text() else _key(cursor))
 
 
 def _stop_job(cursor: Cursor) -> Parsed:
@@ -337,8 +346,8 @@ def _select(statement: Statement) -> Parsed:
     return ast.Select(statement)
 
 
-def _client(word: Client) -> Callable[[Cursor], Parsed]:
-    return lambda cursor: word
+def _client(word: Client) -> Callable[[Cursor], Parsed | None]:
+    return lambda cursor: word if cursor.at_end() else None  # CLEAR CACHE is Spark's
 
 
 _READERS: dict[str, Callable[[Cursor], Parsed | None]] = {

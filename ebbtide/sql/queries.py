@@ -24,13 +24,13 @@ from ebbtide.sql.changes import (
     steps_since,
 )
 from ebbtide.sql.frames import Names, frame, sink_version
-from ebbtide.sql.operations import Batch, Changes, Output, Whole
+from ebbtide.sql.operations import Batch, Changes, Listed, Output, Whole
 from ebbtide.sql.references import Referring, find_references
 from ebbtide.sql.results import Result, ResultKind
 from ebbtide.sql.rows import WrittenRows, result_columns, write_rows
 from ebbtide.sql.settings import Settings
 from ebbtide.sql.spark_errors import told
-from ebbtide.sql.statements import Select
+from ebbtide.sql.statements import Select, SparkStatement
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ class Queries:
         names: What they stand for.
         settings: The session's.
         folder: For the rows of one query.
+        judge: Refuses a text that the session may not have Spark execute.
         analysing: Views are the session's: what one statement has them mean must not be changed by another before Spark has looked.
     """
 
@@ -49,18 +50,20 @@ class Queries:
     names: Names
     settings: Settings
     folder: Path
+    judge: Callable[[str], None]
     analysing: threading.Lock
 
-    def execute(self, asked: Select) -> Output:
-        """Execute a query.
+    def execute(self, asked: Select | SparkStatement) -> Output:
+        """Execute a query, or a statement that Spark alone reads.
 
         Raises:
             EbbtideError: a table that it names has no rows yet; or Spark's errors, with their places as they were written.
         """
-        referring = find_references(asked.query, self.names.queryable())
+        referring = find_references(asked.statement, self.names.queryable())
         is_streaming = self.settings["runtime-mode"] == "streaming" and bool(referring.references)
         try:
-            if asked.emits_changes or is_streaming:
+            self.judge(referring.text)
+            if isinstance(asked, Select) and (asked.emits_changes or is_streaming):
                 return self._changes(referring, asked.position)
             return self._rows(referring)
         except Exception as error:
@@ -69,6 +72,8 @@ class Queries:
     def _rows(self, referring: Referring) -> Output:
         rows = self._analysed(referring, self._newest(referring))
         columns = result_columns(rows)
+        if not columns:  # a command: Spark has done it when it read it
+            return Whole(Result.done("Done."), Listed([]))
         most = int(self.settings["max-rows"])
         limited = rows.limit(most + 1) if most else rows
         folder = self.folder / "rows"

@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
+from ebbtide.paths import open_parquet
 from ebbtide.sql.results import ResultColumn, Row
 
 _AS_TEXT = ("void", "interval", "variant", "time", "geo")
@@ -92,7 +93,7 @@ class WrittenRows:
 
 def _file_rows(path: Path, start: int, stop: int) -> Iterator[Row]:
     """Yield some rows of a file; only the row groups are read that hold them."""
-    file = pq.ParquetFile(path)
+    file = open_parquet(path)
     first = 0
     for number in range(file.num_row_groups):
         n_rows = file.metadata.row_group(number).num_rows

@@ -37,6 +37,8 @@ def _number_from(least: int) -> Callable[[str], bool]:
 
 
 SPARK = "spark."
+FIXED_OF_SPARK = ("spark.sql.variable.substitute", "spark.sql.runSQLOnFiles")
+"""Settings of Spark that are what a session's rights say."""
 DAGSTER = "dagster-url"
 """The setting that says where jobs are run."""
 
@@ -136,9 +138,15 @@ def refuse_unfit(key: str, value: str) -> None:
     """Refuse a setting that there is not, or a value that it does not take.
 
     Raises:
-        SqlError: either.
+        SqlError: either, or it is fixed.
     """
     _refuse_unknown(key)
+    if key in FIXED_OF_SPARK:
+        raise SqlError.of(
+            f"The setting '{key}' is fixed.",
+            got=value,
+            allowed="what the session's rights say: docs/sql-gateway.md",
+        )
     setting = SETTINGS.get(key)
     if setting is not None and not setting.takes(value):
         raise SqlError.of(

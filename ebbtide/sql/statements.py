@@ -248,12 +248,12 @@ class Select:
     """A query for rows: as of now, or as they change.
 
     Args:
-        query: As it was written, without what is ours.
+        statement: The query as it was written, without what is ours.
         emits_changes: `EMIT CHANGES`: the rows, then what becomes of them.
         position: `EMIT CHANGES FROM 'position'`: only what came after it.
     """
 
-    query: Statement
+    statement: Statement
     emits_changes: bool = False
     position: str | None = None
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sqlglot import Token, TokenType, errors
-from sqlglot.dialects.spark import Spark
 
 from ebbtide.errors import SqlSyntaxError
+from ebbtide.spec.dialect import SparkSql
 
 QUOTED = (TokenType.STRING, TokenType.IDENTIFIER)
 """Kinds of tokens whose text is not a keyword."""
@@ -22,7 +22,7 @@ _SHOWN = 40
 """Characters of a statement that an error shows."""
 
 
-class _Tokenizer(Spark.Tokenizer):
+class _Tokenizer(SparkSql.Tokenizer):
     """Spark's, but for SHOW and the like, of which sqlglot takes the rest for one text."""
 
     COMMANDS: ClassVar[set[TokenType]] = set()
@@ -129,7 +129,7 @@ def keyword(token: Token) -> str:
 def _tokenized(text: str) -> list[Token]:
     _refuse_unclosed(text)
     try:
-        tokens = _Tokenizer(dialect=Spark()).tokenize(text)
+        tokens = _Tokenizer(dialect=SparkSql()).tokenize(text)
     except errors.TokenError as error:
         raise SqlSyntaxError.of(
             "The statement cannot be read.",

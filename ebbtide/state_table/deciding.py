@@ -44,12 +44,14 @@ class Stored:
         files: Its data files; to look keys up, all that count.
         columns: Columns that are wanted.
         where: (column, value): only rows that have this value; None: all.
+        table_id: Of a table whose files others may write: see `IndexCache`.
     """
 
     table: str
     files: tuple[DataFile, ...]
     columns: pa.Schema
     where: tuple[str, str] | None = None
+    table_id: str = ""
 
     def copies(self, key: Sequence[str]) -> IndexCache:
         """Return this process's view of the local copies of the files."""
@@ -58,6 +60,7 @@ class Stored:
             tuple(key),
             self.columns,
             self.where,
+            self.table_id,
         )
 
     def find(self, keys: pa.Table, hashes: Hashes) -> list[FoundRows]:
@@ -131,9 +134,10 @@ def _copies(
     key: tuple[str, ...],
     columns: pa.Schema,
     where: tuple[str, str] | None,
+    table_id: str,
 ) -> IndexCache:
     """Return this process's view of the local copies of a table's files."""
-    return IndexCache(table, key, columns, where=where)
+    return IndexCache(table, key, columns, where=where, table_id=table_id)
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import BaseModel
 
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import read_file
+from ebbtide.ledger.facts import STATE_FORMAT, StepFacts
+from ebbtide.model import stored
 from ebbtide.model.entries import Step, entry_table
 from ebbtide.operators.expiry_rules import ExpiryRules
 from ebbtide.paths import read_parquet
@@ -30,8 +34,16 @@ EMITTED = "emitted"
 DOMAIN = "ebbtide"
 """Delta's `domainMetadata` that holds the facts of the newest step: they outlive the log's cleanup."""
 
+_KEPT = "The newest step in the properties of the state"
 FileSizes = dict[str, int | None]
 """Name of a source file to its bytes; None where only the name was noted."""
+
+
+class _Kept(BaseModel):
+    """The facts of the newest step, in the table's properties."""
+
+    version: int
+    facts: dict[str, Any]
 
 
 def newest_facts(table: str) -> tuple[int, log.Facts] | None:
@@ -39,17 +51,26 @@ def newest_facts(table: str) -> tuple[int, log.Facts] | None:
 
     Args:
         table: Location of the state table.
+
+    Raises:
+        StoredFormatError, DamagedFileError: see `ebbtide.model.stored.read`.
     """
-    newest = next(log.own_commits(table), None)
-    if newest is not None:
-        return newest
+    newest = next(log.own_commits(table), None) or _kept_facts(table)
+    if newest is not None and newest[1][log.FACTS] == STATE_FORMAT:
+        StepFacts.read(newest[1], table)  # refuses what it does not know, for all who take single facts
+    return newest
+
+
+def _kept_facts(table: str) -> tuple[int, log.Facts] | None:
+    """Return the same as the table's properties have it; None if they have it not."""
     # The log was cleaned up since: after a long quiet time, by others' checkpoints.
     snapshot = Snapshot.read(table)
     text = None if snapshot is None else snapshot.domains.get(DOMAIN)
     if text is None:
         return None
-    kept = json.loads(text)
-    return kept["version"], kept["facts"]
+    kept = stored.read(_Kept, stored.parsed(text, what=_KEPT, where=table), what=_KEPT, where=table)
+    stored.refuse_newer_format(kept.facts, what=log.STEP, where=table)
+    return kept.version, kept.facts
 
 
 def counts(table: str, version: int, noted: Mapping[str, int] | None) -> Counter[str]:
@@ -111,7 +132,7 @@ def may_hold_expired(file: DataFile, rules: ExpiryRules, step: Step) -> bool:
     """Return whether a file's least stamp has expired by a time to live that is no entry's own."""
     oldest_ms = file.least("_stamp_ms")
     if oldest_ms is None:
-        return file.rows is None  # without statistics
+        return not file.is_all_null("_stamp_ms")  # no statistics of it, or not all of them
     for ttl in rules.ttls.values():
         expires_ms = oldest_ms + ttl.ttl_ms
         if expires_ms <= step.clock_ms(ttl):

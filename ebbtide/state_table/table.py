@@ -23,7 +23,9 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from ebbtide.delta import log
+from ebbtide.delta.altering import under_columns
 from ebbtide.delta.features import with_feature
+from ebbtide.delta.fitting import columns_of
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot, file_id
 from ebbtide.delta.table import add_file, commit_on, create_if_absent, emptied, redefined
 from ebbtide.errors import DeltaLogError, FilesMovedError, LeaseLostError, StoredFormatError, TableMismatchError
@@ -154,7 +156,7 @@ class StateTable:
                     raise self._lost(facts)
             self.refuse_changed(found, snapshot.version)
             _refuse_moved(found, actions)
-            return _with_kept_facts(found, actions, facts)
+            return _with_kept_facts(found, self._with_new_columns(found, actions), facts)
 
         info = {
             "operation": "WRITE",
@@ -171,6 +173,15 @@ class StateTable:
         if made is None:
             raise self._lost(facts)
         return made
+
+    def _with_new_columns(self, found: Snapshot, actions: Sequence[Action]) -> Sequence[Action]:
+        """Name the columns in the log that a state of an older Ebbtide lacks: what its files lack is null."""
+        stored = columns_of(found.metadata).keys()
+        wanted = set(self.schema.names)
+        is_defined = any("metaData" in action for action in actions)
+        if is_defined or not stored < wanted:
+            return actions
+        return [*actions, *under_columns(found, self.schema)]
 
     def refuse_changed(self, found: Snapshot, version: int) -> None:
         """Refuse a version whose rows others have changed since an earlier one; who changes them back is let through.
@@ -234,21 +245,17 @@ class StateTable:
         version, facts = newest
         stored_format = facts[log.FACTS]
         if stored_format == STATE_FORMAT:
-            return version, StepFacts.model_validate(facts)
-        is_older = stored_format < STATE_FORMAT
-        if is_older and older:
+            return version, StepFacts.read(facts, self.path)
+        if older:
             return version, StepFacts.of_older(facts)
         raise self._format_error(stored_format)
 
     def _format_error(self, stored_format: int) -> StoredFormatError:
-        is_older = stored_format < STATE_FORMAT
-        age = "an older" if is_older else "a newer"
-        refresh = "Run 'ebbtide refresh' to rebuild the sink from the source."
         return StoredFormatError.of(
-            f"The state at '{self.path}' was written by {age} Ebbtide.",
+            f"The state at '{self.path}' was written by an older Ebbtide.",
             got=f"format {stored_format}",
             allowed=f"format {STATE_FORMAT}",
-            next_step=refresh if is_older else "Upgrade Ebbtide.",
+            next_step="Run 'ebbtide refresh' to rebuild the sink from the source.",
         )
 
     def steps(self) -> Iterator[tuple[int, StepFacts]]:
@@ -256,8 +263,7 @@ class StateTable:
         for version, stored in log.own_commits(self.path):
             if stored[log.FACTS] != STATE_FORMAT:
                 return
-            facts = StepFacts.model_validate(stored)
-            yield version, facts
+            yield version, StepFacts.read(stored, self.path)
 
     def read(self, spark: SparkSession, version: int, entry: str = ROW) -> DataFrame:
         """Read one kind of rows as of a version."""

@@ -9,14 +9,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ebbtide.errors import ViewQueryError
-from ebbtide.views import lineage
-from ebbtide.views.lineage import Column, Equality, Joining, Origin, Output, Relation
+from ebbtide.views import lineage, nodes
+from ebbtide.views.lineage import Column, Joining, Origin, Output, Relation
+from ebbtide.views.nodes import LIMITS, Node
 
 PASSED = {
     "SubqueryAlias",
+    "PipeOperator",
     "View",
     "Sort",
     "Repartition",
@@ -30,13 +31,14 @@ CONSTANT = {
     "OneRowRelation",
     "Range",
 }
-LIMITS = {
-    "GlobalLimit",
-    "LocalLimit",
-    "Offset",
-    "Tail",
-    "LimitAndOffset",
+IN_ORDER = {
+    *LIMITS,
+    "Filter",
+    "PipeOperator",
+    "Project",
+    "SubqueryAlias",
 }
+"""Nodes that leave the rows below them in their order."""
 JOINS = {
     "Inner$": Joining.INNER,
     "Cross$": Joining.INNER,
@@ -59,64 +61,6 @@ SORTING = {"ArraySort", "SortArray"}
 """Functions that bring the elements of such a result into order."""
 
 
-@dataclass(frozen=True)
-class Node:
-    """A node of a plan, or of an expression.
-
-    Args:
-        kind: The last part of its class's name.
-        fields: What the JSON says of it.
-        children: Those below it.
-    """
-
-    kind: str
-    fields: Mapping[str, Any]
-    children: tuple[Node, ...] = ()
-
-    @classmethod
-    def of(cls, nodes: Sequence[Mapping[str, Any]]) -> Node:
-        """Put together a tree whose nodes are listed each before its children."""
-        return _take(iter(nodes))
-
-    def expression(self, name: str) -> Node | None:
-        """Return the expression in a field; None if there is none."""
-        value = self.fields.get(name)
-        return Node.of(value) if value else None
-
-    def expressions(self, name: str) -> list[Node]:
-        """Return the expressions in a field."""
-        return [Node.of(each) for each in self.fields.get(name) or []]
-
-    def below(self) -> Iterator[Node]:
-        """Yield this node and all below it."""
-        yield self
-        for child in self.children:
-            yield from child.below()
-
-    @property
-    def column(self) -> Column | None:
-        """The column that an expression is, under another name perhaps; None: it computes something."""
-        if self.kind == "Alias":
-            return self.children[0].column
-        if self.kind == "AttributeReference":
-            return _column(self)
-        return None
-
-
-def _take(nodes: Iterator[Mapping[str, Any]]) -> Node:
-    fields = next(nodes)
-    n_children = fields["num-children"]
-    children = [_take(nodes) for _ in range(n_children)]
-    kind = _last_part(fields["class"])
-    return Node(kind, fields, tuple(children))
-
-
-def _last_part(name: str) -> str:
-    """Return the name of a class, without its package."""
-    _, _, last = name.rpartition(".")
-    return last
-
-
 @dataclass
 class PlanReader:
     """Reads one plan.
@@ -126,8 +70,6 @@ class PlanReader:
     """
 
     keys: Mapping[str, Sequence[str]]
-    _tables: dict[Column, Origin] = field(default_factory=dict)
-    _used: set[Column] = field(default_factory=set)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _shared: dict[int, Node] = field(default_factory=dict)
 
@@ -137,27 +79,17 @@ class PlanReader:
         Raises:
             ViewQueryError: it reads something else, or its result may differ from run to run.
         """
-        for expression in _expressions(plan):
+        for expression in nodes.expressions(plan):
             _refuse_arbitrary(expression)
-            self._used.update(_reads(expression))
         given = self._rows(plan)
-        for expression in _expressions(plan):
+        for expression in nodes.expressions(plan):
             inner = self._subqueries(expression)
-            given = lineage.beside(given, inner, list(_reads(expression)))
+            given = lineage.beside(given, inner, list(nodes.reads(expression)))
         return given
 
     def _subqueries(self, expression: Node) -> list[Relation]:
         """Return what the subqueries of an expression give."""
-        return [self.relation(plan) for plan in _inner_plans(expression)]
-
-    @property
-    def read(self) -> frozenset[Origin]:
-        """The columns of tables that the plans read."""
-        found = set()
-        for column, origin in self._tables.items():
-            if column in self._used:
-                found.add(origin)
-        return frozenset(found)
+        return [self.relation(plan) for plan in nodes.inner_plans(expression)]
 
     def _rows(self, plan: Node) -> Relation:
         if _is_own_view(plan) and _view_name(plan) in self.keys:
@@ -167,9 +99,10 @@ class PlanReader:
         if plan.kind in PASSED:
             return self._below(plan)
         if plan.kind in LIMITS:
+            _refuse_unsorted(plan)
             return lineage.unbound(self._below(plan), "LIMIT")
         if plan.kind in CONSTANT:
-            columns = _columns(plan.expressions("output"))
+            columns = nodes.columns(plan.expressions("output"))
             return lineage.constants(columns)
         read = _READERS.get(plan.kind)
         if read is not None:
@@ -196,9 +129,9 @@ class PlanReader:
         outputs = []
         for expression in expressions:
             output = Output(
-                column=_column(expression),
+                column=nodes.column(expression),
                 of=expression.column,
-                reads=tuple(_reads(expression)),
+                reads=tuple(nodes.reads(expression)),
                 within=self._within(expression),
             )
             outputs.append(output)
@@ -217,10 +150,9 @@ class PlanReader:
         names = {}
         key = []
         for attribute in rows.expressions("output"):
-            column = _column(attribute)
+            column = nodes.column(attribute)
             name = str(attribute.fields["name"])
             names[column] = name
-            self._tables[column] = (table, name)
             if name in self.keys[table]:
                 key.append(column)
         number = next(self._numbers)
@@ -228,8 +160,8 @@ class PlanReader:
 
     def _unknown(self, plan: Node) -> Relation:
         mentioned: list[Column] = []
-        for expression in _expressions(plan):
-            mentioned += _named(expression)
+        for expression in nodes.expressions(plan):
+            mentioned += nodes.named(expression)
         return lineage.unknown(
             self._each_below(plan),
             mentioned,
@@ -243,29 +175,33 @@ class PlanReader:
 
     def expand(self, plan: Node) -> Relation:
         """Read an Expand, as of GROUP BY ROLLUP and UNPIVOT: several rows for each row, each by expressions of its own."""
-        columns = _columns(plan.expressions("output"))
+        below = self._below(plan)
+        columns = nodes.columns(plan.expressions("output"))
         reads: dict[Column, list[Column]] = {column: [] for column in columns}
-        for expressions in plan.fields["projections"]:
+        projections = plan.fields["projections"]
+        for expressions in projections or ():
             for column, expression in zip(columns, expressions, strict=True):
-                reads[column] += _reads(Node.of(expression))
+                reads[column] += nodes.reads(Node.of(expression))
+        if projections is None:  # `toJSON` leaves some out: each column may then be made of all that there is below
+            reads = {column: list(below.columns) for column in columns}
         outputs = [Output(column, None, tuple(own)) for column, own in reads.items()]
-        freed = lineage.unbound(self._below(plan), _not_followed(plan))
+        freed = lineage.unbound(below, _not_followed(plan))
         return lineage.project(freed, outputs)
 
     def filter(self, plan: Node) -> Relation:
         """Read a Filter."""
         condition = plan.expression("condition")
-        return lineage.restrict(self._below(plan), _equalities(condition))
+        return lineage.restrict(self._below(plan), nodes.equalities(condition))
 
     def join(self, plan: Node) -> Relation:
         """Read a Join; of a kind that is not known it binds nothing."""
         scala_type = str(plan.fields["joinType"].get("object", ""))
-        how = JOINS.get(_last_part(scala_type))
+        how = JOINS.get(nodes.last_part(scala_type))
         if how is None:
             return self._unknown(plan)
         left, right = self._each_below(plan)
         condition = plan.expression("condition")
-        return lineage.join(left, right, how, _equalities(condition))
+        return lineage.join(left, right, how, nodes.equalities(condition))
 
     def aggregate(self, plan: Node) -> Relation:
         """Read an Aggregate."""
@@ -273,9 +209,9 @@ class PlanReader:
         shown = plan.expressions("aggregateExpressions")
         return lineage.group(
             self._below(plan),
-            _bare(grouping),
+            nodes.bare(grouping),
             self._outputs(shown),
-            _group_key(grouping, shown),
+            nodes.group_key(grouping, shown),
         )
 
     def window(self, plan: Node) -> Relation:
@@ -284,7 +220,7 @@ class PlanReader:
         computed = plan.expressions("windowExpressions")
         return lineage.window(
             self._below(plan),
-            _bare(partition),
+            nodes.bare(partition),
             self._outputs(computed),
         )
 
@@ -293,9 +229,9 @@ class PlanReader:
         generator = plan.expression("generator")
         if generator is None:
             return self._unknown(plan)
-        reads = tuple(_reads(generator))
+        reads = tuple(nodes.reads(generator))
         within = self._within(generator)
-        made = _columns(plan.expressions("generatorOutput"))
+        made = nodes.columns(plan.expressions("generatorOutput"))
         outputs = [Output(column, None, reads, within) for column in made]
         return lineage.generate(self._below(plan), outputs)
 
@@ -325,7 +261,7 @@ class PlanReader:
             )
         number = plan.fields["cteId"]
         below = self.relation(self._shared[number])
-        columns = _columns(plan.expressions("output"))
+        columns = nodes.columns(plan.expressions("output"))
         return lineage.renumbered(below, columns)
 
 
@@ -362,123 +298,18 @@ def _not_followed(plan: Node) -> str:
     return f"{plan.kind}, through which keys are not followed"
 
 
-def _expressions(plan: Node) -> Iterator[Node]:
-    """Yield the expressions of a plan's own fields."""
-    for value in plan.fields.values():
-        yield from _listed(value)
-
-
-def _listed(value: Any) -> Iterator[Node]:
-    """Yield the expressions in a field: one, or a list of them, or a list of lists."""
-    if not isinstance(value, list) or not value:
-        return
-    first = value[0]
-    if isinstance(first, Mapping) and "num-children" in first:
-        yield Node.of(value)
-        return
-    for each in value:
-        yield from _listed(each)
-
-
-def _inner_plans(expression: Node) -> Iterator[Node]:
-    """Yield the plans of the subqueries in an expression."""
-    for node in expression.below():
-        plan = node.fields.get("plan")
-        if isinstance(plan, list):
-            yield Node.of(plan)
-
-
-def _columns(attributes: Sequence[Node]) -> list[Column]:
-    return [_column(each) for each in attributes]
-
-
-def _column(named: Node) -> Column:
-    """Return the id under which an expression is shown."""
-    return int(named.fields["exprId"]["id"])
-
-
-def _bare(expressions: Sequence[Node]) -> list[Column]:
-    """Return those of some expressions that are columns as they are."""
-    columns = []
-    for expression in expressions:
-        column = expression.column
-        if column is not None:
-            columns.append(column)
-    return columns
-
-
-def _named(expression: Node) -> Iterator[Column]:
-    """Yield all ids in an expression, of what it reads and of what it makes."""
-    for node in expression.below():
-        if "exprId" in node.fields:
-            yield _column(node)
-
-
-def _reads(expression: Node) -> Iterator[Column]:
-    for node in expression.below():
-        if node.kind == "AttributeReference":
-            yield _column(node)
-
-
-def _equalities(condition: Node | None) -> list[Equality]:
-    """Return the columns that a condition wants to be equal whatever else it says."""
-    if condition is None:
-        return []
-    if condition.kind == "And":
-        pairs: list[Equality] = []
-        for part in condition.children:
-            pairs += _equalities(part)
-        return pairs
-    if condition.kind not in ("EqualTo", "EqualNullSafe"):
-        return []
-    first, second = condition.children
-    is_bare = first.kind == second.kind == "AttributeReference"
-    if not is_bare:
-        return []
-    pair = (_column(first), _column(second))
-    return [pair]
-
-
-def _group_key(
-    grouping: Sequence[Node],
-    shown: Sequence[Node],
-) -> frozenset[Column] | None:
-    """Return the outputs that show what an aggregate is grouped by; None if one of these is not shown."""
-    found = set()
-    for wanted in grouping:
-        output = _output_of(wanted, shown)
-        if output is None:
-            return None
-        found.add(_column(output))
-    return frozenset(found) or None
-
-
-def _output_of(wanted: Node, shown: Sequence[Node]) -> Node | None:
-    """Return the first output that shows an expression; None if there is none."""
-    for output in shown:
-        if _is_same(_unnamed(output), wanted):
-            return output
-    return None
-
-
-def _unnamed(expression: Node) -> Node:
-    return expression.children[0] if expression.kind == "Alias" else expression
-
-
-def _is_same(one: Node, other: Node) -> bool:
-    """Return whether two expressions are the same, but for the names by which columns were called."""
-    if _meaning(one) != _meaning(other):
-        return False
-    if len(one.children) != len(other.children):
-        return False
-    return all(map(_is_same, one.children, other.children))
-
-
-def _meaning(node: Node) -> dict[str, Any]:
-    """Return what a node says, but for the name of the table that a column was called by."""
-    meaning = dict(node.fields)
-    meaning.pop("qualifier", None)
-    return meaning
+def _refuse_unsorted(limit: Node) -> None:
+    """Refuse a LIMIT or an OFFSET over rows in no order: which ones stay depends on the files that they are in."""
+    below = limit
+    while below.kind in IN_ORDER:
+        [below] = below.children
+    is_sorted = below.kind == "Sort" and below.fields["global"]
+    if not is_sorted:
+        raise ViewQueryError.of(
+            "The query takes some of its rows, and nothing says which.",
+            got="LIMIT or OFFSET without ORDER BY",
+            allowed="LIMIT and OFFSET after ORDER BY, by columns whose values are one a row",
+        )
 
 
 def _refuse_arbitrary(expression: Node, above: str = "") -> None:

@@ -22,7 +22,7 @@ from ebbtide.delta.feed import feed_files
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import read_file
 from ebbtide.model.codes import row_codes
-from ebbtide.paths import join, read_parquet, size_of
+from ebbtide.paths import size_of
 from ebbtide.sinks.delta import RESERVED
 from ebbtide.views.lineage import Cut
 
@@ -65,41 +65,35 @@ class PinnedTable:
                 own.add(nullable)
         return own
 
-    def cut(
-        self,
-        cuts: Cut,
-        values: pa.Table,
-        wanted: Sequence[str],
-    ) -> pa.Table | None:
+    def cut(self, cuts: Cut, values: pa.Table) -> pa.Table | None:
         """Return the rows that have some values.
 
         Args:
             cuts: The columns to be looked at, in the order of the values' columns; several: rows that fit one of them.
             values: The values, each once.
-            wanted: Columns that are needed; the others are null.
 
         Returns:
-            The rows, with all columns; None if the table, or what is found, is large.
+            The rows, with all columns; None if Spark has to look: the table, or what is found, is large.
         """
         files = self.snapshot.files.values()
         n_bytes = sum(file.size for file in files)
         if n_bytes > TABLE_BYTES:
             return None
         columns = to_arrow_schema(self.schema, timezone="UTC")
-        needed = _names(cuts).union(wanted)
-        read = pa.schema([field for field in columns if field.name in needed])
-        found = []
+        names = _names(cuts)
+        looked_at = pa.schema([field for field in columns if field.name in names])
+        found = [columns.empty_table()]
         n_found = 0
         for file in files:
-            rows = read_file(self.location, file, read)
+            rows = read_file(self.location, file, looked_at)
             fits = _fit_any(rows, cuts, values)
-            fitting = rows.filter(pa.array(fits))
-            n_found += len(fitting)
+            n_found += int(fits.sum())
             if n_found > MOST_ROWS:
                 return None
-            found.append(fitting)
-        together = pa.concat_tables([read.empty_table(), *found])
-        return _with_nulls(together, columns)
+            if fits.any():  # all columns of these rows are Spark's to read: which a query needs, it alone knows
+                whole = read_file(self.location, file, columns)
+                found.append(whole.filter(pa.array(fits)))
+        return pa.concat_tables(found)
 
     def changed_values(
         self,
@@ -115,7 +109,7 @@ class PinnedTable:
             values: Names and types of the values.
 
         Returns:
-            Them, not each once; None if the change files are large.
+            Them, not each once; None if Spark has to look: the change files are large.
         """
         versions = range(since + 1, self.version + 1)
         commits = [log.actions(self.location, version) for version in versions]
@@ -160,16 +154,8 @@ def _feed(
 ) -> Iterator[pa.Table]:
     """Yield the rows that a commit changed, before and after; where it has no change files, all rows of its data files."""
     change_files = [action["cdc"] for action in actions if "cdc" in action]
-    for change_file in change_files:
-        location = join(table, change_file["path"])
-        rows = read_parquet(location, columns.names)
-        ordered = rows.select(columns.names)
-        yield ordered.cast(columns)
-    if change_files:
-        return
-    for file in log.changed_files(actions):
-        data_file = DataFile(file)
-        yield read_file(table, data_file, columns, live=False)
+    for file in change_files or log.changed_files(actions):
+        yield read_file(table, DataFile(file), columns, live=False)
 
 
 def _renamed(
@@ -179,15 +165,6 @@ def _renamed(
 ) -> pa.Table:
     arrays = [rows[name] for name in cut]
     return pa.Table.from_arrays(arrays, schema=values)
-
-
-def _with_nulls(rows: pa.Table, columns: pa.Schema) -> pa.Table:
-    arrays = []
-    for field in columns:
-        is_read = field.name in rows.column_names
-        values = rows[field.name] if is_read else pa.nulls(len(rows), field.type)
-        arrays.append(values)
-    return pa.Table.from_arrays(arrays, names=columns.names)
 
 
 def _fit_any(rows: pa.Table, cuts: Cut, values: pa.Table) -> np.ndarray:

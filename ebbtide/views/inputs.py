@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ebbtide.delta import log
-from ebbtide.delta.feed import gap, has_changes
+from ebbtide.delta.feed import commit_hash, gap, has_changes
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import SourceReadError
 from ebbtide.model.step import TableVersion, ViewPosition
@@ -50,10 +50,15 @@ class ViewTables:
         """Return the versions that the tables have now."""
         inputs = {}
         for name in self.view.inputs:
-            snapshot = Snapshot.read(self.location(name), any_features=True)
+            location = self.location(name)
+            snapshot = Snapshot.read(location, any_features=True)
             if snapshot is None:
                 continue
-            inputs[name] = TableVersion(id=snapshot.id, version=snapshot.version)
+            inputs[name] = TableVersion(
+                id=snapshot.id,
+                version=snapshot.version,
+                commit=commit_hash(location, snapshot.version),
+            )
         return ViewPosition(query=self.view.query_hash, inputs=inputs)
 
     def discover(
@@ -75,10 +80,8 @@ class ViewTables:
         if newest is None:
             return None
         _, facts = newest
-        stored = facts.get("view")
-        if stored is None:
-            return None
-        return ViewPosition.model_validate(stored)
+        view = facts.get("view")
+        return None if view is None else ViewPosition.read(view, state)
 
     def _changed(self, last: ViewPosition | None) -> list[str]:
         """Return the inputs whose rows are others than at the last step; all of them if it had another query or others."""
@@ -100,9 +103,10 @@ class ViewTables:
         before: TableVersion,
         now: TableVersion,
     ) -> bool:
-        if before.id != now.id:
+        location = self.location(name)
+        if before.id != now.id or not _is_there(location, before):
             return True
-        return has_changes(self.location(name), before.version, now.version)
+        return has_changes(location, before.version, now.version)
 
     def discover_left(self, since: Position) -> Discovery:
         """See `Source`: nothing is lost, where a table's changes are gone the view is computed anew."""
@@ -170,7 +174,17 @@ def why_whole(
         if before is None or before.id != now.id:
             return f"'{name}' is another table than before"
         location = tables.location(name)
+        if not _is_there(location, before):
+            return (
+                f"'{name}' has no version {before.version} as it was read: it was put back, or its log was cleaned up"
+            )
         problem = gap(location, before.version, now.version)
         if problem:
             return f"of '{name}' {problem}"
     return ""
+
+
+def _is_there(location: str, before: TableVersion) -> bool:
+    """Return whether a table's log still has the commit that was read: versions after another one in its place say nothing."""
+    commit = commit_hash(location, before.version)
+    return commit != "" and commit == before.commit

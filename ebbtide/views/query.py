@@ -13,22 +13,40 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    MapType,
+    NumericType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from ebbtide.errors import ViewQueryError
 from ebbtide.redaction import MASK
-from ebbtide.spec.ddl import type_ddl
+from ebbtide.spec.changing import has_collation, what_changes
+from ebbtide.spec.ddl import ALLOWED_TYPES, type_ddl
 from ebbtide.spec.view import MaterializedView
-from ebbtide.views.catalyst import Node, PlanReader
-from ebbtide.views.lineage import Column, Lineage, Origin
+from ebbtide.views import determinism
+from ebbtide.views.catalyst import PlanReader
+from ebbtide.views.lineage import Column, Lineage
+from ebbtide.views.nodes import Node
 
 SETTINGS = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
     "spark.sql.caseSensitive": "false",
+    "spark.sql.variable.substitute": "false",
 }
 """What decides the result of a query, whatever the session around it has."""
+_PLAIN_TYPES = (BinaryType, BooleanType, DateType, NumericType, TimestampNTZType, TimestampType)
+"""Types of tables' columns that hold no others; of texts see `_strange_type`."""
 
 
 @dataclass(frozen=True)
@@ -38,17 +56,10 @@ class Analysis:
     Args:
         columns: Its columns.
         lineage: What they are made of.
-        read: All columns of tables that are read, for a condition too.
     """
 
     columns: pa.Schema
     lineage: Lineage
-    read: frozenset[Origin] = frozenset()
-
-    def columns_read(self, table: str) -> list[str]:
-        """Return the columns of a table that the query reads."""
-        names = [name for read_from, name in self.read if read_from == table]
-        return sorted(names)
 
 
 def new_session(spark: SparkSession) -> SparkSession:
@@ -99,22 +110,30 @@ def analyse(
     """
     empty = {}
     for name, schema in tables.items():
-        empty[name] = session.createDataFrame([], schema)
+        empty[name] = _no_rows(session, schema)
     frame = evaluate(session, query, empty)
     plan: Any = frame._jdf.queryExecution().analyzed()
-    _refuse_changing(session, plan)
+    _refuse_changing(session, query, plan)
     known_keys = keys or {}
     reader = PlanReader({name: known_keys.get(name, ()) for name in tables})
     nodes = json.loads(plan.toJSON())
     result = reader.relation(Node.of(nodes))
     shown = replace(result, columns=_columns_shown(plan))
-    with _told_types():
-        columns = to_arrow_schema(frame.schema)
+    refuse_types(frame.schema)
+    columns = to_arrow_schema(frame.schema, timezone="UTC")
     return Analysis(
         columns=_as_spec_has_them(columns),
         lineage=Lineage(tuple(columns.names), shown),
-        read=reader.read,
     )
+
+
+def _no_rows(session: SparkSession, schema: StructType) -> DataFrame:
+    """Return a table without rows; made by the JVM, since rows of Python's cost a job."""
+    given: Any = session
+    java_schema = given._jsparkSession.parseDataType(schema.json())
+    java_rows = given._jvm.java.util.ArrayList()
+    java_frame = given._jsparkSession.createDataFrame(java_rows, java_schema)
+    return DataFrame(java_frame, session)
 
 
 def _columns_shown(plan: Any) -> tuple[Column, ...]:
@@ -128,24 +147,27 @@ def _columns_shown(plan: Any) -> tuple[Column, ...]:
     return tuple(columns)
 
 
-def _refuse_changing(session: SparkSession, plan: Any) -> None:
+def _refuse_changing(session: SparkSession, query: str, plan: Any) -> None:
     """Refuse what may give other rows tomorrow, or in another process."""
-    pattern = session._jvm.org.apache.spark.sql.catalyst.trees.TreePattern  # type: ignore[union-attr]
-    got = None
-    if plan.isStreaming():
-        got = "a stream"
-    elif plan.containsPattern(pattern.CURRENT_LIKE()):
-        got = "what changes from run to run, such as the time or the user"
-    elif plan.containsPattern(pattern.PYTHON_UDF()) or plan.containsPattern(pattern.SCALA_UDF()):
-        got = "a function of the session's, which another run may not have"
-    elif not plan.deterministic():
-        got = "a function that is not deterministic, or a sample"
+    got = determinism.what_changes(session._jvm, plan) or _changing_words(query)
     if got is not None:
         raise ViewQueryError.of(
             "The query cannot be kept as a view: it may give other rows without a change of a table.",
             got=got,
             allowed="a query whose rows follow from its tables alone",
         )
+    refuse_collations(query)
+
+
+def _changing_words(query: str) -> str | None:
+    try:
+        return what_changes(query)
+    except ValueError as error:
+        raise ViewQueryError.of(
+            "The query cannot be split into words: whether it follows from its tables alone is not known.",
+            got=str(error),
+            next_step="Write its texts without what Spark alone takes for one.",
+        ) from error
 
 
 def refuse_other_columns(view: MaterializedView, columns: pa.Schema) -> None:
@@ -190,15 +212,50 @@ def _type_in_spec(type_: pa.DataType) -> pa.DataType:
     return pa.timestamp("us", zone)
 
 
-@contextmanager
-def _told_types() -> Iterator[None]:
-    try:
-        yield
-    except PySparkException as error:
+def refuse_types(columns: StructType) -> None:
+    """Refuse columns of a type that no table of a pipeline has.
+
+    Raises:
+        ViewQueryError: a column is an INTERVAL, a TIME, a VARIANT, a text with a collation, NULL without a type, or the like.
+    """
+    for field in columns:
+        strange = _strange_type(field.dataType)
+        if strange is not None:
+            raise ViewQueryError.of(
+                "A column of the query has a type that no table has.",
+                got=f"{field.name} {strange.simpleString()}",
+                allowed=ALLOWED_TYPES,
+                next_step="A CAST gives the column another type.",
+            )
+
+
+def _strange_type(type_: DataType) -> DataType | None:
+    """Return the type, or the first one in it, that no table has; None if there is none."""
+    if isinstance(type_, StructType):
+        inner = [field.dataType for field in type_]
+    elif isinstance(type_, ArrayType):
+        inner = [type_.elementType]
+    elif isinstance(type_, MapType):
+        inner = [type_.keyType, type_.valueType]
+    else:
+        is_usual = type_ == StringType() if isinstance(type_, StringType) else isinstance(type_, _PLAIN_TYPES)
+        return None if is_usual else type_
+    found = map(_strange_type, inner)
+    return next(filter(None, found), None)
+
+
+def refuse_collations(query: str) -> None:
+    """Refuse COLLATE in a query: of texts that a collation takes for equal, the order of rows says which one is shown.
+
+    Raises:
+        ViewQueryError: it has one.
+    """
+    if has_collation(query):
         raise ViewQueryError.of(
-            "A column of the query has a type that no table has.",
-            got=_first_line(error),
-        ) from error
+            "The query compares texts by a collation: which one of several equal texts it shows is left open.",
+            got="COLLATE",
+            allowed="texts compared as they are; lower(..) or upper(..) of them",
+        )
 
 
 @contextmanager

@@ -177,14 +177,12 @@ class Recomputing:
             new = self._evaluated({name: self._at(name) for name in self.view.inputs})
             old = _read(self.session, self._own)
         else:
-            touched = self._touched(extent)
-            every = self._evaluated({name: self._cut(name, extent, touched) for name in self.view.inputs})
-            new = with_values(every, extent.columns, touched.frame)
+            touched = self.touched(extent)
+            new = self.computed(extent, touched)
             old = self._cut_table(
                 self._own,
                 cuts=(extent.columns,),
                 touched=touched,
-                wanted=self.view.table.columns.names,
             )
         own = columns(self.view.table.columns.names)
         return difference(
@@ -193,6 +191,11 @@ class Recomputing:
             self.view.key,
             is_unique=self._is_unique,
         )
+
+    def computed(self, extent: Extent, touched: Touched) -> DataFrame:
+        """Return the query's rows that have touched values, of inputs that are cut down to what these need."""
+        tables = {name: self._cut(name, extent, touched) for name in self.view.inputs}
+        return with_values(self._evaluated(tables), extent.columns, touched.frame)
 
     def _evaluated(self, tables: Mapping[str, DataFrame]) -> DataFrame:
         """Return what the query gives over some rows of its inputs."""
@@ -204,7 +207,8 @@ class Recomputing:
         known = self.analysis.lineage.key
         return known is not None and set(known) <= set(self.view.key)
 
-    def _touched(self, extent: Extent) -> Touched:
+    def touched(self, extent: Extent) -> Touched:
+        """Return the values that changed rows of the inputs have, before and now, in the columns of the extent."""
         rows = self._touched_here(extent)
         if rows is not None:
             frame = self.session.createDataFrame(rows)
@@ -283,7 +287,6 @@ class Recomputing:
             self._pinned(name),
             cuts=lineage.cut(name, extent.columns),
             touched=touched,
-            wanted=self.analysis.columns_read(name),
         )
 
     def _cut_table(
@@ -291,11 +294,10 @@ class Recomputing:
         table: PinnedTable,
         cuts: Cut,
         touched: Touched,
-        wanted: Sequence[str],
     ) -> DataFrame:
         """Return the rows of a table that have touched values."""
         if touched.rows is not None:
-            rows = table.cut(cuts, touched.rows, wanted)
+            rows = table.cut(cuts, touched.rows)
             if rows is not None:
                 frame = self.session.createDataFrame(rows, table.schema)
                 return frame.coalesce(1)  # so that joins of little with little need no shuffle

@@ -57,6 +57,9 @@ def test_spark_connect_does_not_open_to_others_without_a_token():
     ("arguments", "says"),
     [
         (["--connect", "0", "--read-only"], "Spark Connect runs its clients' code, which may write"),
+        (["--connect", "0", "--clients", "open"], "Got --connect and --clients without a token."),
+        (["--clients", "open"], "a file of mode 600"),
+        (["--clients", "none"], "cannot be read"),
         (["--connect", "70000"], "PORT or HOST:PORT, with a port up to 65535"),
         (["--connect", "here"], "got here"),
         (["--token-env", "NONE"], "Set NONE in the environment"),

@@ -3,6 +3,7 @@
 from ebbtide import RunSummary, StepProgress
 from ebbtide.dagster import report
 from ebbtide.dagster.report import report_of
+from ebbtide.ledger.foreign_writes import DataCommit
 from ebbtide.runtime import progress
 
 
@@ -24,6 +25,16 @@ def test_sums_and_steps_of_a_run():
 
 def test_run_without_a_step_says_that_there_was_nothing_to_do():
     assert report_of(RunSummary("plain", "root")) == "Nothing was to do: no new records, nothing due."
+
+
+def test_foreign_writes_are_said_with_what_to_do_also_where_nothing_was_read():
+    write = DataCommit("sink", 7, 0, "DELETE", is_own=False)
+    text = report_of(RunSummary("plain", "root", foreign_writes=(write,)))
+    assert text.startswith("Nothing was to do")
+    assert (
+        "**Foreign writes:** 1 commit of other clients changed rows: sink version 7 (DELETE). Run 'ebbtide repair'"
+        in text
+    )
 
 
 def test_what_needs_an_eye_is_said():

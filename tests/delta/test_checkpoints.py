@@ -11,6 +11,7 @@ from ebbtide.delta import checkpoints, log
 from ebbtide.delta.commit import LocalPuts
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after, create
+from ebbtide.errors import DiskError
 
 PUTS = LocalPuts()
 
@@ -35,7 +36,9 @@ def add(number):
 def commit_until(table, version):
     snapshot = Snapshot.read(table)
     while snapshot.version < version:
-        snapshot = commit_after(PUTS, snapshot, [add(snapshot.version + 1)], {"operation": "WRITE"})
+        number = snapshot.version + 1
+        Path(table, f"{number}.parquet").touch()
+        snapshot = commit_after(PUTS, snapshot, [add(number)], {"operation": "WRITE"})
 
 
 def checkpoints_of(table):
@@ -67,3 +70,42 @@ def test_checkpoint_that_cannot_be_deleted_stays_and_is_told(table, monkeypatch,
     assert [record.getMessage().partition(" of '")[0] for record in caplog.records] == [
         "The old checkpoint of version 2",
     ]
+
+
+def test_checkpoint_that_is_not_on_disk_is_missed_and_no_commit_deleted(table, monkeypatch, caplog):
+    def fail(*_):
+        raise DiskError("no sync")
+
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
+        patch.setattr(checkpoints, "sync_below", fail)
+        commit_until(table, 2)
+        checkpoints.trim_log(table, commits_kept=0)
+    assert "No checkpoint of version 2" in caplog.text
+    assert log.versions(table) == [0, 1, 2]
+
+
+def test_log_is_trimmed_behind_a_checkpoint_alone(table, monkeypatch):
+    monkeypatch.setattr(checkpoints, "INTERVAL", 5)
+    commit_until(table, 8)
+    checkpoints.trim_log(table, commits_kept=5)
+    assert log.versions(table) == list(range(9)), "four would go: not worth it yet"
+    commit_until(table, 12)
+    checkpoints.trim_log(table, commits_kept=3)
+    assert log.versions(table) == [10, 11, 12]
+    assert checkpoints_of(table) == [12]
+    assert len(Snapshot.read(table).files) == 12
+
+
+@pytest.mark.parametrize("kept", [None, 3])
+def test_log_is_not_trimmed_where_no_checkpoint_was_written(table, monkeypatch, kept):
+    monkeypatch.setattr(checkpoints, "_checkpoint", lambda table, version: False)
+    cleaned = []
+    monkeypatch.setattr(checkpoints, "_clean_up", cleaned.append)
+    commit_until(table, 12)
+    checkpoints.trim_log(table, kept)
+    assert (log.versions(table), cleaned) == (list(range(13)), [])
+
+
+def test_table_of_one_version_gets_no_checkpoint(table):
+    checkpoints.checkpoint_if_due(table, 0)
+    assert checkpoints_of(table) == []

@@ -1,12 +1,15 @@
 """Rows of a file by key: found exactly, whatever their hashes, from copies that may be torn."""
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.delta import key_index
+from ebbtide.delta import key_index, log
 from ebbtide.delta.key_index import IndexCache, KeyIndex
 from ebbtide.delta.snapshot import DataFile
 from ebbtide.delta.table import add_file
@@ -120,6 +123,104 @@ def test_copies_of_files_that_no_longer_count_are_deleted_and_those_not_yet_comm
     assert len(list(folder.iterdir())) == 1
     assert len(key_index._found_whole) == known - 1
     assert cache.index_of(old).rows.num_rows == 3
+
+
+def foreign(path, **more):
+    """A data file of another client, which notes no footer."""
+    status = path.stat()
+    return DataFile({"path": path.name, "size": status.st_size, "modificationTime": 7, **more})
+
+
+def stored_at(path, keys):
+    path.parent.mkdir(exist_ok=True)
+    pq.write_table(table(keys), path, compression="none", use_dictionary=False)
+
+
+def test_file_made_again_with_the_same_name_size_and_time_has_a_copy_of_its_own(tmp_path):
+    path, folder = tmp_path / "t" / "part-0.parquet", tmp_path / "c"
+    files = []
+    for keys in ([(1, "x"), (2, "y")], [(2, "x"), (3, "y")]):
+        stored_at(path, keys)
+        files.append(foreign(path))
+        index = cache_of(str(path.parent), folder).index_of(files[-1])
+        assert sorted(index.rows["a"].to_pylist()) == [a for a, _ in keys]
+    assert files[0].add == files[1].add
+
+
+@pytest.mark.parametrize("more", [{"modificationTime": 8}, {"tags": {log.FOOTER: "0000000f"}}])
+def test_file_that_the_log_describes_in_another_way_has_a_copy_of_its_own(tmp_path, more):
+    path = tmp_path / "t" / "part-0.parquet"
+    stored_at(path, [(1, "x")])
+    cache = cache_of(str(path.parent), tmp_path / "c")
+    cache.index_of(foreign(path))
+    assert cache._name(foreign(path)) != cache._name(foreign(path, **more))
+    assert cache_of(str(path.parent), tmp_path / "c")._name(foreign(path)) == cache._name(foreign(path))
+
+
+def test_table_made_again_in_its_place_has_copies_of_its_own(tmp_path, written):
+    where, file, _ = written
+    first, second = (cache_of(where, tmp_path / "c", table_id=id_) for id_ in ("a", "b"))
+    first.index_of(file)
+    second.index_of(file)
+    assert len(list((tmp_path / "c").iterdir())) == 2
+
+
+def mapped_bytes(folder):
+    """Bytes of copies that this process has mapped, deleted ones too."""
+    n_bytes = {}
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if str(folder) in line:
+            span, *_ = line.split()
+            start, end = (int(part, 16) for part in span.split("-"))
+            n_bytes[span] = end - start
+    return sum(n_bytes.values())
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="Linux says what is mapped")
+def test_copies_that_were_deleted_for_want_of_space_are_not_kept_mapped(tmp_path, written):
+    where, _, _ = written
+    rows = table([(number, "x" * 50) for number in range(2000)])
+    limit = 400_000
+    caches = [cache_of(where, tmp_path / "c", max_bytes=limit) for _ in range(2)]
+    for number in range(30):
+        add = add_file(where, f"g{number}.parquet", rows, bounded=())["add"]
+        caches[number % 2].index_of(DataFile(add))
+    assert mapped_bytes(tmp_path / "c") <= 1.5 * limit
+
+
+def test_copy_that_others_deleted_is_closed_with_the_next_version(tmp_path, written):
+    where, file, _ = written
+    cache = cache_of(where, tmp_path / "c")
+    cache.index_of(file)
+    [copy] = (tmp_path / "c").iterdir()
+    copy.unlink()
+    cache.only([file])
+    assert cache._open == {}
+    assert ids(cache.index_of(file)) == WHOLE
+
+
+def test_copy_in_use_outlives_one_that_is_not(tmp_path, written):
+    where, _, rows = written
+    files = [DataFile(add_file(where, f"g{number}.parquet", rows, bounded=())["add"]) for number in range(9)]
+    cache = cache_of(where, tmp_path / "c", max_bytes=10**9)
+    cache.index_of(files[0])
+    [copy] = (tmp_path / "c").iterdir()
+    cache.max_bytes = 4 * copy.stat().st_size
+    for file in files[1:]:
+        cache.index_of(file)
+        cache.index_of(files[0])
+    assert copy.exists()
+
+
+def test_index_without_a_copy_is_kept_as_long_as_its_file_counts(tmp_path, written):
+    where, file, _ = written
+    (tmp_path / "c").write_text("a file")
+    cache = cache_of(where, tmp_path / "c")
+    index = cache.index_of(file)
+    cache.only([file])
+    assert cache.index_of(file) is index
+    cache.only([])
+    assert cache._open == {}
 
 
 def test_rows_of_one_kind_alone_are_kept_with_their_numbers(tmp_path, written):

@@ -2,8 +2,11 @@
 
 import json
 import threading
+from datetime import datetime
+from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyroaring import BitMap64
@@ -11,10 +14,11 @@ from pyroaring import BitMap64
 from ebbtide.delta import vectors
 from ebbtide.delta.commit import LocalPuts, commit, transaction_mark
 from ebbtide.delta.features import with_feature
-from ebbtide.delta.log import file_location
-from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.log import commit_file, file_location
+from ebbtide.delta.snapshot import DataFile, Snapshot
+from ebbtide.delta.statistics import statistics
 from ebbtide.delta.table import add_file, commit_on, create, read_rows
-from ebbtide.errors import DeltaFeatureError, DeltaLogError, LeaseLostError, VersionTakenError
+from ebbtide.errors import DamagedFileError, DeltaFeatureError, DeltaLogError, LeaseLostError, VersionTakenError
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string()), ("at", pa.timestamp("us"))])
 PUTS = LocalPuts()
@@ -101,6 +105,72 @@ def test_checkpoint_with_vectors_and_transactions_is_read_without_older_commits(
     assert ids(table) == theirs(table) == [3, 4]
 
 
+def in_parts(table, n_parts):
+    """Put a checkpoint of the newest version in so many parts, as other writers do of large tables; return their files."""
+    DeltaTable(table).create_checkpoint()
+    [whole] = Path(table, "_delta_log").glob("*.checkpoint.parquet")
+    actions = pq.read_table(whole)
+    parts = []
+    for number in range(n_parts):
+        name = whole.name.replace(".parquet", f".{number + 1:010d}.{n_parts:010d}.parquet")
+        part = whole.with_name(name)
+        begin, end = (len(actions) * at // n_parts for at in (number, number + 1))
+        pq.write_table(actions.slice(begin, end - begin), part)
+        parts.append(part)
+    whole.unlink()
+    return parts
+
+
+def gone(part):
+    part.unlink()
+
+
+def torn(part):
+    part.write_bytes(part.read_bytes()[:-9])
+
+
+def without_commits(table, *versions):
+    for version in versions:
+        Path(commit_file(table, version)).unlink()
+
+
+@pytest.mark.parametrize("n_parts", [2, 3])
+def test_checkpoint_in_parts_is_read_without_older_commits(tmp_path, n_parts):
+    table = made(tmp_path, rows(1, 2, 3), rows(4), rows(5))
+    deleted(table, "part-1.parquet", 1)
+    in_parts(table, n_parts)
+    without_commits(table, 0, 1, 2, 3)
+    found = Snapshot.read(table)
+    assert (ids(table), found.version, found.transactions) == ([1, 3, 4, 5], 4, {"app": 3})
+    deleted(table, "part-2.parquet", 0)
+    assert ids(table) == [1, 3, 5]
+
+
+@pytest.mark.parametrize("harm", [gone, torn])
+@pytest.mark.parametrize("number", [0, 1])
+def test_checkpoint_with_a_part_that_is_torn_or_gone_is_read_past_or_refused(tmp_path, number, harm):
+    table = made(tmp_path, rows(1, 2, 3), rows(4), rows(5))
+    deleted(table, "part-1.parquet", 1)
+    parts = in_parts(table, 2)
+    harm(parts[number])
+    assert ids(table) == [1, 3, 4, 5]
+    without_commits(table, 0, 1)
+    with pytest.raises((DeltaLogError, DamagedFileError), match="_delta_log"):
+        Snapshot.read(table)
+
+
+@pytest.mark.parametrize("harm", [gone, torn])
+def test_older_checkpoint_is_read_where_a_part_of_the_newest_is_torn_or_gone(tmp_path, harm):
+    table = made(tmp_path, rows(1, 2, 3), rows(4))
+    in_parts(table, 2)
+    without_commits(table, 0, 1)
+    deleted(table, "part-1.parquet", 1)
+    [part, _] = in_parts(table, 2)
+    assert part.name.startswith(f"{3:020d}")
+    harm(part)
+    assert ids(table) == [1, 3, 4]
+
+
 def test_advanced_is_what_a_whole_replay_gives(tmp_path):
     table = made(tmp_path, rows(1, 2))
     start = Snapshot.read(table)
@@ -147,6 +217,17 @@ def test_statistics_bound_what_is_in_the_file(tmp_path):
     assert stats["minValues"] == {"id": 1, "v": "a", "at": "1970-01-01T00:00:00.001"}
     assert stats["maxValues"] == {"id": 3, "at": "1970-01-01T00:00:00.003"}
     assert (stats["numRecords"], stats["nullCount"]) == (2, {"id": 0, "v": 0, "at": 0})
+
+
+@pytest.mark.parametrize("type_", [pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.date32()])
+@pytest.mark.parametrize("value", [2**31 - 1, -(2**31)])
+def test_year_that_python_has_not_gets_no_bounds(tmp_path, type_, value):
+    """Spark's times reach from the year -290308 to 294247."""
+    at = value if type_ == pa.date32() else value * 4_000_000_000
+    integers = pa.array([at], pa.int32() if type_ == pa.date32() else pa.int64())
+    table = pa.table({"at": integers.view(type_)})
+    stats = json.loads(add_file(str(tmp_path), "f.parquet", table, bounded=["at"])["add"]["stats"])
+    assert (stats["minValues"], stats["maxValues"], stats["nullCount"]) == ({}, {}, {"at": 0})
 
 
 @pytest.mark.parametrize(
@@ -213,7 +294,10 @@ def test_file_that_is_not_in_the_tables_folder_is_refused_as_data_vector_and_sid
         file_location(table, path)
     with pytest.raises(DeltaLogError, match="not in the table's folder"):
         vectors.read(table, {"storageType": "p", "pathOrInlineDv": path, "sizeInBytes": 1, "offset": 1})
-    commit(PUTS, table, 2, [{"add": {"path": path, "partitionValues": {}, "size": 1, "dataChange": True}}], {})
+    add = {"add": {"path": path, "partitionValues": {}, "size": 1, "dataChange": True}}
+    with pytest.raises(DeltaLogError, match="not in the table's folder"):
+        commit(PUTS, table, 2, [add], {})
+    Path(commit_file(table, 2)).write_text(json.dumps(add))  # as somebody else may
     with pytest.raises(DeltaLogError, match="not in the table's folder"):
         read_rows(Snapshot.read(table), COLUMNS)
 
@@ -223,3 +307,37 @@ def test_file_of_the_table_by_its_whole_path_is_read(tmp_path, form):
     table = made(tmp_path, rows(1))
     whole = form.format(f"{table}/part-1.parquet")
     assert file_location(table, whole) == file_location(table, "part-1.parquet") == f"{table}/part-1.parquet"
+
+
+def test_commit_of_ours_with_a_changed_byte_is_refused(tmp_path):
+    table = made(tmp_path, rows(1))
+    commit_path = tmp_path / "t" / "_delta_log" / f"{1:020d}.json"
+    commit_path.write_bytes(commit_path.read_bytes().replace(b"part-1", b"part-2"))
+    with pytest.raises(DeltaLogError, match="another checksum"):
+        Snapshot.read(table)
+
+
+def test_column_is_known_to_be_null_only_where_rows_and_nulls_are_counted():
+    for stats, is_null in [
+        ({"numRecords": 2, "nullCount": {"v": 2}}, True),
+        ({"numRecords": 2, "nullCount": {"v": 1}}, False),
+        ({"numRecords": 2}, False),
+        ({}, False),
+        ({"nullCount": {}}, False),
+    ]:
+        assert DataFile({"path": "x", "stats": json.dumps(stats)}).is_all_null("v") is is_null, stats
+
+
+@pytest.mark.parametrize(
+    ("text", "least", "greatest"),
+    [
+        ("2024-01-01T00:00:00.000500+05:45", "2023-12-31T18:15:00.000Z", "2023-12-31T18:15:00.001Z"),
+        ("9999-12-31T23:59:59.998500+00:00", "9999-12-31T23:59:59.998Z", "9999-12-31T23:59:59.999Z"),
+        ("9999-12-31T23:59:59.999500+00:00", "9999-12-31T23:59:59.999Z", None),
+    ],
+)
+def test_bounds_of_times_are_in_utc_and_wide(text, least, greatest):
+    time = datetime.fromisoformat(text)
+    rows = pa.table({"at": pa.array([time], pa.timestamp("us", "Asia/Kathmandu" if "05:45" in text else "UTC"))})
+    stats = json.loads(statistics(rows, ["at"]))
+    assert (stats["minValues"].get("at"), stats["maxValues"].get("at")) == (least, greatest)

@@ -75,6 +75,28 @@ def test_vector_that_ends_early_or_is_gone_is_refused(tmp_path):
 
 def test_another_format_is_refused():
     with pytest.raises(DeltaLogError, match="cannot be read"):
-        vectors.decode(struct.pack("<i", 7) + b"rest", "here")
+        vectors.decode(struct.pack("<i", 7) + vectors.encode(BitMap64([1, 2]))[4:], "here")
     with pytest.raises(DeltaLogError, match="cannot be read"):
         vectors.decode(vectors.encode(BitMap64([1, 2]))[:-3], "here")
+
+
+@pytest.mark.parametrize("rows", [[7], [1, 7], [1, 70_000], list(range(0, 99, 2))])
+def test_inline_vector_is_read_without_its_padding(tmp_path, rows):
+    data = vectors.encode(BitMap64(rows))
+    padded = data + b"\xff" * (-len(data) % 4)
+    inline = {"storageType": "i", "pathOrInlineDv": vectors.to_z85(padded), "sizeInBytes": len(data)}
+    assert set(vectors.read(str(tmp_path), inline)) == set(rows)
+
+
+@pytest.mark.parametrize("kind", ["in a folder", "by its whole path"])
+def test_vector_of_another_writer_is_found_where_it_is(tmp_path, kind):
+    descriptors = vectors.write(str(tmp_path), [LARGE, BitMap64([1, 2])])
+    [file] = tmp_path.iterdir()
+    folder = tmp_path / "ab"
+    folder.mkdir()
+    file = file.rename(folder / file.name)
+    for descriptor, rows in zip(descriptors, [LARGE, BitMap64([1, 2])], strict=True):
+        moved = {**descriptor, "pathOrInlineDv": f"ab{descriptor['pathOrInlineDv']}"}
+        if kind == "by its whole path":
+            moved = {**descriptor, "storageType": "p", "pathOrInlineDv": str(file)}
+        assert vectors.read(str(tmp_path), moved) == rows

@@ -6,14 +6,14 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from avro_support import DECIMAL, avro, envelope_of, record, unscaled
+from avro_support import DECIMAL, avro, batch, envelope_of, record, unscaled
 from hypothesis import given
 from hypothesis import strategies as st
 from support import plain, spec
 
 from ebbtide.formats import decoding as decoding_module
-from ebbtide.formats.avro import schema_ids, with_schemas
-from ebbtide.formats.records import PLACED_RECORDS, stored_form
+from ebbtide.formats.avro import schema_ids
+from ebbtide.formats.records import stored_form
 from ebbtide.runtime.plan import decoding_of
 
 at = datetime.fromisoformat
@@ -61,17 +61,6 @@ SOURCE = {
 
 def envelope(row, op="c"):
     return {"before": None, "after": row, "source": SOURCE, "op": op}
-
-
-def batch(values, schemas, keys=None):
-    n = len(values)
-    no_headers = [[None] * n, [None] * n]
-    columns = [["t"] * n, [0] * n, range(n), values, keys or [None] * n, *no_headers, [0] * n, range(n)]
-    placed = pa.record_batch(
-        [pa.array(c, f.type) for c, f in zip(columns, PLACED_RECORDS, strict=True)], PLACED_RECORDS
-    )
-    texts = {id_: json.dumps(told if "error" in told else {"schemas": [told]}) for id_, told in schemas.items()}
-    return with_schemas(placed, texts)
 
 
 def staged(decoding, records):

@@ -7,9 +7,8 @@ import pyarrow as pa
 import pytest
 from support import cut, envelope, record, spec
 
-from ebbtide.formats.connect import _decimal_text
 from ebbtide.formats.debezium import DebeziumDecoder, _file_number, _integer
-from ebbtide.formats.encodings import read_bits
+from ebbtide.formats.encodings import read_bits, read_decimal
 from ebbtide.formats.format import UNAVAILABLE, BadRecordError, DecodedChange, unavailable_form
 from ebbtide.model.changelog import TRUNCATE, RowKind
 from ebbtide.testing import MemoryPipeline
@@ -500,22 +499,22 @@ def test_other_than_an_integer_of_64_bits_is_not(value):
     ("number", "scale", "text"), [(150, 2, "1.50"), (-150, 2, "-1.50"), (0, 0, "0"), (7, -2, "7E+2"), (-1, 3, "-0.001")]
 )
 def test_unscaled_decimal_is_read_exactly(number, scale, text):
-    assert _decimal_text(unscaled(number), scale) == text
+    assert str(read_decimal(unscaled(number), scale)) == text
 
 
 @pytest.mark.parametrize(("size", "fits"), [(1024, True), (1025, False)])
 def test_unscaled_decimal_may_be_so_long_and_no_longer(size, fits):
     text = base64.b64encode(bytes(size)).decode()
     if fits:
-        assert _decimal_text(text, 0) == "0"
+        assert read_decimal(text, 0) == 0
     else:
         with pytest.raises(ValueError, match="a decimal of 1025 bytes"):
-            _decimal_text(text, 0)
+            read_decimal(text, 0)
 
 
-@pytest.mark.parametrize("read", [read_bits, lambda text: _decimal_text(text, 0)])
+@pytest.mark.parametrize("read", [read_bits, lambda text: read_decimal(text, 0)])
 def test_base64_with_other_characters_is_refused(read):
-    assert read("AQ==") in (1, "1")
+    assert read("AQ==") == 1
     with pytest.raises(ValueError, match="base64"):
         read("A?Q==")
 

@@ -1,10 +1,18 @@
 """Where a pipeline stands, by its tables' logs."""
 
+import json
+import os
 import shutil
+import socket
 
+import pytest
 from local_pipeline import up
 
+from ebbtide.errors import CheckpointMismatchError, TableMismatchError
 from ebbtide.inspect.status import status
+from ebbtide.ledger.facts import FREE, LedgerFacts
+from ebbtide.ledger.lease import Lease, commit_turn, holder_of, newest_turn
+from ebbtide.users import user_name
 
 
 def test_sink_is_told_with_its_version_and_its_rows(make):
@@ -23,4 +31,64 @@ def test_sink_that_is_gone_has_neither(make):
     shutil.rmtree(pipeline.home / "sink")
     found = status(pipeline.spec, pipeline.root)
     assert (found.sink_version, found.sink_rows) == (None, None)
-    assert "sink is gone: 'ebbtide repair'" in found.text()
+    assert f"  The table at '{pipeline.home}/sink' is gone." in found.text()
+    assert "Run 'ebbtide repair'" in found.misfit
+
+
+@pytest.mark.parametrize("lost", ["state", "ledger", "checkpoint", "sink"])
+def test_table_that_was_deleted_is_named_as_the_next_run_names_it(make, lost):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    shutil.rmtree(pipeline.home / lost)
+    found = status(pipeline.spec, pipeline.root)
+    with pytest.raises((TableMismatchError, CheckpointMismatchError)) as refused:
+        pipeline.run()
+    assert found.misfit == str(refused.value)
+    assert found.misfit in found.text()
+    assert "no step yet" not in found.text()
+
+
+def test_tables_that_fit_have_no_misfit(make):
+    pipeline = make()
+    assert status(pipeline.spec, pipeline.root).text() == "t: no step yet. Run 'ebbtide run'."
+    pipeline.read(up(1, 1))
+    found = status(pipeline.spec, pipeline.root)
+    assert (found.misfit, found.held_by, found.foreign_writes) == (None, None, ())
+    assert len(found.text().splitlines()) == 2
+
+
+def test_holder_of_the_lease_is_named_while_it_lives(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    with Lease(pipeline.plan.at("ledger"), "t", 60) as lease:
+        found = status(pipeline.spec, pipeline.root)
+        assert (found.held_by.host, found.held_by.process) == (socket.gethostname(), str(os.getpid()))
+        assert (found.held_by.user, found.held_by.since_ms) == (user_name(), lease.facts.taken_ms)
+        line = f"  held by process {os.getpid()} of {user_name()} on '{socket.gethostname()}' since "
+        assert line in found.text()
+    assert status(pipeline.spec, pipeline.root).held_by is None
+
+
+def test_holder_that_took_the_lease_by_an_earlier_release_has_neither_user_nor_time(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    ledger = pipeline.plan.at("ledger")
+    version, newest = newest_turn(ledger)
+    turn = {"pipeline": "t", "incarnation": newest.incarnation, "epoch": newest.epoch + 1, "heartbeat": 0}
+    commit_turn(ledger, version + 1, LedgerFacts(**turn, holder="elsewhere@0-1:7:1/x"))
+    assert "  held by process 7 on 'elsewhere'\n" in status(pipeline.spec, pipeline.root).text()
+    assert holder_of(LedgerFacts(**turn, holder=FREE)) is None
+
+
+def test_foreign_write_is_said_with_what_to_do(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    pipeline.do("spoil")
+    found = status(pipeline.spec, pipeline.root)
+    [write] = found.foreign_writes
+    assert (write.table, write.version, write.is_own) == ("sink", pipeline.versions()["sink"], False)
+    assert f"  1 commit of other clients changed rows: sink version {write.version} (" in found.text()
+    assert "'ebbtide repair'" in found.text()
+    assert "'ebbtide acknowledge'" in found.text()
+    printed = json.loads(json.dumps(found.as_dict(), default=str))
+    assert printed["foreign_writes"] == [write.as_dict()]

@@ -15,7 +15,7 @@ def checkpoint(tmp_path):
     for log, batches in (("offsets", range(4)), ("commits", range(2))):
         (tmp_path / log).mkdir()
         for batch in batches:
-            (tmp_path / log / str(batch)).touch()
+            (tmp_path / log / str(batch)).write_text("v1\n{}")
             (tmp_path / log / f".{batch}.crc").touch()
     return Checkpoint(str(tmp_path))
 
@@ -37,6 +37,24 @@ def test_plan_that_was_not_decided_is_forgotten(checkpoint, tmp_path, decided, l
 def test_plan_that_spark_has_committed_stays_though_the_state_knows_nothing_of_it(checkpoint, decided):
     checkpoint.forget_undecided(decided)
     assert planned(checkpoint) == [0, 1]
+
+
+@pytest.mark.parametrize("torn", ["", "v1", 'v1\n{"next', "\0" * 9])
+def test_commit_that_a_power_cut_has_torn_is_forgotten_so_that_its_batch_is_made_again(checkpoint, tmp_path, torn):
+    (tmp_path / "commits" / "1").write_text(torn)
+    checkpoint.forget_undecided(1)
+    assert checkpoint.last_committed() == 0
+    assert planned(checkpoint) == [0, 1]
+    assert not (tmp_path / "commits" / ".1.crc").exists()
+
+
+def test_torn_id_of_a_checkpoint_by_which_nothing_was_decided_is_forgotten(tmp_path):
+    (tmp_path / "metadata").write_text('{"id')
+    checkpoint = Checkpoint(str(tmp_path))
+    checkpoint.forget_undecided(0)
+    assert (tmp_path / "metadata").exists()
+    checkpoint.forget_undecided(None)
+    assert checkpoint.query_id is None
 
 
 def test_plans_of_a_checkpoint_that_has_committed_nothing_are_all_forgotten(tmp_path):

@@ -1,17 +1,19 @@
 """The last step that wrote a table, found again by reading the commits since alone."""
 
-import json
-
 import pyarrow as pa
 import pytest
 
-from ebbtide.delta import log
 from ebbtide.delta.commit import LocalPuts, commit, transaction_mark
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import create
+from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.tables import OwnTable
+from ebbtide.model.step import StepKind
 
 PUTS = LocalPuts()
+FACTS = StepFacts(
+    kind=StepKind.BATCH, pipeline="p", incarnation="i", epoch=1, step=1, now_ms=0, state_version=1, spec={}, code="1"
+)
 
 
 @pytest.fixture
@@ -22,7 +24,7 @@ def table(tmp_path):
 
 def step(table, number, *actions):
     """Commit as a step does; None: as another writer does."""
-    facts = {"userMetadata": json.dumps({log.FACTS: 2, "step": number})} if number else {}
+    facts = {"userMetadata": FACTS.model_copy(update={"step": number}).to_json()} if number else {}
     commit(PUTS, table, Snapshot.read(table).version + 1, actions, {"operation": "WRITE", **facts})
 
 

@@ -219,6 +219,26 @@ def test_row_that_waits_for_a_value_waits_for_it_under_its_new_name(tmp_path):
     assert disk.rows() == [{"id": 1, "text": "first", "n": 5, "seq": 5}]
 
 
+@pytest.mark.parametrize(
+    ("schema", "more", "row"),
+    [
+        ("id BIGINT NOT NULL, n INT, seq INT, note STRING DEFAULT NULL", {}, {"note": None}),
+        ("id BIGINT NOT NULL, n INT, seq INT, note STRING DEFAULT 'x'", {}, {"note": "x"}),
+        ("id BIGINT NOT NULL, n BIGINT, seq BIGINT", {}, {}),
+        ("id BIGINT NOT NULL, amount INT, seq INT", {"columns": {"amount": {"renamed_from": "n"}}}, {}),
+    ],
+    ids=["added", "added with a default", "widened", "renamed"],
+)
+@pytest.mark.parametrize("shown", [1, 2])
+def test_row_that_lost_a_tie_moves_with_its_columns(tmp_path, schema, more, row, shown):
+    disk = DiskPipeline(by_seq(), tmp_path)
+    disk.step([change("+U", id=1, n=n, seq=1) for n in (1, 2)])
+    _, disk = migrated(disk, by_seq(schema, **more))
+    disk.step([change("-U", id=1, n=3 - shown, seq=1)])
+    name = "amount" if more else "n"
+    assert disk.rows() == [{"id": 1, name: shown, "seq": 1} | row]
+
+
 def test_crash_between_decision_and_sink_is_finished_by_whoever_comes_next(tmp_path, monkeypatch):
     disk = DiskPipeline(by_seq(), tmp_path)
     disk.step(FIRST)

@@ -125,7 +125,7 @@ def test_quarantine_that_was_deleted_behind_its_first_step_is_missed(make):
     pipeline = make()
     pipeline.read(up(1, 1), "{")
     shutil.rmtree(pipeline.home / "quarantine")
-    with pytest.raises(TableMismatchError, match="with the bad records of the last step"):
+    with pytest.raises(TableMismatchError, match="lacks the bad records of step 1"):
         pipeline.run()
     assert mended(pipeline) == [f"quarantine: gone; 1 row of step 1 {GONE}"]
 

@@ -8,8 +8,8 @@ from local_run import SPARK
 
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
-from ebbtide.errors import HistoryGoneError, SpecChangedError
-from ebbtide.maintenance import rewind
+from ebbtide.errors import HistoryGoneError, RepairError, SpecChangedError
+from ebbtide.maintenance import repair, rewind
 
 
 @pytest.fixture
@@ -85,3 +85,53 @@ def test_step_before_columns_were_taken_in_is_refused_with_the_one_that_took_the
     assert pipeline.rows() == {1: 1}
     pipeline.run()
     assert pipeline.rows() == {1: 1, 2: 2}
+
+
+def newest_file(pipeline, pattern):
+    return max(pipeline.home.glob(pattern), key=lambda file: file.stat().st_mtime_ns)
+
+
+def emptied(data):
+    return b""
+
+
+def cut(data):
+    return data[:-1]
+
+
+def zeros(data):
+    return bytes(len(data))
+
+
+@pytest.mark.parametrize("how", [emptied, cut, zeros])
+@pytest.mark.parametrize("pattern", ["state/*.parquet", "sink/*.parquet", "sink/*.bin", "quarantine/*.parquet"])
+def test_step_whose_files_are_damaged_is_refused_and_an_earlier_one_gone_back_to(make, pattern, how):
+    pipeline = make()
+    pipeline.read(up(1, 1), up(2, 1), "{")
+    pipeline.read(up(1, 2), "[")
+    file = newest_file(pipeline, pattern)
+    pipeline.read(up(3, 3))
+    file.write_bytes(how(file.read_bytes()))
+    versions = pipeline.versions()
+    with pytest.raises(HistoryGoneError, match=f"{pattern[:4]}.* 1 of its data files damaged, as by a power cut"):
+        rewind.apply(SPARK, pipeline.spec, pipeline.root, 2)
+    assert pipeline.versions() == versions
+    rewind.apply(SPARK, pipeline.spec, pipeline.root, 1)
+    assert pipeline.rows() == {1: 1, 2: 1}
+    pipeline.run()
+    assert pipeline.rows() == {1: 2, 2: 1, 3: 3}
+
+
+def test_repair_names_the_newest_step_that_can_be_gone_back_to(make):
+    pipeline = make()
+    for n in (1, 2, 3, 4):
+        pipeline.read(up(n, n), up(1, 10 * n))
+        if n == 3:
+            newest_file(pipeline, "sink/*.parquet").write_bytes(b"")
+    newest_file(pipeline, "state/*.parquet").write_bytes(b"")
+    with pytest.raises(RepairError, match="'ebbtide rewind --to-step 2 --apply': the files of that step are whole"):
+        repair.repair(SPARK, pipeline.spec, pipeline.root)
+    rewind.apply(SPARK, pipeline.spec, pipeline.root, 2)
+    assert pipeline.rows() == {1: 20, 2: 2}
+    pipeline.run()
+    assert pipeline.rows() == {1: 40, 2: 2, 3: 3, 4: 4}

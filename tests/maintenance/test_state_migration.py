@@ -9,6 +9,7 @@ from ebbtide.errors import MigrationError, SpecChangedError
 from ebbtide.maintenance import migration
 from ebbtide.maintenance.migration import MigrationPlan
 from ebbtide.model.step import StepKind
+from ebbtide.runtime import driver
 
 ONE_HOUR = "1h (ON_CREATE_AND_WRITE, PROCESSING_TIME)"
 
@@ -235,7 +236,8 @@ def test_state_that_a_refresh_has_just_emptied_is_migrated(make, monkeypatch):
     pipeline = make()
     pipeline.read(up(1, 1), clock_ms=START)
     with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.runtime.stream.Stream.discover", killed)
+        patch.setattr(driver._Run, "_rehearse", lambda *_: None)
+        patch.setattr("ebbtide.runtime.stream.Stream.discover", killed)  # right behind the reset
         with pytest.raises(InterruptedError):
             pipeline.do("refresh", START)
     assert pipeline.plan.state.snapshot().files == {}

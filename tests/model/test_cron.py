@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.model.cron import FIELDS, MONTHS, WEEKDAYS, _values, check_cron
+from ebbtide.model.cron import FIELDS, MONTHS, WEEKDAYS, _values, check_cron, spread_minute
 
 LIMITS = [(0, 59, ()), (0, 23, ()), (1, 31, ()), (1, 12, MONTHS), (0, 7, WEEKDAYS)]
 
@@ -34,7 +34,16 @@ def test_what_is_taken_dagster_takes_too(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["*/15 * * * *", "0 3 * * *", "5/15 8-18 1,15 jan-mar MON-fri", "0 0 29 2 *", "0 0 * * 7"]
+    "text",
+    [
+        "*/15 * * * *",
+        "0 3 * * *",
+        "5/15 8-18 1,15 jan-mar MON-fri",
+        "0 0 29 2 *",
+        "0 0 * * 7",
+        "H 3 * * *",
+        "H/15 * * * *",
+    ],
 )
 def test_usual_expression_is_taken(text):
     assert check_cron(text) == text
@@ -62,6 +71,12 @@ def test_usual_expression_is_taken(text):
         "0 0 30 2 *",
         "0 0 31 4,6 *",
         "",
+        "H",
+        "H/0 * * * *",
+        "H/60 * * * *",
+        "H/x * * * *",
+        "0 H * * *",
+        "H-3 * * * *",
     ],
 )
 def test_what_is_none_is_refused_with_what_is_allowed(text):
@@ -123,3 +138,19 @@ def test_refusal_says_what_was_got_and_what_is_allowed(text, said):
 @pytest.mark.parametrize("text", ["0 0 31 apr,may *", "0 0 30 4 *", "0 0 29 feb *", "0 0 1,31 2 *", "59 23 * 12 7"])
 def test_day_that_one_of_the_months_has_is_taken(text):
     assert check_cron(text) == text
+
+
+def test_minutes_of_many_pipelines_are_spread_over_the_hour_and_stay():
+    names = [f"pipeline_{number}" for number in range(200)]
+    resolved = [spread_minute("H 3 * * *", name) for name in names]
+    assert len(set(resolved)) > 50
+    assert resolved == [spread_minute("H 3 * * *", name) for name in names]
+
+
+def test_interval_begins_within_its_first_step():
+    first_minutes = {int(spread_minute("H/15 * * * *", f"p{number}").partition("-")[0]) for number in range(200)}
+    assert first_minutes == set(range(15))
+
+
+def test_expression_without_h_stays_as_it_is():
+    assert spread_minute("*/15 8-18 * * mon-fri", "orders") == "*/15 8-18 * * mon-fri"

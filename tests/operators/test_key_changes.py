@@ -193,7 +193,7 @@ def test_value_found_before_the_delete_stays_where_the_delete_never_comes(kind, 
     pipeline.step([event("c", 1, 1, "one")], now_ms=0)
     _, come = sent_as_two(5, 1, 2)
     pipeline.step([come], now_ms=0)
-    assert (notes(pipeline)[2], pipeline.metrics["pending_key_changes"]) == ("one", 1)
+    assert (notes(pipeline)[2], pipeline.metrics["pending_key_changes"]) == ("one", 0)
     if ticks:
         pipeline.tick(now_ms=100)
     pipeline.step([event("u", 6, 2, KEPT)], now_ms=100)
@@ -220,11 +220,35 @@ def test_deleted_row_is_kept_no_longer_than_its_tombstone():
     assert pipeline.metrics["waiting"] == 1
 
 
-def test_row_created_again_and_again_without_a_delete_keeps_one_row_at_most():
+def test_row_created_again_and_again_without_a_delete_keeps_the_last_rows_only():
     pipeline = MemoryPipeline(SPEC)
-    for lsn in range(1, 6):
+    for lsn in range(1, 7):
         pipeline.step([event("c", lsn, 1, f"life {lsn}")])
-    assert last_entry(pipeline, 1)["_kept"]["row"]["notes"] == "life 4"
+    entry = last_entry(pipeline, 1)
+    assert [row["row"]["notes"] for row in (*entry["_kept_before"], entry["_kept"])] == ["life 3", "life 4", "life 5"]
+
+
+def test_late_change_of_the_old_key_reaches_a_row_that_has_found_its_value():
+    gone, come = sent_as_two(30, 1, 2)
+    first, late = event("c", 10, 1, "old"), event("u", 12, 1, "new")
+    older, later_row = event("u", 11, 1, "between"), event("c", 40, 1, "another")
+    for order in itertools.permutations([first, gone, come]):
+        for after in itertools.permutations([late, older, later_row]):
+            pipeline = OnlyTouchedKeys(SPEC)
+            for each in (*order, *after):
+                pipeline.step([each])
+            assert notes(pipeline) == {1: "another", 2: "new"}
+
+
+def test_row_is_linked_to_its_old_key_only_while_it_has_a_value_from_there():
+    pipeline = MemoryPipeline(SPEC)
+    for each in (event("c", 1, 1, "one"), *sent_as_two(5, 1, 2)):
+        pipeline.step([each])
+    entry = last_entry(pipeline, 2)
+    assert (entry["_columns"], len(entry["_moved_from"])) == ([("notes", {"_lsn": 1})], 1)
+    pipeline.step([event("u", 6, 2, "own")])
+    entry = last_entry(pipeline, 2)
+    assert (entry["_columns"], entry["_moved_from"]) == (None, None)
 
 
 @PIPELINES
@@ -328,13 +352,13 @@ GONE = Event(MOVED, OP_DELETE, OLD, is_delete=True)
 @pytest.mark.parametrize(
     ("events", "value"),
     [
-        ([of_snapshot(OLD, 10, 0), of_move(1)], Known(10, MOVED)),
+        ([of_snapshot(OLD, 10, 0), of_move(1)], Known(10, 0)),
         ([of_snapshot(OLD, 10, 1), of_move(0)], None),
         ([of_snapshot(OLD, 10, STORED), of_move(STORED)], None),
-        ([of_snapshot(OLD, 10, STORED), of_move(0)], Known(10, MOVED)),
-        ([of_create(OLD, 3, 10), of_move(STORED)], Known(10, MOVED)),
+        ([of_snapshot(OLD, 10, STORED), of_move(0)], Known(10, 0)),
+        ([of_create(OLD, 3, 10), of_move(STORED)], Known(10, 3)),
         ([of_snapshot(NEW, 20, 0), of_move(1)], Known(20, 0, 0)),
-        ([of_snapshot(NEW, 20, 0), of_create(OLD, 3, 10), of_move(1)], Known(10, MOVED)),
+        ([of_snapshot(NEW, 20, 0), of_create(OLD, 3, 10), of_move(1)], Known(10, 3)),
         ([of_create(NEW, 3, 20), of_move(1)], None),
     ],
     ids=[
@@ -353,21 +377,26 @@ def test_value_that_a_move_did_not_carry_is_that_of_the_row_it_moved(events, val
         assert play(list(order)).rows[NEW].values.get("v") == value
 
 
-def test_value_is_not_final_before_the_old_key_s_delete_has_come():
+def test_value_is_that_of_the_row_that_has_the_old_key_where_its_delete_has_not_come():
     create = of_create(OLD, 3, 10)
     move = of_move(1)
-    assert play([create, move]).rows[NEW].values == {"v": Known(10, UNKNOWN)}
+    assert play([create, move]).rows[NEW].values == {"v": Known(10, 3)}
     earlier = Event(MOVED - 1, OP_DELETE, OLD, is_delete=True)
     again = of_create(OLD, MOVED - 1, 11)
-    assert play([create, earlier, again, move]).rows[NEW].values == {"v": Known(11, UNKNOWN)}
+    assert play([create, earlier, again, move]).rows[NEW].values == {"v": Known(11, MOVED - 1)}
     later = Event(MOVED + 1, OP_DELETE, OLD, is_delete=True)
-    assert play([create, move, later]).rows[NEW].values == {"v": Known(10, MOVED)}
+    assert play([create, move, later]).rows[NEW].values == {"v": Known(10, 3)}
+
+
+def test_row_that_has_left_gives_nothing_to_the_next_though_only_a_later_delete_is_known():
+    events = [of_create(OLD, 3, 10), of_move(1), Event(MOVED + 2, OP_DELETE, OLD, is_delete=True, is_departure=True)]
+    assert play(events).kept[OLD] == [Kept(UNKNOWN, MOVED + 2, {}, has_left=True)]
 
 
 @pytest.mark.parametrize(
     ("before", "kept"),
     [
-        (of_create(NEW, 3, 10), Kept(3, 7, {"v": Known(10, 3)})),
+        (of_create(NEW, 3, 10), [Kept(3, 7, {"v": Known(10, 3)}, started=3)]),
         (of_create(NEW, 7, 10), None),
         (of_create(NEW, 3), None),
         (of_snapshot(NEW, 10, 0), None),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from support import envelope, record, spec
 
@@ -20,6 +21,14 @@ def event(op, lsn, key=1, notes=None, *, was=None):
 
 def moved(lsn, old, new, notes=KEPT):
     return event("u", lsn, new, notes, was=old)
+
+
+def gone_to(lsn, old, new):
+    return record(envelope("d", lsn, before={"id": old}), new_key=f'{{"id": {new}}}')
+
+
+def come_from(lsn, old, new):
+    return record(envelope("c", lsn, after={"id": new, "notes": KEPT}), old_key=f'{{"id": {old}}}')
 
 
 def run(*steps, of=SPEC):
@@ -42,7 +51,8 @@ def written(pipeline, step):
 def test_row_that_found_its_values_waits_for_none(turn):
     pipeline = run([event("c", 4, 1, "long"), moved(5, 1, 2)][::turn])
     assert (notes(pipeline), pipeline.metrics["pending_key_changes"]) == ({2: "long"}, 0)
-    assert {entry["_moved_from"] is None for entry in pipeline.state.to_pylist()} == {True}
+    [found] = [entry for entry in pipeline.state.to_pylist() if entry["_moved_from"]]
+    assert (found["id"], found["_columns"]) == (2, [("notes", {"_lsn": 4})])
 
 
 def test_row_that_waits_remembers_the_changes_of_its_key_newest_first():
@@ -164,3 +174,46 @@ def test_tombstone_waits_for_no_value():
     pipeline.step([event("u", 7, 3, KEPT)], now_ms=80)
     pipeline.step([event("d", 4, 2)], now_ms=120)
     assert written(pipeline, 3)[2]["_moved_from"] is None
+
+
+def as_older(entries):
+    """Make entries as they were before values had the sequence at which they were known under an old key."""
+    kept = [
+        kept and {name: kept[name] for name in ("sequence", "until", "known", "row")}
+        for kept in entries["_kept"].to_pylist()
+    ]
+    place = entries.schema.get_field_index("_kept")
+    older = entries.set_column(place, "_kept", pa.array(kept))
+    return older.drop_columns("_kept_before")
+
+
+def test_kept_row_of_an_older_state_is_found_by_its_create():
+    pipeline = run([event("c", 1, 1, "one")], [gone_to(5, 1, 2)])
+    older = as_older(pipeline.state)
+    fields = [*pipeline.state.schema]
+    columns = [older[field.name].cast(field.type) if field.name in older.column_names else None for field in fields]
+    empty = pa.nulls(len(older), pipeline.state.schema.field("_kept_before").type)
+    columns = [empty if column is None else column for column in columns]
+    pipeline.state = pa.Table.from_arrays(columns, schema=pipeline.state.schema)
+    [kept] = [entry["_kept"] for entry in pipeline.state.to_pylist() if entry["_kept"]]
+    assert (kept["since"], kept["has_left"], kept["n_moved"]) == (None, None, None)
+    pipeline.step([event("c", 7, 3, "beside")])
+    pipeline.step([come_from(5, 1, 2)])
+    assert notes(pipeline) == {2: "one", 3: "beside"}
+    pipeline.step([event("u", 3, 1, "late")])
+    assert notes(pipeline) == {2: "late", 3: "beside"}
+
+
+def test_value_of_an_older_state_stays_the_row_s_own():
+    """There it was found under an old key, and no link was left to that."""
+    pipeline = run([event("d", 4, 2), event("c", 1, 1, "one")], [moved(5, 1, 2)])
+    cleared = {
+        name: pa.nulls(len(pipeline.state), pipeline.state.schema.field(name).type)
+        for name in ("_moved_from", "_columns")
+    }
+    for name, column in cleared.items():
+        place = pipeline.state.schema.get_field_index(name)
+        pipeline.state = pipeline.state.set_column(place, pipeline.state.schema.field(name), column)
+    pipeline.step([event("u", 3, 1, "late")])
+    pipeline.step([event("u", 6, 2, KEPT)])
+    assert notes(pipeline) == {2: "one"}

@@ -11,11 +11,12 @@ from ebbtide.operators.ties import LIVE, RETRACTED, RETRACTION, Contents, compar
 TEXTS = ["x", "y", "x", "z", "y"]
 
 
-def contents(values=TEXTS, unsent=(), retractions=(), retracted=None, forgotten=()):
+def contents(values=TEXTS, unsent=(), retractions=(), retracted=None, forgotten=(), stored=()):
     places = np.arange(len(values))
     rows = pa.table({"id": [1] * len(values), "v": pa.array(values, pa.string())})
     hidden = {"v": np.isin(places, unsent)} if len(unsent) else {}
-    return Contents(rows, hidden, np.isin(places, retractions), retracted or {}, np.isin(places, forgotten))
+    is_forgotten, is_stored = np.isin(places, forgotten), np.isin(places, stored)
+    return Contents(rows, hidden, np.isin(places, retractions), retracted or {}, is_forgotten, is_stored)
 
 
 @pytest.mark.parametrize(
@@ -84,6 +85,24 @@ def test_stored_retraction_of_another_content_does_not_take_back_an_equal_lookin
     [digest] = digests(contents(["x"]).rows).tolist()
     given = contents([None, None], retractions=(0,), retracted={0: [digest]}, forgotten=(0,))
     assert compare(np.arange(2), np.zeros(2, np.int64), given).weight.tolist() == [RETRACTION, LIVE]
+
+
+def test_contents_that_are_left_are_named_and_those_known_before_are_not_counted_again():
+    group = np.zeros(5, np.int64)
+    for stored, count in (((), 2), ((0,), 2), ((0, 1), 1), ((0, 1, 3), 0)):
+        ties = compare(np.arange(5), group, contents(stored=stored))
+        assert (ties.n_conflicts, {event: sorted(left) for event, left in ties.left.items()}) == (
+            count,
+            {event: [0, 1, 3] for event in (0, 1, 3)},
+        )
+
+
+@pytest.mark.parametrize(
+    ("retractions", "conflicting"), [((0, 1, 3), [0, 1, 2, 3, 4]), ((0, 1), []), ((0,), [0, 1, 2, 3, 4])]
+)
+def test_sequence_does_not_tell_the_row_where_all_of_several_contents_were_taken_back(retractions, conflicting):
+    ties = compare(np.arange(5), np.zeros(5, np.int64), contents(retractions=retractions))
+    assert ties.conflicting.tolist() == conflicting
 
 
 def test_content_taken_back_before_stays_so_beside_a_row_that_is_left():

@@ -11,6 +11,7 @@ from dagster.components.testing import create_defs_folder_sandbox
 
 import ebbtide
 from ebbtide.dagster import UpsertPipeline
+from ebbtide.model.cron import spread_minute
 from ebbtide.spec.load import load
 from pipelines.definitions import defs
 
@@ -67,8 +68,12 @@ def test_location_holds_exactly_this():
     at_once = {f"{name}_{kind}": set() for name in NAMES for kind in ("backfill", "pause")}
     assert pools == in_turn | at_once
     schedules = {schedule.name: (schedule.job_name, schedule.cron_schedule) for schedule in found.schedules}
-    crons = {"cleanup": "0 3 * * *", "compaction": "30 3 * * *", "stream": "*/15 * * * *", "vacuum": "0 4 * * *"}
-    assert schedules == {f"{name}_{kind}_schedule": (f"{name}_{kind}", crons[kind]) for name in NAMES for kind in crons}
+    crons = {"cleanup": "H 3 * * *", "compaction": "H 4 * * *", "stream": "H/15 * * * *", "vacuum": "H 5 * * *"}
+    expected = {}
+    for name in NAMES:
+        for kind, cron in crons.items():
+            expected[f"{name}_{kind}_schedule"] = (f"{name}_{kind}", spread_minute(cron, name))
+    assert schedules == expected
 
 
 def test_assets_are_described_from_the_spec():

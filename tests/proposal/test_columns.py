@@ -2,6 +2,7 @@
 
 import pytest
 
+from ebbtide.formats.connect import ConnectSchema
 from ebbtide.formats.format import UNAVAILABLE, DecodedChange
 from ebbtide.proposal.columns import propose_columns
 
@@ -72,9 +73,7 @@ def test_kinds_of_values_are_named_where_they_differ():
 
 
 def test_the_records_own_schema_goes_first():
-    def told(name):
-        return "INT"
-
-    changes = [DecodedChange("+I", {"n": 1}, type_of=told), DecodedChange("+I", {}, type_of=told)]
+    schema = ConnectSchema({"n": {"type": "int32"}})
+    changes = [DecodedChange("+I", {"n": 1}, schema=schema), DecodedChange("+I", {}, schema=schema)]
     [column] = propose_columns(changes)
     assert (column.type, column.is_in_all, column.note) == ("INT", False, "")

@@ -116,6 +116,18 @@ def test_refresh_without_the_password_of_its_registry_is_refused_and_leaves_the_
     assert pipeline.rows() == {1: 1}
 
 
+def test_refresh_whose_registry_is_away_leaves_the_tables(over, registry):
+    pipeline = over()
+    value = avro(registry.put("rows-value", ROW), ROW, up(1, 1))
+    pipeline.broker.put(pipeline.topic, [{"partition": 0, "value": value}])
+    pipeline.run()
+    versions = pipeline.versions()
+    pipeline.spec = pipeline.with_fields(source={"registry": {"url": f"http://127.0.0.1:{free_port()}"}})
+    with pytest.raises(SourceUnavailableError, match="does not answer"):
+        pipeline.do("refresh", accept_loss=True)
+    assert pipeline.versions() == versions
+
+
 def test_registry_that_does_not_answer_refuses_us_or_is_none_is_named(over, registry, broker, monkeypatch, tmp_path):
     value = avro(registry.put("rows-value", ROW), ROW, up(1, 1))
     away = over(registry={"url": f"http://127.0.0.1:{free_port()}"})

@@ -9,9 +9,12 @@ from local_run import HOUR, START
 from quarantine_support import by_seq
 from support import change, envelope, record, spec
 
+from ebbtide.delta.fitting import columns_of
+from ebbtide.delta.key_index import IndexCache
 from ebbtide.delta.table import read_rows
 from ebbtide.runtime import decide as deciding
 from ebbtide.runtime.decide import partitions, read_before
+from ebbtide.state_table.table import StateTable
 
 UNSENT = "__debezium_unavailable_value"
 
@@ -159,6 +162,26 @@ def test_row_that_leaves_by_a_delete_is_found_by_a_create_of_a_later_step(tmp_pa
     assert not disk.head.pending_key_changes
 
 
+def test_late_change_of_an_old_key_reaches_the_row_under_its_new_keys(tmp_path, rows_in_driver):
+    disk = DiskPipeline(spec(SCHEMA), tmp_path, tasks=3)
+    disk.step([created(10, 1, "old"), created(3, 9, "z")])
+    disk.step([moved(30, 1, 2)])
+    disk.step([moved(40, 2, 3)])
+    disk.step([created(41, 8, "y")])
+    disk.step([record(envelope("u", 12, after={"id": 1, "body": "new"}), 12)])
+    assert shown(disk) == {3: "new", 8: "y", 9: "z"}
+
+
+def test_keys_that_rows_left_are_decided_on_alone_where_a_step_is_not_about_those_rows(tmp_path, rows_in_driver):
+    disk = DiskPipeline(spec(SCHEMA), tmp_path, tasks=3)
+    disk.step([created(10, 1, "old")])
+    disk.step([moved(30, 1, 2)])
+    disk.step([created(50, 1, "another")])
+    written = read_rows(disk.plan.state.snapshot(), disk.plan.state.schema).to_pylist()
+    assert {row["id"] for row in written if row["_step"] == 3 and row["_entry"] == "row"} == {1}
+    assert shown(disk) == {1: "another", 2: "old"}
+
+
 def test_record_that_an_earlier_step_has_read_is_not_applied_again(make):
     placed = {"format": {"type": "plain", "position": ["p", "o"]}, "order": "arrival"}
     pipeline = make(**placed)
@@ -178,6 +201,22 @@ def test_by_sequence_no_offsets_are_kept(make):
     pipeline = make()
     pipeline.read(up(1, 1))
     assert read_before(pipeline.plan, pipeline_head(pipeline)) is None
+
+
+@pytest.mark.parametrize("shown", [1, 2])
+def test_state_of_an_older_version_takes_in_rows_that_lose_ties(make, monkeypatch, shown):
+    pipeline = make(schema="id BIGINT NOT NULL, n BIGINT, v BIGINT")
+    with monkeypatch.context() as older:
+        schema = pipeline.plan.state.schema
+        older.setattr(StateTable, "schema", schema.remove(schema.get_field_index("_tied")))
+        older.setattr(IndexCache, "keep", lambda *_: None)
+        pipeline.read(up(1, 1, v=0), up(2, 1, v=1))
+    assert "_tied" not in columns_of(pipeline.plan.state.snapshot().metadata)
+    pipeline.read(up(2, 1, v=2))
+    assert "_tied" in columns_of(pipeline.plan.state.snapshot().metadata)
+    pipeline.read(up(2, 1, "-U", v=3 - shown))
+    sink = pipeline.table("sink", pipeline.spec.sink_table.columns)
+    assert sorted(row["v"] for row in sink) == [0, shown]
 
 
 def test_files_that_were_read_are_noted_with_the_step_that_read_them(make):

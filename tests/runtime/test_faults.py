@@ -139,7 +139,8 @@ DAMAGES = [
     ("sequence", "quarantine/_delta_log/*1.json", cut, DeltaLogError),
     *[("sequence", "sink/*.parquet", how, DamagedFileError) for how in (flip, gone)],
     *[("stateful", "state/*.parquet", how, DamagedFileError) for how in (flip, cut, gone)],
-    *[("arrival unfolded", "sink/*.bin", how, DeltaLogError) for how in (flip, cut, gone)],
+    *[("arrival unfolded", "sink/*.bin", how, DeltaLogError) for how in (flip, cut)],
+    ("arrival unfolded", "sink/*.bin", gone, DamagedFileError),
     ("sequence", "quarantine/*.parquet", flip, DamagedFileError),
     *[("sequence", "checkpoint/metadata", how, CheckpointMismatchError) for how in (cut, empty, gone)],
     *[("sequence", "checkpoint/offsets/1", how, CheckpointMismatchError) for how in (cut, empty)],
@@ -172,7 +173,8 @@ def test_damaged_file_is_named_and_the_run_goes_on_once_it_is_restored(again, ki
     assert victim.tables() == want
 
 
-def test_torn_checkpoint_of_the_log_is_named(again, monkeypatch):
+@pytest.mark.parametrize("how", [cut, empty], ids=lambda how: how.__name__)
+def test_torn_checkpoint_of_the_log_is_read_past_or_named_if_its_commits_are_gone(again, monkeypatch, how):
     victim, want = again("sequence")
     monkeypatch.setattr(checkpoints, "INTERVAL", 3)
     victim.more()
@@ -180,11 +182,18 @@ def test_torn_checkpoint_of_the_log_is_named(again, monkeypatch):
     assert victim.tables() == want
     [*_, checkpoint] = victim.files("state/_delta_log/*.checkpoint.parquet")
     whole = checkpoint.read_bytes()
-    checkpoint.write_bytes(cut(whole))
-    with pytest.raises(DamagedFileError, match=checkpoint.name):
+    checkpoint.write_bytes(how(whole))
+    victim.run()
+    assert victim.tables() == want
+    first = checkpoint.with_name(f"{0:020d}.json")
+    first.rename(first.with_suffix(".gone"))
+    for older in victim.files("state/_delta_log/*.checkpoint.parquet"):
+        older.write_bytes(how(older.read_bytes()))
+    with pytest.raises(DamagedFileError, match=r"checkpoint\.parquet"):
         victim.run()
     checkpoint.write_bytes(whole)
     victim.run()
+    assert victim.tables() == want
 
 
 def flip_hashes(data):

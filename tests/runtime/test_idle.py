@@ -6,7 +6,7 @@ import pytest
 from local_pipeline import killed, up
 from local_run import HOUR, SPARK, START
 
-from ebbtide.errors import FileChangedError, LateFileError, SourceReadError, TableMismatchError
+from ebbtide.errors import CheckpointMismatchError, FileChangedError, LateFileError, SourceReadError, TableMismatchError
 from ebbtide.ledger.lease import Lease
 from ebbtide.model.step import StepKind
 from ebbtide.runtime import idle
@@ -18,13 +18,50 @@ from ebbtide.sinks.delta import SinkTable
 EXPIRING = {"ttl": {"ttl": "1h", "expire_live": True}}
 
 
-def test_pipeline_without_a_step_has_all_to_do(make):
+def test_pipeline_without_tables_has_all_to_do(make):
     pipeline = make()
     assert not pipeline.is_idle()
     pipeline.plan.state.create()
-    assert not pipeline.is_idle()
+    assert not pipeline.is_idle(), "there is no sink yet"
+
+
+def test_pipeline_over_an_empty_folder_is_idle_once_its_tables_are_there(make):
+    pipeline = make()
+    summary = pipeline.run()
+    idle_summary = idle_run(pipeline.spec, pipeline.root, START)
+    assert idle_summary == summary
+    assert "it has no files" in idle_summary.nothing_matched
+    pipeline.put(up(1, 1))
+    assert not pipeline.is_idle(), "a first file"
+
+
+def test_pipeline_before_its_first_step_is_run_for_whatever_a_run_does(make):
+    pipeline = make(schema="id BIGINT NOT NULL, n BIGINT")
     pipeline.run()
-    assert not pipeline.is_idle(), "of an empty source nothing was made yet"
+    with Lease(pipeline.plan.at("ledger"), "t", 60):
+        assert not pipeline.is_idle()
+    same = pipeline.spec
+    pipeline.spec = pipeline.with_fields(schema="id BIGINT NOT NULL, n BIGINT, w STRING")
+    assert not pipeline.is_idle(), "its tables are made again"
+    selected = {"schema": "id BIGINT NOT NULL, n BIGINT", "key": ["id"], "select": {"id": "id", "n": "n + 1"}}
+    pipeline.spec = pipeline.with_fields(transform=selected)
+    assert not pipeline.is_idle(), "Spark looks at the transform"
+    pipeline.spec = pipeline.with_fields(order="arrival", materializer={"emission": "every"})
+    assert not pipeline.is_idle(), "there is no changelog yet"
+    pipeline.spec = same
+    assert pipeline.is_idle()
+    planned = pipeline.home / "checkpoint" / "offsets" / "0"
+    planned.parent.mkdir(parents=True)
+    planned.write_text("v1\n{}\n{}")
+    assert not pipeline.is_idle(), "a batch was planned"
+
+
+def test_pipeline_before_its_first_step_refuses_what_a_run_refuses(make):
+    pipeline = make()
+    pipeline.run()
+    pipeline.source.rename(pipeline.source.with_name("moved"))
+    with pytest.raises(SourceReadError):
+        pipeline.is_idle()
 
 
 def test_pipeline_that_has_read_all_is_idle_and_told_as_a_run_is(make):
@@ -36,6 +73,21 @@ def test_pipeline_that_has_read_all_is_idle_and_told_as_a_run_is(make):
     assert (summary.files_unmatched, summary.files_young) == (1, 0)
     pipeline.put(up(2, 2))
     assert not pipeline.is_idle(), "a new file"
+
+
+def test_foreign_write_is_in_the_summary_of_each_run_until_it_is_put_right(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    pipeline.do("spoil")
+    spoilt = pipeline.versions()["sink"]
+    idle_summary = idle_run(pipeline.spec, pipeline.root, START + HOUR)
+    pipeline.put(up(2, 2))
+    summary = pipeline.run()
+    for each in (idle_summary, summary):
+        assert [(write.table, write.version) for write in each.foreign_writes] == [("sink", spoilt)]
+        assert each.as_dict()["foreign_writes"][0]["operation"] == "DELETE"
+    assert pipeline.do("undo") is not None
+    assert pipeline.run().foreign_writes == ()
 
 
 def test_file_that_is_too_young_leaves_a_pipeline_idle_and_is_told(make):
@@ -81,7 +133,8 @@ def test_pipeline_that_is_being_run_or_whose_run_died_is_not_idle(make):
     assert pipeline.is_idle()
     for file in (pipeline.home / "ledger" / "_delta_log").iterdir():
         file.unlink()
-    assert not pipeline.is_idle(), "without a ledger nothing is certain"
+    with pytest.raises(TableMismatchError, match=r"The ledger at '.*' was deleted or put back"):
+        pipeline.is_idle()
 
 
 def test_open_batch_is_something_to_do(make):
@@ -97,11 +150,13 @@ def test_open_batch_is_something_to_do(make):
     planned.write_text((checkpoint / "offsets" / "0").read_text())
     assert not pipeline.is_idle(), "planned"
     (checkpoint / "commits" / "1").write_text(text)
-    assert not pipeline.is_idle(), "a batch that the state knows nothing of"
+    with pytest.raises(CheckpointMismatchError, match="has read what the state does not hold"):
+        pipeline.is_idle()
     planned.unlink()
     (checkpoint / "commits" / "1").unlink()
     (checkpoint / "metadata").write_text('{"id": "another"}')
-    assert not pipeline.is_idle(), "another checkpoint"
+    with pytest.raises(CheckpointMismatchError, match="its checkpoint is gone"):
+        pipeline.is_idle()
 
 
 def test_tables_that_do_not_belong_together_are_refused(make):

@@ -14,6 +14,7 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import LeaseLostError, SpecChangedError
 from ebbtide.ledger.facts import Head
 from ebbtide.model.step import StepKind
+from ebbtide.runtime import driver
 from ebbtide.runtime import publish as publishing
 from ebbtide.runtime.publish import publish
 from ebbtide.sinks.changelog import ChangelogTable
@@ -147,6 +148,7 @@ def test_refresh_leaves_nothing_of_what_the_tables_showed(make, monkeypatch):
     staged = Path(pipeline.plan.at("staged"), "2")
     staged.mkdir(parents=True)
     with monkeypatch.context() as patch:
+        patch.setattr(driver._Run, "_rehearse", lambda *_: None)
         patch.setattr("ebbtide.runtime.stream.Stream.discover", killed)  # right behind the reset
         with pytest.raises(InterruptedError):
             pipeline.do("refresh")

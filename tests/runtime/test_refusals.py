@@ -7,9 +7,17 @@ import pytest
 from local_pipeline import BY_SEQ, killed, up
 
 from ebbtide.delta.table import commit_after, replacing
-from ebbtide.errors import CheckpointMismatchError, SourceLostError, SourceReadError, TableMismatchError
+from ebbtide.errors import (
+    CheckpointMismatchError,
+    QuarantineThresholdError,
+    SourceLostError,
+    SourceReadError,
+    SourceStartError,
+    TableMismatchError,
+)
 from ebbtide.ledger.puts import LOCAL
 from ebbtide.model.step import StepKind
+from ebbtide.runtime import driver
 from ebbtide.runtime.step import Stepper
 
 
@@ -90,6 +98,7 @@ def test_refresh_over_a_state_whose_files_others_have_deleted_says_that_it_canno
 def test_refresh_that_was_killed_behind_its_reset_keeps_what_it_lost(three_files, monkeypatch):
     archive(three_files, 0)
     with monkeypatch.context() as patch:
+        patch.setattr(driver._Run, "_rehearse", lambda *_: None)
         patch.setattr(Stepper, "publish", killed)
         with pytest.raises(InterruptedError):
             three_files.do("refresh", accept_loss=True)
@@ -119,6 +128,42 @@ def test_refresh_over_a_damaged_state_that_cannot_tell_what_was_read_is_refused_
     three_files.do("refresh", accept_loss=True)
     assert three_files.rows() == {1: 1, 2: 1, 3: 1}
     assert len(losses(three_files)) == 1
+
+
+def refuse_to_start(*_):
+    raise SourceStartError("the source's process does not connect")
+
+
+def fail_first_step(pipeline, how, monkeypatch):
+    """Have a refresh fail at the source's start, at the first file, or at what is in it; return what is raised."""
+    if how == "start":
+        monkeypatch.setattr("local_run.reader_of", refuse_to_start)
+        return SourceStartError
+    first = pipeline.source / "0000.jsonl"
+    if how == "file":
+        first.write_bytes(first.read_bytes().decode().encode("utf-16"))
+        pipeline.spec = pipeline.with_fields()
+        return SourceReadError
+    first.write_text("{\n")
+    pipeline.spec = pipeline.with_fields(quarantine={"max_rows_per_step": 0})
+    return QuarantineThresholdError
+
+
+@pytest.mark.parametrize("how", ["start", "file", "records"])
+def test_refresh_whose_first_step_fails_leaves_all_tables_as_they_are(three_files, monkeypatch, how):
+    before = three_files.versions()
+    with monkeypatch.context() as patch:
+        error = fail_first_step(three_files, how, patch)
+        with pytest.raises(error) as raised:
+            three_files.do("refresh", accept_loss=True)
+    assert three_files.versions() == before
+    assert three_files.rows() == {1: 1, 2: 1, 3: 1}
+    assert (three_files.home / "rehearsal").exists() == (how == "records")
+    assert how != "records" or "/t/rehearsal/t/staged'" in str(raised.value)
+    (three_files.source / "0000.jsonl").write_text(up(1, 2) + "\n")
+    three_files.do("refresh", accept_loss=True)
+    assert three_files.rows() == {1: 2, 2: 1, 3: 1}
+    assert not (three_files.home / "rehearsal").exists()
 
 
 def test_refresh_over_a_link_is_refused_and_leaves_the_tables(three_files, tmp_path):
@@ -182,6 +227,7 @@ def test_refresh_that_is_killed_before_it_discards_a_torn_checkpoint_is_finished
     pipeline.read(up(1, 1))
     (pipeline.home / "checkpoint" / "metadata").write_text("{")
     with monkeypatch.context() as patch:
+        patch.setattr(driver._Run, "_rehearse", lambda *_: None)
         patch.setattr(Stepper, "publish", publish_of(Stepper.publish, 2))
         with pytest.raises(InterruptedError):
             pipeline.do("refresh")

@@ -12,6 +12,21 @@ from ebbtide.runtime.stream import start_patiently
 SLOW = "[STREAM_FAILED] Query terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST"
 
 
+PATIENCE_S = runner.START_WAITS_S
+
+
+class Waits(threading.Event):
+    """Notes how long it would have waited."""
+
+    def __init__(self):
+        super().__init__()
+        self.total_s = 0.0
+
+    def wait(self, timeout=None):
+        self.total_s += timeout
+        return False
+
+
 class Attempts:
     """Fails as many times as it is told to, then works."""
 
@@ -68,3 +83,11 @@ def test_stop_ends_the_waiting():
     stop = threading.Event()
     stop.set()
     assert start(Attempts(99), stop) == 1
+
+
+def test_host_that_is_busy_for_twenty_minutes_is_waited_out(monkeypatch):
+    monkeypatch.setattr(runner, "START_WAITS_S", PATIENCE_S)
+    waits = Waits()
+    with pytest.raises(SourceStartError):
+        start(Attempts(99), waits)
+    assert waits.total_s >= 20 * 60

@@ -217,7 +217,7 @@ def test_columns_of_others_and_features_of_others_cannot_be_altered(sink):
     )
     made = Snapshot.read(sink.path)
     metadata = {**made.metadata, "configuration": {**made.configuration, "delta.appendOnly": "true"}}
-    commit_after(PUTS, made, [{"metaData": metadata}], {"operation": "SET TBLPROPERTIES"})
+    commit(PUTS, sink.path, made.version + 1, [{"metaData": metadata}], {"operation": "SET TBLPROPERTIES"})
     with pytest.raises(DeltaFeatureError, match=f"{sink.path}.*appendOnly"):
         sink.refuse_unalterable(COLUMNS)
     features = {"readerFeatures": ["fromLater"], "writerFeatures": ["fromLater"]}

@@ -2,8 +2,10 @@
 
 import json
 import random
+import shutil
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
@@ -339,3 +341,35 @@ def test_table_with_a_rule_for_writers_is_refused(tmp_path, property_, value, sa
         Upserter(path, COLUMNS, KEY, PUTS).apply(change({(1, "x"): 1}), "app", 1, {})
     with pytest.raises(DeltaFeatureError, match=rf"{path}.*cannot be written.*{said}.*sink.write: merge"):
         Upserter(path, COLUMNS, KEY, PUTS).replace(keys_of((1, "x")), [], "app", 1, {})
+
+
+def test_key_with_a_null_part_is_found_whatever_the_bounds(tmp_path):
+    columns = pa.schema([pa.field("a", pa.int64()), ("b", pa.string()), ("v", pa.int64())])
+    path = str(tmp_path / "t")
+    create(PUTS, path, columns, {"delta.enableChangeDataFeed": "true"}, name="t", info={})
+    upserter = Upserter(path, columns, KEY, PUTS)
+
+    def put(number, *keys):
+        rows = pa.table({"a": [a for a, _ in keys], "b": [b for _, b in keys], "v": [number] * len(keys)}, columns)
+        upserter.apply(Upsert(rows.select(KEY), rows), "app", number, {})
+
+    put(1, (None, "x"), (5, "x"), (7, "x"))
+    put(2, (None, "x"), (100, "x"))
+    put(3, (None, "x"))
+    rows = read_rows(Snapshot.read(path), columns).to_pylist()
+    assert sorted((str(row["a"]), row["v"]) for row in rows) == [("100", 2), ("5", 1), ("7", 1), ("None", 3)]
+
+
+def test_table_made_again_in_its_place_is_not_looked_up_in_copies_of_the_old_one(tmp_path):
+    path = tmp_path / "t"
+    for ids in ([1, 2, 3], [2, 3, 4]):
+        if path.exists():
+            shutil.rmtree(path)
+        made(tmp_path)
+        rows = rows_of({(id_, "x"): 0 for id_ in ids})
+        pq.write_table(rows, path / "part-0.parquet", compression="none", write_statistics=False)
+        size = (path / "part-0.parquet").stat().st_size
+        add = {"path": "part-0.parquet", "partitionValues": {}, "size": size, "modificationTime": 1, "dataChange": True}
+        commit(PUTS, str(path), 1, [{"add": add}], {"operation": "WRITE"})
+        Upserter(str(path), COLUMNS, KEY, PUTS).apply(change({(ids[-1], "x"): 99}), "app", 1, {})
+    assert ours(str(path)) == theirs(str(path)) == {(2, "x"): 0, (3, "x"): 0, (4, "x"): 99}

@@ -1,7 +1,10 @@
+import bz2
 import gzip
 import itertools
 import json
+import lzma
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
@@ -215,3 +218,25 @@ def test_file_that_has_become_a_link_is_not_read(tmp_path):
     (tmp_path / "in" / "a.json").symlink_to(tmp_path / "secret")
     with pytest.raises(SourceReadError, match=r"symbolic links; nothing of them was read. Got: a\.json"):
         list(read_lines(str(tmp_path / "in"), "a.json", 0))
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (gzip.compress(b"{}\n"), "gzip"),
+        (bz2.compress(b"{}\n"), "bzip2"),
+        (lzma.compress(b"{}\n"), "xz"),
+        (pa.compress(b"{}\n", "zstd", asbytes=True), "zstd"),
+        (b"PK\x03\x04rest", "zip"),
+        (b"PAR1rest", "Parquet"),
+        (b"Obj\x01rest", "Avro"),
+    ],
+    ids=["gzip", "bzip2", "xz", "zstd", "zip", "Parquet", "Avro"],
+)
+@pytest.mark.parametrize("name", ["f.jsonl", "f.jsonl.gz"])
+def test_file_that_is_no_text_by_its_first_bytes_is_refused_by_name(tmp_path, content, kind, name):
+    is_gzip = name.endswith(".gz")
+    add(tmp_path, name, content=gzip.compress(content) if is_gzip else content)
+    with pytest.raises(SourceReadError, match=rf"{name}' cannot be read: it begins with .*, as {kind} does") as raised:
+        list(read_lines(str(tmp_path), name, 0))
+    assert "Allowed: UTF-8 text. Give a gzip file a name that ends in .gz" in str(raised.value)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ebbtide.sources import lines
 from ebbtide.sources.files import read_lines
-from ebbtide.sources.lines import ByteOrderError, split_lines
+from ebbtide.sources.lines import NoTextError, split_lines
 
 LIMIT = 1000
 
@@ -63,7 +63,7 @@ def test_mark_of_utf_8_at_the_head_is_left_out_and_elsewhere_is_not():
     [("utf-16-le", "FF FE"), ("utf-16-be", "FE FF"), ("utf-32-le", "FF FE"), ("utf-32-be", "00 00 FE FF")],
 )
 def test_mark_of_another_encoding_is_refused_by_its_bytes(encoding, mark):
-    with pytest.raises(ByteOrderError, match=f"^it begins with {mark}, the byte order mark of UTF-16 or UTF-32$"):
+    with pytest.raises(NoTextError, match=f"^it begins with {mark}, the byte order mark of UTF-16 or UTF-32$"):
         split('\ufeff{"id": 1}\n'.encode(encoding))
 
 

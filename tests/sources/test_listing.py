@@ -234,3 +234,23 @@ def test_folder_that_is_a_link_itself_is_read_and_one_that_holds_itself_is_refus
     (tmp_path / "in" / "loop").symlink_to(tmp_path / "in")
     with pytest.raises(SourceReadError, match=r"loop/a\.json"):
         names(tmp_path / "in")
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9.jsonl", b"caf\xe9/a.jsonl", b"a/\xff\xfe.json"])
+def test_name_that_is_not_utf_8_is_refused_by_its_bytes(tmp_path, name):
+    add(tmp_path, os.fsdecode(name))
+    add(tmp_path, "b.jsonl")
+    with pytest.raises(SourceReadError) as raised:
+        planned(tmp_path)
+    escaped = name.decode(errors="backslashreplace")
+    assert f"names that are not UTF-8; nothing was read. Got: {escaped}. Allowed: names in UTF-8. Rename" in str(
+        raised.value
+    )
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9.txt", b"_caf\xe9.jsonl", b"_caf\xe9/a.jsonl"])
+def test_name_that_is_not_utf_8_of_a_file_that_is_not_read_hinders_nothing(tmp_path, name):
+    add(tmp_path, os.fsdecode(name))
+    assert planned(tmp_path).parts == ()
+    add(tmp_path, "b.jsonl")
+    assert names(tmp_path) == ["b.jsonl"]

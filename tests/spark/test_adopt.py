@@ -43,6 +43,7 @@ def rows(spark, tmp_path, spec):
     return [(row["id"], row["v"]) for row in sink(spark, tmp_path, spec)]
 
 
+@pytest.mark.grid  # without Spark: tests/maintenance/test_adopt.py
 def test_rows_are_adopted_in_steps_and_stand_before_the_source(spark, tmp_path, monkeypatch):
     monkeypatch.setattr(adopting, "ROWS_PER_STEP", 3)
     spec = spec_of(tmp_path, "sequence", "id BIGINT, v STRING, seq BIGINT, `a.b` INT DEFAULT NULL")

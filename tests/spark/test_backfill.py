@@ -33,6 +33,7 @@ def spoilt(spark, tmp_path, mode):
     return root, spec, Plan.under(str(root), spec).sink.version()
 
 
+@pytest.mark.grid  # without Spark: tests/maintenance/test_backfill.py
 def test_swap_shows_the_net_changes_in_one_commit(spark, tmp_path):
     root, spec, version = spoilt(spark, tmp_path, "sequence")
     assert backfill.start(spark, spec, str(root)).percent == 100

@@ -116,6 +116,7 @@ def test_foreign_change_is_acknowledged_until_the_key_changes_again(spark, here)
     assert repairing.plan(spark, spec, str(root)).missing == 1, "it has changed since"
 
 
+@pytest.mark.grid  # without Spark: tests/maintenance/test_losses.py
 def test_dropped_sink_is_made_again_by_a_repair_only(spark, here):
     root, spec = here
     shutil.rmtree(root / spec.name / "sink")
@@ -123,7 +124,8 @@ def test_dropped_sink_is_made_again_by_a_repair_only(spark, here):
         run(spark, spec, str(root))
     found = status(spec, str(root))
     assert (found.sink_version, found.sink_step) == (None, 0)
-    assert "sink is gone: 'ebbtide repair'" in found.text()
+    assert "sink is gone" in found.text()
+    assert "Run 'ebbtide repair'" in found.misfit
     assert repairing.plan(spark, spec, str(root)).made == ("sink",)
     done = repairing.repair(spark, spec, str(root))
     assert (done.made, done.missing) == (("sink",), 2)
@@ -155,6 +157,7 @@ def test_tables_that_are_dropped_during_a_run_are_made_again_by_a_repair(spark, 
     assert red(spark, root, spec, ALL_JUDGED) == set()
 
 
+@pytest.mark.grid  # without Spark: tests/maintenance/test_losses.py
 def test_sink_whose_log_is_torn_is_moved_aside_and_made_again(spark, here):
     root, spec = here
     newest = max((root / spec.name / "sink" / "_delta_log").glob("*.json"))
@@ -177,6 +180,7 @@ DAMAGED_FILES = {
 }
 
 
+@pytest.mark.grid  # without Spark: tests/maintenance/test_sink_files.py
 @pytest.mark.parametrize("damage", [pytest.param("gone", marks=pytest.mark.grid), "overwritten"])
 def test_rows_of_a_damaged_data_file_of_the_sink_come_back(spark, here, damage):
     root, spec = here
@@ -326,6 +330,7 @@ def test_repair_refuses_what_cannot_be_told_of_forgotten_rows(spark, forgetful, 
     assert not repairing.plan(spark, moved, str(root)).differs
 
 
+@pytest.mark.grid  # without Spark: tests/maintenance/test_losses.py
 def test_changelog_that_was_put_back_is_brought_to_all_steps_and_lost_bad_records_are_told(spark, tmp_path):
     source = write(tmp_path / "in", FILES[0])
     spec = plain_spec(source, materializer={"emission": "every"})

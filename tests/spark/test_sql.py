@@ -87,12 +87,56 @@ def test_rows_state_changes_and_steps_are_asked_for(do, session):
 
 
 @pytest.mark.usefixtures("kept")
+@pytest.mark.parametrize("mode", ["batch", "streaming"])
+def test_commands_of_spark_are_done_and_say_so(do, mode):
+    do(f"SET runtime-mode = {mode}")
+    commands = [
+        "CREATE OR REPLACE TEMPORARY VIEW two AS SELECT id, 'it''s' AS v FROM kept WHERE id < 3",
+        "DECLARE OR REPLACE VARIABLE most INT DEFAULT 1",
+        "SET VAR most = 2",
+        "CREATE OR REPLACE TEMPORARY FUNCTION plus_one(a INT) RETURNS INT RETURN a + 1",
+        "CACHE TABLE cached AS SELECT 1 AS a",
+        "DROP VIEW cached",
+    ]
+    try:
+        assert [do(command) for command in commands] == ["Done."] * len(commands)
+    finally:
+        do("RESET runtime-mode")
+    assert do("SELECT v, plus_one(most) FROM two") == [["it's", 3]]
+    for dropped in ("VIEW two", "TEMPORARY FUNCTION plus_one", "TEMPORARY VARIABLE most"):
+        assert do(f"DROP {dropped}") == "Done."
+
+
+@pytest.mark.usefixtures("kept")
+def test_functions_columns_and_databases_are_described_by_spark(do):
+    assert do("DESCRIBE FUNCTION concat")[0] == ["Function: concat"]
+    assert do("DESCRIBE kept v")[:2] == [["col_name", "v"], ["data_type", "string"]]
+    assert do("SHOW FUNCTIONS concat") == [["concat"]]
+    assert ["", "kept", True] in do("SHOW TABLES IN default")
+
+
+@pytest.mark.usefixtures("kept")
 def test_rows_beyond_the_most_are_cut_off_and_said(do, session):
     do("SET max-rows = 1")
     cut = session.execute("SELECT id FROM kept ORDER BY id")
     assert "Cut off at 1 row;" in cut.result(60).message
     assert cut.page(0, 60).rows == [[1]]
     do("RESET max-rows")
+
+
+def test_reset_gives_spark_what_the_session_began_with(spark, catalog):
+    begun_with = {"spark.sql.shuffle.partitions": "7"}
+    session = EmbeddedSession(catalog, begun_with, start_spark=spark.newSession)
+    settings = session.spark().conf
+    default = settings.get("spark.sql.ansi.enabled")
+    for reset in ("RESET", "RESET spark.sql.shuffle.partitions; RESET spark.sql.ansi.enabled"):
+        for statement in f"SET spark.sql.shuffle.partitions = 8; SET spark.sql.ansi.enabled = false; {reset}".split(
+            ";"
+        ):
+            session.execute(statement).result(60)
+        assert settings.get("spark.sql.shuffle.partitions") == "7"
+        assert settings.get("spark.sql.ansi.enabled") == default
+    session.close()
 
 
 def test_page_of_a_large_result_reads_a_small_part_of_it(session):
@@ -142,7 +186,7 @@ def test_changes_come_step_by_step_and_are_taken_up_from_a_position(session, ste
         ("SELECT * FROM log", "is a source: changes in no order"),
         ("SELECT * FROM kept EMIT CHANGES FROM 'other=1'", "no position of the query"),
         ("SELECT * FROM kept STEP AS OF 1 a, kept$state STEP AS OF 99", "no such step"),
-        ("UPDATE kept SET v = 'x'", "kept by its pipeline; UPDATE at line 1, column 1"),
+        ("UPDATE kept SET v = 'x'", "kept by its pipeline; UPDATE TABLE would make it wrong"),
         ("DELETE FROM kept", "kept by its pipeline"),
         ("MERGE INTO kept USING kept ON 1 = 1 WHEN MATCHED THEN DELETE", "kept by its pipeline"),
         ("SELECT raise_error('boom')", "boom"),

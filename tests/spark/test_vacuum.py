@@ -23,6 +23,9 @@ def test_vacuum_deletes_what_no_version_needs_and_the_pipeline_goes_on(spark, tm
     (home / "sink" / "part-of-a-step-that-died.parquet").write_bytes(b"x")
     (home / "staged" / "9").mkdir(parents=True)
     (home / "staged" / "9" / "left.arrow").write_bytes(b"x")
+    unfinished = [home / ".plan.json.9.tmp", home / "sink" / "_delta_log" / f".{7:020d}.json.9.tmp"]
+    for file in unfinished:
+        file.touch()
     for file in home.rglob("*"):
         os.utime(file, (10**9, 10**9))
     spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
@@ -38,6 +41,7 @@ def test_vacuum_deletes_what_no_version_needs_and_the_pipeline_goes_on(spark, tm
     assert report.stored_bytes_after < report.stored_bytes_before
     assert "on disk" in report.text()
     assert not (home / "staged").exists()
+    assert not any(file.exists() for file in unfinished)
     for name in ("state", "sink"):
         named = {uri.rpartition("/")[2] for uri in DeltaTable(str(home / name)).file_uris()}
         assert {path.name for path in (home / name).glob("*.parquet")} == named

@@ -74,6 +74,7 @@ def test_default_becomes_the_value_that_a_record_would_carry(text, value):
         ("c INT NULL", True, {}, {}),
         ("c INT NOT NULL", False, {}, {}),
         ("c INT COMMENT 'how many, it\\'s said'", True, {}, {"c": "how many, it's said"}),
+        ("c STRING DEFAULT 'it''s' COMMENT 'it''s \"a\"'", True, {"c": "it's"}, {"c": 'it\'s "a"'}),
         ("c INT NOT NULL DEFAULT 3 COMMENT 'x'", False, {"c": 3}, {"c": "x"}),
         ("c INT DEFAULT 3 COMMENT 'x' NOT NULL", False, {"c": 3}, {"c": "x"}),
     ],

@@ -21,10 +21,10 @@ GIVEN = {
     [
         ("on_change", None),
         ("manual", None),
-        ({"every": "5m"}, "*/5 * * * *"),
-        ({"every": "1h"}, "0 */1 * * *"),
-        ({"every": "6h"}, "0 */6 * * *"),
-        ({"every": "1d"}, "0 0 * * *"),
+        ({"every": "5m"}, "H/5 * * * *"),
+        ({"every": "1h"}, "H */1 * * *"),
+        ({"every": "6h"}, "H */6 * * *"),
+        ({"every": "1d"}, "H 0 * * *"),
     ],
 )
 def test_refresh_tells_the_schedule(refresh, cron):
@@ -80,7 +80,7 @@ def test_file_is_read_and_what_is_not_usable_in_it_is_told(tmp_path):
     path.write_text(yaml.safe_dump(document))
     spec = load(tmp_path)
     assert isinstance(spec, MaterializedView)
-    assert (spec.stream_cron, spec.source_path, spec.sequence) == ("*/5 * * * *", "", ("_step",))
+    assert (spec.stream_cron, spec.source_path, spec.sequence) == ("H/5 * * * *", "", ("_step",))
     del attributes["inputs"]
     path.write_text(yaml.safe_dump(document))
     with pytest.raises(ConfigError, match="inputs: Field required"):

@@ -1,6 +1,7 @@
 """CREATE, DROP, SHOW and DESCRIBE, from files alone."""
 
 import re
+import sys
 
 import pytest
 import yaml
@@ -106,7 +107,7 @@ def test_function_is_declared_and_dropped(do):
         ("CREATE FUNCTION f AS '../x:y'", "stands for no function"),
         ("CREATE FUNCTION f AS 'no_such_module:f'", "No module named 'no_such_module'; allowed: 'module:name'"),
         ("CREATE FUNCTION f AS 'row_rules:nope'", "has no attribute 'nope'"),
-        ("CREATE FUNCTION f AS 'os:system'", "builtin_function_or_method; allowed: a function with the type"),
+        ("CREATE FUNCTION f AS 'os:system'", "standard library cannot be declared"),
         ("CREATE FUNCTION f AS 'row_rules:untyped'", "row_rules:untyped, which has no type; allowed: a function"),
         ("CREATE FUNCTION f AS 'row_rules:of_a_set'", "returns set[str]; allowed: bool, int, float, str"),
         ("CREATE FUNCTION upper AS 'row_rules:twice'", "got upper, a function of Spark; allowed: another name"),
@@ -175,3 +176,30 @@ def test_relative_path_belongs_to_the_project_else_to_the_current_folder(
     do("CREATE TABLE seen (id BIGINT, PRIMARY KEY (id))")
     folder = write_filling(catalog, plan_insert(catalog, parse_text("INSERT INTO seen SELECT * FROM clicks")))
     assert load(folder).source.path == str((tmp_path / "in" / "clicks").resolve())
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE FUNCTION upper AS 'leaves_a_mark:f'",
+        "CREATE FUNCTION taken AS 'leaves_a_mark:f'",
+        "CREATE FUNCTION `a b` AS 'leaves_a_mark:f'",
+    ],
+)
+def test_module_of_a_function_that_is_refused_is_not_imported(do, tmp_path, monkeypatch, statement):
+    mark = tmp_path / "mark"
+    (tmp_path / "leaves_a_mark.py").write_text(f"open({str(mark)!r}, 'w').close()\ndef f(v: str) -> str: return v\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    do("CREATE TABLE taken (id BIGINT, PRIMARY KEY (id))")
+    with pytest.raises(SqlError):
+        do(statement)
+    assert not mark.exists()
+    do("CREATE FUNCTION fine AS 'leaves_a_mark:f'")
+    assert mark.exists()
+    del sys.modules["leaves_a_mark"]
+
+
+def test_module_of_the_standard_library_is_not_imported(do):
+    with pytest.raises(SqlError, match="standard library"):
+        do("CREATE FUNCTION f AS 'antigravity:fly'")
+    assert "antigravity" not in sys.modules

@@ -37,7 +37,7 @@ SCRIPT = (
     "SET max-rows = none",
     "SET page-rows = 2",
     "SET unknown = 1",
-    "SET spark.hadoop.fs.s3a.secret.key = 'hunter2'",
+    "SET spark.sql.shuffle.partitions = 3",
     "SET",
     "RESET max-rows",
     "RESET",

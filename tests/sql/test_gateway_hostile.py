@@ -5,14 +5,16 @@ import itertools
 import json
 import logging
 import random
+import select
 import socket
+from contextlib import ExitStack, suppress
 from urllib.parse import quote, urlsplit
 
 import pytest
-from gateway_support import TOKEN, serving
+from gateway_support import TOKEN, serving, until
 from hostile import TEXTS
 
-from ebbtide.sql.gateway import Limits
+from ebbtide.sql.gateway import Limits, connections
 from ebbtide.sql.gateway.requests import DRAINED_BYTES
 
 SQL = (
@@ -243,3 +245,75 @@ def test_headers_do_not_let_anybody_in():
                 answer = connection.getresponse().read()
                 connection.close()
                 assert b"version" not in answer
+
+
+HALF = b"GET /v1/health HTTP/1.1\r\nHost: loc"
+WITHOUT_BODY = (
+    b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n"
+)
+NEIGHBOUR = "127.0.0.2"
+"""Another address of this machine."""
+
+
+def half_sent(gateway, data=HALF, address="127.0.0.1"):
+    host, port = urlsplit(gateway.url).netloc.rsplit(":", 1)
+    connection = socket.create_connection((host, int(port)), timeout=60, source_address=(address, 0))
+    with suppress(ConnectionResetError, BrokenPipeError):  # there is no place for it
+        connection.sendall(data)
+    return connection
+
+
+def is_closed(connection):
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", NEIGHBOUR])
+def test_hundreds_of_half_sent_headers_shut_nobody_out(address):
+    with serving() as gateway, ExitStack() as opened:
+        half = [opened.enter_context(half_sent(gateway, address=address)) for _ in range(400)]
+        assert [gateway.call("GET", "/v1/info").status for _ in range(10)] == [200] * 10
+        n_too_many = len(half) - connections.MOST_OF_ADDRESS
+        assert all(map(is_closed, half[:n_too_many]))
+
+
+def test_half_sent_bodies_of_one_address_shut_no_other_out(monkeypatch):
+    monkeypatch.setattr(connections, "MOST_OF_ADDRESS", 20)
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 30)
+    with serving() as gateway, ExitStack() as opened:
+        waiting = [opened.enter_context(half_sent(gateway, WITHOUT_BODY, NEIGHBOUR)) for _ in range(40)]
+        assert [gateway.call("GET", "/v1/info").status for _ in range(10)] == [200] * 10
+        until(lambda: len(select.select(waiting, [], [], 0)[0]) == 20)
+        closed, _, _ = select.select(waiting, [], [], 0)
+        assert all(map(is_closed, closed))
+
+
+def test_idle_connections_of_the_most_crowded_address_make_room(monkeypatch):
+    monkeypatch.setattr(connections, "MOST_OF_ADDRESS", 20)
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 30)
+    with serving() as gateway, ExitStack() as opened:
+        own = [opened.enter_context(half_sent(gateway)) for _ in range(5)]
+        many = [opened.enter_context(half_sent(gateway, address=NEIGHBOUR)) for _ in range(20)]
+        few = [opened.enter_context(half_sent(gateway, address="127.0.0.3")) for _ in range(10)]
+        assert all(map(is_closed, many[:5]))
+        for connection in (*own, *many[-1:], *few):
+            connection.sendall(b"alhost\r\n\r\n")
+            assert connection.recv(4096).startswith(b"HTTP/1.1 200")
+
+
+def test_connection_whose_headers_do_not_come_is_closed(monkeypatch):
+    monkeypatch.setattr(connections, "HEADERS_TIMEOUT_S", 0.2)
+    with serving() as gateway, half_sent(gateway) as connection:
+        with suppress(ConnectionResetError):
+            assert connection.recv(1) == b""
+        assert gateway.call("GET", "/v1/health").status == 200
+
+
+@pytest.mark.parametrize("sent", [b"GET /v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2, b"GET /v1/health"])
+def test_connection_in_use_is_not_closed_for_its_headers(monkeypatch, sent):
+    monkeypatch.setattr(connections, "HEADERS_TIMEOUT_S", 60)
+    with serving() as gateway, half_sent(gateway) as connection:
+        connection.sendall(b"alhost\r\n\r\n" + sent)
+        assert b"200 OK" in connection.recv(4096)

@@ -13,6 +13,7 @@ from gateway_support import TOKEN, serving
 
 from ebbtide.sql.gateway.answers import STATUSES
 from ebbtide.sql.gateway.app import Gateway
+from ebbtide.sql.gateway.audit import Audit
 from ebbtide.sql.gateway.limits import Limits
 from ebbtide.sql.gateway.sessions import Sessions
 from ebbtide.sql.results import OperationStatus, ResultKind
@@ -28,7 +29,7 @@ ANY = "…"
 
 def endpoints():
     """(method, path) of all that the app serves, but for HEAD."""
-    app = Gateway(Sessions(None, Limits(), print), Limits(), read_only=False).app()
+    app = Gateway(Sessions(None, Limits(), print), Limits(), read_only=False, audit=Audit()).app()
     return {(method, route.path) for route in app.routes for method in route.methods - {"HEAD"}}
 
 

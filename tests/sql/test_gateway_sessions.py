@@ -6,10 +6,14 @@ import pytest
 from sql_support import MemorySession
 
 from ebbtide.errors import GatewayBusyError, GatewayGoneError, OperationGoneError, SessionGoneError, SqlError
+from ebbtide.sql.gateway.clients import Client
 from ebbtide.sql.gateway.limits import Limits
 from ebbtide.sql.gateway.pages import Pages
+from ebbtide.sql.gateway.roles import Role
 from ebbtide.sql.gateway.sessions import Sessions
 from ebbtide.sql.results import Page
+
+ANNA = Client("anna", Role.OWNER)
 
 
 class Clock:
@@ -31,76 +35,80 @@ def lines():
 
 @pytest.fixture
 def sessions(clock, lines):
-    return Sessions(MemorySession, Limits(sessions=2, operations=2, idle_timeout_s=60), lines.append, clock)
+    return Sessions(
+        lambda settings, client: MemorySession(settings),
+        Limits(sessions=2, operations=2, idle_timeout_s=60),
+        lines.append,
+        clock,
+    )
 
 
 def test_session_ends_once_it_was_idle_for_the_timeout(sessions, clock):
-    hosted = sessions.open({})
+    hosted = sessions.open({}, ANNA)
     clock.now_s += 59.9
     sessions.close_idle()
-    assert sessions.get(hosted.id) is hosted
+    assert sessions.get(hosted.id, ANNA) is hosted
     clock.now_s += 0.1
     sessions.close_idle()
     assert hosted.session.is_closed
     with pytest.raises(SessionGoneError):
-        sessions.get(hosted.id)
+        sessions.get(hosted.id, ANNA)
 
 
 def test_use_starts_the_timeout_anew_where_it_ends(sessions, clock):
-    hosted = sessions.open({})
+    hosted = sessions.open({}, ANNA)
     with hosted.used():
         clock.now_s += 1000
         sessions.close_idle()
     clock.now_s += 59
     sessions.close_idle()
-    assert sessions.get(hosted.id) is hosted
+    assert sessions.get(hosted.id, ANNA) is hosted
 
 
 def test_idle_session_gives_its_place_back(sessions, clock):
     for _ in range(2):
-        sessions.open({})
+        sessions.open({}, ANNA)
     with pytest.raises(GatewayBusyError):
-        sessions.open({})
+        sessions.open({}, ANNA)
     clock.now_s += 60
     sessions.close_idle()
-    sessions.open({})
+    sessions.open({}, ANNA)
 
 
 def test_session_closed_twice_gives_back_one_place(sessions):
-    hosted = sessions.open({})
-    sessions.close(hosted.id)
-    with pytest.raises(SessionGoneError):
-        sessions.close(hosted.id)
-    sessions.open({})
-    sessions.open({})
+    hosted = sessions.open({}, ANNA)
+    sessions.close(hosted)
+    sessions.close(hosted)
+    sessions.open({}, ANNA)
+    sessions.open({}, ANNA)
     with pytest.raises(GatewayBusyError):
-        sessions.open({})
+        sessions.open({}, ANNA)
 
 
 def test_operation_closed_twice_gives_back_one_place(sessions):
-    hosted = sessions.open({})
-    first = hosted.execute("SELECT * FROM never").operation.id
-    hosted.execute("SELECT * FROM never")
+    hosted = sessions.open({}, ANNA)
+    first = hosted.execute("SELECT * FROM never", "a").id
+    hosted.execute("SELECT * FROM never", "b")
     hosted.close_operation(first)
     with pytest.raises(OperationGoneError):
         hosted.close_operation(first)
-    hosted.execute("SHOW TABLES")
+    hosted.execute("SHOW TABLES", "c")
     with pytest.raises(GatewayBusyError):
-        hosted.execute("SHOW TABLES")
+        hosted.execute("SHOW TABLES", "c")
 
 
 def test_closed_session_cancels_what_runs(sessions):
-    hosted = sessions.open({})
-    operation = hosted.execute("SELECT * FROM never").operation
-    sessions.close(hosted.id)
+    hosted = sessions.open({}, ANNA)
+    operation = hosted.execute("SELECT * FROM never", "a").operation
+    sessions.close(hosted)
     assert operation.canceled.is_set()
 
 
 def test_nothing_begins_once_the_gateway_ends(sessions):
-    hosted = sessions.open({})
+    hosted = sessions.open({}, ANNA)
     sessions.end(60)
     assert hosted.session.is_closed
-    for begin in (lambda: sessions.open({}), sessions.refuse_if_ending):
+    for begin in (lambda: sessions.open({}, ANNA), sessions.refuse_if_ending):
         with pytest.raises(GatewayGoneError, match="is ending"):
             begin()
 
@@ -109,7 +117,7 @@ def test_session_that_is_being_opened_while_the_gateway_ends_is_closed(lines):
     may_open = threading.Event()
     opened = []
 
-    def open_slowly(settings):
+    def open_slowly(settings, client):
         may_open.wait()
         opened.append(MemorySession(settings))
         return opened[0]
@@ -119,7 +127,7 @@ def test_session_that_is_being_opened_while_the_gateway_ends_is_closed(lines):
 
     def client():
         try:
-            sessions.open({})
+            sessions.open({}, ANNA)
         except GatewayGoneError as error:
             errors.append(error)
 
@@ -134,7 +142,7 @@ def test_session_that_is_being_opened_while_the_gateway_ends_is_closed(lines):
 
 
 def test_error_of_a_session_that_ends_is_said_and_the_others_end(sessions, lines, clock):
-    hosted, other = sessions.open({}), sessions.open({})
+    hosted, other = sessions.open({}, ANNA), sessions.open({}, ANNA)
 
     def fails():
         raise SqlError.of("It does not end.")

@@ -51,7 +51,7 @@ def test_statement_set_holds_inserts_with_their_places(begin):
 )
 def test_query_that_emits_changes(text, query, position):
     asked = parse_text(text)
-    assert (asked.query.text, asked.emits_changes, asked.position) == (query, True, position)
+    assert (asked.statement.text, asked.emits_changes, asked.position) == (query, True, position)
 
 
 @pytest.mark.parametrize(
@@ -59,12 +59,15 @@ def test_query_that_emits_changes(text, query, position):
     [
         ("SHOW TABLES", ast.Show(Shown.TABLES)),
         ("SHOW STEPS FROM orders", ast.Show(Shown.STEPS, "orders")),
+        ("SHOW TABLES 'ord*'", ast.Show(Shown.TABLES, None, "ord*")),
         ("show jobs like 'ord%'", ast.Show(Shown.JOBS, None, "ord%")),
         ("SHOW CREATE MATERIALIZED VIEW v", ast.ShowCreate(ObjectKind.MATERIALIZED_VIEW, "v")),
         ("REFRESH MATERIALIZED VIEW v", ast.RefreshView("v")),
         ("DROP SOURCE IF EXISTS s", ast.Drop(ObjectKind.SOURCE, "s", if_exists=True)),
         ("CREATE FUNCTION f AS 'a.b:c'", ast.CreateFunction("f", "a.b:c")),
         ("CREATE FUNCTION f AS 'a:b' DETERMINISTIC", ast.CreateFunction("f", "a:b", is_deterministic=True)),
+        ("DROP SOURCE `it's`", ast.Drop(ObjectKind.SOURCE, "it's")),
+        ("SET a = 'it''s \"\"'", ast.SetOption("a", 'it\'s ""')),
         ("STOP JOB '12-ab'", ast.StopJob("12-ab")),
         ("SET", ast.SetOption()),
         ("SET max-rows", ast.SetOption("max-rows")),
@@ -105,7 +108,18 @@ def test_view_has_key_and_options():
         "CREATE TEMPORARY VIEW v AS SELECT 1",
         "SHOW DATABASES",
         "DROP VIEW v",
+        "SHOW TABLES IN default",
+        "SHOW TABLES FROM default LIKE 'a*'",
+        "SHOW FUNCTIONS IN default",
+        "SHOW FUNCTIONS concat",
+        "SHOW SYSTEM FUNCTIONS LIKE 'conc*'",
         "DESCRIBE HISTORY t",
+        "DESCRIBE FUNCTION concat",
+        "DESC FUNCTION EXTENDED concat",
+        "DESCRIBE t a_column",
+        "DESCRIBE TABLE EXTENDED t AS JSON",
+        "DESCRIBE SELECT 1",
+        "CLEAR CACHE",
         "SET VARIABLE x = 1",
         "USE SCHEMA x",
         "DECLARE x INT",

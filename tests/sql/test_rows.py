@@ -58,3 +58,10 @@ def test_only_the_first_count_where_they_are_cut_off(written):
     first = written.first(5)
     assert (first.count, first.slice(3, 100)) == (5, [[3], [4]])
     assert written.first(100).count == 7
+
+
+def test_times_that_spark_wrote_as_int96_are_shown_whatever_the_year(tmp_path):
+    times = pa.array([datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)], pa.timestamp("us", "UTC"))
+    pq.write_table(pa.table({"c0": times}), tmp_path / "part-00000-x.parquet", use_deprecated_int96_timestamps=True)
+    rows = WrittenRows.read(tmp_path).slice(0, 2)
+    assert rows == [["0001-01-01 00:00:00"], ["9999-12-31 00:00:00"]]

@@ -9,7 +9,11 @@ from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any, Protocol
 
+import pyarrow as pa
 from fastavro import parse_schema, schemaless_writer
+
+from ebbtide.formats.avro import with_schemas
+from ebbtide.formats.records import PLACED_RECORDS
 
 Json = dict[str, Any]
 DECIMAL = {
@@ -137,3 +141,15 @@ class Orders:
                 if row.get(column) is not None:
                     row[column] = unscaled(row[column])
         return avro(self._ids[version], self._schemas[version], event)
+
+
+def batch(values: list[bytes], schemas: dict[int, Json], keys: list[bytes | None] | None = None) -> pa.RecordBatch:
+    """Placed records with the schemas that they name; one that cannot be had is `{"error": ...}`."""
+    n = len(values)
+    no_headers = [[None] * n, [None] * n]
+    columns = [["t"] * n, [0] * n, range(n), values, keys or [None] * n, *no_headers, [0] * n, range(n)]
+    placed = pa.record_batch(
+        [pa.array(c, f.type) for c, f in zip(columns, PLACED_RECORDS, strict=True)], PLACED_RECORDS
+    )
+    texts = {id_: json.dumps(told if "error" in told else {"schemas": [told]}) for id_, told in schemas.items()}
+    return with_schemas(placed, texts)

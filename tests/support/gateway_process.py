@@ -12,7 +12,9 @@ def say(line):
 
 
 if __name__ == "__main__":
-    server = GatewayServer(MemorySession, limits=Limits(idle_timeout_s=float(sys.argv[1])), say=say)
+    server = GatewayServer(
+        lambda settings, client: MemorySession(settings), limits=Limits(idle_timeout_s=float(sys.argv[1])), say=say
+    )
     say(server.url)
     server.run()
     say("ended")

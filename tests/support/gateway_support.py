@@ -90,7 +90,7 @@ def serving(open_session=MemorySession, token=None, **options):
     """Run a gateway."""
     lines, sessions = [], []
 
-    def opened(settings):
+    def opened(settings, client):
         session = open_session(settings)
         sessions.append(session)
         return session

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -64,6 +65,15 @@ class TopicPipeline(LocalPipeline):
             **more.pop("source", {}),
         }
         return plain(**{**self.fields, **more, "source": source})
+
+    def put(self, *lines: str) -> None:
+        """Put changes into the topic, those of a key into one partition."""
+        records = []
+        for line in lines:
+            found = re.search(r'"id": (\d+)', line)
+            partition = int(found[1]) % 2 if found else 2
+            records += plainly(line, partition=partition)
+        self.broker.put(self.topic, records)
 
     def send(self, *values: str, partition: int = 0, **config: Any) -> None:
         """Put values into the topic."""

@@ -121,7 +121,8 @@ UPKEEP: dict[str, dict[str, Place]] = {
         "the sink is emptied": ("ebbtide.sinks.delta:SinkTable", "empty", "after", 1),
         "the quarantine is emptied": ("ebbtide.sinks.quarantine:QuarantineTable", "empty", "after", 1),
         "the checkpoint is discarded": ("ebbtide.ledger.checkpoint:Checkpoint", "discard", "after", 1),
-        "the first step is committed": ("ebbtide.state_table.table:StateTable", "commit_files", "after", 2),
+        "the first step is tried": ("ebbtide.state_table.table:StateTable", "commit_files", "after", 1),
+        "the first step is committed": ("ebbtide.state_table.table:StateTable", "commit_files", "after", 3),
     },
 }
 AFTER = dict.fromkeys(("refresh", "rewind", "undo", "restore", "adopt", "swap"), ("run",))
@@ -198,6 +199,15 @@ def do(order: dict[str, Any]) -> None:
         lease.this_process = lambda: "elsewhere@0-1:1:1"
     if order.get("place"):
         arm(tuple(order["place"]), getattr(signal, order.get("signal", "SIGKILL")))
+    if "cut" in order:
+        from power import arm_cut
+
+        cache = Path(os.environ["EBBTIDE_CACHE"])
+        arm_cut(Path(order["root"]), cache, order["cut"], order.get("how", ""), Path(order["counted"]))
+    if "call" in order:
+        from calls import arm as arm_call
+
+        arm_call(Path(order["root"]), Path(order["journal"]), *order["call"])
     if "write" in order:
         arm_write(order["write"], Path(order["counted"]))
     for command in order.get("first", ()):

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from ebbtide.delta import joining
+from ebbtide.delta import checkpoints, joining
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, commit_after, create, read_rows, redefined, replacing
 from ebbtide.ledger.facts import Head
@@ -98,6 +98,10 @@ def reader_of(plan: Plan, found: Discovery) -> FileStreamReader | KafkaStreamRea
     return FileStreamReader(planned, given.max_files_per_step, given.max_bytes_per_step)
 
 
+class StreamError(Exception):
+    """Stands for what Spark raises where it cannot write its checkpoint."""
+
+
 class Checkpoint:
     """The files of Spark's checkpoint, as Spark writes them.
 
@@ -135,10 +139,13 @@ class Checkpoint:
         if not is_local(folder):
             write_bytes(join(folder, str(batch)), text.encode())
             return
-        Path(folder).mkdir(exist_ok=True)
-        unnamed = Path(folder, f".{batch}.tmp")
-        unnamed.write_text(text)
-        unnamed.rename(Path(folder, str(batch)))
+        try:
+            Path(folder).mkdir(exist_ok=True)
+            unnamed = Path(folder, f".{batch}.tmp")
+            unnamed.write_text(text)
+            unnamed.rename(Path(folder, str(batch)))
+        except OSError as error:
+            raise StreamError(str(error)) from error
 
     def _last(self, log: str) -> int:
         batches = [int(name) for name in list_files(join(self.path, log)) if name.isdigit()]
@@ -291,6 +298,7 @@ def kept_apart() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(streaming, "drive", streaming.drive)
         patch.setattr(joining, "WIDTH", joining.WIDTH)
+        patch.setattr(checkpoints, "INTERVAL", checkpoints.INTERVAL)
         patch.setattr(swap, "net_changes", swap.net_changes)
         patch.setattr(SinkTable, "replace", SinkTable.replace)
         patch.setattr(SinkTable, "extend", SinkTable.extend)
@@ -315,6 +323,8 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
     """
     streaming.drive = drive
     joining.WIDTH = given.get("width", 2)
+    if "checkpoints" in given:
+        checkpoints.INTERVAL = given["checkpoints"]
     if work in ("run", "refresh"):
         begin = getattr(driver, work)
         options: dict[str, Any] = {"accept_loss": given.get("accept_loss", False)}

@@ -58,6 +58,7 @@ class MemoryOperation:
         self._asked = 0
         self._error: BaseException | None = None
         self._is_over = False
+        self._when_over = []
         self._begin = begin
         self._after = after
         self.is_closed = False
@@ -86,6 +87,15 @@ class MemoryOperation:
         with self._changed:
             self._is_over = True
             self._changed.notify_all()
+        for call in self._when_over:
+            call()
+
+    def when_over(self, call) -> None:
+        with self._changed:
+            if not self._is_over:
+                self._when_over.append(call)
+                return
+        call()
 
     def _refuse_canceled(self) -> None:
         if self.canceled.is_set():

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ebbtide import UpsertPipeline
+from ebbtide.operators.links import linked_keys
 from ebbtide.operators.operator import Operator
 from ebbtide.testing import MemoryPipeline, key_texts
 
@@ -91,27 +91,19 @@ def evenly(items: Sequence[T], parts: int) -> list[Sequence[T]]:
 
 
 class OnlyTouchedKeys(MemoryPipeline):
-    """Gives a step no more of the state than a large table would: the entries of the keys touched and linked.
-
-    Whether keys are linked is known from the last step's counts, and the step's own changes, alone.
-    """
-
-    pending = False
+    """Gives a step no more of the state than a large table would: the entries of the keys touched and linked."""
 
     def _entries_of(self, changes: pa.Table) -> pa.Table:
-        entries = super()._entries_of(changes)
-        keys = set(key_texts(changes, tuple(self.spec.key)))
-        for rows in (entries if self.pending else None, changes):
-            if rows is not None and "_moved_from" in rows.column_names:
-                waiting = rows.filter(pc.is_valid(rows["_moved_from"]))
-                keys |= set(key_texts(waiting, tuple(self.spec.key)))
-                old = [move["key"] for moves in waiting["_moved_from"].to_pylist() for move in moves]
-                keys |= {json.dumps([key[name] for name in self.spec.key], default=str) for key in old}
-        return entries.filter(pa.array([key in keys for key in key_texts(entries, tuple(self.spec.key))], pa.bool_()))
+        return touched_entries(super()._entries_of(changes), changes, tuple(self.spec.key))
 
-    def _apply(self, result: Any, frontier: Any) -> None:
-        self.pending = result.metrics.get("pending_key_changes", 0) > 0
-        super()._apply(result, frontier)
+
+def touched_entries(entries: pa.Table, changes: pa.Table, key: tuple[str, ...]) -> pa.Table:
+    """Return the entries of the keys that changes touch, or that are linked to those."""
+    keys = set(key_texts(changes, key))
+    if "_moved_from" in changes.column_names:
+        linked = linked_keys([changes], [entries], key)
+        keys |= set() if linked is None else set(key_texts(linked, key))
+    return entries.filter(pa.array([text in keys for text in key_texts(entries, key)], pa.bool_()))
 
 
 def acted_on(entries: pa.Table, operator: Operator) -> list[Row]:

@@ -18,7 +18,7 @@ import sys
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -26,8 +26,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
+from calls import AFTER as KILL_AFTER
+from calls import BEFORE as KILL_BEFORE
+from calls import CUT, EIO, FULL, SHORT, TORN, NoCompilerError, library, preloading
 from killing import AFTER, PLACES, UPKEEP, Killer, Place
 from local_run import HOUR, START
+from machines import CallTrials, Machine, NotHeldError
+from power import NAMES, NOTHING
 from victims import (
     KINDS,
     changes_of,
@@ -74,10 +79,21 @@ BEFORE = {
 }
 """What is done before a job, where it is not a run."""
 MOST_S = 180
-
-
-class NotHeldError(AssertionError):
-    """Raised when tables are not what they must be."""
+CALL_FAULTS = {
+    EIO: "one fails with EIO",
+    FULL: "the disk is full from one on (ENOSPC)",
+    SHORT: "a write is cut short",
+    TORN: "a write is torn, then SIGKILL",
+    KILL_BEFORE: "SIGKILL before one",
+    KILL_AFTER: "SIGKILL after one",
+    CUT: "SIGKILL after one, unsynced data is lost",
+}
+"""What happens at a system call, in words."""
+CALL_JOBS = ("run", "run", "cleanup", "compaction", "migrate", "alter", "replay", "rewind", "refresh", "adopt", "swap")
+CALL_RUNS = 16
+"""Runs of a fault at system calls for one of the others: a place is one of thousands."""
+SAME_PIPELINE = 12
+"""Runs that have their three pipelines in common."""
 
 
 class Torture:
@@ -372,6 +388,38 @@ def faults(torture: Torture, killer: Killer) -> Iterator[Fault]:
         yield f"driver with Spark, run: {place}", KINDS, with_spark(torture, "run", at)
 
 
+@lru_cache(maxsize=3)  # one of each kind
+def call_trials(killer: Killer, home: Path, kind: str, block: int) -> CallTrials:
+    """Make the trials of a job at its system calls; the job is drawn."""
+    shutil.rmtree(home, ignore_errors=True)
+    rng = random.Random(f"{kind}{block}")
+    job = rng.choice([job for job in CALL_JOBS if kind in kinds_for(job)])
+    given = {"checkpoints": 3} if rng.random() < 0.5 else {}
+    return CallTrials(Machine(killer, kind, job, home, block, **given))
+
+
+def at_a_call(torture: Torture, killer: Killer, fault: str) -> Callable[[Path, str, int], bool]:
+    """Have a system call meet a fault, ask again, compare with a pipeline that met none."""
+
+    def do(_: Path, kind: str, number: int) -> bool:
+        trials = call_trials(killer, torture.folder / "calls" / kind, kind, number // SAME_PIPELINE)
+        rng = random.Random(f"{fault}{number}")
+        at = trials.draw(fault, rng)
+        how = rng.choice([NOTHING, NAMES, f"drawn by {number}"])
+        try:
+            return trials.attempt(at, fault, how).is_struck
+        except AssertionError as error:
+            raise NotHeldError(f"{trials.machine.job}, {fault} at {at}, {how}") from error
+
+    return do
+
+
+def call_faults(torture: Torture, killer: Killer) -> Iterator[Fault]:
+    """Yield the faults at system calls."""
+    for fault, words in CALL_FAULTS.items():
+        yield f"system calls without Spark: {words}", KINDS, at_a_call(torture, killer, fault)
+
+
 def report(torture: Torture, path: Path) -> None:
     """Write the table of what was run."""
     lines = [
@@ -381,7 +429,10 @@ def report(torture: Torture, path: Path) -> None:
         "a process is killed with SIGKILL (a group gets SIGTERM), the same is asked again, and the tables are compared: without Spark",
         "with those of a pipeline that was not killed, row by row of all tables and of the change feed; with Spark with the reference model,",
         "and the change feed as Spark reads it with what the log says. `Struck` are the runs in which the signal found somebody at that",
-        "place; `held` those whose tables were right. Without Spark an adoption reads the table, and gives it columns, by stand-ins of the tests.",
+        "place; `held` those whose tables were right. At system calls the call and the job are drawn, of all calls that change what is below the root",
+        "(the name of the call first, for most are writes): the next process must end with the tables of the pipeline that met no fault, with no step",
+        "twice and no file left that no vacuum deletes; the error of the first must be one of Ebbtide's. Without Spark an adoption reads the table, and gives it columns, by stand-ins of the tests.",
+        "A power cut at each sync is simulated by `tests/runtime/test_power.py` and `tests/spark/test_power.py`.",
         "",
         "| fault | runs | struck | held |",
         "|---|---|---|---|",
@@ -409,12 +460,23 @@ def main() -> int:
     torture = Torture(given.folder)
     scratch = given.folder / "killer"
     scratch.mkdir(exist_ok=True)
-    with Killer(scratch) as killer:
+    try:
+        preload = preloading(library(scratch))
+    except NoCompilerError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 1
+
+    def make_runs(faults: Iterable[Fault], number: int) -> None:
+        for fault, kinds, do in faults:
+            is_wanted = given.only in fault and number not in torture.known[fault]
+            if is_wanted and time.monotonic() < end:
+                torture.attempt(fault, number, kinds, do)
+
+    with Killer(scratch) as killer, Killer(scratch, preload) as at_calls:
         for number in range(given.runs):
-            for fault, kinds, do in faults(torture, killer):
-                is_wanted = given.only in fault and number not in torture.known[fault]
-                if is_wanted and time.monotonic() < end:
-                    torture.attempt(fault, number, kinds, do)
+            for call_number in range(number * CALL_RUNS, (number + 1) * CALL_RUNS):
+                make_runs(call_faults(torture, at_calls), call_number)
+            make_runs(faults(torture, killer), number)
     report(torture, PROJECT / "docs" / "torture.md")
     notes = [note for by_number in torture.known.values() for note in by_number.values()]
     return int(not all(note["held"] for note in notes))

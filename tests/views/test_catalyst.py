@@ -3,8 +3,9 @@
 import pytest
 
 from ebbtide.errors import ViewQueryError
-from ebbtide.views.catalyst import Node, PlanReader
+from ebbtide.views.catalyst import PlanReader
 from ebbtide.views.lineage import Lineage
+from ebbtide.views.nodes import Node
 
 EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
 PLANS = "org.apache.spark.sql.catalyst.plans.logical."
@@ -47,10 +48,9 @@ def read(plan, *names, keys=("t", "u")):
 
 def test_aliased_column_keeps_its_bond_and_a_cast_one_loses_it():
     selected = [alias(10, attribute(1)), alias(11, computed("Cast", attribute(2)))]
-    reader, found = read(node("Project", view("t", 1, 2, 3), projectList=selected))
+    _, found = read(node("Project", view("t", 1, 2, 3), projectList=selected))
     assert found.columns_of("t") == ["10"]
     assert found.cut("t", ["10"]) == (("t_1",),)
-    assert reader.read == {("t", "t_1"), ("t", "t_2")}
 
 
 def test_join_is_bound_by_bare_columns_of_its_condition_alone():
@@ -63,6 +63,47 @@ def test_join_is_bound_by_bare_columns_of_its_condition_alone():
     either = computed("Or", equal, cast)
     plan = node("Join", view("t", 1, 2), view("u", 3, 4), joinType={"object": "x.Inner$"}, condition=either)
     assert read(plan)[1].common_columns(["t", "u"]) == []
+
+
+@pytest.mark.parametrize(
+    ("how", "of_t", "of_u"),
+    [
+        ("LeftOuter", ["1", "2"], ["1"]),
+        ("RightOuter", ["3"], ["3", "4"]),
+        ("FullOuter", [], []),
+        ("LeftSemi", ["1", "2"], ["1"]),
+        ("LeftAnti", ["1", "2"], ["1"]),
+        ("LeftSingle", [], []),
+    ],
+)
+def test_join_is_bound_as_its_kind_is(how, of_t, of_u):
+    equal = computed("EqualTo", attribute(1), attribute(3))
+    plan = node("Join", view("t", 1, 2), view("u", 3, 4), joinType={"object": f"x.{how}$"}, condition=equal)
+    _, found = read(plan)
+    assert (found.columns_of("t"), found.columns_of("u")) == (of_t, of_u)
+
+
+def test_inequality_binds_nothing_across():
+    less = computed("LessThan", attribute(1), attribute(3))
+    plan = node("Join", view("t", 1, 2), view("u", 3, 4), joinType={"object": "x.Inner$"}, condition=less)
+    assert read(plan)[1].common_columns(["t", "u"]) == []
+
+
+def test_group_that_is_shown_in_part_or_as_another_expression_has_no_key():
+    in_part = node(
+        "Aggregate",
+        view("t", 1, 2),
+        groupingExpressions=[attribute(1), attribute(2)],
+        aggregateExpressions=[alias(10, attribute(1))],
+    )
+    assert read(in_part)[1].key is None
+    as_another = node(
+        "Aggregate",
+        view("t", 1),
+        groupingExpressions=[computed("Upper", attribute(1))],
+        aggregateExpressions=[alias(10, computed("Lower", attribute(1)))],
+    )
+    assert read(as_another)[1].key is None
 
 
 def test_group_is_told_by_an_expression_that_is_shown():
@@ -106,11 +147,17 @@ def test_node_that_is_not_known_binds_nothing_and_is_named():
 def test_column_of_unpivot_is_made_of_what_stands_in_its_place():
     output = [attribute(10), attribute(11)]
     projections = [[attribute(1), attribute(2)], [attribute(1), attribute(3)]]
-    reader, found = read(node("Expand", view("t", 1, 2, 3, 4), projections=projections, output=output), "id", "value")
+    _, found = read(node("Expand", view("t", 1, 2, 3, 4), projections=projections, output=output), "id", "value")
     assert (found.origins("id"), found.origins("value")) == ({("t", "t_1")}, {("t", "t_2"), ("t", "t_3")})
-    assert reader.read == {("t", "t_1"), ("t", "t_2"), ("t", "t_3")}
     assert (found.columns_of("t"), found.key) == ([], None)
     assert found.reason("t") == "Expand, through which keys are not followed"
+
+
+def test_column_of_expressions_that_the_plan_leaves_out_may_be_made_of_all_below():
+    output = [attribute(1), attribute(10)]
+    _, found = read(node("Expand", view("t", 1, 2), projections=None, output=output), "id", "value")
+    assert found.origins("id") == found.origins("value") == {("t", "t_1"), ("t", "t_2")}
+    assert found.columns_of("t") == []
 
 
 def test_column_of_a_scalar_subquery_is_made_of_what_that_gives():
@@ -129,9 +176,30 @@ def test_column_of_a_lateral_subquery_is_made_of_what_it_reads_there_and_outside
     assert (found.origins("1"), found.origins("9")) == ({("t", "t_1")}, {("t", "t_2"), ("u", "u_3")})
 
 
+@pytest.mark.parametrize("between", [[], ["Project"], ["SubqueryAlias", "LocalLimit"], ["PipeOperator", "Filter"]])
+def test_limit_of_sorted_rows_is_taken_and_binds_nothing(between):
+    plan = node("Sort", view("t", 1), **{"global": True})
+    for kind in between:
+        plan = node(kind, plan, projectList=[attribute(1)])
+    _, found = read(node("GlobalLimit", plan))
+    assert (found.columns_of("t"), found.reason("t")) == ([], "LIMIT")
+
+
+def test_limit_in_exists_is_taken_for_no_limit():
+    limited = node("GlobalLimit", node("LocalLimit", view("u", 3)))
+    exists = [{"class": f"{EXPRESSIONS}Exists", "num-children": 0, "plan": limited}]
+    assert read(node("Filter", view("t", 1), condition=exists))[1].tables == {"t", "u"}
+    scalar = [{"class": f"{EXPRESSIONS}ScalarSubquery", "num-children": 0, "plan": limited}]
+    with pytest.raises(ViewQueryError, match="LIMIT or OFFSET without ORDER BY"):
+        read(node("Filter", view("t", 1), condition=scalar))
+
+
 @pytest.mark.parametrize(
     ("plan", "told"),
     [
+        (node("GlobalLimit", node("LocalLimit", view("t", 1))), "nothing says which. Got: LIMIT or OFFSET without"),
+        (node("Offset", node("Sort", view("t", 1), **{"global": False})), "LIMIT or OFFSET without ORDER BY"),
+        (node("Tail", node("Distinct", node("Sort", view("t", 1), **{"global": True}))), "without ORDER BY"),
         (node("LogicalRelation"), "no table of a pipeline. Got: LogicalRelation. Allowed: t, u"),
         (view("strange", 1), "no table of a pipeline. Got: LogicalRDD"),
         (view("t", 1, database="global_temp"), "no table of a pipeline. Got: LogicalRDD"),

@@ -1,13 +1,18 @@
 """Tables of real pipelines, cut down and followed without Spark; and what tells that a view has to be computed."""
 
+import json
+import shutil
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from local_pipeline import up
 
 from ebbtide import MaterializedView
 from ebbtide.delta import log
-from ebbtide.delta.feed import gap, has_changes
+from ebbtide.delta.feed import commit_hash, gap, has_changes
 from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import read_rows
 from ebbtide.errors import SourceReadError
 from ebbtide.model.step import TableVersion, ViewPosition
 from ebbtide.views.cutting import PinnedTable, distinct
@@ -32,29 +37,29 @@ def ids(*values):
     return pa.table({"key": pa.array(values, pa.int64())})
 
 
-def test_rows_with_some_values_are_cut_out_and_columns_not_asked_for_are_null(table):
-    found = pinned(table).cut((("id",),), ids(1, 2), ["id"]).to_pylist()
-    assert found == [{"id": 1, "n": None}]
-    found = pinned(table).cut((("id",),), ids(1, 2), ["id", "n"]).to_pylist()
+def test_rows_with_some_values_are_cut_out_with_all_their_columns(table):
+    found = pinned(table).cut((("id",),), ids(1, 2)).to_pylist()
     assert found == [{"id": 1, "n": 4}]
+    assert pinned(table).cut((("id",),), ids(9)).to_pylist() == []
     assert pinned(table).schema.names == ["id", "n"]
+    assert all(field.nullable for field in pinned(table).schema)
 
 
 def test_rows_that_fit_one_of_several_cuts_are_cut_out_once(table):
-    found = pinned(table).cut((("id",), ("n",)), ids(4, 6), ["id", "n"]).to_pylist()
+    found = pinned(table).cut((("id",), ("n",)), ids(4, 6)).to_pylist()
     assert found == [{"id": 1, "n": 4}, {"id": 4, "n": 6}]
 
 
 def test_rows_are_compared_by_all_columns_of_a_cut(table):
     values = pa.table({"a": pa.array([1, 4, None], pa.int64()), "b": pa.array([3, 6, 6], pa.int64())})
-    assert pinned(table).cut((("id", "n"),), values, ["id"]).to_pylist() == [{"id": 4, "n": 6}]
+    assert pinned(table).cut((("id", "n"),), values).to_pylist() == [{"id": 4, "n": 6}]
 
 
 def test_large_table_is_left_to_spark(table, monkeypatch):
     monkeypatch.setattr("ebbtide.views.cutting.MOST_ROWS", 1)
-    assert pinned(table).cut((("id",),), ids(1, 4), ["id"]) is None
+    assert pinned(table).cut((("id",),), ids(1, 4)) is None
     monkeypatch.setattr("ebbtide.views.cutting.TABLE_BYTES", 1)
-    assert pinned(table).cut((("id",),), ids(1), ["id"]) is None
+    assert pinned(table).cut((("id",),), ids(1)) is None
     monkeypatch.setattr("ebbtide.views.cutting.FEED_BYTES", 1)
     assert pinned(table).changed_values(1, (("id",),), ids().schema) is None
 
@@ -72,11 +77,27 @@ def test_values_of_changed_rows_are_told_before_and_after(make, fields):
     assert len(pinned(table).changed_values(pinned(table).version, (("n",),), ids().schema)) == 0
 
 
+def test_values_of_changed_rows_are_those_of_each_reading(table):
+    *_, before, last = log.versions(table.plan.at("sink"))
+    found = pinned(table, last).changed_values(before, (("id",), ("n",)), ids().schema)
+    assert set(found["key"].to_pylist()) == {1, 2, 4, 6}
+
+
+def test_table_whose_change_files_are_gone_is_computed_whole(table, view):
+    tables = ViewTables(view, table.root)
+    location = table.plan.at("sink")
+    name = table.spec.name
+    earlier = TableVersion(id=tables.pinned().inputs[name].id, version=1, commit=commit_hash(location, 1))
+    for path in (table.home / "sink" / "_change_data").iterdir():
+        path.unlink()
+    said = why_whole(ViewPosition(query=view.query_hash, inputs={name: earlier}), tables.pinned(), tables)
+    assert said.startswith(f"of '{name}' the changes in versions 2 to")
+
+
 def test_gap_in_the_change_feed_is_told(table):
     location = table.plan.at("sink")
     first, *_, last = log.versions(location)
     assert gap(location, first + 1, last) == ""
-    assert "it was put back" in gap(location, last + 1, last)
     assert "changed in version 0" in gap(location, -1, last)
     for path in (table.home / "sink" / "_change_data").iterdir():
         path.unlink()
@@ -110,12 +131,56 @@ def test_step_says_why_all_is_computed(table, view):
     assert why_whole(now, now, tables) == ""
     other_query = ViewPosition(query="0", inputs=now.inputs)
     assert why_whole(other_query, now, tables) == "the query has changed"
+    assert tables._changed(other_query) == [name]
+    assert tables._changed(ViewPosition(query=now.query, inputs={})) == [name]
     moved = {name: TableVersion(id="another", version=now.inputs[name].version)}
     assert (
         why_whole(ViewPosition(query=now.query, inputs=moved), now, tables) == f"'{name}' is another table than before"
     )
-    earlier = {name: TableVersion(id=now.inputs[name].id, version=1)}
-    assert why_whole(ViewPosition(query=now.query, inputs=earlier), now, tables) == ""
+    location = table.plan.at("sink")
+    earlier = TableVersion(id=now.inputs[name].id, version=1, commit=commit_hash(location, 1))
+    assert why_whole(ViewPosition(query=now.query, inputs={name: earlier}), now, tables) == ""
+
+
+def test_table_that_was_put_back_and_went_on_is_not_followed_by_its_versions(table, view, tmp_path):
+    sink = Path(table.plan.at("sink"))
+    older = shutil.copytree(sink, tmp_path / "older")
+    table.read(up(5, 7))
+    tables = ViewTables(view, table.root)
+    read = tables.pinned()
+    rows = read_rows(Snapshot.read(str(sink)), table.plan.sink.schema)
+    shutil.rmtree(sink)
+    shutil.copytree(older, sink)
+    put_back = tables.pinned()
+    name = table.spec.name
+    said = f"'{name}' has no version {read.inputs[name].version} as it was read: it was put back, or its log was cleaned up"
+    assert why_whole(read, put_back, tables) == said
+    assert tables._changed(read) == [name]
+    table.repair(rows)
+    table.read(up(6, 8))
+    gone_on = tables.pinned()
+    assert gone_on.inputs[name].version > read.inputs[name].version
+    assert gone_on.inputs[name].id == read.inputs[name].id
+    assert why_whole(read, gone_on, tables) == said
+    assert (tables._changed(read), tables._changed(gone_on)) == ([name], [])
+    assert why_whole(gone_on, gone_on, tables) == ""
+
+
+def test_step_of_an_older_version_that_noted_no_commit_is_not_followed(table, view):
+    tables = ViewTables(view, table.root)
+    now = tables.pinned()
+    name = table.spec.name
+    stored = json.loads(now.model_dump_json())
+    del stored["inputs"][name]["commit"]
+    assert "as it was read" in why_whole(ViewPosition.model_validate(stored), now, tables)
+
+
+def test_commit_that_is_gone_is_taken_for_another_one(table, view):
+    tables = ViewTables(view, table.root)
+    name = table.spec.name
+    unknown = TableVersion(id=tables.pinned().inputs[name].id, version=99)
+    last = ViewPosition(query=view.query_hash, inputs={name: unknown})
+    assert "has no version 99 as it was read" in why_whole(last, tables.pinned(), tables)
 
 
 def test_view_over_a_table_that_is_not_there_is_refused(table, view):
@@ -128,5 +193,6 @@ def test_view_over_a_table_that_is_not_there_is_refused(table, view):
 def test_versions_are_those_of_the_tables(table, view):
     now = ViewTables(view, table.root).pinned()
     snapshot = Snapshot.read(table.plan.at("sink"))
-    assert now.inputs == {table.spec.name: TableVersion(id=snapshot.id, version=snapshot.version)}
+    commit = commit_hash(table.plan.at("sink"), snapshot.version)
+    assert now.inputs == {table.spec.name: TableVersion(id=snapshot.id, version=snapshot.version, commit=commit)}
     assert ViewTables(view, table.root).discover({}, 0).streams

@@ -1,5 +1,7 @@
 """Which columns of a view tell the rows that a change of an input touches."""
 
+from dataclasses import replace
+
 import pytest
 
 from ebbtide.views import lineage
@@ -144,3 +146,36 @@ def test_key_is_lost_with_a_column_of_it_and_made_by_distinct():
 )
 def test_join_with_a_table_by_its_key_keeps_the_key_of_the_other(left, right, key):
     assert told(joined(Joining.INNER, left(), right())).key == key
+
+
+@pytest.mark.parametrize("how", [Joining.LEFT, Joining.RIGHT, Joining.FULL])
+def test_key_of_a_side_whose_columns_may_be_null_is_no_key(how):
+    to_one = {Joining.LEFT: customers(), Joining.RIGHT: orders(), Joining.FULL: orders()}[how]
+    other = orders() if to_one.key == {CUSTOMER} else customers()
+    assert told(joined(how, to_one, other)).key is None
+
+
+@pytest.mark.parametrize("how", [Joining.SEMI, Joining.ANTI])
+def test_rows_that_a_join_only_chooses_keep_their_key(how):
+    assert told(joined(how)).key == ["c3"]
+
+
+def test_join_with_a_side_without_a_key_has_none():
+    without_key = lineage.generate(orders(), [])
+    assert told(joined(Joining.INNER, customers(), without_key)).key is None
+
+
+def test_equality_within_one_side_does_not_make_its_rows_single():
+    within = lineage.join(customers(), orders(), Joining.INNER, [(CUSTOMER, NAME)])
+    assert told(within).key is None
+
+
+def test_key_that_is_not_shown_or_not_followed_is_none():
+    assert Lineage(("total",), replace(orders(), columns=(TOTAL,))).key is None
+    assert told(lineage.unbound(orders(), "LIMIT")).key is None
+
+
+def test_column_of_branches_is_made_of_those_in_its_place():
+    first = lineage.project(customers(), taken(CUSTOMER))
+    second = lineage.project(orders(), [Output(31, ORDER_ID, (ORDER_ID,))])
+    assert told(lineage.combine([first, second]), "id").origins("id") == {("customers", "id"), ("orders", "order_id")}

@@ -65,6 +65,15 @@ def test_row_without_a_key_is_bad_however_many_there_are(work):
     ]
 
 
+@pytest.mark.parametrize(("id_", "v"), [(None, "a"), (5, None)])
+def test_row_that_lacks_any_part_of_its_key_is_bad(tmp_path, id_, v):
+    operator = SequenceOperator(COLUMNS, ("id", "v"), ("_step",))
+    stager = Stager(str(tmp_path / "staged"), operator.changes, operator.key)
+    work = StageDifference("view", stager, COLUMNS, 7, 1_000, frozenset())
+    changes, summary, _ = staged(work, rows(("+U", 1, 1, "a"), ("+U", 1, id_, v)))
+    assert ([row["id"] for row in changes], summary.bad) == ([1], 1)
+
+
 @pytest.mark.parametrize(("personal", "shown"), [((), "5"), (("id",), MASK)])
 def test_two_rows_for_one_key_are_refused_by_name(work, personal, shown):
     with pytest.raises(ViewKeyError) as raised:

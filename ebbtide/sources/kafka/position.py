@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from ebbtide.errors import CheckpointMismatchError
+from ebbtide.model import stored as stored_fields
+from ebbtide.model.offsets import POSITION
 
 Offsets = Mapping[int, int]
 """Partition to an offset."""
@@ -37,7 +39,12 @@ class TopicRange:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
-        """Read the stored form."""
+        """Read the stored form.
+
+        Raises:
+            StoredFormatError: it has a field that this release does not know.
+        """
+        stored_fields.refuse_unknown(stored, POSITION, what="The position of a topic", where=stored.get("topic", "?"))
         return cls(
             stored["cluster_id"],
             stored["topic"],

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import importlib.metadata
 import re
-from collections.abc import Awaitable, Callable
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
 from http import HTTPStatus
@@ -17,11 +19,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ebbtide.errors import GatewayError, OperationCanceledError
+from ebbtide.errors import GatewayError, OperationCanceledError, SqlSyntaxError
 from ebbtide.sql import statements as ast
 from ebbtide.sql.gateway.answers import answer, failure
+from ebbtide.sql.gateway.audit import Audit, AuditEntry
+from ebbtide.sql.gateway.client_settings import refuse_configuring, refuse_setting
+from ebbtide.sql.gateway.clients import Client
+from ebbtide.sql.gateway.guard import CLIENT
 from ebbtide.sql.gateway.limits import Limits
-from ebbtide.sql.gateway.read_only import refuse_setting, refuse_writing
+from ebbtide.sql.gateway.read_only import refuse_writing
 from ebbtide.sql.gateway.requests import (
     SHOWN,
     CompleteBody,
@@ -33,6 +39,7 @@ from ebbtide.sql.gateway.requests import (
     refuse_long,
     seconds,
 )
+from ebbtide.sql.gateway.roles import Role, must_only_read, refuse_beyond
 from ebbtide.sql.gateway.sessions import HostedOperation, HostedSession, Sessions
 from ebbtide.sql.gateway.threads import on_thread
 from ebbtide.sql.parsing import parse_text
@@ -42,9 +49,15 @@ Returned = TypeVar("Returned")
 Handler = Callable[[Request], Awaitable[Response]]
 TURN_S = 1
 """How much longer than asked for a request may wait for another one that waits for the same operation."""
+OPERATION_BYTES = 8
+"""Of an operation's id."""
 JOB = re.compile(r"[A-Za-z0-9_.:-]{1,255}")
 """A job's id, as it may stand in a path."""
 CONFIGURING = (ast.SetOption, ast.Reset, ast.Use)
+
+
+def _refuse_none(statement: str) -> None:
+    """Take any statement."""
 
 
 class Gateway:
@@ -54,12 +67,14 @@ class Gateway:
         sessions: Those of its clients.
         limits: What clients may have.
         read_only: Whether statements that write are refused.
+        audit: Records each statement before it begins, and how it ended.
     """
 
-    def __init__(self, sessions: Sessions, limits: Limits, *, read_only: bool) -> None:
+    def __init__(self, sessions: Sessions, limits: Limits, *, read_only: bool, audit: Audit) -> None:
         self._sessions = sessions
         self._limits = limits
         self._read_only = read_only
+        self._audit = audit
 
     def app(self) -> Starlette:
         """Return what serves it."""
@@ -68,6 +83,7 @@ class Gateway:
         endpoints: list[tuple[str, str, Handler]] = [
             ("GET", "/v1/health", self._health),
             ("GET", "/v1/info", self._info),
+            ("GET", "/v1/sessions", self._list),
             ("POST", "/v1/sessions", self._open),
             ("GET", session, self._describe),
             ("DELETE", session, self._close),
@@ -98,11 +114,14 @@ class Gateway:
         return answer({"status": "ok"})
 
     async def _info(self, request: Request) -> Response:
+        client = _client(request)
         return answer(
             {
                 "product": "ebbtide",
                 "version": importlib.metadata.version("ebbtide"),
-                "read_only": self._read_only,
+                "client": client.name,
+                "role": client.role,
+                "read_only": self._read_only or client.role is Role.READER,
                 "sessions": len(self._sessions),
                 "limits": asdict(self._limits),
             }
@@ -110,12 +129,15 @@ class Gateway:
 
     # --- sessions
 
+    async def _list(self, request: Request) -> Response:
+        seen = self._sessions.seen_by(_client(request))
+        return answer({"sessions": [_listed(hosted) for hosted in seen]})
+
     async def _open(self, request: Request) -> Response:
         body = await self._body(request, OpenBody)
-        if self._read_only:
-            for key in body.settings:
-                refuse_setting(key)
-        hosted = await on_thread(self._sessions.open, body.settings)
+        for key in body.settings:
+            refuse_setting(key)
+        hosted = await on_thread(self._sessions.open, body.settings, _client(request))
         described = await on_thread(self._described, hosted)
         return answer(described, HTTPStatus.CREATED)
 
@@ -126,16 +148,14 @@ class Gateway:
 
     async def _close(self, request: Request) -> Response:
         hosted = self._hosted(request)
-        await on_thread(self._sessions.close, hosted.id)
+        await on_thread(self._sessions.close, hosted)
         return answer({"session": hosted.id})
 
     async def _configure(self, request: Request) -> Response:
         """Execute SET, RESET or USE, and wait for its end."""
-        hosted = self._hosted(request)
-        body = await self._statement(request)
-        with hosted.used():
-            await on_thread(_refuse_all_but_configuring, body.statement)
-            await self._rows_of(hosted, body.statement)
+        body = await self._body(request, StatementBody)
+        async with self._begun(request, body.statement, _refuse_all_but_configuring) as (hosted, operation):
+            await self._rows_of(hosted, operation)
             return answer(await on_thread(self._described, hosted))
 
     async def _heartbeat(self, request: Request) -> Response:
@@ -155,10 +175,8 @@ class Gateway:
     # --- operations
 
     async def _execute(self, request: Request) -> Response:
-        hosted = self._hosted(request)
-        body = await self._statement(request)
-        with hosted.used():
-            operation = await self._begin(hosted, body.statement)
+        body = await self._body(request, StatementBody)
+        async with self._begun(request, body.statement) as (_, operation):
             return answer(_of_operation(operation), HTTPStatus.CREATED)
 
     async def _status(self, request: Request) -> Response:
@@ -198,18 +216,16 @@ class Gateway:
     async def _close_operation(self, request: Request) -> Response:
         hosted, operation = self._operation(request)
         with hosted.used():
-            await on_thread(hosted.close_operation, operation.operation.id)
-        return answer({"operation": operation.operation.id})
+            await on_thread(hosted.close_operation, operation.id)
+        return answer({"operation": operation.id})
 
     # --- jobs
 
     async def _jobs(self, request: Request) -> Response:
-        hosted = self._hosted(request)
-        with hosted.used():
-            return answer(await self._rows_of(hosted, "SHOW JOBS"))
+        async with self._begun(request, "SHOW JOBS") as (hosted, operation):
+            return answer(await self._rows_of(hosted, operation))
 
     async def _stop_job(self, request: Request) -> Response:
-        hosted = self._hosted(request)
         job: str = request.path_params["job"]
         if not JOB.fullmatch(job):
             allowed = "1 to 255 letters, digits, _ . : -"
@@ -220,13 +236,13 @@ class Gateway:
                 allowed,
                 "SHOW JOBS lists them.",
             )
-        with hosted.used():
-            return answer(await self._rows_of(hosted, f"STOP JOB '{job}'"))
+        async with self._begun(request, f"STOP JOB '{job}'") as (hosted, operation):
+            return answer(await self._rows_of(hosted, operation))
 
     # --- what they share
 
     def _hosted(self, request: Request) -> HostedSession:
-        return self._sessions.get(request.path_params["session"])
+        return self._sessions.get(request.path_params["session"], _client(request))
 
     def _operation(self, request: Request) -> tuple[HostedSession, HostedOperation]:
         hosted = self._hosted(request)
@@ -235,24 +251,61 @@ class Gateway:
     async def _body(self, request: Request, kind: type[Any]) -> Any:
         return await read_body(request, kind, self._limits.statement_bytes)
 
-    async def _statement(self, request: Request) -> StatementBody:
-        body: StatementBody = await self._body(request, StatementBody)
-        refuse_long("statement", body.statement, self._limits.statement_bytes)
-        return body
+    @asynccontextmanager
+    async def _begun(
+        self,
+        request: Request,
+        statement: str,
+        judge: Callable[[str], None] = _refuse_none,
+    ) -> AsyncIterator[tuple[HostedSession, HostedOperation]]:
+        """Begin to execute a statement, on record; the session is in use until its request is answered.
 
-    async def _begin(self, hosted: HostedSession, statement: str) -> HostedOperation:
-        self._sessions.refuse_if_ending()
-        if self._read_only:
-            await on_thread(refuse_writing, statement)
-        return await on_thread(hosted.execute, statement)
+        Args:
+            request: That asks for it.
+            statement: Its text.
+            judge: Refuses what this endpoint does not take.
+        """
+        address = request.client.host if request.client else ""
+        session: str = request.path_params["session"]
+        operation_id = secrets.token_hex(OPERATION_BYTES)
+        entry = AuditEntry(self._audit, _client(request), address, session, operation_id, statement)
+        async with entry.refusals():
+            self._sessions.refuse_if_ending()
+            refuse_long("statement", statement, self._limits.statement_bytes)
+            hosted = self._hosted(request)
+        with hosted.used():
+            async with entry.refusals():
+                await on_thread(judge, statement)
+                await on_thread(self._judge, hosted.client.role, statement)
+            await on_thread(entry.begin)  # what is not on record is not done
+            async with entry.refusals():
+                operation = await on_thread(hosted.execute, statement, operation_id)
+            operation.operation.when_over(lambda: entry.end(operation.outcome))
+            yield hosted, operation
 
-    async def _rows_of(self, hosted: HostedSession, statement: str) -> dict[str, Any]:
-        """Execute a short statement to its end; return its message, columns and rows."""
-        operation = await self._begin(hosted, statement)
+    def _judge(self, role: Role, statement: str) -> None:
+        """Refuse what a client may not execute.
+
+        Raises:
+            GatewayError: its role, the gateway, or the operator does not let it.
+        """
+        try:
+            asked = parse_text(statement)
+        except SqlSyntaxError:
+            if self._read_only:
+                refuse_writing(statement)
+            return  # the session does not execute it either: the operation raises this error
+        refuse_beyond(role, asked)
+        refuse_configuring(asked)
+        if self._read_only or must_only_read(role, asked):
+            refuse_writing(statement)
+
+    async def _rows_of(self, hosted: HostedSession, operation: HostedOperation) -> dict[str, Any]:
+        """Return message, columns and rows of a short statement once it is over; forget it."""
         try:
             return await on_thread(_all_of, operation, self._limits.wait_s)
         finally:
-            await on_thread(hosted.close_operation, operation.operation.id)
+            await on_thread(hosted.close_operation, operation.id)
 
     def _described(self, hosted: HostedSession) -> dict[str, Any]:
         return {
@@ -307,12 +360,26 @@ async def _in_turn(
         operation.turn.release()
 
 
+def _client(request: Request) -> Client:
+    client: Client = request.scope[CLIENT]
+    return client
+
+
+def _listed(hosted: HostedSession) -> dict[str, Any]:
+    return {
+        "session": hosted.shown_id,
+        "client": hosted.client.name,
+        "role": hosted.client.role,
+        "operations": len(hosted.operations),
+    }
+
+
 def _columns(result: Result) -> list[dict[str, str]]:
     return [asdict(column) for column in result.columns]
 
 
 def _of_operation(operation: HostedOperation) -> dict[str, Any]:
-    return {"operation": operation.operation.id, "status": operation.operation.status}
+    return {"operation": operation.id, "status": operation.operation.status}
 
 
 def _refuse_all_but_configuring(statement: str) -> None:

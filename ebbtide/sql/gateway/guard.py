@@ -1,8 +1,7 @@
-"""Who may send requests: those with the token; on loopback, none that a page of elsewhere made a browser send."""
+"""Which requests come through: those with a known token; on loopback, none that a page of elsewhere made a browser send."""
 
 from __future__ import annotations
 
-import hmac
 import ipaddress
 from http import HTTPStatus
 from urllib.parse import urlsplit
@@ -12,10 +11,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ebbtide.errors import GatewayError
 from ebbtide.sql.gateway.answers import Refusal, failure
+from ebbtide.sql.gateway.clients import Client, Clients
 
 OPEN_PATHS = ("/v1/health",)
 """Need no token: a load balancer has none."""
-SCHEME = "bearer "
+CLIENT = "ebbtide.client"
+"""Key of a request's scope: the `Client` that sent it."""
 
 
 def is_loopback(host: str) -> bool:
@@ -38,19 +39,19 @@ class Guard:
 
     Args:
         app: Answers all else.
-        token: That requests must have; None: none is needed.
+        clients: Who is let in.
         listens_on_loopback: Whether only this machine reaches the gateway.
     """
 
     def __init__(
         self,
         app: ASGIApp,
-        token: str | None,
+        clients: Clients,
         *,
         listens_on_loopback: bool,
     ) -> None:
         self._app = app
-        self._token = token
+        self._clients = clients
         self._listens_on_loopback = listens_on_loopback
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,18 +59,24 @@ class Guard:
         app = self._app
         if scope["type"] == "http":
             try:
-                self._refuse(Headers(scope=scope), scope["path"])
+                scope[CLIENT] = self._let_in(Headers(scope=scope), scope["path"])
             except Refusal as refusal:
                 app = failure(refusal)
         await app(scope, receive, send)
 
-    def _refuse(self, headers: Headers, path: str) -> None:
+    def _let_in(self, headers: Headers, path: str) -> Client | None:
+        """Return who sends a request; None where nobody asks who it is.
+
+        Raises:
+            Refusal: it does not come through.
+        """
         host = headers.get("host", "")
         if self._listens_on_loopback:
             _refuse_foreign_host(host)
         _refuse_foreign_origin(headers, host)
-        if self._token is not None and path not in OPEN_PATHS:
-            _refuse_without(self._token, headers.getlist("authorization"))
+        if path in OPEN_PATHS:
+            return None
+        return self._clients.of(headers.getlist("authorization"))
 
 
 def _refuse_foreign_host(host: str) -> None:
@@ -93,21 +100,6 @@ def _refuse_foreign_origin(headers: Headers, host: str) -> None:
             "no Origin, or the gateway's own",
             "Send it from a program; the gateway has no CORS.",
         )
-
-
-def _refuse_without(token: str, given: list[str]) -> None:
-    values = [value[len(SCHEME) :].strip() for value in given if value.lower().startswith(SCHEME)]
-    # Compared in a time that does not tell how much of it is right.
-    is_right = len(given) == len(values) == 1 and hmac.compare_digest(values[0].encode(), token.encode())
-    if not is_right:
-        got = "another token" if values else "no token"
-        error = GatewayError.of(
-            "The gateway does not know who asks.",
-            got=got,
-            allowed="the header Authorization: Bearer and the gateway's token, once",
-            next_step="Give the client the token by --token-env or --token-file.",
-        )
-        raise Refusal(HTTPStatus.UNAUTHORIZED, error)
 
 
 def _host_name(host: str) -> str | None:

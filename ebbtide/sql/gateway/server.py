@@ -6,20 +6,23 @@ import asyncio
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import uvicorn
 
 from ebbtide.errors import ConfigError
 from ebbtide.sql.gateway.app import Gateway
+from ebbtide.sql.gateway.audit import Audit
+from ebbtide.sql.gateway.clients import Clients, Known, known_token
+from ebbtide.sql.gateway.connections import WAITING, BoundedConnection
 from ebbtide.sql.gateway.guard import Guard, is_loopback
 from ebbtide.sql.gateway.limits import Limits
 from ebbtide.sql.gateway.sessions import OpenSession, Sessions
 from ebbtide.sql.gateway.threads import on_thread
 
-MOST_CONNECTIONS = 1000
 KEEP_ALIVE_S = 75
 """How long a connection stays open without requests: longer than clients wait between two heartbeats."""
 ENDING_S = 5
@@ -37,9 +40,11 @@ class GatewayServer:
         open_session: Opens a session for a client.
         host: A name or an address to listen on.
         port: 0: any that is free.
-        token: That clients must send; may be None on loopback.
+        token: Of the owner `default`.
+        clients: Tokens of further clients; where there is neither, on loopback, everybody is that owner.
         limits: What clients may have.
         read_only: Whether statements that write are refused.
+        audit: Takes a line of each statement. Default: none is recorded.
         say: Is told of sessions that begin and end, a line each.
 
     Raises:
@@ -53,26 +58,30 @@ class GatewayServer:
         host: str = "127.0.0.1",
         port: int = 0,
         token: str | None = None,
+        clients: Sequence[Known] = (),
         limits: Limits | None = None,
         read_only: bool = False,
+        audit: Path | None = None,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
         listens_on_loopback = is_loopback(host)
-        if token is None and not listens_on_loopback:
+        single = [known_token(token)] if token is not None else []
+        let_in = Clients([*single, *clients])
+        if not let_in.need_tokens and not listens_on_loopback:
             raise ConfigError.of(
                 "The gateway would be open to everybody who reaches this machine.",
                 got=f"--host {host} without a token",
                 allowed="a token, or a loopback address such as 127.0.0.1",
-                next_step="Give it one by --token-env or --token-file.",
+                next_step="Give it one by --token-env or --token-file, or several by --clients.",
             )
         self._limits = limits or Limits()
         self._sessions = Sessions(open_session, self._limits, say)
-        gateway = Gateway(self._sessions, self._limits, read_only=read_only)
+        gateway = Gateway(self._sessions, self._limits, read_only=read_only, audit=Audit(audit))
         self._socket = _listening(host, port)
-        guard = Guard(gateway.app(), token, listens_on_loopback=listens_on_loopback)
+        guard = Guard(gateway.app(), let_in, listens_on_loopback=listens_on_loopback)
         config = uvicorn.Config(
             guard,
-            http="h11",  # bounds the headers' size
+            http=BoundedConnection,  # its h11 bounds the headers' size
             ws="none",
             lifespan="off",
             loop="asyncio",
@@ -81,7 +90,7 @@ class GatewayServer:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=MOST_CONNECTIONS,
+            backlog=WAITING,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=LAST_ANSWERS_S,
         )
@@ -137,7 +146,7 @@ def _listening(host: str, port: int) -> socket.socket:
         listening = socket.create_server(
             address[:2],
             family=family,
-            backlog=MOST_CONNECTIONS,
+            backlog=WAITING,
         )
     except (OSError, OverflowError, UnicodeError) as error:
         raise ConfigError.of(

@@ -9,19 +9,38 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from ebbtide.amounts import amount
 from ebbtide.errors import EbbtideError, GatewayBusyError, GatewayGoneError, OperationGoneError, SessionGoneError
+from ebbtide.sql.gateway.clients import Client
 from ebbtide.sql.gateway.limits import Limits
 from ebbtide.sql.gateway.pages import Pages
+from ebbtide.sql.gateway.roles import Role
+from ebbtide.sql.results import OperationStatus
 from ebbtide.sql.session import Operation, Session
 
-OpenSession = Callable[[Mapping[str, str]], Session]
-"""Opens a session with settings."""
+
+class LocalOperation(Operation, Protocol):
+    """An operation of this process."""
+
+    def when_over(self, call: Callable[[], None]) -> None:
+        """Call something once it is over; now, if it is over."""
+
+
+class LocalSession(Session, Protocol):
+    """A session of this process."""
+
+    def execute(self, statement: str) -> LocalOperation:
+        """Begin to execute one statement."""
+
+
+OpenSession = Callable[[Mapping[str, str], Client], LocalSession]
+"""Opens a session with settings, for a client."""
 ID_BYTES = 16
-"""Of a session's id: who knows it may use the session, so it cannot be guessed."""
+"""Of a session's id: it cannot be guessed."""
 SHOWN = 8
-"""Characters of an id that the gateway prints."""
+"""Characters of an id that others than its client see."""
 Clock = Callable[[], float]
 
 
@@ -30,14 +49,30 @@ class HostedOperation:
     """An operation of a client.
 
     Args:
+        id: What the client knows it by.
         operation: It.
         pages: Its rows, as they are handed out.
         turn: Held by the request that waits for it: each operation has one thread waiting at most.
     """
 
-    operation: Operation
+    id: str
+    operation: LocalOperation
     pages: Pages
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def outcome(self) -> str:
+        """How it ended: `done`, `cancelled`, or `failed: CLASS`."""
+        status = self.operation.status
+        if status is OperationStatus.CANCELED:
+            return "cancelled"
+        if status is not OperationStatus.FAILED:
+            return "done"
+        try:
+            self.operation.result(0)
+        except Exception as error:  # noqa: BLE001 - its class is what is asked for
+            return f"failed: {type(error).__name__}"
+        return "failed"
 
 
 class HostedSession:
@@ -45,13 +80,15 @@ class HostedSession:
 
     Args:
         session: It.
+        client: Whose it is.
         limits: What it may have.
         clock: In seconds.
     """
 
-    def __init__(self, session: Session, limits: Limits, clock: Clock) -> None:
+    def __init__(self, session: LocalSession, client: Client, limits: Limits, clock: Clock) -> None:
         self.id = secrets.token_urlsafe(ID_BYTES)
         self.session = session
+        self.client = client
         self.operations: dict[str, HostedOperation] = {}
         self._limits = limits
         self._clock = clock
@@ -59,6 +96,11 @@ class HostedSession:
         self._lock = threading.Lock()
         self._n_requests = 0
         self._used_at = clock()
+
+    @property
+    def shown_id(self) -> str:
+        """What of its id others than its client see."""
+        return self.id[:SHOWN]
 
     @property
     def idle_s(self) -> float:
@@ -78,8 +120,12 @@ class HostedSession:
                 self._n_requests -= 1
                 self._used_at = self._clock()
 
-    def execute(self, statement: str) -> HostedOperation:
+    def execute(self, statement: str, operation_id: str) -> HostedOperation:
         """Begin to execute a statement.
+
+        Args:
+            statement: Its text.
+            operation_id: What the client is to know it by.
 
         Raises:
             GatewayBusyError: it has as many operations as it may have.
@@ -92,8 +138,8 @@ class HostedSession:
         )
         with _place(self._places, busy):
             operation = self.session.execute(statement)
-        hosted = HostedOperation(operation, Pages(operation, self._limits.page_rows))
-        self.operations[operation.id] = hosted
+        hosted = HostedOperation(operation_id, operation, Pages(operation, self._limits.page_rows))
+        self.operations[hosted.id] = hosted
         return hosted
 
     def operation(self, operation_id: str) -> HostedOperation:
@@ -157,8 +203,8 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._hosted)
 
-    def open(self, settings: Mapping[str, str]) -> HostedSession:
-        """Open a session.
+    def open(self, settings: Mapping[str, str], client: Client) -> HostedSession:
+        """Open a session for a client.
 
         Raises:
             GatewayBusyError: there are as many as there may be.
@@ -172,24 +218,24 @@ class Sessions:
             next_step="Close one, wait until an idle one ends, or start the gateway with a greater --max-sessions.",
         )
         with _place(self._places, busy):
-            session = self._open_session(settings)
-        hosted = HostedSession(session, self._limits, self._clock)
+            session = self._open_session(settings, client)
+        hosted = HostedSession(session, client, self._limits, self._clock)
         with self._lock:
             self._hosted[hosted.id] = hosted
         self._tell(hosted, "opened")
         if self._is_ending:  # it began to end while this one was being opened
-            self.close(hosted.id)
+            self.close(hosted)
             self.refuse_if_ending()
         return hosted
 
-    def get(self, session_id: str) -> HostedSession:
-        """Return a session.
+    def get(self, session_id: str, client: Client) -> HostedSession:
+        """Return a session of a client.
 
         Raises:
-            SessionGoneError: there is none of this id.
+            SessionGoneError: it has none of this id; one of another client is not said to be there.
         """
         hosted = self._hosted.get(session_id)
-        if hosted is None:
+        if hosted is None or hosted.client.name != client.name:
             raise SessionGoneError.of(
                 "There is no such session: it was closed, it was idle for too long, or the gateway was restarted.",
                 allowed=f"a session that was used within the last {self._limits.idle_timeout_s:g} s",
@@ -197,15 +243,15 @@ class Sessions:
             )
         return hosted
 
-    def close(self, session_id: str, why: str = "closed") -> None:
-        """End a session: its queries are cancelled, its jobs go on.
+    def seen_by(self, client: Client) -> list[HostedSession]:
+        """Return a client's sessions, the oldest first; an owner sees those of all clients."""
+        sees_all = client.role is Role.OWNER
+        return [hosted for hosted in list(self._hosted.values()) if sees_all or hosted.client.name == client.name]
 
-        Raises:
-            SessionGoneError: there is none of this id.
-        """
-        hosted = self.get(session_id)
+    def close(self, hosted: HostedSession, why: str = "closed") -> None:
+        """End a session: its queries are cancelled, its jobs go on. Does nothing if it is over."""
         with self._lock:
-            is_first = self._hosted.pop(session_id, None) is not None
+            is_first = self._hosted.pop(hosted.id, None) is not None
         if not is_first:
             return
         try:
@@ -254,16 +300,13 @@ class Sessions:
     def _close_all_the_same(self, hosted: HostedSession, why: str) -> None:
         """End a session of which nobody waits for the end: an error of it is said."""
         try:
-            self.close(hosted.id, why)
-        except SessionGoneError:
-            return  # its client was faster
+            self.close(hosted, why)
         except EbbtideError as error:
             self._tell(hosted, f"did not end well: {error}")
 
     def _tell(self, hosted: HostedSession, what: str) -> None:
-        name = hosted.id[:SHOWN]
         how_many = f"{len(self)} of {self._limits.sessions}"
-        line = f"Session {name} {what} ({how_many})."
+        line = f"Session {hosted.shown_id} {what} ({how_many})."
         with self._saying:  # lines of two threads would run into each other
             self._say(line)
 

@@ -1,0 +1,132 @@
+"""Entries that are linked to the keys that their rows had before, and the keys that a step decides on together for that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.model.codes import Codes, Mask, row_codes
+from ebbtide.model.entries import is_set
+from ebbtide.model.hashing import key_hashes
+from ebbtide.model.sequences import rank_sequences
+from ebbtide.operators.sequence_ranks import in_one_piece
+
+
+def waits(entries: pa.Table) -> Mask:
+    """Mark the entries that wait: for a value from under an old key, or for a change of the key that takes a kept row elsewhere."""
+    known = in_one_piece(entries["_columns"])
+    is_unknown = known.items.is_null().to_numpy(zero_copy_only=False)
+    n_unknown = np.concatenate([[0], np.cumsum(is_unknown)])
+    offsets = known.offsets.to_numpy()
+    lacks_value = n_unknown[offsets[1:]] > n_unknown[offsets[:-1]]
+    waits_for_value = is_set(entries, "_moved_from") & lacks_value
+    awaits_departure = is_set(entries, "_kept")
+    return np.asarray(waits_for_value | awaits_departure)
+
+
+@dataclass(frozen=True)
+class Moves:
+    """Changes of the key that some rows hold.
+
+    Args:
+        row: (n,) number of the row that holds each.
+        keys: (n,) that row's key.
+        old_keys: (n,) the keys before; of a delete the key after.
+        sequences: (n,) when they happened.
+    """
+
+    row: Codes
+    keys: pa.Table
+    old_keys: pa.Table
+    sequences: pa.StructArray
+
+    @classmethod
+    def of(cls, rows: pa.Table, key: Sequence[str]) -> Moves:
+        """Read `_moved_from` of changes or entries."""
+        lists = in_one_piece(rows["_moved_from"])
+        items = pc.list_flatten(lists)
+        has_key = pc.struct_field(items, "key").is_valid()  # a row that is cut off is linked to none
+        row = pc.list_parent_indices(lists).filter(has_key)
+        items = items.filter(has_key)
+        old_key = pc.struct_field(items, "key")
+        return cls(
+            row=row.to_numpy(),
+            keys=_keys(rows.take(row), key),
+            old_keys=pa.table({name: pc.struct_field(old_key, name) for name in key}),
+            sequences=pc.struct_field(items, "sequence"),
+        )
+
+
+def linked_keys(
+    changes: Iterable[pa.Table],
+    entries: Iterable[pa.Table],
+    key: Sequence[str],
+) -> pa.Table | None:
+    """Return the keys that a step decides on together; None where there are none.
+
+    They are those of its changes of the key, and of the entries whose rows went through a key that the step changes at a sequence at
+    which they had it: a late change of an old key may be about a row that has another key by now.
+
+    Args:
+        changes: The step's, with their key, `_sequence` and `_moved_from`.
+        entries: Versions of all entries that went through a change of the key, with their key and `_moved_from`.
+        key: Names of the key's columns.
+    """
+    stored = Moves.of(pa.concat_tables(entries), key)
+    hashes_of_old_keys = key_hashes(stored.old_keys, key)
+    changed_keys: list[pa.Table] = []
+    touched_keys: list[pa.Table] = []
+    touched_at: list[pa.StructArray] = []
+    for rows in changes:
+        own = Moves.of(rows, key)
+        changed_keys += [own.keys, own.old_keys]
+        is_touched = np.isin(key_hashes(rows, key), hashes_of_old_keys)
+        touched = rows.filter(pa.array(is_touched))
+        touched_keys += [_keys(touched, key), own.old_keys]
+        touched_at += [in_one_piece(touched["_sequence"]), own.sequences]
+    if not changed_keys:
+        return None
+    changed = pa.concat_tables(changed_keys)
+    linked = _linked_moves(stored, changed, pa.concat_tables(touched_keys), touched_at, key)
+    found = pa.concat_tables([changed, stored.keys.filter(linked), stored.old_keys.filter(linked)])
+    return found if len(found) else None
+
+
+def _linked_moves(
+    stored: Moves,
+    changed: pa.Table,
+    touched: pa.Table,
+    touched_at: Sequence[pa.StructArray],
+    key: Sequence[str],
+) -> pa.BooleanArray:
+    """Mark the stored changes of the key whose entries a step has to decide on.
+
+    Args:
+        stored: Those of all entries.
+        changed: Keys that the step's own changes of the key are about.
+        touched: Keys that it touches.
+        touched_at: At what sequences.
+        key: Names of the key's columns.
+    """
+    n_stored, n_changed = len(stored.keys), len(changed)
+    if not n_stored:
+        return pa.array([], pa.bool_())
+    all_keys = pa.concat_tables([stored.keys, stored.old_keys, changed, touched])
+    codes = row_codes(all_keys, key)
+    own, old, of_changed, of_touched = np.split(codes, np.cumsum([n_stored, n_stored, n_changed]))
+    [changed_at, *ranks], _ = rank_sequences([stored.sequences, *touched_at])
+    earliest = np.full(int(codes.max()) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(earliest, of_touched, np.concatenate(ranks))
+    is_touched = earliest[old] <= changed_at
+    is_own = np.isin(own, of_changed)
+    # A row that is decided on needs all of the keys that it went through.
+    rows = stored.row[is_touched | is_own]
+    return pa.array(np.isin(stored.row, rows))
+
+
+def _keys(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    return pa.table({name: rows[name] for name in key})

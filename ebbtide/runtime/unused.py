@@ -1,0 +1,74 @@
+"""Tables that a run has made before the first step: a spec that changes before that step needs them with other columns."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from ebbtide.delta import log
+from ebbtide.delta.fitting import columns_of, has_columns
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.paths import delete
+from ebbtide.runtime.plan import Plan
+
+OWN_COLUMN = {"sink": "_changed_by", "changelog": "_order", "state": "_entry"}
+"""A column by which a table is known as one that a run has made. The state goes last: it says that there is no step."""
+
+
+def unused_of_another_spec(plan: Plan) -> list[str]:
+    """Return which tables a run has made without rows, and made for another spec than the plan's.
+
+    A table that another client has written, or altered, is not among them: it is refused where it does not fit.
+
+    Args:
+        plan: The pipeline.
+
+    Returns:
+        Names of the tables; none once a step was made.
+    """
+    was_written = log.versions(plan.state.path) not in ([], [0])
+    if was_written:
+        return []
+    wanted = _columns_wanted(plan)
+    return [name for name in OWN_COLUMN if _is_of_another_spec(_unused(plan.at(name)), name, wanted.get(name))]
+
+
+def has_unused_of_spec(plan: Plan) -> bool:
+    """Return whether a run has made all tables that the spec needs before the first step, and nothing has come since."""
+    return all(_fits(_unused(plan.at(name)), columns) for name, columns in _columns_wanted(plan).items())
+
+
+def drop_unused_of_another_spec(plan: Plan) -> None:
+    """Delete these tables, so that the run makes them as the spec is now; the pipeline's lease is held."""
+    for name in unused_of_another_spec(plan):
+        delete(plan.at(name))
+
+
+def _columns_wanted(plan: Plan) -> dict[str, pa.Schema]:
+    wanted = {"sink": plan.sink.schema, "state": plan.state.schema}
+    if plan.spec.emits_every:
+        wanted["changelog"] = plan.changelog.schema
+    return wanted
+
+
+def _unused(table: str) -> Snapshot | None:
+    """Return a table that has only the commit that made it, and no rows; None if there is none."""
+    if log.versions(table) != [0]:
+        return None
+    made = Snapshot.read(table, any_features=True)
+    return made if made is not None and not made.files else None
+
+
+def _is_of_another_spec(unused: Snapshot | None, name: str, wanted: pa.Schema | None) -> bool:
+    """Return whether an unused table was made by a run, with other columns than are wanted.
+
+    Args:
+        unused: The table; None if it is not unused.
+        name: One of `OWN_COLUMN`.
+        wanted: The columns that the spec gives it; None if the spec needs no such table.
+    """
+    is_own = unused is not None and OWN_COLUMN[name] in columns_of(unused.metadata)
+    return is_own and not _fits(unused, wanted)
+
+
+def _fits(unused: Snapshot | None, wanted: pa.Schema | None) -> bool:
+    return unused is not None and wanted is not None and has_columns(unused.metadata, wanted)

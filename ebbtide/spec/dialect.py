@@ -1,0 +1,16 @@
+"""The SQL that specs and statements are written in, for sqlglot."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from sqlglot.dialects.spark import Spark
+
+
+class SparkSql(Spark):
+    """Spark's SQL since 4.0: a quote that stands twice in a text is a quote (`spark.sql.legacy.consecutiveStringLiterals.enabled`)."""
+
+    class Tokenizer(Spark.Tokenizer):
+        """Spark's, with doubled quotes."""
+
+        STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'", '"']

@@ -1,0 +1,199 @@
+"""The plan that Spark's parser makes of a statement, as plain Python nodes. Nothing is resolved, read or executed.
+
+A plan of Spark is a tree of Scala case classes. All their fields are walked, not only the children that Spark names as such:
+a subquery stands in an expression, the query of a command in a field, the CTEs of a WITH in tuples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from py4j.java_gateway import JavaObject
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CATALYST = "org.apache.spark.sql.catalyst."
+_TEXTS = frozenset({"org.apache.spark.unsafe.types.UTF8String", "java.net.URI", "org.apache.hadoop.fs.Path"})
+"""Classes whose objects stand for their text. The text of another leaf is not asked for: one call for each value would be slow."""
+
+_TYPE_OF_LITERAL = (f"{CATALYST}expressions.Literal", "dataType")
+"""Says nothing of what a statement does, and would double the time that a long list of values takes."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A plan, an expression, or another case class that stands in one.
+
+    Args:
+        type: Full name of its class.
+        fields: Name of each of its fields to its value: a node, a text, number or truth value, None, or a list of such.
+        is_plan: Whether it is a query, a command or a part of one; an expression is none.
+        is_tree: Whether it is a plan or an expression.
+    """
+
+    type: str
+    fields: Mapping[str, Any]
+    is_plan: bool = False
+    is_tree: bool = False
+
+    @cached_property
+    def name(self) -> str:
+        """Name of its class, without the package and the `$` of an object."""
+        return self.type.rpartition(".")[2].removesuffix("$")
+
+    def below(self) -> Iterator[tuple[str, Any]]:
+        """Yield the values of its fields with their field's name, those of lists one by one."""
+        for name, value in self.fields.items():
+            for each in _flat(value):
+                yield name, each
+
+    def nodes(self) -> Iterator[Node]:
+        """Yield this node and all below it, each before those below it."""
+        waiting = [self]
+        while waiting:
+            node = waiting.pop()
+            yield node
+            waiting += [value for _, value in node.below() if isinstance(value, Node)]
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """An object of which only the class is known."""
+
+    type: str
+
+
+class _Shape(Enum):
+    """How the objects of a class are walked."""
+
+    PLAN = auto()
+    TREE = auto()
+    PRODUCT = auto()
+    OPTION = auto()
+    ITERABLE = auto()
+    MAP = auto()
+    TEXT = auto()
+    LEAF = auto()
+
+
+class Parser:
+    """The parser of a session.
+
+    Args:
+        spark: The session; its settings and extensions decide how a text is read.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._parser = spark._jsparkSession.sessionState().sqlParser()
+        jvm: Any = spark._jvm
+        self._is_instance = jvm.py4j.reflection.TypeUtil.isInstanceOf
+        self._shapes: dict[str, tuple[_Shape, tuple[str, ...]]] = {}
+
+    def plan(self, text: str) -> Node:
+        """Return the plan of a statement.
+
+        Raises:
+            ParseException: Spark cannot read it.
+        """
+        plan = self._value(self._parser.parsePlan(text))
+        assert isinstance(plan, Node)  # noqa: S101 - parsePlan returns a LogicalPlan
+        return plan
+
+    def name_parts(self, text: str) -> list[str]:
+        """Return the parts of a dotted name.
+
+        Raises:
+            ParseException: it is none.
+        """
+        return list(_strings(self._parser.parseMultipartIdentifier(text)))
+
+    def _value(self, found: Any) -> Any:
+        """Return an object of the JVM as plain Python. What py4j converts itself is returned as it is."""
+        if not isinstance(found, JavaObject):
+            return found
+        type_ = str(found.getClass().getName())
+        shape, names = self._shape(type_, found)
+        if shape in _SIMPLE:
+            return _SIMPLE[shape](found, type_)
+        if shape is _Shape.OPTION:
+            return self._value(found.get()) if found.isDefined() else None
+        if shape is _Shape.ITERABLE:
+            return [self._value(each) for each in _each(found)]
+        fields = {}
+        for number, name in enumerate(names):
+            if (type_, name) != _TYPE_OF_LITERAL:
+                fields[name] = self._value(found.productElement(number))
+        is_plan = shape is _Shape.PLAN
+        return Node(type_, fields, is_plan=is_plan, is_tree=is_plan or shape is _Shape.TREE)
+
+    def _shape(self, type_: str, found: JavaObject) -> tuple[_Shape, tuple[str, ...]]:
+        """Return how a class is walked, and the names of its fields; asked of the JVM once for each class."""
+        known = self._shapes.get(type_)
+        if known is None:
+            shape = self._shape_of(type_, found)
+            has_fields = shape in (_Shape.PLAN, _Shape.TREE, _Shape.PRODUCT)
+            names = tuple(_strings_of(found.productElementNames())) if has_fields else ()
+            known = self._shapes[type_] = shape, names
+        return known
+
+    def _shape_of(self, type_: str, found: JavaObject) -> _Shape:
+        if type_ in _TEXTS:
+            return _Shape.TEXT
+        for parent, shape in _PARENTS.items():
+            if self._is_instance(parent, found):
+                return shape
+        return _Shape.LEAF
+
+
+_PARENTS = {
+    f"{CATALYST}plans.logical.LogicalPlan": _Shape.PLAN,
+    f"{CATALYST}trees.TreeNode": _Shape.TREE,
+    f"{CATALYST}InternalRow": _Shape.LEAF,
+    "org.apache.spark.sql.types.DataType": _Shape.LEAF,
+    "org.apache.spark.sql.util.CaseInsensitiveStringMap": _Shape.MAP,
+    "scala.Option": _Shape.OPTION,
+    "scala.collection.Iterable": _Shape.ITERABLE,
+    "scala.Product": _Shape.PRODUCT,
+}
+"""A class to how it and those that derive from it are walked; the first that fits counts."""
+
+
+def _pairs(options: JavaObject, type_: str) -> list[Node]:
+    """Return the options of a table as pairs, as those of a command are."""
+    items = options.asCaseSensitiveMap().entrySet()
+    return [Node("scala.Tuple2", {"_1": str(item.getKey()), "_2": str(item.getValue())}) for item in items]
+
+
+_SIMPLE: dict[_Shape, Callable[[JavaObject, str], Any]] = {
+    _Shape.TEXT: lambda found, type_: str(found.toString()),
+    _Shape.LEAF: lambda found, type_: Leaf(type_),
+    _Shape.MAP: _pairs,
+}
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    if isinstance(value, list):
+        for each in value:
+            yield from _flat(each)
+    else:
+        yield value
+
+
+def _each(iterable: JavaObject) -> Iterator[Any]:
+    iterator = iterable.iterator()
+    while iterator.hasNext():
+        yield iterator.next()
+
+
+def _strings(sequence: JavaObject) -> Iterator[str]:
+    return (str(each) for each in _each(sequence))
+
+
+def _strings_of(iterator: JavaObject) -> Iterator[str]:
+    while iterator.hasNext():
+        yield str(iterator.next())

@@ -1,0 +1,77 @@
+"""The change feed is read as far as files and commits are there, and not past what no feed shows."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from ebbtide.delta import log
+from ebbtide.delta.commit import LocalPuts, commit
+from ebbtide.delta.feed import feed_files, gap, has_changes, readable_since
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import add_file, create
+from ebbtide.paths import join
+
+COLUMNS = pa.schema([("n", pa.int64())])
+PUTS = LocalPuts()
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Versions 1 and 3 add rows, 2 joins files, 4 has a change file of its own."""
+    path = str(tmp_path / "t")
+    create(PUTS, path, COLUMNS, {}, name="t", info={})
+    put(path, 1)
+    put(path, 2, data_change=False)
+    put(path, 3)
+    shown = add_file(path, "_change_data/c d.parquet", pa.table({"n": [4]}, COLUMNS), bounded=())["add"]
+    added = add_file(path, "4.parquet", pa.table({"n": [4]}, COLUMNS), bounded=())
+    commit(PUTS, path, 4, [added, {"cdc": {"path": shown["path"], "dataChange": False}}], {"operation": "MERGE"})
+    return path
+
+
+def put(path, version, *, data_change=True):
+    rows = pa.table({"n": [version]}, COLUMNS)
+    action = add_file(path, f"{version}.parquet", rows, bounded=(), data_change=data_change)
+    commit(PUTS, path, version, [action], {"operation": "WRITE"})
+
+
+def test_change_files_are_read_where_there_are_some_and_else_data_files_that_change_rows(table):
+    found = {version: feed_files(table, log.actions(table, version)) for version in range(1, 5)}
+    assert found == {
+        1: [join(table, "1.parquet")],
+        2: [],
+        3: [join(table, "3.parquet")],
+        4: [join(table, "_change_data/c d.parquet")],
+    }
+
+
+def test_feed_is_readable_behind_the_last_version_of_which_something_is_gone(table):
+    assert readable_since(table, 0, 4) == 0
+    assert gap(table, 0, 4) == ""
+    Path(table, "2.parquet").unlink()
+    Path(table, "4.parquet").unlink()
+    assert readable_since(table, 0, 4) == 0, "no feed is read from these"
+    Path(table, "1.parquet").unlink()
+    assert (readable_since(table, 0, 4), readable_since(table, 1, 4)) == (1, 1)
+    Path(table, "3.parquet").unlink()
+    assert readable_since(table, 0, 4) == 3
+    assert "versions 1 to 3 are gone" in gap(table, 0, 4)
+
+
+def test_commit_that_is_gone_ends_the_feed(table):
+    Path(log.commit_file(table, 2)).unlink()
+    assert readable_since(table, 0, 4) == 2
+    assert has_changes(table, 1, 2), "nobody can say"
+
+
+def test_gap_names_a_change_of_columns(table):
+    commit(PUTS, table, 5, [{"metaData": Snapshot.read(table).metadata}], {"operation": "ALTER"})
+    assert gap(table, 4, 5) == "the columns or properties were changed in version 5"
+    assert gap(table, 5, 5) == ""
+    assert has_changes(table, 4, 5)
+
+
+def test_files_that_are_joined_change_no_row(table):
+    assert [has_changes(table, version - 1, version) for version in (1, 2, 3, 4)] == [True, False, True, True]
+    assert not has_changes(table, 4, 4)

@@ -1,0 +1,75 @@
+"""A table is brought back to an earlier version whole, or not at all."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyroaring import BitMap64
+
+from ebbtide.delta import log, vectors
+from ebbtide.delta.commit import LocalPuts, commit
+from ebbtide.delta.restoring import restoring
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import add_file, commit_after, create, read_rows
+from ebbtide.errors import HistoryGoneError
+
+COLUMNS = pa.schema([("n", pa.int64())])
+PUTS = LocalPuts()
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Version 1 has rows 1 to 3; 2 lacks row 2 by a vector; 3 has 4 too."""
+    path = str(tmp_path / "t")
+    create(PUTS, path, COLUMNS, {"delta.enableDeletionVectors": "true"}, name="t", info={})
+    put(path, "a.parquet", 1, 2, 3)
+    found = Snapshot.read(path)
+    [file] = found.files.values()
+    [vector] = vectors.write(path, [BitMap64([1])])
+    actions = [file.removed(0, data_change=True), file.with_vector(vector, data_change=True)]
+    commit_after(PUTS, found, actions, {"operation": "DELETE"})
+    put(path, "b.parquet", 4)
+    return path
+
+
+def put(path, name, *numbers):
+    rows = pa.table({"n": list(numbers)}, COLUMNS)
+    commit_after(PUTS, Snapshot.read(path), [add_file(path, name, rows, bounded=["n"])], {"operation": "WRITE"})
+
+
+def numbers(path):
+    return sorted(read_rows(Snapshot.read(path), COLUMNS)["n"].to_pylist())
+
+
+@pytest.mark.parametrize(("version", "rows"), [(0, []), (1, [1, 2, 3]), (2, [1, 3]), (3, [1, 3, 4])])
+@pytest.mark.parametrize("data_change", [True, False])
+def test_rows_are_those_of_the_version(table, version, rows, data_change):
+    found = Snapshot.read(table)
+    commit_after(PUTS, found, restoring(found, version, data_change=data_change), {"operation": "RESTORE"})
+    assert numbers(table) == rows
+    newest = log.actions(table, 4)
+    said = {action[kind]["dataChange"] for action in newest for kind in ("add", "remove") if kind in action}
+    assert said <= {data_change}
+
+
+def test_file_that_is_gone_is_counted_and_nothing_restored(table):
+    found = Snapshot.read(table)
+    Path(table, "a.parquet").unlink()
+    with pytest.raises(HistoryGoneError, match="1 of its data files deleted"):
+        restoring(found, 1)
+
+
+def test_version_whose_commit_is_deleted_is_not_mistaken_for_the_one_below_it(table):
+    found = Snapshot.read(table)
+    with pytest.raises(HistoryGoneError, match="its commit is deleted"):
+        restoring(found, 9)
+    commit(PUTS, table, 4, [], {"operation": "WRITE"})
+    Path(log.commit_file(table, 3)).unlink()
+    with pytest.raises(HistoryGoneError, match="its commit is deleted"):
+        restoring(found, 3)
+
+
+def test_removed_file_is_named_with_its_vector(table):
+    found = Snapshot.read(table)
+    removes = [action["remove"] for action in restoring(found, 0) if "remove" in action]
+    assert {remove["path"]: "deletionVector" in remove for remove in removes} == {"a.parquet": True, "b.parquet": False}

@@ -1,0 +1,124 @@
+"""Foreign writes by the tables' logs: which commits count, until when, and how many are read."""
+
+import pytest
+from local_pipeline import up
+from local_run import adopt_without_spark
+
+from ebbtide.delta import log
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import commit_after, read_rows
+from ebbtide.ledger import foreign_writes as module
+from ebbtide.ledger.foreign_writes import data_commits, foreign_writes_text
+from ebbtide.ledger.puts import LOCAL
+from ebbtide.model.step import StepKind
+from ebbtide.rules.version_range import VersionRange
+
+
+def write_as_another_client(table, operation="DELETE", *, data_change=True):
+    """Remove all files of a table by a commit without our identity; return its version."""
+    snapshot = Snapshot.read(table)
+    removes = [file.removed(0, data_change=data_change) for file in snapshot.files.values()]
+    return commit_after(LOCAL, snapshot, removes, {"operation": operation})
+
+
+def found(pipeline):
+    return [(write.table, write.version, write.operation) for write in pipeline.plan.foreign_writes()]
+
+
+@pytest.fixture
+def pipeline(make):
+    pipeline = make()
+    pipeline.read(up(1, 1))
+    return pipeline
+
+
+def test_own_commits_are_none(pipeline):
+    pipeline.read(up(1, 2))
+    pipeline.do("compaction")
+    pipeline.do("cleanup")
+    assert found(pipeline) == []
+
+
+def test_commits_of_other_clients_count_in_both_tables(pipeline):
+    write_as_another_client(pipeline.plan.sink.path)
+    pipeline.read(up(2, 2))
+    write_as_another_client(pipeline.plan.sink.path, "UPDATE")
+    write_as_another_client(pipeline.plan.state.path, "MERGE")
+    versions = pipeline.versions()
+    [(first, _, _), *others] = found(pipeline)
+    assert first == "sink"
+    assert others == [("sink", versions["sink"], "UPDATE"), ("state", versions["state"], "MERGE")]
+
+
+def test_joined_files_and_changed_properties_are_no_foreign_writes(pipeline):
+    sink = pipeline.plan.sink.path
+    commit_after(LOCAL, Snapshot.read(sink), [], {"operation": "SET TBLPROPERTIES"})
+    write_as_another_client(sink, "OPTIMIZE", data_change=False)
+    assert found(pipeline) == []
+
+
+@pytest.mark.parametrize("way_out", ["repair", "refresh", "undo"])
+def test_they_are_gone_after_a_repair_a_refresh_and_a_rewind(pipeline, way_out):
+    rows = read_rows(Snapshot.read(pipeline.plan.sink.path), pipeline.plan.sink.schema)
+    pipeline.do("spoil")
+    assert len(found(pipeline)) == 1
+    if way_out == "repair":
+        pipeline.repair(rows)
+    else:
+        pipeline.do(way_out)
+    assert found(pipeline) == []
+    assert pipeline.rows() == {1: 1}
+
+
+def test_they_are_gone_once_they_were_acknowledged(pipeline):
+    pipeline.do("spoil")
+    with pipeline.stepper() as stepper:
+        facts = stepper.maintenance_step(StepKind.ACKNOWLEDGE)
+        accepted = facts.model_copy(update={"reason": "meant so", "sink_version": pipeline.versions()["sink"]})
+        stepper.commit(accepted, [])
+    assert found(pipeline) == []
+    pipeline.read(up(2, 2))
+    write_as_another_client(pipeline.plan.sink.path, "UPDATE")
+    assert [operation for _, _, operation in found(pipeline)] == ["UPDATE"]
+
+
+def test_no_more_than_the_newest_commits_are_read(pipeline, monkeypatch):
+    sink = pipeline.plan.sink.path
+    pipeline.do("spoil")
+    spoilt = pipeline.versions()["sink"]
+    for number in range(2, 6):
+        pipeline.read(up(number, number))
+    newest = pipeline.versions()["sink"]
+    read = []
+    actions = log.actions
+    monkeypatch.setattr(log, "actions", lambda table, version: read.append((table, version)) or actions(table, version))
+    monkeypatch.setattr(module, "MOST_COMMITS", newest - spoilt)
+    assert found(pipeline) == []
+    assert [version for table, version in read if table == sink] == list(range(newest, spoilt, -1))
+    monkeypatch.setattr(module, "MOST_COMMITS", newest - spoilt + 1)
+    assert [version for _, version, _ in found(pipeline)] == [spoilt]
+    commits = data_commits("t", "sink", sink, range(newest + 1))
+    assert [commit.version for commit in commits if not commit.is_own] == [spoilt]
+
+
+def test_commits_before_an_adoption_are_none(make):
+    pipeline = make(schema="id BIGINT, v STRING, n BIGINT")
+    pipeline.do("table")
+    adopt_without_spark()
+    assert found(pipeline) == []
+    pipeline.do("adopt")
+    assert found(pipeline) == []
+    window = VersionRange.after(pipeline.plan)
+    assert window.sink_since == 3, "the table's own, its rows, the columns of the pipeline, the first rows adopted"
+    pipeline.do("spoil")
+    assert len(found(pipeline)) == 1
+
+
+def test_text_names_some_and_counts_the_rest(pipeline):
+    for number in range(7):
+        pipeline.read(up(number, number))
+        pipeline.do("spoil")
+    text = foreign_writes_text(pipeline.plan.foreign_writes())
+    assert text.startswith("7 commits of other clients changed rows: sink version ")
+    assert text.count("sink version") == module.MOST_NAMED
+    assert " and 2 more. Run 'ebbtide repair'" in text

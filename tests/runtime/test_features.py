@@ -1,0 +1,73 @@
+"""Features that another client gives one of a pipeline's tables: the next write of it is refused by name, and follows once they are gone."""
+
+import ast
+from pathlib import Path
+
+import pytest
+from altering import REFUSED, altered, put_back
+from local_pipeline import up
+
+import ebbtide
+from ebbtide.delta import log
+from ebbtide.errors import DeltaFeatureError
+from ebbtide.ledger.lease import Lease
+from ebbtide.maintenance import pausing
+from ebbtide.sinks.quarantine import COLUMNS
+
+EVERY = {"order": "arrival", "materializer": {"emission": "every"}}
+TABLES = ("state", "sink", "changelog", "quarantine", "ledger")
+FEATURES = ("inCommitTimestamp", "rowTracking", "checkConstraints", "fromLater")
+LINES = (up(1, 2), up(2, 1), "[")
+
+
+def is_unwritten(path, version):
+    return log.versions(path)[-1] == version
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_table_with_a_feature_that_is_not_written_gets_no_commit_until_it_is_gone(make, table):
+    pipeline = make(**EVERY)
+    pipeline.read(up(1, 1), "[")
+    path = pipeline.plan.at(table)
+    pipeline.put(*LINES)
+    for feature in FEATURES:
+        before = log.versions(path)[-1]
+        altered(path, feature, REFUSED[feature])
+        with pytest.raises(DeltaFeatureError, match=f"{path}.*written.*{feature}"):
+            pipeline.run()
+        assert is_unwritten(path, before + 1)
+        put_back(path, before)
+    pipeline.run()
+    assert pipeline.rows() == {1: 2, 2: 1}
+    assert pipeline.is_idle()
+    kinds = [row["_kind"] for row in pipeline.table("changelog", pipeline.plan.changelog.schema)]
+    assert sorted(kinds) == ["+I", "+I", "+U"]
+    assert len(pipeline.table("quarantine", COLUMNS)) == 2
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_ledger_with_a_feature_that_is_not_written_takes_no_turn(make, feature):
+    pipeline = make()
+    ledger = pipeline.plan.at("ledger")
+    pipeline.read(up(1, 1))
+    with Lease(ledger, "t", 3600) as lease:
+        before = log.versions(ledger)[-1]
+        altered(ledger, feature, REFUSED[feature])
+        with pytest.raises(DeltaFeatureError, match=feature):
+            lease._renew()
+        with pytest.raises(DeltaFeatureError, match=feature):
+            pausing.pause(pipeline.spec, pipeline.root, "me", "a look", 0)
+        assert is_unwritten(ledger, before + 1)
+        put_back(ledger, before)
+
+
+def test_all_commits_pass_the_one_gate():
+    """A module that put a version by itself would write a table that must be refused."""
+    top = Path(ebbtide.__file__).parent
+    found = set()
+    for path in top.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            is_import = isinstance(node, ast.ImportFrom) and node.module == "ebbtide.delta.commit"
+            if is_import and any(name.name == "commit" for name in node.names):
+                found.add(path.relative_to(top).as_posix())
+    assert found == {"delta/table.py"}

@@ -1,0 +1,91 @@
+"""A data file of state or sink that is gone is named before a run says that all is well, whether it would read it or not; without Spark."""
+
+from pathlib import Path
+
+import pytest
+from local_pipeline import up
+
+from ebbtide.delta import vectors
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.errors import DamagedFileError
+from ebbtide.paths import join
+from ebbtide.runtime.missing_files import missing_files
+
+
+@pytest.fixture
+def pipeline(make):
+    """A pipeline of several data files, one of them with a deletion vector; it has read all."""
+    pipeline = make()
+    for number in range(4):
+        pipeline.read(*[up(10 * number + key, number + 1) for key in range(5)])
+    pipeline.read(up(0, 9))
+    assert pipeline.is_idle()
+    return pipeline
+
+
+def first_of(pipeline, name):
+    snapshot = Snapshot.read(pipeline.plan.at(name))
+    return Path(next(iter(snapshot.files.values())).location(snapshot.table))
+
+
+@pytest.mark.parametrize("name", ["state", "sink"])
+def test_data_file_that_is_gone_is_named_whether_there_is_something_to_read_or_not(pipeline, name):
+    file = first_of(pipeline, name)
+    away = file.rename(file.with_suffix(".away"))
+    for begin in (pipeline.is_idle, pipeline.run, lambda: pipeline.read(up(99, 1))):
+        before = pipeline.versions()
+        with pytest.raises(DamagedFileError) as raised:
+            begin()
+        said = str(raised.value)
+        assert said.startswith(
+            f"1 file of the {name} at '{pipeline.plan.at(name)}' is gone. Got: no {file}. Allowed: the files that version"
+        )
+        assert "'ebbtide repair" in said
+        assert pipeline.versions() == before
+    away.rename(file)
+    pipeline.run()
+    assert pipeline.rows()[99] == 1
+
+
+def test_deletion_vector_that_is_gone_is_named(pipeline):
+    sink = Snapshot.read(pipeline.plan.sink.path)
+    [location] = [vectors.location_of(sink.table, file.vector) for file in sink.files.values() if file.vector]
+    Path(location).unlink()
+    with pytest.raises(DamagedFileError, match=Path(location).name):
+        pipeline.run()
+
+
+def test_most_of_many_missing_files_are_counted(pipeline):
+    sink = Snapshot.read(pipeline.plan.sink.path)
+    for file in sink.files.values():
+        Path(file.location(sink.table)).unlink()
+    n_files = len(sink.files)
+    with pytest.raises(
+        DamagedFileError, match=rf"^{n_files} files of the sink .* are gone\. Got: no .*\.parquet"
+    ) as raised:
+        pipeline.run()
+    assert (" more" in str(raised.value)) == (n_files > 3)
+
+
+def test_function_s_sink_is_made_again_by_a_refresh(make):
+    pipeline = make(function="victims:Totals")
+    pipeline.read(up(1, 1, "+I"))
+    first_of(pipeline, "sink").unlink()
+    with pytest.raises(DamagedFileError, match="without one run 'ebbtide refresh'"):
+        pipeline.run()
+    pipeline.do("refresh")
+    assert pipeline.is_idle()
+
+
+def test_files_in_folders_below_the_table_are_found(pipeline):
+    sink = Snapshot.read(pipeline.plan.sink.path)
+    [file, *_] = sink.files.values()
+    folder = Path(sink.table, "Ab")
+    folder.mkdir()
+    Path(file.location(sink.table)).rename(folder / file.path)
+    moved = type(file)({**file.add, "path": f"Ab/{file.path}"})
+    others = {key: each for key, each in sink.files.items() if each is not file}
+    found = Snapshot(**{**vars(sink), "files": {**others, ("Ab", None): moved}})
+    assert missing_files(found) == []
+    (folder / file.path).unlink()
+    assert missing_files(found) == [join(sink.table, f"Ab/{file.path}")]

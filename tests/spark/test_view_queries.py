@@ -1,0 +1,72 @@
+"""Every family of queries, kept as a view: what a step computes, and what it leaves as it was, is what the whole query gives."""
+
+import os
+
+import pytest
+from local_run import kept_apart
+from view_inputs import Followed, Inputs, Oracle
+from view_queries import QUERIES
+
+from ebbtide.runtime import decide
+
+# One family of each kind; the grid has them all.
+SOME = [
+    "anti on a value",
+    "itself",
+    "three",
+    "join over a group",
+    "not in with nulls",
+    "scalar in a filter",
+    "union of tables",
+    "except of tables",
+    "intersect of tables",
+    "distinct of a table",
+    "first of each",
+    "lateral",
+    "with, twice",
+    "pipe",
+    "pipe, left",
+    "pipe, limit",
+]
+
+
+@pytest.fixture(autouse=True)
+def _inputs_without_spark(monkeypatch):
+    monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 10_000)
+    with kept_apart():
+        yield
+
+
+def followed(oracle, folder, names):
+    """The families, each after its first step."""
+    found = []
+    for name in names:
+        query, key = QUERIES[name]
+        each = Followed(oracle, oracle.view(query, key), folder)
+        each.step()
+        found.append(each)
+    return found
+
+
+def test_families_are_right_after_a_change_of_all_tables(spark, tmp_path):
+    inputs = Inputs(tmp_path, seed=1)
+    families = followed(Oracle(spark, inputs.root, is_read_by_spark=False), tmp_path, SOME)
+    inputs.change("a", "b", "c")
+    extents = [each.step() for each in families]
+    assert sum(not extent.is_whole for extent in extents) > len(extents) // 2
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("is_little", [True, False], ids=["cut here", "cut by Spark"])
+@pytest.mark.parametrize("name", QUERIES)
+def test_family_is_right_after_each_of_a_hundred_rounds(spark, tmp_path, monkeypatch, name, is_little):
+    if not is_little:
+        monkeypatch.setattr("ebbtide.views.cutting.FEED_BYTES", -1)
+    inputs = Inputs(tmp_path, seed=sum(map(ord, name)))
+    n_rounds = int(os.environ.get("EBBTIDE_VIEW_ROUNDS", "100"))
+    [each] = followed(Oracle(spark, inputs.root), tmp_path, [name])
+    for number in range(n_rounds if is_little else n_rounds // 5):
+        inputs.change_any()
+        if number % 30 == 29:
+            inputs.tables["a"].do("rewind")
+        each.step()

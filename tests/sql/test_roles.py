@@ -1,0 +1,232 @@
+"""What each role may do through a gateway, and that sessions belong to the client that opened them."""
+
+import json
+from typing import get_args
+
+import pytest
+from gateway_support import TOKEN, running, serving
+
+from ebbtide.errors import GatewayError, SqlError
+from ebbtide.sql import statements
+from ebbtide.sql.catalog import Catalog
+from ebbtide.sql.embedded import EmbeddedSession
+from ebbtide.sql.gateway.clients import read_clients
+from ebbtide.sql.gateway.roles import LEAST_ROLES, Role
+from ebbtide.sql.judging.rights import Rights
+from ebbtide.sql.remote import RemoteSession
+
+TOKENS = {name: f"token-of-{name}-for-tests" for name in ("rita", "rolf", "walt", "wilma", "olga")}
+ROLES = {"rita": "reader", "rolf": "reader", "walt": "writer", "wilma": "writer", "olga": "owner"}
+LINES = "".join(f"{ROLES[name]} {name} {token}\n" for name, token in TOKENS.items())
+BY_ROLE = {
+    Role.READER: (
+        "SELECT id FROM orders LIMIT 1",
+        "SELECT id FROM orders EMIT CHANGES",
+        "SHOW TABLES",
+        "SHOW JOBS",
+        "SHOW CREATE TABLE orders",
+        "SHOW DATABASES",
+        "DESCRIBE orders",
+        "EXPLAIN SELECT 1",
+        "SET",
+        "SET max-rows = 5",
+        "RESET max-rows",
+    ),
+    Role.WRITER: (
+        "USE other",
+        "INSERT INTO orders SELECT * FROM log",
+        "EXECUTE STATEMENT SET BEGIN INSERT INTO a SELECT * FROM b; END",
+        "STOP JOB 'job-1'",
+    ),
+    Role.OWNER: (
+        "CREATE SOURCE s (id INT, PRIMARY KEY (id)) WITH ('path' = 'in')",
+        "CREATE TABLE t (id INT, PRIMARY KEY (id))",
+        "CREATE MATERIALIZED VIEW v AS SELECT * FROM orders",
+        "CREATE FUNCTION f AS 'os:system'",
+        "REFRESH MATERIALIZED VIEW v",
+        "DROP TABLE orders",
+        "DROP MATERIALIZED VIEW v",
+        "SOURCE 'file.sql'",
+        "CREATE VIEW a AS SELECT 1",
+        "INSERT OVERWRITE orders SELECT 1",
+        "DELETE FROM orders",
+        "UPDATE orders SET id = 1",
+        "MERGE INTO a USING b ON a.id = b.id WHEN MATCHED THEN DELETE",
+        "TRUNCATE TABLE orders",
+        "RESTORE TABLE orders TO VERSION AS OF 1",
+        "VACUUM orders",
+        "OPTIMIZE orders",
+        "ALTER TABLE orders ADD COLUMNS (x INT)",
+        "EXECUTE IMMEDIATE 'DROP TABLE a'",
+        "BEGIN DELETE FROM a; END",
+        "ADD JAR '/tmp/x.jar'",
+        "CALL system.procedure()",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def clients_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("clients") / "clients"
+    path.touch(0o600)
+    path.write_text(LINES)
+    return path
+
+
+@pytest.fixture(scope="module")
+def gateway(clients_file):
+    with serving(token=TOKEN, clients=read_clients(clients_file)) as served:
+        yield served
+
+
+def header(name):
+    return {"Authorization": f"Bearer {TOKENS[name]}"}
+
+
+@pytest.fixture
+def open_as(gateway):
+    """Open a session as a client; return its path."""
+    opened = []
+
+    def open_as(name):
+        path = f"/v1/sessions/{gateway.call('POST', '/v1/sessions', {}, header(name)).json['session']}"
+        opened.append((name, path))
+        return path
+
+    yield open_as
+    for name, path in opened:
+        gateway.call("DELETE", path, headers=header(name))
+
+
+def test_every_kind_of_statement_has_a_least_role():
+    assert set(LEAST_ROLES) == set(get_args(statements.Parsed))
+
+
+@pytest.mark.parametrize("name", ["rita", "walt", "olga"])
+def test_role_executes_what_it_includes_and_nothing_else(gateway, open_as, name):
+    session = open_as(name)
+    role = Role(ROLES[name])
+    for least, texts in BY_ROLE.items():
+        for text in texts:
+            reply = gateway.call("POST", f"{session}/statements", {"statement": text}, header(name))
+            assert reply.status == (201 if role.includes(least) else 403), (text, reply.raw)
+            if reply.status == 201:
+                gateway.call("DELETE", f"{session}/operations/{reply.json['operation']}", headers=header(name))
+            else:
+                assert reply.error["class"] == "GatewayError"
+
+
+def test_other_endpoints_let_a_role_do_no_more(gateway, open_as):
+    session = open_as("rita")
+    assert gateway.call("POST", f"{session}/jobs/job-1/stop", headers=header("rita")).status == 403
+    assert gateway.call("POST", f"{session}/configure", {"statement": "USE other"}, header("rita")).status == 403
+    assert gateway.call("GET", f"{session}/jobs", headers=header("rita")).status == 200
+    for text in ("SELECT 1; DROP TABLE orders", "DROP TABLE orders; SELECT 1"):
+        begun = gateway.call("POST", f"{session}/statements", {"statement": text}, header("rita"))
+        result = f"{session}/operations/{begun.json['operation']}/result?timeout_s=20"
+        assert gateway.call("GET", result, headers=header("rita")).status == 400
+    hidden = gateway.call("POST", f"{session}/statements", {"statement": ";/* a */ DROP TABLE orders"}, header("rita"))
+    assert hidden.status == 403
+
+
+def test_refusal_names_the_role_that_is_needed(gateway, open_as):
+    refused = gateway.call("POST", f"{open_as('rita')}/statements", {"statement": "DROP TABLE orders"}, header("rita"))
+    assert refused.error["message"].startswith("The role reader may not execute this statement. Got: Drop.")
+    assert "a token of the role owner" in refused.error["message"]
+
+
+def test_session_is_there_for_no_other_client(gateway, open_as):
+    session = open_as("rita")
+    statement = {"statement": "SELECT * FROM never"}
+    begun = gateway.call("POST", f"{session}/statements", statement, header("rita")).json["operation"]
+    requests = [
+        ("GET", session, None),
+        ("DELETE", session, None),
+        ("POST", f"{session}/heartbeat", None),
+        ("POST", f"{session}/configure", {"statement": "SET max-rows = 5"}),
+        ("POST", f"{session}/complete", {"text": "", "offset": 0}),
+        ("POST", f"{session}/statements", statement),
+        ("GET", f"{session}/jobs", None),
+        ("POST", f"{session}/jobs/job-1/stop", None),
+        ("GET", f"{session}/operations/{begun}", None),
+        ("DELETE", f"{session}/operations/{begun}", None),
+        ("GET", f"{session}/operations/{begun}/result", None),
+        ("GET", f"{session}/operations/{begun}/pages/0", None),
+        ("POST", f"{session}/operations/{begun}/cancel", None),
+    ]
+    for name in ("rolf", "walt", "olga"):
+        for method, path, body in requests:
+            refused = gateway.call(method, path, body, header(name))
+            assert (refused.status, refused.error["class"]) == (404, "SessionGoneError"), (name, method, path)
+    described = gateway.call("GET", session, headers=header("rita")).json
+    assert described["operations"] == [{"operation": begun, "status": "RUNNING"}]
+
+
+def test_client_lists_its_sessions_and_an_owner_all(gateway, open_as):
+    ritas, walts = open_as("rita"), open_as("walt")
+
+    def listed(name):
+        return {
+            (one["session"], one["client"], one["role"])
+            for one in gateway.call("GET", "/v1/sessions", headers=header(name)).json["sessions"]
+        }
+
+    of_rita = (ritas.rpartition("/")[2][:8], "rita", "reader")
+    of_walt = (walts.rpartition("/")[2][:8], "walt", "writer")
+    assert listed("rita") == {of_rita}
+    assert listed("walt") == {of_walt}
+    assert listed("olga") == {of_rita, of_walt}
+
+
+def test_info_says_who_asks(gateway):
+    for name, role in ROLES.items():
+        info = gateway.call("GET", "/v1/info", headers=header(name)).json
+        assert (info["client"], info["role"], info["read_only"]) == (name, role, role == "reader")
+    single = gateway.call("GET", "/v1/info").json
+    assert (single["client"], single["role"]) == ("default", "owner")
+
+
+def test_gateway_that_only_reads_lets_no_role_write(clients_file):
+    with serving(read_only=True, clients=read_clients(clients_file)) as gateway:
+        session = gateway.call("POST", "/v1/sessions", {}, header("olga")).json["session"]
+        dropped = gateway.call(
+            "POST", f"/v1/sessions/{session}/statements", {"statement": "DROP TABLE orders"}, header("olga")
+        )
+        assert dropped.status == 403
+
+
+def test_writer_stops_no_job_of_another_client(tmp_path):
+    catalog = Catalog(str(tmp_path / "root"), tmp_path / "defs")
+    for number, name in enumerate(("walt", "wilma", "")):
+        folder = tmp_path / "root" / ".sql" / "jobs" / f"job-{number}"
+        folder.mkdir(parents=True)
+        asked = {"pipelines": ["orders"], "started": f"2026-01-0{number + 1}", "client": name}
+        if not name:
+            del asked["client"]  # of an older release
+        (folder / "job.json").write_text(json.dumps(asked))
+        (folder / "log").touch()
+        (folder / "process").write_text("elsewhere 1 1")
+        (folder / "exit").write_text("0")
+    session = EmbeddedSession(catalog, {}, client="walt", rights=Rights(stops_own_jobs_only=True))
+    assert session.execute("STOP JOB 'job-0'").result(60).message == "Job 'job-0' ends after its step."
+    for job, got in (("job-1", "wilma"), ("job-2", "a job that no client of a gateway began")):
+        with pytest.raises(SqlError, match=rf"another client's\. Got: {got}\."):
+            session.execute(f"STOP JOB '{job}'").result(60)
+    session.close()
+
+
+def test_clients_of_a_process_have_their_roles(tmp_path, clients_file):
+    with running(tmp_path, "--clients", str(clients_file)) as (_, url):
+        for name in ("rita", "walt", "olga"):
+            session = RemoteSession(url, TOKENS[name])
+            create = session.execute(
+                "CREATE SOURCE clicks (id BIGINT, PRIMARY KEY (id)) WITH ('path' = 'in', 'format' = 'plain')"
+            )
+            if name == "olga":
+                assert create.result(60).message
+            else:
+                with pytest.raises(GatewayError, match=f"The role {ROLES[name]} may not"):
+                    create.result(60)
+            session.close()
+        with pytest.raises(GatewayError, match="does not know who asks"):
+            RemoteSession(url, TOKENS["rita"] + "x")
