@@ -20,9 +20,8 @@ demo: java $(UV_HERE) .venv ## Run the shop pipelines over the shipped capture a
 	@$(RUN) python data/shop/demo.py
 
 # Three at a time, on two cores too: runs that Dagster launches mostly wait.
-# A test that hangs fails after ten minutes and shows what its threads do; the slowest takes about two.
 test: java .venv lint ## Run linters, type checks and all tests
-	$(RUN) pytest -q -n 3 --dist loadgroup --no-loadscope-reorder --durations 20 --timeout 600
+	$(RUN) pytest -q -n 3 --dist loadgroup --no-loadscope-reorder --durations 20
 
 lint: $(UV_HERE) .venv ## Run linters and type checks only
 	$(RUN) ruff check
@@ -38,10 +37,10 @@ ui: java $(UV_HERE) .venv ## Start Dagster on http://127.0.0.1:3000 (another por
 	DAGSTER_HOME="$(CURDIR)/.dagster" $(RUN) dagster dev -w workspace.yaml -h 127.0.0.1 -p $(PORT)
 
 grid: java $(UV_HERE) .venv ## Run the long tests, those marked grid
-	$(RUN) pytest -q -m grid
+	$(RUN) pytest -q -m grid -o faulthandler_timeout=0
 
 model: $(UV_HERE) .venv ## Walk states beside their reference, at length
-	$(RUN) pytest -q -m model
+	$(RUN) pytest -q -m model -o faulthandler_timeout=0
 
 # The mutants are made in a folder of the same name; what was found there is kept, and made again where code or tests changed.
 mutants: $(UV_HERE) .venv ## Test the tests with mutants of the code (some only: ONLY=ebbtide/formats/columns.py; then those on Spark: SPARK=1)
