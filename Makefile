@@ -21,7 +21,7 @@ demo: java $(UV_HERE) .venv ## Run the shop pipelines over the shipped capture a
 
 # Three at a time, on two cores too: runs that Dagster launches mostly wait.
 test: java .venv lint ## Run linters, type checks and all tests
-	$(RUN) pytest -q -n 3 --dist loadgroup --no-loadscope-reorder --durations 20
+	$(RUN) pytest -q -n 3 --dist loadgroup --no-loadscope-reorder --max-worker-restart 1 --durations 20
 
 lint: $(UV_HERE) .venv ## Run linters and type checks only
 	$(RUN) ruff check
