@@ -8,15 +8,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ebbtide.amounts import amount
-from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
-from ebbtide.errors import CheckpointMismatchError, EbbtideError, TableMismatchError
-from ebbtide.ledger.facts import Head, LedgerFacts, StepFacts
+from ebbtide.errors import CheckpointMismatchError, DamagedFileError, TableMismatchError
+from ebbtide.ledger.facts import Head, LedgerFacts
 from ebbtide.ledger.foreign_writes import DataCommit, foreign_writes_text
 from ebbtide.ledger.lease import Holder, holder_of
-from ebbtide.ledger.tables import OwnTable
 from ebbtide.model.step import StepKind
 from ebbtide.runtime.belonging import OwnTables, refuse_misfits_at_rest
+from ebbtide.runtime.missing_files import refuse_missing_files
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.ddl import added_ddl
 from ebbtide.spec.pipeline import Pipeline
@@ -45,14 +44,14 @@ class Status:
         evolved: Columns that were taken in and that the spec's file lacks, to their types as DDL.
         sink_version: Version of the sink table; None if it is gone.
         state_version: Version of the state table.
-        sink_rows: Rows of the sink; None if it is gone, or if somebody else's files do not say.
+        sink_rows: Rows of the sink; None if it is gone, or if files of another client do not say.
         state_rows: Stored rows of the state: entries, and older versions of them that no fold has taken away yet.
         paused_by: Who has paused it; None: it is not paused.
         paused_since: Since when.
         pause_reason: Why.
         held_by: The process that holds its lease; None: none does, or it is known to have ended.
         foreign_writes: Commits of other clients to sink and state that are neither repaired nor acknowledged.
-        misfit: Why the next run is refused: a table or the checkpoint was deleted, replaced or put back. None: they belong together.
+        misfit: Why the next run is refused: a table or the checkpoint was deleted, replaced or put back, or data files are missing. None: it is not refused for that.
     """
 
     pipeline: str
@@ -138,11 +137,13 @@ def status(spec: Pipeline, root: str) -> Status:
     """
     tables = Plan.under(root, spec)
     commit = tables.state.last()
+    state = Snapshot.read(tables.at("state"), any_features=True)
+    own_tables = OwnTables(tables)
     turn = tables.turn
     beside_steps = {
         **_pause(turn),
         "held_by": holder_of(turn),
-        "misfit": _misfit(tables, commit),
+        "misfit": _misfit(tables, own_tables, Head.at_rest(commit), state),
         "foreign_writes": tables.foreign_writes(),
     }
     if commit is None:
@@ -161,15 +162,13 @@ def status(spec: Pipeline, root: str) -> Status:
         other_tables += facts.other_tables
         ignored.update(facts.ignored_columns)
     known = {*tables.spec.table.columns.names, *tables.spec.ignored_columns}
-    sink_path = tables.at("sink")
-    sink_version, sink_rows = _version_and_rows(sink_path)
-    state_version, state_rows = _version_and_rows(tables.at("state"))
+    sink = own_tables.sink()
     return Status(
         pipeline=spec.name,
         root=tables.root,
         step=last.step,
         kind=last.kind,
-        sink_step=OwnTable(sink_path, "sink").last_step(),
+        sink_step=own_tables.last_step("sink"),
         now=_time(last.now_ms),
         watermark=_time(last.watermark_ms),
         records=records if last.total_records is None else last.total_records,
@@ -178,10 +177,10 @@ def status(spec: Pipeline, root: str) -> Status:
         other_tables=other_tables,
         ignored_columns=tuple(sorted(ignored.difference(known))),
         evolved=dict(tables.evolved),
-        sink_version=sink_version,
-        sink_rows=sink_rows,
-        state_rows=state_rows,
-        state_version=state_version,
+        sink_version=None if sink is None else sink.version,
+        sink_rows=None if sink is None else sink.live_rows,
+        state_rows=None if state is None else state.live_rows,
+        state_version=None if state is None else state.version,
         **beside_steps,
     )
 
@@ -198,26 +197,15 @@ def _pause(turn: LedgerFacts | None) -> dict[str, Any]:
     }
 
 
-def _misfit(tables: Plan, last: tuple[int, StepFacts] | None) -> str | None:
-    """Return why the tables do not belong together; None if they do."""
+def _misfit(tables: Plan, own_tables: OwnTables, head: Head, state: Snapshot | None) -> str | None:
+    """Return why the next run is refused by the tables as they are; None if it is not."""
     try:
-        state = Snapshot.read(tables.at("state"), any_features=True)
-        refuse_misfits_at_rest(tables, OwnTables(tables), Head.at_rest(last), state)
-    except (TableMismatchError, CheckpointMismatchError) as error:
+        refuse_misfits_at_rest(tables, own_tables, head, state)
+        if state is not None:
+            refuse_missing_files(tables, state, own_tables.sink())
+    except (TableMismatchError, CheckpointMismatchError, DamagedFileError) as error:
         return str(error)
     return None
-
-
-def _version_and_rows(table: str) -> tuple[int | None, int | None]:
-    """Return a table's newest version, and how many rows it has by its log; None for what cannot be told."""
-    try:
-        snapshot = Snapshot.read(table, any_features=True)
-    except EbbtideError:
-        versions = log.versions(table)
-        return max(versions, default=None), None
-    if snapshot is None:
-        return None, None
-    return snapshot.version, snapshot.live_rows
 
 
 def _time(ms: int | None) -> datetime | None:

@@ -29,6 +29,7 @@ class OwnTable:
         self._version = -1
         self._id = ""
         self._step = 0
+        self._snapshot: Snapshot | None = None
 
     def find(self) -> TableFacts | None:
         """Return its id and the last step that wrote it, 0 before the first; None if there is no table."""
@@ -36,8 +37,15 @@ class OwnTable:
             return None
         while actions := log.actions(self.location, self._version + 1):
             self._version += 1
+            self._snapshot = None
             self._take(actions)
         return TableFacts(id=self._id, step=self._step)
+
+    def snapshot(self) -> Snapshot | None:
+        """Return its newest version; None if there is no table. What the first look has read is kept until a commit follows it."""
+        if self.find() is None:
+            return None
+        return self._snapshot or Snapshot.read(self.location, any_features=True)
 
     def last_step(self) -> int:
         """Return the last step that wrote it; 0 before the first, or if there is no table."""
@@ -57,6 +65,7 @@ class OwnTable:
         snapshot = Snapshot.read(self.location, any_features=True)
         if snapshot is None:
             return False
+        self._snapshot = snapshot
         self._version = snapshot.version
         self._id = snapshot.id
         # The marks outlive the commits; not all that Spark writes has one.

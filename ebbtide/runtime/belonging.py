@@ -38,6 +38,11 @@ class OwnTables:
                 found[name] = facts
         return found
 
+    def sink(self) -> Snapshot | None:
+        """Return the newest version of the sink; None if it is not there."""
+        table = self._tables.get("sink")
+        return None if table is None else table.snapshot()
+
     def leave_out_unreadable(self) -> dict[str, str]:
         """Take those whose log cannot be read for tables that are not there; return why, by name."""
         reasons = {}
@@ -207,7 +212,7 @@ def refuse_others_sink(plan: Plan, tables: OwnTables) -> None:
     Raises:
         TableMismatchError: there is one.
     """
-    snapshot = Snapshot.read(plan.at("sink"), any_features=True)
+    snapshot = tables.sink()
     if snapshot is None or not snapshot.files:
         return
     if tables.last_step("sink") == 0:

@@ -264,7 +264,7 @@ class _Run:
             self._rehearse(plan)
         else:
             stepper.refuse_misfits()
-            refuse_missing_files(plan, stepper.found())
+            refuse_missing_files(plan, stepper.found(), stepper.tables.sink())
             refuse_changed_spec(plan, stepper)
             refuse_other_path(stepper, accepts=accepts_path)
         plan.sink.create(self.spark)

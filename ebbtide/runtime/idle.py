@@ -77,7 +77,7 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
     )
     if not is_idle:
         return None
-    refuse_missing_files(plan, snapshot)
+    refuse_missing_files(plan, snapshot, tables.sink())
     files_read = files_noted(state, snapshot.files.values())
     listed = plan.source.discover(files_read, clock_ms, plan.follows_on(facts.source_position))
     if listed.nothing_matched:

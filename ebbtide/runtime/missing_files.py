@@ -1,6 +1,6 @@
 """Data files that the newest version of the state or the sink names, and that are gone: a run would not meet those that it does not read.
 
-Each folder with such files is listed once, at the begin of a run; no file is opened.
+Each folder with such files is listed once, at the start of a run and by `status`; no file is opened.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ MOST_NAMED = 3
 """Missing files that the error names."""
 
 
-def refuse_missing_files(plan: Plan, state: Snapshot) -> None:
+def refuse_missing_files(plan: Plan, state: Snapshot, sink: Snapshot | None) -> None:
     """Refuse tables of which data files, or deletion vectors, are gone.
 
     Args:
         plan: The pipeline.
         state: The newest version of its state.
+        sink: The newest version of its sink; None if it is not there.
 
     Raises:
         DamagedFileError: there is such a file.
     """
     refuse_missing_of(state, "state", plan)
-    sink = Snapshot.read(plan.at("sink"), any_features=True)
     if sink is not None:
         refuse_missing_of(sink, "sink", plan)
 
@@ -44,6 +44,9 @@ def refuse_missing_of(snapshot: Snapshot, name: str, plan: Plan) -> None:
         plan: The pipeline.
     """
     missing = missing_files(snapshot)
+    if missing:  # without the lease: another run may have replaced this version, and its files may be deleted
+        snapshot = snapshot.advanced()
+        missing = missing_files(snapshot)
     if not missing:
         return
     raise DamagedFileError.of(

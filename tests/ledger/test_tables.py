@@ -37,8 +37,10 @@ def test_last_step_is_found_again_from_the_commits_since(table):
     assert (seen.last_step(), OwnTable(table, "sink").last_step()) == (4, 4)
     step(table, None)
     assert seen.last_step() == 4
+    assert seen.snapshot() == Snapshot.read(table)
     step(table, 5)
     step(table, 6)
+    assert seen.snapshot() == Snapshot.read(table)
     assert seen.find() == OwnTable(table, "sink").find()
     assert (seen.find().step, seen.find().id) == (6, Snapshot.read(table).id)
 
@@ -61,7 +63,7 @@ def test_table_with_features_that_are_not_read_here_is_known_all_the_same(table)
 
 def test_there_is_no_step_where_there_is_no_table(tmp_path):
     absent = OwnTable(str(tmp_path / "absent"), "sink")
-    assert (absent.find(), absent.last_step()) == (None, 0)
+    assert (absent.find(), absent.last_step(), absent.snapshot()) == (None, 0, None)
 
 
 def test_marks_tell_the_step_once_its_commit_is_gone(table, tmp_path):

@@ -8,8 +8,9 @@ from local_pipeline import up
 from ebbtide.delta import vectors
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import DamagedFileError
+from ebbtide.inspect.status import status
 from ebbtide.paths import join
-from ebbtide.runtime.missing_files import missing_files
+from ebbtide.runtime.missing_files import missing_files, refuse_missing_files
 
 
 @pytest.fixture
@@ -37,6 +38,7 @@ def test_data_file_that_is_gone_is_named_whether_there_is_something_to_read_or_n
         with pytest.raises(DamagedFileError) as raised:
             begin()
         said = str(raised.value)
+        assert status(pipeline.spec, pipeline.root).misfit == said
         assert said.startswith(
             f"1 file of the {name} at '{pipeline.plan.at(name)}' is gone. Got: no {file}. Allowed: the files that version"
         )
@@ -45,6 +47,34 @@ def test_data_file_that_is_gone_is_named_whether_there_is_something_to_read_or_n
     away.rename(file)
     pipeline.run()
     assert pipeline.rows()[99] == 1
+    assert status(pipeline.spec, pipeline.root).misfit is None
+
+
+@pytest.mark.parametrize("look", ["is_idle", "status"])
+def test_no_table_s_log_is_read_again_for_its_files(pipeline, monkeypatch, look):
+    tables = []
+    read = Snapshot.read
+    monkeypatch.setattr(
+        Snapshot, "read", lambda table, *given, **named: tables.append(table) or read(table, *given, **named)
+    )
+    looks = {"is_idle": pipeline.is_idle, "status": lambda: status(pipeline.spec, pipeline.root)}
+    looks[look]()
+    assert tables.count(pipeline.plan.at("sink")) == 1
+    assert tables.count(pipeline.plan.at("state")) == 1
+
+
+def test_file_that_went_with_a_version_that_was_replaced_meanwhile_is_not_missed(pipeline):
+    plan = pipeline.plan
+    before = Snapshot.read(plan.at("state")), Snapshot.read(plan.at("sink"))
+    refuse_missing_files(plan, *before)
+    pipeline.do("compaction")
+    for snapshot in before:
+        left = Snapshot.read(snapshot.table).files
+        replaced = [file for key, file in snapshot.files.items() if key not in left]
+        assert replaced
+        for file in replaced:
+            Path(file.location(snapshot.table)).unlink()
+    refuse_missing_files(plan, *before)
 
 
 def test_deletion_vector_that_is_gone_is_named(pipeline):
