@@ -71,6 +71,12 @@ def actions(table: str, version: int) -> list[Action]:
     return read_actions(location)
 
 
+def checksum(table: str, version: int) -> str | None:
+    """Return the checksum of a commit's file; None if it is not there."""
+    raw = read_bytes(commit_file(table, version))
+    return None if raw is None else _checksum(raw)
+
+
 def read_actions(location: str) -> list[Action]:
     """Return the actions in a file of the log, one a line; none if it is not there.
 
@@ -103,8 +109,11 @@ def _action(location: str, line: bytes) -> Action:
 
 def with_checksum(content: bytes) -> bytes:
     """Put the checksum of a commit in the place that its first line has for it."""
-    checksum = f"{zlib.crc32(content):08x}"
-    return content.replace(_stating(NO_CHECKSUM), _stating(checksum), 1)
+    return content.replace(_stating(NO_CHECKSUM), _stating(_checksum(content)), 1)
+
+
+def _checksum(content: bytes) -> str:
+    return f"{zlib.crc32(content):08x}"
 
 
 def _stating(checksum: str) -> bytes:

@@ -144,7 +144,7 @@ def status(spec: Pipeline, root: str) -> Status:
         **_pause(turn),
         "held_by": holder_of(turn),
         "misfit": _misfit(tables, own_tables, Head.at_rest(commit), state),
-        "foreign_writes": tables.foreign_writes(),
+        "foreign_writes": tables.look_for_foreign_writes(turn).writes,
     }
     if commit is None:
         return Status(spec.name, tables.root, **beside_steps)

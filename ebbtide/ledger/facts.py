@@ -48,6 +48,19 @@ class Pause(BaseModel):
     reason: str = Field(description="Why, in their own words.")
 
 
+class Looked(BaseModel):
+    """What a look for foreign writes has found in one table; the next one reads the commits after it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    version: int = Field(description="Newest version of the table that was looked at.")
+    checksum: str | None = Field(
+        description="CRC-32 of that commit's file, as 8 hexadecimal digits: a table that was put back has another one, or none. Null: there was no commit."
+    )
+    window_end: int = Field(description="Version of the last step that ends windows; 0: there is none.")
+    foreign: tuple[int, ...] = Field(description="Versions of the foreign writes since.")
+
+
 class LedgerFacts(BaseModel):
     """One turn of the lease."""
 
@@ -85,6 +98,11 @@ class LedgerFacts(BaseModel):
         default=0,
         exclude_if=lambda value: not value,
         description="How long the pauses that have ended were in sum, ms.",
+    )
+    looked: Mapping[str, Looked] = Field(
+        default={},
+        exclude_if=lambda value: not value,
+        description="`sink` and `state` to what the last run found of foreign writes; absent before the first run that noted it.",
     )
 
     @classmethod

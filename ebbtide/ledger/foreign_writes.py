@@ -1,18 +1,23 @@
-"""Foreign writes: commits of other clients that changed rows of a pipeline's tables. What counts as one is decided here alone."""
+"""Foreign writes: commits of other clients that changed rows of a pipeline's tables. What counts as one is decided here alone.
+
+Each run notes in the ledger what it has found up to which commit. A look reads the commits after that, the newest of those before, which
+must still be the one that was noted, and the foreign writes that were noted: idle runs and `status` cost the same however long the log is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any
 
 from ebbtide.amounts import amount, named
 from ebbtide.delta import log
+from ebbtide.ledger.facts import Looked
 from ebbtide.ledger.windows import accepted_sink_version, ends_window, is_own
 
 MOST_COMMITS = 200
-"""Newest commits of each table that runs and `status` read; the check `foreign_writes` reads all."""
+"""Commits of each table that a run or `status` reads at most, the newest ones; the check `foreign_writes` reads all."""
 MOST_NAMED = 5
 """Foreign writes that a message names."""
 
@@ -61,22 +66,34 @@ def data_commits(pipeline: str, table: str, location: str, versions: Collection[
             yield commit
 
 
-def foreign_writes(pipeline: str, state: str, sink: str) -> tuple[DataCommit, ...]:
-    """Return the foreign writes that are neither repaired nor acknowledged, of each table the oldest first.
+@dataclass(frozen=True)
+class Look:
+    """What a look for foreign writes has found.
 
-    Reads at most `MOST_COMMITS` commits of each table, the newest ones. A pipeline without a step has none.
+    Args:
+        writes: Those that are neither repaired nor acknowledged, of each table the oldest first.
+        looked: What the next look goes on from, by table.
+    """
+
+    writes: tuple[DataCommit, ...] = ()
+    looked: Mapping[str, Looked] = field(default_factory=dict)
+
+
+def look_for_foreign_writes(pipeline: str, state: str, sink: str, before: Mapping[str, Looked]) -> Look:
+    """Look for the foreign writes that are neither repaired nor acknowledged. A pipeline without a step has none.
 
     Args:
         pipeline: Name of the pipeline.
         state: Location of the state.
         sink: Location of the sink.
+        before: What an earlier look has found, by table; empty: none is known.
     """
     if not log.last_step(state):
-        return ()
-    of_state, state_end = _newest_foreign(pipeline, "state", state, 0)
-    accepted = accepted_sink_version(state, state_end)
-    of_sink, _ = _newest_foreign(pipeline, "sink", sink, accepted)
-    return (*of_sink, *of_state)
+        return Look()
+    of_state, state_looked = _look_at(pipeline, "state", state, before.get("state"))
+    accepted = accepted_sink_version(state, state_looked.window_end)
+    of_sink, sink_looked = _look_at(pipeline, "sink", sink, before.get("sink"), accepted)
+    return Look((*of_sink, *of_state), {"state": state_looked, "sink": sink_looked})
 
 
 def foreign_writes_text(writes: Collection[DataCommit]) -> str:
@@ -93,29 +110,56 @@ def foreign_writes_text(writes: Collection[DataCommit]) -> str:
     )
 
 
-def _newest_foreign(pipeline: str, table: str, location: str, judged: int) -> tuple[list[DataCommit], int]:
-    """Return the foreign writes since the last step that ends windows, and the version of that step.
+def _look_at(
+    pipeline: str, table: str, location: str, before: Looked | None, accepted: int = 0
+) -> tuple[list[DataCommit], Looked]:
+    """Return the foreign writes to a table since the last step that ends windows, the oldest first, and what the next look goes on from.
 
     Args:
         pipeline: Name of the pipeline.
         table: `sink` or `state`.
         location: The table's.
-        judged: Version up to which all was accepted.
+        before: What an earlier look has found; None: nothing is known.
+        accepted: Version up to which a step has accepted all.
     """
+    versions = log.versions(location)
+    known = _still_true(location, before)
+    looked_at = max(known.version, accepted)
+    window_end = known.window_end
     found: list[DataCommit] = []
-    newest_first = reversed(log.versions(location))
-    for version in islice(newest_first, MOST_COMMITS):
-        if version <= judged:
+    for version in islice(reversed(versions), MOST_COMMITS):
+        if version <= looked_at:
             break
         actions = log.actions(location, version)
         own = log.facts_in(actions)
         if own is not None and ends_window(own):
-            judged = version
+            window_end = version
             break
-        commit = _data_commit(pipeline, table, version, actions)
-        if commit is not None and not commit.is_own:
-            found.insert(0, commit)
-    return found, judged
+        found += _foreign(pipeline, table, version, actions)
+    for version in reversed(known.foreign):
+        if version > max(window_end, accepted):
+            found += _foreign(pipeline, table, version, log.actions(location, version))
+    found = found[:MOST_COMMITS]
+    found.reverse()
+    newest = versions[-1] if versions else -1
+    checksum = known.checksum if newest == known.version else log.checksum(location, newest)
+    foreign = tuple(write.version for write in found)
+    return found, Looked(version=newest, checksum=checksum, window_end=window_end, foreign=foreign)
+
+
+def _still_true(location: str, before: Looked | None) -> Looked:
+    """Return what an earlier look has found, if the table still has the commits that it looked at; else that nothing is known."""
+    nothing = Looked(version=-1, checksum=None, window_end=0, foreign=())
+    if before is None or log.checksum(location, before.version) != before.checksum:
+        return nothing
+    return before
+
+
+def _foreign(pipeline: str, table: str, version: int, actions: Iterable[log.Action]) -> Iterator[DataCommit]:
+    """Yield a commit if it is a foreign write."""
+    commit = _data_commit(pipeline, table, version, actions)
+    if commit is not None and not commit.is_own:
+        yield commit
 
 
 def _data_commit(pipeline: str, table: str, version: int, actions: Iterable[log.Action]) -> DataCommit | None:

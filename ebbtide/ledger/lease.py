@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from types import TracebackType
@@ -25,7 +26,7 @@ from ebbtide.delta.commit import now_ms
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after, create_if_absent
 from ebbtide.errors import LeaseHeldError, LeaseLostError, StoreUnavailableError, TableMismatchError, VersionTakenError
-from ebbtide.ledger.facts import FREE, LedgerFacts
+from ebbtide.ledger.facts import FREE, LedgerFacts, Looked
 from ebbtide.ledger.process import host_and_pid, is_gone, is_here, this_process
 from ebbtide.ledger.puts import puts_of, refuse_unsafe
 from ebbtide.ledger.requests import POLL_S, Requests
@@ -132,6 +133,7 @@ class Lease:
             taken_ms=now_ms(),
             paused=seen.paused,
             paused_ms=seen.paused_ms,
+            looked=seen.looked,
         )
         self.seen = self.facts
         try:
@@ -193,6 +195,15 @@ class Lease:
         self.check()
         self._renew(incarnation=uuid.uuid4().hex)
         return self.facts.incarnation
+
+    def note(self, looked: Mapping[str, Looked]) -> None:
+        """Note what a look for foreign writes has found: the next commit of the lease holds it, and each turn carries it on.
+
+        Args:
+            looked: By table.
+        """
+        with self._lock:
+            self.facts = self.facts.model_copy(update={"looked": looked})
 
     def _newest(self) -> LedgerFacts:
         """Return the newest turn; there is one, since this run has taken it.

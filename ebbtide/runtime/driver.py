@@ -215,7 +215,9 @@ class _Run:
             if not self.stop.is_set():
                 tick = stepper.tick(self.spark, self.clock())
                 self._report(tick)
-        self.summary.foreign_writes = plan.foreign_writes()
+            look = plan.look_for_foreign_writes(lease.facts)
+            lease.note(look.looked)
+        self.summary.foreign_writes = look.writes
 
     def go_on_after_others(self, going_on: GoingOn) -> None:
         """Let those who ask have the lease, and take the next turn, until the run is stopped.

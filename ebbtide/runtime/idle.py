@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import EbbtideError
-from ebbtide.ledger.facts import FREE, STATE_FORMAT, Head, StepFacts
+from ebbtide.ledger.facts import FREE, STATE_FORMAT, Head, LedgerFacts, StepFacts
 from ebbtide.ledger.pauses import refuse_paused
 from ebbtide.model.entries import Step, live_entries
 from ebbtide.model.step import StepKind, next_frontier
@@ -53,7 +53,8 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
         FileChangedError, LateFileError, SourceLostError: see `discover` of the source.
     """
     plan = Plan.under(root, spec)
-    refuse_paused(spec.name, plan.turn)
+    turn = plan.turn
+    refuse_paused(spec.name, turn)
     spec = plan.spec
     state = plan.at("state")
     last = newest_facts(state)
@@ -61,7 +62,7 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
     if snapshot is None:
         return None
     if last is None:
-        return _idle_before_first_step(plan, snapshot, clock_ms)
+        return _idle_before_first_step(plan, turn, snapshot, clock_ms)
     version, stored = last
     if stored[log.FACTS] != STATE_FORMAT:
         return None
@@ -82,14 +83,15 @@ def idle_run(spec: Pipeline, root: str, clock_ms: int) -> RunSummary | None:
     listed = plan.source.discover(files_read, clock_ms, plan.follows_on(facts.source_position))
     if listed.nothing_matched:
         return None
-    return _summary(plan, listed)
+    return _summary(plan, turn, listed)
 
 
-def _idle_before_first_step(plan: Plan, state: Snapshot, clock_ms: int) -> RunSummary | None:
+def _idle_before_first_step(plan: Plan, turn: LedgerFacts | None, state: Snapshot, clock_ms: int) -> RunSummary | None:
     """Return the summary of a run that finds no first record, where an earlier one has made the tables; else None.
 
     Args:
         plan: The pipeline; it has made no step.
+        turn: The newest one of its ledger.
         state: The newest version of its state.
         clock_ms: The time, epoch ms.
     """
@@ -102,10 +104,10 @@ def _idle_before_first_step(plan: Plan, state: Snapshot, clock_ms: int) -> RunSu
     since = plan.follows_on(None)
     listed = plan.source.discover({}, clock_ms, since)
     begins = since is None and listed.position is not None  # a run notes where it will begin
-    return None if begins else _summary(plan, listed)
+    return None if begins else _summary(plan, turn, listed)
 
 
-def _summary(plan: Plan, listed: Discovery) -> RunSummary | None:
+def _summary(plan: Plan, turn: LedgerFacts | None, listed: Discovery) -> RunSummary | None:
     """Return the summary of a run that reads nothing; None if there is something to read."""
     if listed.streams:
         return None
@@ -115,7 +117,7 @@ def _summary(plan: Plan, listed: Discovery) -> RunSummary | None:
         nothing_matched=listed.nothing_matched,
         files_unmatched=listed.unmatched,
         files_young=listed.young,
-        foreign_writes=plan.foreign_writes(),
+        foreign_writes=plan.look_for_foreign_writes(turn).writes,
     )
 
 

@@ -19,7 +19,7 @@ from ebbtide.formats.plain import PlainDecoder
 from ebbtide.formats.settings import UnknownColumns
 from ebbtide.ledger.checkpoint import Checkpoint
 from ebbtide.ledger.facts import LedgerFacts
-from ebbtide.ledger.foreign_writes import DataCommit, foreign_writes
+from ebbtide.ledger.foreign_writes import Look, look_for_foreign_writes
 from ebbtide.ledger.lease import newest_turn
 from ebbtide.model.changelog import TRUNCATE, changelog_schema
 from ebbtide.model.clock import Reading
@@ -357,9 +357,14 @@ class Plan:
         _, newest = newest_turn(self.at("ledger"))
         return newest
 
-    def foreign_writes(self) -> tuple[DataCommit, ...]:
-        """Return the commits of other clients to sink and state that are neither repaired nor acknowledged."""
-        return foreign_writes(self.spec.name, self.state.path, self.sink.path)
+    def look_for_foreign_writes(self, turn: LedgerFacts | None) -> Look:
+        """Look for commits of other clients to sink and state that are neither repaired nor acknowledged.
+
+        Args:
+            turn: The newest one of the ledger, or an earlier one: the look goes on from what it noted. None: there is none.
+        """
+        before = turn.looked if turn else {}
+        return look_for_foreign_writes(self.spec.name, self.state.path, self.sink.path, before)
 
     def clock_after(self, last: Frontier | None, wall_ms: int) -> Reading:
         """Read the clock of a step that a run beginning now would make after the last one; holds no lease.

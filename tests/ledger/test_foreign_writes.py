@@ -1,14 +1,19 @@
 """Foreign writes by the tables' logs: which commits count, until when, and how many are read."""
 
+import shutil
+from pathlib import Path
+
 import pytest
-from local_pipeline import up
+from local_pipeline import LATER, up
 from local_run import adopt_without_spark
 
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after, read_rows
 from ebbtide.ledger import foreign_writes as module
-from ebbtide.ledger.foreign_writes import data_commits, foreign_writes_text
+from ebbtide.ledger.facts import Pause
+from ebbtide.ledger.foreign_writes import data_commits, foreign_writes_text, look_for_foreign_writes
+from ebbtide.ledger.pauses import pause, resume
 from ebbtide.ledger.puts import LOCAL
 from ebbtide.model.step import StepKind
 from ebbtide.rules.version_range import VersionRange
@@ -21,8 +26,19 @@ def write_as_another_client(table, operation="DELETE", *, data_change=True):
     return commit_after(LOCAL, snapshot, removes, {"operation": operation})
 
 
+def found_afresh(pipeline):
+    writes = pipeline.plan.look_for_foreign_writes(None).writes
+    return [(write.table, write.version, write.operation) for write in writes]
+
+
 def found(pipeline):
-    return [(write.table, write.version, write.operation) for write in pipeline.plan.foreign_writes()]
+    """The foreign writes, the same whether the look goes on from what a run has noted or not."""
+    plan = pipeline.plan
+    afresh = plan.look_for_foreign_writes(None)
+    further = plan.look_for_foreign_writes(plan.turn)
+    assert further == afresh
+    assert look_for_foreign_writes("t", plan.state.path, plan.sink.path, afresh.looked) == afresh
+    return found_afresh(pipeline)
 
 
 @pytest.fixture
@@ -61,7 +77,7 @@ def test_joined_files_and_changed_properties_are_no_foreign_writes(pipeline):
 def test_they_are_gone_after_a_repair_a_refresh_and_a_rewind(pipeline, way_out):
     rows = read_rows(Snapshot.read(pipeline.plan.sink.path), pipeline.plan.sink.schema)
     pipeline.do("spoil")
-    assert len(found(pipeline)) == 1
+    assert len(pipeline.run().foreign_writes) == len(found(pipeline)) == 1
     if way_out == "repair":
         pipeline.repair(rows)
     else:
@@ -72,6 +88,7 @@ def test_they_are_gone_after_a_repair_a_refresh_and_a_rewind(pipeline, way_out):
 
 def test_they_are_gone_once_they_were_acknowledged(pipeline):
     pipeline.do("spoil")
+    assert len(pipeline.run().foreign_writes) == 1
     with pipeline.stepper() as stepper:
         facts = stepper.maintenance_step(StepKind.ACKNOWLEDGE)
         accepted = facts.model_copy(update={"reason": "meant so", "sink_version": pipeline.versions()["sink"]})
@@ -93,12 +110,64 @@ def test_no_more_than_the_newest_commits_are_read(pipeline, monkeypatch):
     actions = log.actions
     monkeypatch.setattr(log, "actions", lambda table, version: read.append((table, version)) or actions(table, version))
     monkeypatch.setattr(module, "MOST_COMMITS", newest - spoilt)
-    assert found(pipeline) == []
+    assert found_afresh(pipeline) == []
     assert [version for table, version in read if table == sink] == list(range(newest, spoilt, -1))
     monkeypatch.setattr(module, "MOST_COMMITS", newest - spoilt + 1)
-    assert [version for _, version, _ in found(pipeline)] == [spoilt]
+    assert [version for _, version, _ in found_afresh(pipeline)] == [spoilt]
     commits = data_commits("t", "sink", sink, range(newest + 1))
     assert [commit.version for commit in commits if not commit.is_own] == [spoilt]
+
+
+def test_one_that_was_noted_is_named_however_many_commits_follow(pipeline, monkeypatch):
+    monkeypatch.setattr(module, "MOST_COMMITS", 2)
+    pipeline.do("spoil")
+    spoilt = pipeline.versions()["sink"]
+    for number in range(2, 6):
+        pipeline.put(up(number, number))
+        [write] = pipeline.run().foreign_writes
+        assert write.version == spoilt
+    assert found_afresh(pipeline) == []
+
+
+def test_commits_that_a_run_has_looked_at_are_not_read_again(pipeline, monkeypatch):
+    read = []
+    read_bytes = log.read_bytes
+    monkeypatch.setattr(log, "read_bytes", lambda location: read.append(location) or read_bytes(location))
+
+    def reads_of_sink():
+        turn = pipeline.plan.turn
+        read.clear()
+        pipeline.plan.look_for_foreign_writes(turn)
+        return sum(location.startswith(pipeline.plan.sink.path) for location in read)
+
+    assert reads_of_sink() == 1, "the newest, for its checksum"
+    for number in range(2, 8):
+        pipeline.read(up(number, number))
+    assert reads_of_sink() == 1
+    assert len(read) <= 6
+    pipeline.do("spoil")
+    assert reads_of_sink() == 3, "the foreign write too, and its checksum"
+    pipeline.read(up(8, 8))
+    assert reads_of_sink() == 2, "the foreign write"
+    ledger = pipeline.plan.at("ledger")
+    pause(ledger, "t", Pause(by="me", since_ms=LATER, reason="to look"), 60)
+    resume(ledger, "t", LATER)
+    pipeline.do("cleanup")
+    assert reads_of_sink() == 2, "turns of others carry on what is noted"
+
+
+def test_table_that_was_put_back_is_looked_at_from_the_beginning(pipeline, tmp_path):
+    sink = Path(pipeline.plan.sink.path)
+    shutil.copytree(sink, tmp_path / "copy")
+    write_as_another_client(str(sink), "OPTIMIZE", data_change=False)
+    pipeline.run()
+    assert found(pipeline) == []
+    shutil.rmtree(sink)
+    shutil.copytree(tmp_path / "copy", sink)
+    assert found(pipeline) == []
+    pipeline.do("spoil")
+    assert len(found(pipeline)) == 1
+    assert pipeline.run().foreign_writes == pipeline.plan.look_for_foreign_writes(None).writes
 
 
 def test_commits_before_an_adoption_are_none(make):
@@ -118,7 +187,7 @@ def test_text_names_some_and_counts_the_rest(pipeline):
     for number in range(7):
         pipeline.read(up(number, number))
         pipeline.do("spoil")
-    text = foreign_writes_text(pipeline.plan.foreign_writes())
+    text = foreign_writes_text(pipeline.plan.look_for_foreign_writes(None).writes)
     assert text.startswith("7 commits of other clients changed rows: sink version ")
     assert text.count("sink version") == module.MOST_NAMED
     assert " and 2 more. Run 'ebbtide repair'" in text
