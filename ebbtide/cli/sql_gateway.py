@@ -96,6 +96,13 @@ def _address(context: click.Context, option: click.Parameter, text: str | None) 
     help="Record each statement and its end in this file, as lines of JSON. Default: none.",
 )
 @click.option("--max-sessions", default=20, show_default=True, type=click.IntRange(1), help="Sessions at a time.")
+@click.option(
+    "--max-client-sessions",
+    default=10,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Sessions of one client at a time, with --clients.",
+)
 def sql_gateway(
     host: str,
     port: int,
@@ -111,6 +118,7 @@ def sql_gateway(
     connect: tuple[str, int] | None,
     audit: Path | None,
     max_sessions: int,
+    max_client_sessions: int,
 ) -> None:
     """Serve SQL sessions over HTTP, to 'ebbtide sql --gateway URL' and any client of REST.
 
@@ -139,7 +147,7 @@ def sql_gateway(
             port=port,
             token=token,
             clients=clients,
-            limits=Limits(sessions=max_sessions, idle_timeout_s=idle_timeout),
+            limits=Limits(sessions=max_sessions, client_sessions=max_client_sessions, idle_timeout_s=idle_timeout),
             read_only=read_only,
             audit=audit,
             say=click.echo,

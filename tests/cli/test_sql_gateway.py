@@ -27,14 +27,19 @@ def refused(*arguments, **more):
 
 
 def test_it_prints_its_url_serves_and_ends_by_sigterm(tmp_path):
-    options = ("--token-env", "GATEWAY_TOKEN", "--read-only", "--max-sessions", "3", "--idle-timeout", "2m")
+    clients = tmp_path / "clients"
+    clients.touch(0o600)
+    clients.write_text("reader anna token-of-anna-for-tests\n")
+    limits = ("--max-sessions", "3", "--max-client-sessions", "2", "--idle-timeout", "2m")
+    options = ("--token-env", "GATEWAY_TOKEN", "--clients", str(clients), "--read-only", *limits)
     with running(tmp_path, *options, GATEWAY_TOKEN=TOKEN) as (started, url):
         assert url.startswith("http://127.0.0.1:")
         request = urllib.request.Request(f"{url}/v1/info", headers={"Authorization": f"Bearer {TOKEN}"})  # noqa: S310
         with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310
             info = json.load(response)
         assert info["read_only"] is True
-        assert (info["limits"]["sessions"], info["limits"]["idle_timeout_s"]) == (3, 120)
+        limits = info["limits"]
+        assert (limits["sessions"], limits["client_sessions"], limits["idle_timeout_s"]) == (3, 2, 120)
         started.send_signal(signal.SIGTERM)
         output, log = started.communicate(timeout=60)
     assert (started.returncode, output, log) == (0, "The SQL gateway has ended.\n", "")
@@ -69,6 +74,7 @@ def test_spark_connect_does_not_open_to_others_without_a_token():
         (["--idle-timeout", "5"], "a number with its unit"),
         (["--idle-timeout", "0s"], "Allowed: above 0"),
         (["--max-sessions", "0"], "0 is not in the range"),
+        (["--max-client-sessions", "0"], "0 is not in the range"),
         (["--port", "70000"], "70000 is not in the range"),
         (["--environment", "none"], "does not exist"),
         (["--host", "192.0.2.1", "--token-env", "RIGHT"], "cannot listen there"),

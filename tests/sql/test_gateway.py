@@ -1,5 +1,6 @@
 """A real gateway on loopback, real HTTP; the sessions behind it are in memory."""
 
+import hashlib
 import logging
 import threading
 
@@ -9,6 +10,8 @@ from sql_support import N_ORDERS, MemorySession
 
 from ebbtide.errors import ConfigError
 from ebbtide.sql.gateway import GatewayServer, Limits
+from ebbtide.sql.gateway.clients import Client, Known
+from ebbtide.sql.gateway.roles import Role
 
 
 @pytest.fixture(scope="module")
@@ -238,6 +241,33 @@ def test_no_more_sessions_than_allowed():
         assert "Got: 2 sessions. Allowed: 2. Close one" in refused.error["message"]
         gateway.call("DELETE", first)
         assert gateway.call("POST", "/v1/sessions", {}).status == 201
+
+
+def test_no_more_sessions_of_a_client_than_allowed():
+    tokens = {name: f"token-of-{name}-for-tests" for name in ("anna", "bert")}
+    clients = [
+        Known(hashlib.sha256(token.encode()).digest(), Client(name, Role.READER)) for name, token in tokens.items()
+    ]
+    with serving(clients=clients, limits=Limits(client_sessions=1)) as gateway:
+
+        def opened(name):
+            return gateway.call("POST", "/v1/sessions", {}, {"Authorization": f"Bearer {tokens[name]}"})
+
+        first = opened("anna")
+        refused = opened("anna")
+        assert (refused.status, refused.error["class"], refused.error["retryable"]) == (429, "GatewayBusyError", True)
+        assert "The client 'anna' has no place for one more session. Got: 1 session." in refused.error["message"]
+        assert opened("bert").status == 201
+        path = f"/v1/sessions/{first.json['session']}"
+        gateway.call("DELETE", path, headers={"Authorization": f"Bearer {tokens['anna']}"})
+        assert opened("anna").status == 201
+
+
+def test_gateway_with_a_single_token_has_one_client_which_may_have_all_sessions():
+    with serving(limits=Limits(sessions=2, client_sessions=1)) as gateway:
+        assert gateway.call("GET", "/v1/info").json["limits"]["client_sessions"] == 2
+        gateway.open()
+        gateway.open()
 
 
 def test_no_more_operations_of_a_session_than_allowed():

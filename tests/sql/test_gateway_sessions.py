@@ -14,6 +14,7 @@ from ebbtide.sql.gateway.sessions import Sessions
 from ebbtide.sql.results import Page
 
 ANNA = Client("anna", Role.OWNER)
+BERT = Client("bert", Role.READER)
 
 
 class Clock:
@@ -37,7 +38,7 @@ def lines():
 def sessions(clock, lines):
     return Sessions(
         lambda settings, client: MemorySession(settings),
-        Limits(sessions=2, operations=2, idle_timeout_s=60),
+        Limits(sessions=3, client_sessions=2, operations=2, idle_timeout_s=60),
         lines.append,
         clock,
     )
@@ -73,6 +74,29 @@ def test_idle_session_gives_its_place_back(sessions, clock):
     clock.now_s += 60
     sessions.close_idle()
     sessions.open({}, ANNA)
+
+
+def test_client_with_all_its_sessions_leaves_places_to_another(sessions):
+    for _ in range(2):
+        sessions.open({}, ANNA)
+    says = "The client 'anna' has no place for one more session. Got: 2 sessions. Allowed: 2. Close one"
+    with pytest.raises(GatewayBusyError, match=says):
+        sessions.open({}, ANNA)
+    sessions.open({}, BERT)
+    with pytest.raises(GatewayBusyError, match="The gateway has no place for one more session"):
+        sessions.open({}, BERT)
+    sessions.close(sessions.seen_by(ANNA)[0])
+    sessions.open({}, BERT)
+
+
+def test_client_loses_no_place_where_opening_fails(lines):
+    def fails(settings, client):
+        raise SqlError.of("It does not open.")
+
+    sessions = Sessions(fails, Limits(client_sessions=1), lines.append)
+    for _ in range(3):
+        with pytest.raises(SqlError):
+            sessions.open({}, ANNA)
 
 
 def test_session_closed_twice_gives_back_one_place(sessions):

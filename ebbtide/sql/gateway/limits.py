@@ -13,6 +13,7 @@ class Limits:
 
     Args:
         sessions: At a time, of all clients together.
+        client_sessions: At a time, of one client, whatever tokens it has.
         operations: Of a session, at a time: those that run, and those that are not closed yet.
         statement_bytes: Of a statement, as UTF-8.
         page_rows: Of a page; a longer one of the session's is handed out in parts.
@@ -24,6 +25,7 @@ class Limits:
     """
 
     sessions: int = 20
+    client_sessions: int = 10
     operations: int = 10
     statement_bytes: int = 256 * 1024
     page_rows: int = 1000

@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ class GatewayServer:
         port: 0: any that is free.
         token: Of the owner `default`.
         clients: Tokens of further clients; where there is neither, on loopback, everybody is that owner.
-        limits: What clients may have.
+        limits: What clients may have. Without `clients` there is one, which may have all sessions.
         read_only: Whether statements that write are refused.
         audit: Takes a line of each statement. Default: none is recorded.
         say: Is told of sessions that begin and end, a line each.
@@ -75,6 +76,8 @@ class GatewayServer:
                 next_step="Give it one by --token-env or --token-file, or several by --clients.",
             )
         self._limits = limits or Limits()
+        if not clients:  # all requests are of the one client `default`
+            self._limits = replace(self._limits, client_sessions=self._limits.sessions)
         self._sessions = Sessions(open_session, self._limits, say)
         gateway = Gateway(self._sessions, self._limits, read_only=read_only, audit=Audit(audit))
         self._socket = _listening(host, port)

@@ -195,6 +195,7 @@ class Sessions:
         self._say = say
         self._clock = clock
         self._places = threading.BoundedSemaphore(limits.sessions)
+        self._places_of: dict[str, threading.BoundedSemaphore] = {}
         self._hosted: dict[str, HostedSession] = {}
         self._lock = threading.Lock()
         self._saying = threading.Lock()
@@ -207,7 +208,7 @@ class Sessions:
         """Open a session for a client.
 
         Raises:
-            GatewayBusyError: there are as many as there may be.
+            GatewayBusyError: there are as many as there may be, of this client or of all.
             GatewayGoneError: the gateway is ending.
         """
         self.refuse_if_ending()
@@ -217,7 +218,13 @@ class Sessions:
             allowed=self._limits.sessions,
             next_step="Close one, wait until an idle one ends, or start the gateway with a greater --max-sessions.",
         )
-        with _place(self._places, busy):
+        busy_client = GatewayBusyError.of(
+            f"The client '{client.name}' has no place for one more session.",
+            got=amount(self._limits.client_sessions, "session"),
+            allowed=self._limits.client_sessions,
+            next_step="Close one, wait until an idle one ends, or start the gateway with a greater --max-client-sessions.",
+        )
+        with _place(self._client_places(client), busy_client), _place(self._places, busy):
             session = self._open_session(settings, client)
         hosted = HostedSession(session, client, self._limits, self._clock)
         with self._lock:
@@ -260,6 +267,7 @@ class Sessions:
         finally:
             hosted.session.close()
             self._places.release()
+            self._client_places(hosted.client).release()
             self._tell(hosted, why)
 
     def close_idle(self) -> None:
@@ -296,6 +304,11 @@ class Sessions:
         """
         if self._is_ending:
             raise GatewayGoneError.of("The gateway is ending.", next_step="Try again when it was started again.")
+
+    def _client_places(self, client: Client) -> threading.BoundedSemaphore:
+        """Return the places for a client's sessions: those of its name."""
+        with self._lock:
+            return self._places_of.setdefault(client.name, threading.BoundedSemaphore(self._limits.client_sessions))
 
     def _close_all_the_same(self, hosted: HostedSession, why: str) -> None:
         """End a session of which nobody waits for the end: an error of it is said."""
