@@ -358,6 +358,11 @@ class EmbeddedSession:
         self.judge().judge(text)
         register(self.spark(), self.catalog, statement)
 
+    def _admit_expressions(self, texts: list[str]) -> None:
+        """Let expressions come to the Spark of a job. Where programs may be called anyway, a JVM is not started to judge them."""
+        if texts and not self.rights.programs:
+            self.judge().judge_expressions(texts)
+
     def _fill(self, inserts: tuple[ast.Insert, ...]) -> Output:
         """Make pipelines of statements, and begin a job that runs them; all are checked before any is written."""
         fillings = [plan_insert(self.catalog, insert) for insert in inserts]
@@ -365,6 +370,7 @@ class EmbeddedSession:
         others = dict(self._catalogs)
         del others[self.catalog_name]
         refuse_shared_tables(names_filled, self.catalog, others)
+        self._admit_expressions([text for filling in fillings for text in filling.expressions])
         for filling in fillings:
             write_filling(self.catalog, filling)
         pipelines = [self.catalog.pipeline(name) for name in names_filled]

@@ -49,6 +49,13 @@ class Filling:
         """The pipeline's name: the table's."""
         return str(self.attributes["name"])
 
+    @property
+    def expressions(self) -> list[str]:
+        """What Spark evaluates for each row."""
+        transform = self.attributes.get("transform", {})
+        condition = transform.get("where")
+        return [*transform.get("select", {}).values(), *([] if condition is None else [condition])]
+
 
 def plan_insert(catalog: Catalog, asked: Insert) -> Filling:
     """Return the pipeline that a statement asks for. Writes nothing.

@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from hostile_statements import calling, reaching, reading
+from hostile_statements import calling, filling, reaching, reading
 from spark_support import change, write
 from view_queries import QUERIES
 
@@ -150,6 +150,38 @@ def test_hostile_statements_are_refused_and_leave_nothing_behind(
     assert refusal(session, "SELECT * FROM kept") is None
 
 
+@pytest.mark.parametrize("rights", [READER, WRITER], ids=["role-writer", "role-owner"])
+def test_job_of_a_gateway_s_session_evaluates_no_hostile_expression(spark, home, catalog, opened, places, rights):
+    for table in ("filled", "other"):
+        opened(Rights()).execute(
+            f"CREATE TABLE IF NOT EXISTS {table} (id BIGINT NOT NULL, v STRING, seq BIGINT, PRIMARY KEY (id))"
+        ).result(60)
+    session = opened(rights)
+    before = world(spark, home)
+    passed = []
+    for statement in filling(**places):
+        operation = session.execute(statement)
+        try:
+            operation.result(120)
+            passed.append(statement)
+        except EbbtideError:
+            pass
+        operation.close()
+    assert passed == []
+    assert world(spark, home) == before
+    assert not (home / "root" / ".sql").exists()
+    session.judge().judge_expressions(EXPRESSIONS)
+
+
+EXPRESSIONS = (
+    "upper(v) || '${env:HOME}'",
+    "concat_ws(',', v, 'text.`/etc/passwd`')",
+    "case when id > 1 then transform(array(v), e -> e || 'x')[0] end",
+    "CAST(id AS INT) + 1 BETWEEN 1 AND 5",
+    "from_json(v, 'a INT').a::string",
+    "v IS DISTINCT FROM 'reflect(1)'",
+)
+"""Of rows, as transforms have them."""
 FRIENDLY = (
     "SHOW TABLES IN default",
     "SHOW DATABASES",

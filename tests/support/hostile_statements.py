@@ -245,6 +245,35 @@ CALLING = (
 )
 """Refused in a gateway's session that writes."""
 
+FILLING = (
+    "reflect('java.lang.System', 'setProperty', 'came', v)",
+    "`REFLECT`('java.lang.System', 'setProperty', 'came', v)",
+    "system.builtin.java_method('java.lang.System', 'setProperty', 'came', v)",
+    "transform(array(v), e -> try_reflect('java.lang.System', 'setProperty', 'came', e))[0]",
+    "IDENTIFIER('reflect')('java.lang.System', 'setProperty', 'came', v)",
+    "IDENTIFIER('refl' || 'ect')('java.lang.System', 'setProperty', 'came', v)",
+    "TRANSFORM(v) USING 'touch {home}/came'",
+    "TRANSFORM(v) USING 'touch {home}/came' AS v",
+    "from_protobuf(encode(v, 'utf-8'), 'A', '/etc/passwd').a",
+    "CAST(to_protobuf(struct(v), 'A', '/etc/passwd') AS STRING)",
+    "(SELECT max(value) FROM text.`/etc/passwd`)",
+    "(FROM text.`/etc/passwd`)",
+    "read_files('/etc/passwd')",
+    "unknown_function(v)",
+    "spark_catalog.default.unknown_function(v)",
+)
+"""What no row of a table may be filled by."""
+
+
+def filling(**places: str) -> Iterator[str]:
+    """Yield statements that fill the declared table `filled` by what no gateway's session may have Spark evaluate."""
+    for text in FILLING:
+        expression = text.format(**places)
+        yield f"INSERT INTO filled SELECT id, {expression}, seq FROM log"
+        yield f"INSERT INTO filled SELECT id, v, seq FROM log WHERE ({expression}) = 'a'"
+        other = "INSERT INTO other SELECT * FROM log;"
+        yield f"EXECUTE STATEMENT SET BEGIN {other} INSERT INTO filled SELECT id, {expression}, seq FROM log; END"
+
 
 def reaching(**places: str) -> Iterator[str]:
     """Yield the statements that reach what a pipeline owns."""

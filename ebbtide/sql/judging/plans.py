@@ -104,6 +104,16 @@ class Parser:
         assert isinstance(plan, Node)  # noqa: S101 - parsePlan returns a LogicalPlan
         return plan
 
+    def expression(self, text: str) -> Node:
+        """Return what the parser makes of an expression.
+
+        Raises:
+            ParseException: Spark cannot read it.
+        """
+        expression = self._value(self._parser.parseExpression(text))
+        assert isinstance(expression, Node)  # noqa: S101 - parseExpression returns an Expression
+        return expression
+
     def name_parts(self, text: str) -> list[str]:
         """Return the parts of a dotted name.
 

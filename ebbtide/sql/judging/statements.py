@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -96,6 +96,22 @@ class Judge:
         fault = self._reading().fault(self._parser.plan(text))
         if fault is not None:
             raise _refusal("The query does more than read.", fault, "Take that part out.")
+
+    def judge_expressions(self, texts: Iterable[str]) -> None:
+        """Refuse expressions over a row that a session which only reads could not have Spark evaluate: those of an INSERT INTO, which its job evaluates.
+
+        Args:
+            texts: As the job is to evaluate them.
+
+        Raises:
+            GatewayError: one calls a program, a Java method or an unknown function, or reads a file.
+            ParseException: Spark cannot read one.
+        """
+        reading = self._reading()
+        for text in texts:
+            fault = reading.fault(self._parser.expression(text))
+            if fault is not None:
+                raise _refusal("The session may not fill a table by this query.", fault, "Take that part out.")
 
     def _judge_writing(self, reading: Reading, plan: Node) -> None:
         writing = Writing(reading, Owned.of(self._catalogs.values()), self._target)
