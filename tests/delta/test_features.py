@@ -1,4 +1,6 @@
-"""Protocols: features of older writers are listed once there is a list, and versions of the future are refused."""
+"""Protocols: features of older writers are listed once there is a list; what is not known, or used, is refused by name."""
+
+import json
 
 import pytest
 
@@ -6,6 +8,15 @@ from ebbtide.delta.features import refuse_unreadable, refuse_unwritable, with_fe
 from ebbtide.errors import DeltaFeatureError
 
 METADATA = {"schemaString": '{"type": "struct", "fields": []}'}
+OF_READERS = ["catalogManaged", "collations", "columnMapping", "typeWidening", "typeWidening-preview", "variantType"]
+OF_WRITERS = [
+    "allowColumnDefaults",
+    "checkpointProtection",
+    "clustering",
+    "icebergCompatV2",
+    "inCommitTimestamp",
+    "rowTracking",
+]
 
 
 @pytest.mark.parametrize(
@@ -41,3 +52,72 @@ def test_properties_that_are_off_refuse_nothing():
     protocol = {"minReaderVersion": 2, "minWriterVersion": 5}
     refuse_unreadable("t", protocol, off)
     refuse_unwritable("t", protocol, {**METADATA, "configuration": off})
+
+
+@pytest.mark.parametrize("feature", OF_READERS)
+def test_feature_that_readers_must_know_is_refused(feature):
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors", feature]}
+    mapped = {"delta.columnMapping.mode": "name"} if feature == "columnMapping" else {}
+    with pytest.raises(DeltaFeatureError, match=f"Got: {feature}. Allowed: deletionVectors, "):
+        refuse_unreadable("t", protocol, mapped)
+
+
+def test_columns_that_are_mapped_are_refused_in_a_protocol_without_a_list():
+    protocol = {"minReaderVersion": 2, "minWriterVersion": 5}
+    mapped = {"delta.columnMapping.mode": "id"}
+    with pytest.raises(DeltaFeatureError, match="Got: columnMapping"):
+        refuse_unreadable("t", protocol, mapped)
+    with pytest.raises(DeltaFeatureError, match="Got: columnMapping"):
+        refuse_unwritable("t", protocol, {**METADATA, "configuration": mapped})
+
+
+@pytest.mark.parametrize("feature", sorted({*OF_READERS, *OF_WRITERS} - {"columnMapping"}))
+def test_feature_that_writers_must_know_is_refused(feature):
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "writerFeatures": ["appendOnly", feature]}
+    with pytest.raises(DeltaFeatureError, match=f"Got: {feature}. Allowed: none"):
+        refuse_unwritable("t", protocol, METADATA)
+
+
+@pytest.mark.parametrize(
+    ("used", "feature"),
+    [
+        ({"partitionColumns": ["a"]}, "partition columns"),
+        ({"configuration": {"delta.appendOnly": "TRUE"}}, "appendOnly"),
+        ({"configuration": {"delta.constraints.c": "a > 0"}}, "checkConstraints"),
+    ],
+)
+def test_what_a_table_uses_is_refused_to_writers(used, feature):
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 3}
+    with pytest.raises(DeltaFeatureError, match=f"Got: {feature}. Allowed: none"):
+        refuse_unwritable("t", protocol, {**METADATA, **used})
+
+
+def test_table_that_is_appended_to_alone_takes_what_deletes_no_row():
+    constrained = {"delta.appendOnly": "true", "delta.constraints.c": "a > 0"}
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 3}
+    refuse_unwritable("t", protocol, {**METADATA, "configuration": {"delta.appendOnly": "true"}}, deletes=False)
+    with pytest.raises(DeltaFeatureError, match="Got: checkConstraints. Allowed"):
+        refuse_unwritable("t", protocol, {**METADATA, "configuration": constrained}, deletes=False)
+
+
+@pytest.mark.parametrize(
+    ("rule", "feature"),
+    [
+        ("delta.generationExpression", "generatedColumns"),
+        ("delta.identity.start", "identityColumns"),
+        ("delta.invariants", "invariants"),
+    ],
+)
+def test_rule_of_a_field_is_refused_however_deep_it_stands(rule, feature):
+    inner = {"type": "struct", "fields": [{"name": "n", "type": "long", "metadata": {rule: "1"}}]}
+    places = [
+        inner,
+        {"type": "struct", "fields": [{"name": "s", "type": inner, "metadata": {}}]},
+        {"type": "array", "elementType": inner},
+        {"type": "map", "keyType": inner, "valueType": "long"},
+        {"type": "map", "keyType": "long", "valueType": {"type": "array", "elementType": inner}},
+    ]
+    for place in places:
+        schema = {"type": "struct", "fields": [{"name": "a", "type": place, "metadata": {}}]}
+        with pytest.raises(DeltaFeatureError, match=f"Got: {feature}"):
+            refuse_unwritable("t", {"minReaderVersion": 1, "minWriterVersion": 2}, {"schemaString": json.dumps(schema)})

@@ -7,7 +7,7 @@ import pytest
 
 from ebbtide.delta import log
 from ebbtide.delta.commit import LocalPuts, commit
-from ebbtide.delta.feed import feed_files, gap, has_changes, readable_since
+from ebbtide.delta.feed import commit_hash, feed_files, gap, has_changes, readable_since
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, create
 from ebbtide.paths import join
@@ -55,7 +55,7 @@ def test_feed_is_readable_behind_the_last_version_of_which_something_is_gone(tab
     Path(table, "1.parquet").unlink()
     assert (readable_since(table, 0, 4), readable_since(table, 1, 4)) == (1, 1)
     Path(table, "3.parquet").unlink()
-    assert readable_since(table, 0, 4) == 3
+    assert (readable_since(table, 0, 4), readable_since(table, 2, 4)) == (3, 3)
     assert "versions 1 to 3 are gone" in gap(table, 0, 4)
 
 
@@ -65,10 +65,20 @@ def test_commit_that_is_gone_ends_the_feed(table):
     assert has_changes(table, 1, 2), "nobody can say"
 
 
+def test_commit_put_in_the_place_of_another_is_told_from_it(table):
+    told = [commit_hash(table, version) for version in range(5)]
+    assert len(set(told)) == 5
+    assert "" not in told
+    assert commit_hash(table, 5) == ""
+
+
 def test_gap_names_a_change_of_columns(table):
     commit(PUTS, table, 5, [{"metaData": Snapshot.read(table).metadata}], {"operation": "ALTER"})
     assert gap(table, 4, 5) == "the columns or properties were changed in version 5"
     assert gap(table, 5, 5) == ""
+    commit(PUTS, table, 6, [{"txn": {"appId": "a", "version": 1}}], {"operation": "WRITE"})
+    assert gap(table, 4, 6) == gap(table, 3, 5) == gap(table, 4, 5)
+    assert not has_changes(table, 5, 6)
     assert has_changes(table, 4, 5)
 
 

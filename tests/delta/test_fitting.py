@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from ebbtide.delta.commit import LocalPuts
-from ebbtide.delta.fitting import refuse_nulls, refuse_other_columns
+from ebbtide.delta.fitting import has_columns, refuse_nulls, refuse_other_columns
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import create
 from ebbtide.errors import TableMismatchError
@@ -34,6 +34,19 @@ def test_order_comments_and_nullability_are_free(metadata):
         fields[1]["nullable"] = False
 
     refuse_other_columns("t", altered(metadata, change), COLUMNS)
+
+
+def test_table_has_the_columns_where_each_is_there_in_its_type_and_takes_the_same_nulls(metadata):
+    def required(fields):
+        fields[0]["nullable"] = False
+
+    def other_type(fields):
+        fields[0]["type"] = "integer"
+
+    assert has_columns(altered(metadata, list.reverse), COLUMNS)
+    assert not has_columns(altered(metadata, required), COLUMNS)
+    assert not has_columns(altered(metadata, other_type), COLUMNS)
+    assert not has_columns(altered(metadata, list.pop), COLUMNS)
 
 
 @pytest.mark.parametrize(
