@@ -96,7 +96,7 @@ def test_table_that_is_appended_to_alone_takes_what_deletes_no_row():
     constrained = {"delta.appendOnly": "true", "delta.constraints.c": "a > 0"}
     protocol = {"minReaderVersion": 1, "minWriterVersion": 3}
     refuse_unwritable("t", protocol, {**METADATA, "configuration": {"delta.appendOnly": "true"}}, deletes=False)
-    with pytest.raises(DeltaFeatureError, match="Got: checkConstraints. Allowed"):
+    with pytest.raises(DeltaFeatureError, match=r"Got: checkConstraints\. Allowed"):
         refuse_unwritable("t", protocol, {**METADATA, "configuration": constrained}, deletes=False)
 
 
