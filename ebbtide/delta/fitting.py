@@ -32,7 +32,7 @@ def has_columns(metadata: Action, columns: pa.Schema) -> bool:
         metadata: The log's `metaData`.
         columns: Those that a pipeline gives it.
     """
-    return columns_of(metadata) == _wanted(columns) and not _required(metadata, columns)
+    return columns_of(metadata) == types_of(columns) and not _required(metadata, columns)
 
 
 def refuse_other_columns(table: str, metadata: Action, columns: pa.Schema) -> None:
@@ -47,7 +47,7 @@ def refuse_other_columns(table: str, metadata: Action, columns: pa.Schema) -> No
         TableMismatchError: a column of others is there, one is missing, or one has another type.
     """
     found = columns_of(metadata)
-    wanted = _wanted(columns)
+    wanted = types_of(columns)
     if found == wanted:
         return
     misfits = [f"{name} is not the pipeline's" for name in found if name not in wanted]
@@ -111,7 +111,8 @@ def _fields(metadata: Action) -> list[dict[str, Any]]:
     return fields
 
 
-def _wanted(columns: pa.Schema) -> dict[str, Any]:
+def types_of(columns: pa.Schema) -> dict[str, Any]:
+    """Return columns by name, each with its type as the log would have it."""
     from deltalake import Schema
 
     return columns_of({"schemaString": Schema.from_arrow(columns).to_json()})

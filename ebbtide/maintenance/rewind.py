@@ -25,7 +25,6 @@ from ebbtide.maintenance.job import stepping
 from ebbtide.model.step import StepKind
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
-from ebbtide.runtime.written import tables_written
 from ebbtide.spec.pipeline import Pipeline
 
 
@@ -129,9 +128,8 @@ def _finish_open(spark: SparkSession, stepper: Stepper, to_step: int) -> None:
     if last is None or stepper.last_number == stepper.number:
         stepper.publish(spark)
         return
-    present = stepper.tables.facts()
-    written = tables_written(stepper.plan, stepper.version, last) & present.keys()
-    lacking = sorted(name for name in written if present[name].step < last.step)
+    decision = stepper.plan.decision(stepper.version, last)
+    lacking = stepper.tables.lacking(decision, last.step)
     if not lacking or to_step != last.step:
         return
     before = last.step - 1

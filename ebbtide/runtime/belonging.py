@@ -13,6 +13,7 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import CheckpointMismatchError, DamagedFileError, DeltaLogError, TableMismatchError
 from ebbtide.ledger.facts import Head, LedgerFacts, StepFacts, TableFacts
 from ebbtide.ledger.tables import BESIDE_STATE, REPAIR, OwnTable, gone
+from ebbtide.model.decision import Decision
 from ebbtide.paths import exists
 from ebbtide.runtime.plan import Plan
 
@@ -54,6 +55,16 @@ class OwnTables:
         for name in reasons:
             del self._tables[name]
         return reasons
+
+    def lacking(self, decision: Decision, step: int) -> list[str]:
+        """Return the names of those that are there and have not performed a step's action.
+
+        Args:
+            decision: The step's.
+            step: Its number.
+        """
+        present = self.facts()
+        return sorted(name for name in decision.tables if name in present and present[name].step < step)
 
     def last_step(self, *names: str) -> int:
         """Return the last step that wrote any of them, or of those named; 0 before the first."""

@@ -22,11 +22,12 @@ from pyspark.sql import functions as F
 from ebbtide.delta import log
 from ebbtide.delta.feed import readable_since
 from ebbtide.errors import DamagedFileError
+from ebbtide.ledger.decisions import decision_of
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.foreign_writes import data_commits
 from ebbtide.ledger.windows import sink_window_end, window_end
+from ebbtide.model.decision import Apply, Rewrite
 from ebbtide.model.entries import DELETE
-from ebbtide.model.step import StepKind
 from ebbtide.runtime.plan import Plan
 from ebbtide.state_table.change_set import StepChanges
 from ebbtide.state_table.columns import columns, json_text, spark_schema
@@ -139,7 +140,8 @@ def _last_step_before(version: int, steps: Sequence[tuple[int, int]]) -> int:
 def _since(plan: Plan, facts: StepFacts, state_version: int, sink_version: int) -> int:
     """Return the version of the sink at which the last window has ended."""
     sink = plan.sink.path
-    writes_all = facts.kind is StepKind.REPAIR or facts.reselects
+    action = decision_of(facts, {}, emits=False).tables.get("sink")
+    writes_all = isinstance(action, Rewrite)
     is_open = writes_all and plan.sink.last_step() < facts.step
     # A repair that is being made has not ended the window yet that it looks at.
     before = facts.state_version if is_open else state_version
@@ -303,7 +305,7 @@ def _deletions(plan: Plan, since: int) -> _Deletions:
     for version, facts in plan.state.steps():
         if facts.step <= since:
             break
-        if not facts.kind.is_published:
+        if not isinstance(plan.decision(version, facts).tables.get("sink"), Apply):
             continue
         try:
             gone = _deleted_in(plan, version, key)

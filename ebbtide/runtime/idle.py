@@ -13,6 +13,7 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import EbbtideError
 from ebbtide.ledger.facts import FREE, STATE_FORMAT, Head, LedgerFacts, StepFacts
 from ebbtide.ledger.pauses import refuse_paused
+from ebbtide.model.decision import Source
 from ebbtide.model.entries import Step, live_entries
 from ebbtide.model.step import StepKind, next_frontier
 from ebbtide.operators.expiry_rules import due_timers
@@ -22,7 +23,6 @@ from ebbtide.runtime.missing_files import refuse_missing_files
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.progress import RunSummary
 from ebbtide.runtime.unused import has_unused_of_spec
-from ebbtide.runtime.written import tables_written
 from ebbtide.sources.source import Discovery
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.view import MaterializedView
@@ -140,13 +140,11 @@ def _is_free(plan: Plan) -> bool:
 
 def _is_finished(plan: Plan, tables: OwnTables, version: int, facts: StepFacts) -> bool:
     """Return whether the last step reached tables and checkpoint, and these are the ones it was made with."""
-    discards = facts.kind in (StepKind.RESET, StepKind.REWIND, StepKind.SOURCE)
-    appends_again = facts.kind is StepKind.REPAIR and bool(facts.losses)  # of earlier steps, after the sink
-    if discards or appends_again or not _has_batches_of(plan, facts):
+    decision = plan.decision(version, facts)
+    begins_again = decision.source is Source.BEGIN and not decision.is_swap  # after a swap the source is read on
+    if begins_again or not _has_batches_of(plan, facts):
         return False
-    present = tables.facts()
-    written = tables_written(plan, version, facts)
-    return all(present[name].step >= facts.step for name in written & present.keys())
+    return not tables.lacking(decision, facts.step)
 
 
 def _has_batches_of(plan: Plan, facts: StepFacts) -> bool:

@@ -16,7 +16,7 @@ from ebbtide.delta.snapshot import Action, DataFile
 from ebbtide.delta.table import read_file
 from ebbtide.errors import DamagedFileError, DeltaLogError
 from ebbtide.ledger.facts import StepFacts
-from ebbtide.model.step import StepKind
+from ebbtide.model.decision import Alter, Append, Clear, Replace, Restore
 from ebbtide.runtime.plan import Plan
 from ebbtide.sinks.quarantine import COLUMNS
 from ebbtide.state_table.change_set import StepChanges
@@ -70,7 +70,7 @@ def lacking(plan: Plan, name: str, since: int) -> Lacking:
         name: `changelog` or `quarantine`.
         since: The last step that it has; 0 for none.
     """
-    steps, untold = _steps_after(plan, since)
+    steps, untold = _steps_after(plan, name, since)
     again: dict[int, int] = {}
     lost: dict[int, int] = {}
     returning: dict[int, int] = {}
@@ -85,54 +85,57 @@ def lacking(plan: Plan, name: str, since: int) -> Lacking:
     return Lacking(again, lost, returning, untold)
 
 
-def append_lacking(plan: Plan) -> None:
-    """Append to changelog and quarantine again what they lack and the state's commits still tell; a step that they have is skipped.
+def append_lacking(plan: Plan, name: str) -> None:
+    """Append again what a changelog or a quarantine lacks and the state's commits still tell; a step that it has is skipped.
 
     Args:
         plan: The pipeline.
+        name: `changelog` or `quarantine`.
     """
-    if plan.spec.emits_every:
-        steps, _ = _steps_after(plan, plan.changelog.last_step())
-        for version, facts in steps:
-            emitted = _emitted(plan, version, facts)
-            if facts.kind is StepKind.RESET:
-                plan.changelog.empty(facts)
-            elif emitted is not None:
-                plan.changelog.append(emitted, facts)
-    steps, _ = _steps_after(plan, plan.quarantine.last_step())
-    for _, facts in steps:
-        if facts.kind is StepKind.RESET:
-            plan.quarantine.empty(facts)
+    since = plan.beside(name).last_step()
+    steps, _ = _steps_after(plan, name, since)
+    for version, facts in steps:
+        is_cleared = isinstance(plan.decision(version, facts).tables[name], Clear)
+        if name == "quarantine":
+            _append_bad(plan, facts, is_cleared=is_cleared)
         else:
-            plan.quarantine.append(facts.model_copy(update={"bad_rows": _told(plan, facts).actions}))
+            _append_emitted(plan, version, facts, is_cleared=is_cleared)
 
 
-def _steps_after(plan: Plan, since: int) -> tuple[Steps, int]:
-    """Return the steps after one that may have written, from a refresh on with that, and the last one of which that is not told."""
+def _append_bad(plan: Plan, facts: StepFacts, *, is_cleared: bool) -> None:
+    if is_cleared:
+        plan.quarantine.empty(facts)
+    else:
+        plan.quarantine.append(facts.model_copy(update={"bad_rows": _told(plan, facts).actions}))
+
+
+def _append_emitted(plan: Plan, version: int, facts: StepFacts, *, is_cleared: bool) -> None:
+    emitted = _emitted(plan, version, facts)
+    if is_cleared:
+        plan.changelog.empty(facts)
+    elif emitted is not None:
+        plan.changelog.append(emitted, facts)
+
+
+def _steps_after(plan: Plan, name: str, since: int) -> tuple[Steps, int]:
+    """Return the steps after one that wrote a table, from a refresh on with that, and the last one of which that is not told."""
     found: list[tuple[int, StepFacts]] = []
     oldest = since + 1
-    untold = None
     for version, facts in plan.state.steps():
         if facts.step <= since:
             break
         oldest = facts.step
-        untold = _untold_with(facts)
-        is_reset = facts.kind is StepKind.RESET  # an older copy has rows of before
-        if is_reset or (untold is None and (facts.kind.is_published or facts.bad_rows)):
-            found.append((version, facts))
-        if untold is not None:
-            break
-    if untold is None:  # the log of the state begins with a later step
-        untold = oldest - 1 if oldest > since + 1 else 0
+        match plan.decision(version, facts).tables.get(name):
+            case Clear():  # an older copy has rows of before; nothing of that counts
+                found.append((version, facts))
+                return found[::-1], 0
+            case Append():
+                found.append((version, facts))
+            case Restore() | Replace() | Alter():
+                return found[::-1], facts.step
+    # The log of the state may begin with a later step.
+    untold = oldest - 1 if oldest > since + 1 else 0
     return found[::-1], untold
-
-
-def _untold_with(facts: StepFacts) -> int | None:
-    """Return up to which step it is not told what was written, where a step says that; None where it does not."""
-    if facts.kind is StepKind.RESET:
-        return 0  # nothing of what was before counts
-    is_barrier = bool(facts.restores or facts.swap or facts.schema_change)
-    return facts.step if is_barrier else None
 
 
 def _emitted_of(plan: Plan, version: int, facts: StepFacts) -> tuple[int, int]:

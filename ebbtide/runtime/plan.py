@@ -6,6 +6,7 @@ Spark: tables are made when they are asked for.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -18,11 +19,13 @@ from ebbtide.formats.format import Format
 from ebbtide.formats.plain import PlainDecoder
 from ebbtide.formats.settings import UnknownColumns
 from ebbtide.ledger.checkpoint import Checkpoint
-from ebbtide.ledger.facts import LedgerFacts
+from ebbtide.ledger.decisions import decision_of
+from ebbtide.ledger.facts import LedgerFacts, StepFacts
 from ebbtide.ledger.foreign_writes import Look, look_for_foreign_writes
 from ebbtide.ledger.lease import newest_turn
 from ebbtide.model.changelog import TRUNCATE, changelog_schema
 from ebbtide.model.clock import Reading
+from ebbtide.model.decision import Decision
 from ebbtide.model.durations import to_ms
 from ebbtide.model.step import Frontier, StepRules, clock_after
 from ebbtide.operators.arrival import ArrivalOperator, Materialization
@@ -42,7 +45,7 @@ from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.stateful import StatefulPipeline
 from ebbtide.spec.upsert import UpsertPipeline
 from ebbtide.spec.view import MaterializedView
-from ebbtide.state_table.layout import newest_facts
+from ebbtide.state_table.layout import counts, newest_facts
 from ebbtide.state_table.staged import Stager
 from ebbtide.views.inputs import ViewTables
 
@@ -292,6 +295,12 @@ class Plan:
 
         return QuarantineTable(self.at("quarantine"), self.spec.has_positions)
 
+    def beside(self, name: str) -> Sink | ChangelogTable | QuarantineTable:
+        """Return a table beside the state by its name: `sink`, `changelog` or `quarantine`."""
+        if name == "sink":
+            return self.sink
+        return self.changelog if name == "changelog" else self.quarantine
+
     def stager(self, folder: str) -> Stager:
         """Return what writes decoded changes into a folder: dealt out by the state's key, where no transform makes that."""
         if self.spec.selects_changes:
@@ -365,6 +374,21 @@ class Plan:
         """
         before = turn.looked if turn else {}
         return look_for_foreign_writes(self.spec.name, self.state.path, self.sink.path, before)
+
+    def decision(self, version: int, facts: StepFacts) -> Decision:
+        """Return what a step decided for the tables beside the state.
+
+        Args:
+            version: Version of the state that holds it.
+            facts: Its facts.
+        """
+        return decision_of(facts, self.counts(version, facts), emits=self.spec.emits_every)
+
+    def counts(self, version: int, facts: StepFacts) -> Counter[str]:
+        """Return what a step decided, by name; nothing of one that decides nothing for the sink; arguments as `decision`."""
+        if not facts.kind.is_published:
+            return Counter()
+        return counts(self.at("state"), version, facts.counts)
 
     def clock_after(self, last: Frontier | None, wall_ms: int) -> Reading:
         """Read the clock of a step that a run beginning now would make after the last one; holds no lease.

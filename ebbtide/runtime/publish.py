@@ -8,24 +8,25 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.delta import log
+from ebbtide.delta.fitting import columns_of, types_of
+from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import LeaseLostError, SpecChangedError
 from ebbtide.ledger.facts import Head, StepFacts
-from ebbtide.ledger.tables import OwnTable
-from ebbtide.model.step import StepKind
+from ebbtide.model.decision import Action, Alter, Append, Apply, Clear, Replace, Restore, Rewrite, Source
 from ebbtide.paths import delete
 from ebbtide.runtime.completeness import DECIDED, SHOWN, decided_rows, differences
 from ebbtide.runtime.foreign import UNSURE, foreign_rows
 from ebbtide.runtime.lacking import append_lacking
 from ebbtide.runtime.plan import Plan
-from ebbtide.runtime.swap import drop_swapped, publish_swap
-from ebbtide.sinks.stage import restore_stage
+from ebbtide.runtime.swap import drop_swapped, replace_rows
+from ebbtide.sinks.stage import commit_stage, restore_stage
 from ebbtide.spec.ddl import parse_ddl
 from ebbtide.state_table.change_set import StepChanges
-from ebbtide.state_table.columns import columns, spark_schema
+from ebbtide.state_table.columns import columns
 
 
 def publish(spark: SparkSession, plan: Plan, head: Head) -> Counter[str]:
-    """Bring the sink to the last decision.
+    """Bring the tables beside the state to the last decision.
 
     Args:
         spark: The session to write in.
@@ -38,81 +39,116 @@ def publish(spark: SparkSession, plan: Plan, head: Head) -> Counter[str]:
     facts = head.facts
     if facts is None:
         return Counter()
-    if facts.kind is StepKind.RESET:
-        _empty(spark, plan, facts)
-    if facts.kind is StepKind.REPAIR:
-        _repair(spark, plan, facts)
-        append_lacking(plan)
-    if facts.kind is StepKind.MIGRATION:
-        _restore_tables(spark, plan, facts)
-        _alter(spark, plan, facts)
-        _reselect(spark, plan, facts)
-    if facts.kind is StepKind.REWIND:
-        _rewind(spark, plan, facts)
-    if facts.kind is StepKind.SOURCE:
+    decision = plan.decision(head.version, facts)
+    for name, action in decision.tables.items():
+        if _concerns(plan, name, action) and _lacks(plan.beside(name).last_step(), facts):
+            _perform(spark, plan, head.version, facts, name, action)
+    if decision.source is Source.BEGIN:
         _discard_read(plan, facts)
-    if facts.kind is StepKind.SWAP:
-        _swap(spark, plan, facts)
-    if not facts.kind.is_published:
-        return Counter()
-    counts = plan.state.counts(head.version, facts)
-    _publish_changes(spark, plan, head.version, facts, counts)
-    emits_truncate = plan.spec.emits_every and facts.floor_raised
-    emits = counts["emitted"] > 0 or emits_truncate
-    if emits and _lacks(plan.changelog.last_step(), facts):
-        changes = StepChanges(plan.state.path, head.version, plan.operator)
-        plan.changelog.append(changes.emitted(plan.changelog.schema), facts)
-    plan.quarantine.append(facts)
-    return counts
+    if decision.is_swap:
+        drop_swapped(plan, facts)
+    return plan.counts(head.version, facts)
 
 
-def _publish_changes(
+def _concerns(plan: Plan, name: str, action: Action) -> bool:
+    """Return whether there is something to do: a table that is not there has nothing to clear, to restore or to alter."""
+    brings_rows = isinstance(action, Append) or (isinstance(action, Replace) and action.version is not None)
+    return name == "sink" or brings_rows or bool(log.versions(plan.at(name)))
+
+
+def _perform(
     spark: SparkSession,
     plan: Plan,
     version: int,
     facts: StepFacts,
-    counts: Counter[str],
+    name: str,
+    action: Action,
 ) -> None:
-    sink = plan.sink
-    n_overwritten = counts["updated"] + counts["deleted"] + counts["filled"]
-    overwrites = n_overwritten > 0 or facts.floor_raised
-    changes_sink = overwrites or counts["inserted"] > 0
-    if not (changes_sink and _lacks(sink.last_step(), facts)):
+    """Perform the action of a step on a table that lacks it.
+
+    Args:
+        spark: The session to write in.
+        plan: The pipeline.
+        version: Version of the state that holds the step.
+        facts: The step's.
+        name: The table's: one of `BESIDE_STATE`.
+        action: What to do.
+    """
+    match action:
+        case Apply():
+            changes = StepChanges(plan.state.path, version, plan.operator)
+            plan.sink.apply(spark, changes, facts, only_inserts=action.only_inserts)
+        case Append():
+            _append(plan, version, facts, name)
+        case Restore():
+            _restore(spark, plan, facts, name, action)
+        case Replace():
+            replace_rows(spark, plan, facts, name, action)
+        case Alter():
+            _alter(spark, plan, facts, name, action)
+        case Clear():
+            _clear(spark, plan, facts, name)
+        case Rewrite():
+            _rewrite(spark, plan, facts, name, action)
+
+
+def _append(plan: Plan, version: int, facts: StepFacts, name: str) -> None:
+    """Append emitted rows to the changelog, or bring the quarantine to what the step decided."""
+    if name == "quarantine":
+        plan.quarantine.append(facts)
         return
     changes = StepChanges(plan.state.path, version, plan.operator)
-    is_empty_before = not overwrites and facts.kind is not StepKind.ADOPT
-    sink.apply(spark, changes, facts, only_inserts=is_empty_before)
+    plan.changelog.append(changes.emitted(plan.changelog.schema), facts)
 
 
-def _rewind(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
-    """Finish a rewind: the tables beside the state go back too, and what was read since is read again."""
-    _restore_tables(spark, plan, facts)
-    _discard_read(plan, facts)
+def _restore(spark: SparkSession, plan: Plan, facts: StepFacts, name: str, action: Restore) -> None:
+    if name == "sink":
+        plan.sink.restore(spark, action, facts)
+    else:
+        restore_stage(plan.at(name), action, facts, name)
 
 
-def _swap(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
-    """Finish a swap: the tables beside the state take the backfill's rows, and the source is read on from where that stands."""
-    publish_swap(spark, plan, facts, _lacks)
-    _discard_read(plan, facts)
-    drop_swapped(plan, facts)
+def _alter(spark: SparkSession, plan: Plan, facts: StepFacts, name: str, action: Alter) -> None:
+    """Give sink or changelog the columns that a migration decided.
+
+    Raises:
+        SpecChangedError: the spec is not the one that was migrated to.
+    """
+    _refuse_other_spec(plan, facts)
+    before = parse_ddl(action.columns_before).columns
+    table = plan.sink if name == "sink" else plan.changelog
+    table.alter(spark, before, action.change, facts)
 
 
-def _restore_tables(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
-    """Bring the tables beside the state back to the versions that a step names."""
-    for name, version in facts.restores.items():
-        table = plan.at(name)
-        if not _lacks(OwnTable(table, name).last_step(), facts):
-            continue
-        if name == "sink":
-            plan.sink.restore(spark, version, facts)
-        else:
-            restore_stage(table, version, facts, name)
+def _clear(spark: SparkSession, plan: Plan, facts: StepFacts, name: str) -> None:
+    if name == "sink":
+        plan.sink.empty(spark, facts)
+    elif name == "changelog":
+        plan.changelog.empty(facts)
+    else:
+        plan.quarantine.empty(facts)
+
+
+def _rewrite(spark: SparkSession, plan: Plan, facts: StepFacts, name: str, action: Rewrite) -> None:
+    """Bring the sink to what the state shows, another table to what the commits of the state tell.
+
+    Raises:
+        SpecChangedError: the spec is not the one that the state has.
+    """
+    if name != "sink":
+        append_lacking(plan, name)
+        commit_stage(plan.at(name), lambda _: [], facts, name)  # the mark: nothing is lacking
+        return
+    _refuse_other_spec(plan, facts)
+    if action.alters and _has_other_columns(plan):
+        rows = decided_rows(spark, plan, facts, plan.state.snapshot().version)
+        plan.sink.overwrite(spark, rows, facts)
+    else:
+        _repair(spark, plan, facts)
 
 
 def _repair(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
     """Bring the sink to what the state shows, whatever it has now."""
-    if not _lacks(plan.sink.last_step(), facts):
-        return
     state_version = plan.state.snapshot().version
     sink_version = plan.sink.version()
     # Kept while it is used: the rows to be written and the keys to be deleted are both taken from it.
@@ -137,59 +173,17 @@ def _repair(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
     differing.unpersist()
 
 
-def _alter(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
-    """Give sink and changelog the columns that a migration decided.
-
-    Raises:
-        SpecChangedError: the spec is not the one that was migrated to.
-    """
-    if facts.schema_change is None:
-        return
-    has_changelog = bool(log.versions(plan.changelog.path))
-    lacks_sink = _lacks(plan.sink.last_step(), facts) and not facts.reselects
-    lacks_changelog = has_changelog and _lacks(plan.changelog.last_step(), facts)
-    if lacks_sink or lacks_changelog:
-        _refuse_unmigrated(plan, facts)
-    before = parse_ddl(facts.columns_before or "").columns
-    if lacks_sink:
-        plan.sink.alter(spark, before, facts.schema_change, facts)
-    if lacks_changelog:
-        plan.changelog.alter(spark, before, facts.schema_change, facts)
-
-
-def _reselect(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
-    """Bring the sink to what the state shows after a migration of a transform, under other columns too.
-
-    Raises:
-        SpecChangedError: the spec is not the one that was migrated to.
-    """
-    if not facts.reselects:
-        return
-    if _lacks(plan.sink.last_step(), facts):
-        _refuse_unmigrated(plan, facts)
-        if _has_other_columns(spark, plan):
-            rows = decided_rows(spark, plan, facts, plan.state.snapshot().version)
-            plan.sink.overwrite(spark, rows, facts)
-        else:
-            _repair(spark, plan, facts)
-    plan.quarantine.append(facts)
-
-
-def _has_other_columns(spark: SparkSession, plan: Plan) -> bool:
+def _has_other_columns(plan: Plan) -> bool:
     """Return whether the sink has other columns than the spec says."""
-    version = plan.sink.version()
-    stored = plan.sink.read(spark, version)
-    wanted = spark_schema(plan.sink.schema)
-    types_wanted = [(field.name, field.dataType) for field in wanted]
-    types_stored = [(field.name, field.dataType) for field in stored.schema]
-    return types_stored != types_wanted
+    sink = Snapshot.read(plan.sink.path, any_features=True)
+    return sink is not None and columns_of(sink.metadata) != types_of(plan.sink.schema)
 
 
-def _refuse_unmigrated(plan: Plan, facts: StepFacts) -> None:
-    """Refuse to finish a migration with another spec than its own."""
+def _refuse_other_spec(plan: Plan, facts: StepFacts) -> None:
+    """Refuse to finish a migration or a repair with another spec than its own."""
     if plan.spec.misfits(facts.spec):
         raise SpecChangedError.of(
-            f"The migration of '{facts.pipeline}' in step {facts.step} is not finished, and the spec is not that of it.",
+            f"The {facts.kind} of '{facts.pipeline}' in step {facts.step} is not finished, and its spec was another one.",
             got=plan.spec.identity,
             allowed=facts.spec,
             next_step="Run 'ebbtide run' or 'ebbtide migrate --apply' with that spec first.",
@@ -213,16 +207,6 @@ def _lacks(last_step: int, facts: StepFacts) -> bool:
             next_step="Nothing was written twice; start the run again.",
         )
     return last_step < facts.step
-
-
-def _empty(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
-    """Finish a reset: nothing is left of what the tables showed."""
-    if _lacks(plan.sink.last_step(), facts):
-        plan.sink.empty(spark, facts)
-    if log.versions(plan.changelog.path):
-        plan.changelog.empty(facts)
-    plan.quarantine.empty(facts)
-    _discard_read(plan, facts)
 
 
 def _discard_read(plan: Plan, facts: StepFacts) -> None:

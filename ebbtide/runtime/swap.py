@@ -11,7 +11,7 @@ All of it follows from versions of the backfill's tables that the step names, so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,17 +21,14 @@ from pyspark.sql import functions as F
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot
 from ebbtide.delta.table import create_if_absent, read_rows, replacing
 from ebbtide.errors import BackfillError
-from ebbtide.ledger.facts import StepFacts, SwappedTables
+from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
-from ebbtide.ledger.tables import OwnTable
+from ebbtide.model.decision import Replace
 from ebbtide.paths import copy_file, delete
 from ebbtide.runtime.completeness import DECIDED, SHOWN, as_text, unlike
 from ebbtide.runtime.plan import Plan
 from ebbtide.sinks.stage import commit_stage
 from ebbtide.state_table.columns import columns
-
-Lacks = Callable[[int, StepFacts], bool]
-"""Given the last step that wrote a table, and a step's facts, returns whether the table lacks that."""
 
 
 @dataclass(frozen=True)
@@ -113,25 +110,25 @@ def state_actions(plan: Plan, own: Snapshot, taken: Snapshot) -> list[Action]:
     return replacing(own.files.values(), [*definition, *adds])
 
 
-def publish_swap(spark: SparkSession, plan: Plan, facts: StepFacts, lacks: Lacks) -> None:
-    """Bring the tables beside the state to what a swap decided; as often as needed.
+def replace_rows(spark: SparkSession, plan: Plan, facts: StepFacts, name: str, action: Replace) -> None:
+    """Give a table the rows of the backfill's.
 
     Args:
         spark: The session to write in.
         plan: The pipeline.
         facts: The step's.
-        lacks: Tells whether a table lacks it.
+        name: The table's.
+        action: Which rows.
+
+    Raises:
+        BackfillError: the backfill is not there any more.
     """
-    swap = facts.swap
-    if swap is None:
-        return
-    if lacks(plan.sink.last_step(), facts):
-        _refuse_gone(plan, swap)
-        changes = net_changes(spark, plan, swap.versions["sink"])
+    _refuse_gone(plan, action)
+    if name != "sink":
+        _take_rows(plan, name, facts, action)
+    elif action.version is not None:
+        changes = net_changes(spark, plan, action.version)
         _publish_sink(spark, plan, changes, facts)
-    for name in ("changelog", "quarantine"):
-        if name in swap.versions or OwnTable(plan.at(name), name).find() is not None:
-            _take_rows(plan, name, facts, swap, lacks)
 
 
 def _publish_sink(spark: SparkSession, plan: Plan, changes: NetChanges, facts: StepFacts) -> None:
@@ -141,14 +138,10 @@ def _publish_sink(spark: SparkSession, plan: Plan, changes: NetChanges, facts: S
         plan.sink.replace(spark, changes.present, changes.coming, facts)
 
 
-def _take_rows(plan: Plan, name: str, facts: StepFacts, swap: SwappedTables, lacks: Lacks) -> None:
+def _take_rows(plan: Plan, name: str, facts: StepFacts, action: Replace) -> None:
     """Put all rows of one of the backfill's tables in the place of those that are there."""
     location = plan.at(name)
-    if not lacks(OwnTable(location, name).last_step(), facts):
-        return
-    _refuse_gone(plan, swap)
-    version = swap.versions.get(name)
-    taken = None if version is None else Snapshot.read(plan.backfill.at(name), version)
+    taken = None if action.version is None else Snapshot.read(plan.backfill.at(name), action.version)
     if name == "changelog":
         plan.changelog.create()
         adds = [] if taken is None else list(_copied(taken, location))
@@ -166,10 +159,10 @@ def _copied(taken: Snapshot, to: str) -> Iterator[Action]:
         yield {"add": {**file.add, "dataChange": True}}
 
 
-def _refuse_gone(plan: Plan, swap: SwappedTables) -> None:
+def _refuse_gone(plan: Plan, action: Replace) -> None:
     """Refuse to go on with a swap whose backfill is not there any more."""
     turn = plan.backfill.turn
-    if turn is None or turn.incarnation != swap.incarnation:
+    if turn is None or turn.incarnation != action.incarnation:
         raise BackfillError.of(
             f"The backfill that '{plan.spec.name}' is being given is gone from '{plan.backfills}'.",
             next_step="Put its folder back; or run 'ebbtide refresh' to rebuild all tables from the source.",

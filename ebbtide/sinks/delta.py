@@ -38,6 +38,7 @@ from ebbtide.ledger.puts import puts_of
 from ebbtide.ledger.tables import OwnTable
 from ebbtide.ledger.transaction import settle_newest, settled, transaction, write
 from ebbtide.model.changelog import ORDER
+from ebbtide.model.decision import Restore
 from ebbtide.model.entries import DELETE
 from ebbtide.model.schema_change import SchemaChange
 from ebbtide.model.sequences import stored_sequence_type
@@ -249,13 +250,13 @@ class SinkTable:
         spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({properties})")
         settle_newest(self.path)
 
-    def restore(self, spark: SparkSession, version: int, facts: StepFacts) -> None:
+    def restore(self, spark: SparkSession, action: Restore, facts: StepFacts) -> None:
         """Bring the table back to an earlier version; see `Sink`."""
         if self.how == "merge":
             with transaction(spark, self.path, facts, "sink"):
-                DeltaTable.forPath(spark, self.path).restoreToVersion(version)
+                DeltaTable.forPath(spark, self.path).restoreToVersion(action.version)
         else:
-            restore_stage(self.path, version, facts, "sink")
+            restore_stage(self.path, action, facts, "sink")
 
     @property
     def _key_schema(self) -> pa.Schema:

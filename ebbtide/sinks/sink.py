@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 
 from ebbtide.delta.snapshot import Action, Snapshot
 from ebbtide.ledger.facts import StepFacts
+from ebbtide.model.decision import Restore
 from ebbtide.model.schema_change import SchemaChange
 
 
@@ -131,7 +132,7 @@ class Sink(Protocol):
     def extend(self, spark: SparkSession) -> None:
         """Give a table that others made the reserved columns, null in its rows, and the properties of a sink."""
 
-    def restore(self, spark: SparkSession, version: int, facts: StepFacts) -> None:
+    def restore(self, spark: SparkSession, action: Restore, facts: StepFacts) -> None:
         """Bring the table back to an earlier version, as a step."""
 
     def fold(self) -> None:

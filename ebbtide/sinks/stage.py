@@ -15,7 +15,7 @@ from ebbtide.delta.snapshot import Action, Snapshot
 from ebbtide.delta.table import commit_on, read_files, replacing
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
-from ebbtide.model.step import StepKind
+from ebbtide.model.decision import Restore
 from ebbtide.tasks import run_tasks
 
 
@@ -52,19 +52,18 @@ def commit_stage(
     )
 
 
-def restore_stage(table: str, version: int, facts: StepFacts, stage: str) -> None:
-    """Bring a table back to an earlier version, once. Only a rewind changes rows by that; arguments as `commit_stage`.
+def restore_stage(table: str, action: Restore, facts: StepFacts, stage: str) -> None:
+    """Bring a table back to an earlier version, once; arguments as `commit_stage`.
 
     Args:
         table: The same.
-        version: The earlier version.
+        action: Which version.
         facts: The same.
         stage: The same.
     """
-    data_change = facts.kind is StepKind.REWIND
     commit_stage(
         table,
-        lambda found: restoring(found, version, data_change=data_change),
+        lambda found: restoring(found, action.version, data_change=action.changes_rows),
         facts,
         stage,
         "RESTORE",

@@ -164,7 +164,7 @@ def test_dropped_backfill_is_gone_unless_it_is_built_or_swapped_in(make, monkeyp
     assert not exists(pipeline.plan.backfills)
     pipeline.do("backfill")
     with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.runtime.publish.publish_swap", killed)
+        patch.setattr("ebbtide.runtime.publish.replace_rows", killed)
         with pytest.raises(InterruptedError):
             pipeline.do("swap")
     with pytest.raises(BackfillError) as raised:
@@ -368,7 +368,7 @@ def test_swap_that_died_is_finished_by_the_same_command_and_tells_its_step(make,
     pipeline.do("spoil")
     pipeline.do("backfill")
     with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.runtime.publish.publish_swap", killed)
+        patch.setattr("ebbtide.runtime.publish.replace_rows", killed)
         with pytest.raises(InterruptedError):
             pipeline.do("swap")
     assert pipeline.do("swap") == SwapReport("t", 6, step=3)
@@ -394,7 +394,7 @@ def test_swap_whose_backfill_was_taken_away_is_refused_until_it_is_put_back(make
     pipeline = with_steps(make)
     pipeline.do("backfill")
     with monkeypatch.context() as patch:
-        patch.setattr("ebbtide.runtime.publish.publish_swap", killed)
+        patch.setattr("ebbtide.runtime.publish.replace_rows", killed)
         with pytest.raises(InterruptedError):
             pipeline.do("swap")
     away = pipeline.home / "away"

@@ -52,8 +52,8 @@ def mended(pipeline):
         found = losses_of(stepper, stepper.tables.leave_out_unreadable())
         set_aside(stepper, [loss.table for loss in found if loss.is_aside])
         pipeline.plan.changelog.create()
-        append_lacking(pipeline.plan)
-        append_lacking(pipeline.plan)
+        for name in ("changelog", "quarantine") * 2:
+            append_lacking(pipeline.plan, name)
         return [loss.text() for loss in found]
 
 

@@ -269,14 +269,20 @@ def test_many_entries_are_left_to_spark_where_one_may_be_due(make, monkeypatch):
     assert pipeline.is_idle(at), "the newest is not"
 
 
-@pytest.mark.parametrize("kind", [StepKind.QUARANTINE_DROP, StepKind.CLEANUP, StepKind.REPAIR])
-def test_step_of_a_job_is_finished_once_its_tables_have_it(make, kind, monkeypatch):
+@pytest.mark.parametrize(
+    ("kind", "facts", "is_idle"),
+    [
+        (StepKind.QUARANTINE_DROP, {"bad_rows": [{"remove": {"path": "part.parquet"}}]}, False),
+        (StepKind.CLEANUP, {}, True),
+        (StepKind.REPAIR, {}, False),
+    ],
+)
+def test_step_of_a_job_is_finished_once_its_tables_have_it(make, kind, facts, is_idle):
     pipeline = make()
     pipeline.read(up(1, 1), "{")
     with pipeline.stepper() as stepper:
-        stepper.commit(stepper.maintenance_step(kind), [])
-    is_for_a_table = kind is not StepKind.CLEANUP
-    assert pipeline.is_idle() == (not is_for_a_table)
+        stepper.commit(stepper.maintenance_step(kind, **facts), [])
+    assert pipeline.is_idle() == is_idle
 
 
 def test_state_of_a_function_is_due_when_it_expires(make):

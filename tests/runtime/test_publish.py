@@ -1,7 +1,6 @@
 """What a step has decided reaches each table once, whoever publishes it, however often; what a later step has written is left alone."""
 
 import json
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -61,33 +60,6 @@ def test_only_tables_for_which_something_was_decided_are_written(make, lines, ta
     pipeline.read(*lines)
     after = pipeline.versions()
     assert {name for name in after if after[name] > before[name]} == tables | {"state"}
-
-
-@pytest.mark.parametrize(
-    ("kind", "counts", "floor_raised", "only_inserts"),
-    [
-        (StepKind.BATCH, {"inserted": 1}, False, True),
-        (StepKind.BATCH, {"inserted": 1, "updated": 1}, False, False),
-        (StepKind.BATCH, {"updated": 1}, False, False),
-        (StepKind.BATCH, {"deleted": 1}, False, False),
-        (StepKind.BATCH, {"filled": 1}, False, False),
-        (StepKind.BATCH, {"inserted": 1}, True, False),
-        (StepKind.BATCH, {}, True, False),
-        (StepKind.ADOPT, {"inserted": 1}, False, False),
-        (StepKind.BATCH, {"changes": 1}, False, None),
-    ],
-)
-def test_sink_is_told_whether_no_key_of_a_step_is_in_it_yet(
-    make, monkeypatch, kind, counts, floor_raised, only_inserts
-):
-    pipeline = make()
-    pipeline.read(up(1, 1))
-    version, last = pipeline.plan.state.last()
-    told = []
-    monkeypatch.setattr(SinkTable, "apply", lambda *given, only_inserts: told.append(only_inserts))
-    facts = last.model_copy(update={"step": 2, "kind": kind, "floor_raised": floor_raised, "floor": [1]})
-    publishing._publish_changes(SPARK, pipeline.plan, version, facts, Counter(counts))
-    assert told == ([] if only_inserts is None else [only_inserts])
 
 
 @pytest.mark.parametrize("owner", [SinkTable, ChangelogTable, QuarantineTable])
@@ -200,7 +172,7 @@ def test_tables_that_lack_the_columns_of_a_migration_get_them_from_a_run_with_it
         publish(SPARK, pipeline.plan, head_of(pipeline))
     message = str(raised.value)
     assert message == (
-        f"The migration of 't' in step {step} is not finished, and the spec is not that of it. Got: {before.identity}."
+        f"The migration of 't' in step {step} is not finished, and its spec was another one. Got: {before.identity}."
         f" Allowed: {after.identity}. Run 'ebbtide run' or 'ebbtide migrate --apply' with that spec first."
     )
     pipeline.spec = after

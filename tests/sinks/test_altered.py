@@ -16,6 +16,7 @@ from ebbtide.delta.table import add_file, create, read_rows
 from ebbtide.errors import DeltaFeatureError
 from ebbtide.ledger import puts as ledger_puts
 from ebbtide.ledger.facts import StepFacts
+from ebbtide.model.decision import Restore
 from ebbtide.model.step import StepKind
 from ebbtide.sinks.stage import commit_and_join, commit_stage, restore_stage
 from ebbtide.sinks.upsert import Upsert, Upserter
@@ -167,8 +168,8 @@ def test_restore_of_a_version_with_a_rule_for_writers_is_refused(tmp_path, puts)
     without = {**found.metadata, "configuration": {}}
     commit(LocalPuts(), path, 2, [{"metaData": without}], {"operation": "DROP CONSTRAINT"})
     with pytest.raises(DeltaFeatureError, match="checkConstraints"):
-        restore_stage(path, 1, facts(1), "sink")
-    restore_stage(path, 0, facts(1), "sink")
+        restore_stage(path, Restore(1, changes_rows=True), facts(1), "sink")
+    restore_stage(path, Restore(0, changes_rows=True), facts(1), "sink")
     assert log.versions(path)[-1] == 3
 
 

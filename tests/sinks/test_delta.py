@@ -13,6 +13,7 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after, read_rows
 from ebbtide.errors import DeltaFeatureError, LeaseLostError, MigrationError
 from ebbtide.ledger.facts import StepFacts
+from ebbtide.model.decision import Restore
 from ebbtide.model.schema_change import SchemaChange
 from ebbtide.model.step import StepKind
 from ebbtide.sinks import stage
@@ -134,13 +135,13 @@ def test_sink_goes_back_to_a_version_and_keeps_its_history(sink):
     first = sink.version()
     apply(sink, 2, k1=("U", 2), k2=("I", 2))
     back = facts(3, StepKind.REWIND)
-    sink.restore(SPARK, first, back)
+    sink.restore(SPARK, Restore(first, changes_rows=True), back)
     assert shown(sink) == {1: 1}
     assert log.commit_info(newest(sink))["operation"] == "RESTORE"
     assert all(action["add"]["dataChange"] for action in newest(sink) if "add" in action)
     assert Snapshot.read(sink.path).transactions == {"t/sink": 3}
     version = sink.version()
-    sink.restore(SPARK, first, back)
+    sink.restore(SPARK, Restore(first, changes_rows=True), back)
     assert sink.version() == version
     assert read_rows(Snapshot.read(sink.path, first + 1), sink.columns).num_rows == 2
 
@@ -149,7 +150,7 @@ def test_sink_that_a_migration_is_undone_of_changes_no_row(sink):
     apply(sink, 1, k1=("I", 1))
     first = sink.version()
     apply(sink, 2, k1=("U", 2))
-    sink.restore(SPARK, first, facts(3, StepKind.MIGRATION))
+    sink.restore(SPARK, Restore(first, changes_rows=False), facts(3, StepKind.MIGRATION))
     changes = [action["add"]["dataChange"] for action in newest(sink) if "add" in action]
     assert changes == [False]
 

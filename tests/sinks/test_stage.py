@@ -11,6 +11,7 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import add_file, commit_after, create, read_rows
 from ebbtide.errors import LeaseLostError
 from ebbtide.ledger.facts import StepFacts
+from ebbtide.model.decision import Restore
 from ebbtide.model.offsets import OffsetRanges
 from ebbtide.model.step import StepKind
 from ebbtide.sinks.quarantine import COLUMNS, QuarantineTable, Selection, oldest_first
@@ -120,7 +121,7 @@ def test_files_without_such_a_record_stay_as_they_are(table):
 
 
 def test_table_is_put_back_as_a_stage(table):
-    restore_stage(table, 1, facts(7), "changelog")
+    restore_stage(table, Restore(1, changes_rows=True), facts(7), "changelog")
     made = Snapshot.read(table)
     assert (left(table), made.transactions) == ([0, 1, 2, 3], {"t/changelog": 7})
 

@@ -13,6 +13,7 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import create
 from ebbtide.errors import ConfigError
 from ebbtide.ledger.facts import StepFacts
+from ebbtide.model.decision import Restore
 from ebbtide.model.schema_change import SchemaChange
 from ebbtide.model.step import StepKind
 from ebbtide.sinks.delta import SinkTable
@@ -252,7 +253,7 @@ def test_table_goes_back_is_joined_and_is_emptied_as_steps(spark, sink):
         sink.apply(spark, Changes(sink, ("I", row_of(number, number))), facts(number), only_inserts=True)
     sink.join_files(spark)
     assert (operation(sink), len(Snapshot.read(sink.path, any_features=True).files)) == ("OPTIMIZE", 1)
-    sink.restore(spark, 1, facts(3, StepKind.REWIND))
+    sink.restore(spark, Restore(1, changes_rows=True), facts(3, StepKind.REWIND))
     assert (shown(spark, sink), operation(sink), sink.last_step()) == ([(1, 1)], "RESTORE", 3)
     other = replace(sink, columns=pa.schema([*COLUMNS, ("more", pa.string())]))
     other.empty(spark, facts(4, StepKind.RESET))
