@@ -3,13 +3,17 @@
 from pathlib import Path
 
 import pytest
+from judging import verdict_of
 from local_pipeline import LATER, LocalPipeline, up
 from local_run import drive, kept_apart
 from power import copies_at_syncs
 
+from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import read_rows
+from ebbtide.errors import DeltaLogError
 from ebbtide.ledger import transaction
+from ebbtide.maintenance import repair
 from ebbtide.maintenance.job import maintain
 from ebbtide.runtime import driver
 from ebbtide.runtime import stream as streaming
@@ -114,3 +118,41 @@ def test_commit_of_spark_that_a_killed_run_left_is_on_disk_before_a_later_one(pi
         pipeline.read(up(2, 4))
         relied.note()
     assert relied.hold(copies) == {1, 2, 3}
+
+
+def torn(pipeline, left):
+    """Tear the newest commit of the sink, as a cut may before it is synced: Hadoop's checksum of it and the batch's commit are not there then either."""
+    pipeline.read(up(1, 2), up(3, 2))
+    plan = pipeline.plan
+    pipeline.forget_commit(plan.checkpoint.last_committed())
+    commit = Path(log.commit_file(plan.sink.path, plan.sink.version()))
+    raw = commit.read_bytes()
+    commit.write_bytes(left(raw))
+    commit.with_name(f".{commit.name}.crc").unlink()
+    return commit
+
+
+@pytest.mark.parametrize("part", [0, 0.5])
+def test_commit_of_spark_that_a_cut_has_torn_is_named_and_repaired(pipeline, part):
+    commit = torn(pipeline, lambda raw: raw[: int(len(raw) * part)])
+    pipeline.put(up(2, 4))
+    for _ in range(2):
+        with pytest.raises(DeltaLogError, match=rf"'{commit}' .* is torn or damaged.*'ebbtide repair --apply'"):
+            pipeline.run()
+    report = repair.repair(pipeline.spark, pipeline.spec, pipeline.root)
+    assert (report.action, report.made) == ("repair", ("sink",))
+    assert pipeline.rows() == {1: 2, 2: 1, 3: 2}
+    pipeline.run()
+    assert pipeline.rows() == {1: 2, 2: 4, 3: 2}
+    assert not repair.plan(pipeline.spark, pipeline.spec, pipeline.root).differs
+
+
+def test_commit_of_spark_that_a_cut_has_torn_between_two_lines_is_found_by_the_state(pipeline):
+    """Spark's commits have no checksum: such a one reads as whole."""
+    torn(pipeline, lambda raw: b"".join(raw.splitlines(keepends=True)[:-1]))
+    pipeline.run()
+    found = verdict_of(pipeline.spark, pipeline.plan, "complete").findings
+    assert any(finding.broken for finding in found)
+    report = repair.repair(pipeline.spark, pipeline.spec, pipeline.root)
+    assert report.differs
+    assert pipeline.rows() == {1: 2, 2: 1, 3: 2}
