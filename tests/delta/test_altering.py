@@ -3,11 +3,15 @@
 import json
 
 import pyarrow as pa
+import pytest
+from pyroaring import BitMap64
 
-from ebbtide.delta.altering import under_columns
+from ebbtide.delta import vectors
+from ebbtide.delta.altering import FileUnderNewColumns, fills_of, under_columns
 from ebbtide.delta.commit import LocalPuts
-from ebbtide.delta.snapshot import Snapshot
-from ebbtide.delta.table import commit_after, create
+from ebbtide.delta.snapshot import DataFile, Snapshot
+from ebbtide.delta.table import add_file, commit_after, create, read_file
+from ebbtide.model.schema_change import SchemaChange
 
 COLUMNS = pa.schema([("a", pa.int64()), ("b", pa.string())])
 PUTS = LocalPuts()
@@ -40,3 +44,29 @@ def test_column_of_times_without_a_zone_brings_its_feature_once(tmp_path):
     assert "timestampNtz" in protocol["writerFeatures"]
     after = commit_after(PUTS, found, actions, {"operation": "ALTER"})
     assert [list(action) for action in under_columns(after, wider)] == [["metaData"]]
+
+
+@pytest.mark.parametrize(
+    ("value", "type_"), [(0, pa.int32()), (False, pa.bool_()), ("", pa.string()), (0.0, pa.float64())]
+)
+def test_column_is_filled_with_a_value_that_counts_as_false(value, type_):
+    columns = pa.schema([*COLUMNS, ("c", type_), ("d", type_)])
+    fills = fills_of(SchemaChange(added={"c": value, "d": None}), columns)
+    assert {name: fill.as_py() for name, fill in fills.items()} == {"c": value}
+
+
+def test_file_under_new_columns_has_the_rows_that_count_and_changes_none(tmp_path):
+    rows = pa.table({"a": [1, 2, 3], "b": ["x", "y", "z"]}, COLUMNS)
+    table = str(tmp_path)
+    file = DataFile(add_file(table, "f.parquet", rows, bounded=["a"])["add"])
+    [vector] = vectors.write(table, [BitMap64([1])])
+    some = DataFile({**file.add, "deletionVector": vector, "tags": {**file.tags, "made": "here"}})
+    columns = pa.schema([("a", pa.int64()), ("c", pa.string()), ("n", pa.int32())])
+    write = FileUnderNewColumns(table, COLUMNS, columns, ("a",), SchemaChange(renamed={"c": "b"}, added={"n": 0}))
+    [action] = write(some)
+    assert action["add"]["dataChange"] is False
+    written = DataFile(action["add"])
+    assert written.tags["made"] == "here"
+    assert read_file(table, written, columns).to_pylist() == [{"a": 1, "c": "x", "n": 0}, {"a": 3, "c": "z", "n": 0}]
+    [vector] = vectors.write(table, [BitMap64([0, 1, 2])])
+    assert write(DataFile({**file.add, "deletionVector": vector})) == []

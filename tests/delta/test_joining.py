@@ -6,7 +6,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
+from ebbtide.delta import log
 from ebbtide.delta import table as tables
+from ebbtide.delta.altering import under_columns
 from ebbtide.delta.commit import LocalPuts, commit
 from ebbtide.delta.joining import (
     LEAST_BYTES,
@@ -20,7 +22,7 @@ from ebbtide.delta.joining import (
     write_files,
 )
 from ebbtide.delta.snapshot import DataFile, Snapshot
-from ebbtide.delta.table import create, read_files
+from ebbtide.delta.table import commit_after, create, read_files
 
 COLUMNS = pa.schema([("n", pa.int64())])
 PUTS = LocalPuts()
@@ -137,6 +139,24 @@ def test_files_that_somebody_else_has_added_meanwhile_stay(table):
     made = join_all(snapshot, list(snapshot.files.values()))
     assert made.version == snapshot.version + 2
     assert numbers(table) == [*range(12), 100]
+
+
+def test_files_that_were_written_for_other_columns_are_left_alone(table):
+    snapshot = Snapshot.read(table)
+    altered = commit_after(PUTS, snapshot, under_columns(snapshot, COLUMNS.append(pa.field("b", pa.int64()))), {})
+    assert join_all(snapshot, list(snapshot.files.values())).version == altered.version
+    assert Snapshot.read(table).files.keys() == snapshot.files.keys()
+
+
+@pytest.mark.parametrize("n_rows", [1, 5, 6, 11])
+def test_every_row_is_in_a_file_with_a_footer_of_its_own(table, n_rows):
+    rows = pa.table({"n": range(n_rows)}, COLUMNS)
+    older = {"made": "here", log.FOOTER: "00000000"}
+    adds = write_files(table, rows, ["n"], rows_per_file=5, data_change=True, tags=older)
+    files = [DataFile(action["add"]) for action in adds]
+    assert read_files(table, files, COLUMNS)["n"].to_pylist() == list(range(n_rows))
+    assert {file.tags["made"] for file in files} == {"here"}
+    assert all(file.tags[log.FOOTER] != older[log.FOOTER] for file in files)
 
 
 def test_joining_writes_the_checkpoint_that_is_due(table, monkeypatch):

@@ -88,6 +88,49 @@ def test_torn_copy_is_made_again(tmp_path, written, keep):
     assert ids(cache_of(where, tmp_path / "c").index_of(file)) == WHOLE
 
 
+def test_copy_with_a_flipped_bit_is_made_again(tmp_path, written):
+    """This process has found the copy whole before: another one in its place is looked at again."""
+    where, file, _ = written
+    cache_of(where, tmp_path / "c").index_of(file)
+    [copy] = (tmp_path / "c").iterdir()
+    whole = copy.read_bytes()
+    at = whole.index(key_hashes(table([(1, "x")]), ["a"]).tobytes())
+    flipped = tmp_path / "flipped"
+    flipped.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    flipped.replace(copy)
+    index = cache_of(where, tmp_path / "c").index_of(file)
+    assert np.array_equal(np.unique(index.hashes), np.unique(key_hashes(table([(1, "x"), (2, "y")]), ["a"])))
+    assert copy.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"key": ["a", "b"]},
+        {"columns": pa.schema([("a", pa.int64()), ("b", pa.string())])},
+        {"columns": pa.schema([("a", pa.int32()), ("b", pa.string()), ("n", pa.int64())])},
+        {"where": ("b", "x")},
+        {"where": ("b", "z")},
+        {"table_id": "another"},
+        {"table": "another"},
+    ],
+    ids=str,
+)
+def test_index_of_other_rows_or_columns_has_a_copy_of_its_own(tmp_path, written, other):
+    where, file, _ = written
+    own = {"table": where, "key": ["a"], "columns": SCHEMA, "where": ("b", "y")}
+    names = {IndexCache(**{**own, **more}, folder=tmp_path)._name(file) for more in ({}, other)}
+    assert len(names) == 2
+
+
+def test_copies_of_an_earlier_boot_are_not_read(tmp_path, monkeypatch, written):
+    """They were not waited for until they were on disk."""
+    where, file, _ = written
+    before = cache_of(where, tmp_path)._name(file)
+    monkeypatch.setattr(key_index, "_boot", lambda: "a later boot")
+    assert cache_of(where, tmp_path)._name(file) != before
+
+
 def test_folder_that_cannot_be_written_is_done_without(tmp_path, written):
     where, file, rows = written
     (tmp_path / "c").write_text("a file")
@@ -147,7 +190,7 @@ def test_file_made_again_with_the_same_name_size_and_time_has_a_copy_of_its_own(
     assert files[0].add == files[1].add
 
 
-@pytest.mark.parametrize("more", [{"modificationTime": 8}, {"tags": {log.FOOTER: "0000000f"}}])
+@pytest.mark.parametrize("more", [{"modificationTime": 8}, {"size": 8}, {"tags": {log.FOOTER: "0000000f"}}])
 def test_file_that_the_log_describes_in_another_way_has_a_copy_of_its_own(tmp_path, more):
     path = tmp_path / "t" / "part-0.parquet"
     stored_at(path, [(1, "x")])
@@ -227,6 +270,9 @@ def test_rows_of_one_kind_alone_are_kept_with_their_numbers(tmp_path, written):
     where, file, _ = written
     cache = cache_of(where, tmp_path / "c", where=("b", "z"))
     assert ids(cache.index_of(file)) == [(1, 2)]
+    rows = table([(1, None), (2, "y")])
+    some = DataFile(add_file(where, "g.parquet", rows, bounded=())["add"])
+    assert ids(cache_of(where, tmp_path / "c", where=("b", "y")).index_of(some)) == [(2, 1)], "null is no value"
 
 
 def test_copies_are_kept_in_a_folder_of_ones_own_only(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 from pyroaring import BitMap64
 
 from ebbtide.delta import log, vectors
+from ebbtide.delta.altering import under_columns
 from ebbtide.delta.commit import LocalPuts, commit
 from ebbtide.delta.restoring import restoring
 from ebbtide.delta.snapshot import Snapshot
@@ -57,6 +58,30 @@ def test_file_that_is_gone_is_counted_and_nothing_restored(table):
     Path(table, "a.parquet").unlink()
     with pytest.raises(HistoryGoneError, match="1 of its data files deleted"):
         restoring(found, 1)
+
+
+@pytest.mark.parametrize("harm", ["size", "footer", "vector"])
+def test_file_that_is_not_whole_is_counted_and_nothing_restored(table, harm):
+    found = Snapshot.read(table)
+    file = Path(table, "a.parquet")
+    if harm == "vector":
+        [file] = Path(table).glob("*.bin")
+    torn = bytearray(file.read_bytes())
+    if harm == "size":
+        del torn[8]
+    else:
+        torn[-1 if harm == "vector" else -12] ^= 1
+    file.write_bytes(torn)
+    with pytest.raises(HistoryGoneError, match="1 of its data files damaged"):
+        restoring(found, 2)
+
+
+def test_columns_and_properties_are_those_of_the_version(table):
+    found = Snapshot.read(table)
+    wider = under_columns(found, COLUMNS.append(pa.field("b", pa.string())))
+    altered = commit_after(PUTS, found, wider, {"operation": "ALTER"})
+    restored = commit_after(PUTS, altered, restoring(altered, 3), {"operation": "RESTORE"})
+    assert altered.metadata != restored.metadata == found.metadata
 
 
 def test_version_whose_commit_is_deleted_is_not_mistaken_for_the_one_below_it(table):

@@ -3,6 +3,7 @@
 import json
 import threading
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -217,6 +218,43 @@ def test_statistics_bound_what_is_in_the_file(tmp_path):
     assert stats["minValues"] == {"id": 1, "v": "a", "at": "1970-01-01T00:00:00.001"}
     assert stats["maxValues"] == {"id": 3, "at": "1970-01-01T00:00:00.003"}
     assert (stats["numRecords"], stats["nullCount"]) == (2, {"id": 0, "v": 0, "at": 0})
+
+
+@pytest.mark.parametrize(("length", "is_kept"), [(31, True), (32, True), (33, False)])
+def test_greatest_text_is_kept_whole_or_not_at_all(length, is_kept):
+    text = "\U0001f6a2" * length
+    stats = json.loads(statistics(pa.table({"v": ["a", text]}), ["v"]))
+    assert stats["maxValues"] == ({"v": text} if is_kept else {})
+    stats = json.loads(statistics(pa.table({"v": [text]}), ["v"]))
+    assert stats["minValues"] == {"v": text[:32]}
+
+
+@pytest.mark.parametrize("values", [[1.5, float("nan")], [Decimal("1.5")], [True], [b"a"]], ids=str)
+def test_values_that_readers_compare_in_different_ways_get_no_bounds(values):
+    stats = json.loads(statistics(pa.table({"v": [*values, None]}), ["v"]))
+    assert (stats["minValues"], stats["maxValues"], stats["nullCount"]) == ({}, {}, {"v": 1})
+
+
+def test_file_with_a_vector_says_that_its_bounds_are_wide_and_counts_its_rows(tmp_path):
+    """A reader may take tight bounds for the least and the greatest row, and need not look at the file."""
+    table = made(tmp_path, rows(1, 2, 3))
+    deleted(table, "part-1.parquet", 2)
+    found = Snapshot.read(table)
+    [file] = found.files.values()
+    assert (file.stats["tightBounds"], file.greatest("id"), file.live_rows, found.live_rows) == (False, 3, 2, 2)
+
+
+def test_rows_of_a_table_are_not_counted_where_a_file_notes_none(tmp_path):
+    found = Snapshot.read(made(tmp_path, rows(1, 2), rows(3)))
+    assert found.live_rows == 3
+    file = {"path": "other.parquet", "partitionValues": {}, "size": 1, "dataChange": True}
+    assert found.after([{"add": file}]).live_rows is None
+
+
+def test_version_is_advanced_so_far_and_no_further(tmp_path):
+    first = Snapshot.read(made(tmp_path, rows(1), rows(2), rows(3)), 1)
+    assert [first.advanced(until).version for until in (1, 2, None)] == [1, 2, 3]
+    assert first.advanced(2).files.keys() == Snapshot.read(first.table, 2).files.keys()
 
 
 @pytest.mark.parametrize("type_", [pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.date32()])
