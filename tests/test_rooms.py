@@ -1,6 +1,7 @@
 """Imports go downward only: what each room may import."""
 
 import ast
+import subprocess
 import sys
 from pathlib import Path
 
@@ -73,6 +74,19 @@ BESIDE = {
 }
 """Rooms that may import less of the product than stands above them."""
 
+DEAR = {"pyspark", "py4j", "delta", "pandas", "numba", "confluent_kafka", "obstore", "dagster", "great_expectations"}
+"""Libraries that cost much to load: what does not need them does not load them."""
+LOADS = {
+    "ebbtide": set(),
+    "ebbtide.cli.main": set(),
+    "ebbtide.inspect.backlog": set(),
+    "ebbtide.inspect.status": set(),
+    "ebbtide.maintenance.pausing": set(),
+    "ebbtide.runtime.idle": set(),
+    "ebbtide.dagster": {"dagster"},
+}
+"""Modules that much begins with, and which of these libraries each may load."""
+
 PROJECT = {
     "pipelines": {"assets", "dagster", "ebbtide", "resources"},
     "assets": {"dagster", "ebbtide", "pyspark"},
@@ -105,6 +119,13 @@ def strangers(path, allowed):
     here = str(path.relative_to(ROOT))
     alone = {name for name, place in ALONE.items() if here.startswith(place)}
     return {name for top, name in imports(path) if top not in STDLIB | allowed | alone | {"ebbtide"}}
+
+
+@pytest.mark.parametrize("module", LOADS)
+def test_module_loads_no_dear_library_but_its_own(module):
+    code = f"import sys, {module}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert DEAR & set(loaded) <= LOADS[module]
 
 
 def test_every_module_is_in_a_room():

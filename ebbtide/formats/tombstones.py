@@ -29,7 +29,7 @@ from ebbtide.model.entries import entry_table, equals, order_struct
 Ints = NDArray[np.int64]
 Key = tuple[Json, Fields]
 """A key's row and its own schema."""
-_ADDING = pa.array([RowKind.INSERT, RowKind.UPDATE_AFTER], pa.string())
+_ADDING = [RowKind.INSERT, RowKind.UPDATE_AFTER]
 _RECORDS = pa.schema(
     [
         ("file", pa.string()),
@@ -61,7 +61,7 @@ def in_doubt(settings: DecodingSettings, batch: pa.RecordBatch, staged: Sequence
     _, parts, lines = order_struct(made).T
     places = _places(parts, lines)
     is_tombstone = equals(made, "_kind", TOMBSTONE)
-    is_adding = _mask(pc.is_in(made["_kind"], _ADDING))
+    is_adding = _mask(pc.is_in(made["_kind"], pa.array(_ADDING, pa.string())))
     places_in_batch = _places(batch.column("part").to_numpy(), batch.column("line").to_numpy())
     rows = np.flatnonzero(np.isin(places_in_batch, places[is_tombstone]))
     own = _records(batch, rows)

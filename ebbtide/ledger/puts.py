@@ -11,9 +11,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
-from pyspark.sql import SparkSession
-
 from ebbtide.delta.commit import LocalPuts, Puts
 from ebbtide.paths import is_in_object_store, is_local
 
@@ -73,6 +70,9 @@ class LogStorePuts:
 
     def put_if_absent(self, location: str, data: bytes) -> bool:
         """See `Puts`."""
+        from py4j.protocol import Py4JJavaError
+        from pyspark.sql import SparkSession
+
         session: Any = SparkSession.active()
         jvm = session._jvm
         log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, self._table)
