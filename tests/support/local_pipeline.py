@@ -136,20 +136,8 @@ class LocalPipeline:
         (self.home / "checkpoint" / "commits" / str(batch)).unlink()
 
     def repair(self, rows: pa.Table) -> RepairReport:
-        """Repair: the sink gets these rows. Which it must have, and whether it has others, Spark works out."""
-
-        def give(_: Any, plan: Plan, facts: StepFacts) -> None:
-            add = add_file(plan.sink.path, f"repaired-{facts.step}.parquet", rows, bounded=())
-            commit_stage(plan.sink.path, lambda found: replacing(found.files.values(), [add]), facts, "sink")
-
-        def compared(_: Any, stepper: Stepper) -> RepairReport:
-            stepper.plan.sink.refuse_altered()
-            return RepairReport(self.spec.name)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(publish, "_repair", give)
-            patch.setattr(repair, "_compared", compared)
-            return repair.repair(SPARK, self.spec, self.root)
+        """See `repair_here`."""
+        return repair_here(self.spec, self.root, rows)
 
     @contextmanager
     def stepper(self) -> Iterator[Stepper]:
@@ -170,6 +158,23 @@ class LocalPipeline:
                     yield stepper
         finally:
             Lease._keep = beats
+
+
+def repair_here(spec: Pipeline, root: str, rows: pa.Table) -> RepairReport:
+    """Repair: the sink gets these rows. Which it must have, and whether it has others, Spark works out."""
+
+    def give(_: Any, plan: Plan, facts: StepFacts) -> None:
+        add = add_file(plan.sink.path, f"repaired-{facts.step}.parquet", rows, bounded=())
+        commit_stage(plan.sink.path, lambda found: replacing(found.files.values(), [add]), facts, "sink")
+
+    def compared(_: Any, stepper: Stepper) -> RepairReport:
+        stepper.plan.sink.refuse_altered()
+        return RepairReport(spec.name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(publish, "_repair", give)
+        patch.setattr(repair, "_compared", compared)
+        return repair.repair(SPARK, spec, root)
 
 
 def killed(*_: Any, **__: Any) -> None:

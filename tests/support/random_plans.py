@@ -6,7 +6,7 @@ A query is put together from its leaves upwards. Each step has columns with name
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 TABLES = {
@@ -33,11 +33,14 @@ class RandomQueries:
 
     Args:
         seed: Of all that is drawn.
+        tables: Columns of the tables, see `TABLES`; those beside `a`, `b` and `c` are of any names.
+        first: The names that it gives are numbered from here: they must not be those of the tables' columns.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, tables: Mapping[str, Mapping[str, str]] = TABLES, first: int = 1) -> None:
         self.draw = random.Random(seed)
-        self._n_names = 0
+        self.tables = tables
+        self._n_names = first - 1
 
     def query(self, depth: int = 3) -> Query:
         """Return a query of no more than some steps, one above the other."""
@@ -74,10 +77,11 @@ class RandomQueries:
         return f"{prefix}{self._n_names}"
 
     def _table(self) -> Query:
-        table = self.draw.choice(sorted(TABLES))
+        table = self.draw.choice(sorted(self.tables))
+        columns = dict(self.tables[table])
         if self.draw.random() < 0.3:
-            return Query(f"TABLE {table}", TABLES[table])
-        return self._shown(table, TABLES[table])
+            return Query(f"TABLE {table}", columns)
+        return self._shown(table, columns)
 
     def _shown(self, rows: str, columns: dict[str, str], rest: str = "") -> Query:
         """Select some columns of rows, in any order, by new names."""
@@ -160,7 +164,7 @@ class RandomQueries:
     def _combination(self, depth: int) -> Query:
         sign = self.draw.choice(SETS)
         if self.draw.random() < 0.3:
-            columns = TABLES["a"]
+            columns = dict(self.tables["a"])
             rows = f"(TABLE a {sign} TABLE b) {self._name('r')}"
             return self._shown(rows, columns) if self.draw.random() < 0.5 else Query(f"TABLE a {sign} TABLE b", columns)
         kinds = [self.draw.choice("nnt") for _ in range(self.draw.randint(1, 3))]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from local_run import START, perform
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -37,6 +38,7 @@ class Input:
         self.folder.mkdir(parents=True)
         self.root = str(home / "root")
         self.sequence = sequence
+        self.further: list[str] = []
         self.spec = UpsertPipeline(
             name=name,
             schema=schema,
@@ -48,7 +50,8 @@ class Input:
 
     def change(self, number: int, changes: Iterable[tuple[str, Row]]) -> None:
         """Change rows, as the number of a sequence."""
-        lines = [json.dumps({"kind": kind, "row": {**row, self.sequence: number}}) for kind, row in changes]
+        beside = {self.sequence: number, **dict.fromkeys(self.further, number % 3)}
+        lines = [json.dumps({"kind": kind, "row": {**row, **beside}}) for kind, row in changes]
         path = self.folder / f"{number:05}.jsonl"
         path.write_text("".join(f"{line}\n" for line in lines))
         self.do("run")
@@ -57,10 +60,19 @@ class Input:
         """See `local_run.perform`."""
         return perform(work, self.spec, self.root, LATER, {"width": 100})
 
-    def add_column(self, ddl: str) -> None:
-        """Migrate to one column more."""
+    def add_column(self, name: str) -> None:
+        """Migrate to one column of numbers more."""
+        self.further.append(name)
+        self._migrate(f"{self.spec.schema_}, {name} INT DEFAULT NULL")
+
+    def drop_column(self, name: str) -> None:
+        """Migrate to a column less, one of those added."""
+        self.further.remove(name)
+        self._migrate(self.spec.schema_.replace(f", {name} INT DEFAULT NULL", ""))
+
+    def _migrate(self, schema: str) -> None:
         given = self.spec.model_dump(by_alias=True, exclude_unset=True)
-        self.spec = UpsertPipeline(**{**given, "schema": f"{self.spec.schema_}, {ddl}"})
+        self.spec = UpsertPipeline(**{**given, "schema": schema})
         self.do("migrate")
 
 
@@ -92,10 +104,12 @@ class Inputs:
             changes = self._parts(most) if name == "c" else (same if is_same else self._items(most))
             self.tables[name].change(self.number, changes)
 
-    def change_any(self) -> None:
-        """Change one table, or several."""
+    def change_any(self) -> list[str]:
+        """Change one table, or several; return which."""
         n = self.random.choice([1, 1, 2, 3])
-        self.change(*self.random.sample(sorted(self.tables), n))
+        names = self.random.sample(sorted(self.tables), n)
+        self.change(*names)
+        return names
 
     def _items(self, most: int) -> list[tuple[str, Row]]:
         draw = self.random
@@ -157,10 +171,20 @@ class Oracle:
         """Return a view over the inputs that its query names, with the columns that Spark gives it."""
         inputs = [path.name for path in sorted(self.root.iterdir()) if re.search(rf"\b{path.name}\b", query)]
         undeclared = MaterializedView(name="v", query=query, key=["k"], schema="k INT", inputs=inputs)
-        self.show(ViewTables(undeclared, str(self.root)).pinned().inputs)
-        schema = self.session.sql(query).schema
-        ddl = ", ".join(f"`{column.name}` {column.dataType.simpleString()}" for column in schema)
-        return MaterializedView(name="v", query=query, key=list(key), schema=ddl, inputs=inputs)
+        return MaterializedView(name="v", query=query, key=list(key), schema=self._columns(undeclared), inputs=inputs)
+
+    def gives_columns(self, view: MaterializedView) -> bool:
+        """Return whether Spark takes a view's query over the inputs as they are now, and gives the columns of its schema."""
+        try:
+            return self._columns(view) == view.schema_
+        except AnalysisException:
+            return False
+
+    def _columns(self, view: MaterializedView) -> str:
+        """Return the columns that Spark gives a query, as DDL."""
+        self.show(ViewTables(view, str(self.root)).pinned().inputs)
+        schema = self.session.sql(view.query).schema
+        return ", ".join(f"`{column.name}` {column.dataType.simpleString()}" for column in schema)
 
 
 def text(row: Mapping[str, Any]) -> str:

@@ -1,0 +1,36 @@
+"""Views over inputs that go back, are put back, repaired and migrated, and over views: right from step to step."""
+
+import os
+
+import pytest
+from local_run import kept_apart
+from view_histories import History
+
+from ebbtide.runtime import decide
+
+N_HISTORIES = int(os.environ.get("EBBTIDE_VIEW_HISTORIES", "20"))
+N_EVENTS = int(os.environ.get("EBBTIDE_VIEW_ROUNDS", "30"))
+
+
+@pytest.fixture(autouse=True)
+def _inputs_without_spark(monkeypatch):
+    monkeypatch.setattr(decide, "ROWS_IN_DRIVER", 10_000)
+    with kept_apart():
+        yield
+
+
+def test_views_are_right_after_each_event_that_comes_to_an_input(spark, tmp_path):
+    history = History(spark, tmp_path, seed=10, kept=(), n_followed=3, is_read_by_spark=False)
+    for event in ("rewind", "repair", "put back", "add a column"):
+        history.go_on(event)
+    assert history.n_partial
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("seed", range(N_HISTORIES))
+def test_views_are_right_after_each_event_of_a_random_history(spark, tmp_path, monkeypatch, seed):
+    if seed % 4 == 3:
+        monkeypatch.setattr("ebbtide.views.cutting.FEED_BYTES", -1)
+    history = History(spark, tmp_path, seed)
+    for _ in range(N_EVENTS):
+        history.go_on()
