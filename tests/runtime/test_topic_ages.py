@@ -1,23 +1,7 @@
 """Parts of a pipeline over a topic that are of different ages, or missing: tables end right, or an error names the part and a way out that ends right."""
 
 import pytest
-from ages import (
-    AGES,
-    EVERY,
-    FEWER_AGES,
-    PARTS,
-    WITH_CHANGELOG,
-    aged,
-    all_mixes,
-    first,
-    last,
-    nothing,
-    one_missing,
-    pairwise,
-    refreshed,
-    refuse_wrong,
-    rewound,
-)
+from ages import EVERY, FEWER_AGES, WITH_CHANGELOG, AllMixes, aged, first, one_missing, pairwise, refuse_wrong
 from kafka_support import TopicPipeline
 from local_run import kept_apart
 
@@ -37,18 +21,5 @@ def test_mixes_of_the_ages_of_each_two_parts_end_right(make):
     refuse_wrong(aged(make(**EVERY)), WITH_CHANGELOG, mixes, first)
 
 
-@pytest.mark.grid
-@pytest.mark.parametrize("state", AGES)
-@pytest.mark.parametrize("choose", [first, last])
-@pytest.mark.parametrize("between", [nothing, refreshed, rewound])
-def test_all_mixes_of_ages_end_right(make, between, choose, state):
-    refuse_wrong(aged(make(), between), PARTS, all_mixes(AGES, PARTS, state), choose)
-
-
-@pytest.mark.grid
-@pytest.mark.parametrize("state", FEWER_AGES)
-@pytest.mark.parametrize("choose", [first, last])
-@pytest.mark.parametrize("between", [nothing, refreshed, rewound])
-def test_all_mixes_of_ages_end_right_with_a_changelog(make, between, choose, state):
-    mixes = all_mixes(FEWER_AGES, WITH_CHANGELOG, state)
-    refuse_wrong(aged(make(**EVERY), between), WITH_CHANGELOG, mixes, choose)
+class TestAllMixes(AllMixes):
+    pass

@@ -218,6 +218,25 @@ def refuse_wrong(aged: AgedPipeline, parts: Sequence[str], mixes: Iterable[Mix],
         pytest.fail("\n".join(filter(None, wrong)), pytrace=False)
 
 
+class AllMixes:
+    """Tests of all mixes of ages; a module of tests derives from it, and has the fixture `make`."""
+
+    @pytest.mark.grid
+    @pytest.mark.parametrize("state", AGES)
+    @pytest.mark.parametrize("choose", [first, last])
+    @pytest.mark.parametrize("between", [nothing, refreshed, rewound])
+    def test_all_mixes_of_ages_end_right(self, make, between, choose, state):
+        refuse_wrong(aged(make(), between), PARTS, all_mixes(AGES, PARTS, state), choose)
+
+    @pytest.mark.grid
+    @pytest.mark.parametrize("state", FEWER_AGES)
+    @pytest.mark.parametrize("choose", [first, last])
+    @pytest.mark.parametrize("between", [nothing, refreshed, rewound])
+    def test_all_mixes_of_ages_end_right_with_a_changelog(self, make, between, choose, state):
+        mixes = all_mixes(FEWER_AGES, WITH_CHANGELOG, state)
+        refuse_wrong(aged(make(**EVERY), between), WITH_CHANGELOG, mixes, choose)
+
+
 def _judge(aged: AgedPipeline, parts: Sequence[str], mix: Mix, choose: Choice) -> str:
     """Say what is wrong with what comes of a mix; empty if nothing is."""
     aged.mix(dict(zip(parts, mix, strict=True)))
