@@ -174,6 +174,7 @@ def delta_sink(spec: Pipeline, location: str) -> Sink:
         key=tuple(spec.sink_key),
         sequence=spec.sequence,
         how=spec.sink.write,
+        is_spark_s=spec.sink.is_spark_s,
         with_images=spec.sink.change_feed == "images",
         properties=spec.sink.table_properties,
         sequence_columns=spec.table.columns if spec.selects_rows else None,

@@ -65,6 +65,7 @@ class SinkTable:
         key: Names of the key's columns.
         sequence: What orders changes: rows carry `_sequence`. Empty in arrival mode.
         how: How old rows leave.
+        is_spark_s: Spark defines the table, see `ebbtide.spec.parts.DeltaSink`.
         with_images: The change feed shows each row before and after its change, from files of its own.
         properties: Delta table properties, set when the table is made.
         sequence_columns: The columns that `sequence` may name, where they are not the table's. Default: these.
@@ -75,6 +76,7 @@ class SinkTable:
     key: tuple[str, ...]
     sequence: tuple[str, ...]
     how: Write = "vectors"
+    is_spark_s: bool = False
     with_images: bool = True
     properties: Mapping[str, str] = field(default_factory=dict)
     sequence_columns: pa.Schema | None = None
@@ -91,7 +93,7 @@ class SinkTable:
 
     def create(self, spark: SparkSession) -> None:
         """Create the table if it is not there."""
-        if not self._is_spark_s:
+        if not self.is_spark_s:
             create_if_absent(
                 puts_of(self.path),
                 self.path,
@@ -102,11 +104,6 @@ class SinkTable:
         elif not log.versions(self.path):
             builder = DeltaTable.createIfNotExists(spark)
             self._define(builder)
-
-    @property
-    def _is_spark_s(self) -> bool:
-        """Whether Spark defines the table: properties of the user's may switch features on that it alone knows."""
-        return self.how == "merge" or bool(self.properties)
 
     @property
     def _stored_schema(self) -> pa.Schema:
@@ -417,7 +414,7 @@ class SinkTable:
 
     def empty(self, spark: SparkSession, facts: StepFacts) -> None:
         """Replace the table by an empty one with the spec's columns and properties; its history stays."""
-        if self._is_spark_s:
+        if self.is_spark_s:
             with transaction(spark, self.path, facts, "sink"):
                 self._define(DeltaTable.replace(spark))
             return

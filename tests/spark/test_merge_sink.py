@@ -58,7 +58,7 @@ class Changes:
 @pytest.fixture
 def sink_of(spark, tmp_path):
     def make(name="a sink", sequence=("a.b",), **more):
-        sink = SinkTable(str(tmp_path / name), COLUMNS, ("id",), sequence, how="merge", **more)
+        sink = SinkTable(str(tmp_path / name), COLUMNS, ("id",), sequence, how="merge", is_spark_s=True, **more)
         sink.create(spark)
         return sink
 
@@ -167,7 +167,7 @@ def test_row_of_a_table_that_is_adopted_has_no_sequence_and_takes_any_change(spa
     spark.createDataFrame([(1, 1, 1), (2, 2, 2)], "id BIGINT, n INT, `a.b` BIGINT").write.format("delta").mode(
         "append"
     ).save(path)
-    sink = SinkTable(path, COLUMNS, ("id",), ("a.b",), how="merge")
+    sink = SinkTable(path, COLUMNS, ("id",), ("a.b",), how="merge", is_spark_s=True)
     sink.extend(spark)
     assert shown(spark, sink, "id", "_sequence", "_changed_by") == [(1, None, None), (2, None, None)]
     made = Snapshot.read(path, any_features=True)
@@ -181,7 +181,7 @@ def test_row_of_a_table_that_is_adopted_has_no_sequence_and_takes_any_change(spa
 
 def test_keys_with_nulls_are_merged_as_other_values_are(spark, tmp_path):
     columns = pa.schema([("id", pa.int64()), ("a.b", pa.int64()), ("n", pa.int32())])
-    sink = SinkTable(str(tmp_path / "sink"), columns, ("id", "a.b"), (), how="merge")
+    sink = SinkTable(str(tmp_path / "sink"), columns, ("id", "a.b"), (), how="merge", is_spark_s=True)
     sink.create(spark)
     keys = [(None, 1), (1, None), (1, 1), (None, None)]
     first = [("I", {**row_of(None, n), "id": id_, "a.b": at}) for n, (id_, at) in enumerate(keys)]
