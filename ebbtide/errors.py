@@ -1,7 +1,7 @@
 """Every error that Ebbtide raises, one class per situation.
 
 A message says what happened, what was got, what is allowed and what to do next. `Terminal` errors come back
-on every retry until somebody acts; `Transient` ones may pass by themselves. An orchestrator decides by that mixin
+on every retry until a user acts; `Transient` ones may pass by themselves. An orchestrator decides by that mixin
 whether to retry.
 """
 
@@ -252,7 +252,7 @@ class DiskFullError(DiskError):
 
 
 class VersionTakenError(Transient):
-    """Raised when somebody else committed the version of a Delta table that was to be committed."""
+    """Raised when another client committed the version of a Delta table that was to be committed."""
 
 
 class StoreUnavailableError(Transient):

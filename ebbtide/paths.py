@@ -60,7 +60,7 @@ def is_in_object_store(location: str) -> bool:
 
 
 def storage_options(location: str) -> dict[str, str]:
-    """Return what another client of a location's store, deltalake for instance, is to be told beside the environment."""
+    """Return what another client of a location's store, deltalake for instance, needs to know beside the environment."""
     if not is_in_object_store(location):
         return {}
     from ebbtide.object_store.bucket import client_options

@@ -1,6 +1,6 @@
 """What may be shown of a text: no credentials, and no characters that a terminal obeys or a reader does not see.
 
-Errors, what commands print and what Dagster is told go through `shown`. What is hidden: values that were registered by
+Errors, what commands print and what Dagster shows go through `shown`. What is hidden: values that were registered by
 `hide`, such as settings that came from the environment; `user:password@` of a URI; the value of whatever is named like a
 credential, `password=...`.
 """

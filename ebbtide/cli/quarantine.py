@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ebbtide.spec.pipeline import Pipeline
 
 SHOWN = 100
-"""Records that `show` shows where it is not told how many."""
+"""Records that `show` shows by default."""
 
 
 @click.group()

@@ -122,7 +122,7 @@ def _log_under(root: str, name: str) -> Path | None:
 
 def _temporary_log(name: str) -> Path:
     folder = Path(tempfile.gettempdir()) / f"ebbtide-logs-{user_name()}"
-    if folder.exists() and not is_ours(folder):  # somebody else would read what is logged
+    if folder.exists() and not is_ours(folder):  # another user would read what is logged
         folder = Path(tempfile.mkdtemp(prefix="ebbtide-logs-"))
     return _touched(folder / name)
 

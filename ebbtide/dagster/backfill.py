@@ -9,7 +9,7 @@ import dagster as dg
 from pydantic import Field
 
 from ebbtide import Pipeline, StepProgress
-from ebbtide.dagster.metadata import told
+from ebbtide.dagster.metadata import report_metadata
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.dagster.supervise import supervised
 
@@ -63,7 +63,7 @@ def backfill_job(spec: Pipeline) -> dg.JobDefinition:
             # Under names of their own, or the pipeline's own plots would go on with them.
             numbers = {name: value for name, value in report.as_dict().items() if isinstance(value, int | float)}
             plotted = {f"backfill_{name}": value for name, value in numbers.items()}
-            metadata = told(report, "backfill", config.action, ACTIONS) | plotted
+            metadata = report_metadata(report, "backfill", config.action, ACTIONS) | plotted
             context.log_event(dg.AssetObservation(spec.name, metadata=metadata))
 
         def on_step(step: StepProgress) -> None:

@@ -32,8 +32,8 @@ class Ended:
         run_id: Its id.
         status: How.
         end_s: When, seconds since 1970.
-        is_wanted: Somebody has terminated it.
-        is_lasting: It failed by what stays until somebody acts.
+        is_wanted: A user has terminated it.
+        is_lasting: It failed by what stays until a user acts.
     """
 
     run_id: str

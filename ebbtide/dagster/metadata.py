@@ -1,4 +1,4 @@
-"""What Dagster is told of a pipeline's tables."""
+"""What Dagster shows of a pipeline's tables."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def state_key(spec: Pipeline) -> dg.AssetKey:
     return dg.AssetKey(f"{spec.name}_state")
 
 
-def told(report: Any, job: str, action: str, actions: Mapping[str, str]) -> dict[str, Any]:
+def report_metadata(report: Any, job: str, action: str, actions: Mapping[str, str]) -> dict[str, Any]:
     """Return a report of a job on request in words, and how the job does what is left to be done.
 
     Args:

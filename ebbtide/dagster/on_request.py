@@ -1,4 +1,4 @@
-"""Jobs that somebody launches with a configuration, and that so have no schedule: they do what is done to stored tables by hand."""
+"""Jobs that a user launches with a configuration, and that so have no schedule: they do what is done to stored tables by hand."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import dagster as dg
 from pydantic import Field
 
 from ebbtide import Pipeline
-from ebbtide.dagster.metadata import numbers, state_key, told
+from ebbtide.dagster.metadata import numbers, report_metadata, state_key
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.dagster.stream import maintenance_pool
 from ebbtide.dagster.supervise import supervised
@@ -73,7 +73,7 @@ class JobOnRequest(Generic[Config]):
         ) -> None:
             report = supervised(lambda say, stop: self.operate(spec, config, spark, storage.root, clock.now_ms()))
             context.log.info(report.text())
-            metadata = told(report, self.name, config.action, ACTIONS) | self.metadata(report)
+            metadata = report_metadata(report, self.name, config.action, ACTIONS) | self.metadata(report)
             context.log_event(dg.AssetObservation(self.observed(spec), metadata=metadata))
 
         @dg.job(name=f"{spec.name}_{self.name}", description=self.description)

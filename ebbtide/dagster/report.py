@@ -18,7 +18,7 @@ _ALWAYS = ("inserted", "updated", "deleted")
 
 
 def report_of(summary: RunSummary) -> str:
-    """Write what a run did: its sums, its steps, and what needs somebody's eye."""
+    """Write what a run did: its sums, its steps, and what needs attention."""
     lines = [*_sums(summary), "", *_steps(summary), *_remarks(summary)]
     return "\n".join(lines).strip()
 

@@ -1,4 +1,4 @@
-"""What a pipeline's source holds that no run has read, looked at every half minute: told, plotted, and read by a run that ends."""
+"""What a pipeline's source holds that no run has read, looked at every half minute: reported, plotted, and read by a run that ends."""
 
 from __future__ import annotations
 
@@ -60,31 +60,31 @@ def backlog_sensor(spec: Pipeline) -> dg.SensorDefinition:
             found = lag(spec, storage.root, clock.now_ms())
         except Transient as error:
             return dg.SkipReason(str(error))
-        told = found.text()
+        text = found.text()
         is_news = found.fingerprint != context.cursor
         goes_on = spec.run == "continuous"
         # It ages, though nothing comes.
         waits_on = bool(found.backlog.held) or (goes_on and not found.backlog.is_empty)
         observations = [_observation(spec, found)] if is_news or waits_on else []
         if goes_on:
-            return dg.SensorResult(skip_reason=told, asset_events=observations, cursor=found.fingerprint)
+            return dg.SensorResult(skip_reason=text, asset_events=observations, cursor=found.fingerprint)
         obstacle = why_not(spec, storage.root)
         if not obstacle and _is_under_way(context.instance, job):
             obstacle = "a run is under way"
         if obstacle:
             return dg.SensorResult(
-                skip_reason=f"{told}; {obstacle}",
+                skip_reason=f"{text}; {obstacle}",
                 asset_events=observations,
                 cursor=context.cursor,
             )
-        # One run for what waits: if it fails, the next one is for whoever sees to it, or for what comes.
+        # One run for what waits: if it fails, the next one is launched by a user, or for what comes.
         launches = is_news and not found.backlog.is_empty
         # Named after the last run too: behind a rewind the same records wait again, and Dagster launches no key twice.
         run_key = f"{found.fingerprint} after {_last_run(context.instance, job)}"
         requests = [dg.RunRequest(run_key=run_key)] if launches else []
         return dg.SensorResult(
             run_requests=requests,
-            skip_reason=None if launches else told,
+            skip_reason=None if launches else text,
             asset_events=observations,
             cursor=found.fingerprint,
         )
@@ -130,11 +130,11 @@ def topics_sensor(several: UpsertPipelines) -> dg.SensorDefinition:
             return dg.SkipReason(str(error))
         if found is None:
             return dg.SkipReason("no pattern of topics")
-        told = found.text()
-        if found.topics and context.cursor != told:
-            context.log.warning(told)
-        context.update_cursor(told)
-        return dg.SkipReason(told)
+        text = found.text()
+        if found.topics and context.cursor != text:
+            context.log.warning(text)
+        context.update_cursor(text)
+        return dg.SkipReason(text)
 
     return look
 
@@ -152,10 +152,10 @@ def _last_run(instance: dg.DagsterInstance, job_name: str) -> str:
 def _observation(spec: Pipeline, found: Lag) -> dg.AssetObservation:
     """Return the numbers of a lag as the UI plots them: of a topic 0 s where nothing waits, or the plot would have gaps."""
     numbers: dict[str, Any] = {}
-    told = found.as_dict()
+    counts = found.as_dict()
     for name in ("files", "bytes", "records"):
-        if told[name] is not None:
-            numbers[f"waiting_{name}"] = told[name]
+        if counts[name] is not None:
+            numbers[f"waiting_{name}"] = counts[name]
     partitions = found.backlog.records
     held = found.backlog.held
     if partitions:

@@ -35,7 +35,7 @@ def supervised(
         on_report: Called on this thread with each report.
 
     Raises:
-        dagster.Failure: the work raised one of Ebbtide's errors; one that comes back until somebody acts is not retried.
+        dagster.Failure: the work raised one of Ebbtide's errors; one that comes back until a user acts is not retried.
     """
     reports: queue.SimpleQueue[Report] = queue.SimpleQueue()
     stop = threading.Event()

@@ -1,6 +1,6 @@
 """Commits: a version's file is put if it is absent, and holds all that the version changes.
 
-Whoever puts it first has the version; everybody else is refused. On a local disk a link does that. Source: Delta
+The first put has the version; all others are refused. On a local disk a link does that. Source: Delta
 transaction log protocol, "Delta Log Entries"; `LogStore` of Delta's storage library.
 """
 
@@ -80,7 +80,7 @@ def commit(
         info: What it says of itself: `operation`, `userMetadata` and whatever else.
 
     Raises:
-        VersionTakenError: somebody else has committed it.
+        VersionTakenError: another client has committed it.
         DeltaLogError: a later version is there.
         TableMismatchError: the version before it is not there: the table was deleted.
     """
@@ -103,7 +103,7 @@ def commit(
         on_disk(table, actions)
     is_written = puts.put_if_absent(location, with_checksum(content))
     if not is_written:
-        raise VersionTakenError.of(f"Version {version} of the Delta table '{table}' was committed by somebody else.")
+        raise VersionTakenError.of(f"Version {version} of the Delta table '{table}' was committed by another client.")
 
 
 def on_disk(table: str, actions: Iterable[Action]) -> None:
@@ -146,7 +146,7 @@ def named_files(table: str, actions: Iterable[Action]) -> list[str]:
 
 
 def _refuse_hole(table: str, version: int) -> None:
-    """Refuse to put a version that was lost: whoever has read the one after it has read other actions in its place."""
+    """Refuse to put a version that was lost: a reader of the one after it has read other actions in its place."""
     has_later = is_file(commit_file(table, version + 1))
     if has_later and not is_file(commit_file(table, version)):
         raise DeltaLogError.of(

@@ -37,7 +37,7 @@ def feed_files(table: str, actions: list[log.Action]) -> list[str]:
 
 
 def gap(table: str, since: int, until: int) -> str:
-    """Say why the changes after one version, up to another, are not told by the change feed; empty if they are."""
+    """Say why the changes after one version, up to another, are not in the change feed; empty if they are."""
     readable = readable_since(table, since, until)
     if readable > since:
         return f"the changes in versions {since + 1} to {readable} are gone, as by VACUUM"

@@ -2,7 +2,7 @@
 
 A data file never changes, so neither does its index. It is kept as an Arrow file in a local folder: columns `#hash`,
 ascending, `#position`, the row's number in the data file, and columns of the rows, at least the key's; then the CRC-32 of all
-this, 4 bytes big-endian, which each process looks at once. Whoever misses it, or finds it damaged, makes it again.
+this, 4 bytes big-endian, which each process looks at once. A process that misses it, or finds it damaged, makes it again.
 """
 
 from __future__ import annotations

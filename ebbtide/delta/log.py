@@ -191,7 +191,7 @@ def file_location(table: str, path: str) -> str:
     """Return where a file is that a log names.
 
     The protocol lets a path lead anywhere, as those of a shallow clone do. None of Ebbtide's own tables has such a one: to
-    follow it would be to read what whoever wrote the log cannot read.
+    follow it would be to read what the writer of the log cannot read.
 
     Args:
         table: The table's location.

@@ -41,7 +41,7 @@ def create(
         table: Its location.
         columns: Its columns.
         properties: Its properties.
-        name: Its name, for whoever looks at it.
+        name: Its name, shown to readers.
         info: What the commit says of itself.
 
     Raises:
@@ -67,7 +67,7 @@ def create_if_absent(
     """Make a table if there is none; arguments as `create`."""
     if log.versions(table):
         return
-    with contextlib.suppress(VersionTakenError):  # somebody else has made it
+    with contextlib.suppress(VersionTakenError):  # another process has made it
         create(
             puts,
             table,
@@ -86,7 +86,7 @@ def commit_on(
     number: int,
     info: Mapping[str, object],
 ) -> Snapshot | None:
-    """Commit a transaction on a table's newest version, looking again where somebody else has written meanwhile.
+    """Commit a transaction on a table's newest version, looking again where another client has written meanwhile.
 
     Args:
         puts: The table's store.
@@ -133,7 +133,7 @@ def commit_after(
         info: What the commit says of itself.
 
     Returns:
-        The version that it made; None if somebody else has made that one.
+        The version that it made; None if another client has made that one.
 
     Raises:
         DeltaFeatureError: the table has a feature that is not written here, or would have one then.

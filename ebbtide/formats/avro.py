@@ -6,7 +6,7 @@
 | 1 to 4 | the schema's id at the registry, big-endian |
 | from 5 on | the value, by that schema |
 
-The registry is asked by the source: what it told stands in the metadata of each batch (`with_schemas`), so that decoding needs no
+The registry is asked by the source: what it answered stands in the metadata of each batch (`with_schemas`), so that decoding needs no
 network. A batch without that metadata is not read as Avro.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ebbtide.formats.avro_schema import ParsedSchema
 
 SchemaTexts = Mapping[int, str]
-"""Id of a schema to what the registry told of it: `{"schemas": [...]}`, it after those that it refers to, or `{"error": ...}`."""
+"""Id of a schema to what the registry answered: `{"schemas": [...]}`, it after those that it refers to, or `{"error": ...}`."""
 MAGIC = b"\x00"
 _HEADER_BYTES = 5
 _METADATA = b"avro_schemas"
@@ -195,11 +195,11 @@ def _writer_schema(id_: int, text: str) -> WriterSchema:
 
     from ebbtide.formats.avro_schema import ParsedSchema
 
-    told = json.loads(text)
-    if "error" in told:
-        raise BadRecordError("unknown_schema", told["error"], masked=told["error"])
+    answer = json.loads(text)
+    if "error" in answer:
+        raise BadRecordError("unknown_schema", answer["error"], masked=answer["error"])
     try:
-        parsed = ParsedSchema(told["schemas"])
+        parsed = ParsedSchema(answer["schemas"])
     except (SchemaParseException, UnknownType, *_NOT_READ) as error:
         detail = f"schema {id_} of the registry is no Avro schema: {error}"
         raise BadRecordError("unknown_schema", detail, masked=detail) from error

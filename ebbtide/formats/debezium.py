@@ -223,7 +223,7 @@ class DebeziumDecoder:
         )
 
     def takes(self, schema: Any, table: Any) -> bool:
-        """Return whether events of a source table are taken; where the schema is not told, the bare names are compared."""
+        """Return whether events of a source table are taken; where the schema is not known, the bare names are compared."""
         if not self.table or table == self.table:
             return True
         if not schema:

@@ -7,7 +7,7 @@
 | an integer of 64 bits | BIGINT |
 | a number with a fraction or an exponent | DOUBLE |
 | text | STRING |
-| null, a value that was not sent | told by other records |
+| null, a value that was not sent | other records say |
 | an object, an array, a longer integer | not certain |
 
 Of several types in one step, BIGINT and DOUBLE make DOUBLE; others are not certain.
@@ -39,8 +39,8 @@ def types_text(change: DecodedChange, known: frozenset[str]) -> str | None:
         return None
     types = {}
     for name in row.keys() - known:
-        told = change.schema.type_of(name) if change.schema else None
-        types[name] = type_of_value(row[name]) if told is None else told
+        stated = change.schema.type_of(name) if change.schema else None
+        types[name] = type_of_value(row[name]) if stated is None else stated
     return json.dumps(types, sort_keys=True)
 
 

@@ -32,7 +32,7 @@ from ebbtide.formats.records import MAX_RECORD_BYTES
 from ebbtide.model.changelog import TRUNCATE, RowKind, changelog_schema
 
 UnknownColumns = Literal["ignore", "refuse", "infer"]
-"""What is done about columns that the schema has not: they are left out, their records are bad, or their types are told."""
+"""What is done about columns that the schema has not: they are left out, their records are bad, or their types are inferred."""
 TOMBSTONE = "tombstone"
 IN_DOUBT = "in_doubt"
 SKIPPED = "skipped"
@@ -98,7 +98,7 @@ class DecodingSettings:
 
     @cached_property
     def known_columns(self) -> frozenset[str]:
-        """Columns of records that nobody need be told of."""
+        """Columns of records that are not reported."""
         return self.ignored_columns.union(self.columns.names, self.renamed.values())
 
     @cached_property

@@ -1,6 +1,6 @@
-"""Tombstones: records with a key and no value, one behind each delete. One without its delete is all that tells of it.
+"""Tombstones: records with a key and no value, one behind each delete. One without its delete is all that shows it.
 
-The delete may have been dropped on the way (Debezium's ExtractNewRecordState does so unless told otherwise), or have gone by compaction.
+The delete may have been dropped on the way (Debezium's ExtractNewRecordState does so unless configured otherwise), or have gone by compaction.
 So a tombstone is staged a second time, as `IN_DOUBT` and with its key, unless the record just before it shows that it is none of these: one of
 the same key, in the same partition, that adds no row. The step then looks whether the key's row is still there.
 """
@@ -71,10 +71,10 @@ def in_doubt(settings: DecodingSettings, batch: pa.RecordBatch, staged: Sequence
     rows_before = np.maximum(rows - 1, 0)  # the first has none before it: it is its own, and has no value
     before = _records(batch, rows_before)
     is_behind_row = np.isin(places_in_batch[rows_before], places[is_adding])
-    is_told = _mask(before["has_value"]) & ~is_behind_row
+    is_known = _mask(before["has_value"]) & ~is_behind_row
     for name in ("file", "partition", "key"):
-        is_told &= _mask(pc.equal(own[name], before[name]))
-    is_doubted = _mask(own["key"].is_valid()) & ~is_told  # one without a key is of no row
+        is_known &= _mask(pc.equal(own[name], before[name]))
+    is_doubted = _mask(own["key"].is_valid()) & ~is_known  # one without a key is of no row
     return _rows(settings, batch, rows[is_doubted], own.filter(pa.array(is_doubted)), step)
 
 

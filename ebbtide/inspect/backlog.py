@@ -105,8 +105,8 @@ def lag(spec: Pipeline, root: str, clock_ms: int) -> Lag:
     behind_ms_of = {partition: 0 for partition in backlog.records if not backlog.is_behind(partition)}
     for partition, oldest_ms in backlog.oldest_ms.items():
         behind_ms_of[partition] = max(clock_ms - oldest_ms, 0)
-    told = repr((found.parts, found.position))
-    return Lag(spec.name, backlog, behind_ms_of, sha256(told.encode()).hexdigest()[:16])
+    found_text = repr((found.parts, found.position))
+    return Lag(spec.name, backlog, behind_ms_of, sha256(found_text.encode()).hexdigest()[:16])
 
 
 @dataclass(frozen=True)

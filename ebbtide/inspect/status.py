@@ -21,7 +21,7 @@ from ebbtide.spec.ddl import added_ddl
 from ebbtide.spec.pipeline import Pipeline
 
 LOOK_BACK = 100
-"""Steps whose ignored columns, and records of other tables, are told."""
+"""Steps whose ignored columns, and records of other tables, are reported."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ START = "ebbtide_start.json"
 ASKED = "asked"
 """Key in it: where the spec said to begin."""
 LOST = "lost"
-"""Key in it: which records of the source were lost before the first step, where somebody accepted that."""
+"""Key in it: which records of the source were lost before the first step, where a user accepted that."""
 BATCHES_KEPT = 100
 """Batches of which a checkpoint that no stream of Spark's writes keeps the files; Spark's own keeps as many (`minBatchesToRetain`)."""
 
@@ -50,7 +50,7 @@ class NotedStart:
     Args:
         position: It; of what was to be read then, the beginning counts.
         asked: Where the spec said to begin, as JSON has it; None: an older Ebbtide did not note it.
-        lost: Which records before it are lost, where somebody accepted that; None if none are.
+        lost: Which records before it are lost, where a user accepted that; None if none are.
     """
 
     position: dict[str, Any]

@@ -70,7 +70,7 @@ def _of_rows(facts: StepFacts, counts: Mapping[str, int]) -> dict[str, Action]:
     if raises_floor or counts.get("emitted"):
         actions["changelog"] = Append()
     # A step of an older release did not write its bad records down.
-    is_untold = facts.bad_rows is None and facts.quarantined > 0
-    if facts.bad_rows or is_untold:
+    is_unknown = facts.bad_rows is None and facts.quarantined > 0
+    if facts.bad_rows or is_unknown:
         actions["quarantine"] = Append()
     return actions

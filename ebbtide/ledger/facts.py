@@ -188,7 +188,7 @@ class StepFacts(Frontier):
     lost: str | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
-        description="Of TICK, of RESET and of the first step: which records of the source are lost, where somebody accepted that. Absent of other steps.",
+        description="Of TICK, of RESET and of the first step: which records of the source are lost, where a user accepted that. Absent of other steps.",
     )
     losses: list[str] = Field(
         default_factory=list,
@@ -225,7 +225,7 @@ class StepFacts(Frontier):
         default_factory=dict,
         description="Records that left the quarantine, by why: replayed, dropped, max_age, max_bytes.",
     )
-    note: str | None = Field(default=None, description="Why somebody dropped them, in their own words.")
+    note: str | None = Field(default=None, description="Why a user dropped them, in their own words.")
     schema_change: SchemaChange | None = Field(
         default=None, description="Of MIGRATION: what becomes of the columns of state, sink and changelog."
     )

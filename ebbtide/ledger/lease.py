@@ -36,7 +36,7 @@ from ebbtide.users import user_name
 COLUMNS = pa.schema([("pipeline", pa.string())])
 """Of the ledger, which has no rows."""
 TRIES = 5
-"""Times that a heartbeat is committed again where somebody else took its version."""
+"""Times that a heartbeat is committed again where another process took its version."""
 NEWEST = 10
 """Commits looked at: after a take-over the loser may have added a heartbeat of its older epoch, once."""
 TURNS_KEPT = 1000
@@ -115,7 +115,7 @@ class Lease:
 
     def _enter(self) -> Self:
         home, _, _ = self.path.rpartition("/")
-        make_private(home)  # whoever takes the lease makes the pipeline's folder: what is in it is nobody else's
+        make_private(home)  # the first lease makes the pipeline's folder, which no other user may read
         refuse_unsafe(self.path)
         create_if_absent(puts_of(self.path), self.path, COLUMNS, {}, name=f"{self.pipeline} ledger")
         self._ask()
@@ -163,7 +163,7 @@ class Lease:
             _ended.add(self._me)
             if error is None:
                 raise
-            # What ended the run, a full disk for instance, is what is to be told.
+            # What ended the run, a full disk for instance, is what is reported.
             _log.warning("The lease of '%s' was not given back: %s", self.pipeline, failure)
 
     def check(self) -> None:
@@ -182,10 +182,10 @@ class Lease:
             )
 
     def make_way(self) -> None:
-        """Refuse to begin a step while somebody asks for the lease, if this run makes way.
+        """Refuse to begin a step while another process asks for the lease, if this run makes way.
 
         Raises:
-            LeaseAskedError: somebody does.
+            LeaseAskedError: one does.
         """
         if self._makes_way:
             self._requests.refuse_asked()
@@ -219,7 +219,7 @@ class Lease:
             f"The ledger of '{self.pipeline}' was deleted during this run.",
             got=f"no turn at '{self.path}'",
             allowed=f"a turn of epoch {self.facts.epoch} or a later one",
-            next_step="This run stopped before its next commit; nothing else is lost. Start it again: it tells the way out.",
+            next_step="This run stopped before its next commit; nothing else is lost. Start it again: it names the way out.",
         )
 
     def _is_mine(self) -> bool:
@@ -286,7 +286,9 @@ class Lease:
             with contextlib.suppress(VersionTakenError):
                 self._table = commit_turn(self.path, version + 1, turn, self._table)
                 return turn
-        raise VersionTakenError.of(f"The ledger '{self.path}' is written by others all the time.", got=f"{TRIES} tries")
+        raise VersionTakenError.of(
+            f"The ledger '{self.path}' is written by other processes all the time.", got=f"{TRIES} tries"
+        )
 
     def _wait_until_free(self, seen: LedgerFacts) -> None:
         """Refuse to take the lease from a live holder.
@@ -396,14 +398,14 @@ def commit_turn(
         The version that it made.
 
     Raises:
-        VersionTakenError: somebody else has committed this version.
+        VersionTakenError: another process has committed this version.
         DeltaFeatureError: another client has given the ledger a feature that is not written here.
     """
     before = _as_of(ledger, version - 1, known)
     info = {"operation": "LEASE", "userMetadata": turn.model_dump_json(by_alias=True)}
     made = None if before is None else commit_after(puts_of(ledger), before, [], info)
     if made is None:
-        raise VersionTakenError.of(f"Version {version} of the ledger '{ledger}' was committed by somebody else.")
+        raise VersionTakenError.of(f"Version {version} of the ledger '{ledger}' was committed by another process.")
     return made
 
 
@@ -417,7 +419,7 @@ def _as_of(ledger: str, version: int, known: Snapshot | None) -> Snapshot | None
 
 
 def has_ended(holder: str) -> bool:
-    """Return whether nobody holds the lease any more, as far as can be told from here."""
+    """Return whether the lease is free, as far as this process can know."""
     return holder == FREE or holder in _ended or is_gone(_process(holder))
 
 

@@ -1,6 +1,6 @@
 """Pauses: a pipeline that is paused reads nothing new until it is resumed.
 
-A pause stands in the ledger: whoever pauses commits a turn that differs from the newest in that alone, and each later turn carries
+A pause stands in the ledger: to pause is to commit a turn that differs from the newest in that alone, and each later turn carries
 it on. So it needs no lease, is there whole or not at all, and is seen by the run that holds the lease before its next step.
 """
 
@@ -132,4 +132,6 @@ def _change(ledger: str, pipeline: str, changed: Callable[[LedgerFacts], LedgerF
         with contextlib.suppress(VersionTakenError):
             commit_turn(ledger, version + 1, turn)
             return turn
-    raise VersionTakenError.of(f"The ledger '{ledger}' is written by others all the time.", got=f"{TRIES} tries")
+    raise VersionTakenError.of(
+        f"The ledger '{ledger}' is written by other processes all the time.", got=f"{TRIES} tries"
+    )

@@ -1,4 +1,4 @@
-"""Names processes, so that whoever reads a name later can tell whether that process has ended, or that it cannot know.
+"""Names processes, so that a later reader of a name knows whether that process has ended, or that it cannot know.
 
 A process number means something on one machine, in one boot and in one namespace of process numbers: containers share a host's
 name, and each has a process 1. Whatever is not certain counts as alive.

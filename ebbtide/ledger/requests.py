@@ -1,6 +1,6 @@
-"""Requests for the lease: whoever needs it for a while asks a run that never ends to make way.
+"""Requests for the lease: a process that needs it for a while asks a run that never ends to make way.
 
-A request is a file in the pipeline's folder `requests`, named after whoever asks. The run that holds the lease ends the step under way,
+A request is a file in the pipeline's folder `requests`, named after the process that asks. The run that holds the lease ends the step under way,
 gives the lease back, and takes it again once the request is withdrawn.
 """
 
@@ -43,10 +43,10 @@ class Requests:
         return list_files(self._folder)
 
     def refuse_asked(self) -> None:
-        """Refuse to begin a step while somebody asks for the lease.
+        """Refuse to begin a step while another process asks for the lease.
 
         Raises:
-            LeaseAskedError: somebody does.
+            LeaseAskedError: one does.
         """
         if self.names:
             raise LeaseAskedError.of(
@@ -73,7 +73,7 @@ class Requests:
                     self.withdraw(name)
 
     def _signs(self) -> object:
-        """Return what changes while somebody lives: the newest turn of the lease, and who asks."""
+        """Return what changes while a holder or a process that asks lives: the newest turn of the lease, and who asks."""
         newest = next(log.own_commits(self._ledger), None)
         turn = None if newest is None else LedgerFacts.read(newest[1], self._ledger)
         return turn, tuple(self.names)

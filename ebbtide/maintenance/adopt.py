@@ -119,7 +119,7 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Adop
             n_left = max(0, n_left - ROWS_PER_STEP)
             steps.append(_adopt(spark, stepper, some, n_left, clock_ms))
         if stepper.last is not None and stepper.last.unadopted:
-            # Somebody has deleted the rows that were left: a step says that none is.
+            # Another client has deleted the rows that were left: a step says that none is.
             stepper.commit(stepper.maintenance_step(StepKind.ADOPT, counts={}), [])
             steps.append(stepper.number)
         return AdoptReport(spec.name, n_rows, tuple(steps))

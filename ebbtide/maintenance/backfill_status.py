@@ -58,10 +58,10 @@ class BackfillStatus:
             parts.append(f"{self.records_per_second:,.0f} records/s")
         if self.waiting and self.seconds_left is not None:
             parts.append(f"about {self.seconds_left:,.0f} s left")
-        told = ", ".join(parts)
+        progress = ", ".join(parts)
         if self.waiting:
-            return f"{self.pipeline}: backfill from {self.start}: {told}; waiting: {amount(self.waiting, 'record')}; 'ebbtide backfill start' goes on."
-        return f"{self.pipeline}: backfill from {self.start}: {told}. To compare it: 'ebbtide backfill swap'."
+            return f"{self.pipeline}: backfill from {self.start}: {progress}; waiting: {amount(self.waiting, 'record')}; 'ebbtide backfill start' goes on."
+        return f"{self.pipeline}: backfill from {self.start}: {progress}. To compare it: 'ebbtide backfill swap'."
 
 
 def status(spec: Pipeline, root: str, clock_ms: int) -> BackfillStatus:

@@ -60,8 +60,8 @@ class SwapReport:
         counts = f"{amount(self.added, 'row')} added, {self.changed:,} changed, {self.deleted:,} deleted"
         lines = [f"{self.pipeline}: backfill of {amount(self.records, 'record')}: {counts}."]
         for key in self.keys:
-            told = ", ".join(f"{name}: {value}" for name, value in key.items())
-            lines.append(f"  {told}")
+            named = ", ".join(f"{name}: {value}" for name, value in key.items())
+            lines.append(f"  {named}")
         if self.step is None:
             lines.append("To do it: 'ebbtide backfill swap --apply'.")
         else:

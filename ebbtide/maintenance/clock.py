@@ -148,7 +148,7 @@ def apply(
 
 @dataclass(frozen=True)
 class Setting:
-    """What somebody asks to be set.
+    """What a user asks to be set.
 
     Args:
         to: Processing time, as `time_ms` reads it; None: it is left.

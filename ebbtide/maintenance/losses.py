@@ -133,7 +133,7 @@ def _appended_loss(stepper: Stepper, name: str, what: str, found: TableFacts | N
     has_own_steps = found is not None and not what.startswith("another")
     since = found.step if found is not None and has_own_steps else 0
     lacks = lacking(stepper.plan, name, since)
-    if what and has_own_steps and not lacks.untold:
+    if what and has_own_steps and not lacks.unknown_until:
         yield Loss(name, what, lacks.text())
     elif what:  # gone, another's, or without the steps before the first that can be appended
         yield Loss(name, what, lacking(stepper.plan, name, 0).text(), is_aside=found is not None)

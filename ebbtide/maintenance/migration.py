@@ -376,7 +376,7 @@ def _refuse_changed_since(table: str, version: int) -> None:
     for later in log.versions(table):
         if later > version and log.changed_files(log.actions(table, later)):
             raise MigrationError.of(
-                f"The migration cannot be undone: '{table}' was changed by somebody else since.",
+                f"The migration cannot be undone: '{table}' was changed by another client since.",
                 got=f"version {later}",
                 allowed=f"what version {version} holds",
                 next_step=_CHANGE_BACK,

@@ -50,7 +50,7 @@ WHY_NOT = {
 }
 """Why a record is not decoded again, by its reason."""
 SHOWN = 20
-"""Records that stay, of which a terminal is told one by one."""
+"""Records that stay, which a terminal shows one by one."""
 COUNTS = ("inserted", "updated", "deleted", "redelivered")
 """What the text says of a step's counts, where it is not 0."""
 
@@ -163,7 +163,7 @@ def plan(
 
 @dataclass(frozen=True)
 class Replay:
-    """What somebody asks to be replayed.
+    """What a user asks to be replayed.
 
     Args:
         selection: Which records.

@@ -1,4 +1,4 @@
-"""Quarantined records, decoded again by the spec as it is now, or in the form in which somebody mended them."""
+"""Quarantined records, decoded again by the spec as it is now, or in the form in which a user mended them."""
 
 from __future__ import annotations
 

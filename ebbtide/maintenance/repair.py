@@ -22,7 +22,7 @@ from ebbtide.delta.snapshot import DataFile
 from ebbtide.errors import ConfigError, RepairError
 from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.losses import Loss, losses_of, lost_tables, pass_over, set_aside
-from ebbtide.maintenance.sink_files import damaged_files, refuse_untold, take_out, was_taken_out
+from ebbtide.maintenance.sink_files import damaged_files, refuse_unknown, take_out, was_taken_out
 from ebbtide.maintenance.state_repair import decided_version, refuse_damaged_state, restore_state
 from ebbtide.model.step import StepKind
 from ebbtide.runtime.completeness import DECIDED, SHOWN, differences, is_kept
@@ -34,7 +34,7 @@ from ebbtide.spec.pipeline import Pipeline
 from ebbtide.state_table.columns import columns
 from ebbtide.state_table.others import change_of_others
 
-UNTOLD = (
+UNKNOWN_ROWS = (
     "Put these rows right in the sink, or accept the sink as it is: 'ebbtide acknowledge --reason TEXT';"
     " or run 'ebbtide refresh' to rebuild all tables from the source."
 )
@@ -57,7 +57,7 @@ class RepairReport:
         state_version: Version of the state that its rows are brought back to; None: nobody changed them.
         action: What was done: `repair`, `acknowledge`; empty: nothing, this is the plan.
         step: The step that did it; None of a plan, and where nothing differed.
-        unsure: Keys that others changed and that the state has forgotten, of which it cannot be told what the sink must have.
+        unsure: Keys that others changed and that the state has forgotten, of which is unknown what the sink must have.
         unread: Commits of others of which that is so, as their files are deleted; empty: there are none.
         losses: What became of other tables that were deleted, replaced or put back: in words, which rows are lost and which come back.
         damaged: Data files of the sink that are gone or damaged. A plan compares no rows then: the files must go first.
@@ -81,9 +81,9 @@ class RepairReport:
     def differs(self) -> bool:
         """Whether there is anything to do."""
         of_rows = self.missing or self.other or self.extra or self.repeated
-        untold = self.unsure or self.unread
+        unknown = self.unsure or self.unread
         of_tables = self.made or self.losses or self.damaged
-        return bool(of_rows or untold or of_tables or self.state_version is not None)
+        return bool(of_rows or unknown or of_tables or self.state_version is not None)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
@@ -99,7 +99,7 @@ class RepairReport:
         lines = [f"{self.pipeline}: {counts}."]
         if self.unsure:
             unsure = amount(self.unsure, "key")
-            lines.append(f"{unsure} that others changed and the state has forgotten: what they must be cannot be told")
+            lines.append(f"{unsure} that others changed and the state has forgotten: what they must be is unknown")
         if self.unread:
             lines.append(
                 f"changes of others to what the state has forgotten that cannot be read any more: {self.unread}"
@@ -111,7 +111,7 @@ class RepairReport:
         if self.state_version is not None:
             lines.append(f"rows of the state that others changed: as in its version {self.state_version}")
         if self.step is None and (self.unsure or self.unread):
-            lines.append(f"A repair is refused. {UNTOLD}")
+            lines.append(f"A repair is refused. {UNKNOWN_ROWS}")
         elif self.step is None:
             lines.append("To bring the sink to what the state shows: 'ebbtide repair --apply'.")
             lines.append("To leave it as it is: 'ebbtide acknowledge --reason TEXT'.")
@@ -130,7 +130,7 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
 
     Raises:
         RepairError: the state does not keep what the sink must show, or a data file of it is gone or damaged; or, of `repair`, others
-            changed rows that the state has forgotten, and it cannot be told what they must be.
+            changed rows that the state has forgotten, and what they must be is unknown.
         TableMismatchError: it is not the state that wrote the sink, or the sink has other columns than the pipeline has given it.
     """
     tables = Plan.under(root, spec)
@@ -165,7 +165,7 @@ def repair(spark: SparkSession, spec: Pipeline, root: str) -> RepairReport:
         refuse_damaged_state(stepper)
         look = _Look.of(spark, stepper, unreadable)
         report = look.report
-        _refuse_untold(spark, stepper, report)
+        _refuse_unknown(spark, stepper, report)
         state_version = restore_state(stepper)
         set_aside(stepper, [loss.table for loss in look.losses if loss.is_aside])
         take_out(stepper, look.damaged)
@@ -279,12 +279,12 @@ class _Look:
 
     @classmethod
     def of(cls, spark: SparkSession, stepper: Stepper, unreadable: Collection[str]) -> _Look:
-        """Look at all tables; refuse what cannot be told."""
+        """Look at all tables; refuse what is unknown."""
         sink = stepper.plan.sink.path
         gone = _gone(stepper.plan, unreadable)
         damaged = [] if "sink" in gone else damaged_files(sink)
         version = decided_version(stepper)
-        refuse_untold(stepper, damaged, version)
+        refuse_unknown(stepper, damaged, version)
         has_lost_files = "sink" not in gone and (bool(damaged) or was_taken_out(stepper, version))
         losses = losses_of(stepper, unreadable, has_damaged_files=has_lost_files)
         is_compared = "sink" not in gone and not damaged and not _lacks_columns(stepper)
@@ -336,13 +336,13 @@ def _unread(stepper: Stepper) -> str:
     return unread(stepper.plan, commits, sink_version)
 
 
-def _refuse_untold(spark: SparkSession, stepper: Stepper, report: RepairReport) -> None:
-    """Refuse to end the look back at changes of others of which it cannot be told what the sink must have."""
+def _refuse_unknown(spark: SparkSession, stepper: Stepper, report: RepairReport) -> None:
+    """Refuse to end the look back at changes of others of which is unknown what the sink must have."""
     if report.unread:
         raise RepairError.of(
             f"Others have changed rows of the sink of '{report.pipeline}' that its state may have forgotten, and their files are gone.",
             got=report.unread,
-            next_step=UNTOLD,
+            next_step=UNKNOWN_ROWS,
         )
     if not report.unsure:
         return
@@ -352,9 +352,9 @@ def _refuse_untold(spark: SparkSession, stepper: Stepper, report: RepairReport) 
     named = [] if is_personal else [str(row.asDict()) for row in unsure.collect()]
     keys = amount(report.unsure, "key")
     raise RepairError.of(
-        f"Others have changed rows of the sink of '{report.pipeline}' that its state has forgotten, and it cannot be told what they must be.",
+        f"Others have changed rows of the sink of '{report.pipeline}' that its state has forgotten, and what they must be is unknown.",
         got=": ".join([keys, *filter(None, [", ".join(named)])]),
-        next_step=UNTOLD,
+        next_step=UNKNOWN_ROWS,
     )
 
 

@@ -61,10 +61,10 @@ class RereadReport:
                 words = name.replace("_", " ")
                 parts.append(f"{n:,} {words}")
         counts = ", ".join(parts)
-        told = f"{self.pipeline}: {amount(self.records, 'record')} read in {amount(len(self.steps), 'step')}: {counts or 'nothing new'}."
+        counted = f"{self.pipeline}: {amount(self.records, 'record')} read in {amount(len(self.steps), 'step')}: {counts or 'nothing new'}."
         if self.waiting:
-            return f"{told} Left: {self.waiting:,}; the same command goes on."
-        return f"{told} To read on: 'ebbtide resume'."
+            return f"{counted} Left: {self.waiting:,}; the same command goes on."
+        return f"{counted} To read on: 'ebbtide resume'."
 
 
 def reread(

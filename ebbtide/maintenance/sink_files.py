@@ -43,7 +43,7 @@ def take_out(stepper: Stepper, files: list[DataFile]) -> None:
         files: Those that cannot be read.
 
     Raises:
-        LeaseLostError: somebody else committed at the same time.
+        LeaseLostError: another process committed at the same time.
     """
     sink = stepper.plan.sink.path
     snapshot = Snapshot.read(sink, any_features=True)
@@ -68,7 +68,7 @@ def was_taken_out(stepper: Stepper, state_version: int) -> bool:
     return has_taken_out(plan, last, state_version=state_version, sink_version=plan.sink.version())
 
 
-def refuse_untold(stepper: Stepper, files: list[DataFile], state_version: int) -> None:
+def refuse_unknown(stepper: Stepper, files: list[DataFile], state_version: int) -> None:
     """Refuse to take files out where changes of others are to be undone first, which may have to be read from them.
 
     Args:

@@ -36,7 +36,7 @@ def restore_state(stepper: Stepper) -> int | None:
 
     Raises:
         HistoryGoneError: files of that version are gone.
-        LeaseLostError: somebody else committed at the same time.
+        LeaseLostError: another process committed at the same time.
     """
     state = stepper.found()
     changed_by, versions = change_of_others(stepper.version, state)
@@ -58,13 +58,13 @@ def commit_beside_steps(stepper: Stepper, found: Snapshot, actions: Sequence[Act
         operation: What the commit calls itself.
 
     Raises:
-        LeaseLostError: somebody else committed at the same time.
+        LeaseLostError: another process committed at the same time.
     """
     stepper.lease.check()
     made = commit_after(puts_of(found.table), found, actions, {"operation": operation})
     if made is None:
         raise LeaseLostError.of(
-            f"Somebody else has committed to '{found.table}' at the same time.",
+            f"Another process has committed to '{found.table}' at the same time.",
             next_step="Run 'ebbtide repair' again.",
         )
 

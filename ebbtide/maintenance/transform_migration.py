@@ -78,7 +78,7 @@ def with_stored_transform(spec: Pipeline, last: StepFacts) -> Pipeline:
 
 
 def _fields(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a stored transform: its functions without what told their code apart."""
+    """Return the fields of a stored transform: its functions without the digests of their code."""
     functions = {}
     for name, (target, _) in stored.get("functions", {}).items():
         functions[name] = target

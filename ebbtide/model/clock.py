@@ -17,7 +17,7 @@ class Reading(NamedTuple):
         wall_ms: Wall time by which the step was made, epoch ms.
         downtime_ms: Downtime left out of `now_ms`, since the first step.
         held_ms: How far the wall clock was ahead of what is allowed.
-        paused_ms: How long the pipeline was paused by somebody, in sum; all of it is downtime.
+        paused_ms: How long the pipeline was paused on request, in sum; all of it is downtime.
     """
 
     now_ms: int
@@ -40,7 +40,7 @@ def next_clock(
 
     Downtime is the time from the last step to this one, if an earlier run made the last step and it is long enough.
     It counts from what is stored, so that neither a run that failed nor a cleanup in between makes it forgotten. Time for which
-    somebody has paused the pipeline is downtime in any case: what arrived meanwhile is not to find its entries expired.
+    a user has paused the pipeline is downtime in any case: what arrived meanwhile is not to find its entries expired.
 
     Args:
         last: The clock of the last step; None before the first.

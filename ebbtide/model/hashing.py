@@ -1,6 +1,6 @@
 """64-bit hashes of keys, the same on every machine and in every version: stored files are laid out by them.
 
-Equal keys have equal hashes. Two keys with one hash are rare (2 in a billion keys, about one chance in thirty) and do no harm: whoever
+Equal keys have equal hashes. Two keys with one hash are rare (2 in a billion keys, about one chance in thirty) and do no harm: what
 looks a key up by its hash compares the key too.
 """
 

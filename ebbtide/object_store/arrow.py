@@ -233,5 +233,5 @@ class NewObject(io.RawIOBase):
             self._bucket.put(self._key, self._kept)
 
     def __del__(self) -> None:
-        """Forget what was not closed: whoever wrote it has failed."""
+        """Forget what was not closed: its writer has failed."""
         self._kept.close()

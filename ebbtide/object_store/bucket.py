@@ -75,7 +75,7 @@ def _bucket(root: str, endpoint: str | None) -> Bucket:
 
 
 def client_options(location: str) -> dict[str, str]:
-    """Return what is to be told of a client beside the environment: plain HTTP is for an endpoint that says so, and no other."""
+    """Return what a client needs beside the environment: plain HTTP is for an endpoint that says so, and no other."""
     endpoint = _endpoint(location) or ""
     is_plain = endpoint.startswith("http://")
     if not is_plain:
@@ -94,7 +94,7 @@ def _endpoint(location: str) -> str | None:
 
 
 def _hide_secrets() -> None:
-    """Have the credentials in the environment shown nowhere, whoever says them."""
+    """Have the credentials in the environment shown nowhere, whatever writes them."""
     for name, value in os.environ.items():
         is_setting = name.startswith(SETTINGS_OF)
         is_file = name.endswith("_FILE")

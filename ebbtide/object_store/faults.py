@@ -63,7 +63,7 @@ def retried(location: str, call: Callable[[], Answer]) -> Answer:
         if elapsed_s + pause_s > BUDGET_S:
             raise _unavailable(location, fault, elapsed_s)
         _log.warning("The object store of '%s' failed, tried again in %.1f s: %s", location, pause_s, cause(fault))
-        # By chance, or all who were told to slow down would come back at once.
+        # By chance, or all clients that must slow down would come back at once.
         time.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
         pause_s = min(2 * pause_s, MOST_PAUSE_S)
 

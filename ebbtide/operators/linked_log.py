@@ -1,4 +1,4 @@
-"""The log of keys that are linked by changes of the key: what a step's entries and changes tell of it, to be played."""
+"""The log of keys that are linked by changes of the key: a step's entries and changes of these keys, as events to be played."""
 
 from __future__ import annotations
 

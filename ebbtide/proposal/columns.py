@@ -120,11 +120,11 @@ def propose_columns(
 def _proposed(name: str, changes: Sequence[DecodedChange], given: str | None) -> ProposedColumn:
     rows = [change.row or {} for change in changes]
     is_in_all = all(name in row for row in rows)
-    told = _told_types(name, changes)
-    if len(told) == 1:
-        [told_type] = told
-        unit = _told_unit(name, changes)
-        return ProposedColumn(name, told_type, is_in_all, unit)
+    stated = _stated_types(name, changes)
+    if len(stated) == 1:
+        [stated_type] = stated
+        unit = _stated_unit(name, changes)
+        return ProposedColumn(name, stated_type, is_in_all, unit)
     values: list[Any] = [row.get(name) for row in rows]
     sent = [value for value in values if _is_sent(value)]
     if given is not None:
@@ -180,17 +180,17 @@ def _by_values(values: Sequence[Any]) -> tuple[str | None, str]:
     return type_, ""
 
 
-def _told_types(name: str, changes: Sequence[DecodedChange]) -> set[str]:
+def _stated_types(name: str, changes: Sequence[DecodedChange]) -> set[str]:
     """Return the types that records' own schemas give a column."""
-    told: set[str] = set()
+    stated: set[str] = set()
     for change in changes:
         type_ = change.schema.type_of(name) if change.schema else None
         if type_ not in (None, UNCERTAIN):
-            told.add(type_)
-    return told
+            stated.add(type_)
+    return stated
 
 
-def _told_unit(name: str, changes: Sequence[DecodedChange]) -> TimeUnit | None:
+def _stated_unit(name: str, changes: Sequence[DecodedChange]) -> TimeUnit | None:
     """Return what records' own schemas say that the integers of a column are; None if they do not agree."""
     units = set()
     for change in changes:

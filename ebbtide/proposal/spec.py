@@ -19,7 +19,7 @@ from ebbtide.redaction import printable
 _WHOLE_ROWS = (RowKind.INSERT, RowKind.UPDATE_AFTER)
 """Kinds of changes whose rows have all columns: a delete may have its key alone."""
 TTL = "30d"
-"""For how long deletes, or the rows of histories, are remembered, until somebody decides."""
+"""For how long deletes, or the rows of histories, are remembered, until a user decides."""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ class Batches:
         self._stop = stop
         self._begun = begun
         self._failure: list[BaseException] = []
-        self._told: list[BaseException] = []
+        self._reported: list[BaseException] = []
         self._idle = threading.Event()
         self._idle.set()
         self._turn = threading.Lock()
@@ -55,7 +55,7 @@ class Batches:
             InterruptedError: the step failed, or the query is to end. What failed is raised by `drive`.
         """
         self._begun.set()
-        self._idle.clear()  # before `stop` is looked at: whoever sees it set and us idle knows that no step will begin
+        self._idle.clear()  # before `stop` is looked at: a thread that sees it set and us idle knows that no step will begin
         is_made = False
         try:
             with self._turn:
@@ -73,9 +73,9 @@ class Batches:
     def _end_query(self) -> None:
         """Raise for Spark. It keeps what is raised, which is not the failure: that one has the run's tables in the frames of its traceback."""
         failure = self._failure[0]
-        told = InterruptedError(f"{type(failure).__name__}: {failure}")
-        self._told.append(told)
-        raise told
+        reported = InterruptedError(f"{type(failure).__name__}: {failure}")
+        self._reported.append(reported)
+        raise reported
 
     def _step_unless_over(self, frame: DataFrame, batch_id: int) -> None:
         if self._is_over:
@@ -116,8 +116,8 @@ class Batches:
         self._between = lambda: None
         self._failure = []
         # Spark's frame in the traceback has the batch, by which the JVM and this process would hold each other for ever.
-        for told in self._told:
-            told.__traceback__ = None
+        for reported in self._reported:
+            reported.__traceback__ = None
 
     def _look(self) -> None:
         """Look around, unless a batch is under way."""

@@ -28,8 +28,8 @@ def columns_taken_in(spec: Pipeline, summary: BatchSummary) -> dict[str, str]:
     names = map(as_compared, spec.table.columns.names)
     taken = RESERVED_COLUMNS.union(names)
     types = {}
-    for name, told in sorted(summary.types.items()):
-        type_ = agreed(told)
+    for name, stated in sorted(summary.types.items()):
+        type_ = agreed(stated)
         compared = as_compared(name)
         if type_ is not None and is_column_name(name) and compared not in taken:
             taken = taken | {compared}

@@ -37,7 +37,7 @@ from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.view import MaterializedView
 
 MOST_HELD = 10
-"""How long a run that goes on waits for a lease taken by somebody who had not asked, in `lease_ttl`s."""
+"""How long a run that goes on waits for a lease that another process took without a request, in `lease_ttl`s."""
 HELD_POLL_S = 1.0
 """How often it looks."""
 _log = logging.getLogger(__name__)
@@ -238,7 +238,7 @@ class _Run:
                 self.turn()
             except (LeaseAskedError, PausedError):
                 end_s = time.monotonic() + patience_s
-            except LeaseHeldError:  # by somebody who had not asked
+            except LeaseHeldError:  # by a process that had not asked
                 if time.monotonic() > end_s:
                     raise
                 self.stop.wait(HELD_POLL_S)

@@ -1,6 +1,6 @@
 """A transform's expressions, evaluated by Spark SQL itself, so that a row is what the same SELECT makes of it.
 
-They run in a session of their own: ANSI, UTC, without functions that somebody registered in another; those of the project are
+They run in a session of their own: ANSI, UTC, without functions that were registered in another; those of the project are
 called beforehand (`function_calls`). An expression fails
 row by row: `TryEval` gives null for a row whose evaluation throws, and the rest go on. Sharing of common subexpressions is
 off, since it would evaluate one outside of that.
@@ -44,7 +44,7 @@ SETTINGS = {
 RESULT = "result"
 NEXT_STEP = "Correct the spec's transform."
 MOST_REASONS = 20
-"""Failing rows of a step that are told the reason in Spark's words: each is a query of its own."""
+"""Failing rows of a step whose reason is given in Spark's words: each is a query of its own."""
 
 
 @dataclass(frozen=True)

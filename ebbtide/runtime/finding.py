@@ -79,7 +79,7 @@ def found_records(records: Sequence[pa.RecordBatch], decoding: Decoding, step: i
 
 def _as_text(batches: Sequence[pa.RecordBatch]) -> str:
     stream = pa.BufferOutputStream()
-    all_known = batches[-1].schema  # each batch tells what those before it told, of Avro's schemas
+    all_known = batches[-1].schema  # each batch holds the Avro schemas of those before it, too
     with pa.ipc.new_stream(stream, all_known) as writer:
         for batch in batches:
             writer.write_batch(batch)

@@ -1,6 +1,6 @@
 """Folds: small files of the tables are joined between steps, so that their number, and what a step reads, stays bounded.
 
-A fold changes no entry and no row of the sink, and is no step: whoever reads the tables sees the same before and after it, and
+A fold changes no entry and no row of the sink, and is no step: a reader of the tables sees the same before and after it, and
 one that is lost is done after a later step. It comes after a step is published, when nothing has to be found in that step's own
 files any more. The state's files are folded as a whole once what was added is as large as what the last such fold left, since
 only then the old versions of all entries go.

@@ -143,7 +143,7 @@ class GoingOn:
 
 
 class Watcher:
-    """Looks after a stream between its batches; whoever calls it sees to it that no batch is under way.
+    """Looks after a stream between its batches; the caller sees to it that no batch is under way.
 
     Args:
         spark: The session.
@@ -179,13 +179,13 @@ class Watcher:
         """Whether the faults that are waited out began with one of a look: then a good look ends them."""
 
     def look(self) -> bool:
-        """Make way if somebody asks; look what is new, and note it for the stream; where nothing is, tick. Each in its time.
+        """Make way if another process asks; look what is new, and note it for the stream; where nothing is, tick. Each in its time.
 
         Returns:
             Whether the source was looked at, and there is nothing to read.
 
         Raises:
-            LeaseAskedError: somebody needs the lease.
+            LeaseAskedError: another process needs the lease.
             EbbtideError: see `ebbtide.errors`; a fault that could not be waited out among them.
         """
         now_s = self._faults.now_s()

@@ -37,7 +37,7 @@ ROWS = "_rows"
 REMOVES_DAMAGED = "REMOVE DAMAGED FILES"
 """What the commit of a repair calls itself that takes out data files which cannot be read."""
 UNSURE = "_unsure"
-"""Whether it cannot be told which row must be there."""
+"""Whether it is unknown which row must be there."""
 
 
 @dataclass(frozen=True)
@@ -289,11 +289,11 @@ class _Deletions:
 
     Args:
         keys: The key columns of what they deleted, and `_deleted_in`, the step.
-        untold: The last step of which it cannot be told; 0: there is none.
+        unknown_until: The last step of which it is unknown; 0: there is none.
     """
 
     keys: pa.Table
-    untold: int
+    unknown_until: int
 
 
 def _deletions(plan: Plan, since: int) -> _Deletions:
@@ -301,7 +301,7 @@ def _deletions(plan: Plan, since: int) -> _Deletions:
     key = pa.schema([plan.sink.columns.field(name) for name in plan.sink.key])
     with_step = key.append(pa.field("_deleted_in", pa.int64()))
     parts = [with_step.empty_table()]
-    untold = 0
+    unknown_until = 0
     for version, facts in plan.state.steps():
         if facts.step <= since:
             break
@@ -312,11 +312,11 @@ def _deletions(plan: Plan, since: int) -> _Deletions:
         except DamagedFileError:
             gone = None
         if gone is None:
-            untold = max(untold, facts.step)
+            unknown_until = max(unknown_until, facts.step)
         else:
             steps = pa.array([facts.step] * len(gone), pa.int64())
             parts.append(gone.append_column(with_step.field("_deleted_in"), steps))
-    return _Deletions(pa.concat_tables(parts), untold)
+    return _Deletions(pa.concat_tables(parts), unknown_until)
 
 
 def _deleted_in(plan: Plan, version: int, key: pa.Schema) -> pa.Table | None:
@@ -339,8 +339,8 @@ def _judged(spark: SparkSession, theirs: DataFrame, deletions: _Deletions, key: 
     since = F.col("_since")
     was_deleted = F.col("_deleted_in") > since
     is_deleted = F.coalesce(was_deleted, F.lit(False))
-    is_before_untold = since < F.lit(deletions.untold)
-    may_be_deleted = F.col("_has_removed") & is_before_untold
+    is_unknown = since < F.lit(deletions.unknown_until)
+    may_be_deleted = F.col("_has_removed") & is_unknown
     is_unsure = may_be_deleted & ~is_deleted
     return beside.select(*columns(key), is_deleted.alias("_deleted"), is_unsure.alias(UNSURE))
 

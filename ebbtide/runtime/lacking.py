@@ -1,7 +1,7 @@
-"""Rows that changelog and quarantine have lost: what the state's commits still tell of them is appended again, the rest is counted.
+"""Rows that changelog and quarantine have lost: what the state's commits still hold of them is appended again, the rest is counted.
 
 What a step emitted stands in its commit's files, until VACUUM deletes them; its facts name the files of its bad records. A rewind, a
-swap and a change of columns are not told again: of what steps up to one of these wrote nothing comes back.
+swap and a change of columns are not appended again: of what steps up to one of these wrote nothing comes back.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Lacking:
     Args:
         again: Rows of each step that can be appended again.
         lost: Rows of each step that are nowhere.
-        returning: Rows that left with each step, of which it is not told any more which they were: they stay.
-        untold: The last step of which it is not known what it wrote; 0: there is none.
+        returning: Rows that left with each step, of which is no longer known which they were: they stay.
+        unknown_until: The last step of which is not known what it wrote; 0: there is none.
     """
 
     again: dict[int, int]
     lost: dict[int, int]
     returning: dict[int, int]
-    untold: int
+    unknown_until: int
 
     def text(self) -> str:
         """Say it in words; empty if nothing is lacking."""
@@ -50,9 +50,9 @@ class Lacking:
             parts.append(f"{_counted(self.lost)} lost: the files that held them are gone")
         if self.returning:
             left = _counted(self.returning)
-            parts.append(f"{left}, which left then, may be there again: the files that told which are gone")
-        if self.untold:
-            parts.append(f"what steps up to {self.untold} wrote there is lost: the state does not tell it")
+            parts.append(f"{left}, which left then, may be there again: the files that named them are gone")
+        if self.unknown_until:
+            parts.append(f"what steps up to {self.unknown_until} wrote there is lost: the state does not hold it")
         return "; ".join(parts)
 
 
@@ -70,7 +70,7 @@ def lacking(plan: Plan, name: str, since: int) -> Lacking:
         name: `changelog` or `quarantine`.
         since: The last step that it has; 0 for none.
     """
-    steps, untold = _steps_after(plan, name, since)
+    steps, unknown_until = _steps_after(plan, name, since)
     again: dict[int, int] = {}
     lost: dict[int, int] = {}
     returning: dict[int, int] = {}
@@ -80,9 +80,9 @@ def lacking(plan: Plan, name: str, since: int) -> Lacking:
             again[facts.step] = n_rows - n_lost
         if n_lost:
             lost[facts.step] = n_lost
-        if name == "quarantine" and facts.left_quarantine and _told(plan, facts).is_removal_lost:
+        if name == "quarantine" and facts.left_quarantine and _remaining(plan, facts).is_removal_lost:
             returning[facts.step] = sum(facts.left_quarantine.values())
-    return Lacking(again, lost, returning, untold)
+    return Lacking(again, lost, returning, unknown_until)
 
 
 def append_lacking(plan: Plan, name: str) -> None:
@@ -106,7 +106,7 @@ def _append_bad(plan: Plan, facts: StepFacts, *, is_cleared: bool) -> None:
     if is_cleared:
         plan.quarantine.empty(facts)
     else:
-        plan.quarantine.append(facts.model_copy(update={"bad_rows": _told(plan, facts).actions}))
+        plan.quarantine.append(facts.model_copy(update={"bad_rows": _remaining(plan, facts).actions}))
 
 
 def _append_emitted(plan: Plan, version: int, facts: StepFacts, *, is_cleared: bool) -> None:
@@ -118,7 +118,7 @@ def _append_emitted(plan: Plan, version: int, facts: StepFacts, *, is_cleared: b
 
 
 def _steps_after(plan: Plan, name: str, since: int) -> tuple[Steps, int]:
-    """Return the steps after one that wrote a table, from a refresh on with that, and the last one of which that is not told."""
+    """Return the steps after one that wrote a table, from a refresh on with that, and the last one of which that is not known."""
     found: list[tuple[int, StepFacts]] = []
     oldest = since + 1
     for version, facts in plan.state.steps():
@@ -134,8 +134,8 @@ def _steps_after(plan: Plan, name: str, since: int) -> tuple[Steps, int]:
             case Restore() | Replace() | Alter():
                 return found[::-1], facts.step
     # The log of the state may begin with a later step.
-    untold = oldest - 1 if oldest > since + 1 else 0
-    return found[::-1], untold
+    unknown_until = oldest - 1 if oldest > since + 1 else 0
+    return found[::-1], unknown_until
 
 
 def _emitted_of(plan: Plan, version: int, facts: StepFacts) -> tuple[int, int]:
@@ -178,20 +178,20 @@ def _bad_of(plan: Plan, facts: StepFacts) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class _Told:
-    """What is still told of a step's bad records.
+class _Remaining:
+    """What is still known of a step's bad records.
 
     Args:
         actions: What the step changed in the quarantine, as far as its files are there.
-        is_removal_lost: Records left with it of which it is not told any more which they were.
+        is_removal_lost: Records left with it of which is no longer known which they were.
     """
 
     actions: list[Action]
     is_removal_lost: bool
 
 
-def _told(plan: Plan, facts: StepFacts) -> _Told:
-    """Return what is still told of a step's bad records: of a file that lost some it takes both what it was and what is left."""
+def _remaining(plan: Plan, facts: StepFacts) -> _Remaining:
+    """Return what is still known of a step's bad records: of a file that lost some it takes both what it was and what is left."""
     by_path: dict[str, list[Action]] = {}
     for action in facts.bad_rows or []:
         for named in action.values():
@@ -203,7 +203,7 @@ def _told(plan: Plan, facts: StepFacts) -> _Told:
             actions += of_file
         elif any("remove" in action for action in of_file):
             is_removal_lost = True
-    return _Told(actions, is_removal_lost)
+    return _Remaining(actions, is_removal_lost)
 
 
 def _can_be_read(plan: Plan, action: Action) -> bool:

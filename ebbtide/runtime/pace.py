@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 LOOK_S = 1.0
-"""Least time between two looks whether somebody asks while a step is waited with."""
+"""Least time between two looks whether another process asks while a step is waited with."""
 
 
 class Pace:

@@ -65,7 +65,7 @@ class Worker:
             raise OverflowError("returned a number that DECIMAL(38,18) does not hold")
         return float(value) if expected is float else value
 
-    def told(self, error: Exception) -> str:
+    def reason(self, error: Exception) -> str:
         """Put an error of the function into words."""
         words = f"{self.name}: {type(error).__name__}: {error}"
         return printable(words)[:MOST_CHARACTERS]
@@ -82,7 +82,7 @@ class CheckedRow:
         try:
             return self.worker(*values), None
         except Exception as error:  # noqa: BLE001 - the row's expression fails with it
-            return None, self.worker.told(error)
+            return None, self.worker.reason(error)
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class CheckedArrow:
             try:
                 yield self._values(row)
             except Exception as error:  # noqa: BLE001 - the row's expression fails with it
-                yield _checked(pa.nulls(1), pa.array([self.worker.told(error)]))
+                yield _checked(pa.nulls(1), pa.array([self.worker.reason(error)]))
 
     def _values(self, columns: tuple[pa.Array, ...]) -> pa.Array:
         values = self.worker(*columns)
@@ -144,7 +144,7 @@ class CheckedPandas:
             try:
                 yield self._values(row)
             except Exception as error:  # noqa: BLE001 - the row's expression fails with it
-                yield pd.DataFrame({VALUE: [None], ERROR: [self.worker.told(error)]}, dtype=object)
+                yield pd.DataFrame({VALUE: [None], ERROR: [self.worker.reason(error)]}, dtype=object)
 
     def _values(self, columns: tuple[Any, ...]) -> Any:
         import pandas as pd

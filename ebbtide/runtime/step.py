@@ -195,7 +195,7 @@ class Stepper:
             except QuarantineThresholdError:
                 raise  # what was staged shows the reasons
             except BaseException:
-                with contextlib.suppress(OSError):  # of a full disk what failed first is to be told
+                with contextlib.suppress(OSError):  # of a full disk what failed first is reported
                     delete(self.plan.at("staged"))
                 raise
         self._on_phase("merging", facts.step)
@@ -217,7 +217,7 @@ class Stepper:
         )
 
     def _refuse_to_begin(self) -> None:
-        """Refuse to begin a batch once another run has taken over, somebody needs the lease, or the pipeline is paused."""
+        """Refuse to begin a batch once another run has taken over, another process needs the lease, or the pipeline is paused."""
         self.lease.check()
         self.lease.make_way()
         refuse_paused(self.spec.name, self.lease.seen)
@@ -437,7 +437,7 @@ class Stepper:
             spark: The session.
             incarnation: That of the tables from now on.
             clock_ms: The time, epoch ms.
-            lost: What cannot be read again, where somebody accepted that.
+            lost: What cannot be read again, where a user accepted that.
         """
         clock = self.next_clock(clock_ms)
         number = 1 + self.last_number  # over all incarnations: a state may have been lost
@@ -571,7 +571,7 @@ class Stepper:
         """Return them as the last step left them, whatever others have made of the state since.
 
         Raises:
-            DamagedFileError: a file that tells of them is gone or damaged.
+            DamagedFileError: a file that describes them is gone or damaged.
             DeltaLogError: the version of the last step is gone.
         """
         state = self.found()

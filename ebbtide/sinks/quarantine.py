@@ -159,7 +159,7 @@ class QuarantineTable:
             facts: The step's.
 
         Returns:
-            The actions that add it: part of the decision, so that whoever redoes it reads no source.
+            The actions that add it: part of the decision, so that a redo reads no source.
         """
         actions = self.added(_rows(new, facts))
         if is_local(self.path):

@@ -1,6 +1,6 @@
 """Records that leave the quarantine, known by their `order`: they go by deletion vectors, a file without any left whole.
 
-A step's actions are written down in its facts and committed after its decision. Somebody else may have joined files in between:
+A step's actions are written down in its facts and committed after its decision. Another client may have joined files in between:
 then the same records are looked for in the files there are.
 """
 

@@ -143,7 +143,7 @@ class Upserter:
 
         def actions_of(found: Snapshot) -> list[Action]:
             self._refuse_altered(found, adds)
-            # Looked for in each version: the old rows may have been moved by whoever wrote it.
+            # Looked for in each version: the client that wrote it may have moved the old rows.
             dying = list(self._dying(found, upsert))
             actions = [*adds, *self._removals(dying)]
             if dying and self._by_vectors:

@@ -1,4 +1,4 @@
-"""Spark SQL expressions, read without a JVM: which columns one reads, and what can be told to be wrong with it.
+"""Spark SQL expressions, read without a JVM: which columns one reads, and what is seen to be wrong with it.
 
 What passes here may still be refused by Spark's analyzer, which has the last word (`ebbtide.runtime.expressions`).
 """

@@ -233,7 +233,7 @@ class KafkaSource(SpecPart):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Which records are read; from which brokers, and from where on, is told apart."""
+        """Which records are read; from which brokers, and from where on, is compared by itself."""
         return {"type": self.type, "topic": self.topic, "table": self.table}
 
 

@@ -86,7 +86,7 @@ class SourcePart(SpecPart):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Which records are read; where they are is told apart, and how many at once does not matter."""
+        """Which records are read; where they are is compared by itself, and how many at once does not matter."""
         return {"type": self.type, "records": self.records, "topic": self.topic, "table": self.table}
 
 
@@ -150,7 +150,7 @@ class FormatPart(SpecPart):
 
 
 class DebeziumFormat(FormatPart):
-    """Debezium change events: envelope, with schema, or flattened; told apart record by record."""
+    """Debezium change events: envelope, with schema, or flattened; recognized record by record."""
 
     type: Literal["debezium"] = Field(description="'debezium'.")
     time_units: dict[str, TimeUnit] = Field(
@@ -259,7 +259,7 @@ class DeltaSink(SpecPart):
     )
     table_properties: dict[Annotated[str, Field(pattern=PROPERTY)], str] = Field(
         default_factory=dict,
-        description="Delta table properties, set when the sink is created or refreshed. Whoever reads the table sees them: no credentials. Default: none; the change feed is always on.",
+        description="Delta table properties, set when the sink is created or refreshed. Readers of the table see them: no credentials. Default: none; the change feed is always on.",
     )
 
     @property

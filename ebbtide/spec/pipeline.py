@@ -313,7 +313,7 @@ class Pipeline(SpecPart):
 
     @property
     def fixed_columns(self) -> set[str]:
-        """Columns by which entries are told apart or ordered: their names are part of what is stored."""
+        """Columns by which entries are distinguished or ordered: their names are part of what is stored."""
         return {*self.key, *self.sequence}
 
     @property

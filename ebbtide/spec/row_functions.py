@@ -1,4 +1,4 @@
-"""Functions of a project that a transform's expressions call: found, typed and told apart by their code, without a JVM."""
+"""Functions of a project that a transform's expressions call: found, typed and distinguished by their code, without a JVM."""
 
 from __future__ import annotations
 

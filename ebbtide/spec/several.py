@@ -38,7 +38,7 @@ class UpsertPipelines(SpecPart):
     )
     topics: Name | None = Field(
         default=None,
-        description="Topics that are to be read, with `*`, `?` and `[...]`: 'shop.public.*'. One that none of the pipelines reads is told by name, by 'ebbtide lag' and by Dagster's sensor NAME_topics. Default: none is looked for.",
+        description="Topics that are to be read, with `*`, `?` and `[...]`: 'shop.public.*'. One that none of the pipelines reads is named by 'ebbtide lag' and by Dagster's sensor NAME_topics. Default: none is looked for.",
     )
     ignored_topics: list[Name] = Field(
         default_factory=list, description="Of these, topics that are not to be read, likewise. Default: none."
@@ -99,8 +99,8 @@ class UpsertPipelines(SpecPart):
         try:
             several = cls.model_validate(dict(attributes))
         except ValidationError as error:
-            told = explained(error, lambda names: _place(attributes, names))
-            raise ConfigError.of(f"The spec '{path}' is not usable. {told}") from error
+            problems = explained(error, lambda names: _place(attributes, names))
+            raise ConfigError.of(f"The spec '{path}' is not usable. {problems}") from error
         return several.located(path)
 
     def located(self, path: Path) -> Self:

@@ -56,7 +56,7 @@ class Transform(SpecPart):
             raise ValueError(f"transform.schema: {error}") from error
 
     def refuse_unfit(self, source: TableSchema) -> None:
-        """Refuse what can be told to be wrong without Spark.
+        """Refuse what is seen to be wrong without Spark.
 
         Args:
             source: The columns that the expressions may read.

@@ -29,7 +29,7 @@ class SequenceOrder(SpecPart):
     then a snapshot row, then a create or an update. An update that changes the key is a delete of the old key and an update of
     the new one, both at its position. A TRUNCATE empties the table below its position; a change at its position lives. A
     snapshot row of Postgres without an LSN stands below every change, above those read before it (`source.ts_ms`): it fills
-    in rows that no change has told of. To let such a row win over the changes that were committed before it was read,
+    in rows that no change was captured for. To let such a row win over the changes that were committed before it was read,
     take `[_ts_ms, _lsn]`; then the clock of the database must not go back, and the connector's must agree with it.
 
     By columns of the schema: a delete carries the row that it deletes, and its sequence: at one sequence it comes last. An
@@ -287,7 +287,7 @@ class UpsertPipeline(Pipeline):
 
     @property
     def fixed_columns(self) -> set[str]:
-        """Columns by which entries are told apart or ordered: their names are part of what is stored."""
+        """Columns by which entries are distinguished or ordered: their names are part of what is stored."""
         return super().fixed_columns | {*self.materializer.upsert_key}
 
     @classmethod

@@ -144,7 +144,7 @@ class MaterializedView(Pipeline):
 
     @property
     def takes_truncate(self) -> bool:
-        """Its inputs tell of a TRUNCATE by deletes."""
+        """Its inputs show a TRUNCATE as deletes."""
         return False
 
     @property

@@ -1,4 +1,4 @@
-"""What the word that is being typed may become; told from the catalog's files alone."""
+"""What the word that is being typed may become, by the catalog's files alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def completions(catalog: Catalog, text: str, offset: int) -> list[Completion]:
     """Return what the word before an offset may become, each once, the likeliest first.
 
     Args:
-        catalog: What names stand for; where it cannot be read, only keywords and functions are told.
+        catalog: What names stand for; where it cannot be read, only keywords and functions are offered.
         text: What was typed.
         offset: Where the cursor is.
     """

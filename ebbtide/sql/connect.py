@@ -32,7 +32,7 @@ class ConnectServer:
     Args:
         spark: A session of the JVM; clients have sessions of their own, with the same tables.
         catalog: Whose tables clients see.
-        say: Is told why tables cannot be seen.
+        say: Takes a line that says why tables cannot be seen.
     """
 
     def __init__(

@@ -117,7 +117,7 @@ def drop(catalog: Catalog, asked: ast.Drop) -> str:
     if entry is None and asked.if_exists:
         return f"There is no {what} '{name}'."
     if entry is None or kind_of(entry) is not asked.kind:
-        raise SqlError.of(f"There is no {what} '{name}'.", got=told_kind(entry))
+        raise SqlError.of(f"There is no {what} '{name}'.", got=kind_in_words(entry))
     users = users_of(entries, name)
     if users:
         raise SqlError.of(
@@ -142,7 +142,7 @@ def kind_of(entry: Entry) -> ObjectKind:
     return ObjectKind(entry.kind.upper())
 
 
-def told_kind(entry: Entry | None) -> str:
+def kind_in_words(entry: Entry | None) -> str:
     """Say what there is of a name, for an error."""
     if entry is None:
         return "nothing of this name"

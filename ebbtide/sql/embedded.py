@@ -1,4 +1,4 @@
-"""A session in this process: what the catalog's files tell is told at once, queries are Spark's, which is started when first needed."""
+"""A session in this process: what the catalog's files say is answered at once, queries are Spark's, which is started when first needed."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from ebbtide.spec.dialect import SparkSql
 from ebbtide.spec.pipeline import read_document
 from ebbtide.spec.upsert import UpsertPipeline
 from ebbtide.sql.catalog import Catalog, Declared, DeclaredKind, Filled, write_pipeline
-from ebbtide.sql.declaring import told_kind
+from ebbtide.sql.declaring import kind_in_words
 from ebbtide.sql.functions import imported, refuse_indeterministic
 from ebbtide.sql.listing import quoted
 from ebbtide.sql.options import attributes_of, explained
@@ -73,7 +73,7 @@ def plan_insert(catalog: Catalog, asked: Insert) -> Filling:
     if entry is None or entry.kind is not DeclaredKind.TABLE:
         raise SqlError.of(
             f"There is no table '{name}'.",
-            got=told_kind(entry),
+            got=kind_in_words(entry),
             next_step=f"CREATE TABLE {name} (..) first.",
         )
     attributes = _attributes(source, entry, query, asked, functions)

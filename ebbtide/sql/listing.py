@@ -22,7 +22,7 @@ from ebbtide.sql.results import ResultColumn, Row
 from ebbtide.sql.statements import Show, Shown
 
 MOST_STEPS = 1_000
-"""Steps that SHOW STEPS tells of, the newest first."""
+"""Steps that SHOW STEPS lists, the newest first."""
 STEP_COLUMNS = (
     ResultColumn("step", "bigint"),
     ResultColumn("kind"),
@@ -141,7 +141,7 @@ def _pipeline_row(entry: Filled, root: str) -> Row:
 
 def _steps(catalog: Catalog, asked: Show) -> Listed:
     if asked.of is None:
-        raise SqlError.of("SHOW STEPS tells of one pipeline.", next_step="SHOW STEPS FROM name")
+        raise SqlError.of("SHOW STEPS lists the steps of one pipeline.", next_step="SHOW STEPS FROM name")
     entry = catalog.pipeline(asked.of)
     return steps(Plan.under(catalog.root, entry.spec))
 

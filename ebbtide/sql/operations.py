@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ebbtide.errors import EbbtideError, OperationCanceledError, SqlError
 from ebbtide.sql.results import OperationStatus, Page, Result, Row
-from ebbtide.sql.spark_errors import told
+from ebbtide.sql.spark_errors import as_ours
 
 KEPT_PAGES = 2
 """Of changes: when a page is asked for, the one before it, whose answer may have been lost, can be asked for again."""
@@ -281,8 +281,8 @@ class RunningOperation:
             self._output = work()
             self._has_result.set()
             self._output.go_on(self._is_canceled)
-        except Exception as error:  # noqa: BLE001 - whoever asks for the result is told
-            self._error = told(error)
+        except Exception as error:  # noqa: BLE001 - raised where the result is asked for
+            self._error = as_ours(error)
         finally:
             with self._ending:
                 self._is_over.set()

@@ -112,7 +112,7 @@ def refuse_unfit(given: Options, *, of_source: bool) -> None:
             raise SqlError.of(
                 f"There is no option '{name}' of a {'source' if of_source else 'table'}, at {option.place}.",
                 allowed=", ".join(_names(of_source=of_source)),
-                next_step="docs/spec.md tells of each.",
+                next_step="docs/spec.md describes each.",
             )
 
 

@@ -100,7 +100,7 @@ def _table_parts(cursor: Cursor) -> tuple[str, tuple[str, ...], Options, str]:
         raise SqlSyntaxError.of(
             f"The columns at {place} have no key.",
             allowed="PRIMARY KEY (column, ...) as the last of them",
-            next_step="Name the columns by which rows are told apart.",
+            next_step="Name the columns that identify a row.",
         )
     comment = cursor.text("a text") if cursor.take("COMMENT") else ""
     options = _options(cursor)

@@ -29,7 +29,7 @@ from ebbtide.sql.references import Referring, find_references
 from ebbtide.sql.results import Result, ResultKind
 from ebbtide.sql.rows import WrittenRows, result_columns, write_rows
 from ebbtide.sql.settings import Settings
-from ebbtide.sql.spark_errors import told
+from ebbtide.sql.spark_errors import as_ours
 from ebbtide.sql.statements import Select, SparkStatement
 
 
@@ -67,7 +67,7 @@ class Queries:
                 return self._changes(referring, asked.position)
             return self._rows(referring)
         except Exception as error:
-            raise told(error, referring.place) from error
+            raise as_ours(error, referring.place) from error
 
     def _rows(self, referring: Referring) -> Output:
         rows = self._analysed(referring, self._newest(referring))

@@ -46,7 +46,7 @@ class RemoteSession:
         begins_with = dict(settings or {})
         opened = self._client.call("POST", "/sessions", {"settings": begins_with})
         self.id: str = opened["session"]
-        """What the gateway knows it by: whoever has it and the token may use the session."""
+        """What the gateway knows it by: a client that has it and the token may use the session."""
         self._path = f"/sessions/{quote(self.id, safe='')}"
         self._is_closed = threading.Event()
         interval_s = opened["idle_timeout_s"] / HEARTBEATS_PER_TIMEOUT

@@ -18,7 +18,7 @@ class Setting:
         description: What it does.
         allowed: What values it takes, in words.
         takes: Whether it takes one.
-        is_fixed: Only what a session begins with counts: whoever may execute statements may not set it.
+        is_fixed: Only what a session begins with counts: statements may not set it.
     """
 
     default: str

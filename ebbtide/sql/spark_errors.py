@@ -18,7 +18,7 @@ _RAISED = re.compile(r"An exception was thrown from the Python worker:.*\n(?=\S)
 _PLACED = re.compile(r"[;(]?\s*line (\d+),? pos (\d+)[;)]?(?:\n.*)?$", re.DOTALL)
 
 
-def told(error: BaseException, place: Callable[[int, int], Place] | None = None) -> EbbtideError:
+def as_ours(error: BaseException, place: Callable[[int, int], Place] | None = None) -> EbbtideError:
     """Return an error of Spark's, or of a library, as one of ours.
 
     Args:

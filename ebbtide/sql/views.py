@@ -71,8 +71,8 @@ class PlannedView:
         lines = []
         for table in sorted(lineage.tables):
             columns = lineage.columns_of(table)
-            told = f"the rows of the same {', '.join(columns)}" if columns else f"all rows: {lineage.reason(table)}"
-            lines.append(f"a change of {table} computes {told}")
+            computed = f"the rows of the same {', '.join(columns)}" if columns else f"all rows: {lineage.reason(table)}"
+            lines.append(f"a change of {table} computes {computed}")
         return written(self.attributes) + "\n".join(lines)
 
 
@@ -174,7 +174,7 @@ def _refuse_unfit_options(given: Options) -> None:
             raise SqlError.of(
                 f"There is no option '{name}' of a view, at {option.place}.",
                 allowed=", ".join(OPTIONS),
-                next_step="docs/spec.md tells of each.",
+                next_step="docs/spec.md describes each.",
             )
 
 
@@ -230,7 +230,7 @@ def _key(asked: CreateView, analysis: Analysis) -> list[str]:
     key = list(asked.key) or analysis.lineage.key
     if key is None:
         raise SqlError.of(
-            f"The query at {asked.query.place} does not show by which columns its rows are told apart.",
+            f"The query at {asked.query.place} does not show which columns identify a row.",
             allowed="GROUP BY or DISTINCT; keys of tables that all are selected",
             next_step=f"Say it: CREATE MATERIALIZED VIEW {asked.name} (PRIMARY KEY (..)) AS ..",
         )

@@ -1,4 +1,4 @@
-"""What others have done to a state since a step: only its steps may change its rows, whoever joins its files changes none."""
+"""What others have done to a state since a step: only its steps may change its rows; joining its files changes none."""
 
 from __future__ import annotations
 

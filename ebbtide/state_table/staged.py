@@ -1,6 +1,6 @@
 """Staged rows: what a batch was decoded to, in Arrow files whose batches are dealt out by the hash of the rows' keys.
 
-A file has changes of one task, in record batches of one slice each; a slice is the first bits of a key's hash. So whoever
+A file has changes of one task, in record batches of one slice each; a slice is the first bits of a key's hash. So what
 decides about some slices reads these alone, in the order in which they came. Bad rows lie beside, in a file of their own.
 """
 

@@ -144,8 +144,8 @@ class StateTable:
 
         Raises:
             LeaseLostError: another run committed a step meanwhile.
-            FilesMovedError: somebody else has taken away a file that the step replaces.
-            TableMismatchError: somebody else has changed entries.
+            FilesMovedError: another client has taken away a file that the step replaces.
+            TableMismatchError: another client has changed entries.
         """
 
         def actions_on(found: Snapshot) -> Sequence[Action]:
@@ -204,7 +204,7 @@ class StateTable:
             command = rewind if self.operator.has_named_states else "repair --apply"
             bring_back = f"'ebbtide {command}' to bring it back, or "
         raise TableMismatchError.of(
-            f"The state at '{self.path}' was changed by somebody else.",
+            f"The state at '{self.path}' was changed by another client.",
             got=changed_by,
             allowed=f"what version {versions[-1]} holds",
             next_step=f"Run {bring_back}'ebbtide refresh' to rebuild all tables from the source.",
@@ -349,7 +349,7 @@ class StateTable:
         is_kept = ~F.col("_removed")
         decisions = (
             entries.withColumn("_last_step", last_step)
-            .withColumn("_change", self._change_told)
+            .withColumn("_change", self._stated_change)
             .where(is_kept | is_of_last_step)
         )
         changes = _latest(
@@ -359,7 +359,7 @@ class StateTable:
         return self._for_sink(changes)
 
     @property
-    def _change_told(self) -> Column:
+    def _stated_change(self) -> Column:
         """What the newest version of an entry says that the sink must do for its key.
 
         By sequence a key has one entry, and what that shows counts where a later step has noted something of it.
@@ -526,7 +526,7 @@ def _refuse_moved(found: Snapshot, actions: Sequence[Action]) -> None:
         removed = action.get("remove")
         if removed is not None and file_id(removed) not in found.files:
             raise FilesMovedError.of(
-                f"A data file of '{found.table}' was taken away by somebody else while it was being replaced.",
+                f"A data file of '{found.table}' was taken away by another client while it was being replaced.",
                 got=str(removed["path"]),
                 next_step="Nothing was changed; run it again.",
             )

@@ -56,7 +56,7 @@ class PinnedTable:
 
     @property
     def schema(self) -> StructType:
-        """Its columns, without reserved ones, all nullable; told without a JVM."""
+        """Its columns, without reserved ones, all nullable; known without a JVM."""
         stored = json.loads(self.snapshot.metadata["schemaString"])
         own = StructType()
         for field in StructType.fromJson(stored):

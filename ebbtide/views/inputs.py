@@ -117,7 +117,7 @@ class ViewTables:
         return None
 
     def backlog(self, found: Discovery) -> Backlog:
-        """See `Source`: the tables that have changed, whose bytes are not told."""
+        """See `Source`: the tables that have changed, whose bytes are not known."""
         return Backlog(files=len(found.parts))
 
     def note(self, found: Discovery, location: str) -> None:

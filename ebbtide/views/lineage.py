@@ -48,7 +48,7 @@ class Relation:
         readings: The tables that it is computed from, by reading.
         bonds: Column to what it is bound to.
         origins: Column to the columns of tables that its values are made of.
-        key: Columns by which its rows are told apart; None if that is not known.
+        key: Columns that identify its rows; None if that is not known.
         equal: Columns that are equal in each row.
         losses: Why a reading is bound to no column any more.
     """
@@ -134,7 +134,7 @@ def project(below: Relation, outputs: Sequence[Output]) -> Relation:
         key=_key_shown(below.key, shown),
         equal=_equal_shown(below.equal, shown),
     )
-    return _with_losses(projected, [below], "no column that it is told by is selected")
+    return _with_losses(projected, [below], "no column that identifies its rows is selected")
 
 
 def _columns(outputs: Sequence[Output]) -> tuple[Column, ...]:

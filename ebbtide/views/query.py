@@ -1,4 +1,4 @@
-"""A view's query as Spark reads it: its columns, what its rows are told apart by, what they are made of."""
+"""A view's query as Spark reads it: its columns, which of them identify a row, what they are made of."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def evaluate(
     """
     for name, rows in tables.items():
         rows.createOrReplaceTempView(f"`{name}`")
-    with told_errors():
+    with errors_as_ours():
         return session.sql(query)
 
 
@@ -259,7 +259,7 @@ def refuse_collations(query: str) -> None:
 
 
 @contextmanager
-def told_errors(*, has_personal: bool = False) -> Iterator[None]:
+def errors_as_ours(*, has_personal: bool = False) -> Iterator[None]:
     """Raise what Spark says of a query as an error of ours.
 
     Args:

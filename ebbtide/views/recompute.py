@@ -30,7 +30,7 @@ from ebbtide.state_table.staged import Stager
 from ebbtide.views.cutting import MOST_ROWS, PinnedTable, distinct
 from ebbtide.views.inputs import ViewTables, why_whole
 from ebbtide.views.lineage import Cut
-from ebbtide.views.query import Analysis, analyse, evaluate, new_session, refuse_other_columns, told_errors
+from ebbtide.views.query import Analysis, analyse, errors_as_ours, evaluate, new_session, refuse_other_columns
 from ebbtide.views.staging import COPIES, KIND, StageDifference
 
 
@@ -122,7 +122,7 @@ class Recomputing:
             wall_ms=wall_ms,
             personal=view.personal,
         )
-        with told_errors(has_personal=bool(view.personal)):
+        with errors_as_ours(has_personal=bool(view.personal)):
             rows = self._difference(extent)
             done = rows.mapInArrow(work, "result STRING").collect()
         return [row["result"] for row in done]

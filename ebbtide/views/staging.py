@@ -93,7 +93,7 @@ class StageDifference:
         self._refuse_repeated(rows, is_bad)
         positions = np.arange(n_before, n_before + n)
         bad = pa.array(is_bad)
-        told = {
+        given = {
             KIND: pc.if_else(bad, None, rows[KIND]),
             "_order": _struct(ORDER, n, (self.step, part, positions)),
             "_origin": _struct(ORIGIN, n, (self.view, part, positions)),
@@ -104,7 +104,7 @@ class StageDifference:
             "_raw": self._raw(rows, is_bad),
         }
         own = {name: rows[name] for name in self.columns.names}
-        staged = _as_schema({**told, **own}, self._schema, n)
+        staged = _as_schema({**given, **own}, self._schema, n)
         n_bad = int(is_bad.sum())
         summary = BatchSummary(
             records=n,
@@ -142,8 +142,8 @@ class StageDifference:
         is_repeated = (n_copies > 1) & ~is_bad
         if not is_repeated.any():
             return
-        told = rows.select([COPIES, *self.stager.key])
-        [first] = told.filter(pa.array(is_repeated)).slice(0, 1).to_pylist()
+        counted = rows.select([COPIES, *self.stager.key])
+        [first] = counted.filter(pa.array(is_repeated)).slice(0, 1).to_pylist()
         values = []
         for name in self.stager.key:
             shown = MASK if name in self.personal else first[name]

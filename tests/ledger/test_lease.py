@@ -199,7 +199,7 @@ def test_heartbeat_that_others_are_always_faster_than_is_given_up(path, monkeypa
         patch.setattr("ebbtide.ledger.lease.commit_turn", taken)
         with pytest.raises(VersionTakenError) as raised:
             lease._renew()
-    assert str(raised.value) == f"The ledger '{path}' is written by others all the time. Got: 5 tries."
+    assert str(raised.value) == f"The ledger '{path}' is written by other processes all the time. Got: 5 tries."
     assert len(tries) == 5
 
 

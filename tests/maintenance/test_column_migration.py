@@ -292,7 +292,7 @@ def test_migration_is_not_undone_over_what_others_have_changed_since(tmp_path):
     disk.step([change("+I", id=1, n=1, v="a", seq=1)])
     _, narrow = migrated(disk, by_seq())
     foreign_delete(narrow.plan.sink.path)
-    with pytest.raises(MigrationError, match="was changed by somebody else since"):
+    with pytest.raises(MigrationError, match="was changed by another client since"):
         migration.undo(narrow, wide, root_of(disk))
 
 

@@ -148,7 +148,7 @@ def test_older_copy_from_before_a_rewind_is_moved_aside(five_steps, name):
     put_back(five_steps, name)
     [said] = mended(five_steps)
     assert "to be moved aside and made anew" in said
-    assert said.endswith("what steps up to 6 wrote there is lost: the state does not tell it")
+    assert said.endswith("what steps up to 6 wrote there is lost: the state does not hold it")
     assert "10" in said or "11" in said
 
 
@@ -176,7 +176,7 @@ def test_records_stay_where_it_is_not_told_any_more_which_of_a_file_have_left(ma
     assert mended(pipeline) == [
         (
             f"quarantine: put back from step 2 to step 1; {again};"
-            " 1 row of step 3, which left then, may be there again: the files that told which are gone"
+            " 1 row of step 3, which left then, may be there again: the files that named them are gone"
         )
     ]
     assert contents(pipeline)[1] == ([b"[", b"{", b"{2"] if with_files else [b"{", b"{2"])

@@ -128,7 +128,7 @@ def test_migration_is_not_undone_over_what_others_have_changed_since(make, table
     changed = Snapshot.read(pipeline.plan.at(table))
     spoil(pipeline.plan.at(table))
     assert refused(pipeline) == (
-        f"The migration cannot be undone: '{changed.table}' was changed by somebody else since. Got: version"
+        f"The migration cannot be undone: '{changed.table}' was changed by another client since. Got: version"
         f" {changed.version + 1}. Allowed: what version {changed.version} holds. {BACK}"
     )
 
@@ -190,5 +190,5 @@ def test_migration_finishes_the_open_step_and_is_refused_over_a_state_of_others(
     migrated(pipeline, ttl="1h")
     assert pipeline.rows() == {1: 1}
     change_state(pipeline.plan)
-    with pytest.raises(TableMismatchError, match="was changed by somebody else"):
+    with pytest.raises(TableMismatchError, match="was changed by another client"):
         migrated(pipeline, ttl="2h")

@@ -62,7 +62,7 @@ def test_state_that_somebody_commits_to_at_the_same_time_is_not_restored(make, m
     with repairing(pipeline) as stepper, pytest.raises(LeaseLostError) as raised:
         restore_state(stepper)
     assert str(raised.value) == (
-        f"Somebody else has committed to '{pipeline.plan.state.path}' at the same time. Run 'ebbtide repair' again."
+        f"Another process has committed to '{pipeline.plan.state.path}' at the same time. Run 'ebbtide repair' again."
     )
 
 

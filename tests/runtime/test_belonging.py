@@ -189,7 +189,7 @@ def test_state_that_others_changed_is_refused_until_it_is_as_it_was(two_steps):
     others(two_steps)
     changed = log.versions(state)[-1]
     message = (
-        f"The state at '{state}' was changed by somebody else. Got: version {changed}, DELETE."
+        f"The state at '{state}' was changed by another client. Got: version {changed}, DELETE."
         f" Allowed: what version {decided} holds. Run 'ebbtide repair --apply' to bring it back,"
         " or 'ebbtide refresh' to rebuild all tables from the source."
     )
@@ -267,7 +267,7 @@ def test_state_that_is_joined_and_changed_and_brought_back_to_the_joined_files_i
     others(two_steps, data_change=False, operation="OPTIMIZE")
     joined = two_steps.plan.state.snapshot()
     others(two_steps)
-    assert "changed by somebody else" in refused(two_steps)
+    assert "changed by another client" in refused(two_steps)
     now = two_steps.plan.state.snapshot()
     back = [file.removed(0, data_change=True) for id_, file in now.files.items() if id_ not in joined.files]
     commit_after(LOCAL, now, back, {"operation": "RESTORE"})
@@ -322,9 +322,9 @@ def test_state_that_others_change_while_a_step_is_decided_is_refused(two_steps):
     with two_steps.stepper() as stepper:
         stepper.newest()
         others(two_steps, removes=True)
-        with pytest.raises(TableMismatchError, match="changed by somebody else"):
+        with pytest.raises(TableMismatchError, match="changed by another client"):
             stepper.commit(stepper.maintenance_step(StepKind.CLEANUP), [])
-        with pytest.raises(TableMismatchError, match="changed by somebody else"):
+        with pytest.raises(TableMismatchError, match="changed by another client"):
             stepper.newest()
     assert two_steps.last.step == 2
 
@@ -340,7 +340,7 @@ def test_state_that_others_change_before_its_first_step_is_refused_with_the_way_
         with pytest.raises(TableMismatchError) as raised:
             pipeline.plan.state.commit_files([], facts, empty)
     assert str(raised.value) == (
-        f"The state at '{empty.table}' was changed by somebody else. Got: version 1, WRITE. Allowed: what version 0 holds."
+        f"The state at '{empty.table}' was changed by another client. Got: version 1, WRITE. Allowed: what version 0 holds."
         " Run 'ebbtide refresh' to rebuild all tables from the source."
     )
 

@@ -132,7 +132,7 @@ def test_a_state_that_spark_joined_is_fine_and_one_that_it_changed_is_repaired(s
     root, state = str(here.parent), str(here / "state")
     spark.sql(f"OPTIMIZE delta.`{state}`")
     spark.sql(f"DELETE FROM delta.`{state}` WHERE id = 3")
-    with pytest.raises(TableMismatchError, match=r"changed by somebody else\. Got: version \d+, DELETE\."):
+    with pytest.raises(TableMismatchError, match=r"changed by another client\. Got: version \d+, DELETE\."):
         run(spark, spec, root)
     assert repairing.repair(spark, spec, root).state_version is not None
     assert run(spark, spec, root).steps == []
@@ -150,7 +150,7 @@ def test_a_state_that_others_changed_is_refused_until_it_is_brought_back(spark, 
         spark.sql(f"DELETE FROM delta.`{state}` WHERE id = 3")
         with pytest.raises(
             TableMismatchError,
-            match=r"changed by somebody else\. Got: version \d+, DELETE\. .*'ebbtide repair --apply'",
+            match=r"changed by another client\. Got: version \d+, DELETE\. .*'ebbtide repair --apply'",
         ):
             run(spark, spec, root)
         if mended_by_hand:

@@ -307,7 +307,7 @@ def test_view_is_declared_explained_filled_and_dropped_in_sql(filled):
     assert "schema: '`id` BIGINT NOT NULL, `name` STRING'" in explained
     assert explained[explained.index("inputs:") + 1 :][:2] == ["- orders", "- people"]
     assert "a change of orders computes the rows of the same id" in explained
-    assert "a change of people computes all rows: no column that it is told by is selected" not in explained
+    assert "a change of people computes all rows: no column that identifies its rows is selected" not in explained
     assert "a change of people computes the rows of the same name" in explained
     with pytest.raises(EbbtideError, match="does not show by which columns"):
         do("EXPLAIN CREATE MATERIALIZED VIEW x AS SELECT v FROM orders")

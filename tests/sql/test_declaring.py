@@ -114,7 +114,7 @@ def test_function_is_declared_and_dropped(do):
         ("CREATE FUNCTION f AS 'row_rules:changing' DETERMINISTIC", "says that it is not deterministic"),
         ("CREATE FUNCTION f AS 'row_rules:total'", "which gives no value for each row"),
         ("DROP TABLE no", "There is no table 'no'"),
-        ("SHOW STEPS", "tells of one pipeline"),
+        ("SHOW STEPS", "lists the steps of one pipeline"),
         ("SHOW STEPS FROM no", "There is no pipeline 'no'"),
         ("SHOW CREATE TABLE no", "There is no table 'no'"),
         ("STOP JOB '1'", "There is no such job"),

@@ -114,7 +114,7 @@ def test_column_that_one_branch_computes_binds_the_other_alone():
     second = lineage.project(orders(), [Output(31, None, (ORDER_ID,))])
     found = told(lineage.combine([first, second]), "id")
     assert (found.columns_of("customers"), found.columns_of("orders")) == (["id"], [])
-    assert found.reason("orders") == "no column that it is told by is selected"
+    assert found.reason("orders") == "no column that identifies its rows is selected"
 
 
 def test_table_read_twice_is_bound_where_both_readings_are():

@@ -39,7 +39,7 @@ FULL_MS = 2
 """How long the client asks for no more of a partition once it has enough of it; its default of a second is longer than that lasts, and
 at less it does little else."""
 WAIT_MS = 20
-"""How long the brokers may hold an answer back where there is nothing more: the end of a partition is told by an empty one. Their
+"""How long the brokers may hold an answer back where there is nothing more: the end of a partition is known by an empty one. Their
 default is half a second, and each range ends so whose last places hold no record, as behind a transaction."""
 SILENCE_S = 60.0
 """How long nothing may come although there is more."""
@@ -178,7 +178,7 @@ def first_times(
     ranges: Sequence[PartitionRange],
     isolation: str = "read_committed",
 ) -> dict[int, int]:
-    """Return the times of the first records of some ranges, epoch ms, by partition: of those that are told soon.
+    """Return the times of the first records of some ranges, epoch ms, by partition: of those that answer soon.
 
     Args:
         settings: The client's.

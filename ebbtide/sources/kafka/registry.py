@@ -1,4 +1,4 @@
-"""Asks a schema registry for the schemas that records name; what it told is known from then on, for as long as the process lives."""
+"""Asks a schema registry for the schemas that records name; what it answered is known from then on, for as long as the process lives."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class OpenRegistry:
         self._ask(f"schemas/ids/{NO_ID}", may_be_denied=True)
 
     def schemas(self, ids: Iterable[int]) -> dict[int, str]:
-        """Return what it tells of some schemas; see `ebbtide.formats.avro.SchemaTexts`.
+        """Return what it answers for some schemas; see `ebbtide.formats.avro.SchemaTexts`.
 
         Raises:
             SourceReadError: it refuses us, or it is none.
@@ -108,10 +108,10 @@ class OpenRegistry:
             found = self._ask(f"schemas/ids/{id_}")
             if found is None:  # it may be there tomorrow
                 return json.dumps({"error": f"got schema {id_}, which the registry '{self.url}' does not have"})
-            _known[place] = json.dumps(self._told(id_, found))
+            _known[place] = json.dumps(self._answer(id_, found))
         return _known[place]
 
-    def _told(self, id_: int, found: Any) -> dict[str, Any]:
+    def _answer(self, id_: int, found: Any) -> dict[str, Any]:
         kind = found.get("schemaType") or "AVRO"
         if kind != "AVRO":
             return {"error": f"got schema {id_}, which is {kind}; allowed: AVRO"}

@@ -282,7 +282,7 @@ def _refuse_without_id(topic: str, topic_id: str) -> None:
     """Refuse a topic without an id: one that is made anew under its name would be read on as if it were the same."""
     if topic_id == NO_ID:
         raise SourceReadError.of(
-            f"The Kafka brokers tell no id of topic '{topic}', by which it is told from one that is made anew.",
+            f"The Kafka brokers give no id of topic '{topic}', which distinguishes it from one that is made again.",
             got="none",
             allowed="brokers of Kafka 2.8 or newer",
             next_step="Upgrade the brokers; those with ZooKeeper give topics their ids from inter.broker.protocol.version=2.8 on.",

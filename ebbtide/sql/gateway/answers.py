@@ -73,7 +73,7 @@ def answer(content: Any, status: HTTPStatus = HTTPStatus.OK) -> Answer:
 
 
 def failure(error: Exception) -> Answer:
-    """Answer with an error; one that is not ours is logged, and the client is told its kind alone."""
+    """Answer with an error; one that is not ours is logged, and the client gets its kind alone."""
     if isinstance(error, Refusal):
         return _failure(error.error, error.status)
     if isinstance(error, EbbtideError):

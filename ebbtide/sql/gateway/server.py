@@ -1,4 +1,4 @@
-"""A gateway as a server: it listens, ends idle sessions, and ends in order when told to."""
+"""A gateway as a server: it listens, ends idle sessions, and ends in order when it is stopped."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class GatewayServer:
         limits: What clients may have. Without `clients` there is one, which may have all sessions.
         read_only: Whether statements that write are refused.
         audit: Takes a line of each statement. Default: none is recorded.
-        say: Is told of sessions that begin and end, a line each.
+        say: Takes a line for each session that begins or ends.
 
     Raises:
         ConfigError: it would be open to others without a token, or cannot listen there.

@@ -179,7 +179,7 @@ class Sessions:
     Args:
         open_session: Opens one.
         limits: How many there may be, and what each may have.
-        say: Is told of each that begins or ends, a line.
+        say: Takes a line for each that begins or ends.
         clock: In seconds.
     """
 

@@ -1,4 +1,4 @@
-"""The parts of a client put together: for scripts, or for somebody at a terminal."""
+"""The parts of a client put together: for scripts, or for a user at a terminal."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Shell:
         variables: Returns those of `${name}`, when a statement is first executed.
         settings: How results are shown.
         console: Where.
-        is_interactive: Somebody types.
+        is_interactive: A user types.
 
     Raises:
-        MissingExtraError: somebody types, and there is no library for that.
+        MissingExtraError: a user types, and there is no library for that.
     """
 
     def __init__(
