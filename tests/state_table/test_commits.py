@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from disk import DiskPipeline
 from support import change, plain
 
@@ -13,7 +14,15 @@ from ebbtide.delta.commit import LocalPuts, commit
 from ebbtide.delta.restoring import restoring
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.table import commit_after, replacing
-from ebbtide.errors import DamagedFileError, FilesMovedError, LeaseLostError, TableMismatchError
+from ebbtide.errors import (
+    DamagedFileError,
+    DeltaLogError,
+    FilesMovedError,
+    LeaseLostError,
+    StoredFormatError,
+    TableMismatchError,
+)
+from ebbtide.ledger.facts import STATE_FORMAT
 from ebbtide.model.entries import Step
 from ebbtide.model.ttl import StateTtlConfig
 from ebbtide.operators.expiry_rules import ExpiryRules
@@ -162,6 +171,56 @@ def test_file_may_hold_what_has_expired_unless_it_is_known_that_it_does_not(stat
     rules = ExpiryRules({None: StateTtlConfig(ttl="50ms")})
     file = DataFile({"path": "x", "stats": json.dumps(stats)})
     assert may_hold_expired(file, rules, Step(1, now_ms)) is may
+
+
+@pytest.mark.parametrize(("now_ms", "may"), [(149, False), (150, True), (300, True)])
+def test_any_time_to_live_that_has_passed_makes_a_file_due(now_ms, may):
+    file = DataFile({"path": "x", "stats": json.dumps(STATS)})
+    for names in ([None, "short"], ["short", None], ["a", "short", "b"]):
+        ttls = {name: StateTtlConfig(ttl="50ms" if name == "short" else "200ms") for name in names}
+        assert may_hold_expired(file, ExpiryRules(ttls, state_column="_state"), Step(1, now_ms)) is may, names
+
+
+def test_version_that_is_not_there_is_not_mistaken_for_the_newest(disk):
+    with pytest.raises(DeltaLogError, match="Version 9 of the state table"):
+        disk.plan.state.snapshot(9)
+    assert disk.plan.state.snapshot(1).version == 1
+
+
+def test_facts_of_another_format_are_refused_and_end_what_is_told_of_steps(disk):
+    state = disk.plan.state
+    facts = json.loads(disk.head.facts.to_json())
+    older = {**facts, log.FACTS: STATE_FORMAT - 1, "step": 3}
+    commit(LocalPuts(), state.path, 3, [], {"operation": "WRITE", "userMetadata": json.dumps(older)})
+    with pytest.raises(StoredFormatError, match=f"Got: format {STATE_FORMAT - 1}"):
+        state.last()
+    assert state.last(older=True)[1].step == 3
+    assert list(state.steps()) == []
+    newer = {**facts, log.FACTS: STATE_FORMAT + 1}
+    commit(LocalPuts(), state.path, 4, [], {"operation": "WRITE", "userMetadata": json.dumps(newer)})
+    with pytest.raises(StoredFormatError):
+        newest_facts(state.path)
+
+
+def test_fact_that_is_not_known_is_refused_whoever_takes_a_single_one(disk):
+    unknown = {**json.loads(disk.head.facts.to_json()), "of_a_later_release": 1}
+    commit(LocalPuts(), disk.plan.state.path, 3, [], {"operation": "WRITE", "userMetadata": json.dumps(unknown)})
+    with pytest.raises(StoredFormatError, match="of_a_later_release"):
+        newest_facts(disk.plan.state.path)
+
+
+def test_facts_that_stand_in_the_properties_alone_are_read_and_refused_where_they_are_newer(disk):
+    table = disk.plan.state.path
+    version, facts = newest_facts(table)
+    kept = json.loads(newest(disk).domains[DOMAIN])
+    DeltaTable(table).create_checkpoint()
+    for known in log.versions(table):
+        Path(log.commit_file(table, known)).unlink()
+    assert newest_facts(table) == (version, facts)
+    kept["facts"][log.FACTS] = STATE_FORMAT + 1
+    foreign(disk, [{"domainMetadata": {"domain": DOMAIN, "configuration": json.dumps(kept), "removed": False}}], "SET")
+    with pytest.raises(StoredFormatError):
+        newest_facts(table)
 
 
 def test_restored_state_has_its_rows_again(disk):

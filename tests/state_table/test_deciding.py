@@ -3,6 +3,7 @@
 import random
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from disk import DiskPipeline
 from spark_support import cut, shop_lines, shop_spec
@@ -12,6 +13,7 @@ from ebbtide.delta import joining, key_index, log
 from ebbtide.formats.format import UNAVAILABLE
 from ebbtide.runtime import decide
 from ebbtide.state_table import rewriting
+from ebbtide.state_table import staged as staging
 from ebbtide.state_table.deciding import balanced
 from ebbtide.state_table.staged import SLICES, StagedFile, Stager
 from ebbtide.testing import MemoryPipeline
@@ -138,7 +140,7 @@ def test_slices_are_dealt_out_whole_and_evenly():
     assert balanced([], 3) == []
 
 
-def test_staged_changes_come_back_by_slice_in_their_order_and_bad_rows_lie_beside(tmp_path):
+def test_staged_changes_come_back_by_slice_in_their_order_and_bad_rows_lie_beside(tmp_path, monkeypatch):
     of = plain("id BIGINT NOT NULL, n INT")
     plan_lines = [change("+I", id=n % 50, n=n) for n in range(200)] + ["{"]
     pipeline = DiskPipeline(of, tmp_path)
@@ -155,4 +157,15 @@ def test_staged_changes_come_back_by_slice_in_their_order_and_bad_rows_lie_besid
     assert sorted(row["n"] for row in rows) == list(range(200))
     of_key = [row["n"] for row in rows if row["id"] == 7]
     assert of_key == sorted(of_key)
-    assert staged.bad is not None
+    [bad] = pq.read_table(staged.bad).to_pylist()
+    assert (bad["_raw"], bad["_origin"]["position"]) == (b"{", 200)
+    monkeypatch.setattr(staging, "FLUSH_BYTES", 1)
+    table = pa.concat_tables(tables)
+    at = table.column_names.index("_detail")
+    without_details = table.set_column(at, "_detail", pa.nulls(len(table), pa.string()))
+    parts = [without_details.slice(start, 60) for start in range(0, 201, 60)]
+    in_turn = Stager(str(tmp_path / "staged"), operator.changes, operator.key).stage(parts)
+    assert len(in_turn.slices) > len(staged.slices)
+    again = [row for n in range(SLICES) for batch in in_turn.read([n]) for row in batch.to_pylist()]
+    assert again == rows
+    assert len(pq.read_table(in_turn.bad)) == 1

@@ -92,6 +92,7 @@ def test_entries_that_go_lose_all_their_versions_and_no_others(state, n_parts, h
     for number, file in enumerate(entries.state.files):
         loss = (file, losses.get(number, BitMap64()).serialize())
         for action in WithoutRows(entries.state, state.schema, state.bounded)(loss):
+            assert action["add"]["dataChange"]
             rows = read_file(state.path, type(file)(action["add"]), state.schema).to_pylist()
             left += [(row["id"], row["n"]) for row in rows if row["_entry"] == "row"]
     assert sorted(left) == [(0, 1), (0, 2), (2, 1), (2, 2), (5, 1)]
@@ -104,6 +105,18 @@ def test_losses_of_a_file_are_put_together_over_all_parts():
 
 def test_census_counts_entries_that_are_not_dropped(state):
     assert Census(entries_of(state))(Part(0, 1)) == (6, 0)
+
+
+def test_census_leaves_out_what_a_tick_has_dropped_and_tells_the_oldest_that_is_left(tmp_path, monkeypatch):
+    monkeypatch.setenv(key_index.CACHE_FOLDER, str(tmp_path / "cache"))
+    monkeypatch.setattr(joining, "WIDTH", 100)
+    of = plain("id BIGINT NOT NULL, n INT", ttl="10ms", materializer={"on_expire": "delete"})
+    disk = DiskPipeline(of, tmp_path)
+    for now_ms in (1, 5, 9):
+        disk.step([change("+I", id=now_ms, n=1)], now_ms=now_ms)
+    assert Census(entries_of(disk.plan.state))(Part(0, 1)) == (3, 1)
+    disk.tick(now_ms=11)
+    assert Census(entries_of(disk.plan.state))(Part(0, 1)) == (2, 5)
 
 
 @pytest.mark.parametrize(("size", "n_parts"), [(0, 1), (10, 1), (11, 2), (20, 2), (21, 3)])
