@@ -5,9 +5,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pyroaring import BitMap64
 
-from ebbtide.delta import log
-from ebbtide.delta.commit import LocalPuts, commit
+from ebbtide.delta import commit as committing
+from ebbtide.delta import log, vectors
+from ebbtide.delta.commit import LocalPuts, commit, named_files
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_on, create
 from ebbtide.errors import DeltaLogError, TableMismatchError, VersionTakenError
@@ -56,6 +58,39 @@ def test_version_is_put_only_behind_the_commit_before_it_or_a_checkpoint_of_that
         " Restore it; without a copy run 'ebbtide repair' if it is a sink, a changelog or a quarantine, else 'ebbtide refresh'."
     )
     assert log.versions(table) == [], "what nobody could read is not begun"
+
+
+def test_first_version_of_a_table_that_is_gone_is_not_put(table):
+    Path(log.commit_file(table, 0)).unlink()
+    with pytest.raises(TableMismatchError, match="no version 0 in its log"):
+        commit(PUTS, table, 1, [], INFO)
+
+
+def test_two_commits_of_the_same_at_the_same_time_have_other_bytes(table, monkeypatch):
+    """Where the answer of a store was lost, a file of the same bytes counts as ours."""
+    monkeypatch.setattr(committing, "now_ms", lambda: 7)
+    written = []
+    for _ in range(2):
+        commit(PUTS, table, 1, [], INFO)
+        written.append(Path(log.commit_file(table, 1)).read_bytes())
+        Path(log.commit_file(table, 1)).unlink()
+    assert written[0] != written[1]
+
+
+def test_every_file_that_a_commit_names_is_waited_for(table):
+    [vector] = vectors.write(table, [BitMap64([0])])
+    inline = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
+    actions = [
+        {"commitInfo": {}},
+        {"add": {"path": "a%20b.parquet", "deletionVector": vector}},
+        {"add": {"path": "c.parquet", "deletionVector": inline}},
+        {"add": {"path": "d.parquet"}},
+        {"cdc": {"path": "_change_data/e.parquet"}},
+        {"remove": {"path": "f.parquet"}},
+    ]
+    relative = [location.removeprefix(f"{table}/") for location in named_files(table, actions)]
+    bitmap = Path(vectors.location_of(table, vector)).name
+    assert relative == ["a b.parquet", bitmap, "c.parquet", "d.parquet", "_change_data/e.parquet"]
 
 
 def test_transaction_follows_whatever_others_have_committed_meanwhile(table):
