@@ -1,5 +1,6 @@
 """The change feed is read as far as files and commits are there, and not past what no feed shows."""
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -85,3 +86,20 @@ def test_gap_names_a_change_of_columns(table):
 def test_files_that_are_joined_change_no_row(table):
     assert [has_changes(table, version - 1, version) for version in (1, 2, 3, 4)] == [True, False, True, True]
     assert not has_changes(table, 4, 4)
+
+
+@pytest.mark.parametrize("said", [{"dataChange": True}, {}])
+@pytest.mark.parametrize("kind", ["add", "remove"])
+def test_rows_that_come_or_go_are_changes_where_nothing_else_is_said(table, kind, said):
+    file = next(iter(Snapshot.read(table).files.values()))
+    commit(PUTS, table, 5, [{kind: {"path": file.path, "partitionValues": {}, "size": file.size, **said}}], {})
+    assert has_changes(table, 4, 5)
+    assert feed_files(table, log.actions(table, 5)) == [join(table, file.path)]
+
+
+def test_newest_commits_of_ours_come_first_and_others_are_left_out(table):
+    for version, step in ((5, 1), (6, 2)):
+        commit(PUTS, table, version, [], {"userMetadata": json.dumps({log.FACTS: 1, "step": step})})
+    commit(PUTS, table, 7, [], {"userMetadata": "of others"})
+    assert [(version, facts["step"]) for version, facts in log.own_commits(table)] == [(6, 2), (5, 1)]
+    assert log.last_step(table) == 2

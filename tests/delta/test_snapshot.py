@@ -15,11 +15,18 @@ from pyroaring import BitMap64
 from ebbtide.delta import vectors
 from ebbtide.delta.commit import LocalPuts, commit, transaction_mark
 from ebbtide.delta.features import with_feature
-from ebbtide.delta.log import commit_file, file_location
+from ebbtide.delta.log import FACTS, commit_file, facts_in, file_location
 from ebbtide.delta.snapshot import DataFile, Snapshot
 from ebbtide.delta.statistics import statistics
 from ebbtide.delta.table import add_file, commit_on, create, read_rows
-from ebbtide.errors import DamagedFileError, DeltaFeatureError, DeltaLogError, LeaseLostError, VersionTakenError
+from ebbtide.errors import (
+    DamagedFileError,
+    DeltaFeatureError,
+    DeltaLogError,
+    LeaseLostError,
+    StoredFormatError,
+    VersionTakenError,
+)
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string()), ("at", pa.timestamp("us"))])
 PUTS = LocalPuts()
@@ -353,6 +360,23 @@ def test_commit_of_ours_with_a_changed_byte_is_refused(tmp_path):
     commit_path.write_bytes(commit_path.read_bytes().replace(b"part-1", b"part-2"))
     with pytest.raises(DeltaLogError, match="another checksum"):
         Snapshot.read(table)
+
+
+@pytest.mark.parametrize("content", ["", "\n \n", "[1]\n", '{"add"'])
+def test_commit_without_a_whole_action_is_refused(tmp_path, content):
+    """As a power cut leaves it, or a disk that is full."""
+    table = made(tmp_path, rows(1))
+    Path(commit_file(table, 1)).write_text(content)
+    with pytest.raises(DeltaLogError, match="torn or damaged"):
+        Snapshot.read(table)
+
+
+def test_facts_of_a_newer_release_are_refused_and_other_metadata_is_not_ours():
+    newer = {"commitInfo": {"userMetadata": json.dumps({FACTS: 10**6})}}
+    with pytest.raises(StoredFormatError):
+        facts_in([newer])
+    for text in ("no JSON", "1", '{"of": "others"}'):
+        assert facts_in([{"commitInfo": {"userMetadata": text}}]) is None
 
 
 def test_column_is_known_to_be_null_only_where_rows_and_nulls_are_counted():

@@ -4,6 +4,8 @@ import json
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from disk import DiskPipeline
@@ -23,9 +25,10 @@ from ebbtide.errors import (
     TableMismatchError,
 )
 from ebbtide.ledger.facts import STATE_FORMAT
-from ebbtide.model.entries import Step
+from ebbtide.model.entries import INSERT, Step
 from ebbtide.model.ttl import StateTtlConfig
 from ebbtide.operators.expiry_rules import ExpiryRules
+from ebbtide.state_table.change_set import StepChanges
 from ebbtide.state_table.layout import DOMAIN, may_hold_expired, newest_facts, rows_of
 from ebbtide.state_table.others import change_of_others
 
@@ -140,6 +143,19 @@ def test_rows_of_a_file_with_another_footer_are_not_used(disk):
     other = DataFile({**add, "tags": {log.FOOTER: "00000000"}})
     with pytest.raises(DamagedFileError, match="another footer"):
         rows_of(disk.plan.state.path, [other], "row", disk.plan.operator.schema)
+
+
+def test_changes_of_a_step_are_not_read_from_another_file_in_the_place_of_its_own(disk):
+    state = disk.plan.state
+    [add] = log.adds(state.path, disk.snapshot.version)
+    changes = StepChanges(state.path, disk.snapshot.version, disk.plan.operator)
+    columns = pa.schema([("id", pa.int64()), ("n", pa.int32())])
+    assert changes.rows(columns).to_pylist() == [{"_change": INSERT, "id": 2, "n": 2}]
+    location = Path(state.path, add["path"])
+    rows = pq.read_table(location)
+    pq.write_table(rows.set_column(rows.column_names.index("n"), "n", pa.array([3], pa.int32())), location)
+    with pytest.raises(DamagedFileError, match="another footer"):
+        changes.rows(columns)
 
 
 @pytest.mark.parametrize(("entry", "n_rows"), [("row", 2), ("file", 0), ("acknowledged", 0)])
