@@ -182,7 +182,9 @@ class PlanReader:
         for expressions in projections or ():
             for column, expression in zip(columns, expressions, strict=True):
                 reads[column] += nodes.reads(Node.of(expression))
-        if projections is None:  # `toJSON` leaves some out: each column may then be made of all that there is below
+        if projections is None:
+            # `toJSON` shows a list of lists only if the inner ones are Scala's `List`; over a UNION they are a `Vector`. Of all fields
+            # of the plans that are read here no other one is such a list. Each column may then be made of all that there is below.
             reads = {column: list(below.columns) for column in columns}
         outputs = [Output(column, None, tuple(own)) for column, own in reads.items()]
         freed = lineage.unbound(below, _not_followed(plan))

@@ -46,6 +46,23 @@ def test_each_function_that_may_give_something_else_is_refused(session, examples
     assert taken == []
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT {} AS v",
+        "SELECT 1 AS v WHERE (SELECT max({})) IS NOT NULL",
+        "SELECT 1 AS v WHERE EXISTS (SELECT 1 WHERE {} > DATE '2026-01-01')",
+        "WITH w AS (SELECT {} AS v) SELECT v FROM w",
+        "SELECT t.v FROM (VALUES (1)) x(i), LATERAL (SELECT {} AS v) t",
+    ],
+    ids=["itself", "scalar subquery", "exists", "with", "lateral"],
+)
+def test_date_that_moves_is_refused_wherever_it_stands(session, query):
+    for moment in ("to_date('tomorrow')", "current_date()"):
+        with pytest.raises(ViewQueryError, match="may give other rows without a change of a table"):
+            analyse(session, query.format(moment), {})
+
+
 @pytest.mark.grid
 def test_each_function_that_follows_from_its_rows_is_taken(session, examples):
     names = re.compile(r"\b(" + "|".join(map(re.escape, REFUSED)) + r")\b", re.IGNORECASE)

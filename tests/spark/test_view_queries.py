@@ -8,6 +8,8 @@ from view_inputs import Followed, Inputs, Oracle
 from view_queries import QUERIES
 
 from ebbtide.runtime import decide
+from ebbtide.views.inputs import ViewTables
+from ebbtide.views.recompute import Recomputing, Touched
 
 # One family of each kind; the grid has them all.
 SOME = [
@@ -54,6 +56,35 @@ def test_families_are_right_after_a_change_of_all_tables(spark, tmp_path):
     inputs.change("a", "b", "c")
     extents = [each.step() for each in families]
     assert sum(not extent.is_whole for extent in extents) > len(extents) // 2
+
+
+def test_rows_that_fit_two_readings_of_a_table_are_cut_out_once_by_spark(spark, tmp_path):
+    inputs = Inputs(tmp_path, seed=1)
+    oracle = Oracle(spark, inputs.root, is_read_by_spark=False)
+    query = "SELECT id FROM a UNION ALL SELECT seq FROM a"
+    tables = ViewTables(oracle.view(query, ["id"]), str(inputs.root))
+    before = tables.pinned()
+    inputs.tables["a"].change(7, [("+U", {"id": 8, "x": 1, "y": "p"})])
+    step = Recomputing(spark, tables, "", before, tables.pinned(), "")
+    values = step._touched_there(step.extent)
+    assert {7, 8} <= {row["id"] for row in values.collect()}
+    found = step._cut("a", step.extent, Touched(values)).toArrow().to_pylist()
+    assert [row["x"] for row in found if row["id"] == 8] == [1]
+
+
+@pytest.mark.parametrize(
+    ("query", "key", "is_unique"),
+    [
+        ("SELECT x, y, count(*) AS n FROM a GROUP BY x, y", ["x", "y", "n"], True),
+        ("SELECT x, y, count(*) AS n FROM a GROUP BY x, y", ["x"], False),
+        ("SELECT id, x FROM a", ["id"], False),
+    ],
+    ids=["all of what is grouped by", "a part of it", "unknown"],
+)
+def test_rows_of_a_key_are_counted_unless_the_query_gives_one(spark, tmp_path, query, key, is_unique):
+    oracle = Oracle(spark, Inputs(tmp_path, seed=1).root, is_read_by_spark=False)
+    tables = ViewTables(oracle.view(query, key), str(oracle.root))
+    assert Recomputing(spark, tables, "", None, tables.pinned(), "")._is_unique is is_unique
 
 
 @pytest.mark.grid

@@ -64,6 +64,10 @@ QUERIES: dict[str, tuple[str, list[str]]] = {
     "anti": ("SELECT id, y FROM a LEFT ANTI JOIN b ON a.id = b.id", ["id"]),
     "anti on a value": ("SELECT id, x FROM a LEFT ANTI JOIN b ON a.x = b.x", ["id"]),
     "itself": ("SELECT p.id AS i, q.id AS j, p.y FROM a p JOIN a q ON p.x = q.x", ["i", "j"]),
+    "itself, another column": (
+        "SELECT id, count(*) AS n FROM (SELECT id FROM a UNION ALL SELECT seq FROM a) GROUP BY id",
+        ["id"],
+    ),
     "itself, its key": ("SELECT p.id, q.y FROM a p LEFT JOIN a q ON p.id = q.id AND q.x > 0", ["id"]),
     "three": ("SELECT a.id, c.k, b.y, c.w FROM a JOIN b ON a.id = b.id LEFT JOIN c ON c.id = b.id", ["id", "k"]),
     "group over a join": (
