@@ -309,7 +309,7 @@ def test_view_is_declared_explained_filled_and_dropped_in_sql(filled):
     assert "a change of orders computes the rows of the same id" in explained
     assert "a change of people computes all rows: no column that identifies its rows is selected" not in explained
     assert "a change of people computes the rows of the same name" in explained
-    with pytest.raises(EbbtideError, match="does not show by which columns"):
+    with pytest.raises(EbbtideError, match="does not show which columns"):
         do("EXPLAIN CREATE MATERIALIZED VIEW x AS SELECT v FROM orders")
     with pytest.raises(EbbtideError, match="PARSE_SYNTAX_ERROR"):
         do("EXPLAIN CREATE MATERIALIZED VIEW x AS SELECT FROM GROUP orders")
