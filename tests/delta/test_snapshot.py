@@ -362,6 +362,22 @@ def test_commit_of_ours_with_a_changed_byte_is_refused(tmp_path):
         Snapshot.read(table)
 
 
+@pytest.mark.parametrize("older", [None, 1])
+def test_torn_checkpoint_without_the_commits_before_it_is_neither_no_table_nor_an_older_one(tmp_path, older):
+    table = made(tmp_path, rows(1), rows(2))
+    log = tmp_path / "t" / "_delta_log"
+    if older is not None:
+        DeltaTable(table, version=older).create_checkpoint()
+    DeltaTable(table).create_checkpoint()
+    for version in range(3):
+        Path(commit_file(table, version)).unlink()
+    assert ids(table) == [1, 2]
+    newest = log / f"{2:020d}.checkpoint.parquet"
+    newest.write_bytes(newest.read_bytes()[:-20])
+    with pytest.raises(DamagedFileError):
+        Snapshot.read(table)
+
+
 @pytest.mark.parametrize("content", ["", "\n \n", "[1]\n", '{"add"'])
 def test_commit_without_a_whole_action_is_refused(tmp_path, content):
     """As a power cut leaves it, or a disk that is full."""
