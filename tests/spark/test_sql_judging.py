@@ -150,6 +150,18 @@ def test_hostile_statements_are_refused_and_leave_nothing_behind(
     assert refusal(session, "SELECT * FROM kept") is None
 
 
+@pytest.mark.parametrize(
+    ("statement", "got"),
+    [
+        ("SELECT other.upper('a')", "other.upper(..)"),
+        ("DESCRIBE QUERY SELECT TRANSFORM(1) USING 'cat' AS (a INT)", "SCRIPT TRANSFORMATION"),
+    ],
+    ids=["function of a database", "below a listing"],
+)
+def test_judge_refuses_what_spark_may_not_find(opened, statement, got):
+    assert f"Got: {got}." in refusal(opened(READER), statement)
+
+
 @pytest.mark.parametrize("rights", [READER, WRITER], ids=["role-writer", "role-owner"])
 def test_job_of_a_gateway_s_session_evaluates_no_hostile_expression(spark, home, catalog, opened, places, rights):
     for table in ("filled", "other"):
