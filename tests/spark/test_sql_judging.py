@@ -154,9 +154,12 @@ def test_hostile_statements_are_refused_and_leave_nothing_behind(
     ("statement", "got"),
     [
         ("SELECT other.upper('a')", "other.upper(..)"),
+        ("SELECT * FROM VALUES (1, reflect('java.lang.System', 'gc'))", "reflect(..)"),
+        ("SELECT CASE WHEN true THEN reflect('java.lang.System', 'gc') END", "reflect(..)"),
+        ("SELECT * FROM table_changes('delta.`/no/table`', 0)", "delta.`/no/table`"),
         ("DESCRIBE QUERY SELECT TRANSFORM(1) USING 'cat' AS (a INT)", "SCRIPT TRANSFORMATION"),
     ],
-    ids=["function of a database", "below a listing"],
+    ids=["function of a database", "in a list of rows", "in a branch", "table in a text", "below a listing"],
 )
 def test_judge_refuses_what_spark_may_not_find(opened, statement, got):
     assert f"Got: {got}." in refusal(opened(READER), statement)
