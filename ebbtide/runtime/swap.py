@@ -23,8 +23,9 @@ from ebbtide.delta.table import create_if_absent, read_rows, replacing
 from ebbtide.errors import BackfillError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
+from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.model.decision import Replace
-from ebbtide.paths import copy_file, delete
+from ebbtide.paths import copy_file, delete, join, list_files
 from ebbtide.runtime.completeness import DECIDED, SHOWN, as_text, unlike
 from ebbtide.runtime.plan import Plan
 from ebbtide.sinks.stage import commit_stage
@@ -177,5 +178,11 @@ def drop_swapped(plan: Plan, incarnation: str) -> None:
         incarnation: The backfill's.
     """
     turn = plan.backfill.turn
-    if turn is not None and turn.incarnation == incarnation:
-        delete(plan.backfills)
+    if turn is None or turn.incarnation != incarnation:
+        return
+    # The ledger goes last: a backfill that is gone in part is known by it, and the next run deletes the rest.
+    for file in list_files(plan.backfills):
+        delete(join(plan.backfills, file))
+    for name in ("state", *BESIDE_STATE, "checkpoint", "staged", "plan.json"):
+        delete(plan.backfill.at(name))
+    delete(plan.backfills)

@@ -19,7 +19,7 @@ from ebbtide.ledger.puts import LOCAL
 from ebbtide.maintenance import backfill, backfill_asked, backfill_status, backfill_swap, pausing
 from ebbtide.maintenance.backfill_asked import Asked
 from ebbtide.maintenance.backfill_swap import SwapReport
-from ebbtide.paths import exists
+from ebbtide.paths import delete, exists
 from ebbtide.runtime import swap
 from ebbtide.runtime.plan import Plan
 from ebbtide.sinks import stage
@@ -56,6 +56,26 @@ def test_swap_of_a_backfill_that_differs_in_nothing_changes_no_row(make):
     assert (pipeline.last.cause.what, pipeline.last.step) == ("swap", 3)
     assert not exists(pipeline.plan.backfills)
     assert pipeline.is_idle()
+
+
+@pytest.mark.parametrize("number", range(7))
+def test_swap_that_is_killed_while_it_deletes_the_backfill_is_ended_by_the_next_run(make, monkeypatch, number):
+    pipeline = with_steps(make)
+    pipeline.do("backfill")
+    deletions = iter(range(number))
+
+    def delete_some(location):
+        if next(deletions, None) is None:
+            raise InterruptedError
+        delete(location)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(swap, "delete", delete_some)
+        with pytest.raises(InterruptedError):
+            pipeline.do("swap")
+    pipeline.read(up(6, 7))
+    assert not exists(pipeline.plan.backfills)
+    assert pipeline.rows() == {1: 1, 3: 3, 4: 4, 5: 6, 6: 7}
 
 
 def test_swap_gives_the_sink_what_differs_in_one_commit_and_reading_goes_on(make):
