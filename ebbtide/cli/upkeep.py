@@ -61,10 +61,11 @@ def repair(
 ) -> None:
     """Bring a damaged, dropped or restored sink to what the state shows. Only tells what differs, unless --apply."""
     from ebbtide.maintenance import repair as repairing
+    from ebbtide.maintenance.repair_report import RepairReport
 
     go = repairing.repair if apply else repairing.plan
 
-    def operate(spark: QuietSpark, spec: Pipeline) -> repairing.RepairReport:
+    def operate(spark: QuietSpark, spec: Pipeline) -> RepairReport:
         return go(spark.session, spec, root)
 
     report_each(Reporter(root, as_json), load_specs(specs), operate)
@@ -81,8 +82,9 @@ def acknowledge(
 ) -> None:
     """Accept what others changed in a sink, and what checks have found so far: they begin anew."""
     from ebbtide.maintenance import repair as repairing
+    from ebbtide.maintenance.repair_report import RepairReport
 
-    def operate(spark: QuietSpark, spec: Pipeline) -> repairing.RepairReport:
+    def operate(spark: QuietSpark, spec: Pipeline) -> RepairReport:
         return repairing.acknowledge(spark.session, spec, root, reason)
 
     report_each(Reporter(root, as_json), load_specs(specs), operate)

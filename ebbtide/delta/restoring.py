@@ -1,18 +1,19 @@
-"""Brings a table back to an earlier version, as a commit of its own: as far as the files of that version are still there."""
+"""Brings a table back to an earlier version, as far as the files of that version are still there; finds the version whose files are."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from ebbtide.delta import vectors
+from ebbtide.delta import log, vectors
 from ebbtide.delta.log import footer_of
-from ebbtide.delta.snapshot import Action, DataFile, Snapshot
+from ebbtide.delta.snapshot import Action, DataFile, FileId, Snapshot
 from ebbtide.delta.table import replacing
 from ebbtide.disk import AT_ONCE
-from ebbtide.errors import DeltaLogError, HistoryGoneError
-from ebbtide.paths import footer_checksum, size_of
+from ebbtide.errors import DamagedFileError, DeltaLogError, HistoryGoneError
+from ebbtide.paths import footer_checksum, read_parquet, size_of
 
 
 def restoring(now: Snapshot, version: int, *, data_change: bool = True) -> list[Action]:
@@ -42,6 +43,88 @@ def restoring(now: Snapshot, version: int, *, data_change: bool = True) -> list[
             actions.append({"add": add})
     goes = [file for id_, file in now.files.items() if id_ not in before.files]
     return replacing(goes, actions, data_change=data_change)
+
+
+def becoming(now: Snapshot, wanted: Snapshot) -> list[Action]:
+    """Return the actions of one commit that make a table another version of itself, which may never have been committed.
+
+    Args:
+        now: Its newest version.
+        wanted: What it is to be: protocol, definition and files.
+    """
+    actions: list[Action] = []
+    if wanted.protocol != now.protocol:
+        actions.append({"protocol": wanted.protocol})
+    if wanted.metadata != now.metadata:
+        actions.append({"metaData": wanted.metadata})
+    for id_, file in wanted.files.items():
+        if id_ not in now.files:
+            add = {**file.add, "dataChange": True}
+            actions.append({"add": add})
+    goes = [file for id_, file in now.files.items() if id_ not in wanted.files]
+    return replacing(goes, actions)
+
+
+class WholeFiles:
+    """Reads data files of a table, each once and to its end, to see whether they are whole.
+
+    Args:
+        table: Its location.
+    """
+
+    def __init__(self, table: str) -> None:
+        self.table = table
+        self._is_whole: dict[FileId, bool] = {}
+
+    def damaged(self, snapshot: Snapshot) -> Iterator[DataFile]:
+        """Yield the files of a version that are gone or damaged, or whose deletion vector is."""
+        for file in snapshot.files.values():
+            if not self.has(file):
+                yield file
+
+    def has(self, file: DataFile) -> bool:
+        """Return whether a file is there, as it was written."""
+        if file.id not in self._is_whole:
+            self._is_whole[file.id] = self._can_be_read(file)
+        return self._is_whole[file.id]
+
+    def newest(self, since: int, until: int) -> Snapshot | None:
+        """Return the newest version between two, both included, whose files are all whole; None if there is none.
+
+        Args:
+            since: The oldest version that will do.
+            until: The newest one.
+        """
+        version = until
+        while version >= since:
+            try:
+                snapshot = Snapshot.read(self.table, version, any_features=True)
+            except DeltaLogError:
+                return None
+            if snapshot is None or snapshot.version != version:
+                return None
+            damaged = {file.id for file in self.damaged(snapshot)}
+            if not damaged:
+                return snapshot
+            # Older versions have the same damaged file, back to the commit that added it.
+            while version >= since and not damaged & _added_in(self.table, version):
+                version -= 1
+            version -= 1
+        return None
+
+    def _can_be_read(self, file: DataFile) -> bool:
+        try:
+            read_parquet(file.location(self.table), footer=footer_of(file.add))
+            if file.vector is not None:
+                vectors.read(self.table, file.vector)
+        except (DamagedFileError, DeltaLogError):
+            return False
+        return True
+
+
+def _added_in(table: str, version: int) -> set[FileId]:
+    """Return the data files that a commit added."""
+    return {DataFile(add).id for add in log.adds(table, version)}
 
 
 def _fault(table: str, file: DataFile) -> str:

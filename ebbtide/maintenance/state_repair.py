@@ -1,21 +1,18 @@
-"""What can be mended of a state without the source, and what cannot: rows that others changed are brought back, a lost file is named.
+"""Repair of a state without the source: rows that another client changed are brought back, a lost file is named.
 
 A state is brought back to a version that holds the rows of the last step, as long as the files of one are there. A data file
-that is gone or damaged has no second copy, and the sink's rows do not make up for it: they tell neither what was deleted, nor
+that is gone or damaged has no second copy, and the sink's rows do not replace it: they show neither what was deleted, nor
 since when a value is known, nor which files were read. Its rows come back with a rewind to a step whose files are whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
-from ebbtide.delta.restoring import restoring
-from ebbtide.delta.snapshot import Action, DataFile, FileId, Snapshot
-from ebbtide.delta.table import commit_after, read_file
-from ebbtide.errors import DamagedFileError, HistoryGoneError, LeaseLostError, RepairError
+from ebbtide.delta.restoring import WholeFiles, restoring
+from ebbtide.delta.snapshot import Snapshot
+from ebbtide.delta.table import commit_after
+from ebbtide.errors import HistoryGoneError, LeaseLostError, RepairError
 from ebbtide.ledger.puts import puts_of
 from ebbtide.maintenance.rewind import can_go_back
-from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.step import Stepper
 from ebbtide.state_table.others import change_of_others
 
@@ -28,7 +25,7 @@ def decided_version(stepper: Stepper) -> int:
 
 
 def restore_state(stepper: Stepper) -> int | None:
-    """Bring back the rows of the last step where others changed them, by a commit that is no step.
+    """Bring back the rows of the last step where another client changed them, by a commit that is no step.
 
     Returns:
         The version that they are taken from; None if nobody changed them.
@@ -42,30 +39,15 @@ def restore_state(stepper: Stepper) -> int | None:
     if not changed_by:
         return None
     version = versions[-1]
-    commit_beside_steps(stepper, state, restoring(state, version), "RESTORE")
-    stepper.newest()  # a step that follows is of this version
-    return version
-
-
-def commit_beside_steps(stepper: Stepper, found: Snapshot, actions: Sequence[Action], operation: str) -> None:
-    """Commit to one of the pipeline's tables what is no step, right behind what was found.
-
-    Args:
-        stepper: Of the pipeline; holds its lease.
-        found: The table's newest version.
-        actions: What is committed.
-        operation: What the commit calls itself.
-
-    Raises:
-        LeaseLostError: another process committed at the same time.
-    """
     stepper.lease.check()
-    made = commit_after(puts_of(found.table), found, actions, {"operation": operation})
+    made = commit_after(puts_of(state.table), state, restoring(state, version), {"operation": "RESTORE"})
     if made is None:
         raise LeaseLostError.of(
-            f"Another process has committed to '{found.table}' at the same time.",
+            f"Another process has committed to '{state.table}' at the same time.",
             next_step="Run 'ebbtide repair' again.",
         )
+    stepper.newest()  # a step that follows is of this version
+    return version
 
 
 def refuse_damaged_state(stepper: Stepper) -> None:
@@ -74,50 +56,23 @@ def refuse_damaged_state(stepper: Stepper) -> None:
     Raises:
         RepairError: there is such a file.
     """
-    reading = _Reading(stepper.plan)
+    whole = WholeFiles(stepper.plan.state.path)
     state = Snapshot.read(stepper.plan.state.path, decided_version(stepper))
-    damaged = [] if state is None else list(reading.damaged(state))
+    damaged = [] if state is None else list(whole.damaged(state))
     if not damaged:
         return
-    step = _last_whole_step(stepper, reading)
+    step = _last_whole_step(stepper, whole)
     refresh = "'ebbtide refresh' to rebuild all tables from the source"
     rewind = f"'ebbtide rewind --to-step {step} --apply': the files of that step are whole, and what was read since is read again; or "
     raise RepairError.of(
         f"The state of '{stepper.spec.name}' has lost data files: what was in them is nowhere else.",
-        got="; ".join(damaged),
+        got="; ".join(file.location(whole.table) for file in damaged),
         allowed="the files as they were written",
         next_step=f"Restore them from a copy, or run {rewind if step else ''}{refresh}.",
     )
 
 
-class _Reading:
-    """Reads data files of the state, each once, to see whether they are whole.
-
-    Args:
-        plan: The pipeline.
-    """
-
-    def __init__(self, plan: Plan) -> None:
-        self._state = plan.state
-        self._is_whole: dict[FileId, bool] = {}
-
-    def damaged(self, snapshot: Snapshot) -> Iterator[str]:
-        """Yield the locations of a version's files that are not."""
-        for id_, file in snapshot.files.items():
-            if id_ not in self._is_whole:
-                self._is_whole[id_] = self._can_be_read(file)
-            if not self._is_whole[id_]:
-                yield file.location(snapshot.table)
-
-    def _can_be_read(self, file: DataFile) -> bool:
-        try:
-            read_file(self._state.path, file, self._state.schema)
-        except DamagedFileError:
-            return False
-        return True
-
-
-def _last_whole_step(stepper: Stepper, reading: _Reading) -> int | None:
+def _last_whole_step(stepper: Stepper, whole: WholeFiles) -> int | None:
     """Return the newest step that can be gone back to: of this spec, since the last refresh, its files and the other tables' whole."""
     tables = stepper.plan
     for version, facts in tables.state.steps():
@@ -129,7 +84,7 @@ def _last_whole_step(stepper: Stepper, reading: _Reading) -> int | None:
             return None
         if snapshot is None or snapshot.version != version:
             return None
-        if not any(reading.damaged(snapshot)) and can_go_back(stepper, facts.step):
+        if not any(whole.damaged(snapshot)) and can_go_back(stepper, facts.step):
             return facts.step
         if facts.decision.is_reset:
             return None

@@ -66,6 +66,24 @@ class Restore:
 
 
 @dataclass(frozen=True)
+class RestoreAndApply:
+    """Go back to a version of its own, and apply the change sets of later steps again, in one commit.
+
+    Args:
+        version: The table's version; None: begin without rows.
+        first_step: The first step that is applied again.
+        last_step: The last one; less than the first: none is.
+    """
+
+    __pydantic_config__ = _CLOSED
+
+    version: int | None
+    first_step: int
+    last_step: int
+    do: Literal["restore_and_apply"] = field(default="restore_and_apply", kw_only=True)
+
+
+@dataclass(frozen=True)
 class Replace:
     """Take all rows of the same table under another root.
 
@@ -112,15 +130,17 @@ class Rewrite:
 
     Args:
         alters: The columns may have changed too.
+        overwrites: All rows are written again: those that are there cannot be read.
     """
 
     __pydantic_config__ = _CLOSED
 
     alters: bool = False
+    overwrites: bool = False
     do: Literal["rewrite"] = field(default="rewrite", kw_only=True)
 
 
-Action = Apply | Append | Restore | Replace | Alter | Clear | Rewrite
+Action = Apply | Append | Restore | RestoreAndApply | Replace | Alter | Clear | Rewrite
 StoredAction = Annotated[Action, Field(discriminator="do")]
 
 
@@ -175,7 +195,8 @@ class Decision(BaseModel):
     @property
     def is_repair(self) -> bool:
         """Whether the sink is brought to what the state shows, of which nothing changes."""
-        return self.tables.get("sink") == Rewrite()
+        action = self.tables.get("sink")
+        return isinstance(action, RestoreAndApply) or (isinstance(action, Rewrite) and not action.alters)
 
     @property
     def swapped(self) -> str | None:

@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime import completeness
 from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.way_back import is_kept
 
 
 def compared(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFrame | None:
@@ -22,7 +23,7 @@ def compared(spark: SparkSession, tables: Plan, window: VersionRange) -> DataFra
         last step is not in the sink yet.
     """
     facts = window.last_step(tables)
-    if facts is None or not completeness.is_kept(tables):
+    if facts is None or not is_kept(tables):
         return None
     return completeness.differences(
         spark,

@@ -8,19 +8,17 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ebbtide.ledger.facts import StepFacts
-from ebbtide.runtime.foreign import ROWS, UNSURE, foreign_rows, may_forget
+from ebbtide.model.entries import DELETE
 from ebbtide.runtime.plan import Plan
-from ebbtide.state_table.columns import column, columns, json_text
+from ebbtide.runtime.way_back import OwnVersions, may_forget, net_changes, way_back
+from ebbtide.state_table.columns import column, columns, json_text, spark_schema
 
 DECIDED = "_decided"
 """The row that the state shows, as JSON; null: it shows none."""
 SHOWN = "_shown"
 """A row that the sink has, as JSON; null: it has none."""
-
-
-def is_kept(plan: Plan) -> bool:
-    """Return whether the state keeps what the sink must show: one with named states, of a function of the user's, does not."""
-    return not plan.operator.has_named_states
+ROWS = "_rows"
+"""How many rows the sink has for the key."""
 
 
 def differences(
@@ -36,60 +34,93 @@ def differences(
 
     Args:
         spark: A session with Delta.
-        plan: The pipeline; see `is_kept`.
+        plan: The pipeline; see `ebbtide.runtime.way_back.is_kept`.
         facts: Of its last step.
         state_version: Version of the state to read.
         sink_version: Version of the sink.
         sink_since: Version of the sink up to which all was judged good. Default: the end of the last window.
 
     Returns:
-        One row for each key of which they differ: key columns, `_decided`, `_shown`, `_rows` and `_unsure`. Keys are left out that
-        were acknowledged and have not changed since. Where the state forgets rows that stay in the sink, keys that it does not show
-        are those that others changed (`ebbtide.runtime.foreign`).
+        One row for each key of which they differ: key columns, `_decided`, `_shown` and `_rows`. Keys are left out that were
+        acknowledged and have not changed since. Where the state forgets rows that stay in the sink, keys that it does not show are
+        compared with the sink's way back (`ebbtide.runtime.way_back`), if other clients have changed rows and there is one.
     """
+    found = kept_differences(spark, plan, facts, state_version=state_version, sink_version=sink_version)
+    if not may_forget(plan, facts):
+        return found
+    own = OwnVersions.of(plan, state_version, sink_version, sink_since)
+    expected = _rows_by_way_back(spark, plan, facts, own)
+    if expected is None:
+        return found
     key = list(plan.sink.key)
-    shown = decided_rows(spark, plan, facts, state_version)
     row_text = as_text(plan.sink.columns.names)
+    decided = expected.select(*columns(key), row_text.alias(DECIDED))
+    sink = plan.sink.read(spark, sink_version).select(*columns(key), row_text.alias(SHOWN))
+    shown = decided_rows(spark, plan, facts, state_version)
+    forgotten = unlike(decided, sink, key).join(shown, key, "left_anti")
+    return found.unionByName(forgotten.select(*columns(key), DECIDED, SHOWN, ROWS))
+
+
+def kept_differences(
+    spark: SparkSession,
+    plan: Plan,
+    facts: StepFacts,
+    *,
+    state_version: int,
+    sink_version: int,
+) -> DataFrame:
+    """Compare the sink with the rows that the state keeps; arguments and result as `differences`."""
+    key = list(plan.sink.key)
+    row_text = as_text(plan.sink.columns.names)
+    shown = decided_rows(spark, plan, facts, state_version)
     decided = shown.select(*columns(key), row_text.alias(DECIDED), "_step")
     sink = plan.sink.read(spark, sink_version).select(*columns(key), row_text.alias(SHOWN))
     differing = unlike(decided, sink, key)
     if may_forget(plan, facts):
         differing = differing.where(F.col(DECIDED).isNotNull())
+    return without_accepted(spark, plan, differing, state_version).select(*columns(key), DECIDED, SHOWN, ROWS)
+
+
+def without_accepted(spark: SparkSession, plan: Plan, rows: DataFrame, state_version: int) -> DataFrame:
+    """Leave out the rows whose key was acknowledged, and has not changed since.
+
+    Args:
+        spark: A session with Delta.
+        plan: The pipeline.
+        rows: The key's columns, `_step`, and others.
+        state_version: Version of the state to read.
+    """
     acknowledged = plan.state.acknowledged(spark, state_version)
-    own_key = [column(name).alias(shown_as) for shown_as, name in plan.spec.state_key_of.items()]
-    accepted = acknowledged.select(*own_key, F.col("_step").alias("_accepted"))
-    beside = differing.join(accepted, key, "left")
+    own_key = []
+    for shown_as, name in plan.spec.state_key_of.items():
+        own_key.append(column(name).alias(shown_as))
+    accepted_step = F.col("_step").alias("_accepted")
+    accepted = acknowledged.select(*own_key, accepted_step)
+    beside = rows.join(accepted, list(plan.sink.key), "left")
     changed_step = F.coalesce("_step", F.lit(0))
-    is_accepted = F.coalesce(F.col("_accepted") > changed_step, F.lit(False))
-    found = beside.where(~is_accepted).select(*columns(key), DECIDED, SHOWN, ROWS, F.lit(False).alias(UNSURE))
-    foreign = foreign_rows(
-        spark,
-        plan,
-        facts,
-        state_version=state_version,
-        sink_version=sink_version,
-        sink_since=sink_since,
-    )
-    if foreign is None:
-        return found
-    names = plan.sink.columns.names
-    changed = foreign.changed.select(
-        *columns(key),
-        _text_in("_wanted", names).alias(DECIDED),
-        _text_in("_found", names).alias(SHOWN),
-        ROWS,
-        UNSURE,
-    )
-    return found.unionByName(changed.join(shown, key, "left_anti"))
+    is_later = F.col("_accepted") > changed_step
+    is_accepted = F.coalesce(is_later, F.lit(False))
+    return beside.where(~is_accepted)
 
 
-def _text_in(row: str, names: Sequence[str]) -> Column:
-    """Return some columns of a row in a column as `as_text` does; null for no row."""
-    whole = F.col(row)
-    fields = [whole[name].alias(name) for name in names]
-    selected = F.struct(*fields)
-    text = json_text(selected)
-    return F.when(whole.isNotNull(), text)
+def _rows_by_way_back(spark: SparkSession, plan: Plan, facts: StepFacts, own: OwnVersions) -> DataFrame | None:
+    """Read the rows that the sink would have after its way back; None where no other client has changed it, or there is none."""
+    way = way_back(plan, facts, own) if own.foreign else None
+    if way is None:
+        return None
+    names = plan.sink.schema.names
+    net = net_changes(plan, way)
+    changes = spark.createDataFrame(net, spark_schema(net.schema, nullable=True))
+    changed_keys = changes.select(*columns(plan.sink.key))
+    applied = changes.where(F.col("_change") != DELETE).select(*columns(names))
+    rows = applied
+    if way.version is not None:
+        before = plan.sink.read(spark, way.version).select(*columns(names))
+        rows = before.join(changed_keys, list(plan.sink.key), "left_anti").unionByName(applied)
+    if facts.frontier.floor:
+        is_below = plan.sink.below(facts.frontier.floor)
+        rows = rows.where(~F.coalesce(is_below, F.lit(False)))
+    return rows
 
 
 def as_text(names: Sequence[str]) -> Column:
@@ -127,7 +158,7 @@ def decided_rows(spark: SparkSession, plan: Plan, facts: StepFacts, state_versio
 
     Args:
         spark: A session with Delta.
-        plan: The pipeline; see `is_kept`.
+        plan: The pipeline; see `ebbtide.runtime.way_back.is_kept`.
         facts: Of its last step.
         state_version: Version of the state to read.
     """

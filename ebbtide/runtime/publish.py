@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -12,26 +13,37 @@ from ebbtide.delta.fitting import columns_of, types_of
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import LeaseLostError, SpecChangedError
 from ebbtide.ledger.facts import Head, StepFacts
-from ebbtide.model.decision import Action, Alter, Append, Apply, Clear, Replace, Restore, Rewrite
+from ebbtide.model.decision import (
+    Action,
+    Alter,
+    Append,
+    Apply,
+    Clear,
+    Replace,
+    Restore,
+    RestoreAndApply,
+    Rewrite,
+)
 from ebbtide.paths import delete
-from ebbtide.runtime.completeness import DECIDED, SHOWN, decided_rows, differences
-from ebbtide.runtime.foreign import UNSURE, foreign_rows
-from ebbtide.runtime.lacking import append_lacking
+from ebbtide.runtime.completeness import DECIDED, SHOWN, decided_rows, kept_differences, without_accepted
+from ebbtide.runtime.missing_rows import append_missing
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.swap import drop_swapped, replace_rows
+from ebbtide.runtime.way_back import OwnVersions, may_forget, net_changes, way_back
 from ebbtide.sinks.stage import commit_stage, restore_stage
 from ebbtide.spec.ddl import parse_ddl
 from ebbtide.state_table.change_set import StepChanges
 from ebbtide.state_table.columns import columns
 
 
-def publish(spark: SparkSession, plan: Plan, head: Head) -> Counter[str]:
+def publish(spark: SparkSession, plan: Plan, head: Head, *, leave: Collection[str] = ()) -> Counter[str]:
     """Bring the tables beside the state to the last decision.
 
     Args:
         spark: The session to write in.
         plan: The pipeline.
         head: Its last step.
+        leave: Names of tables that cannot take it: a repair makes them what it decided.
 
     Returns:
         The step's counts; none of a step that decides nothing for the sink.
@@ -41,7 +53,7 @@ def publish(spark: SparkSession, plan: Plan, head: Head) -> Counter[str]:
         return Counter()
     decision = facts.decision
     for name, action in decision.tables.items():
-        if _concerns(plan, name, action) and _lacks(plan.beside(name).last_step(), facts):
+        if name not in leave and _concerns(plan, name, action) and _lacks(plan.beside(name).last_step(), facts):
             _perform(spark, plan, head.version, facts, name, action)
     if decision.begins:
         _discard_read(plan, facts)
@@ -87,6 +99,8 @@ def _perform(
             _append(plan, version, facts, name, action)
         case Restore():
             _restore(spark, plan, facts, name, action)
+        case RestoreAndApply():
+            plan.sink.restore_and_apply(spark, action, net_changes(plan, action), facts)
         case Replace():
             replace_rows(spark, plan, facts, name, action)
         case Alter():
@@ -141,12 +155,20 @@ def _rewrite(spark: SparkSession, plan: Plan, facts: StepFacts, name: str, actio
         SpecChangedError: the spec is not the one that the state has.
     """
     if name != "sink":
-        append_lacking(plan, name)
-        commit_stage(plan.at(name), lambda _: [], facts, name)  # the mark: nothing is lacking
+        append_missing(plan, name)
+        commit_stage(plan.at(name), lambda _: [], facts, name)  # the mark: nothing is missing
         return
     _refuse_other_spec(plan, facts)
-    if action.alters and _has_other_columns(plan):
-        rows = decided_rows(spark, plan, facts, plan.state.snapshot().version)
+    _rewrite_sink(spark, plan, facts, action)
+
+
+def _rewrite_sink(spark: SparkSession, plan: Plan, facts: StepFacts, action: Rewrite) -> None:
+    state_version = plan.state.snapshot().version
+    if action.overwrites:
+        rows = decided_rows(spark, plan, facts, state_version)
+        plan.sink.overwrite(spark, without_accepted(spark, plan, rows, state_version), facts)
+    elif action.alters and _has_other_columns(plan):
+        rows = decided_rows(spark, plan, facts, state_version)
         plan.sink.overwrite(spark, rows, facts)
     else:
         _repair(spark, plan, facts)
@@ -156,23 +178,24 @@ def _repair(spark: SparkSession, plan: Plan, facts: StepFacts) -> None:
     """Bring the sink to what the state shows, whatever it has now."""
     state_version = plan.state.snapshot().version
     sink_version = plan.sink.version()
+    if may_forget(plan, facts):  # as an older release decided it, of rows that the state may have forgotten
+        own = OwnVersions.of(plan, state_version, sink_version)
+        way = way_back(plan, facts, own) if own.foreign else None
+        if way is not None:
+            plan.sink.restore_and_apply(spark, way, net_changes(plan, way), facts)
+            return
     # Kept while it is used: the rows to be written and the keys to be deleted are both taken from it.
-    differing = differences(
+    differing = kept_differences(
         spark,
         plan,
         facts,
         state_version=state_version,
         sink_version=sink_version,
-    )
-    differing = differing.where(f"NOT {UNSURE}").cache()  # a repair was refused where there was one
+    ).cache()
     key = columns(plan.sink.key)
     decided = decided_rows(spark, plan, facts, state_version).select(*columns(plan.sink.schema.names))
-    foreign = foreign_rows(spark, plan, facts, state_version=state_version, sink_version=sink_version)
-    if foreign is not None:
-        forgotten = foreign.rows.join(decided, list(plan.sink.key), "left_anti")
-        decided = decided.unionByName(forgotten)
-    lacking = differing.where(F.col(DECIDED).isNotNull()).select(*key)
-    rows = decided.join(lacking, list(plan.sink.key), "left_semi")
+    missing = differing.where(F.col(DECIDED).isNotNull()).select(*key)
+    rows = decided.join(missing, list(plan.sink.key), "left_semi")
     present = differing.where(F.col(SHOWN).isNotNull()).select(*key)
     plan.sink.replace(spark, present, rows, facts)
     differing.unpersist()

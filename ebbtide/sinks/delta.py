@@ -30,15 +30,16 @@ from pyspark.sql import functions as F
 from ebbtide.delta import log
 from ebbtide.delta.altering import FileUnderNewColumns, fills_of
 from ebbtide.delta.features import refuse_unwritable
+from ebbtide.delta.restoring import restoring
 from ebbtide.delta.snapshot import Action, Snapshot
-from ebbtide.delta.table import add_file, create_if_absent, emptied, redefined
+from ebbtide.delta.table import add_file, create_if_absent, emptied, redefined, replacing
 from ebbtide.errors import ConfigError, MigrationError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.puts import puts_of
 from ebbtide.ledger.tables import OwnTable
 from ebbtide.ledger.transaction import settle_newest, settled, transaction, write
 from ebbtide.model.changelog import ORDER
-from ebbtide.model.decision import Restore
+from ebbtide.model.decision import Restore, RestoreAndApply
 from ebbtide.model.entries import DELETE
 from ebbtide.model.schema_change import SchemaChange
 from ebbtide.model.sequences import stored_sequence_type
@@ -178,17 +179,19 @@ class SinkTable:
         if self.how == "merge":
             self._merge(spark, changes.frame(spark), facts, only_inserts=only_inserts)
             return
-        decided = changes.rows(self.schema)
-        is_deleted = pc.equal(decided["_change"], DELETE)
-        rows = decided.filter(pc.invert(is_deleted)).drop_columns("_change")
-        upsert = Upsert(
-            keys=decided.select(list(self.key)),
-            rows=rows,
-            is_below=self._below(facts),
-            floor_columns=(self._rank,),
-        )
+        upsert = self._upsert(changes.rows(self.schema), facts.raised_floor)
         info = {"userMetadata": facts.to_json()}
         self._upserter.apply(upsert, facts.transaction("sink"), facts.step, info)
+
+    def _upsert(self, decided: pa.Table, floor: tuple[int, ...] | None) -> Upsert:
+        is_deleted = pc.equal(decided["_change"], DELETE)
+        rows = decided.filter(pc.invert(is_deleted)).drop_columns("_change")
+        return Upsert(
+            keys=decided.select(list(self.key)),
+            rows=rows,
+            is_below=self._below(floor),
+            floor_columns=(self._rank,),
+        )
 
     def replace(
         self,
@@ -254,6 +257,28 @@ class SinkTable:
                 DeltaTable.forPath(spark, self.path).restoreToVersion(action.version)
         else:
             restore_stage(self.path, action, facts, "sink")
+
+    def restore_and_apply(
+        self,
+        spark: SparkSession,
+        action: RestoreAndApply,
+        changes: pa.Table,
+        facts: StepFacts,
+    ) -> None:
+        """Bring the table back to an earlier version, and apply changes to that; see `Sink`."""
+        # Whichever step raised the floor: what is below it is dead.
+        upsert = self._upsert(changes, facts.frontier.floor)
+        if upsert.is_below is not None:
+            is_above = np.invert(upsert.is_below(upsert.rows))
+            upsert = replace(upsert, rows=upsert.rows.filter(pa.array(is_above)))
+
+        def back(found: Snapshot) -> list[Action]:
+            if action.version is None:
+                return replacing(found.files.values(), [])
+            return restoring(found, action.version)
+
+        info = {"userMetadata": facts.to_json()}
+        self._upserter.restore_and_apply(back, upsert, facts.transaction("sink"), facts.step, info)
 
     @property
     def _key_schema(self) -> pa.Schema:
@@ -354,20 +379,19 @@ class SinkTable:
         """The column that a floor is compared with."""
         return "_sequence" if self.sequence else "_changed_by"
 
-    def _below(self, facts: StepFacts) -> Callable[[pa.Table], NDArray[np.bool_]] | None:
-        """Return what marks the rows below a TRUNCATE of this step; None if there is none."""
-        raised = facts.raised_floor
-        if raised is None:
+    def _below(self, floor: tuple[int, ...] | None) -> Callable[[pa.Table], NDArray[np.bool_]] | None:
+        """Return what marks the rows below a TRUNCATE; None if there is none."""
+        if floor is None:
             return None
         names = self.sequence or tuple(ORDER.names)
-        floor = dict(zip(names, raised, strict=True))
+        limits = dict(zip(names, floor, strict=True))
 
         def is_below(rows: pa.Table) -> NDArray[np.bool_]:
             ranks = rows[self._rank].combine_chunks()
             below = np.zeros(len(rows), dtype=bool)
             is_equal = np.ones(len(rows), dtype=bool)
             # The first component that differs decides.
-            for name, limit in floor.items():
+            for name, limit in limits.items():
                 component = pc.struct_field(ranks, name)
                 integers = component.cast(pa.int64())
                 values = integers.to_numpy(zero_copy_only=False)

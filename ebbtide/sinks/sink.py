@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 
 from ebbtide.delta.snapshot import Action, Snapshot
 from ebbtide.ledger.facts import StepFacts
-from ebbtide.model.decision import Restore
+from ebbtide.model.decision import Restore, RestoreAndApply
 from ebbtide.model.schema_change import SchemaChange
 
 
@@ -134,6 +134,22 @@ class Sink(Protocol):
 
     def restore(self, spark: SparkSession, action: Restore, facts: StepFacts) -> None:
         """Bring the table back to an earlier version, as a step."""
+
+    def restore_and_apply(
+        self,
+        spark: SparkSession,
+        action: RestoreAndApply,
+        changes: pa.Table,
+        facts: StepFacts,
+    ) -> None:
+        """Bring the table back to an earlier version, and apply changes to that, in one transaction with the step's number.
+
+        Args:
+            spark: The session to write in.
+            action: Which version.
+            changes: `_change` and all columns, each key once.
+            facts: The step's. All rows below its floor go too.
+        """
 
     def fold(self) -> None:
         """Join small files, if there is something to gain; called after each step. Changes no row."""

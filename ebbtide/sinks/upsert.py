@@ -30,6 +30,7 @@ from ebbtide.delta.joining import (
     write_files,
 )
 from ebbtide.delta.key_index import IndexCache
+from ebbtide.delta.restoring import becoming
 from ebbtide.delta.snapshot import Action, DataFile, Snapshot
 from ebbtide.delta.table import add_file, commit_on, read_file, read_files
 from ebbtide.ledger.tables import gone
@@ -195,6 +196,41 @@ class Upserter:
             return actions
 
         made = commit_on(self._puts, self._newest(), actions_of, app_id, number, {"operation": "MERGE", **info})
+        self._snapshot = made or self._snapshot
+
+    def restore_and_apply(
+        self,
+        back: Callable[[Snapshot], list[Action]],
+        upsert: Upsert,
+        app_id: str,
+        number: int,
+        info: Mapping[str, object],
+    ) -> None:
+        """Commit once that the table goes back to what it was, with changes on top: readers see nothing in between.
+
+        Args:
+            back: Returns what brings a version back to it.
+            upsert: The changes.
+            app_id: Identity of the transaction.
+            number: The step's.
+            info: What the commit says of itself.
+
+        Raises:
+            DeltaFeatureError: the table has a feature that is not written here.
+            HistoryGoneError: what it goes back to is gone.
+        """
+        adds = self._written(upsert.rows)
+
+        def actions_of(found: Snapshot) -> list[Action]:
+            before = found.after(back(found))
+            self._refuse_altered(before, adds)
+            dying = list(self._dying(before, upsert))
+            actions = [*adds, *self._removals(dying)]
+            if dying and self._by_vectors:
+                actions += with_vectors(before)
+            return becoming(found, before.after(actions))
+
+        made = commit_on(self._puts, self._newest(), actions_of, app_id, number, {"operation": "RESTORE", **info})
         self._snapshot = made or self._snapshot
 
     def fold(self, *, everything: bool = False) -> None:

@@ -13,43 +13,41 @@ from ebbtide.delta.table import create, read_rows
 from ebbtide.errors import ConfigError, RepairError, TableMismatchError
 from ebbtide.ledger.puts import LOCAL
 from ebbtide.maintenance import migration, repair
-from ebbtide.maintenance.repair import RepairReport
+from ebbtide.maintenance.repair_report import Finding, RepairReport
 from ebbtide.paths import exists
 from ebbtide.runtime.step import Stepper
 
-KEEPS_NOT = (
-    "The state of 't' does not keep what its sink must show. Got: a function of the user's, whose rows for the sink are"
-    " forgotten once they are there. Allowed: an upsert pipeline. Run 'ebbtide rewind' to go back to an earlier step, or"
-    " 'ebbtide refresh' to rebuild the sink from the source."
-)
+LOST = Finding("changelog", "gone", rows="1 row of step 1 lost")
+REFUSED = Finding("sink", "gone", "no way", is_refused=True)
 
 
 @pytest.mark.parametrize(
     "differing",
-    [{"missing": 1}, {"other": 1}, {"extra": 1}, {"repeated": 1}, {"made": ("sink",)}, {"state_version": 0}],
+    [{"missing": 1}, {"other": 1}, {"extra": 1}, {"repeated": 1}, {"findings": (LOST,)}, {"state_version": 0}],
 )
 def test_report_of_any_difference_says_how_to_end_it(differing):
     report = RepairReport("t", **differing)
     assert report.differs
     assert report.text().endswith(
-        "\n  To bring the sink to what the state shows: 'ebbtide repair --apply'."
-        "\n  To leave it as it is: 'ebbtide acknowledge --reason TEXT'."
+        "\n  To do it: 'ebbtide repair --apply'.\n  To leave it as it is: 'ebbtide acknowledge --reason TEXT'."
     )
 
 
 def test_report_is_written_for_people():
     assert not RepairReport("t").differs
-    assert RepairReport("t").text() == "t: the sink shows what the state says; nothing to repair."
-    counts = "t: 5 rows missing, 2 other, 3 too many, 4 keys repeated."
-    done = RepairReport("t", 5, 2, 3, 4, ("sink", "changelog"), 0, "repair", 8)
+    assert RepairReport("t").text() == "t: the tables are what the state says; nothing to repair."
+    done = RepairReport("t", (LOST,), 5, 2, 3, 4, state_version=0, action="repair", step=8)
     assert done.text() == (
-        f"{counts}\n  gone: sink, changelog\n  rows of the state that others changed: as in its version 0"
-        "\n  Done in step 8: repair."
+        "t: 5 rows missing, 2 other, 3 too many, 4 keys repeated.\n  changelog: gone; 1 row of step 1 lost"
+        "\n  rows of the state that another client changed: back to its version 0\n  Done in step 8: repair."
     )
-    assert (
-        RepairReport("t", action="acknowledged: why", step=8).text().endswith("\n  Done in step 8: acknowledged: why.")
-    )
-    assert done.as_dict()["made"] == ("sink", "changelog")
+    assert done.losses == ("changelog: gone; 1 row of step 1 lost",)
+    assert done.as_dict()["findings"][0]["table"] == "changelog"
+    refused = RepairReport("t", (REFUSED,))
+    assert refused.text() == "t:\n  sink: gone; no way\n  A repair is refused."
+    assert refused.losses == ()
+    acknowledged = RepairReport("t", action="acknowledged: why", step=8)
+    assert acknowledged.text() == "t:\n  Done in step 8: acknowledged: why."
 
 
 def begun(pipeline):
@@ -77,16 +75,10 @@ def test_acknowledging_takes_a_reason(make, reason):
 
 
 @pytest.mark.parametrize("work", [repair.plan, repair.repair])
-def test_state_of_a_function_tells_its_lost_files_and_repairs_no_sink(make, work):
+def test_state_of_a_function_tells_its_lost_files(make, work):
     pipeline = make(function="victims:Totals", ttl={"total": "9h", "seen": "9h"})
-    with pytest.raises(RepairError) as raised:
-        work(SPARK, pipeline.spec, pipeline.root)
-    assert str(raised.value) == KEEPS_NOT
-    assert not exists(pipeline.plan.state.path)
     pipeline.read(up(1, 1, "+I"))
-    with pytest.raises(RepairError) as raised:
-        work(SPARK, pipeline.spec, pipeline.root)
-    assert str(raised.value) == KEEPS_NOT
+    assert not work(SPARK, pipeline.spec, pipeline.root).differs
     state = pipeline.plan.state.snapshot()
     [file, *_] = state.files.values()
     Path(file.location(state.table)).unlink()
@@ -111,14 +103,14 @@ def test_nothing_is_repaired_from_a_state_that_is_not_the_newest_or_has_lost_fil
         work(SPARK, pipeline.spec, pipeline.root)
 
 
-def test_tables_that_a_run_would_have_made_are_missed(make):
+def test_changelog_that_a_run_has_made_is_missed_before_its_first_row(make):
     pipeline = make(order="arrival", materializer={"emission": "every"})
-    assert repair._gone(pipeline.plan) == ("sink", "changelog")
-    pipeline.read(up(1, 1, "+I"))
-    assert repair._gone(pipeline.plan) == ()
+    pipeline.read("{")
     shutil.rmtree(pipeline.home / "changelog")
-    assert repair._gone(pipeline.plan) == ("changelog",)
-    assert repair._gone(make().plan) == ()
+    report = pipeline.repair()
+    assert [finding.text() for finding in report.findings] == ["changelog: gone"]
+    assert exists(pipeline.plan.changelog.path)
+    assert pipeline.repair().findings == ()
 
 
 def test_acknowledged_keys_are_written_down_under_the_names_and_types_of_the_state(make):

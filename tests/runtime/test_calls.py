@@ -13,7 +13,7 @@ from power import NAMES, NOTHING
 from victims import KINDS, kinds_for
 
 pytestmark = pytest.mark.xdist_group("crashes")
-JOBS = ("run", "cleanup", "compaction", "migrate", "alter", "replay", "rewind", "refresh", "adopt", "swap")
+JOBS = ("run", "cleanup", "compaction", "migrate", "alter", "replay", "rewind", "repair", "refresh", "adopt", "swap")
 
 
 @pytest.fixture(scope="module")

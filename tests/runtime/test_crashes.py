@@ -48,6 +48,7 @@ BEFORE = {
     "adopt": ("table",),
     "undo": CHANGED,
     "restore": CHANGED,
+    "repair": ("run", "spoil"),
     "swap": ("run", "spoil", "backfill"),
 }
 

@@ -9,7 +9,7 @@ from power import NAMES, NOTHING
 from victims import kinds_for
 
 pytestmark = pytest.mark.xdist_group("crashes")
-JOBS = ("run", "compaction", "migrate", "alter", "replay", "rewind", "refresh", "adopt", "swap")
+JOBS = ("run", "compaction", "migrate", "alter", "replay", "rewind", "repair", "refresh", "adopt", "swap")
 
 
 class CutMachine(Machine):

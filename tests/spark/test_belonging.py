@@ -158,9 +158,7 @@ def test_a_state_that_others_changed_is_refused_until_it_is_brought_back(spark, 
         else:
             spark.sql(f"UPDATE delta.`{here / 'sink'}` SET v = 'x' WHERE id = 1")
             planned = repairing.plan(spark, spec, root)
-            assert (planned.other, planned.extra, planned.missing) == (1, 0, 0), (
-                "the sink is compared with what was decided"
-            )
+            assert [finding.table for finding in planned.findings] == ["sink"]
             assert planned.state_version is not None
             assert repairing.repair(spark, spec, root).state_version == planned.state_version
         assert run(spark, spec, root).steps == []

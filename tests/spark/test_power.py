@@ -140,7 +140,8 @@ def test_commit_of_spark_that_a_cut_has_torn_is_named_and_repaired(pipeline, par
         with pytest.raises(DeltaLogError, match=rf"'{commit}' .* is torn or damaged.*'ebbtide repair --apply'"):
             pipeline.run()
     report = repair.repair(pipeline.spark, pipeline.spec, pipeline.root)
-    assert (report.action, report.made) == ("repair", ("sink",))
+    [finding] = report.findings
+    assert (report.action, finding.table, finding.is_aside) == ("repair", "sink", True)
     assert pipeline.rows() == {1: 2, 2: 1, 3: 2}
     pipeline.run()
     assert pipeline.rows() == {1: 2, 2: 4, 3: 2}

@@ -7,7 +7,6 @@ import pytest
 from deltalake import DeltaTable
 from judging import verdict_of
 from spark_support import change, plain_spec, sink, table, write
-from store_support import stateful
 
 from ebbtide.delta import log
 from ebbtide.delta.snapshot import Snapshot
@@ -16,8 +15,10 @@ from ebbtide.inspect.status import status
 from ebbtide.maintenance import repair as repairing
 from ebbtide.maintenance.job import maintain
 from ebbtide.quality.checks import CHECKS
+from ebbtide.rules.completeness import compared
 from ebbtide.rules.version_range import VersionRange
 from ebbtide.runtime import publish as publishing
+from ebbtide.runtime import way_back
 from ebbtide.runtime.clock import system_clock
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.idle import idle_run
@@ -69,8 +70,7 @@ CHANGES = {
     "DELETE FROM {}": {"missing": 2},
     "RESTORE TABLE {} TO VERSION AS OF 1": {"missing": 0, "other": 1, "extra": 1},
 }
-
-
+"""What Spark does to a sink, and what it differs in from its state then."""
 SOME, *OTHERS = CHANGES
 
 
@@ -82,13 +82,29 @@ def test_foreign_change_is_found_and_repaired(spark, here, sql):
     found_by = ("complete", "foreign_writes")
     assert red(spark, root, spec, found_by) == set(found_by)
     planned = repairing.plan(spark, spec, str(root))
-    wanted = {"missing": 0, "other": 0, "extra": 0, "repeated": 0} | CHANGES[sql]
-    assert {field: getattr(planned, field) for field in wanted} == wanted
+    [finding] = planned.findings
+    assert finding.found.startswith("other clients changed rows: version ")
     assert planned.step is None
     done = repairing.repair(spark, spec, str(root))
     assert done.step == status(spec, str(root)).step
     assert rows(spark, root, spec) == ROWS
     assert red(spark, root, spec, ALL_JUDGED) == set()
+    assert not repairing.plan(spark, spec, str(root)).differs
+
+
+@pytest.mark.parametrize("sql", [SOME, *(pytest.param(sql, marks=pytest.mark.grid) for sql in OTHERS)])
+def test_difference_that_leaves_no_trace_in_the_log_is_written_from_the_state(spark, here, monkeypatch, sql):
+    """As of a commit of Spark's that a power cut has torn between two lines."""
+    root, spec = here
+    name = f"delta.`{root / spec.name / 'sink'}`"
+    spark.sql(sql.format(name, name))
+    monkeypatch.setattr(way_back, "data_commits", lambda *_: [])
+    planned = repairing.plan(spark, spec, str(root))
+    wanted = {"missing": 0, "other": 0, "extra": 0, "repeated": 0} | CHANGES[sql]
+    assert {field: getattr(planned, field) for field in wanted} == wanted
+    assert planned.findings == ()
+    repairing.repair(spark, spec, str(root))
+    assert rows(spark, root, spec) == ROWS
     assert not repairing.plan(spark, spec, str(root)).differs
 
 
@@ -113,10 +129,12 @@ def test_foreign_change_is_acknowledged_until_the_key_changes_again(spark, here)
     assert rows(spark, root, spec) == [(3, "e"), (4, "f")]
     assert red(spark, root, moved) == set()
     spark.sql(f"DELETE FROM {name} WHERE id = 3")
-    assert repairing.plan(spark, spec, str(root)).missing == 1, "it has changed since"
+    assert repairing.plan(spark, spec, str(root)).findings, "it has changed since"
+    repairing.repair(spark, moved, str(root))
+    assert rows(spark, root, spec) == [(3, "e"), (4, "f")], "what was accepted before stays"
 
 
-@pytest.mark.grid  # without Spark: tests/maintenance/test_losses.py
+@pytest.mark.grid  # without Spark: tests/maintenance/test_appended.py
 def test_dropped_sink_is_made_again_by_a_repair_only(spark, here):
     root, spec = here
     shutil.rmtree(root / spec.name / "sink")
@@ -126,9 +144,8 @@ def test_dropped_sink_is_made_again_by_a_repair_only(spark, here):
     assert (found.sink_version, found.sink_step) == (None, 0)
     assert "sink is gone" in found.text()
     assert "Run 'ebbtide repair'" in found.misfit
-    assert repairing.plan(spark, spec, str(root)).made == ("sink",)
-    done = repairing.repair(spark, spec, str(root))
-    assert (done.made, done.missing) == (("sink",), 2)
+    assert [finding.found for finding in repairing.plan(spark, spec, str(root)).findings] == ["gone"]
+    repairing.repair(spark, spec, str(root))
     assert rows(spark, root, spec) == ROWS
     assert red(spark, root, spec) == set()
     assert run(spark, spec, str(root)).steps == []
@@ -137,7 +154,7 @@ def test_dropped_sink_is_made_again_by_a_repair_only(spark, here):
 PROPERTIES = {"sink": {"table_properties": {"delta.logRetentionDuration": "interval 60 days"}}}
 
 
-@pytest.mark.grid  # without Spark: tests/runtime/test_belonging.py, tests/maintenance/test_losses.py
+@pytest.mark.grid  # without Spark: tests/runtime/test_belonging.py, tests/maintenance/test_appended.py
 @pytest.mark.parametrize("fields", [PROPERTIES, {}, MODES["merge"]])
 def test_tables_that_are_dropped_during_a_run_are_made_again_by_a_repair(spark, tmp_path, fields):
     spec = plain_spec(write(tmp_path / "in", *FILES, MORE), **(BY_SEQUENCE | fields))
@@ -150,24 +167,24 @@ def test_tables_that_are_dropped_during_a_run_are_made_again_by_a_repair(spark, 
 
     with pytest.raises(TableMismatchError, match="sink' is gone"):
         run(spark, spec, str(root), on_progress=drops)
-    assert repairing.repair(spark, spec, str(root)).made == ("sink",)
+    done = repairing.repair(spark, spec, str(root))
+    assert done.findings[0].text().startswith("sink: gone; ")
     assert rows(spark, root, spec) == ROWS
     run(spark, spec, str(root))
     assert rows(spark, root, spec) == [(1, "d"), (3, "e"), (4, "f")]
     assert red(spark, root, spec, ALL_JUDGED) == set()
 
 
-@pytest.mark.grid  # without Spark: tests/maintenance/test_losses.py
+@pytest.mark.grid  # without Spark: tests/maintenance/test_appended.py
 def test_sink_whose_log_is_torn_is_moved_aside_and_made_again(spark, here):
     root, spec = here
     newest = max((root / spec.name / "sink" / "_delta_log").glob("*.json"))
     newest.write_bytes(newest.read_bytes()[:20])
     with pytest.raises(DeltaLogError, match="'ebbtide repair --apply'"):
         run(spark, spec, str(root))
-    said = ("sink: its log cannot be read, to be moved aside and made anew",)
-    assert repairing.plan(spark, spec, str(root)).losses == said
-    done = repairing.repair(spark, spec, str(root))
-    assert (done.losses, done.missing) == (said, 2)
+    [finding] = repairing.plan(spark, spec, str(root)).findings
+    assert finding.text().startswith("sink: its log cannot be read; to be moved aside and made again; ")
+    repairing.repair(spark, spec, str(root))
     assert rows(spark, root, spec) == ROWS
     assert (root / spec.name / "sink.aside-1" / "_delta_log").is_dir()
     assert red(spark, root, spec) == set()
@@ -180,17 +197,19 @@ DAMAGED_FILES = {
 }
 
 
-@pytest.mark.grid  # without Spark: tests/maintenance/test_sink_files.py
 @pytest.mark.parametrize("damage", [pytest.param("gone", marks=pytest.mark.grid), "overwritten"])
-def test_rows_of_a_damaged_data_file_of_the_sink_come_back(spark, here, damage):
+@pytest.mark.parametrize("has_way_back", [False, pytest.param(True, marks=pytest.mark.grid)])
+def test_rows_of_a_damaged_data_file_of_the_sink_come_back(spark, here, monkeypatch, damage, has_way_back):
     root, spec = here
     path = str(root / spec.name / "sink")
     first, *_ = Snapshot.read(path).files.values()
     DAMAGED_FILES[damage](Path(first.location(path)))
-    planned = repairing.plan(spark, spec, str(root))
-    assert planned.damaged == (first.location(path),)
-    assert planned.differs
+    if not has_way_back:
+        monkeypatch.setattr(repairing, "way_back", lambda *_: None)
+    [finding] = repairing.plan(spark, spec, str(root)).findings
+    assert first.location(path) in finding.found
     repairing.repair(spark, spec, str(root))
+    monkeypatch.undo()
     assert rows(spark, root, spec) == ROWS
     assert red(spark, root, spec) == set()
     assert not repairing.plan(spark, spec, str(root)).differs
@@ -202,7 +221,7 @@ def test_repair_that_died_after_its_decision_is_finished_by_the_next_run(spark, 
     root, spec = here
     spark.sql(f"DELETE FROM delta.`{root / spec.name / 'sink'}` WHERE id = 1")
     with monkeypatch.context() as patch:
-        patch.setattr(publishing, "differences", killed)
+        patch.setattr(publishing, "_perform", killed)
         with pytest.raises(InterruptedError):
             repairing.repair(spark, spec, str(root))
     assert idle_run(spec, str(root), 0) is None
@@ -230,12 +249,6 @@ def test_changes_whose_files_were_vacuumed_are_left_out_and_said(spark, here):
     for file in older:
         file.unlink()
     assert red(spark, root, spec) == set()
-
-
-def test_state_of_a_function_keeps_no_rows_to_repair_from(spark, tmp_path):
-    spec = stateful("user_functions:Everything")
-    with pytest.raises(RepairError, match="does not keep what its sink must show"):
-        repairing.plan(spark, spec, str(tmp_path))
 
 
 def test_every_check_names_its_repair():
@@ -274,6 +287,13 @@ def do(spark, root, spec, text):
         spark.sql(sql)
 
 
+def judged(spark, root, spec):
+    """What the check `complete` finds."""
+    tables = Plan.under(str(root), spec)
+    differing = compared(spark, tables, VersionRange.after(tables))
+    return repairing._counted(spec.name, differing)
+
+
 def copied(forgetful, tmp_path):
     folder, spec = forgetful
     shutil.copytree(folder / "root", tmp_path / "root")
@@ -285,10 +305,11 @@ def test_foreign_change_of_rows_that_the_state_has_forgotten_is_repaired(spark, 
     assert rows(spark, root, spec) == FORGOTTEN
     do(spark, root, spec, TO_FORGOTTEN)
     assert red(spark, root, spec, ("complete",)) == {"complete"}
-    planned = repairing.plan(spark, spec, str(root))
-    assert (planned.missing, planned.other, planned.extra, planned.repeated, planned.unsure) == (1, 2, 1, 1, 0)
+    found = judged(spark, root, spec)
+    assert (found.missing, found.other, found.extra, found.repeated) == (1, 2, 1, 1)
     repairing.repair(spark, spec, str(root))
     assert rows(spark, root, spec) == FORGOTTEN
+    assert red(spark, root, spec) == set()
     assert not repairing.plan(spark, spec, str(root)).differs
 
 
@@ -302,14 +323,16 @@ def test_forgotten_row_that_was_deleted_twice_does_not_come_back(spark, forgetfu
     more = write(tmp_path / "in", *parts, first=2)
     moved = spec.model_copy(update={"source": spec.source.model_copy(update={"path": str(more)})})
     run(spark, moved, str(root), accept_source_path=True)
-    planned = repairing.plan(spark, moved, str(root))
-    assert (planned.missing, planned.other, planned.extra, planned.unsure) == (1, 0, 0, 0)
+    found = judged(spark, root, moved)
+    assert (found.missing, found.other, found.extra) == (1, 0, 0)
     repairing.repair(spark, moved, str(root))
     assert rows(spark, root, moved) == [(1, "a"), (2, "f"), (5, "e")]
 
 
 @pytest.mark.grid
-def test_repair_refuses_what_cannot_be_told_of_forgotten_rows(spark, forgetful, tmp_path):
+def test_forgotten_rows_without_change_sets_are_not_judged_by_their_rows_and_no_repair_is_made(
+    spark, forgetful, tmp_path
+):
     root, spec = copied(forgetful, tmp_path)
     do(spark, root, spec, "DELETE FROM {} WHERE id = 3")
     more = write(tmp_path / "in", [change("+I", 6, "g", 9)], first=2)
@@ -320,17 +343,18 @@ def test_repair_refuses_what_cannot_be_told_of_forgotten_rows(spark, forgetful, 
     spark.sql(f"OPTIMIZE delta.`{tables.state.path}`")
     for location in log.added(tables.state.path, version):
         Path(location).unlink()
-    assert repairing.plan(spark, moved, str(root)).unsure == 1
-    with pytest.raises(RepairError, match=r"Got: 1 key: \{'id': 3\}\. Put these rows right .*'ebbtide acknowledge"):
+    [finding] = repairing.plan(spark, moved, str(root)).findings
+    assert finding.is_refused
+    with pytest.raises(RepairError, match=r"Got: other clients changed rows: .* 'ebbtide acknowledge"):
         repairing.repair(spark, moved, str(root))
-    assert red(spark, root, moved, ("foreign_writes",)) == {"foreign_writes"}
+    assert red(spark, root, moved) == {"foreign_writes"}
     done = repairing.acknowledge(spark, moved, str(root), "meant")
     assert done.action == "acknowledged: meant"
     assert red(spark, root, moved) == set()
     assert not repairing.plan(spark, moved, str(root)).differs
 
 
-@pytest.mark.grid  # without Spark: tests/maintenance/test_losses.py
+@pytest.mark.grid  # without Spark: tests/maintenance/test_appended.py
 def test_changelog_that_was_put_back_is_brought_to_all_steps_and_lost_bad_records_are_told(spark, tmp_path):
     source = write(tmp_path / "in", FILES[0])
     spec = plain_spec(source, materializer={"emission": "every"})
@@ -355,7 +379,7 @@ def test_changelog_that_was_put_back_is_brought_to_all_steps_and_lost_bad_record
     assert done.losses == planned.losses
     assert done.losses[1].endswith("1 row of step 1 lost: the files that held them are gone")
     facts = Plan.under(str(root), spec).state.last()[1]
-    assert facts.cause.notes == list(planned.losses)
+    assert facts.cause.notes == planned.losses
     after = table(spark, root, spec, "changelog")
     assert sorted(after, key=repr) == sorted(before, key=repr)
     assert run(spark, spec, str(root)).steps == []

@@ -19,8 +19,8 @@ SHOWN = [(1, "c"), (2, "b"), (3, "d")]
 PLACES = [
     (STATE, "commit_files", "before"),
     (STATE, "commit_files", "after"),
-    (SINK, "replace", "before"),
-    (SINK, "replace", "after"),
+    (SINK, "restore_and_apply", "before"),
+    (SINK, "restore_and_apply", "after"),
 ]
 
 

@@ -165,8 +165,7 @@ def test_row_that_fails_leaves_what_was_shown_and_all_jobs_go_by_what_is_selecte
     spark.sql(f"DELETE FROM delta.`{location}` WHERE id = 4")
     spark.sql(f"UPDATE delta.`{location}` SET n = 7 WHERE id = 3")
     assert list(red(spark, tmp_path, spec, ["complete"])) == [("complete", "expect_sink_to_be_complete")]
-    repaired = repairing.repair(spark, spec, root)
-    assert (repaired.missing, repaired.other, repaired.extra) == (1, 1, 0)
+    repairing.repair(spark, spec, root)
     assert rows(spark, tmp_path, spec) == shown
     spark.sql(f"DELETE FROM delta.`{location}` WHERE id = 4")
     assert repairing.acknowledge(spark, spec, root, "meant so").missing == 1

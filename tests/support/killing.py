@@ -96,6 +96,12 @@ UPKEEP: dict[str, dict[str, Place]] = {
         "the state is not brought back": ("ebbtide.maintenance.state_repair", "commit_after", "before", 1),
         "the state is brought back": ("ebbtide.maintenance.state_repair", "commit_after", "after", 1),
     },
+    "repair": COMMITS
+    | {
+        "the sink's way back is not committed": ("ebbtide.sinks.delta:SinkTable", "restore_and_apply", "before", 1),
+        "the sink is brought back": ("ebbtide.sinks.delta:SinkTable", "restore_and_apply", "after", 1),
+        "the rows are not appended": ("ebbtide.runtime.publish", "append_missing", "before", 1),
+    },
     "clock": COMMITS,
     "swap": COMMITS
     | {
@@ -125,7 +131,7 @@ UPKEEP: dict[str, dict[str, Place]] = {
         "the first step is committed": ("ebbtide.state_table.table:StateTable", "commit_files", "after", 3),
     },
 }
-AFTER = dict.fromkeys(("refresh", "rewind", "undo", "restore", "adopt", "swap"), ("run",))
+AFTER = dict.fromkeys(("refresh", "rewind", "undo", "restore", "repair", "adopt", "swap"), ("run",))
 """What shows more of what was done, and finishes a refresh or a rewind that has begun."""
 WRITES = (
     ("os", "link"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from local_run import HOUR, SPARK, START, drive, perform
+from local_run import HOUR, SPARK, START, compared_here, drive, perform
 from support import change, plain
 
 from ebbtide.delta import log
@@ -20,7 +20,7 @@ from ebbtide.ledger.facts import StepFacts
 from ebbtide.ledger.lease import Lease
 from ebbtide.maintenance import repair
 from ebbtide.maintenance.job import stepping
-from ebbtide.maintenance.repair import RepairReport
+from ebbtide.maintenance.repair_report import RepairReport
 from ebbtide.runtime import driver, publish
 from ebbtide.runtime import stream as streaming
 from ebbtide.runtime.following import Following
@@ -135,7 +135,7 @@ class LocalPipeline:
         """Leave a batch as Spark does that died before its own commit."""
         (self.home / "checkpoint" / "commits" / str(batch)).unlink()
 
-    def repair(self, rows: pa.Table) -> RepairReport:
+    def repair(self, rows: pa.Table | None = None) -> RepairReport:
         """See `repair_here`."""
         return repair_here(self.spec, self.root, rows)
 
@@ -160,20 +160,17 @@ class LocalPipeline:
             Lease._keep = beats
 
 
-def repair_here(spec: Pipeline, root: str, rows: pa.Table) -> RepairReport:
-    """Repair: the sink gets these rows. Which it must have, and whether it has others, Spark works out."""
+def repair_here(spec: Pipeline, root: str, rows: pa.Table | None = None) -> RepairReport:
+    """Repair: where the sink is written from the state it gets these rows, which Spark works out; None: it must not be."""
 
-    def give(_: Any, plan: Plan, facts: StepFacts) -> None:
-        add = add_file(plan.sink.path, f"repaired-{facts.step}.parquet", rows, bounded=())
-        commit_stage(plan.sink.path, lambda found: replacing(found.files.values(), [add]), facts, "sink")
-
-    def compared(_: Any, stepper: Stepper) -> RepairReport:
-        stepper.plan.sink.refuse_altered()
-        return RepairReport(spec.name)
+    def give(_: Any, plan: Plan, facts: StepFacts, *__: Any) -> None:
+        assert rows is not None, "the sink has a way back"
+        adds = [add_file(plan.sink.path, f"repaired-{facts.step}.parquet", rows, bounded=())] if len(rows) else []
+        commit_stage(plan.sink.path, lambda found: replacing(found.files.values(), adds), facts, "sink")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(publish, "_repair", give)
-        patch.setattr(repair, "_compared", compared)
+        patch.setattr(publish, "_rewrite_sink", give)
+        patch.setattr(repair, "_compared", compared_here)
         return repair.repair(SPARK, spec, root)
 
 

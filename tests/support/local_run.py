@@ -32,10 +32,12 @@ from ebbtide.maintenance import (
     migration,
     quarantine_drop,
     quarantine_replay,
+    repair,
     rewind,
 )
 from ebbtide.maintenance.job import maintain, stepping
 from ebbtide.maintenance.redecoding import origin_of
+from ebbtide.maintenance.repair_report import RepairReport
 from ebbtide.maintenance.state_repair import restore_state
 from ebbtide.paths import exists, is_local, join, list_files, read_bytes, write_bytes
 from ebbtide.runtime import driver, swap
@@ -43,6 +45,7 @@ from ebbtide.runtime import stream as streaming
 from ebbtide.runtime.belonging import refuse_older_state
 from ebbtide.runtime.following import Following
 from ebbtide.runtime.plan import Plan
+from ebbtide.runtime.step import Stepper
 from ebbtide.runtime.stream import Stream
 from ebbtide.sinks.delta import SinkTable
 from ebbtide.sinks.quarantine import Selection
@@ -292,6 +295,18 @@ def swap_without_spark() -> None:
     sinks_room.replace = replace
 
 
+def compared_here(_: Any, stepper: Stepper) -> RepairReport:
+    """Stand in for the comparison of a sink with the state, by Spark: they are the same."""
+    stepper.plan.sink.refuse_altered()
+    return RepairReport(stepper.spec.name)
+
+
+def repair_without_spark() -> None:
+    """Have repairs compare nothing where the log of the sink shows nothing wrong."""
+    repairing: Any = repair
+    repairing._compared = compared_here
+
+
 @contextmanager
 def kept_apart() -> Iterator[None]:
     """Give back what `perform` replaces for the whole process: it is not for the tests of other files."""
@@ -300,6 +315,7 @@ def kept_apart() -> Iterator[None]:
         patch.setattr(joining, "WIDTH", joining.WIDTH)
         patch.setattr(checkpoints, "INTERVAL", checkpoints.INTERVAL)
         patch.setattr(swap, "net_changes", swap.net_changes)
+        patch.setattr(repair, "_compared", repair._compared)
         patch.setattr(SinkTable, "replace", SinkTable.replace)
         patch.setattr(SinkTable, "extend", SinkTable.extend)
         for name in ("_adoptable", "_unadopted", "ROWS_PER_STEP"):
@@ -313,7 +329,7 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
     Args:
         work: `run`, `refresh`, `cleanup`, `compaction`, `migrate`, `alter` (a migration of columns), `replay`, `drop`, `rewind` (to
             step 1), `table` (one of others in the sink's place), `adopt`, `change` (what others do to the state), `undo` (a rewind to
-            the last step, which brings it back), `restore` (what a repair does about it), `clock` (set back by half an hour), `spoil`
+            the last step, which brings it back), `restore` (what a repair does about it), `repair`, `clock` (set back by half an hour), `spoil`
             (others delete rows of the sink), `backfill`, `swap`.
         spec: The pipeline as it is for this.
         root: Folder of the tables.
@@ -340,6 +356,9 @@ def perform(work: str, spec: Pipeline, root: str, clock_ms: int, given: dict[str
         return rewind.apply(SPARK, spec, root, to_step=last.step)
     if work == "change":
         return change_state(Plan.under(root, spec))
+    if work == "repair":
+        repair_without_spark()
+        return repair.repair(SPARK, spec, root)
     if work == "restore":
         with stepping(SPARK, Plan.under(root, spec), refuse=refuse_older_state) as stepper:
             return restore_state(stepper)

@@ -26,6 +26,7 @@ from ebbtide.spec.pipeline import Pipeline
 BEFORE: dict[str, tuple[str, ...]] = {
     "run": (),
     "adopt": ("table",),
+    "repair": ("run", "spoil"),
     "swap": ("run", "spoil", "backfill"),
 }
 """What is done before a job, where it is not a run."""

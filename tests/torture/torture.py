@@ -57,8 +57,8 @@ REPAIRS: dict[str, dict[str, Place]] = {
     "repair": {
         "the step is not committed": ("ebbtide.state_table.table:StateTable", "commit_files", "before", 1),
         "the step is committed": ("ebbtide.state_table.table:StateTable", "commit_files", "after", 1),
-        "the sink's rows are written": ("ebbtide.sinks.upsert:Upserter", "replace", "before", 1),
-        "the sink is committed": ("ebbtide.sinks.delta:SinkTable", "replace", "after", 1),
+        "the sink's rows are written": ("ebbtide.sinks.upsert:Upserter", "restore_and_apply", "before", 1),
+        "the sink is committed": ("ebbtide.sinks.delta:SinkTable", "restore_and_apply", "after", 1),
     },
     "acknowledge": {
         "the step is not committed": ("ebbtide.state_table.table:StateTable", "commit_files", "before", 1),
@@ -74,6 +74,7 @@ BEFORE = {
     "adopt": ("table",),
     "undo": CHANGED,
     "restore": CHANGED,
+    "repair": ("run", "spoil"),
     "swap": ("run", "spoil", "backfill"),
 }
 """What is done before a job, where it is not a run."""

@@ -11,16 +11,10 @@ from ebbtide.delta import joining, log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after
 from ebbtide.errors import DeltaLogError, TableMismatchError
-from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.puts import LOCAL
-from ebbtide.ledger.tables import BESIDE_STATE
-from ebbtide.maintenance import losses, pausing, quarantine_drop
-from ebbtide.maintenance.job import stepping
-from ebbtide.maintenance.losses import losses_of, set_aside
-from ebbtide.model.decision import Decision, Rewrite
-from ebbtide.runtime.lacking import append_lacking
+from ebbtide.maintenance import pausing, quarantine_drop, repair
+from ebbtide.runtime import publish
 from ebbtide.sinks.quarantine import COLUMNS, Selection
-from ebbtide.sinks.stage import commit_stage
 
 EVERY = {"order": "arrival", "materializer": {"emission": "every"}}
 APPENDED = ("changelog", "quarantine")
@@ -49,14 +43,10 @@ def put_back(pipeline, name, *, with_files=False):
 
 
 def mended(pipeline):
-    """What a repair says of the losses, and does about them."""
-    with stepping(SPARK, pipeline.plan, refuse=lambda *_: None) as stepper:
-        found = losses_of(stepper, stepper.tables.leave_out_unreadable())
-        set_aside(stepper, [loss.table for loss in found if loss.is_aside])
-        pipeline.plan.changelog.create()
-        for name in ("changelog", "quarantine") * 2:
-            append_lacking(pipeline.plan, name)
-        return [loss.text() for loss in found]
+    """What a repair says of the losses, and does about them; twice, as if it was asked for again."""
+    report = pipeline.repair()
+    assert pipeline.repair().findings == ()
+    return [finding.text() for finding in report.findings]
 
 
 def contents(pipeline):
@@ -70,9 +60,9 @@ WHOLE = ([1, 2, 3, 4, 5], [b"[", b"{"])
 
 
 def test_whole_tables_have_lost_nothing(five_steps):
-    versions = five_steps.versions()
+    sink = five_steps.versions()["sink"]
     assert mended(five_steps) == []
-    assert five_steps.versions() == versions
+    assert five_steps.versions()["sink"] == sink
     assert contents(five_steps) == WHOLE
 
 
@@ -100,14 +90,13 @@ def test_what_is_nowhere_is_counted(five_steps):
     assert contents(five_steps) == ([1, 2, 3, 5], [b"{"])
 
 
-def test_repair_that_ended_behind_the_sink_is_finished_by_the_next_run(five_steps):
+@pytest.mark.parametrize("place", ["append_missing", "commit_stage"])
+def test_repair_that_was_killed_behind_its_decision_is_finished_by_the_next_run(five_steps, monkeypatch, place):
     put_back(five_steps, "changelog")
-    with stepping(SPARK, five_steps.plan, refuse=lambda *_: None) as stepper:
-        [loss] = losses_of(stepper, ())
-        rewrites = {name: Rewrite() for name in BESIDE_STATE}
-        facts = stepper.facts(Cause(what="repair", notes=(loss.text(),)), decision=Decision(tables=rewrites))
-        stepper.commit(facts, [])
-        commit_stage(five_steps.plan.sink.path, lambda _: [], facts, "sink")
+    with monkeypatch.context() as patch:
+        patch.setattr(publish, place, killed)
+        with pytest.raises(InterruptedError):
+            five_steps.repair()
     assert not five_steps.is_idle()
     five_steps.run()
     assert contents(five_steps) == WHOLE
@@ -138,7 +127,7 @@ def test_another_table_is_moved_aside(five_steps, name):
     snapshot = Snapshot.read(five_steps.plan.at(name))
     commit_after(LOCAL, snapshot, [{"metaData": {**snapshot.metadata, "id": "another"}}], {"operation": "REPLACE"})
     [said] = mended(five_steps)
-    assert said.startswith(f"{name}: another table is in its place, to be moved aside and made anew; ")
+    assert said.startswith(f"{name}: another table is in its place; to be moved aside and made again; ")
     assert "lost" not in said
     assert contents(five_steps) == WHOLE
     assert (five_steps.home / f"{name}.aside-1" / "_delta_log").is_dir()
@@ -150,7 +139,7 @@ def test_older_copy_from_before_a_rewind_is_moved_aside(five_steps, name):
     five_steps.read(up(6, 6, "+I"), "x")
     put_back(five_steps, name)
     [said] = mended(five_steps)
-    assert "to be moved aside and made anew" in said
+    assert "to be moved aside and made again" in said
     assert said.endswith("what steps up to 6 wrote there is lost: the state does not hold it")
     assert "10" in said or "11" in said
 
@@ -205,7 +194,7 @@ def test_table_whose_log_cannot_be_read_is_moved_aside_and_made_again(five_steps
     with pytest.raises(DeltaLogError, match="run 'ebbtide repair --apply' or 'ebbtide refresh'"):
         five_steps.run()
     [said] = mended(five_steps)
-    assert said.startswith(f"{name}: its log cannot be read, to be moved aside and made anew; ")
+    assert said.startswith(f"{name}: its log cannot be read; to be moved aside and made again; ")
     assert contents(five_steps) == WHOLE
     assert (five_steps.home / f"{name}.aside-1" / "_delta_log").is_dir()
 
@@ -214,10 +203,9 @@ def test_table_whose_log_cannot_be_read_is_moved_aside_and_made_again(five_steps
 def test_files_of_a_quarantine_are_appended_again_though_setting_it_aside_was_killed(five_steps, monkeypatch, place):
     tear(five_steps.home / "quarantine")
     with monkeypatch.context() as patch:
-        patch.setattr(losses, place, killed)
+        patch.setattr(repair, place, killed)
         with pytest.raises(InterruptedError):
             mended(five_steps)
-    five_steps.plan.quarantine.create()
     [said] = mended(five_steps)
     assert "; 2 rows of step 1, 3 can be appended again" in said
     assert contents(five_steps) == WHOLE

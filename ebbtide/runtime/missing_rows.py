@@ -1,0 +1,197 @@
+"""Rows that changelog and quarantine have lost: what the state's commits still hold of them is appended again, the rest is counted.
+
+What a step emitted stands in its commit's files, until VACUUM deletes them; its facts name the files of its bad records. A rewind, a
+swap and a change of columns are not made again: of what steps up to one of these wrote nothing comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ebbtide.amounts import amount
+from ebbtide.delta.snapshot import Action, DataFile
+from ebbtide.delta.table import read_file
+from ebbtide.errors import DamagedFileError, DeltaLogError
+from ebbtide.ledger.facts import StepFacts
+from ebbtide.model.decision import Alter, Append, Apply, Clear, Replace, Restore, Rewrite
+from ebbtide.runtime.plan import Plan
+from ebbtide.sinks.quarantine import COLUMNS
+from ebbtide.state_table.change_set import StepChanges
+
+Steps = Sequence[tuple[int, StepFacts]]
+"""Steps in order: the state's version, and the facts."""
+
+
+@dataclass(frozen=True)
+class MissingRows:
+    """Rows that a table lacks of some steps.
+
+    Args:
+        recoverable: Rows of each step that can be appended again.
+        lost: Rows of each step that are in no file any more.
+        may_reappear: Rows that left with each step, where the files that named them are gone: they stay.
+        unknown_until_step: The last step of which it is unknown what it wrote; 0: there is none.
+    """
+
+    recoverable: dict[int, int]
+    lost: dict[int, int]
+    may_reappear: dict[int, int]
+    unknown_until_step: int
+
+    def text(self) -> str:
+        """Write it for a terminal; empty if nothing is missing."""
+        parts = []
+        if self.recoverable:
+            parts.append(f"{_counted(self.recoverable)} can be appended again")
+        if self.lost:
+            parts.append(f"{_counted(self.lost)} lost: the files that held them are gone")
+        if self.may_reappear:
+            left = _counted(self.may_reappear)
+            parts.append(f"{left}, which left then, may be there again: the files that named them are gone")
+        if self.unknown_until_step:
+            parts.append(f"what steps up to {self.unknown_until_step} wrote there is lost: the state does not hold it")
+        return "; ".join(parts)
+
+
+def _counted(rows: dict[int, int]) -> str:
+    n_rows = amount(sum(rows.values()), "row")
+    steps = ", ".join(map(str, sorted(rows)))
+    return f"{n_rows} of step {steps}"
+
+
+def steps_to_repeat(plan: Plan, name: str, since: int) -> tuple[Steps, int]:
+    """Return the steps after one that wrote rows of a table, and the last step of which it is unknown what it wrote; 0: of none.
+
+    A refresh comes first where there was one: it emptied the table. A repair changes nothing that a table is to show.
+
+    Args:
+        plan: The pipeline.
+        name: The table's: one of `BESIDE_STATE`.
+        since: The last step that the table has; 0 for none.
+    """
+    found: list[tuple[int, StepFacts]] = []
+    newest = plan.state.last()
+    oldest = 1 + (newest[1].step if newest else 0)  # the commit of the newest step may be gone, too
+    for version, facts in plan.state.steps():
+        if facts.step <= since:
+            return found[::-1], 0
+        oldest = facts.step
+        match facts.decision.tables.get(name):
+            case Clear():
+                found.append((version, facts))
+                return found[::-1], 0
+            case Append() | Apply():
+                found.append((version, facts))
+            case Restore() | Replace() | Alter() | Rewrite(alters=True):
+                return found[::-1], facts.step
+    # The log of the state may begin with a later step.
+    unknown_until = oldest - 1 if oldest > since + 1 else 0
+    return found[::-1], unknown_until
+
+
+def missing_rows(plan: Plan, name: str, since: int) -> MissingRows:
+    """Return what a changelog or a quarantine lacks of the steps after one.
+
+    Args:
+        plan: The pipeline.
+        name: `changelog` or `quarantine`.
+        since: The last step that it has; 0 for none.
+    """
+    steps, unknown_until = steps_to_repeat(plan, name, since)
+    missing = MissingRows({}, {}, {}, unknown_until)
+    for version, facts in steps:
+        if name == "quarantine":
+            bad = _BadRecords.of(plan, facts.decision.bad_rows)
+            n_kept, n_lost = bad.n_kept, bad.n_lost
+            if bad.is_removal_lost and facts.decision.removed:
+                missing.may_reappear[facts.step] = sum(facts.decision.removed.values())
+        else:
+            n_rows = facts.decision.counts.get("emitted", 0) + facts.read.floor_raised
+            is_lost = _emitted(plan, version) is None
+            n_kept, n_lost = (0, n_rows) if is_lost else (n_rows, 0)
+        if n_kept:
+            missing.recoverable[facts.step] = n_kept
+        if n_lost:
+            missing.lost[facts.step] = n_lost
+    return missing
+
+
+def append_missing(plan: Plan, name: str) -> None:
+    """Append again what a changelog or a quarantine lacks and the state's commits still hold; a step that it has is skipped.
+
+    Args:
+        plan: The pipeline.
+        name: `changelog` or `quarantine`.
+    """
+    table = plan.quarantine if name == "quarantine" else plan.changelog
+    steps, _ = steps_to_repeat(plan, name, table.last_step())
+    for version, facts in steps:
+        if isinstance(facts.decision.tables[name], Clear):
+            table.empty(facts)
+        elif name == "quarantine":
+            plan.quarantine.append(_BadRecords.of(plan, facts.decision.bad_rows).actions, facts)
+        else:
+            emitted = _emitted(plan, version)
+            if emitted is not None and (len(emitted) or facts.read.floor_raised):
+                plan.changelog.append(emitted, facts)
+
+
+def _emitted(plan: Plan, version: int) -> pa.Table | None:
+    """Read what a step emitted; None if that cannot be read."""
+    changes = StepChanges(plan.state.path, version, plan.operator)
+    try:
+        return changes.emitted(plan.changelog.schema)
+    except DamagedFileError:
+        return None
+
+
+@dataclass(frozen=True)
+class _BadRecords:
+    """The bad records of a step, as far as they are still known.
+
+    Args:
+        actions: The step's changes of the quarantine, as far as its files are there.
+        n_kept: Records that come with them.
+        n_lost: Records that came in files which are gone.
+        is_removal_lost: Records left with the step of which is no longer known which they were.
+    """
+
+    actions: list[Action]
+    n_kept: int
+    n_lost: int
+    is_removal_lost: bool
+
+    @classmethod
+    def of(cls, plan: Plan, changes: Sequence[Action]) -> _BadRecords:
+        """Read them: of a file that loses records it takes both what it was and what is left."""
+        by_path: dict[str, list[Action]] = {}
+        for action in changes:
+            for named in action.values():
+                by_path.setdefault(named["path"], []).append(action)
+        kept: list[Action] = []
+        n_kept = n_lost = 0
+        is_removal_lost = False
+        for actions in by_path.values():
+            is_shortened = any("remove" in action for action in actions)
+            # Of a file that is shortened no record comes.
+            n_rows = 0 if is_shortened else sum(DataFile(action["add"]).rows or 0 for action in actions)
+            if all(_can_be_read(plan, action) for action in actions):
+                kept += actions
+                n_kept += n_rows
+            else:
+                n_lost += n_rows
+                is_removal_lost |= is_shortened
+        return cls(kept, n_kept, n_lost, is_removal_lost)
+
+
+def _can_be_read(plan: Plan, action: Action) -> bool:
+    """Return whether the file of bad records that an action names is there, as it was written."""
+    named = action.get("add") or action["remove"]
+    try:
+        read_file(plan.quarantine.path, DataFile(named), COLUMNS)
+    except (DamagedFileError, DeltaLogError):
+        return False
+    return True
