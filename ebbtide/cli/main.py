@@ -10,13 +10,10 @@ from pkgutil import resolve_name
 
 import click
 
-from ebbtide.maintenance.jobs import JOBS
-
 _HOMES = {
     "acknowledge": "upkeep",
     "adopt": "upkeep",
     "backfill": "backfill",
-    "clock": "upkeep",
     "lag": "inspection",
     "migrate": "upkeep",
     "new": "new",
@@ -33,26 +30,25 @@ _HOMES = {
     "state": "inspection",
     "status": "inspection",
 }
-"""The module of each command; `JOBS` has the others."""
-_JOBS = {job.command: job for job in JOBS}
+"""The module of each command that is written by hand; the others are operations."""
 
 
 class _Commands(click.Group):
     """Loads a command when it is asked for: `ebbtide sql` prompts long before what runs pipelines would be there."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*_HOMES, *_JOBS])
+        from ebbtide.cli.operations import operation_commands
+
+        return sorted({*_HOMES, *operation_commands()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in _JOBS:
-            from ebbtide.cli.upkeep import maintenance_command
+        if cmd_name in _HOMES:
+            function = cmd_name.replace("-", "_")
+            command: click.Command = resolve_name(f"ebbtide.cli.{_HOMES[cmd_name]}:{function}")
+            return command
+        from ebbtide.cli.operations import operation_commands
 
-            return maintenance_command(_JOBS[cmd_name])
-        if cmd_name not in _HOMES:
-            return None
-        function = cmd_name.replace("-", "_")
-        command: click.Command = resolve_name(f"ebbtide.cli.{_HOMES[cmd_name]}:{function}")
-        return command
+        return operation_commands().get(cmd_name)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

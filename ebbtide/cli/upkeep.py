@@ -1,4 +1,4 @@
-"""`ebbtide migrate`, `repair`, `acknowledge`, `rewind`, `clock` and a command for each maintenance job: what is done to stored state between runs."""
+"""`ebbtide migrate`, `repair`, `acknowledge`, `rewind`, `adopt`: what is done to stored state between runs."""
 
 from __future__ import annotations
 
@@ -8,25 +8,8 @@ from ebbtide.cli.on_spark import report_each
 from ebbtide.cli.options import of_pipelines
 from ebbtide.cli.quiet import QuietSpark
 from ebbtide.cli.reporting import Reporter, load_specs
-from ebbtide.maintenance.jobs import MaintenanceJob
 from ebbtide.runtime.clock import system_clock
 from ebbtide.spec.pipeline import Pipeline
-
-
-def maintenance_command(job: MaintenanceJob) -> click.Command:
-    """Make the command of a maintenance job."""
-
-    @click.command(name=job.command, help=job.description)
-    @of_pipelines
-    def command(specs: tuple[str, ...], root: str, as_json: bool) -> None:
-        from ebbtide.maintenance.job import MaintenanceReport, maintain
-
-        def operate(spark: QuietSpark, spec: Pipeline) -> MaintenanceReport:
-            return maintain(spark.session, spec, root, job.name)
-
-        report_each(Reporter(root, as_json), load_specs(specs), operate)
-
-    return command
 
 
 @click.command()
@@ -106,42 +89,6 @@ def rewind(
 
     def operate(spark: QuietSpark, spec: Pipeline) -> rewinding.RewindReport:
         return go(spark.session, spec, root, to_step)
-
-    report_each(Reporter(root, as_json), load_specs(specs), operate)
-
-
-@click.command()
-@of_pipelines
-@click.option(
-    "--to",
-    metavar="TIME",
-    help="Processing time goes on from here: `now`, or a time, UTC unless it says otherwise.",
-)
-@click.option(
-    "--watermark",
-    metavar="TIME",
-    help="The watermark goes back to this, and rises from there.",
-)
-@click.option("--reason", default="", help="Why, kept with the step; needed with --apply.")
-@click.option("--apply", "apply", is_flag=True, help="Do it.")
-def clock(
-    specs: tuple[str, ...],
-    root: str,
-    as_json: bool,
-    to: str | None,
-    watermark: str | None,
-    reason: str,
-    apply: bool,
-) -> None:
-    """Set the time that a pipeline's state ages by, after a wrong clock or event time. Only tells where it stands, unless --apply."""
-    from ebbtide.maintenance.clock import ClockReport, Setting
-
-    if apply and not reason.strip():
-        raise click.UsageError("Got --apply without --reason. Allowed: --apply --reason 'why the clock is set'.")
-    asked = Setting(to, watermark, reason, applies=apply)
-
-    def operate(spark: QuietSpark, spec: Pipeline) -> ClockReport:
-        return asked.run(lambda: spark.session, spec, root, system_clock())
 
     report_each(Reporter(root, as_json), load_specs(specs), operate)
 

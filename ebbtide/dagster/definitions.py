@@ -7,12 +7,13 @@ import dagster as dg
 from ebbtide import MaterializedView, Pipeline
 from ebbtide.dagster.backfill import backfill_job
 from ebbtide.dagster.checks import sink_checks
-from ebbtide.dagster.jobs import checks_job, maintenance_job, schedules, stream_job
+from ebbtide.dagster.jobs import checks_job, schedules, stream_job
 from ebbtide.dagster.keeping import keeping_sensor
 from ebbtide.dagster.on_request import ON_REQUEST
+from ebbtide.dagster.operations import operation_job
 from ebbtide.dagster.sensors import backlog_sensor
 from ebbtide.dagster.stream import stream_assets
-from ebbtide.maintenance.jobs import JOBS
+from ebbtide.maintenance.registry import operations
 
 
 def pipeline_definitions(spec: Pipeline) -> dg.Definitions:
@@ -22,8 +23,9 @@ def pipeline_definitions(spec: Pipeline) -> dg.Definitions:
         spec: The pipeline.
     """
     jobs = {"stream": stream_job(spec)}
-    for job in JOBS:
-        jobs[job.name] = maintenance_job(spec, job)
+    for operation in operations():
+        if operation.fits(spec):
+            jobs[operation.job_name] = operation_job(spec, operation)
     sensors = [backlog_sensor(spec)]
     if spec.run == "continuous":
         jobs["check"] = checks_job(spec)

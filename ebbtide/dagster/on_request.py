@@ -178,39 +178,6 @@ REWIND = JobOnRequest(
 """The job that brings all tables back to what they were after an earlier step."""
 
 
-class ClockConfig(dg.Config):
-    """What the clock is launched to be set to."""
-
-    action: Literal["plan", "apply"] = Field(
-        default="plan", description="plan: tell where it stands and what would be set; apply: do it."
-    )
-    to: str | None = Field(
-        default=None,
-        description="Processing time to go on from: now, or a time, UTC unless it says otherwise. Default: it is left.",
-    )
-    watermark: str | None = Field(default=None, description="Watermark to go back to, likewise. Default: it is left.")
-    reason: str = Field(default="", description="Why, kept with the step; apply needs it.")
-
-
-def _set_clock(spec: Pipeline, config: ClockConfig, spark: SparkResource, root: str, now_ms: int) -> Any:
-    from ebbtide.maintenance.clock import Setting
-
-    is_apply = config.action == "apply"
-    asked = Setting(config.to, config.watermark, config.reason, applies=is_apply)
-    return asked.run(lambda: spark.session, spec, root, now_ms)
-
-
-CLOCK = JobOnRequest(
-    name="clock",
-    op_name="set_clock",
-    description="Set the time that state ages by, after a wrong clock or event time: plan or apply.",
-    config_type=ClockConfig,
-    operate=_set_clock,
-    observed=state_key,
-)
-"""The job that sets a pipeline's clock and watermark."""
-
-
 class QuarantineReplayConfig(dg.Config):
     """Which records are replayed, and how."""
 
@@ -294,4 +261,4 @@ PAUSE = JobOnRequest(
 """The job that pauses a pipeline, or resumes it."""
 
 
-ON_REQUEST: tuple[JobOnRequest[Any], ...] = (MIGRATION, REPAIR, REWIND, CLOCK, QUARANTINE_REPLAY, PAUSE)
+ON_REQUEST: tuple[JobOnRequest[Any], ...] = (MIGRATION, REPAIR, REWIND, QUARANTINE_REPLAY, PAUSE)

@@ -16,7 +16,7 @@ from ebbtide.delta.table import commit_after, read_rows
 from ebbtide.errors import ConfigError, MigrationError, SpecChangedError
 from ebbtide.ledger.puts import puts_of
 from ebbtide.maintenance import migration
-from ebbtide.maintenance.job import maintain
+from ebbtide.maintenance.registry import maintain
 from ebbtide.runtime.publish import publish
 
 FIRST = [change("+I", id=1, n=1, seq=1), change("+I", id=2, n=2, seq=2)]

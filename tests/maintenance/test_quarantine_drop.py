@@ -7,7 +7,7 @@ from quarantine_support import ALL, by_seq, commits, held, raws, root_of
 
 from ebbtide import status
 from ebbtide.maintenance import quarantine_drop
-from ebbtide.maintenance.job import maintain
+from ebbtide.maintenance.registry import maintain
 from ebbtide.model.step import StepKind
 from ebbtide.sinks.quarantine import COLUMNS, Selection
 
@@ -79,7 +79,7 @@ def test_cleanup_without_limits_drops_nothing(disk):
 
 def test_cleanup_drops_what_is_older_than_max_age_by_the_clock_of_the_last_step(disk):
     report = trimmed(disk, max_age="1h")
-    assert (report.step, report.quarantine_max_age, report.quarantine_max_bytes) == (4, 4, 0)
+    assert (report.step, report["quarantine_max_age"], report["quarantine_max_bytes"]) == (4, 4, 0)
     assert "4 quarantined records dropped by max_age" in report.text()
     assert {row["step"] for row in held(disk)} == {3}
     assert disk.head.facts.left_quarantine == {"max_age": 4}
@@ -88,14 +88,14 @@ def test_cleanup_drops_what_is_older_than_max_age_by_the_clock_of_the_last_step(
 
 def test_cleanup_drops_the_oldest_beyond_max_bytes(disk):
     report = trimmed(disk, max_bytes=13 + 3 + 13 + 1)
-    assert (report.quarantine_max_age, report.quarantine_max_bytes) == (0, 3)
+    assert (report["quarantine_max_age"], report["quarantine_max_bytes"]) == (0, 3)
     assert "3 quarantined records dropped by max_bytes" in report.text()
     assert [row["raw"] for row in held(disk)] == [b'{"kind": "?"}', b"]]]", b'{"kind": "?"}']
 
 
 def test_record_that_breaks_both_limits_counts_once(disk):
     report = trimmed(disk, max_age="1h", max_bytes=13)
-    assert (report.quarantine_max_age, report.quarantine_max_bytes) == (4, 1)
+    assert (report["quarantine_max_age"], report["quarantine_max_bytes"]) == (4, 1)
     assert raws(disk) == [b'{"kind": "?"}']
     assert disk.head.facts.left_quarantine == {"max_age": 4, "max_bytes": 1}
 

@@ -20,9 +20,10 @@ from ebbtide.errors import ConfigError, SpecChangedError
 from ebbtide.inspect.quarantine import place_text
 from ebbtide.ledger.puts import puts_of
 from ebbtide.maintenance import quarantine_replay
-from ebbtide.maintenance.job import maintain, stepping
+from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.quarantine_replay import Replay, ReplayReport
 from ebbtide.maintenance.redecoding import read_mended, redecoded
+from ebbtide.maintenance.registry import maintain
 from ebbtide.model.step import StepKind
 from ebbtide.runtime.plan import Plan
 from ebbtide.sinks.quarantine import BOUNDED, COLUMNS, Selection

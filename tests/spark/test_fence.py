@@ -9,8 +9,8 @@ from ebbtide.errors import LeaseLostError
 from ebbtide.ledger import lease
 from ebbtide.ledger.lease import Lease
 from ebbtide.maintenance import compaction as compacting
-from ebbtide.maintenance.job import maintain
 from ebbtide.maintenance.job import stepping as held
+from ebbtide.maintenance.registry import maintain
 from ebbtide.model.step import StepKind
 from ebbtide.runtime import step as stepping
 from ebbtide.runtime.driver import refresh, run

@@ -14,8 +14,8 @@ from ebbtide.errors import ConfigError, LeaseHeldError, SpecChangedError
 from ebbtide.ledger.lease import Lease
 from ebbtide.maintenance import jobs
 from ebbtide.maintenance.cleanup import delete_entries
-from ebbtide.maintenance.job import maintain
 from ebbtide.maintenance.jobs import JOBS, MaintenanceJob
+from ebbtide.maintenance.registry import maintain
 from ebbtide.model.step import StepKind
 from ebbtide.runtime.driver import run, system_clock
 from ebbtide.runtime.plan import Plan
@@ -35,7 +35,7 @@ def entries(spark, root, spec):
 def test_pipeline_that_never_ran_has_nothing_to_do(spark, tmp_path):
     for job in JOBS:
         report = maintain(spark, plain_spec(write(tmp_path / "in")), str(tmp_path), job.name)
-        assert (report.step, report.rows_removed) == (None, 0)
+        assert (report.step, report["rows_removed"]) == (None, 0)
         assert "nothing to do" in report.text()
 
 
@@ -46,7 +46,7 @@ def test_cleanup_deletes_what_expired_with_all_versions_and_nothing_else(spark, 
     spec = plain_spec(source, order=BY_SEQ, ttl="1d")
     run(spark, spec, str(tmp_path))
     before = maintain(spark, spec, str(tmp_path), "cleanup")
-    assert (before.step, before.entries) == (None, 2), "the ledger's clock has not moved"
+    assert (before.step, before["entries"]) == (None, 2), "the ledger's clock has not moved"
 
     write(source, [change("+I", 7, "new", 10)], first=2)
     steps = run(spark, spec, str(tmp_path), clock=later(2)).steps
@@ -54,7 +54,7 @@ def test_cleanup_deletes_what_expired_with_all_versions_and_nothing_else(spark, 
     state = Plan.under(str(tmp_path), spec).state.path
     untouched = set(log.added(state, log.versions(state)[-2]))
     report = maintain(spark, spec, str(tmp_path), "cleanup")
-    assert (report.step, report.rows_removed, report.entries) == (steps[-1].step + 1, 3, 2)
+    assert (report.step, report["rows_removed"], report["entries"]) == (steps[-1].step + 1, 3, 2)
     assert {row["id"] for row in entries(spark, tmp_path, spec)} == {2, 7}
     removed = {action["remove"]["path"] for action in log.actions(state, log.versions(state)[-1]) if "remove" in action}
     assert removed
@@ -78,9 +78,9 @@ def test_compaction_keeps_the_newest_version_of_each_live_entry(spark, tmp_path)
     spec = plain_spec(write(tmp_path / "in", *steps), order=BY_SEQ)
     run(spark, spec, str(tmp_path))
     report = maintain(spark, spec, str(tmp_path), "compaction")
-    assert report.entries == 2
-    assert report.rows_removed == 2, "superseded versions"
-    assert report.files_after < report.files_before
+    assert report["entries"] == 2
+    assert report["rows_removed"] == 2, "superseded versions"
+    assert report["files_after"] < report["files_before"]
     assert {(row["id"], row["v"], row["_tombstone"]) for row in entries(spark, tmp_path, spec)} == {
         (1, "c", False),
         (2, None, True),
@@ -158,7 +158,7 @@ def test_job_of_a_module_of_its_own_is_run_by_its_name_and_one_unknown_is_refuse
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1), change("+I", 2, "b", 2)]), order=BY_SEQ)
     run(spark, spec, str(tmp_path))
     report = maintain(spark, spec, str(tmp_path), "forget")
-    assert (report.job, report.entries, report.rows_removed) == ("forget", 0, 2)
+    assert (report["job"], report["entries"], report["rows_removed"]) == ("forget", 0, 2)
     with pytest.raises(
         ConfigError, match=r"no maintenance job of this name.*forget_all.*cleanup, compaction, vacuum, forget"
     ):

@@ -9,7 +9,7 @@ from store_support import line, stateful
 from ebbtide.errors import ConfigError, MigrationError, QuarantineThresholdError, SpecChangedError
 from ebbtide.inspect.state import create_view, state
 from ebbtide.maintenance import migration
-from ebbtide.maintenance.job import maintain
+from ebbtide.maintenance.registry import maintain
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.parts import QuarantineConfig

@@ -9,7 +9,7 @@ from spark_support import change, plain_spec, sink, table, write
 from ebbtide.errors import HistoryGoneError, SpecChangedError
 from ebbtide.inspect.status import status
 from ebbtide.maintenance import rewind as rewinding
-from ebbtide.maintenance.job import maintain
+from ebbtide.maintenance.registry import maintain
 from ebbtide.runtime.driver import refresh, run
 from ebbtide.runtime.plan import Plan
 from ebbtide.sinks import delta as sinking

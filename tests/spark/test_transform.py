@@ -18,7 +18,7 @@ from ebbtide.errors import ConfigError, MigrationError, QuarantineThresholdError
 from ebbtide.inspect.state import state
 from ebbtide.maintenance import migration, quarantine_replay, rewind
 from ebbtide.maintenance import repair as repairing
-from ebbtide.maintenance.job import maintain
+from ebbtide.maintenance.registry import maintain
 from ebbtide.runtime.driver import refresh, run, system_clock
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.selection import expressions_of
