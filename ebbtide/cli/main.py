@@ -15,7 +15,6 @@ _HOMES = {
     "adopt": "upkeep",
     "backfill": "backfill",
     "lag": "inspection",
-    "migrate": "upkeep",
     "new": "new",
     "pause": "pausing",
     "quarantine": "quarantine",

@@ -15,27 +15,6 @@ from ebbtide.spec.pipeline import Pipeline
 @click.command()
 @of_pipelines
 @click.option("--apply", "apply", is_flag=True, help="Do it.")
-@click.option("--undo", "undo", is_flag=True, help="Undo the last step, if it was a migration.")
-def migrate(specs: tuple[str, ...], root: str, as_json: bool, apply: bool, undo: bool) -> None:
-    """Make what is stored fit a spec whose columns, TTL or state types have changed. Only tells what it would do, unless --apply."""
-    from ebbtide.maintenance import migration
-
-    if apply and undo:
-        raise click.UsageError("Got --apply and --undo. Allowed: one of them, or none for the plan.")
-
-    def operate(spark: QuietSpark, spec: Pipeline) -> migration.MigrationPlan:
-        if apply:
-            return migration.apply(spark.session, spec, root, system_clock())
-        if undo:
-            return migration.undo(spark.session, spec, root)
-        return migration.plan(spark.session, spec, root)
-
-    report_each(Reporter(root, as_json), load_specs(specs), operate)
-
-
-@click.command()
-@of_pipelines
-@click.option("--apply", "apply", is_flag=True, help="Do it.")
 def repair(
     specs: tuple[str, ...],
     root: str,

@@ -83,43 +83,6 @@ class JobOnRequest(Generic[Config]):
         return job
 
 
-class MigrationConfig(dg.Config):
-    """What a migration is launched to do."""
-
-    action: Literal["plan", "apply", "undo"] = Field(
-        default="plan", description="plan: tell what it would do; apply: do it; undo: undo one that was the last step."
-    )
-
-
-def _migrate(spec: Pipeline, config: MigrationConfig, spark: SparkResource, root: str, now_ms: int) -> Any:
-    from ebbtide.maintenance import migration
-
-    match config.action:
-        case "plan":
-            return migration.plan(spark.session, spec, root)
-        case "apply":
-            return migration.apply(spark.session, spec, root, now_ms)
-        case "undo":
-            return migration.undo(spark.session, spec, root)
-
-
-def _migration_metadata(report: Any) -> dict[str, Any]:
-    changes = "\n".join(f"- {change}" for change in report.changes)
-    return {"changes": dg.MetadataValue.md(changes or "none"), **all_numbers(report)}
-
-
-MIGRATION = JobOnRequest(
-    name="migration",
-    op_name="migrate_state",
-    description="Make what is stored fit a spec whose columns, TTL or state types have changed: plan, apply or undo.",
-    config_type=MigrationConfig,
-    operate=_migrate,
-    observed=state_key,
-    metadata=_migration_metadata,
-)
-"""The job that makes stored state fit a changed spec."""
-
-
 class RepairConfig(dg.Config):
     """What a repair is launched to do."""
 
@@ -261,4 +224,4 @@ PAUSE = JobOnRequest(
 """The job that pauses a pipeline, or resumes it."""
 
 
-ON_REQUEST: tuple[JobOnRequest[Any], ...] = (MIGRATION, REPAIR, REWIND, QUARANTINE_REPLAY, PAUSE)
+ON_REQUEST: tuple[JobOnRequest[Any], ...] = (REPAIR, REWIND, QUARANTINE_REPLAY, PAUSE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from ebbtide.maintenance.operation import Context, Operation, Report
@@ -46,3 +48,30 @@ class Clock(Operation):
         watermark_ms = clock.time_ms(params.watermark, now_ms)
         clock.refuse_no_reason(params.reason)
         return clock.apply(ctx.spark, ctx.spec, ctx.root, now_ms, params.reason, to_ms, watermark_ms)
+
+
+class Migrate(Operation):
+    """Make what is stored fit a spec whose columns, TTL or state types have changed."""
+
+    name = "migrate"
+    job = "migration"
+    observed = "state"
+    further: ClassVar = {"undo": "Undo the last step, if it was a migration."}
+
+    def plan(self, ctx: Context, params: Operation.Params) -> Report:
+        """Tell what would change."""
+        from ebbtide.maintenance import migration
+
+        return migration.plan(ctx.spark, ctx.spec, ctx.root)
+
+    def apply(self, ctx: Context, params: Operation.Params) -> Report:
+        """Migrate, in one step."""
+        from ebbtide.maintenance import migration
+
+        return migration.apply(ctx.spark, ctx.spec, ctx.root, ctx.now_ms)
+
+    def undo(self, ctx: Context, params: Operation.Params) -> Report:
+        """Put the tables back to what they were before a migration that was the last step."""
+        from ebbtide.maintenance import migration
+
+        return migration.undo(ctx.spark, ctx.spec, ctx.root)

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 from ebbtide.errors import ConfigError
 from ebbtide.maintenance.jobs import Cleanup, Compact, Maintenance, Vacuum
 from ebbtide.maintenance.operation import Context, Operation, Report
-from ebbtide.maintenance.operations import Clock
+from ebbtide.maintenance.operations import Clock, Migrate
 from ebbtide.spec.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 GROUP = "ebbtide.operations"
-BUILT_IN: tuple[Operation, ...] = (Cleanup(), Clock(), Compact(), Vacuum())
+BUILT_IN: tuple[Operation, ...] = (Cleanup(), Clock(), Compact(), Migrate(), Vacuum())
 TAKEN = frozenset({"action", "as_json", "root", "specs"})
 """Names that no field of `Params` can have: every command or job has them."""
 

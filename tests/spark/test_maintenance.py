@@ -1,9 +1,7 @@
 """Cleanup and compaction: what goes, what stays, and that streams carry on."""
 
 import json
-import sys
 import threading
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,15 +10,16 @@ from spark_support import change, forget_last_commit, plain_spec, sink, table, w
 from ebbtide.delta import log
 from ebbtide.errors import ConfigError, LeaseHeldError, SpecChangedError
 from ebbtide.ledger.lease import Lease
-from ebbtide.maintenance import jobs
+from ebbtide.maintenance import registry
 from ebbtide.maintenance.cleanup import delete_entries
-from ebbtide.maintenance.jobs import JOBS, MaintenanceJob
+from ebbtide.maintenance.jobs import Maintenance
 from ebbtide.maintenance.registry import maintain
 from ebbtide.model.step import StepKind
 from ebbtide.runtime.driver import run, system_clock
 from ebbtide.runtime.plan import Plan
 
 DAY_MS = 86_400_000
+JOBS = ("cleanup", "compaction", "vacuum")
 BY_SEQ = {"sequence": ["seq"]}
 
 
@@ -34,7 +33,7 @@ def entries(spark, root, spec):
 
 def test_pipeline_that_never_ran_has_nothing_to_do(spark, tmp_path):
     for job in JOBS:
-        report = maintain(spark, plain_spec(write(tmp_path / "in")), str(tmp_path), job.name)
+        report = maintain(spark, plain_spec(write(tmp_path / "in")), str(tmp_path), job)
         assert (report.step, report["rows_removed"]) == (None, 0)
         assert "nothing to do" in report.text()
 
@@ -137,7 +136,7 @@ def test_row_that_the_tick_has_yet_to_delete_outlives_cleanup_and_compaction(spa
     stop = threading.Event()
     run(spark, spec, str(tmp_path), stop=stop, on_progress=lambda step: stop.set() if step.step == 3 else None)
     for job in JOBS:
-        maintain(spark, spec, str(tmp_path), job.name)
+        maintain(spark, spec, str(tmp_path), job)
         assert 1 in {row["id"] for row in entries(spark, tmp_path, spec)}, job
     assert run(spark, spec, str(tmp_path)).totals["deleted"] == 1
     assert [row["id"] for row in sink(spark, tmp_path, spec)] == [2]
@@ -145,21 +144,23 @@ def test_row_that_the_tick_has_yet_to_delete_outlives_cleanup_and_compaction(spa
     assert {row["id"] for row in entries(spark, tmp_path, spec)} == {2}
 
 
-def forget_all(spark, stepper):
-    """A job of somebody else's: drop all entries."""
-    facts = stepper.maintenance_step(StepKind.CLEANUP)
-    return delete_entries(spark, stepper, facts, lambda entries, operator: np.ones(len(entries), dtype=bool))
+class Forget(Maintenance):
+    """Drop all entries."""
+
+    name = "forget"
+
+    def step(self, spark, stepper):
+        facts = stepper.maintenance_step(StepKind.CLEANUP)
+        return delete_entries(spark, stepper, facts, lambda entries, operator: np.ones(len(entries), dtype=bool))
 
 
-def test_job_of_a_module_of_its_own_is_run_by_its_name_and_one_unknown_is_refused(spark, tmp_path, monkeypatch):
-    forget = MaintenanceJob("forget", "forget", "Drop all entries.", step="forget_jobs:forget_all")
-    monkeypatch.setitem(sys.modules, "forget_jobs", SimpleNamespace(forget_all=forget_all))
-    monkeypatch.setattr(jobs, "JOBS", (*JOBS, forget))
+def test_job_of_a_class_of_its_own_is_run_by_its_name_and_one_unknown_is_refused(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "BUILT_IN", (*registry.BUILT_IN, Forget()))
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1), change("+I", 2, "b", 2)]), order=BY_SEQ)
     run(spark, spec, str(tmp_path))
     report = maintain(spark, spec, str(tmp_path), "forget")
     assert (report["job"], report["entries"], report["rows_removed"]) == ("forget", 0, 2)
     with pytest.raises(
-        ConfigError, match=r"no maintenance job of this name.*forget_all.*cleanup, compaction, vacuum, forget"
+        ConfigError, match=r"no maintenance job of this name.*forget_all.*cleanup, compaction, forget, vacuum"
     ):
         maintain(spark, spec, str(tmp_path), "forget_all")

@@ -195,7 +195,7 @@ def test_changed_transform_is_refused_and_migrated_from_the_state_and_undone(spa
     with pytest.raises(SpecChangedError, match="ebbtide migrate"):
         run(spark, other, root)
     planned = migration.plan(spark, other, root)
-    assert planned.changes == [
+    assert planned["changes"] == [
         "transform.select.n: CAST(v AS INT) -> length(v) * 10",
         "transform.where: v <> 'hidden' -> v <> '4'",
     ]
