@@ -11,18 +11,14 @@ from pkgutil import resolve_name
 import click
 
 _HOMES = {
-    "acknowledge": "upkeep",
-    "adopt": "upkeep",
     "backfill": "backfill",
     "lag": "inspection",
     "new": "new",
     "pause": "pausing",
     "quarantine": "quarantine",
     "refresh": "running",
-    "repair": "upkeep",
     "replay": "replaying",
     "resume": "pausing",
-    "rewind": "upkeep",
     "run": "running",
     "sql": "sql",
     "sql-gateway": "sql_gateway",

@@ -8,7 +8,7 @@ import dagster as dg
 from pydantic import Field
 
 from ebbtide import Pipeline
-from ebbtide.dagster.metadata import numbers, report_metadata, state_key
+from ebbtide.dagster.metadata import numbers, report_metadata
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.dagster.stream import maintenance_pool
 from ebbtide.dagster.supervise import supervised
@@ -81,64 +81,6 @@ class JobOnRequest(Generic[Config]):
             act()
 
         return job
-
-
-class RepairConfig(dg.Config):
-    """What a repair is launched to do."""
-
-    action: Literal["plan", "apply", "acknowledge"] = Field(
-        default="plan",
-        description="plan: tell in what the sink differs; apply: bring it to what the state shows; acknowledge: leave it so.",
-    )
-    reason: str = Field(default="", description="Of acknowledge: why the sink shall stay as it is.")
-
-
-def _mend(spec: Pipeline, config: RepairConfig, spark: SparkResource, root: str, now_ms: int) -> Any:
-    from ebbtide.maintenance import repair
-
-    match config.action:
-        case "plan":
-            return repair.plan(spark.session, spec, root)
-        case "apply":
-            return repair.repair(spark.session, spec, root)
-        case "acknowledge":
-            return repair.acknowledge(spark.session, spec, root, config.reason)
-
-
-REPAIR = JobOnRequest(
-    name="repair",
-    op_name="repair_sink",
-    description="Bring the sink to what the state shows, or accept it as it is: plan, apply or acknowledge.",
-    config_type=RepairConfig,
-    operate=_mend,
-    observed=sink_key,
-)
-"""The job that ends what is red: it repairs the sink from the state, or accepts it as it is."""
-
-
-class RewindConfig(dg.Config):
-    """Where a rewind is launched to go."""
-
-    to_step: int = Field(description="The step to go back to.")
-    action: Literal["plan", "apply"] = Field(default="plan", description="plan: tell what it would undo; apply: do it.")
-
-
-def _go_back(spec: Pipeline, config: RewindConfig, spark: SparkResource, root: str, now_ms: int) -> Any:
-    from ebbtide.maintenance import rewind
-
-    go = rewind.apply if config.action == "apply" else rewind.plan
-    return go(spark.session, spec, root, config.to_step)
-
-
-REWIND = JobOnRequest(
-    name="rewind",
-    op_name="rewind_tables",
-    description="Bring all tables back to what they were after an earlier step: plan or apply.",
-    config_type=RewindConfig,
-    operate=_go_back,
-    observed=state_key,
-)
-"""The job that brings all tables back to what they were after an earlier step."""
 
 
 class QuarantineReplayConfig(dg.Config):
@@ -224,4 +166,4 @@ PAUSE = JobOnRequest(
 """The job that pauses a pipeline, or resumes it."""
 
 
-ON_REQUEST: tuple[JobOnRequest[Any], ...] = (REPAIR, REWIND, QUARANTINE_REPLAY, PAUSE)
+ON_REQUEST: tuple[JobOnRequest[Any], ...] = (QUARANTINE_REPLAY, PAUSE)

@@ -2,11 +2,49 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
 from ebbtide.maintenance.operation import Context, Operation, Report
+
+if TYPE_CHECKING:
+    from ebbtide.maintenance.repair import RepairReport
+
+
+class Acknowledge(Operation):
+    """Accept what other clients changed in a sink, and what checks have found so far: checks begin behind that."""
+
+    name = "acknowledge"
+
+    class Params(Operation.Params):
+        """Why."""
+
+        reason: str = Field(description="Why the sink shall stay as it is; kept in the ledger.")
+
+    def apply(self, ctx: Context, params: Params) -> Report:
+        """Accept it, in one step."""
+        from ebbtide.maintenance import repair
+
+        return _of_repair(repair.acknowledge(ctx.spark, ctx.spec, ctx.root, params.reason))
+
+
+class Adopt(Operation):
+    """Make a table that is at DIR/NAME/sink already the sink, with its rows."""
+
+    name = "adopt"
+
+    def plan(self, ctx: Context, params: Operation.Params) -> Report:
+        """Count the rows."""
+        from ebbtide.maintenance import adopt
+
+        return adopt.plan(ctx.spark, ctx.spec, ctx.root)
+
+    def apply(self, ctx: Context, params: Operation.Params) -> Report:
+        """Adopt them, in steps of a million."""
+        from ebbtide.maintenance import adopt
+
+        return adopt.apply(ctx.spark, ctx.spec, ctx.root, ctx.now_ms)
 
 
 class Clock(Operation):
@@ -75,3 +113,57 @@ class Migrate(Operation):
         from ebbtide.maintenance import migration
 
         return migration.undo(ctx.spark, ctx.spec, ctx.root)
+
+
+class Repair(Operation):
+    """Bring a damaged, dropped or restored sink to what the state shows."""
+
+    name = "repair"
+
+    def plan(self, ctx: Context, params: Operation.Params) -> Report:
+        """Tell what differs."""
+        from ebbtide.maintenance import repair
+
+        return _of_repair(repair.plan(ctx.spark, ctx.spec, ctx.root))
+
+    def apply(self, ctx: Context, params: Operation.Params) -> Report:
+        """Repair it, in one step."""
+        from ebbtide.maintenance import repair
+
+        return _of_repair(repair.repair(ctx.spark, ctx.spec, ctx.root))
+
+
+class Rewind(Operation):
+    """Bring all tables back to what they were after an earlier step."""
+
+    name = "rewind"
+    observed = "state"
+
+    class Params(Operation.Params):
+        """Where to go."""
+
+        to_step: int = Field(ge=1, description="The step to go back to.")
+
+    def plan(self, ctx: Context, params: Params) -> Report:
+        """Tell what would be undone."""
+        from ebbtide.maintenance import rewind
+
+        return rewind.plan(ctx.spark, ctx.spec, ctx.root, params.to_step)
+
+    def apply(self, ctx: Context, params: Params) -> Report:
+        """Go back, in a step of its own."""
+        from ebbtide.maintenance import rewind
+
+        return rewind.apply(ctx.spark, ctx.spec, ctx.root, params.to_step)
+
+
+def _of_repair(found: RepairReport) -> Report:
+    """Return a repair's report."""
+    values = found.as_dict()
+    pipeline, step = values.pop("pipeline"), values.pop("step")
+    counts = {name: value for name, value in values.items() if isinstance(value, int)}
+    details = {name: value for name, value in values.items() if name not in counts}
+    first, *further = found.text().removeprefix(f"{pipeline}: ").split("\n  ")
+    next_steps = [line for line in further if "'ebbtide " in line]
+    lines = [line for line in further if line not in next_steps]
+    return Report(pipeline, [first, *lines], counts, details, step, "\n  ".join(next_steps))

@@ -17,14 +17,24 @@ from typing import TYPE_CHECKING
 from ebbtide.errors import ConfigError
 from ebbtide.maintenance.jobs import Cleanup, Compact, Maintenance, Vacuum
 from ebbtide.maintenance.operation import Context, Operation, Report
-from ebbtide.maintenance.operations import Clock, Migrate
+from ebbtide.maintenance.operations import Acknowledge, Adopt, Clock, Migrate, Repair, Rewind
 from ebbtide.spec.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 GROUP = "ebbtide.operations"
-BUILT_IN: tuple[Operation, ...] = (Cleanup(), Clock(), Compact(), Migrate(), Vacuum())
+BUILT_IN: tuple[Operation, ...] = (
+    Acknowledge(),
+    Adopt(),
+    Cleanup(),
+    Clock(),
+    Compact(),
+    Migrate(),
+    Repair(),
+    Rewind(),
+    Vacuum(),
+)
 TAKEN = frozenset({"action", "as_json", "root", "specs"})
 """Names that no field of `Params` can have: every command or job has them."""
 

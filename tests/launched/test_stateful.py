@@ -50,7 +50,7 @@ def changes_of(records):
 
 
 def migration(dagster_dev, action):
-    config = {"ops": {"last_seen_migrate_state": {"config": {"action": action}}}}
+    config = {"ops": {"last_seen_migration_op": {"config": {"action": action}}}}
     return dagster_dev.launch("last_seen_migration", config=config)
 
 

@@ -185,7 +185,7 @@ def test_swap_can_be_rewound(make):
     pipeline = with_steps(make)
     pipeline.do("backfill")
     pipeline.do("swap")
-    assert pipeline.do("rewind").to_step == 1
+    assert pipeline.do("rewind")["to_step"] == 1
     pipeline.run()
     assert pipeline.rows() == {1: 1, 3: 3, 4: 4, 5: 6}
 

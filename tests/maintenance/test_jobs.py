@@ -204,9 +204,9 @@ def three_steps(make):
 def test_rewind_counts_no_records_that_an_earlier_one_has_given_back(three_steps):
     pipeline = three_steps
     rewind.apply(SPARK, pipeline.spec, pipeline.root, 2)
-    assert rewind.plan(SPARK, pipeline.spec, pipeline.root, 1).records == 2
+    assert rewind.plan(SPARK, pipeline.spec, pipeline.root, 1)["records"] == 2
     pipeline.run()
-    assert rewind.plan(SPARK, pipeline.spec, pipeline.root, 1).records == 3
+    assert rewind.plan(SPARK, pipeline.spec, pipeline.root, 1)["records"] == 3
 
 
 def test_rewind_is_planned_and_done_with_all_tables(three_steps):
@@ -214,16 +214,16 @@ def test_rewind_is_planned_and_done_with_all_tables(three_steps):
     versions = pipeline.versions()
     planned = rewind.plan(SPARK, pipeline.spec, pipeline.root, 1)
     assert pipeline.versions() == versions, "a plan changes nothing"
-    assert (planned.pipeline, planned.to_step, planned.kind, planned.steps, planned.records, planned.step) == (
-        "t",
-        1,
-        "batch",
-        2,
-        3,
-        None,
-    )
     state_version = next(version for version, facts in pipeline.plan.state.steps() if facts.step == 1)
-    assert planned.versions == {"state": state_version, "sink": 1, "quarantine": 0}
+    assert planned.as_dict() == {
+        "pipeline": "t",
+        "to_step": 1,
+        "kind": "batch",
+        "steps": 2,
+        "records": 3,
+        "versions": {"state": state_version, "sink": 1, "quarantine": 0},
+        "step": None,
+    }
     assert planned.text() == (
         "t: back to step 1 (batch): 2 steps undone, 3 records to be read again."
         f"\n  state to version {state_version}, sink to version 1, quarantine to version 0"
@@ -288,7 +288,7 @@ def test_sink_with_features_that_are_not_known_here_can_be_gone_back_in_as_far_a
     features = {"readerFeatures": ["fromLater"], "writerFeatures": ["fromLater"]}
     protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
     commit(LOCAL, sink, log.versions(sink)[-1] + 1, [protocol], {"operation": "UPGRADE PROTOCOL"})
-    assert rewind.plan(SPARK, three_steps.spec, three_steps.root, 1).versions["sink"] == 1
+    assert rewind.plan(SPARK, three_steps.spec, three_steps.root, 1)["versions"]["sink"] == 1
 
 
 def test_versions_whose_files_are_gone_are_refused_before_anything_changes(three_steps):

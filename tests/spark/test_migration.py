@@ -58,7 +58,7 @@ def test_ttl_switched_on_changed_off_and_back(spark, tmp_path):
     assert sink(spark, tmp_path, with_ttl)[0]["recent"] == [5, 7]
 
     off = migration.apply(spark, without, root, now)
-    assert (off.unstamped, off.stamped) == (3, 0)
+    assert (off["unstamped"], off["stamped"]) == (3, 0)
     assert stamps(spark, tmp_path, without, "recent") == {None}
     undone = migration.undo(spark, without, root)
     assert undone["changes"] == ["the tables are as before the migration"]

@@ -52,7 +52,7 @@ def test_all_tables_go_back_together_and_forward_again(spark, tmp_path, mode):
     assert rows(spark, root, spec) == LAST[mode]
     emitted = table(spark, root, spec, "changelog") if mode == "every" else []
     planned = rewinding.plan(spark, spec, str(root), 1)
-    assert (planned.steps, planned.records, planned.step) == (last - 1, 5, None)
+    assert (planned["steps"], planned["records"], planned.step) == (last - 1, 5, None)
     assert rows(spark, root, spec) == LAST[mode], "a plan changes nothing"
     done = rewinding.apply(spark, spec, str(root), 1)
     assert done.step == last + 1
