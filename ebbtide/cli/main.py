@@ -11,14 +11,10 @@ from pkgutil import resolve_name
 import click
 
 _HOMES = {
-    "backfill": "backfill",
     "lag": "inspection",
     "new": "new",
-    "pause": "pausing",
-    "quarantine": "quarantine",
     "refresh": "running",
     "replay": "replaying",
-    "resume": "pausing",
     "run": "running",
     "sql": "sql",
     "sql-gateway": "sql_gateway",
@@ -32,18 +28,24 @@ class _Commands(click.Group):
     """Loads a command when it is asked for: `ebbtide sql` prompts long before what runs pipelines would be there."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        from ebbtide.cli.operations import operation_commands
-
-        return sorted({*_HOMES, *operation_commands()})
+        return sorted({*_HOMES, *_operation_commands(ctx)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _HOMES:
             function = cmd_name.replace("-", "_")
             command: click.Command = resolve_name(f"ebbtide.cli.{_HOMES[cmd_name]}:{function}")
             return command
-        from ebbtide.cli.operations import operation_commands
+        return _operation_commands(ctx).get(cmd_name)
 
-        return operation_commands().get(cmd_name)
+
+def _operation_commands(ctx: click.Context) -> dict[str, click.Command]:
+    """Return the commands of operations, made once per call of the program."""
+    from ebbtide.cli.operations import operation_commands
+
+    commands: dict[str, click.Command] = ctx.meta.setdefault("ebbtide.operations", {})
+    if not commands:
+        commands.update(operation_commands())
+    return commands
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 
 from ebbtide.cli.live import Live, RunView
 from ebbtide.cli.options import of_pipelines
+from ebbtide.cli.quarantine import quarantine
 from ebbtide.cli.quiet import QuietSpark, quiet_spark
 from ebbtide.cli.reporting import Reporter, load_specs
 from ebbtide.cli.stopping import stop_on_signal
@@ -22,14 +23,22 @@ from ebbtide.maintenance.registry import operations
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.users import user_name
 
-GROUPS: dict[str, str] = {}
-"""Help of the groups that operations are in."""
+GROUPS = (
+    quarantine,
+    click.Group(
+        "backfill", help="Build tables once more beside those in use, and swap them in; or read records again."
+    ),
+)
+"""The groups that operations are in, with the commands that are written by hand."""
 ONLY_PLANS = "Only tells what it would do, unless --apply."
 
 
 def operation_commands() -> dict[str, click.Command]:
     """Make the commands of all operations, by name; those with a dot in their name are below a group."""
     commands: dict[str, click.Command] = {}
+    for group in GROUPS:
+        name = group.name or ""
+        commands[name] = click.Group(name, commands=dict(group.commands), help=group.help)
     with Reporter().errors():
         found = operations()
     for operation in found:
@@ -38,9 +47,9 @@ def operation_commands() -> dict[str, click.Command]:
         if not group_name:
             commands[name] = command
             continue
-        group = commands.setdefault(group_name, click.Group(group_name, help=GROUPS.get(group_name)))
-        if isinstance(group, click.Group):
-            group.add_command(command)
+        parent = commands.setdefault(group_name, click.Group(group_name))
+        if isinstance(parent, click.Group):
+            parent.add_command(command)
     return commands
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dagster as dg
 
-from ebbtide import MaterializedView, Pipeline
-from ebbtide.dagster.backfill import backfill_job
+from ebbtide import Pipeline
 from ebbtide.dagster.checks import sink_checks
 from ebbtide.dagster.jobs import checks_job, schedules, stream_job
 from ebbtide.dagster.keeping import keeping_sensor
-from ebbtide.dagster.on_request import ON_REQUEST
 from ebbtide.dagster.operations import operation_job
 from ebbtide.dagster.sensors import backlog_sensor
 from ebbtide.dagster.stream import stream_assets
@@ -30,13 +28,10 @@ def pipeline_definitions(spec: Pipeline) -> dg.Definitions:
     if spec.run == "continuous":
         jobs["check"] = checks_job(spec)
         sensors.append(keeping_sensor(spec, jobs["stream"], jobs["check"]))
-    on_request = [job.of(spec) for job in ON_REQUEST]
-    if not isinstance(spec, MaterializedView):
-        on_request.append(backfill_job(spec))
     return dg.Definitions(
         assets=[stream_assets(spec)],
         asset_checks=[sink_checks(spec)],
-        jobs=[*jobs.values(), *on_request],
+        jobs=list(jobs.values()),
         schedules=list(schedules(spec, jobs)),
         sensors=sensors,
     )

@@ -115,6 +115,38 @@ class Migrate(Operation):
         return migration.undo(ctx.spark, ctx.spec, ctx.root)
 
 
+class Pause(Operation):
+    """Let pipelines read nothing new until they are resumed: a run ends after its step, one that goes on waits. Starts no Spark."""
+
+    name = "pause"
+    takes_turns = False
+
+    class Params(Operation.Params):
+        """Why, and who asks."""
+
+        reason: str = Field(description="Why; runs, schedules and the status show it.")
+        by: str = Field(default="", description="Who asks. Default: the user at this host, or Dagster.")
+
+    def apply(self, ctx: Context, params: Params) -> Report:
+        """Pause it."""
+        from ebbtide.maintenance import pausing
+
+        return pausing.pause(ctx.spec, ctx.root, params.by or ctx.by, params.reason, ctx.now_ms)
+
+
+class Resume(Operation):
+    """Let paused pipelines read again; processing time has stood still, so that nothing has expired. Starts no Spark."""
+
+    name = "resume"
+    takes_turns = False
+
+    def apply(self, ctx: Context, params: Operation.Params) -> Report:
+        """Resume it."""
+        from ebbtide.maintenance import pausing
+
+        return pausing.resume(ctx.spec, ctx.root, ctx.now_ms)
+
+
 class Repair(Operation):
     """Bring a damaged, dropped or restored sink to what the state shows."""
 

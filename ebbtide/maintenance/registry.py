@@ -15,9 +15,9 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from ebbtide.errors import ConfigError
-from ebbtide.maintenance.jobs import Cleanup, Compact, Maintenance, Vacuum
+from ebbtide.maintenance import backfill_operations, jobs, quarantine_operations
+from ebbtide.maintenance import operations as ours
 from ebbtide.maintenance.operation import Context, Operation, Report
-from ebbtide.maintenance.operations import Acknowledge, Adopt, Clock, Migrate, Repair, Rewind
 from ebbtide.spec.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -25,15 +25,24 @@ if TYPE_CHECKING:
 
 GROUP = "ebbtide.operations"
 BUILT_IN: tuple[Operation, ...] = (
-    Acknowledge(),
-    Adopt(),
-    Cleanup(),
-    Clock(),
-    Compact(),
-    Migrate(),
-    Repair(),
-    Rewind(),
-    Vacuum(),
+    backfill_operations.Drop(),
+    backfill_operations.Into(),
+    backfill_operations.Start(),
+    backfill_operations.Status(),
+    backfill_operations.Swap(),
+    jobs.Cleanup(),
+    jobs.Compact(),
+    jobs.Vacuum(),
+    ours.Acknowledge(),
+    ours.Adopt(),
+    ours.Clock(),
+    ours.Migrate(),
+    ours.Pause(),
+    ours.Repair(),
+    ours.Resume(),
+    ours.Rewind(),
+    quarantine_operations.Drop(),
+    quarantine_operations.Replay(),
 )
 TAKEN = frozenset({"action", "as_json", "root", "specs"})
 """Names that no field of `Params` can have: every command or job has them."""
@@ -76,10 +85,10 @@ def maintain(
         LeaseHeldError: the pipeline is being run.
         SpecChangedError: the spec no longer fits the stored state.
     """
-    jobs = {each.job_name: each for each in operations() if isinstance(each, Maintenance)}
-    if job not in jobs:
-        raise ConfigError.of("There is no maintenance job of this name.", got=job, allowed=", ".join(jobs))
-    work = jobs[job]
+    by_job = {each.job_name: each for each in operations() if isinstance(each, jobs.Maintenance)}
+    if job not in by_job:
+        raise ConfigError.of("There is no maintenance job of this name.", got=job, allowed=", ".join(by_job))
+    work = by_job[job]
     return work.apply(Context(spec, root, lambda: spark), work.Params())
 
 

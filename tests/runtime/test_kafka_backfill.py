@@ -44,13 +44,13 @@ def test_backfill_from_the_beginning_goes_beside_and_reading_goes_on_behind_it(o
     pipeline.run()
     assert pipeline.rows() == {1: 7, 9: 9}
     found = start(pipeline, "earliest")
-    assert (found.records, found.waiting, found.percent) == (7, 0, 100.0)
+    assert (found["records"], found["waiting"], found["percent"]) == (7, 0, 100.0)
     pipeline.send(up(10, 10))
     waits = backfill_status.status(pipeline.spec, pipeline.root, LATER)
     assert (waits.waiting, waits.percent) == (1, 87.5)
     assert "waiting: 1 record; 'ebbtide backfill start' goes on" in waits.text()
     report = pipeline.do("swap")
-    assert (report.added, report.changed, report.deleted) == (5, 0, 0)
+    assert (report["added"], report["changed"], report["deleted"]) == (5, 0, 0)
     assert pipeline.rows() == {1: 7, 2: 2, 3: 3, 4: 4, 5: 5, 9: 9, 10: 10}
     assert pipeline.is_idle()
     pipeline.send(up(2, 11))
@@ -150,7 +150,7 @@ def test_records_are_read_into_the_paused_sink_and_it_stands_where_it_did(over):
     position = pipeline.last.source_position
     pipeline.send(up(8, 8))
     report = into(pipeline)
-    assert (report.records, report.waiting, len(report.steps)) == (7, 0, 4)
+    assert (report["records"], report["waiting"], len(report["steps"])) == (7, 0, 4)
     assert pipeline.rows() == {1: 7, 2: 2, 3: 3, 4: 4, 5: 5, 9: 9}, "the newest of a key wins; what is next is not read"
     last = pipeline.last
     assert (last.kind, last.reason) == (StepKind.BACKFILL, "what was before is wanted too")
@@ -236,7 +236,7 @@ def test_snapshot_topic_is_read_first_and_the_pipeline_s_own_behind_it(over, bro
     pipeline.run()
     stop = threading.Event()
     begun = start(pipeline, "0=2", snapshot=snapshot, stop=stop, on_progress=lambda _: stop.set())
-    assert (begun.records, begun.waiting, begun.percent) == (2, 3, 40.0)
+    assert (begun["records"], begun["waiting"], begun["percent"]) == (2, 3, 40.0)
     with pytest.raises(BackfillError, match=r"has not read all|Another backfill"):
         start(pipeline, "earliest")
     built = start(pipeline)

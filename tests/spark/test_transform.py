@@ -172,11 +172,11 @@ def test_row_that_fails_leaves_what_was_shown_and_all_jobs_go_by_what_is_selecte
     assert repairing.acknowledge(spark, spec, root, "meant so").missing == 1
     assert red(spark, tmp_path, spec, ["complete", "unique_key"]) == {}, "`ordering` does not look behind it"
 
-    kept = quarantine_replay.plan(spec, root, system_clock(), Selection()).kept
+    kept = quarantine_replay.plan(spec, root, system_clock(), Selection())["kept"]
     assert ["transform fails" in record["detail"] for record in kept] == [True]
     mended = {tuple(bad["origin"].values()): change("+U", 2, "22", 60).encode()}
     done = quarantine_replay.apply(spark, spec, root, system_clock(), Selection(), mended)
-    assert done.counts["updated"] == 1
+    assert done["counts"]["updated"] == 1
     assert rows(spark, tmp_path, spec) == [(2, 22, "v22"), (3, 3, "v3")]
     assert table(spark, tmp_path, spec, "quarantine") == []
     rewind.apply(spark, spec, root, 2)
