@@ -307,11 +307,11 @@ def test_pace_and_what_is_left_are_told_by_the_last_steps(make):
     # Steps are a second apart, and the first one's records were read in that time.
     assert (found["records_per_second"], found["seconds_left"]) == (3.0, 1.0)
     assert found.text() == (
-        "t: backfill from earliest: step 2, 6 records, 66.7 %, 3 records/s, about 1 s left; waiting: 3 records;"
-        " 'ebbtide backfill start' goes on."
+        "t: backfill from earliest: step 2, 6 records, 66.7 %, 3 records/s, about 1 s left; waiting: 3 records."
+        "\n  To go on: 'ebbtide backfill start'."
     )
     assert pipeline.do("backfill").text() == (
-        "t: backfill from earliest: step 3, 7 records, 100.0 %, 3 records/s. To compare it: 'ebbtide backfill swap'."
+        "t: backfill from earliest: step 3, 7 records, 100.0 %, 3 records/s.\n  To compare it: 'ebbtide backfill swap'."
     )
 
 

@@ -175,7 +175,7 @@ def test_whole_record_is_never_called_a_head(tmp_path):
     disk.step([NO_N])
     assert replay(disk, by_seq(quarantine={"max_record_bytes": 10}))["kept"][0]["reason"] == "too_large"
     assert [row["reason"] for row in held(disk)] == ["missing_column"]
-    assert replay(disk, WITH_DEFAULT).replayed == 1
+    assert replay(disk, WITH_DEFAULT)["replayed"] == 1
 
 
 def test_mended_record_that_is_bad_leaves_the_quarantined_one_as_it_was(tmp_path):

@@ -1,0 +1,181 @@
+"""An operation of another package: one class and one entry point bring its command, its help, its job and its page."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from click.testing import CliRunner
+from local_pipeline import up
+
+from ebbtide.cli import main
+from ebbtide.dagster.definitions import pipeline_definitions
+from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
+from ebbtide.errors import ConfigError
+from ebbtide.maintenance.operation import Context, Operation, Report
+from ebbtide.maintenance.operation_page import section_of
+from ebbtide.maintenance.registry import BUILT_IN, GROUP, operations
+
+SAMPLE = Path(__file__).resolve().parents[2] / "examples" / "handover"
+
+
+def install(site, patch, named, code=None):
+    """Put a package on the path as an installer does: its module, and the entry points beside it."""
+    folder = site / "sample-1.0.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: sample\nVersion: 1.0\n")
+    lines = "\n".join(f"{name} = {value}" for name, value in named.items())
+    (folder / "entry_points.txt").write_text(f"[{GROUP}]\n{lines}\n")
+    if code is not None:
+        (site / "strange.py").write_text(code)
+    patch.syspath_prepend(site)
+
+
+@pytest.fixture
+def handover(tmp_path, monkeypatch):
+    """The sample, installed by what its pyproject.toml says."""
+    project = tomllib.loads((SAMPLE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    install(tmp_path / "site", monkeypatch, project["entry-points"][GROUP])
+    monkeypatch.syspath_prepend(SAMPLE)
+
+
+@pytest.fixture
+def pipeline(make, tmp_path):
+    made = make()
+    made.read(up(1, 1), up(2, 2))
+    given = made.spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    (tmp_path / "defs.yaml").write_text(json.dumps({"type": "ebbtide.UpsertPipeline", "attributes": given}))
+    return made
+
+
+def call(*arguments):
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+@pytest.mark.usefixtures("handover")
+def test_operation_of_another_package_has_its_command_and_its_help(pipeline, tmp_path):
+    assert "handover" in call("--help").output
+    shown = call("handover", "--help").output
+    assert "Write down how many rows a sink has" in shown
+    assert "Only tells what it would do, unless --apply." in " ".join(shown.split())
+    for option in ("--to FILE", "--note TEXT", "--root TEXT", "--json", "--apply"):
+        assert option in shown
+    written = tmp_path / "sink.json"
+    asked = ["handover", tmp_path / "defs.yaml", "--root", pipeline.root, "--to", written, "--note", "a", "--note", "b"]
+    planned = call(*asked)
+    assert planned.output == "t: 2 rows at step 1.\n  To do it: the same with '--apply'.\n"
+    assert not written.exists()
+    done = call(*asked, "--apply")
+    assert done.output.startswith(f"t: 2 rows at step 1.\n  Written to {written} by ")
+    assert json.loads(written.read_text()) == json.loads(call(*asked, "--json").output)
+    assert json.loads(written.read_text()) == {
+        "pipeline": "t",
+        "rows": 2,
+        "at_step": 1,
+        "notes": ["a", "b"],
+        "step": None,
+    }
+    assert call("handover", tmp_path / "defs.yaml").exit_code == 2, "--to is required"
+
+
+@pytest.mark.usefixtures("handover")
+def test_operation_of_another_package_has_its_job(pipeline, tmp_path):
+    [job] = [job for job in pipeline_definitions(pipeline.spec).jobs if job.name == "t_handover"]
+    assert job.description == "Write down how many rows a sink has, and at which step, for those who read it next."
+    written = tmp_path / "sink.json"
+    resources = {"storage": StorageResource(root=pipeline.root), "clock": ClockResource(), "spark": SparkResource()}
+
+    def launch(**config):
+        run_config = {"ops": {"t_handover_op": {"config": {"to": str(written), **config}}}}
+        with dg.DagsterInstance.ephemeral() as instance:
+            done = job.execute_in_process(run_config=run_config, resources=resources, instance=instance)
+            [event] = done.get_asset_observation_events()
+            observed = event.asset_observation_data.asset_observation
+            assert observed.asset_key == dg.AssetKey("t")
+            return {name: value.value for name, value in observed.metadata.items()}
+
+    assert launch(note=["a"]) == {
+        "job": "handover: plan",
+        "report": "t: 2 rows at step 1.\n\n- To do it: the same with '--apply'.",
+        "next": "launch handover with action: apply",
+        "rows": 2,
+        "at_step": 1,
+        "notes": 1,
+    }
+    assert not written.exists()
+    assert "Written to" in launch(action="apply")["report"]
+    assert json.loads(written.read_text())["rows"] == 2
+
+
+@pytest.mark.usefixtures("handover")
+def test_operation_of_another_package_has_its_section_of_the_page():
+    [operation] = [operation for operation in operations() if operation.name == "handover"]
+    section = "\n".join(section_of(operation))
+    assert section.startswith("## ebbtide handover\n\nWrite down how many rows")
+    assert "| `--to FILE` | `to` | The file to write, as JSON. Required. |" in section
+
+
+OPERATION = "from ebbtide.maintenance.operation import Operation\n\n\nclass Strange(Operation):\n    name = 'strange'\n"
+
+
+@pytest.mark.parametrize(
+    ("entry", "code", "said"),
+    [
+        ({"strange": "strange:Strange"}, "import nowhere", "cannot be loaded: ModuleNotFoundError"),
+        ({"strange": "strange:Other"}, OPERATION, "cannot be loaded: AttributeError"),
+        ({"strange": "strange:Strange"}, "Strange = 7", "names what is not an operation"),
+        ({"other": "strange:Strange"}, OPERATION, "another name than its operation"),
+        ({"strange": "strange:Strange"}, OPERATION, "'strange' does nothing"),
+        ({"repair": "strange:Strange"}, OPERATION, "Two operations have the name 'repair'"),
+        (
+            {"strange": "strange:Strange"},
+            OPERATION
+            + "    class Params(Operation.Params):\n        root: str\n    def apply(self, ctx, params): ...\n",
+            "Params whose names are taken. Got: root",
+        ),
+    ],
+)
+def test_entry_point_that_is_no_operation_is_refused_by_name(tmp_path, monkeypatch, entry, code, said):
+    install(tmp_path / "site", monkeypatch, entry, code)
+    monkeypatch.delitem(__import__("sys").modules, "strange", raising=False)
+    with pytest.raises(ConfigError, match=said):
+        operations()
+    shown = call("--help")
+    assert (shown.exit_code, said in shown.output) == (2, True)
+
+
+def test_built_in_operations_have_names_jobs_and_commands_of_their_own():
+    for of in (lambda each: each.name, lambda each: each.job_name, lambda each: each.command):
+        assert len({of(each) for each in BUILT_IN}) == len(BUILT_IN)
+    assert all(each.actions for each in BUILT_IN)
+    assert operations() == tuple(sorted(BUILT_IN, key=lambda each: each.name))
+
+
+class Counted(Operation):
+    """Count."""
+
+    name = "counted"
+
+    class Params(Operation.Params):
+        """How far."""
+
+        up_to: int = 3
+
+    def plan(self, ctx, params):
+        return Report(ctx.spec.name, [f"{params.up_to}"])
+
+
+def test_what_an_operation_is_asked_for_is_checked():
+    assert Counted().asked({}) == Counted.Params(up_to=3)
+    with pytest.raises(ConfigError, match=r"What 'counted' was asked for is not usable: up_to: .*Got: many"):
+        Counted().asked({"up_to": "many"})
+    with pytest.raises(ConfigError, match="not usable: down_to"):
+        Counted().asked({"down_to": 3})
+
+
+def test_context_starts_spark_only_when_it_is_asked_for(make):
+    started = []
+    ctx = Context(make().spec, "root", lambda: started.append("now"), clock=lambda: 7)
+    assert (Counted().act("plan", ctx, Counted.Params()).text(), ctx.now_ms, started) == ("t: 3", 7, [])
+    assert (ctx.spark, started) == (None, ["now"])
