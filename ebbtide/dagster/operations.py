@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from functools import cache
+from itertools import takewhile
 from typing import Any, Literal
 
 import dagster as dg
@@ -176,10 +177,14 @@ def _next_job(next_step: str, operation: Operation) -> str:
     named = NAMED.search(next_step)
     if named is None:
         return ""
-    words, _, options = named[1].partition("--")
+    words = named[1].split()
+    options = {word for word in words if word.startswith("--")}
+    command = " ".join(takewhile(lambda word: not word.startswith("--"), words))
     of_command = {each.command: each for each in operations()}
-    following = of_command.get(words.strip(), operation)
+    following = of_command.get(command) if command else operation  # options alone are added to the same command
+    if following is None:
+        return ""
     for action in following.actions[1:]:
-        if f"--{action}" in f"--{options}":
+        if f"--{action}" in options:
             return f"launch {following.job_name} with action: {action}"
     return f"launch {following.job_name}"

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
 from ebbtide.maintenance.operation import Context, Operation, Report
-
-if TYPE_CHECKING:
-    from ebbtide.maintenance.repair import RepairReport
 
 
 class Acknowledge(Operation):
@@ -189,13 +186,20 @@ class Rewind(Operation):
         return rewind.apply(ctx.spark, ctx.spec, ctx.root, params.to_step)
 
 
-def _of_repair(found: RepairReport) -> Report:
-    """Return a repair's report."""
+def _of_repair(found: Any) -> Report:
+    """Return what a repair found as a report; lines that name a command are its next steps.
+
+    Args:
+        found: Has `text` and `as_dict`.
+    """
     values = found.as_dict()
     pipeline, step = values.pop("pipeline"), values.pop("step")
     counts = {name: value for name, value in values.items() if isinstance(value, int)}
     details = {name: value for name, value in values.items() if name not in counts}
-    first, *further = found.text().removeprefix(f"{pipeline}: ").split("\n  ")
-    next_steps = [line for line in further if "'ebbtide " in line]
-    lines = [line for line in further if line not in next_steps]
-    return Report(pipeline, [first, *lines], counts, details, step, "\n  ".join(next_steps))
+    first, *further = found.text().splitlines()
+    lines = [first.removeprefix(f"{pipeline}:").strip()]
+    next_steps: list[str] = []
+    for line in further:
+        said = next_steps if "'ebbtide " in line else lines
+        said.append(line.strip())
+    return Report(pipeline, lines, counts, details, step, "\n  ".join(next_steps))

@@ -2,7 +2,9 @@
 
 import json
 import tomllib
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import dagster as dg
 import pytest
@@ -11,10 +13,13 @@ from local_pipeline import up
 
 from ebbtide.cli import main
 from ebbtide.dagster.definitions import pipeline_definitions
+from ebbtide.dagster.operations import report_metadata
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.errors import ConfigError
+from ebbtide.maintenance.backfill_operations import Start
 from ebbtide.maintenance.operation import Context, Operation, Report
 from ebbtide.maintenance.operation_page import section_of
+from ebbtide.maintenance.operations import Clock, Repair, _of_repair
 from ebbtide.maintenance.registry import BUILT_IN, GROUP, operations
 
 SAMPLE = Path(__file__).resolve().parents[2] / "examples" / "handover"
@@ -179,3 +184,62 @@ def test_context_starts_spark_only_when_it_is_asked_for(make):
     ctx = Context(make().spec, "root", lambda: started.append("now"), clock=lambda: 7)
     assert (Counted().act("plan", ctx, Counted.Params()).text(), ctx.now_ms, started) == ("t: 3", 7, [])
     assert (ctx.spark, started) == (None, ["now"])
+
+
+def test_report_of_a_repair_keeps_its_text_and_names_the_job_that_does_it():
+    lines = [
+        "t:",
+        "  sink: gone",
+        "  To do it: 'ebbtide repair --apply'.",
+        "  Or: 'ebbtide acknowledge --reason TEXT'.",
+    ]
+    values = {"pipeline": "t", "missing": 2, "state_version": None, "findings": [{}], "action": "", "step": None}
+    report = _of_repair(SimpleNamespace(text=lambda: "\n".join(lines), as_dict=lambda: dict(values)))
+    assert report.text() == "\n".join(["t: ", *lines[1:]])
+    assert report.as_dict() == values
+    shown = report_metadata(report, Repair(), "plan")
+    assert {name: shown[name] for name in ("job", "next", "missing", "findings", "action")} == {
+        "job": "repair: plan",
+        "next": "launch repair with action: apply",
+        "missing": 2,
+        "findings": 1,
+        "action": "",
+    }
+    assert "state_version" not in shown
+
+
+@pytest.mark.parametrize(
+    ("next_step", "job"),
+    [
+        ("To do it: 'ebbtide repair --apply'.", "repair with action: apply"),
+        ("Done. To undo it: 'ebbtide migrate --undo'.", "migration with action: undo"),
+        ("To compare it: 'ebbtide backfill swap'.", "backfill_swap"),
+        ("To do it: 'ebbtide rewind --to-step 3 --apply'.", "rewind with action: apply"),
+        ("To do it: the same with '--reason TEXT --apply'.", "clock with action: apply"),
+        ("To go on: 'ebbtide run'.", None),
+        ("Nothing.", None),
+    ],
+)
+def test_next_step_names_the_job_that_does_it(next_step, job):
+    shown = report_metadata(Report("t", ["said"], next_step=next_step), Clock(), "plan")
+    assert shown.get("next") == (None if job is None else f"launch {job}")
+
+
+def test_values_of_a_report_are_shown_as_what_they_are():
+    since = datetime(2026, 1, 31, tzinfo=UTC)
+    counts = {"rows": 3, "pace": 1.5, "unknown": None, "oldest_ms": 7_000}
+    details = {"paused": True, "since": since, "keys": [{"id": 1}], "counts": {"inserted": 2}, "versions": {"sink": 4}}
+    shown = report_metadata(Report("t", ["said"], counts, details, 5), Start(), "apply")
+    plain = {name: getattr(value, "value", value) for name, value in shown.items()}
+    assert plain == {
+        "job": "backfill_start",
+        "report": "t: said",
+        "backfill_rows": 3,
+        "backfill_pace": 1.5,
+        "backfill_oldest": 7.0,
+        "backfill_paused": True,
+        "backfill_since": since.timestamp(),
+        "backfill_keys": 1,
+        "backfill_inserted": 2,
+        "backfill_step": 5,
+    }

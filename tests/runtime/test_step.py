@@ -530,7 +530,12 @@ def test_ignored_columns_are_told_with_the_step(make):
 @pytest.mark.parametrize(
     ("table", "rows", "is_of_others", "said"),
     [
-        ("order", {}, True, "No record is of source.table: see that it is the table's name. Of other tables: 2 records."),
+        (
+            "order",
+            {},
+            True,
+            "No record is of source.table: see that it is the table's name. Of other tables: 2 records.",
+        ),
         ("orders", {1: 1}, False, "Of other tables than source.table, and left out: 1 record."),
         ("public.orders", {1: 1}, False, "Of other tables than source.table, and left out: 1 record."),
     ],
