@@ -74,7 +74,12 @@ def apply(
         LeaseHeldError: the pipeline is being run.
         SpecChangedError: the spec no longer fits the stored state.
     """
-    refuse_no_reason(reason)
+    if not reason.strip():
+        raise ConfigError.of(
+            "To set a clock takes a reason.",
+            got="none",
+            allowed="a text, kept with the step",
+        )
     tables = Plan.under(root, spec)
     if not log.versions(tables.state.path):
         return _report(spec.name)
@@ -96,20 +101,6 @@ def apply(
         stepper.commit(facts, [])
         lines = [*report.lines, f"Done in step {facts.step}: {reason}"]
         return replace(report, lines=lines, details={"reason": reason}, step=facts.step, next_step="")
-
-
-def refuse_no_reason(reason: str) -> None:
-    """Refuse to set a clock without a reason.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    if not reason.strip():
-        raise ConfigError.of(
-            "To set a clock takes a reason.",
-            got="none",
-            allowed="a text, kept with the step",
-        )
 
 
 def time_ms(text: str | None, now_ms: int) -> int | None:

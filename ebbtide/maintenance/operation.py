@@ -134,6 +134,9 @@ class Operation:
     of_one: ClassVar[frozenset[str]] = frozenset()
     """Fields of `Params` that concern one pipeline, so that a command given several refuses them."""
 
+    needed: ClassVar[tuple[str, ...]] = ()
+    """Fields of `Params` that `apply` takes a text in, though a plan does not."""
+
     class Params(BaseModel):
         """What the operation is asked for, beside the pipeline.
 
@@ -178,7 +181,16 @@ class Operation:
             ) from error
 
     def act(self, action: str, ctx: Context, params: Any) -> Report:
-        """Do one of its `actions`."""
+        """Do one of its `actions`.
+
+        Raises:
+            ConfigError: it needs a text that was not given.
+        """
+        blank = [name for name in self.needed if action == "apply" and not getattr(params, name).strip()]
+        if blank:
+            raise ConfigError.of(
+                f"To apply '{self.command}' takes a {blank[0]}.", got="none", allowed="a text, kept with the step"
+            )
         report: Report = getattr(self, action)(ctx, params)
         return report
 

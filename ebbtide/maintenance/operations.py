@@ -49,6 +49,7 @@ class Clock(Operation):
 
     name = "clock"
     observed = "state"
+    needed = ("reason",)
 
     class Params(Operation.Params):
         """What is set, and why."""
@@ -81,7 +82,6 @@ class Clock(Operation):
         now_ms = ctx.now_ms
         to_ms = clock.time_ms(params.to, now_ms)
         watermark_ms = clock.time_ms(params.watermark, now_ms)
-        clock.refuse_no_reason(params.reason)
         return clock.apply(ctx.spark, ctx.spec, ctx.root, now_ms, params.reason, to_ms, watermark_ms)
 
 

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from ebbtide.amounts import amount
-from ebbtide.errors import ConfigError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.operation import Report
@@ -27,16 +26,6 @@ from ebbtide.spec.pipeline import Pipeline
 MAX_AGE = "max_age"
 MAX_BYTES = "max_bytes"
 """Why records leave by the spec's limits, in the order in which these are judged."""
-
-
-def refuse_no_note(note: str) -> None:
-    """Refuse to drop records without saying why.
-
-    Raises:
-        ConfigError: there is no note.
-    """
-    if not note.strip():
-        raise ConfigError.of("To drop records takes a note.", got="none", allowed="--note 'why they are dropped'")
 
 
 def plan(spec: Pipeline, root: str, selection: Selection) -> Report:

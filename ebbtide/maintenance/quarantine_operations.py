@@ -83,6 +83,7 @@ class Drop(Operation):
     """Give quarantined records up."""
 
     name = "quarantine.drop"
+    needed = ("note",)
 
     class Params(Selecting):
         """Which records, and why."""
@@ -99,5 +100,4 @@ class Drop(Operation):
         """Drop them, in one step."""
         from ebbtide.maintenance import quarantine_drop
 
-        quarantine_drop.refuse_no_note(params.note)
         return quarantine_drop.apply(ctx.spark, ctx.spec, ctx.root, params.selection(), params.note)

@@ -142,7 +142,7 @@ def test_command_tells_where_the_clock_stands_and_what_it_would_set(make, tmp_pa
     )
     assert "cannot be set ahead" in told("--to", "2999-01-01").output
     assert "Allowed: now, or as 2026" in told("--to", "soon").output
-    assert "To set a clock takes a reason" in told("--to", "now", "--apply").output
+    assert "To apply 'clock' takes a reason. Got: none." in told("--to", "now", "--apply").output
     assert pipeline.last.step == 1, "nothing was done"
 
 
