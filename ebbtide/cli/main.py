@@ -28,24 +28,18 @@ class _Commands(click.Group):
     """Loads a command when it is asked for: `ebbtide sql` prompts long before what runs pipelines would be there."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*_HOMES, *_operation_commands(ctx)})
+        from ebbtide.maintenance.registry import first_words
+
+        return sorted({*_HOMES, *first_words()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _HOMES:
             function = cmd_name.replace("-", "_")
             command: click.Command = resolve_name(f"ebbtide.cli.{_HOMES[cmd_name]}:{function}")
             return command
-        return _operation_commands(ctx).get(cmd_name)
+        from ebbtide.cli.operations import command_named
 
-
-def _operation_commands(ctx: click.Context) -> dict[str, click.Command]:
-    """Return the commands of operations, made once per call of the program."""
-    from ebbtide.cli.operations import operation_commands
-
-    commands: dict[str, click.Command] = ctx.meta.setdefault("ebbtide.operations", {})
-    if not commands:
-        commands.update(operation_commands())
-    return commands
+        return command_named(cmd_name)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

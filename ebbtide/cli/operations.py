@@ -33,24 +33,24 @@ GROUPS = (
 ONLY_PLANS = "Only tells what it would do, unless --apply."
 
 
-def operation_commands() -> dict[str, click.Command]:
-    """Make the commands of all operations, by name; those with a dot in their name are below a group."""
-    commands: dict[str, click.Command] = {}
-    for group in GROUPS:
-        name = group.name or ""
-        commands[name] = click.Group(name, commands=dict(group.commands), help=group.help)
+def command_named(name: str) -> click.Command | None:
+    """Make the command of an operation, or the group of those below a name; None if there is none.
+
+    Args:
+        name: The first word of the command.
+    """
+    written = [group for group in GROUPS if group.name == name]
+    group = click.Group(name)
+    if written:
+        group = click.Group(name, commands=dict(written[0].commands), help=written[0].help)
     with Reporter().errors():
-        found = operations()
+        found = operations(name)
     for operation in found:
-        group_name, _, name = operation.name.rpartition(".")
         command = operation_command(operation)
-        if not group_name:
-            commands[name] = command
-            continue
-        parent = commands.setdefault(group_name, click.Group(group_name))
-        if isinstance(parent, click.Group):
-            parent.add_command(command)
-    return commands
+        if operation.name == name:
+            return command
+        group.add_command(command)
+    return group if group.commands else None
 
 
 def operation_command(operation: Operation) -> click.Command:

@@ -46,24 +46,52 @@ BUILT_IN: tuple[Operation, ...] = (
 )
 TAKEN = frozenset({"action", "as_json", "root", "specs"})
 """Names that no field of `Params` can have: every command or job has them."""
+TAKEN_NAMES = frozenset(
+    {"check", "lag", "new", "refresh", "replay", "run", "sql", "sql-gateway", "state", "status", "stream"}
+)
+"""Names that no operation can have: of the other commands, and of the jobs that run a pipeline and check it."""
 
 
-def operations() -> tuple[Operation, ...]:
+def operations(first: str | None = None) -> tuple[Operation, ...]:
     """Return all operations, by name.
+
+    Args:
+        first: Only those whose command begins with this word; other packages' are not loaded then. Default: all.
 
     Raises:
         ConfigError: a package's operation cannot be loaded, or has a name that is taken.
     """
-    found = {operation.name: operation for operation in BUILT_IN}
+    found = {operation.name: operation for operation in BUILT_IN if first in (None, first_word(operation.name))}
     for point in _entry_points():
-        if point.name in found:
+        if first not in (None, first_word(point.name)):
+            continue
+        group = first_word(point.name)
+        is_hidden = group in found or point.name in map(first_word, found)  # a command is no group of others
+        if is_hidden or point.name in found or group in TAKEN_NAMES:
             raise ConfigError.of(
-                f"Two operations have the name '{point.name}'.",
-                got=f"{point.value} and {type(found[point.name]).__module__}",
+                f"Two operations or commands have the name '{point.name}'.",
+                got=point.value,
                 next_step=f"Rename one in its entry point '{GROUP}', or uninstall its package.",
             )
         found[point.name] = _loaded(point)
     return tuple(found[name] for name in sorted(found))
+
+
+def first_words() -> set[str]:
+    """Return the words that commands of operations begin with; loads no other package."""
+    names = [operation.name for operation in BUILT_IN]
+    names += [point.name for point in _entry_points()]
+    return set(map(first_word, names))
+
+
+def first_word(name: str) -> str:
+    """Return the command that an operation is, or that it is below.
+
+    Example:
+        >>> first_word("backfill.swap"), first_word("rewind")
+        ('backfill', 'rewind')
+    """
+    return name.partition(".")[0]
 
 
 def maintain(

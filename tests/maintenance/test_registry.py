@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from local_pipeline import up
 
 from ebbtide.cli import main
+from ebbtide.cli.main import _HOMES
 from ebbtide.dagster.definitions import pipeline_definitions
 from ebbtide.dagster.operations import report_metadata
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
@@ -20,7 +21,7 @@ from ebbtide.maintenance.backfill_operations import Start
 from ebbtide.maintenance.operation import Context, Operation, Report
 from ebbtide.maintenance.operation_page import section_of
 from ebbtide.maintenance.operations import Clock, Repair, _of_repair
-from ebbtide.maintenance.registry import BUILT_IN, GROUP, operations
+from ebbtide.maintenance.registry import BUILT_IN, GROUP, TAKEN_NAMES, operations
 
 SAMPLE = Path(__file__).resolve().parents[2] / "examples" / "handover"
 
@@ -132,7 +133,11 @@ OPERATION = "from ebbtide.maintenance.operation import Operation\n\n\nclass Stra
         ({"strange": "strange:Strange"}, "Strange = 7", "names what is not an operation"),
         ({"other": "strange:Strange"}, OPERATION, "another name than its operation"),
         ({"strange": "strange:Strange"}, OPERATION, "'strange' does nothing"),
-        ({"repair": "strange:Strange"}, OPERATION, "Two operations have the name 'repair'"),
+        ({"repair": "strange:Strange"}, OPERATION, "Two operations or commands have the name 'repair'"),
+        ({"repair.deep": "strange:Strange"}, OPERATION, "have the name 'repair.deep'"),
+        ({"backfill": "strange:Strange"}, OPERATION, "have the name 'backfill'"),
+        ({"backfill.swap": "strange:Strange"}, OPERATION, "have the name 'backfill.swap'"),
+        ({"run": "strange:Strange"}, OPERATION, "Two operations or commands have the name 'run'"),
         (
             {"strange": "strange:Strange"},
             OPERATION
@@ -146,14 +151,16 @@ def test_entry_point_that_is_no_operation_is_refused_by_name(tmp_path, monkeypat
     monkeypatch.delitem(__import__("sys").modules, "strange", raising=False)
     with pytest.raises(ConfigError, match=said):
         operations()
-    shown = call("--help")
-    assert (shown.exit_code, said in shown.output) == (2, True)
+    shown = call(*(word for name in entry for word in name.split(".")), "--help")
+    assert (shown.exit_code, said in shown.output) == ((0, False) if "run" in entry else (2, True))
+    assert call("rewind", "--help").exit_code == 0, "the others work all the same"
 
 
 def test_built_in_operations_have_names_jobs_and_commands_of_their_own():
     for of in (lambda each: each.name, lambda each: each.job_name, lambda each: each.command):
         assert len({of(each) for each in BUILT_IN}) == len(BUILT_IN)
     assert all(each.actions for each in BUILT_IN)
+    assert set(_HOMES) | {"stream", "check"} == TAKEN_NAMES
     assert operations() == tuple(sorted(BUILT_IN, key=lambda each: each.name))
 
 
