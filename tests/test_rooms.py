@@ -82,6 +82,7 @@ LOADS = {
     "ebbtide.inspect.backlog": set(),
     "ebbtide.inspect.status": set(),
     "ebbtide.maintenance.pausing": set(),
+    "ebbtide.maintenance.registry": set(),
     "ebbtide.runtime.idle": set(),
     "ebbtide.dagster": {"dagster"},
 }

@@ -1,6 +1,9 @@
 """An operation of another package: one class and one entry point bring its command, its help, its job and its page."""
 
 import json
+import os
+import re
+import signal
 import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,14 +17,16 @@ from local_pipeline import up
 from ebbtide.cli import main
 from ebbtide.cli.main import _HOMES
 from ebbtide.dagster.definitions import pipeline_definitions
-from ebbtide.dagster.operations import report_metadata
+from ebbtide.dagster.operations import operation_job, report_metadata
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
 from ebbtide.errors import ConfigError
+from ebbtide.maintenance import registry
 from ebbtide.maintenance.backfill_operations import Start
 from ebbtide.maintenance.operation import Context, Operation, Report
 from ebbtide.maintenance.operation_page import section_of
 from ebbtide.maintenance.operations import Clock, Repair, _of_repair
 from ebbtide.maintenance.registry import BUILT_IN, GROUP, TAKEN_NAMES, operations
+from ebbtide.runtime.progress import Phase, StepProgress
 
 SAMPLE = Path(__file__).resolve().parents[2] / "examples" / "handover"
 
@@ -250,3 +255,53 @@ def test_values_of_a_report_are_shown_as_what_they_are():
         "backfill_inserted": 2,
         "backfill_step": 5,
     }
+
+
+class Long(Operation):
+    """Make steps until it is stopped."""
+
+    name = "long"
+    can_stop = True
+    prefix = "long_"
+
+    def apply(self, ctx, params):
+        ctx.on_progress(StepProgress("t", 7, "batch", 0, 3, 0, {}, 0, None, 0, 0.5))
+        ctx.on_phase(Phase("t", "reading", 8))
+        return Report("t", [f"stopped by {ctx.by}." if ctx.stop.is_set() else "done."], {"records": 3})
+
+    def watch(self, ctx):
+        return Report("t", ["under way."], {"records": 1})
+
+
+class Interrupted(Long):
+    """Be interrupted as by a person."""
+
+    def apply(self, ctx, params):
+        os.kill(os.getpid(), signal.SIGINT)
+        assert ctx.stop.wait(10)
+        return super().apply(ctx, params)
+
+
+def test_operation_that_makes_steps_is_shown_and_is_stopped_by_a_signal(pipeline, tmp_path, monkeypatch):
+    asked = ["long", tmp_path / "defs.yaml", "--root", pipeline.root]
+    monkeypatch.setattr(registry, "BUILT_IN", (*BUILT_IN, Long()))
+    step, report = call(*asked, "--json").stdout.splitlines()
+    assert (json.loads(step)["step"], json.loads(report)["records"]) == (7, 3)
+    assert call(*asked).stdout == "t: done.\n"
+    monkeypatch.setattr(registry, "BUILT_IN", (*BUILT_IN, Interrupted()))
+    stopped = call(*asked)
+    assert re.fullmatch(r"t: stopped by .+@.+\.\n", stopped.stdout)
+    assert "Stopping after this step" in stopped.stderr
+
+
+def test_operation_that_makes_steps_is_watched_in_dagster(pipeline):
+    resources = {"storage": StorageResource(root=pipeline.root), "clock": ClockResource(), "spark": SparkResource()}
+    with dg.DagsterInstance.ephemeral() as instance:
+        done = operation_job(pipeline.spec, Long()).execute_in_process(resources=resources, instance=instance)
+        observed = [
+            event.asset_observation_data.asset_observation.metadata for event in done.get_asset_observation_events()
+        ]
+    assert [(each["report"].value, each["long_records"].value) for each in observed] == [
+        ("t: under way.", 1),
+        ("t: done.", 3),
+    ]
