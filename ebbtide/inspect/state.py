@@ -68,7 +68,7 @@ def state(
     entries = tables.state.kept(spark, version)
     if now_ms is None:
         now_ms = facts.now_ms
-    at = Step(facts.step, now_ms, facts.watermark_ms)
+    at = Step(facts.step, now_ms, facts.frontier.watermark_ms)
     life = _life(tables, at)
     key = columns(spec.key)
     if not names:

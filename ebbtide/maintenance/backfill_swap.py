@@ -7,6 +7,7 @@ commit decides is brought to the tables by `ebbtide.runtime.swap`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,10 +16,12 @@ from pyspark.sql import SparkSession
 from ebbtide.amounts import amount
 from ebbtide.delta import log
 from ebbtide.errors import BackfillError
+from ebbtide.ledger.facts import Cause, StepFacts
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.maintenance.backfill_asked import asked_of, beside_of, is_swapped, refuse_other_columns, refuse_unfit
 from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.operation import Report
+from ebbtide.model.decision import Decision, Replace, Source
 from ebbtide.runtime import driver, swap
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.plan import Plan
@@ -88,7 +91,7 @@ def swap_in(
         asked = asked_of(tables)
         if last is not None and is_swapped(tables, last, asked):
             stepper.publish(spark)
-            return _report(spec.name, last.total_records or 0, {}, step=last.step)
+            return _report(spec.name, last.frontier.total_records or 0, {}, step=last.step)
         if asked is None:
             raise _none(tables)
         refuse_unfit(tables)
@@ -101,9 +104,8 @@ def swap_in(
             compared = partial(_report, spec.name, *_compared(spark, tables, taken))
             if not applies:
                 return compared()
-            versions = _versions(taken.plan)
             actions = swap.state_actions(tables, stepper.newest(), taken.newest())
-            facts = stepper.swapped(taken, versions, clock())
+            facts = _facts(stepper, taken, clock())
             stepper.commit(facts, actions)
         # The backfill's lease is given back by now, since its folder goes.
         stepper.publish(spark)
@@ -146,8 +148,37 @@ def _compared(
     changes = swap.net_changes(spark, tables, taken.plan.sink.version())
     is_personal = not tables.spec.personal.isdisjoint(tables.sink.key)
     keys = [] if is_personal else changes.keys(SAMPLE)
-    records = taken.last.total_records if taken.last else None
+    records = taken.last.frontier.total_records if taken.last else None
     return records or 0, changes.counts(), keys
+
+
+def _facts(stepper: Stepper, taken: Stepper, wall_ms: int) -> StepFacts:
+    """Make the facts of the step that puts a backfill's tables in the place of the pipeline's; it mints a new incarnation.
+
+    Args:
+        stepper: Of the pipeline.
+        taken: Of the backfill, which has made a step.
+        wall_ms: The wall clock, epoch ms.
+    """
+    last = taken.last
+    if last is None:
+        raise LookupError("the backfill has made no step")
+    stepper.lease.renew_incarnation()
+    versions = _versions(taken.plan)
+    incarnation = taken.lease.facts.incarnation
+    replaces = {name: Replace(incarnation, versions.get(name)) for name in BESIDE_STATE}
+    paused_ms = stepper.lease.seen.paused_until(wall_ms)
+    clock = replace(last.frontier.clock, paused_ms=paused_ms)
+    source = stepper.source_begun(taken.position, taken.source_start).model_copy(update={"path": taken.source_path})
+    facts = stepper.facts(
+        Cause(what="swap"),
+        decision=Decision(tables=replaces, source=Source.BEGIN),
+        source=source,
+        frontier=last.frontier.model_copy(update={"clock": clock}),
+    )
+    as_taken = {"pending_key_changes": last.state.pending_key_changes, "evolved": dict(taken.plan.evolved)}
+    number = 1 + max(stepper.last_number, taken.last_number)
+    return facts.model_copy(update={"step": number, "state": facts.state.model_copy(update=as_taken)})
 
 
 def _versions(plan: Plan) -> dict[str, int]:

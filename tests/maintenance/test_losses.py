@@ -11,11 +11,11 @@ from ebbtide.delta import joining, log
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.delta.table import commit_after
 from ebbtide.errors import DeltaLogError, TableMismatchError
+from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.puts import LOCAL
 from ebbtide.maintenance import losses, pausing, quarantine_drop
 from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.losses import losses_of, set_aside
-from ebbtide.model.step import StepKind
 from ebbtide.runtime.lacking import append_lacking
 from ebbtide.sinks.quarantine import COLUMNS, Selection
 from ebbtide.sinks.stage import commit_stage
@@ -102,7 +102,7 @@ def test_repair_that_ended_behind_the_sink_is_finished_by_the_next_run(five_step
     put_back(five_steps, "changelog")
     with stepping(SPARK, five_steps.plan, refuse=lambda _: None) as stepper:
         [loss] = losses_of(stepper, ())
-        facts = stepper.maintenance_step(StepKind.REPAIR, losses=[loss.text()])
+        facts = stepper.facts(Cause(what="repair"), losses=[loss.text()])
         stepper.commit(facts, [])
         commit_stage(five_steps.plan.sink.path, lambda _: [], facts, "sink")
     assert not five_steps.is_idle()

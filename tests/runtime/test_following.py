@@ -264,7 +264,7 @@ def test_run_that_goes_on_makes_way_for_maintenance_and_takes_its_turn_again(mak
 
     follow(pipeline, on_progress)
     asking.join()
-    made = [facts.kind for _, facts in pipeline.plan.state.steps()][::-1]
+    made = [facts.cause.what for _, facts in pipeline.plan.state.steps()][::-1]
     assert made[0] == made[-1] == "batch"
     assert "compaction" in made
     assert len(kinds) == 1

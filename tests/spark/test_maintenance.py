@@ -9,12 +9,12 @@ from spark_support import change, forget_last_commit, plain_spec, sink, table, w
 
 from ebbtide.delta import log
 from ebbtide.errors import ConfigError, LeaseHeldError, SpecChangedError
+from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.lease import Lease
 from ebbtide.maintenance import registry
 from ebbtide.maintenance.cleanup import delete_entries
 from ebbtide.maintenance.jobs import Maintenance
 from ebbtide.maintenance.registry import maintain
-from ebbtide.model.step import StepKind
 from ebbtide.runtime.driver import run, system_clock
 from ebbtide.runtime.plan import Plan
 
@@ -150,7 +150,7 @@ class Forget(Maintenance):
     name = "forget"
 
     def step(self, spark, stepper):
-        facts = stepper.maintenance_step(StepKind.CLEANUP)
+        facts = stepper.facts(Cause(what="cleanup"))
         return delete_entries(spark, stepper, facts, lambda entries, operator: np.ones(len(entries), dtype=bool))
 
 
