@@ -213,6 +213,8 @@ class QuarantineTable:
         Raises:
             TableMismatchError: the table was deleted, with the files that the step has written for it or without.
         """
+        if not actions:
+            return
         refuse_lost(self.path, "quarantine", facts)
         self._refuse_lost_files(actions)
         self.create()

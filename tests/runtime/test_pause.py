@@ -3,6 +3,7 @@
 import json
 import shutil
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -323,8 +324,8 @@ def test_pauses_since_a_ledger_was_lost_are_left_out_of_processing_time_beside_t
     pause(pipeline, START + 10 * HOUR)
     resume(pipeline, START + 18 * HOUR)
     with pipeline.stepper() as stepper:
-        assert stepper.next_clock(START + 18 * HOUR) == clock._replace(
-            wall_ms=START + 18 * HOUR, downtime_ms=clock.downtime_ms + 8 * HOUR, paused_ms=18 * HOUR
+        assert stepper.next_clock(START + 18 * HOUR) == replace(
+            clock, wall_ms=START + 18 * HOUR, downtime_ms=clock.downtime_ms + 8 * HOUR, paused_ms=18 * HOUR
         )
 
 

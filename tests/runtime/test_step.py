@@ -24,7 +24,7 @@ from ebbtide.errors import (
 )
 from ebbtide.inspect.status import status
 from ebbtide.ledger.checkpoint import Checkpoint
-from ebbtide.ledger.facts import Cause
+from ebbtide.ledger.facts import Cause, SourceFacts
 from ebbtide.ledger.puts import LOCAL
 from ebbtide.model.clock import Reading
 from ebbtide.model.decision import Restore
@@ -122,15 +122,17 @@ def test_batch_that_does_not_follow_the_last_is_refused(make):
         f" or restore '{pipeline.plan.checkpoint.path}', or run 'ebbtide refresh' to rebuild the sink from the source."
     )
     with pipeline.stepper() as stepper, pytest.raises(CheckpointMismatchError, match="at batch 3, the state at 1"):
-        stepper._decided(3, pipeline.plan.checkpoint.offsets(0))
+        SourceSteps(stepper)._decided(3, pipeline.plan.checkpoint.offsets(0))
     with pipeline.stepper() as stepper:
         offsets = pipeline.plan.checkpoint.offsets(0)
-        assert stepper._decided(2, offsets) is None
-        stepper.advance_to(stepper.last.model_copy(update={"batch_id": None}), stepper.version)
+        steps = SourceSteps(stepper)
+        assert steps._decided(2, offsets) is None
+        without_batch = stepper.last.model_copy(update={"source": SourceFacts()})
+        stepper.advance_to(without_batch, stepper.newest())
         with pytest.raises(CheckpointMismatchError, match=r"at batch 1, the state at none\."):
-            stepper._decided(1, offsets)
+            steps._decided(1, offsets)
     with pipeline.stepper() as stepper:
-        assert stepper._decided(1, pipeline.plan.checkpoint.offsets(1)) == stepper.last
+        assert SourceSteps(stepper)._decided(1, pipeline.plan.checkpoint.offsets(1)) == stepper.last
 
 
 def test_batch_that_was_decided_from_other_records_is_refused(make):
