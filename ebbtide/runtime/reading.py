@@ -88,7 +88,7 @@ class SourceSteps:
         started = time.monotonic()
         offsets = self.plan.checkpoint.offsets(batch_id)
         parts = list(self.plan.source.parts_of(offsets.source))
-        decided = self._decided(batch_id, offsets)
+        decided = decided_batch(self.stepper, batch_id, offsets)
         if decided is None:
             facts, n_known_bad = self._decide_batch(frame, batch_id, offsets, parts)
         else:
@@ -258,27 +258,6 @@ class SourceSteps:
                 delete(self.plan.at("staged"))
             raise
 
-    def _decided(self, batch_id: int, offsets: BatchOffsets) -> StepFacts | None:
-        """Return the facts of a batch whose decision stands; refuse one that does not follow the last."""
-        last = self.stepper.last
-        last_id = last.source.batch_id if last else None
-        next_id = 0 if last_id is None else last_id + 1
-        if batch_id == next_id:
-            return None
-        if last is None or batch_id != last_id:
-            stands_at = "none" if last_id is None else last_id
-            raise self._mismatch(f"The checkpoint is at batch {batch_id}, the state at {stands_at}.")
-        if last.source.offsets_hash != offsets.hash:
-            raise self._mismatch(f"Batch {batch_id} was decided from other records than the checkpoint now names.")
-        return self.plan.state.batch(batch_id)
-
-    def _mismatch(self, what: str) -> CheckpointMismatchError:
-        return CheckpointMismatchError.of(
-            what,
-            allowed="the checkpoint that wrote this state",
-            next_step=without_its_checkpoint(self.plan, self.stepper.last),
-        )
-
     def _finish(
         self,
         spark: SparkSession,
@@ -401,3 +380,26 @@ def _stage(stepper: Stepper, reading: _Reading, clock: Reading) -> Staged:
         return staged
     staged = replace(staged, find=RecordsOfBatch(records, decoding, number))
     return selected_changes(spark, plan, staged, folder)
+
+
+def decided_batch(stepper: Stepper, batch_id: int, offsets: BatchOffsets) -> StepFacts | None:
+    """Return the facts of a batch whose decision stands; refuse one that does not follow the last."""
+    last = stepper.last
+    last_id = last.source.batch_id if last else None
+    next_id = 0 if last_id is None else last_id + 1
+    if batch_id == next_id:
+        return None
+    if last is None or batch_id != last_id:
+        stands_at = "none" if last_id is None else last_id
+        raise _mismatch(stepper, f"The checkpoint is at batch {batch_id}, the state at {stands_at}.")
+    if last.source.offsets_hash != offsets.hash:
+        raise _mismatch(stepper, f"Batch {batch_id} was decided from other records than the checkpoint now names.")
+    return stepper.plan.state.batch(batch_id)
+
+
+def _mismatch(stepper: Stepper, what: str) -> CheckpointMismatchError:
+    return CheckpointMismatchError.of(
+        what,
+        allowed="the checkpoint that wrote this state",
+        next_step=without_its_checkpoint(stepper.plan, stepper.last),
+    )

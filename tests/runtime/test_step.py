@@ -32,7 +32,7 @@ from ebbtide.model.step import BatchSummary
 from ebbtide.runtime import reading
 from ebbtide.runtime import step as stepping
 from ebbtide.runtime.driver import reset
-from ebbtide.runtime.reading import SourceSteps, apply_staged
+from ebbtide.runtime.reading import SourceSteps, apply_staged, decided_batch
 from ebbtide.runtime.step import Stepper
 
 
@@ -115,24 +115,23 @@ def test_batch_that_does_not_follow_the_last_is_refused(make):
     pipeline.put(up(2, 2))
     pipeline.run()
     with pipeline.stepper() as stepper, pytest.raises(CheckpointMismatchError) as raised:
-        SourceSteps(stepper)._decided(0, pipeline.plan.checkpoint.offsets(0))
+        decided_batch(stepper, 0, pipeline.plan.checkpoint.offsets(0))
     assert str(raised.value) == (
         "The checkpoint is at batch 0, the state at 1. Allowed: the checkpoint that wrote this state."
         " Run 'ebbtide rewind --to-step 2 --apply' to begin a new one where the state stands, with no record read again;"
         f" or restore '{pipeline.plan.checkpoint.path}', or run 'ebbtide refresh' to rebuild the sink from the source."
     )
     with pipeline.stepper() as stepper, pytest.raises(CheckpointMismatchError, match="at batch 3, the state at 1"):
-        SourceSteps(stepper)._decided(3, pipeline.plan.checkpoint.offsets(0))
+        decided_batch(stepper, 3, pipeline.plan.checkpoint.offsets(0))
     with pipeline.stepper() as stepper:
         offsets = pipeline.plan.checkpoint.offsets(0)
-        steps = SourceSteps(stepper)
-        assert steps._decided(2, offsets) is None
+        assert decided_batch(stepper, 2, offsets) is None
         without_batch = stepper.last.model_copy(update={"source": SourceFacts()})
         stepper.advance_to(without_batch, stepper.newest())
         with pytest.raises(CheckpointMismatchError, match=r"at batch 1, the state at none\."):
-            steps._decided(1, offsets)
+            decided_batch(stepper, 1, offsets)
     with pipeline.stepper() as stepper:
-        assert SourceSteps(stepper)._decided(1, pipeline.plan.checkpoint.offsets(1)) == stepper.last
+        assert decided_batch(stepper, 1, pipeline.plan.checkpoint.offsets(1)) == stepper.last
 
 
 def test_batch_that_was_decided_from_other_records_is_refused(make):
