@@ -157,14 +157,22 @@ def _values(report: Report) -> Iterator[tuple[str, Any]]:
     for name, value in report.details.items():
         if name == "counts":  # those of the step
             yield from value.items()
-        elif isinstance(value, datetime):
-            yield name, dg.MetadataValue.timestamp(value.timestamp())
-        elif isinstance(value, list | tuple):
-            yield name, len(value)
-        elif isinstance(value, str | int | float):
-            yield name, value
+            continue
+        shown = _shown(value)
+        if shown is not None:
+            yield name, shown
     if report.step is not None:
         yield "step", report.step
+
+
+def _shown(value: Any) -> Any:
+    """Return a value as Dagster shows it: texts as a list, other lists by their length; None if it has no form for it."""
+    if isinstance(value, datetime):
+        return dg.MetadataValue.timestamp(value.timestamp())
+    if not isinstance(value, list | tuple):
+        return value if isinstance(value, str | int | float) else None
+    is_texts = bool(value) and all(isinstance(each, str) for each in value)
+    return dg.MetadataValue.md("\n".join(f"- {each}" for each in value)) if is_texts else len(value)
 
 
 def _next_job(next_step: str, operation: Operation) -> str:

@@ -58,8 +58,8 @@ def report_of(dagster_dev, run):
     [(asset, facts)] = dagster_dev.observed(dagster_dev.succeeded(run))
     assert asset == "last_seen_state"
     assert facts.pop("report").startswith("last_seen: ")
-    is_planned = facts["job"].endswith("plan")
-    assert facts.pop("next", None) == ("launch migration with action: apply" if is_planned else None)
+    following = "apply" if facts["job"].endswith("plan") else "undo"
+    assert facts.pop("next") == f"launch migration with action: {following}"
     return facts
 
 

@@ -112,7 +112,7 @@ def test_operation_of_another_package_has_its_job(pipeline, tmp_path):
         "next": "launch handover with action: apply",
         "rows": 2,
         "at_step": 1,
-        "notes": 1,
+        "notes": "- a",
     }
     assert not written.exists()
     assert "Written to" in launch(action="apply")["report"]
@@ -240,7 +240,14 @@ def test_next_step_names_the_job_that_does_it(next_step, job):
 def test_values_of_a_report_are_shown_as_what_they_are():
     since = datetime(2026, 1, 31, tzinfo=UTC)
     counts = {"rows": 3, "pace": 1.5, "unknown": None, "oldest_ms": 7_000}
-    details = {"paused": True, "since": since, "keys": [{"id": 1}], "counts": {"inserted": 2}, "versions": {"sink": 4}}
+    details = {
+        "none": [],
+        "paused": True,
+        "since": since,
+        "keys": [{"id": 1}],
+        "counts": {"inserted": 2},
+        "versions": {"sink": 4},
+    }
     shown = report_metadata(Report("t", ["said"], counts, details, 5), Start(), "apply")
     plain = {name: getattr(value, "value", value) for name, value in shown.items()}
     assert plain == {
@@ -249,6 +256,7 @@ def test_values_of_a_report_are_shown_as_what_they_are():
         "backfill_rows": 3,
         "backfill_pace": 1.5,
         "backfill_oldest": 7.0,
+        "backfill_none": 0,
         "backfill_paused": True,
         "backfill_since": since.timestamp(),
         "backfill_keys": 1,
