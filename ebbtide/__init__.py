@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ebbtide.inspect.state import create_view as create_view
     from ebbtide.inspect.state import state as state
     from ebbtide.inspect.status import status as status
-    from ebbtide.maintenance.job import maintain as maintain
+    from ebbtide.maintenance.registry import maintain as maintain
     from ebbtide.model.changelog import RowKind as RowKind
     from ebbtide.model.materializer.multiset import OrderedMultiset as OrderedMultiset
     from ebbtide.model.materializer.multiset import Strategy as Strategy
@@ -72,7 +72,7 @@ _HOMES = {
     "build_session": "runtime.session",
     "create_view": "inspect.state",
     "load": "spec.load",
-    "maintain": "maintenance.job",
+    "maintain": "maintenance.registry",
     "refresh": "runtime.driver",
     "run": "runtime.driver",
     "state": "inspect.state",

@@ -1,4 +1,4 @@
-"""The pages that list what the code has; `python tests/test_docs.py` writes docs/spec.md anew."""
+"""The pages that list what the code has; `python tests/test_docs.py` writes docs/spec.md and docs/operations.md."""
 
 import re
 import sys
@@ -19,6 +19,8 @@ from ebbtide import (
     UpsertPipeline,
     UpsertPipelines,
 )
+from ebbtide.maintenance.operation_page import section_of
+from ebbtide.maintenance.registry import operations
 from ebbtide.spec import parts
 from ebbtide.spec.kafka import KafkaSource, KafkaStart, SchemaRegistry
 from ebbtide.spec.transform import Transform
@@ -27,6 +29,7 @@ from ebbtide.spec.view import RefreshEvery
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "spec.md"
+OPERATIONS_PAGE = ROOT / "docs" / "operations.md"
 MODELS: tuple[type[BaseModel], ...] = (
     UpsertPipeline,
     UpsertPipelines,
@@ -72,6 +75,21 @@ def page() -> str:
     return "\n".join(lines)
 
 
+def operations_page() -> str:
+    """Lay out every operation: its command, its job, what it is asked for."""
+    lines = [
+        "# Operations",
+        "",
+        "What is done to a pipeline's tables on request or by schedule. Each is a command, `ebbtide COMMAND SPEC... [--root DIR] [--json]`, and a",
+        "job in Dagster, whose configuration has the same settings below `ops: {JOB_op: {config: ...}}`. An operation that is planned changes nothing",
+        "unless it is given `--apply`, in Dagster `action: apply`. [Another package](extending.md#an-operation) can add some.",
+        "",
+    ]
+    for operation in operations():
+        lines += section_of(operation)
+    return "\n".join(lines)
+
+
 def paragraphs(model: type[BaseModel]) -> list[str]:
     return [" ".join(paragraph.split()) for paragraph in (model.__doc__ or "").split("\n\n")]
 
@@ -85,6 +103,17 @@ def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 def test_spec_page_is_what_the_code_says():
     assert PAGE.read_text(encoding="utf-8") == page()
+
+
+def test_operations_page_is_what_the_code_says():
+    assert OPERATIONS_PAGE.read_text(encoding="utf-8") == operations_page()
+
+
+def test_fields_of_operations_state_their_default_unless_they_are_required():
+    for operation in operations():
+        for name, field in operation.Params.model_fields.items():
+            said = field.description or ""
+            assert field.is_required() or "Default" in said or "needed to apply" in said, f"{operation.name}.{name}"
 
 
 def test_spec_page_has_every_model_that_a_spec_can_hold():
@@ -126,3 +155,4 @@ def test_links_of_the_pages_lead_somewhere():
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
     PAGE.write_text(page(), encoding="utf-8")
+    OPERATIONS_PAGE.write_text(operations_page(), encoding="utf-8")

@@ -44,7 +44,7 @@ ROOMS = {
     "testing": COLUMNS,
     "proposal": COLUMNS | {"yaml"},
     "replay": COLUMNS,
-    "cli": {"yaml", "pyarrow"} | SPARK,
+    "cli": {"yaml", "pyarrow", "pydantic"} | SPARK,
 }
 """The rooms of `ebbtide`, from the lowest up, and the libraries that each may import. A room imports those above it in this list."""
 
@@ -82,6 +82,7 @@ LOADS = {
     "ebbtide.inspect.backlog": set(),
     "ebbtide.inspect.status": set(),
     "ebbtide.maintenance.pausing": set(),
+    "ebbtide.maintenance.registry": set(),
     "ebbtide.runtime.idle": set(),
     "ebbtide.dagster": {"dagster"},
 }

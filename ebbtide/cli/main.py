@@ -10,49 +10,36 @@ from pkgutil import resolve_name
 
 import click
 
-from ebbtide.maintenance.jobs import JOBS
-
 _HOMES = {
-    "acknowledge": "upkeep",
-    "adopt": "upkeep",
-    "backfill": "backfill",
-    "clock": "upkeep",
     "lag": "inspection",
-    "migrate": "upkeep",
     "new": "new",
-    "pause": "pausing",
-    "quarantine": "quarantine",
     "refresh": "running",
-    "repair": "upkeep",
     "replay": "replaying",
-    "resume": "pausing",
-    "rewind": "upkeep",
     "run": "running",
     "sql": "sql",
     "sql-gateway": "sql_gateway",
     "state": "inspection",
     "status": "inspection",
 }
-"""The module of each command; `JOBS` has the others."""
-_JOBS = {job.command: job for job in JOBS}
+"""The module of each command that is written by hand; the others are operations."""
 
 
 class _Commands(click.Group):
     """Loads a command when it is asked for: `ebbtide sql` prompts long before what runs pipelines would be there."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*_HOMES, *_JOBS])
+        from ebbtide.maintenance.registry import first_words
+
+        return sorted({*_HOMES, *first_words()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in _JOBS:
-            from ebbtide.cli.upkeep import maintenance_command
+        if cmd_name in _HOMES:
+            function = cmd_name.replace("-", "_")
+            command: click.Command = resolve_name(f"ebbtide.cli.{_HOMES[cmd_name]}:{function}")
+            return command
+        from ebbtide.cli.operations import command_named
 
-            return maintenance_command(_JOBS[cmd_name])
-        if cmd_name not in _HOMES:
-            return None
-        function = cmd_name.replace("-", "_")
-        command: click.Command = resolve_name(f"ebbtide.cli.{_HOMES[cmd_name]}:{function}")
-        return command
+        return command_named(cmd_name)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -17,10 +17,9 @@ from ebbtide.cli.quiet import QuietSpark, quiet_spark
 from ebbtide.cli.reporting import Located, Reporter, load_specs
 from ebbtide.cli.stopping import begin_anew, stop_on_signal
 from ebbtide.errors import ConfigError, PausedError
-from ebbtide.ledger.foreign_writes import foreign_writes_text
 from ebbtide.runtime.clock import system_clock
 from ebbtide.runtime.progress import RunSummary
-from ebbtide.spec.ddl import added_ddl
+from ebbtide.runtime.remarks import remarks
 from ebbtide.spec.pipeline import Pipeline
 from ebbtide.spec.view import MaterializedView
 
@@ -198,11 +197,10 @@ def _run_on_spark(
 
 
 def _summary_text(summary: RunSummary) -> str:
-    outcome = summary.nothing_matched or f"{_counts_text(summary)}."
-    text = f"{summary.pipeline}: {outcome} Sink: {summary.root}/sink"
-    if summary.foreign_writes:
-        text += f"\n  {foreign_writes_text(summary.foreign_writes)}"
-    return text
+    totals = summary.totals
+    counts = [_count_text(name, totals[name]) for name in COUNTS if totals[name]]
+    lines = [f"{summary.pipeline}: {', '.join(counts) or 'nothing new'}. Sink: {summary.root}/sink", *remarks(summary)]
+    return "\n  ".join(lines)
 
 
 def _count_text(name: str, n: int) -> str:
@@ -210,28 +208,3 @@ def _count_text(name: str, n: int) -> str:
     if name in ("steps", "records"):
         return amount(n, name.removesuffix("s"))
     return f"{n:,} {name}"
-
-
-def _counts_text(summary: RunSummary) -> str:
-    totals = summary.totals
-    counts = [_count_text(name, totals[name]) for name in COUNTS if totals[name]]
-    parts = [", ".join(counts) or "nothing new"]
-    if summary.recomputed:
-        parts.append(f"computed whole: {'; '.join(summary.recomputed)}")
-    if summary.files_young:
-        parts.append(f"younger than source.min_age and left: {summary.files_young}")
-    n_other = totals["other_tables"]
-    if summary.is_of_other_tables:
-        parts.append(f"no record is of source.table, see that it is the table's name: {n_other:,} of other tables")
-    elif n_other:
-        parts.append(f"of other tables, left out: {n_other:,}")
-    n_lone = totals["lone_tombstones"]
-    if n_lone:
-        parts.append(f"deletes of which only the tombstone came, their rows are still there: {n_lone:,}")
-    if summary.ignored_columns:
-        parts.append(f"columns that the schema lacks, left out: {', '.join(summary.ignored_columns)}")
-    if summary.evolved:
-        parts.append(f"columns taken in, to be added to the schema: {', '.join(added_ddl(summary.evolved))}")
-    if summary.files_unmatched:
-        parts.append(f"files that do not match source.pattern: {summary.files_unmatched}")
-    return "; ".join(parts)

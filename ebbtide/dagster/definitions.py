@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dagster as dg
 
-from ebbtide import MaterializedView, Pipeline
-from ebbtide.dagster.backfill import backfill_job
+from ebbtide import Pipeline
 from ebbtide.dagster.checks import sink_checks
-from ebbtide.dagster.jobs import checks_job, maintenance_job, schedules, stream_job
+from ebbtide.dagster.jobs import checks_job, schedules, stream_job
 from ebbtide.dagster.keeping import keeping_sensor
-from ebbtide.dagster.on_request import ON_REQUEST
+from ebbtide.dagster.operations import operation_job
 from ebbtide.dagster.sensors import backlog_sensor
 from ebbtide.dagster.stream import stream_assets
-from ebbtide.maintenance.jobs import JOBS
+from ebbtide.maintenance.registry import operations
 
 
 def pipeline_definitions(spec: Pipeline) -> dg.Definitions:
@@ -22,19 +21,17 @@ def pipeline_definitions(spec: Pipeline) -> dg.Definitions:
         spec: The pipeline.
     """
     jobs = {"stream": stream_job(spec)}
-    for job in JOBS:
-        jobs[job.name] = maintenance_job(spec, job)
+    for operation in operations():
+        if operation.fits(spec):
+            jobs[operation.job_name] = operation_job(spec, operation)
     sensors = [backlog_sensor(spec)]
     if spec.run == "continuous":
         jobs["check"] = checks_job(spec)
         sensors.append(keeping_sensor(spec, jobs["stream"], jobs["check"]))
-    on_request = [job.of(spec) for job in ON_REQUEST]
-    if not isinstance(spec, MaterializedView):
-        on_request.append(backfill_job(spec))
     return dg.Definitions(
         assets=[stream_assets(spec)],
         asset_checks=[sink_checks(spec)],
-        jobs=[*jobs.values(), *on_request],
+        jobs=list(jobs.values()),
         schedules=list(schedules(spec, jobs)),
         sensors=sensors,
     )

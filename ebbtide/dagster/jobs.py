@@ -1,4 +1,4 @@
-"""The jobs of a pipeline that a schedule may launch, and their schedules."""
+"""The jobs of a pipeline's runs and checks, and the schedules of all its jobs."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,12 +6,9 @@ from typing import Any
 import dagster as dg
 
 from ebbtide import Pipeline
-from ebbtide.dagster.metadata import checks_name, numbers, state_key, stream_name
-from ebbtide.dagster.resources import SparkResource, StorageResource
+from ebbtide.dagster.metadata import checks_name, state_key, stream_name
+from ebbtide.dagster.resources import StorageResource
 from ebbtide.dagster.sensors import why_not
-from ebbtide.dagster.stream import maintenance_pool
-from ebbtide.dagster.supervise import supervised
-from ebbtide.maintenance.jobs import MaintenanceJob
 from ebbtide.model.cron import spread_minute
 
 
@@ -40,44 +37,6 @@ def checks_job(spec: Pipeline) -> Any:
         dg.AssetSelection.checks_for_assets(dg.AssetKey(spec.name)),
         description=f"Check the sink of '{spec.name}' as it is between two steps.",
     )
-
-
-def maintenance_job(spec: Pipeline, job: MaintenanceJob) -> dg.JobDefinition:
-    """Make one of the maintenance jobs; its report is an observation of the state."""
-
-    @dg.op(
-        name=f"{spec.name}_{job.name}_state",
-        pool=maintenance_pool(spec),
-        out=dg.Out(dg.Nothing),
-        description=job.description,
-    )
-    def keep(
-        context: dg.OpExecutionContext,
-        spark: SparkResource,
-        storage: StorageResource,
-    ) -> None:
-        from ebbtide.maintenance.job import maintain
-
-        report = supervised(lambda say, stop: maintain(spark.session, spec, storage.root, job.name))
-        context.log.info(report.text())
-        observation = dg.AssetObservation(state_key(spec), metadata=_metadata(report))
-        context.log_event(observation)
-
-    @dg.job(name=f"{spec.name}_{job.name}", description=job.description)
-    def definition() -> None:
-        keep()
-
-    return definition
-
-
-def _metadata(report: Any) -> dict[str, Any]:
-    found = report.as_dict()
-    metadata: dict[str, Any] = {"job": report.job, **numbers(found)}
-    oldest_ms = metadata.pop("oldest_ms", None)
-    if oldest_ms is not None:
-        oldest_s = oldest_ms / 1000
-        metadata["oldest"] = dg.MetadataValue.timestamp(oldest_s)
-    return metadata
 
 
 def schedules(spec: Pipeline, jobs: dict[str, Any]) -> Iterator[dg.ScheduleDefinition]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
-from typing import Any
 
 import dagster as dg
 
@@ -53,26 +51,6 @@ def valid_in_keys(name: str) -> str:
 def state_key(spec: Pipeline) -> dg.AssetKey:
     """Name a pipeline's state."""
     return dg.AssetKey(f"{spec.name}_state")
-
-
-def report_metadata(report: Any, job: str, action: str, actions: Mapping[str, str]) -> dict[str, Any]:
-    """Return a report of a job on request in words, and how the job does what is left to be done.
-
-    Args:
-        report: It has `text`, which names the command that does it.
-        job: Name of the job, after the pipeline's.
-        action: What it was launched to do.
-        actions: What is in such a command to the action that does the same.
-    """
-    text = report.text()
-    first, *further = text.splitlines()
-    lines = [first, "", *(f"- {line.strip()}" for line in further)]  # the UI joins lines of plain text
-    page = "\n".join(lines).strip()
-    metadata: dict[str, Any] = {"job": f"{job}: {action}", "report": dg.MetadataValue.md(page)}
-    for named, next_action in actions.items():
-        if named in text:
-            metadata["next"] = dg.MetadataValue.text(f"launch {job} with action: {next_action}")
-    return metadata
 
 
 def stream_name(spec: Pipeline) -> str:
@@ -169,8 +147,3 @@ def _lineage(spec: Pipeline, upstream: dg.AssetKey) -> dict[str, dg.TableColumnL
     for name, sources in spec.column_sources.items():
         origins[name] = [dg.TableColumnDep(upstream, source) for source in sources]
     return {"dagster/column_lineage": dg.TableColumnLineage(origins)}
-
-
-def numbers(report: dict[str, Any]) -> dict[str, int]:
-    """Pick what can be plotted of a report."""
-    return {name: value for name, value in report.items() if isinstance(value, int)}

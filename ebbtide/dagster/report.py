@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 from ebbtide import RunSummary
 from ebbtide.amounts import amount
-from ebbtide.ledger.foreign_writes import foreign_writes_text
 from ebbtide.runtime.progress import SHOWN_IF_ANY
+from ebbtide.runtime.remarks import remarks
 
 MOST_STEPS = 50
 """Steps that a report lists, the last ones."""
@@ -19,7 +19,7 @@ _ALWAYS = ("inserted", "updated", "deleted")
 
 def report_of(summary: RunSummary) -> str:
     """Write what a run did: its sums, its steps, and what needs attention."""
-    lines = [*_sums(summary), "", *_steps(summary), *_remarks(summary)]
+    lines = [*_sums(summary), "", *_steps(summary), "", *(f"- {remark}" for remark in remarks(summary))]
     return "\n".join(lines).strip()
 
 
@@ -55,38 +55,3 @@ def _clock_text(now_ms: int) -> str:
     clock = datetime.fromtimestamp(now_ms / 1000, UTC)
     text = f"{clock:%Y-%m-%d %H:%M:%S}"
     return text.replace("-", NO_BREAK_HYPHEN)
-
-
-def _remarks(summary: RunSummary) -> Iterator[str]:
-    """Say what does not fail a run and yet is to be known."""
-    if summary.nothing_matched:
-        yield f"\n**Nothing to read:** {summary.nothing_matched}"
-    if summary.foreign_writes:
-        yield f"\n**Foreign writes:** {foreign_writes_text(summary.foreign_writes)}"
-    if summary.is_aged:
-        yield "\nThe run was as old as `max_run_age` lets it get; the next one goes on."
-    if summary.files_young:
-        yield f"\nToo young, and left for a later run: {amount(summary.files_young, 'file')}."
-    if summary.files_unmatched:
-        yield f"\nNot matching the source's pattern: {amount(summary.files_unmatched, 'file')}."
-    yield from _unapplied(summary)
-    if summary.ignored_columns:
-        names = ", ".join(f"`{name}`" for name in summary.ignored_columns)
-        yield f"\n**Columns left out**, as the schema has not got them: {names}."
-    if summary.evolved:
-        columns = ", ".join(f"`{name}` {type_}" for name, type_ in summary.evolved.items())
-        yield f"\n**Columns taken in**, to be added to the spec's schema: {columns}."
-    if summary.held_ms:
-        yield f"\n**The clock was held back** by up to {summary.held_ms:,} ms: it ran ahead of what `max_clock_jump` allows."
-
-
-def _unapplied(summary: RunSummary) -> Iterator[str]:
-    """Say which records changed nothing though they may have been meant to."""
-    n_other = summary.totals["other_tables"]
-    if summary.is_of_other_tables:
-        yield f"\n**No record is of `source.table`:** see that it is the table's name. Of other tables: {amount(n_other, 'record')}."
-    elif n_other:
-        yield f"\nOf other tables than the source's, and left out: {amount(n_other, 'record')}."
-    n_lone = summary.totals["lone_tombstones"]
-    if n_lone:
-        yield f"\n**Deletes of which only the tombstone came:** {n_lone:,}; their rows are still there (docs/debezium.md)."

@@ -8,9 +8,8 @@ ended in the middle is gone on with. Runs are refused until all rows are adopted
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +22,7 @@ from ebbtide.formats.decoding import Decoding
 from ebbtide.formats.summary import summarize
 from ebbtide.ledger.facts import Cause, StepFacts
 from ebbtide.ledger.lease import Lease
+from ebbtide.maintenance.operation import Report
 from ebbtide.model.changelog import RowKind
 from ebbtide.model.durations import to_ms
 from ebbtide.model.entries import entry_table
@@ -47,36 +47,26 @@ SNAPSHOT = "r"
 """Debezium's operation of a row that a snapshot has read."""
 
 
-@dataclass(frozen=True)
-class AdoptReport:
-    """What an adoption would do, or did.
+def _report(pipeline: str, n_rows: int, steps: Sequence[int] = ()) -> Report:
+    """Write down what an adoption would do, or did.
 
     Args:
-        pipeline: Its name.
-        rows: Rows of the table that have no entry in the state yet.
+        pipeline: Name of the pipeline.
+        n_rows: Rows of the table that have no entry in the state yet.
         steps: Steps that gave them one; empty of a plan.
     """
-
-    pipeline: str
-    rows: int
-    steps: tuple[int, ...] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
-        return asdict(self)
-
-    def text(self) -> str:
-        """Write it for a terminal."""
-        rows = amount(self.rows, "row")
-        if self.steps:
-            steps = amount(len(self.steps), "step")
-            return f"{self.pipeline}: {rows} adopted in {steps}. The next run reads the source."
-        if not self.rows:
-            return f"{self.pipeline}: no row to adopt."
-        return f"{self.pipeline}: {rows} to adopt.\n  To do it: 'ebbtide adopt --apply'."
+    rows = amount(n_rows, "row")
+    counts, details = {"rows": n_rows}, {"steps": list(steps)}
+    if steps:
+        adopted = f"{rows} adopted in {amount(len(steps), 'step')}. The next run reads the source."
+        return Report(pipeline, [adopted], counts, details, steps[-1])
+    if not n_rows:
+        return Report(pipeline, ["no row to adopt."], counts, details)
+    next_step = "To do it: 'ebbtide adopt --apply'."
+    return Report(pipeline, [f"{rows} to adopt."], counts, details, next_step=next_step)
 
 
-def plan(spark: SparkSession, spec: Pipeline, root: str) -> AdoptReport:
+def plan(spark: SparkSession, spec: Pipeline, root: str) -> Report:
     """Return what an adoption would do. Changes nothing.
 
     Args:
@@ -89,10 +79,10 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> AdoptReport:
     """
     tables = Plan.under(root, spec)
     rows = _adoptable(spark, tables)
-    return AdoptReport(spec.name, rows.count())
+    return _report(spec.name, rows.count())
 
 
-def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> AdoptReport:
+def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Report:
     """Adopt the rows; arguments and errors as `plan`.
 
     Args:
@@ -124,7 +114,7 @@ def apply(spark: SparkSession, spec: Pipeline, root: str, clock_ms: int) -> Adop
             # Another client has deleted the rows that were left: a step says that none is.
             stepper.commit(_leaving(stepper.facts(CAUSE), 0), [])
             steps.append(stepper.number)
-        return AdoptReport(spec.name, n_rows, tuple(steps))
+        return _report(spec.name, n_rows, steps)
 
 
 def _adopt(

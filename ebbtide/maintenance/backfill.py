@@ -8,9 +8,7 @@ state, its redo gives the sink the rows that differ, in one commit (`ebbtide.run
 from __future__ import annotations
 
 import threading
-from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -29,8 +27,9 @@ from ebbtide.maintenance.backfill_asked import (
     of_topic,
     refuse_unfit,
 )
-from ebbtide.maintenance.backfill_status import BackfillStatus, status
+from ebbtide.maintenance.backfill_status import status
 from ebbtide.maintenance.job import stepping
+from ebbtide.maintenance.operation import Report
 from ebbtide.model.decision import Decision, Source
 from ebbtide.model.durations import to_ms
 from ebbtide.paths import delete, join
@@ -55,7 +54,7 @@ def start(
     on_phase: OnPhase = driver.ignore,
     stop: threading.Event | None = None,
     clock: Clock = system_clock,
-) -> BackfillStatus:
+) -> Report:
     """Build a pipeline's tables once more, beside those in use, up to what is there; go on with one that was begun.
 
     Args:
@@ -124,28 +123,7 @@ def _turn_to(spark: SparkSession, tables: Plan, beside: Pipeline, now_ms: int) -
         stepper.publish(spark)
 
 
-@dataclass(frozen=True)
-class BackfillDropReport:
-    """What became of a backfill that was to be deleted.
-
-    Args:
-        pipeline: Name of the pipeline.
-        dropped: There was one.
-    """
-
-    pipeline: str
-    dropped: bool
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
-        return asdict(self)
-
-    def text(self) -> str:
-        """Write it for a terminal."""
-        return f"{self.pipeline}: {'backfill dropped' if self.dropped else 'there was no backfill'}."
-
-
-def drop(spec: Pipeline, root: str) -> BackfillDropReport:
+def drop(spec: Pipeline, root: str) -> Report:
     """Delete a backfill. Starts no Spark.
 
     Args:
@@ -168,7 +146,8 @@ def drop(spec: Pipeline, root: str) -> BackfillDropReport:
         with Lease(tables.backfill.at("ledger"), spec.name, to_ms(spec.lease_ttl) / 1000):
             pass  # nobody builds it
     delete(tables.backfills)
-    return BackfillDropReport(spec.name, dropped=asked is not None)
+    line = "there was no backfill." if asked is None else "backfill dropped."
+    return Report(spec.name, [line], details={"dropped": asked is not None})
 
 
 def _refuse_nothing(tables: Plan, wanted: Asked, now_ms: int) -> None:

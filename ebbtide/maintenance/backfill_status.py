@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from itertools import islice
-from typing import Any
 
 from ebbtide.amounts import amount
 from ebbtide.inspect.backlog import lag
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.maintenance.backfill_asked import asked_of, beside_of, has_read_snapshot, of_topic
+from ebbtide.maintenance.operation import Report
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.pipeline import Pipeline
 
@@ -18,52 +17,46 @@ LAST_STEPS = 20
 """Steps that the pace is measured by."""
 
 
-@dataclass(frozen=True)
-class BackfillStatus:
-    """How far a backfill is.
+COUNTS: dict[str, float | None] = {
+    "records": 0,  # that it has read
+    "quarantined": 0,  # bad ones among them
+    "waiting": 0,  # records that it has still to read, of files about
+    "percent": 0.0,  # how much it has read of what is there
+    "records_per_second": None,  # its pace over its last steps
+    "seconds_left": None,  # how long it will take at that pace if nothing new comes
+}
+"""What a report counts, of a backfill that has made no step. None: it is unknown."""
+
+
+def _report(pipeline: str, start: str = "", step: int = 0, **counted: float | None) -> Report:
+    """Write down how far a backfill is.
 
     Args:
         pipeline: Name of the pipeline.
         start: Where it began to read; empty: there is none.
         step: Its last step; 0 before the first.
-        records: Records that it has read.
-        quarantined: Bad ones among them.
-        waiting: Records that it has still to read, of files about.
-        percent: How much it has read of what is there.
-        records_per_second: Its pace over its last steps; None if that is not known.
-        seconds_left: How long it will take at that pace if nothing new comes; None if that is not known.
+        counted: See `COUNTS`.
     """
-
-    pipeline: str
-    start: str = ""
-    step: int = 0
-    records: int = 0
-    quarantined: int = 0
-    waiting: int = 0
-    percent: float = 0.0
-    records_per_second: float | None = None
-    seconds_left: float | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
-        return asdict(self)
-
-    def text(self) -> str:
-        """Write it for a terminal."""
-        if not self.start:
-            return f"{self.pipeline}: no backfill. To begin one: 'ebbtide backfill start'."
-        parts = [f"step {self.step}", amount(self.records, "record"), f"{self.percent:.1f} %"]
-        if self.records_per_second is not None:
-            parts.append(f"{self.records_per_second:,.0f} records/s")
-        if self.waiting and self.seconds_left is not None:
-            parts.append(f"about {self.seconds_left:,.0f} s left")
-        progress = ", ".join(parts)
-        if self.waiting:
-            return f"{self.pipeline}: backfill from {self.start}: {progress}; waiting: {amount(self.waiting, 'record')}; 'ebbtide backfill start' goes on."
-        return f"{self.pipeline}: backfill from {self.start}: {progress}. To compare it: 'ebbtide backfill swap'."
+    counts = {**COUNTS, **counted}
+    pace, seconds_left = counts["records_per_second"], counts["seconds_left"]
+    waiting = int(counts["waiting"] or 0)
+    details = {"start": start}
+    if not start:
+        begin = "To begin one: 'ebbtide backfill start'."
+        return Report(pipeline, ["no backfill."], counts, details, step, begin)
+    parts = [f"step {step}", amount(int(counts["records"] or 0), "record"), f"{counts['percent']:.1f} %"]
+    if pace is not None:
+        parts.append(f"{pace:,.0f} records/s")
+    if waiting and seconds_left is not None:
+        parts.append(f"about {seconds_left:,.0f} s left")
+    progress = f"backfill from {start}: {', '.join(parts)}"
+    if waiting:
+        lines = [f"{progress}; waiting: {amount(waiting, 'record')}."]
+        return Report(pipeline, lines, counts, details, step, "To go on: 'ebbtide backfill start'.")
+    return Report(pipeline, [f"{progress}."], counts, details, step, "To compare it: 'ebbtide backfill swap'.")
 
 
-def status(spec: Pipeline, root: str, clock_ms: int) -> BackfillStatus:
+def status(spec: Pipeline, root: str, clock_ms: int) -> Report:
     """Tell how far a backfill is. Loads no Spark.
 
     Args:
@@ -74,7 +67,7 @@ def status(spec: Pipeline, root: str, clock_ms: int) -> BackfillStatus:
     tables = Plan.under(root, spec)
     asked = asked_of(tables)
     if asked is None:
-        return BackfillStatus(spec.name)
+        return _report(spec.name)
     beside = beside_of(spec, asked)
     if asked.snapshot is not None and not has_read_snapshot(tables, beside):
         beside = of_topic(beside, asked.snapshot)
@@ -82,17 +75,17 @@ def status(spec: Pipeline, root: str, clock_ms: int) -> BackfillStatus:
     commit = plan.state.last()
     waits = lag(beside, tables.backfills, clock_ms).backlog
     if commit is None:
-        return BackfillStatus(spec.name, asked.text, waiting=waits.total_records or waits.files or 0)
+        return _report(spec.name, asked.text, waiting=waits.total_records or waits.files or 0)
     _, last = commit
     records = last.frontier.total_records or 0
     done, left = _done_and_left(plan, last, waits.total_records, waits.files)
     # Of files the records that are left are taken to be as many a file as those read.
     waiting = left if waits.total_records is not None or not done else round(left * records / done)
     pace = _pace(plan)
-    return BackfillStatus(
-        pipeline=spec.name,
-        start=asked.text,
-        step=last.step,
+    return _report(
+        spec.name,
+        asked.text,
+        last.step,
         records=records,
         quarantined=last.frontier.total_quarantined or 0,
         waiting=waiting,

@@ -6,8 +6,9 @@ commit decides is brought to the tables by `ebbtide.runtime.swap`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -19,6 +20,7 @@ from ebbtide.ledger.facts import Cause, StepFacts
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.maintenance.backfill_asked import asked_of, beside_of, is_swapped, refuse_other_columns, refuse_unfit
 from ebbtide.maintenance.job import stepping
+from ebbtide.maintenance.operation import Report
 from ebbtide.model.decision import Decision, Replace, Source
 from ebbtide.runtime import driver, swap
 from ebbtide.runtime.clock import Clock, system_clock
@@ -31,44 +33,33 @@ SAMPLE = 20
 """Keys that a comparison names at most."""
 
 
-@dataclass(frozen=True)
-class SwapReport:
-    """What a swap would change in the sink, or did.
+def _report(
+    pipeline: str,
+    records: int,
+    changes: Mapping[str, int],
+    keys: Sequence[dict[str, Any]] = (),
+    step: int | None = None,
+) -> Report:
+    """Write down what a swap would change in the sink, or did.
 
     Args:
         pipeline: Name of the pipeline.
         records: Records that the backfill has read.
-        added: Rows that come.
-        changed: Rows that become others.
-        deleted: Rows that go.
+        changes: How many rows are `added`, `changed` and `deleted`.
         keys: Some of their keys; none where a column of the key is personal.
         step: The step that did it; None of a plan.
     """
-
-    pipeline: str
-    records: int = 0
-    added: int = 0
-    changed: int = 0
-    deleted: int = 0
-    keys: Sequence[dict[str, Any]] = field(default_factory=tuple)
-    step: int | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        return asdict(self)
-
-    def text(self) -> str:
-        """Write it for a terminal."""
-        counts = f"{amount(self.added, 'row')} added, {self.changed:,} changed, {self.deleted:,} deleted"
-        lines = [f"{self.pipeline}: backfill of {amount(self.records, 'record')}: {counts}."]
-        for key in self.keys:
-            named = ", ".join(f"{name}: {value}" for name, value in key.items())
-            lines.append(f"  {named}")
-        if self.step is None:
-            lines.append("To do it: 'ebbtide backfill swap --apply'.")
-        else:
-            lines.append(f"Done in step {self.step}.")
-        return "\n  ".join(lines)
+    counts = {"records": records, "added": 0, "changed": 0, "deleted": 0, **changes}
+    rows = f"{amount(counts['added'], 'row')} added, {counts['changed']:,} changed, {counts['deleted']:,} deleted"
+    lines = [f"backfill of {amount(records, 'record')}: {rows}."]
+    for key in keys:
+        named = ", ".join(f"{name}: {value}" for name, value in key.items())
+        lines.append(f"  {named}")
+    next_step = "To do it: 'ebbtide backfill swap --apply'."
+    if step is not None:
+        lines.append(f"Done in step {step}.")
+        next_step = ""
+    return Report(pipeline, lines, counts, {"keys": list(keys)}, step, next_step)
 
 
 def swap_in(
@@ -78,7 +69,7 @@ def swap_in(
     *,
     applies: bool,
     clock: Clock = system_clock,
-) -> SwapReport:
+) -> Report:
     """Compare a backfill with the pipeline, both at the same place of the source; put it in its place if that is asked.
 
     A run that goes on for ever makes way meanwhile.
@@ -100,7 +91,7 @@ def swap_in(
         asked = asked_of(tables)
         if last is not None and is_swapped(tables, last, asked):
             stepper.publish(spark)
-            return SwapReport(spec.name, last.frontier.total_records or 0, step=last.step)
+            return _report(spec.name, last.frontier.total_records or 0, {}, step=last.step)
         if asked is None:
             raise _none(tables)
         refuse_unfit(tables)
@@ -110,15 +101,15 @@ def swap_in(
             _refuse_behind(stepper, taken)
             refuse_other_columns(tables, taken.plan)
             taken.publish(spark)
-            report = _compared(spark, tables, taken)
+            compared = partial(_report, spec.name, *_compared(spark, tables, taken))
             if not applies:
-                return report
+                return compared()
             actions = swap.state_actions(tables, stepper.newest(), taken.newest())
             facts = _facts(stepper, taken, clock())
             stepper.commit(facts, actions)
         # The backfill's lease is given back by now, since its folder goes.
         stepper.publish(spark)
-        return replace(report, step=facts.step)
+        return compared(step=facts.step)
 
 
 def _refuse_behind(own: Stepper, taken: Stepper) -> None:
@@ -150,13 +141,15 @@ def _missing(own: Stepper, taken: Stepper) -> Iterator[str]:
             yield f"offsets {n_reached} to {offset} of partition {partition}"
 
 
-def _compared(spark: SparkSession, tables: Plan, taken: Stepper) -> SwapReport:
+def _compared(
+    spark: SparkSession, tables: Plan, taken: Stepper
+) -> tuple[int, dict[str, int], Sequence[dict[str, Any]]]:
+    """Return the records that a backfill has read, how many rows of the sink differ, and some of their keys."""
     changes = swap.net_changes(spark, tables, taken.plan.sink.version())
     is_personal = not tables.spec.personal.isdisjoint(tables.sink.key)
     keys = [] if is_personal else changes.keys(SAMPLE)
-    counts = changes.counts()
     records = taken.last.frontier.total_records if taken.last else None
-    return SwapReport(tables.spec.name, records or 0, **counts, keys=keys)
+    return records or 0, changes.counts(), keys
 
 
 def _facts(stepper: Stepper, taken: Stepper, wall_ms: int) -> StepFacts:

@@ -6,10 +6,8 @@ go by the wrong time. Nothing else is changed: what expired by then stays gone, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -17,54 +15,12 @@ from ebbtide.delta import log
 from ebbtide.errors import ConfigError
 from ebbtide.ledger.facts import Cause, StepFacts
 from ebbtide.maintenance.job import stepping
+from ebbtide.maintenance.operation import Report
 from ebbtide.model.clock import Reading
 from ebbtide.model.step import next_frontier, watermark_after
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.refusals import refuse_changed_spec
 from ebbtide.spec.pipeline import Pipeline
-
-
-@dataclass(frozen=True)
-class ClockReport:
-    """Where a pipeline's clock and watermark stand, and where they are set to.
-
-    Args:
-        pipeline: Its name.
-        now_ms: Processing time of its last step, epoch ms; None before the first.
-        watermark_ms: The watermark that its next step goes by, epoch ms; None before the first event.
-        to_ms: What processing time is set to; None: it is left.
-        to_watermark_ms: What the watermark is set to; None: it is left.
-        reason: Why; empty of a plan.
-        step: The step that did it; None of a plan, and where nothing is set.
-    """
-
-    pipeline: str
-    now_ms: int | None = None
-    watermark_ms: int | None = None
-    to_ms: int | None = None
-    to_watermark_ms: int | None = None
-    reason: str = ""
-    step: int | None = None
-
-    @property
-    def sets(self) -> bool:
-        """Whether anything is set."""
-        return self.to_ms is not None or self.to_watermark_ms is not None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
-        return asdict(self)
-
-    def text(self) -> str:
-        """Write it for a terminal."""
-        clock = _set_text("clock", self.now_ms, self.to_ms)
-        watermark = _set_text("watermark", self.watermark_ms, self.to_watermark_ms)
-        lines = [f"{self.pipeline}: {clock}; {watermark}."]
-        if self.step is not None:
-            lines.append(f"Done in step {self.step}: {self.reason}")
-        elif self.sets:
-            lines.append("To do it: the same with '--reason TEXT --apply'.")
-        return "\n  ".join(lines)
 
 
 def plan(
@@ -73,7 +29,7 @@ def plan(
     clock_ms: int,
     to_ms: int | None = None,
     to_watermark_ms: int | None = None,
-) -> ClockReport:
+) -> Report:
     """Return where the clock stands and what would be set. Changes nothing.
 
     Args:
@@ -88,7 +44,7 @@ def plan(
     """
     tables = Plan.under(root, spec)
     if not log.versions(tables.state.path):
-        return ClockReport(spec.name)
+        return _report(spec.name)
     newest = tables.state.last()
     last = None if newest is None else newest[1]
     return _planned(tables, last, clock_ms, to_ms, to_watermark_ms)
@@ -102,7 +58,7 @@ def apply(
     reason: str,
     to_ms: int | None = None,
     to_watermark_ms: int | None = None,
-) -> ClockReport:
+) -> Report:
     """Set clock and watermark; arguments and errors as `plan`.
 
     Args:
@@ -126,10 +82,10 @@ def apply(
         )
     tables = Plan.under(root, spec)
     if not log.versions(tables.state.path):
-        return ClockReport(spec.name)
+        return _report(spec.name)
     with stepping(spark, tables) as stepper:
         report = _planned(tables, stepper.last, clock_ms, to_ms, to_watermark_ms)
-        if stepper.last is None or not report.sets:
+        if stepper.last is None or (to_ms is None and to_watermark_ms is None):
             return report
         refuse_changed_spec(tables, stepper)
         stepper.publish(spark)
@@ -144,53 +100,8 @@ def apply(
             frontier = frontier.model_copy(update={"watermark_ms": to_watermark_ms, "max_event_ms": greatest_ms})
         facts = stepper.facts(Cause(what="clock", why=reason), frontier=frontier)
         stepper.commit(facts, [])
-        return replace(report, reason=reason, step=facts.step)
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What a user asks to be set.
-
-    Args:
-        to: Processing time, as `time_ms` reads it; None: it is left.
-        watermark: The watermark, likewise.
-        reason: Why; needed to do it.
-        applies: Do it; else tell what it would do.
-    """
-
-    to: str | None = None
-    watermark: str | None = None
-    reason: str = ""
-    applies: bool = False
-
-    def run(
-        self,
-        spark: Callable[[], SparkSession],
-        spec: Pipeline,
-        root: str,
-        clock_ms: int,
-    ) -> ClockReport:
-        """Do it for a pipeline, or tell what it would do; errors as `apply`.
-
-        Args:
-            spark: Gives the session; a plan asks for none.
-            spec: See `apply`.
-            root: The same.
-            clock_ms: The same.
-        """
-        to_ms = time_ms(self.to, clock_ms)
-        watermark_ms = time_ms(self.watermark, clock_ms)
-        if not self.applies:
-            return plan(spec, root, clock_ms, to_ms, watermark_ms)
-        return apply(
-            spark(),
-            spec,
-            root,
-            clock_ms,
-            self.reason,
-            to_ms,
-            watermark_ms,
-        )
+        lines = [*report.lines, f"Done in step {facts.step}: {reason}"]
+        return replace(report, lines=lines, details={"reason": reason}, step=facts.step, next_step="")
 
 
 def time_ms(text: str | None, now_ms: int) -> int | None:
@@ -229,10 +140,10 @@ def _planned(
     clock_ms: int,
     to_ms: int | None,
     to_watermark_ms: int | None,
-) -> ClockReport:
+) -> Report:
     name = tables.spec.name
     if last is None:
-        return ClockReport(name)
+        return _report(name)
     watermark_ms = watermark_after(last.frontier, tables.rules)
     if to_ms is not None and to_ms > clock_ms:
         raise ConfigError.of(
@@ -247,7 +158,27 @@ def _planned(
             got=_text(to_watermark_ms),
             allowed=f"no later than {_text(watermark_ms)}",
         )
-    return ClockReport(name, last.now_ms, watermark_ms, to_ms, to_watermark_ms)
+    return _report(name, last.now_ms, watermark_ms, to_ms, to_watermark_ms)
+
+
+def _report(
+    name: str,
+    now_ms: int | None = None,
+    watermark_ms: int | None = None,
+    to_ms: int | None = None,
+    to_watermark_ms: int | None = None,
+) -> Report:
+    """Write down where a pipeline's clock and watermark stand, and what they would be set to; None: they are left."""
+    clock = _set_text("clock", now_ms, to_ms)
+    watermark = _set_text("watermark", watermark_ms, to_watermark_ms)
+    sets = to_ms is not None or to_watermark_ms is not None
+    return Report(
+        name,
+        [f"{clock}; {watermark}."],
+        {"now_ms": now_ms, "watermark_ms": watermark_ms, "to_ms": to_ms, "to_watermark_ms": to_watermark_ms},
+        {"reason": ""},
+        next_step="To do it: the same with '--reason TEXT --apply'." if sets else "",
+    )
 
 
 def _set_text(what: str, now_ms: int | None, to_ms: int | None) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -15,7 +13,7 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import ConfigError
 from ebbtide.ledger.facts import Head
 from ebbtide.ledger.lease import Lease
-from ebbtide.maintenance.jobs import job_named
+from ebbtide.maintenance.operation import Report
 from ebbtide.model.durations import to_ms
 from ebbtide.paths import usage
 from ebbtide.runtime.belonging import OwnTables, refuse_lost_ledger, refuse_lost_state, refuse_misfits
@@ -28,71 +26,22 @@ from ebbtide.state_table.layout import ROW
 from ebbtide.state_table.rewriting import Census, StoredEntries
 from ebbtide.tasks import run_tasks
 
-
-@dataclass(frozen=True)
-class MaintenanceReport:
-    """What a maintenance job did to a pipeline's state.
-
-    Args:
-        pipeline: Its name.
-        job: Its name in `ebbtide.maintenance.jobs.JOBS`.
-        step: Its step in the ledger; None if there was nothing to do.
-        entries: Entries kept.
-        rows_removed: Stored rows that went: expired and dropped entries, superseded versions.
-        files_before: Data files of the state.
-        files_after: The same at the end.
-        bytes_before: Their bytes.
-        bytes_after: The same at the end.
-        oldest_ms: Stamp of the oldest entry kept, epoch ms; None if none is.
-        stored_files_before: Files of all tables on disk, logs and what no version names among them.
-        stored_files_after: The same at the end.
-        stored_bytes_before: Their bytes.
-        stored_bytes_after: The same at the end.
-        quarantine_max_age: Records of the quarantine that went because they were older than that.
-        quarantine_max_bytes: Those that went because newer ones filled that.
-    """
-
-    pipeline: str
-    job: str
-    step: int | None = None
-    entries: int = 0
-    rows_removed: int = 0
-    files_before: int = 0
-    files_after: int = 0
-    bytes_before: int = 0
-    bytes_after: int = 0
-    oldest_ms: int | None = None
-    stored_files_before: int = 0
-    stored_files_after: int = 0
-    stored_bytes_before: int = 0
-    stored_bytes_after: int = 0
-    quarantine_max_age: int = 0
-    quarantine_max_bytes: int = 0
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
-        return asdict(self)
-
-    def text(self) -> str:
-        """Write it for a terminal."""
-        stored = f"on disk: files {self.stored_files_before} -> {self.stored_files_after}, bytes {self.stored_bytes_before} -> {self.stored_bytes_after}"
-        entries = amount(self.entries, "entry", "entries")
-        if self.step is None:
-            has_freed = self.stored_files_after < self.stored_files_before
-            done = stored if has_freed else "found nothing to do"
-            return f"{self.pipeline}: {self.job}: {done}; {entries}."
-        parts = [
-            f"{amount(self.rows_removed, 'row')} removed",
-            f"{entries} kept",
-            f"files {self.files_before} -> {self.files_after}",
-            f"bytes {self.bytes_before} -> {self.bytes_after}",
-        ]
-        if self.quarantine_max_age:
-            parts.append(f"{amount(self.quarantine_max_age, 'quarantined record')} dropped by max_age")
-        if self.quarantine_max_bytes:
-            parts.append(f"{amount(self.quarantine_max_bytes, 'quarantined record')} dropped by max_bytes")
-        counts = ", ".join(parts)
-        return f"{self.pipeline}: {self.job}, step {self.step}: {counts}."
+MEASURED: dict[str, int | None] = {
+    "entries": 0,  # entries kept
+    "rows_removed": 0,  # stored rows that went: expired and dropped entries, superseded versions
+    "files_before": 0,  # data files of the state
+    "files_after": 0,
+    "bytes_before": 0,
+    "bytes_after": 0,
+    "oldest_ms": None,  # stamp of the oldest entry kept, epoch ms
+    "stored_files_before": 0,  # files of all tables on disk, logs and what no version names among them
+    "stored_files_after": 0,
+    "stored_bytes_before": 0,
+    "stored_bytes_after": 0,
+    "quarantine_max_age": 0,  # records of the quarantine that went because they were older than that
+    "quarantine_max_bytes": 0,  # those that went because newer ones filled that
+}
+"""What a maintenance job measures, where it measures nothing."""
 
 
 @contextmanager
@@ -136,33 +85,33 @@ def stepping(
         yield stepper
 
 
-def maintain(
+def maintained(
     spark: SparkSession,
     spec: Pipeline,
     root: str,
     job: str,
-) -> MaintenanceReport:
-    """Run one job on a pipeline's state.
+    step: Callable[[SparkSession, Stepper], bool],
+) -> Report:
+    """Do one step of maintenance, and measure the tables before and after.
 
     Args:
         spark: A session with Delta.
         spec: The pipeline.
         root: Folder of all pipelines' tables.
-        job: Its name in `ebbtide.maintenance.jobs.JOBS`.
+        job: Name of the job.
+        step: Does the work, the lease held and the last step finished; returns whether it made a step.
 
     Raises:
-        ConfigError: there is no job of this name.
         LeaseHeldError: the pipeline is being run.
         SpecChangedError: the spec no longer fits the stored state.
     """
-    step = job_named(job).load()
     plan = Plan.under(root, spec)
     if not log.versions(plan.state.path):
         refuse_lost_state(plan, OwnTables(plan))
-        return MaintenanceReport(spec.name, job)
+        return _report(spec.name, job)
     with stepping(spark, plan) as stepper:
         if stepper.last is None:
-            return MaintenanceReport(spec.name, job)
+            return _report(spec.name, job)
         refuse_changed_spec(plan, stepper)
         stepper.publish(spark)
         before = stepper.newest()
@@ -172,10 +121,10 @@ def maintain(
         n_entries, oldest_ms = _census(spark, plan, after)
         stored_after = usage(plan.root)
         dropped = stepper.last.decision.removed if is_done else {}
-        return MaintenanceReport(
-            pipeline=spec.name,
-            job=job,
-            step=stepper.number if is_done else None,
+        return _report(
+            spec.name,
+            job,
+            stepper.number if is_done else None,
             entries=n_entries,
             rows_removed=_rows(before) - _rows(after),
             files_before=len(before.files),
@@ -190,6 +139,35 @@ def maintain(
             quarantine_max_age=dropped.get("max_age", 0),
             quarantine_max_bytes=dropped.get("max_bytes", 0),
         )
+
+
+def _report(pipeline: str, job: str, step: int | None = None, **measured: int | None) -> Report:
+    """Write down what a maintenance job measured.
+
+    Args:
+        pipeline: Name of the pipeline.
+        job: Name of the job.
+        step: The step that it made; None if there was nothing to do.
+        measured: See `MEASURED`; what is not named is 0.
+    """
+    counts = {**MEASURED, **measured}
+    entries = amount(counts["entries"] or 0, "entry", "entries")
+    if step is None:
+        has_freed = (counts["stored_files_after"] or 0) < (counts["stored_files_before"] or 0)
+        stored = "on disk: files {stored_files_before} -> {stored_files_after}, bytes {stored_bytes_before} -> {stored_bytes_after}"
+        done = stored.format(**counts) if has_freed else "found nothing to do"
+        return Report(pipeline, [f"{job}: {done}; {entries}."], counts, {"job": job})
+    parts = [
+        f"{amount(counts['rows_removed'] or 0, 'row')} removed",
+        f"{entries} kept",
+        "files {files_before} -> {files_after}".format(**counts),
+        "bytes {bytes_before} -> {bytes_after}".format(**counts),
+    ]
+    for limit in ("max_age", "max_bytes"):
+        n_dropped = counts[f"quarantine_{limit}"]
+        if n_dropped:
+            parts.append(f"{amount(n_dropped, 'quarantined record')} dropped by {limit}")
+    return Report(pipeline, [f"{job}, step {step}: {', '.join(parts)}."], counts, {"job": job}, step)
 
 
 def _rows(state: Snapshot) -> int:

@@ -1,16 +1,14 @@
-"""The maintenance jobs of a pipeline: the one place that knows all. Importing this loads no Spark.
+"""The maintenance of a pipeline's tables that runs by schedule: cleanup, compaction, vacuum. Importing this loads no Spark.
 
-A new job is a module of its own with a `Step`, and an entry in `JOBS`; Dagster and the command line take it from there.
-A schedule for it is a field of `ebbtide.spec.parts.Schedules` with its name.
+A further one is a subclass of `Maintenance`. The schedule of a built-in one is the field of `ebbtide.spec.parts.SchedulesConfig` with
+the job's name.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
-from ebbtide.errors import ConfigError
+from ebbtide.maintenance.operation import Context, Operation, Report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,69 +16,62 @@ if TYPE_CHECKING:
     from ebbtide.runtime.step import Stepper
 
 
-class Step(Protocol):
-    """What a job does, the lease held and the last step finished."""
+class Maintenance(Operation):
+    """Base class of operations that make a pipeline's tables smaller; they run without being planned."""
 
-    def __call__(self, spark: SparkSession, stepper: Stepper) -> bool:
-        """Make one step (`Stepper.maintenance_step`, then `Stepper.commit`) at most; return whether one was made."""
+    observed = "state"
 
+    def step(self, spark: SparkSession, stepper: Stepper) -> bool:
+        """Do the work, the lease held and the last step finished.
 
-@dataclass(frozen=True)
-class MaintenanceJob:
-    """One job.
+        Args:
+            spark: A session with Delta.
+            stepper: Makes the pipeline's steps.
 
-    Args:
-        name: Its name in Dagster, after the pipeline's.
-        command: Its name on the command line.
-        description: What it does, in a sentence.
-        step: `module:function` of its `Step`, loaded when the job runs.
-    """
+        Returns:
+            Whether a step was made.
+        """
+        raise NotImplementedError
 
-    name: str
-    command: str
-    description: str
-    step: str
+    def apply(self, ctx: Context, params: Any) -> Report:
+        """Do the work, and measure the tables before and after."""
+        from ebbtide.maintenance.job import maintained
 
-    def load(self) -> Step:
-        """Load what it does."""
-        step: Step = resolve_name(self.step)
-        return step
+        return maintained(ctx.spark, ctx.spec, ctx.root, self.job_name, self.step)
 
 
-JOBS = (
-    MaintenanceJob(
-        name="cleanup",
-        command="cleanup",
-        description="Full snapshot: delete what has expired from the state, and what the quarantine's limits no longer keep.",
-        step="ebbtide.maintenance.cleanup:cleanup",
-    ),
-    MaintenanceJob(
-        name="compaction",
-        command="compact",
-        description="Fold the state to the newest version of each entry; join the sink's small files.",
-        step="ebbtide.maintenance.compaction:compaction",
-    ),
-    MaintenanceJob(
-        name="vacuum",
-        command="vacuum",
-        description="Delete files that no table needs any more, and commits past the log's retention.",
-        step="ebbtide.maintenance.vacuum:vacuum",
-    ),
-)
+class Cleanup(Maintenance):
+    """Full snapshot: delete what has expired from the state, and what the quarantine's limits no longer keep."""
+
+    name = "cleanup"
+
+    def step(self, spark: SparkSession, stepper: Stepper) -> bool:
+        """See `ebbtide.maintenance.cleanup`."""
+        from ebbtide.maintenance.cleanup import cleanup
+
+        return cleanup(spark, stepper)
 
 
-def job_named(name: str) -> MaintenanceJob:
-    """Return a job by its name.
+class Compact(Maintenance):
+    """Fold the state to the newest version of each entry; join the sink's small files."""
 
-    Raises:
-        ConfigError: there is none of this name.
-    """
-    for job in JOBS:
-        if job.name == name:
-            return job
-    allowed = ", ".join(job.name for job in JOBS)
-    raise ConfigError.of(
-        "There is no maintenance job of this name.",
-        got=name,
-        allowed=allowed,
-    )
+    name = "compact"
+    job = "compaction"
+
+    def step(self, spark: SparkSession, stepper: Stepper) -> bool:
+        """See `ebbtide.maintenance.compaction`."""
+        from ebbtide.maintenance.compaction import compaction
+
+        return compaction(spark, stepper)
+
+
+class Vacuum(Maintenance):
+    """Delete files that no table needs any more, and commits past the log's retention."""
+
+    name = "vacuum"
+
+    def step(self, spark: SparkSession, stepper: Stepper) -> bool:
+        """See `ebbtide.maintenance.vacuum`."""
+        from ebbtide.maintenance.vacuum import vacuum
+
+        return vacuum(spark, stepper)

@@ -8,8 +8,8 @@ columns when the step is published. It can be undone until the next step.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -26,6 +26,7 @@ from ebbtide.ledger.facts import Cause, StepFacts, step_number
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.maintenance.column_migration import ColumnMigration, altered, column_migration, has_same_format
 from ebbtide.maintenance.job import stepping
+from ebbtide.maintenance.operation import Report
 from ebbtide.maintenance.state_migration import function_changes, migrated_entries, state_migration
 from ebbtide.maintenance.transform_migration import (
     Unselected,
@@ -47,59 +48,39 @@ _CHANGE_BACK = "Change the spec back and migrate again: stamps and values that a
 """What to do where a migration cannot be undone."""
 
 
-@dataclass(frozen=True)
-class MigrationPlan:
-    """What a migration would do, or did.
+COUNTS = ("stamped", "unstamped", "revived", "dropped", "rewritten")
+"""What a report counts: entries that get a stamp, lose theirs, live again though expired, or are of states that are not in the spec; and
+rows of sink and changelog that are written again, under other columns."""
+
+
+def _report(pipeline: str, changes: Sequence[str] = (), step: int | None = None, **counted: int) -> Report:
+    """Write down what a migration would do, or did.
 
     Args:
-        pipeline: Its name.
+        pipeline: Name of the pipeline.
         changes: Each in words.
-        stamped: Entries that get a stamp.
-        unstamped: Entries that lose theirs.
-        revived: Expired entries, still stored, that would live again.
-        dropped: Entries of states that are not in the spec.
-        rewritten: Rows of sink and changelog that are written again, under other columns.
         step: The step that did it; None of a plan.
+        counted: See `COUNTS`; what is not named is 0.
     """
-
-    pipeline: str
-    changes: list[str] = field(default_factory=list)
-    stamped: int = 0
-    unstamped: int = 0
-    revived: int = 0
-    dropped: int = 0
-    rewritten: int = 0
-    step: int | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
-        return asdict(self)
-
-    def text(self) -> str:
-        """Write it for a terminal."""
-        if not self.changes:
-            return f"{self.pipeline}: what is stored fits the spec; nothing to migrate."
-        parts = [
-            f"{amount(self.stamped, 'entry', 'entries')} stamped",
-            f"{self.unstamped} unstamped",
-            f"{self.revived} expired ones brought back",
-            f"{self.dropped} dropped",
-        ]
-        if self.rewritten:
-            parts.append(f"{amount(self.rewritten, 'row')} of sink and changelog written again")
-        counts = ", ".join(parts)
-        next_step = "To do it: 'ebbtide migrate --apply'."
-        if self.step is not None:
-            next_step = f"Done in step {self.step}. To undo it before the next run: 'ebbtide migrate --undo'."
-        lines = [
-            f"{self.pipeline}: {counts}.",
-            *self.changes,
-            next_step,
-        ]
-        return "\n  ".join(lines)
+    counts = {name: counted.get(name, 0) for name in COUNTS}
+    details = {"changes": list(changes)}
+    if not changes:
+        return Report(pipeline, ["what is stored fits the spec; nothing to migrate."], counts, details, step)
+    parts = [
+        f"{amount(counts['stamped'], 'entry', 'entries')} stamped",
+        f"{counts['unstamped']} unstamped",
+        f"{counts['revived']} expired ones brought back",
+        f"{counts['dropped']} dropped",
+    ]
+    if counts["rewritten"]:
+        parts.append(f"{amount(counts['rewritten'], 'row')} of sink and changelog written again")
+    next_step = "To do it: 'ebbtide migrate --apply'."
+    if step is not None:
+        next_step = f"Done in step {step}. To undo it before the next run: 'ebbtide migrate --undo'."
+    return Report(pipeline, [f"{', '.join(parts)}.", *changes], counts, details, step, next_step)
 
 
-def plan(spark: SparkSession, spec: Pipeline, root: str) -> MigrationPlan:
+def plan(spark: SparkSession, spec: Pipeline, root: str) -> Report:
     """Return what a migration to a spec would do. Changes nothing.
 
     Raises:
@@ -108,12 +89,12 @@ def plan(spark: SparkSession, spec: Pipeline, root: str) -> MigrationPlan:
     tables = Plan.under(root, spec)
     commit = tables.state.last()
     if commit is None:
-        return MigrationPlan(spec.name)
+        return _report(spec.name)
     _, last = commit
     migration = _worked_out(spark, tables, last)
     if not last.decision.changes_columns:  # else the sink may still have to take those
         migration.refuse_unalterable(tables)
-    return migration.plan
+    return migration.report()
 
 
 def apply(
@@ -121,7 +102,7 @@ def apply(
     spec: Pipeline,
     root: str,
     clock_ms: int,
-) -> MigrationPlan:
+) -> Report:
     """Migrate what is stored to a spec, in one step.
 
     The commit to the state is the decision. Sink and changelog follow from it: after a crash between them, the next run, or
@@ -139,14 +120,14 @@ def apply(
     """
     tables = Plan.under(root, spec)
     if tables.state.last() is None:
-        return MigrationPlan(spec.name)
+        return _report(spec.name)
     with stepping(spark, tables, clock_ms) as stepper:
         if stepper.last is None:
-            return MigrationPlan(spec.name)
+            return _report(spec.name)
         migration = _worked_out(spark, tables, stepper.last)
         publish(spark, migration.before, stepper.head)  # the open step was decided under the columns as they were
-        if not migration.plan.changes:
-            return migration.plan
+        if not migration.changes:
+            return migration.report()
         migration.refuse_unalterable(tables)
         facts = _facts(stepper, migration, clock_ms)
         actions = _state_actions(spark, stepper, migration, facts)
@@ -154,7 +135,7 @@ def apply(
             actions, facts = reselected(spark, tables, actions, facts)
         stepper.commit(facts, actions)
         stepper.publish(spark)
-        return replace(migration.plan, step=stepper.number)
+        return migration.report(stepper.number)
 
 
 @dataclass(frozen=True)
@@ -164,16 +145,22 @@ class _Migration:
     Args:
         before: The pipeline, with the columns that its tables have.
         columns: What becomes of the columns.
-        plan: What it does, for people.
+        changes: What it does, each in words.
+        counts: What it does, counted.
         changes_states: Entries change beside their columns.
         reselects: What a transform selects has changed, or what it selects from.
     """
 
     before: Plan
     columns: ColumnMigration
-    plan: MigrationPlan
+    changes: list[str]
+    counts: dict[str, int]
     changes_states: bool
     reselects: bool
+
+    def report(self, step: int | None = None) -> Report:
+        """Write it down, as a plan or as what a step did."""
+        return _report(self.before.spec.name, self.changes, step, **self.counts)
 
     def refuse_unalterable(self, tables: Plan) -> None:
         """Refuse a sink that cannot be given other columns, if it must be; see `Sink`."""
@@ -195,16 +182,15 @@ def _worked_out(spark: SparkSession, tables: Plan, last: StepFacts) -> _Migratio
     before = Plan(tables.root, with_stored_transform(columns.before, last))
     reselects = bool(transforms) or (columns.change is not None and spec.has_transform)
     states = state_migration(spark, before, last, stored)
-    planned = MigrationPlan(
-        pipeline=spec.name,
-        changes=[*states.changes, *columns.changes, *transforms, *function_changes(spec, last)],
-        stamped=states.stamped,
-        unstamped=states.unstamped,
-        revived=states.revived,
-        dropped=states.dropped,
-        rewritten=_n_rewritten(tables) if columns.rewrites else 0,
-    )
-    return _Migration(before, columns, planned, bool(states.changes), reselects)
+    changes = [*states.changes, *columns.changes, *transforms, *function_changes(spec, last)]
+    counts = {
+        "stamped": states.stamped,
+        "unstamped": states.unstamped,
+        "revived": states.revived,
+        "dropped": states.dropped,
+        "rewritten": _n_rewritten(tables) if columns.rewrites else 0,
+    }
+    return _Migration(before, columns, changes, counts, bool(states.changes), reselects)
 
 
 def _refuse_other_parts(spec: Pipeline, last: StepFacts, stored: pa.Schema) -> None:
@@ -296,7 +282,7 @@ def _state_actions(
     return replacing(files, [*definition, *adds])
 
 
-def undo(spark: SparkSession, spec: Pipeline, root: str) -> MigrationPlan:
+def undo(spark: SparkSession, spec: Pipeline, root: str) -> Report:
     """Put state, sink and changelog back to what they were before a migration that was the last step; a step of its own.
 
     Args:
@@ -329,11 +315,7 @@ def undo(spark: SparkSession, spec: Pipeline, root: str) -> MigrationPlan:
         actions = _earlier(tables.state.path, last.state.version, data_change=True)
         stepper.commit(facts, actions)
         stepper.publish(spark)
-        return MigrationPlan(
-            spec.name,
-            changes=["the tables are as before the migration"],
-            step=stepper.number,
-        )
+        return _report(spec.name, ["the tables are as before the migration"], stepper.number)
 
 
 def _versions_before(tables: Plan, migration: StepFacts) -> dict[str, int]:

@@ -2,54 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from ebbtide.ledger import pauses
 from ebbtide.ledger.facts import Pause
+from ebbtide.maintenance.operation import Report
 from ebbtide.model.durations import to_ms
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.pipeline import Pipeline
 
 
-@dataclass(frozen=True)
-class PauseReport:
-    """What became of a pipeline's pause.
-
-    Args:
-        pipeline: Its name.
-        paused: Whether it is paused now.
-        by: Who paused it; empty if nobody had.
-        since: Since when.
-        reason: Why.
-        seconds: How long it was paused, of one that is resumed.
-        is_at_rest: Nothing is read any more. Else a run ends its step.
-    """
-
-    pipeline: str
-    paused: bool
-    by: str = ""
-    since: datetime | None = None
-    reason: str = ""
-    seconds: float = 0.0
-    is_at_rest: bool = True
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        return asdict(self)
-
-    def text(self) -> str:
-        """Write it for a terminal."""
-        if self.paused:
-            run = "Nothing is read any more." if self.is_at_rest else "A run is under way: it ends after its step."
-            return f"{self.pipeline}: paused: {self.reason.rstrip('.')}. {run} To go on: 'ebbtide resume'."
-        if not self.by:
-            return f"{self.pipeline}: it was not paused."
-        return f"{self.pipeline}: resumed after {self.seconds:,.0f} s; it was paused by {self.by}: {self.reason.rstrip('.')}."
-
-
-def pause(spec: Pipeline, root: str, by: str, reason: str, clock_ms: int) -> PauseReport:
+def pause(spec: Pipeline, root: str, by: str, reason: str, clock_ms: int) -> Report:
     """Pause a pipeline: runs end after their step, those that go on wait, until it is resumed. Starts no Spark.
 
     Args:
@@ -68,11 +32,17 @@ def pause(spec: Pipeline, root: str, by: str, reason: str, clock_ms: int) -> Pau
     newest = tables.state.last(older=True)
     last = newest[1] if newest else None
     is_at_rest = pauses.pause(tables.at("ledger"), spec.name, asked, lease_ttl_s, last=last)
-    since = _time(clock_ms)
-    return PauseReport(spec.name, paused=True, by=by, since=since, reason=reason, is_at_rest=is_at_rest)
+    under_way = "Nothing is read any more." if is_at_rest else "A run is under way: it ends after its step."
+    return Report(
+        spec.name,
+        [f"paused: {_reason(asked)}. {under_way}"],
+        {"seconds": 0.0},
+        {"paused": True, **_details(asked), "is_at_rest": is_at_rest},
+        next_step="To go on: 'ebbtide resume'.",
+    )
 
 
-def resume(spec: Pipeline, root: str, clock_ms: int) -> PauseReport:
+def resume(spec: Pipeline, root: str, clock_ms: int) -> Report:
     """Let a pipeline read again. Starts no Spark.
 
     Args:
@@ -83,16 +53,21 @@ def resume(spec: Pipeline, root: str, clock_ms: int) -> PauseReport:
     tables = Plan.under(root, spec)
     ended = pauses.resume(tables.at("ledger"), spec.name, clock_ms)
     if ended is None:
-        return PauseReport(spec.name, paused=False)
-    return PauseReport(
+        nothing = {"paused": False, "by": "", "since": None, "reason": "", "is_at_rest": True}
+        return Report(spec.name, ["it was not paused."], {"seconds": 0.0}, nothing)
+    seconds = max(clock_ms - ended.since_ms, 0) / 1000
+    return Report(
         spec.name,
-        paused=False,
-        by=ended.by,
-        since=_time(ended.since_ms),
-        reason=ended.reason,
-        seconds=max(clock_ms - ended.since_ms, 0) / 1000,
+        [f"resumed after {seconds:,.0f} s; it was paused by {ended.by}: {_reason(ended)}."],
+        {"seconds": seconds},
+        {"paused": False, **_details(ended), "is_at_rest": True},
     )
 
 
-def _time(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)
+def _details(pause: Pause) -> dict[str, Any]:
+    since = datetime.fromtimestamp(pause.since_ms / 1000, UTC)
+    return {"by": pause.by, "since": since, "reason": pause.reason}
+
+
+def _reason(pause: Pause) -> str:
+    return pause.reason.rstrip(".")

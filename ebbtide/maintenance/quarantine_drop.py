@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from ebbtide.amounts import amount
 from ebbtide.ledger.facts import Cause, StepFacts
 from ebbtide.maintenance.job import stepping
+from ebbtide.maintenance.operation import Report
 from ebbtide.model.codes import Mask
 from ebbtide.model.decision import Append, Decision
 from ebbtide.model.durations import to_ms
@@ -27,41 +28,7 @@ MAX_BYTES = "max_bytes"
 """Why records leave by the spec's limits, in the order in which these are judged."""
 
 
-@dataclass(frozen=True)
-class DropReport:
-    """What dropping records would do, or did.
-
-    Args:
-        pipeline: Its name.
-        dropped: Records that go.
-        reasons: How many of them are bad for each reason.
-        step: The step that did it; None of a plan, and where there was nothing to do.
-    """
-
-    pipeline: str
-    dropped: int = 0
-    reasons: dict[str, int] = field(default_factory=dict)
-    step: int | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
-        return asdict(self)
-
-    def text(self) -> str:
-        """Write it for a terminal."""
-        if not self.dropped:
-            return f"{self.pipeline}: no quarantined record fits."
-        counts = [f"{count} {reason}" for reason, count in self.reasons.items()]
-        by_reason = ", ".join(counts)
-        if self.step is not None:
-            return f"{self.pipeline}: {amount(self.dropped, 'record')} dropped ({by_reason}) in step {self.step}."
-        return (
-            f"{self.pipeline}: {amount(self.dropped, 'record')} to drop ({by_reason})."
-            "\n  Nothing was changed. To do it, add --apply --note 'why'."
-        )
-
-
-def plan(spec: Pipeline, root: str, selection: Selection) -> DropReport:
+def plan(spec: Pipeline, root: str, selection: Selection) -> Report:
     """Return what dropping records would do. Changes nothing, and needs no Spark.
 
     Args:
@@ -70,7 +37,7 @@ def plan(spec: Pipeline, root: str, selection: Selection) -> DropReport:
         selection: Which records.
     """
     tables = Plan.under(root, spec)
-    return _report(spec, tables.quarantine.records(selection))
+    return _report(spec.name, _reasons(tables.quarantine.records(selection)))
 
 
 def apply(
@@ -79,7 +46,7 @@ def apply(
     root: str,
     selection: Selection,
     note: str,
-) -> DropReport:
+) -> Report:
     """Drop records, in one step.
 
     Args:
@@ -94,15 +61,15 @@ def apply(
     """
     tables = Plan.under(root, spec)
     if not tables.quarantine.size():
-        return DropReport(spec.name)
+        return _report(spec.name)
     with stepping(spark, tables) as stepper:
         stepper.publish(spark)
         records = tables.quarantine.records(selection)
         if not len(records):
-            return DropReport(spec.name)
+            return _report(spec.name)
         counts = {"dropped": len(records)}
         facts = drop(spark, stepper, records, counts, note)
-        return _report(spec, records, facts.step)
+        return _report(spec.name, _reasons(records), facts.step)
 
 
 def trim(spark: SparkSession, stepper: Stepper) -> bool:
@@ -187,11 +154,27 @@ def drop(
     return facts
 
 
-def _report(spec: Pipeline, records: pa.Table, step: int | None = None) -> DropReport:
+def _reasons(records: pa.Table) -> dict[str, int]:
+    """Count records by why they are bad."""
     reasons = Counter(records["reason"].to_pylist())
-    return DropReport(
-        spec.name,
-        dropped=len(records),
-        reasons={reason: reasons[reason] for reason in sorted(reasons)},
-        step=step,
-    )
+    return {reason: reasons[reason] for reason in sorted(reasons)}
+
+
+def _report(pipeline: str, reasons: Mapping[str, int] = MappingProxyType({}), step: int | None = None) -> Report:
+    """Write down what dropping records would do, or did.
+
+    Args:
+        pipeline: Name of the pipeline.
+        reasons: How many of them are bad for each reason.
+        step: The step that did it; None of a plan, and where there was nothing to do.
+    """
+    n_dropped = sum(reasons.values())
+    counts, details = {"dropped": n_dropped}, {"reasons": dict(reasons)}
+    if not n_dropped:
+        return Report(pipeline, ["no quarantined record fits."], counts, details, step)
+    records = amount(n_dropped, "record")
+    by_reason = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+    if step is not None:
+        return Report(pipeline, [f"{records} dropped ({by_reason}) in step {step}."], counts, details, step)
+    next_step = "To do it: the same with '--apply --note TEXT'."
+    return Report(pipeline, [f"{records} to drop ({by_reason})."], counts, details, next_step=next_step)

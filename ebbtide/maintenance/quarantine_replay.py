@@ -8,8 +8,9 @@ the start. By arrival a record applies when it is replayed, after all that came 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,13 +22,13 @@ from ebbtide.errors import ConfigError
 from ebbtide.inspect.quarantine import place_text, printable
 from ebbtide.ledger.facts import Cause, StepFacts
 from ebbtide.maintenance.job import stepping
+from ebbtide.maintenance.operation import Report
 from ebbtide.maintenance.redecoding import (
     TOO_LARGE,
     TRANSFORM_FAILED,
     Mended,
     Redecoded,
     origin_of,
-    read_mended,
     redecoded,
     with_origins,
 )
@@ -57,64 +58,57 @@ COUNTS = ("inserted", "updated", "deleted", "redelivered")
 
 
 @dataclass(frozen=True)
-class ReplayReport:
-    """What a replay would do, or did.
+class Found:
+    """What becomes of records that were decoded again.
 
     Args:
-        pipeline: Its name.
         replayed: Records that are good now.
         kept: Each record that stays: step, origin, reason, detail.
         late: Of the replayed ones those that do not count as if they had come in time: by arrival only.
         not_found: Mended records whose origin no selected record has.
-        counts: What the step changed, by name; empty of a plan.
-        step: The step that did it; None of a plan, and where there was nothing to do.
-        is_plan: Nothing was to be done.
     """
 
-    pipeline: str
     replayed: int = 0
-    kept: list[dict[str, Any]] = field(default_factory=list)
+    kept: Sequence[dict[str, Any]] = ()
     late: int = 0
     not_found: int = 0
-    counts: dict[str, int] = field(default_factory=dict)
-    step: int | None = None
-    is_plan: bool = True
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
-        return asdict(self)
+    def report(
+        self, pipeline: str, step: int | None = None, changed: Mapping[str, int] = MappingProxyType({})
+    ) -> Report:
+        """Write it down, as a plan or as what a step did.
 
-    def text(self) -> str:
-        """Write it for a terminal."""
+        Args:
+            pipeline: Name of the pipeline.
+            step: The step that did it; None of a plan, and where there was nothing to do.
+            changed: What the step changed, by name.
+        """
+        counts = {"replayed": self.replayed, "late": self.late, "not_found": self.not_found}
+        details = {"kept": list(self.kept), "counts": dict(changed)}
+        lines = list(self._lines("to replay" if step is None else "replayed"))
+        next_step = ""
+        if step is not None:
+            rows = ", ".join(f"{changed[name]} {name}" for name in COUNTS if changed.get(name))
+            lines.append(f"Done in step {step}: {rows or 'the tables do not change'}.")
+        elif self.replayed:
+            next_step = f"To do it: the same with '--apply{' --accept-late' if self.late else ''}'."
+        return Report(pipeline, lines, counts, details, step, next_step)
+
+    def _lines(self, verb: str) -> Iterator[str]:
         n_kept = len(self.kept)
         if not self.replayed and not n_kept:
-            lines = [f"{self.pipeline}: no quarantined record fits."]
+            yield "no quarantined record fits."
         else:
-            verb = "replayed" if self.step else "to replay"
-            lines = [f"{self.pipeline}: {amount(self.replayed, 'record')} {verb}, {n_kept:,} left."]
-        shown = self.kept[:SHOWN]
-        lines += [printable(_kept_text(record)) for record in shown]
+            yield f"{amount(self.replayed, 'record')} {verb}, {n_kept:,} left."
+        for record in self.kept[:SHOWN]:
+            yield printable(_kept_text(record))
         if n_kept > SHOWN:
-            lines.append(f"... and {n_kept - SHOWN} more (--json has them all)")
+            yield f"... and {n_kept - SHOWN} more (--json has them all)"
         if self.not_found:
-            lines.append(
-                f"Left out, with an origin that no selected record has: {amount(self.not_found, 'mended record')}."
-            )
+            mended = amount(self.not_found, "mended record")
+            yield f"Left out, with an origin that no selected record has: {mended}."
         if self.late:
-            lines.append(_late_text(self.late))
-        lines.append(self._outcome())
-        return "\n  ".join(line for line in lines if line)
-
-    def _outcome(self) -> str:
-        if self.step is not None:
-            changed = [name for name in COUNTS if self.counts.get(name)]
-            counts = [f"{self.counts[name]} {name}" for name in changed]
-            changes = ", ".join(counts) or "the tables do not change"
-            return f"Done in step {self.step}: {changes}."
-        if not self.is_plan or not self.replayed:
-            return ""
-        flags = "--apply --accept-late" if self.late else "--apply"
-        return f"Nothing was changed. To do it, add {flags}."
+            yield _late_text(self.late)
 
 
 def _late_text(n_late: int) -> str:
@@ -139,7 +133,7 @@ def plan(
     clock_ms: int,
     selection: Selection,
     mended: Mended | None = None,
-) -> ReplayReport:
+) -> Report:
     """Return what a replay would do. Changes nothing, and needs no Spark.
 
     Args:
@@ -155,56 +149,11 @@ def plan(
     tables = Plan.under(root, spec)
     commit = tables.state.last()
     if commit is None:
-        return ReplayReport(spec.name)
+        return Found().report(spec.name)
     _, last = commit
     refuse_misfit(tables, last)
     attempt = _attempt(tables, last, clock_ms, selection, mended)
-    return _report(attempt, last, clock_ms, mended)
-
-
-@dataclass(frozen=True)
-class Replay:
-    """What a user asks to be replayed.
-
-    Args:
-        selection: Which records.
-        records_file: Location of mended records, see `read_mended`; None: the records as they are.
-        accept_late: By arrival, replay late ones too.
-        applies: Do it; else tell what it would do.
-    """
-
-    selection: Selection
-    records_file: str | None = None
-    accept_late: bool = False
-    applies: bool = False
-
-    def run(
-        self,
-        spark: Callable[[], SparkSession],
-        spec: Pipeline,
-        root: str,
-        clock_ms: int,
-    ) -> ReplayReport:
-        """Do it for a pipeline, or tell what it would do; errors as `apply`.
-
-        Args:
-            spark: Gives the session; a plan asks for none.
-            spec: See `apply`.
-            root: The same.
-            clock_ms: The same.
-        """
-        mended = None if self.records_file is None else read_mended(self.records_file)
-        if not self.applies:
-            return plan(spec, root, clock_ms, self.selection, mended)
-        return apply(
-            spark(),
-            spec,
-            root,
-            clock_ms,
-            self.selection,
-            mended,
-            accept_late=self.accept_late,
-        )
+    return _found(attempt, last, clock_ms, mended).report(spec.name)
 
 
 def apply(
@@ -216,7 +165,7 @@ def apply(
     mended: Mended | None = None,
     *,
     accept_late: bool = False,
-) -> ReplayReport:
+) -> Report:
     """Replay records, in one step.
 
     Args:
@@ -235,27 +184,26 @@ def apply(
     """
     tables = Plan.under(root, spec)
     if tables.state.last() is None:
-        return ReplayReport(spec.name, is_plan=False)
+        return Found().report(spec.name)
     with stepping(spark, tables, clock_ms) as stepper:
         last = stepper.last
         if last is None:
-            return ReplayReport(spec.name, is_plan=False)
+            return Found().report(spec.name)
         refuse_changed_spec(tables, stepper)
         stepper.publish(spark)
         attempt = _attempt(tables, last, clock_ms, selection, mended)
-        report = _report(attempt, last, clock_ms, mended)
-        report = replace(report, is_plan=False)
-        if report.late and not accept_late:
+        found = _found(attempt, last, clock_ms, mended)
+        if found.late and not accept_late:
             raise ConfigError.of(
-                _late_text(report.late),
+                _late_text(found.late),
                 allowed="--accept-late, in Dagster accept_late: true",
                 next_step="Or mend the source, and run 'ebbtide refresh' to rebuild the sink from it.",
             )
         if not decide(spark, stepper, attempt, clock_ms):
-            return report
+            return found.report(spec.name)
         counts = stepper.publish(spark)
         stepper.fold(spark)
-        return replace(report, counts=counts, step=stepper.number)
+        return found.report(spec.name, stepper.number, counts)
 
 
 def decide(
@@ -322,20 +270,18 @@ def _attempt(
     )
 
 
-def _report(
+def _found(
     attempt: Redecoded,
     last: StepFacts,
     clock_ms: int,
     mended: Mended | None,
-) -> ReplayReport:
-    spec = attempt.plan.spec
+) -> Found:
     cut_off = [record | {"detail": WHY_NOT[record["reason"]]} for record in _rows(attempt.cut_off)]
     still_bad = _rows(attempt.still_bad)
     selected = [*_rows(attempt.tried), *cut_off]
     origins = {origin_of(record["origin"]) for record in selected}
     clock = attempt.plan.clock_after(last.frontier, clock_ms)
-    return ReplayReport(
-        pipeline=spec.name,
+    return Found(
         replayed=len(attempt.replayed),
         kept=[*cut_off, *still_bad],
         late=_n_late(attempt, clock.now_ms, last.frontier.floor),

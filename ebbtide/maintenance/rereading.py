@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
@@ -18,6 +18,7 @@ from ebbtide.errors import BackfillError, ConfigError
 from ebbtide.ledger.facts import StepFacts
 from ebbtide.maintenance.backfill_asked import Asked
 from ebbtide.maintenance.job import stepping
+from ebbtide.maintenance.operation import Report
 from ebbtide.runtime.clock import Clock, system_clock
 from ebbtide.runtime.driver import ignore
 from ebbtide.runtime.pace import Pace
@@ -31,9 +32,14 @@ from ebbtide.spec.kafka import KafkaSource, KafkaStart
 from ebbtide.spec.pipeline import Pipeline
 
 
-@dataclass(frozen=True)
-class RereadReport:
-    """What was read into a sink.
+def _report(
+    pipeline: str,
+    records: int,
+    waiting: int,
+    steps: Sequence[int],
+    counts: Mapping[str, int],
+) -> Report:
+    """Write down what was read into a sink.
 
     Args:
         pipeline: Name of the pipeline.
@@ -42,29 +48,20 @@ class RereadReport:
         steps: Numbers of the steps.
         counts: What they did, by name.
     """
-
-    pipeline: str
-    records: int = 0
-    waiting: int = 0
-    steps: tuple[int, ...] = ()
-    counts: dict[str, int] = field(default_factory=dict)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
-        return asdict(self)
-
-    def text(self) -> str:
-        """Write it for a terminal."""
-        parts = []
-        for name, n in self.counts.items():
-            if n:
-                words = name.replace("_", " ")
-                parts.append(f"{n:,} {words}")
-        counts = ", ".join(parts)
-        counted = f"{self.pipeline}: {amount(self.records, 'record')} read in {amount(len(self.steps), 'step')}: {counts or 'nothing new'}."
-        if self.waiting:
-            return f"{counted} Left: {self.waiting:,}; the same command goes on."
-        return f"{counted} To read on: 'ebbtide resume'."
+    named = [f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items() if n]
+    did = ", ".join(named) or "nothing new"
+    lines = [f"{amount(records, 'record')} read in {amount(len(steps), 'step')}: {did}."]
+    next_step = "To read on: 'ebbtide resume'."
+    if waiting:
+        next_step = f"Left: {waiting:,}; the same command goes on."
+    return Report(
+        pipeline,
+        lines,
+        {"records": records, "waiting": waiting},
+        {"steps": list(steps), "counts": dict(counts)},
+        steps[-1] if steps else None,
+        next_step,
+    )
 
 
 def reread(
@@ -78,7 +75,7 @@ def reread(
     on_phase: OnPhase = ignore,
     stop: threading.Event | None = None,
     clock: Clock = system_clock,
-) -> RereadReport:
+) -> Report:
     """Read the records from some place up to where a paused pipeline stands; go on with what was begun for the same reason.
 
     Args:
@@ -118,7 +115,7 @@ def reread(
             on_progress(done)
             steps.append(done.step)
             counts.update(done.metrics, records=done.records)
-        return RereadReport(spec.name, counts.pop("records", 0), left.size, tuple(steps), dict(counts))
+        return _report(spec.name, counts.pop("records", 0), left.size, steps, counts)
 
 
 def _source(tables: Plan, reason: str) -> KafkaSource:

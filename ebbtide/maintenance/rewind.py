@@ -8,9 +8,8 @@ itself be rewound.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -22,6 +21,7 @@ from ebbtide.errors import HistoryGoneError, SpecChangedError
 from ebbtide.ledger.facts import Cause, StepFacts
 from ebbtide.ledger.tables import BESIDE_STATE
 from ebbtide.maintenance.job import stepping
+from ebbtide.maintenance.operation import Report
 from ebbtide.model.decision import Decision, Restore, Source
 from ebbtide.runtime.belonging import refuse_other_tables
 from ebbtide.runtime.plan import Plan
@@ -29,49 +29,7 @@ from ebbtide.runtime.step import Stepper
 from ebbtide.spec.pipeline import Pipeline
 
 
-@dataclass(frozen=True)
-class RewindReport:
-    """What a rewind would do, or did.
-
-    Args:
-        pipeline: Its name.
-        to_step: The step that it goes back to.
-        kind: What made that step.
-        steps: Steps whose work is undone.
-        records: Records among them, which will be read again.
-        versions: Name of a table to the version that it goes back to.
-        step: The step that did it; None of a plan.
-    """
-
-    pipeline: str
-    to_step: int
-    kind: str
-    steps: int
-    records: int
-    versions: dict[str, int]
-    step: int | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
-        return asdict(self)
-
-    def text(self) -> str:
-        """Write it for a terminal."""
-        tables = ", ".join(f"{name} to version {version}" for name, version in self.versions.items())
-        undone = amount(self.steps, "step")
-        records = amount(self.records, "record")
-        lines = [
-            f"{self.pipeline}: back to step {self.to_step} ({self.kind}): {undone} undone, {records} to be read again.",
-            tables,
-        ]
-        if self.step is None:
-            lines.append(f"To do it: 'ebbtide rewind --to-step {self.to_step} --apply'.")
-        else:
-            lines.append(f"Done in step {self.step}. The next run reads on from there.")
-        return "\n  ".join(lines)
-
-
-def plan(spark: SparkSession, spec: Pipeline, root: str, to_step: int) -> RewindReport:
+def plan(spark: SparkSession, spec: Pipeline, root: str, to_step: int) -> Report:
     """Return what a rewind would do. Changes nothing.
 
     Args:
@@ -92,17 +50,17 @@ def plan(spark: SparkSession, spec: Pipeline, root: str, to_step: int) -> Rewind
         return target.report(stepper.last_number)
 
 
-def apply(spark: SparkSession, spec: Pipeline, root: str, to_step: int) -> RewindReport:
+def apply(spark: SparkSession, spec: Pipeline, root: str, to_step: int) -> Report:
     """Go back to an earlier step; arguments and errors as `plan`."""
     tables = Plan.under(root, spec)
     with stepping(spark, tables, refuse=refuse_other_tables) as stepper:
         _finish_open(spark, stepper, to_step)
         target = _Target.find(tables, stepper, to_step)
-        report = target.report(stepper.last_number)
+        n_before = stepper.last_number
         facts = _facts(stepper, target)
         stepper.commit(facts, target.actions)
         stepper.publish(spark)
-        return replace(report, step=facts.step)
+        return target.report(n_before, facts.step)
 
 
 def _facts(stepper: Stepper, target: _Target) -> StepFacts:
@@ -208,15 +166,29 @@ class _Target:
             next_step="Name one of these, or run 'ebbtide refresh' to rebuild all tables from the source.",
         )
 
-    def report(self, now: int) -> RewindReport:
-        """Return what going there means, now at step `now`."""
-        return RewindReport(
-            pipeline=self.pipeline,
-            to_step=self.facts.step,
-            kind=self.facts.cause.what,
-            steps=now - self.facts.step,
-            records=_records_to_read(self.undone),
-            versions={"state": self.version, **self.versions},
+    def report(self, now: int, step: int | None = None) -> Report:
+        """Write down what going there means.
+
+        Args:
+            now: The last step before.
+            step: The step that did it; None of a plan.
+        """
+        to_step = self.facts.step
+        counts = {"to_step": to_step, "steps": now - to_step, "records": _records_to_read(self.undone)}
+        versions = {"state": self.version, **self.versions}
+        undone = f"{amount(counts['steps'], 'step')} undone, {amount(counts['records'], 'record')} to be read again"
+        return Report(
+            self.pipeline,
+            [
+                f"back to step {to_step} ({self.facts.cause.what}): {undone}.",
+                ", ".join(f"{name} to version {version}" for name, version in versions.items()),
+            ],
+            counts,
+            {"kind": self.facts.cause.what, "versions": versions},
+            step,
+            f"To do it: 'ebbtide rewind --to-step {to_step} --apply'."
+            if step is None
+            else f"Done in step {step}. The next run reads on from there.",
         )
 
 

@@ -6,8 +6,9 @@ import dagster as dg
 from disk import DiskPipeline
 from quarantine_support import by_seq, raws
 
-from ebbtide.dagster.on_request import QUARANTINE_REPLAY
+from ebbtide.dagster.operations import operation_job
 from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
+from ebbtide.maintenance.quarantine_operations import Replay
 
 MENDED = by_seq("id BIGINT NOT NULL, n INT DEFAULT 7, seq INT")
 
@@ -23,8 +24,8 @@ def launch(disk, tmp_path, **config):
     spark = NoJvm()
     spark._session = disk
     resources = {"spark": spark, "storage": StorageResource(root=str(tmp_path)), "clock": ClockResource(fixed_ms=0)}
-    run_config = {"ops": {"t_replay_quarantine": {"config": config}}}
-    job = QUARANTINE_REPLAY.of(MENDED)
+    run_config = {"ops": {"t_quarantine_replay_op": {"config": config}}}
+    job = operation_job(MENDED, Replay())
     with dg.DagsterInstance.ephemeral() as instance:
         done = job.execute_in_process(resources=resources, run_config=run_config, instance=instance)
         [event] = done.filter_events(lambda event: event.event_type_value == "ASSET_OBSERVATION")
@@ -41,7 +42,7 @@ def test_job_plans_by_default_and_replays_when_told_to(tmp_path):
     told = launch(disk, tmp_path)
     assert told.pop("report").startswith("t: 2 records to replay, 1 left.\n\n- stays: step 2, ")
     assert told.pop("next") == "launch quarantine_replay with action: apply"
-    assert told == {"job": "quarantine_replay: plan", "replayed": 2, "kept": 1, "late": 0}
+    assert told == {"job": "quarantine_replay: plan", "replayed": 2, "kept": 1, "late": 0, "not_found": 0}
     assert len(raws(disk)) == 3
     one = launch(disk, tmp_path, action="apply", reasons=["missing_column"], steps=[1], limit=1)
     assert (one["replayed"], one["inserted"], one["step"]) == (1, 1, 3)

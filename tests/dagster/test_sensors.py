@@ -113,21 +113,22 @@ def test_paused_pipeline_is_launched_by_neither_sensor_nor_schedule(pipeline, lo
 
 def test_job_pauses_and_resumes(pipeline):
     definitions = pipeline_definitions(pipeline.spec)
-    [job] = [job for job in definitions.jobs if job.name == "t_pause"]
+    jobs = {job.name: job for job in definitions.jobs}
     resources = {"storage": StorageResource(root=pipeline.root), "clock": ClockResource(), "spark": SparkResource()}
 
-    def launch(**config):
+    def launch(job, **config):
         with dg.DagsterInstance.ephemeral() as instance:
-            done = job.execute_in_process(
-                run_config={"ops": {"t_pause_reading": {"config": config}}}, resources=resources, instance=instance
+            done = jobs[job].execute_in_process(
+                run_config={"ops": {f"{job}_op": {"config": config}}}, resources=resources, instance=instance
             )
             return done.get_asset_observation_events()[0].asset_observation_data.asset_observation.metadata
 
-    told = launch(reason="why", by="ann")
+    told = launch("t_pause", reason="why", by="ann")
+    assert told["next"].value == "launch resume"
     assert (told["paused"].value, told["by"].value, told["reason"].value) == (True, "ann", "why")
     with pytest.raises(PausedError):
         pipeline.run()
-    assert launch(action="resume")["paused"].value is False
+    assert launch("t_resume")["paused"].value is False
     pipeline.run()
 
 
@@ -154,22 +155,21 @@ def test_backfill_s_job_tells_how_far_it_is_and_drops_it(pipeline):
     pipeline.read(up(1, 1))
     pipeline.do("backfill")
     definitions = pipeline_definitions(pipeline.spec)
-    [job] = [job for job in definitions.jobs if job.name == "t_backfill"]
+    jobs = {job.name: job for job in definitions.jobs}
     resources = {"storage": StorageResource(root=pipeline.root), "clock": ClockResource(), "spark": SparkResource()}
 
     def launch(action):
         with dg.DagsterInstance.ephemeral() as instance:
-            config = {"ops": {"t_build_backfill": {"config": {"action": action}}}}
-            done = job.execute_in_process(run_config=config, resources=resources, instance=instance)
+            done = jobs[f"t_backfill_{action}"].execute_in_process(resources=resources, instance=instance)
             [event] = done.get_asset_observation_events()
             metadata = event.asset_observation_data.asset_observation.metadata
             return {name: value.value for name, value in metadata.items()}
 
     told = launch("status")
-    assert told["job"] == "backfill: status"
+    assert told["job"] == "backfill_status"
     assert [told[f"backfill_{name}"] for name in ("records", "waiting", "percent")] == [1, 0, 100.0]
     assert "records" not in told, "that is what the pipeline's own runs plot"
-    assert (told["next"], "1 record, 100.0 %" in told["report"]) == ("launch backfill with action: compare", True)
+    assert (told["next"], "1 record, 100.0 %" in told["report"]) == ("launch backfill_swap", True)
     assert launch("drop")["report"] == "t: backfill dropped."
     told = launch("status")
-    assert (told["backfill_records"], told["next"]) == (0, "launch backfill with action: start")
+    assert (told["backfill_records"], told["next"]) == (0, "launch backfill_start")

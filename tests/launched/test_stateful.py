@@ -50,7 +50,7 @@ def changes_of(records):
 
 
 def migration(dagster_dev, action):
-    config = {"ops": {"last_seen_migrate_state": {"config": {"action": action}}}}
+    config = {"ops": {"last_seen_migration_op": {"config": {"action": action}}}}
     return dagster_dev.launch("last_seen_migration", config=config)
 
 
@@ -58,8 +58,8 @@ def report_of(dagster_dev, run):
     [(asset, facts)] = dagster_dev.observed(dagster_dev.succeeded(run))
     assert asset == "last_seen_state"
     assert facts.pop("report").startswith("last_seen: ")
-    is_planned = facts["job"].endswith("plan")
-    assert facts.pop("next", None) == ("launch migration with action: apply" if is_planned else None)
+    following = "apply" if facts["job"].endswith("plan") else "undo"
+    assert facts.pop("next") == f"launch migration with action: {following}"
     return facts
 
 

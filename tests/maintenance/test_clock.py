@@ -1,7 +1,6 @@
 """Clock and watermark set by hand, without Spark: a step of its own, from which time goes on."""
 
 import json
-from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
@@ -12,7 +11,8 @@ from ebbtide.cli import main
 from ebbtide.errors import ConfigError, LeaseHeldError, SpecChangedError
 from ebbtide.ledger.lease import Lease
 from ebbtide.maintenance import clock, rewind
-from ebbtide.maintenance.clock import Setting
+from ebbtide.maintenance.operation import Context
+from ebbtide.maintenance.operations import Clock
 
 DAYS = 24 * HOUR
 EXPIRING = {"order": "arrival", "ttl": "2h", "materializer": {"on_expire": "delete"}}
@@ -32,7 +32,7 @@ def test_clock_that_was_ahead_is_set_back_with_a_reason_and_goes_on_from_there(m
     assert pipeline.rows() == {}
     later = START + 3 * HOUR
     planned = clock.plan(pipeline.spec, pipeline.root, later, to_ms=later)
-    assert (planned.now_ms, planned.to_ms, planned.step) == (START + 30 * DAYS, later, None)
+    assert (planned["now_ms"], planned["to_ms"], planned.step) == (START + 30 * DAYS, later, None)
     assert pipeline.last.cause.what == "tick", "a plan changes nothing"
 
     done = clock.apply(SPARK, pipeline.spec, pipeline.root, later, "the clock was a month ahead", to_ms=later)
@@ -90,7 +90,7 @@ def test_watermark_is_set_back_and_rises_with_the_events_from_there(make):
     before = pipeline.last
     to_ms = 1_767_225_600_000
     done = clock.apply(SPARK, pipeline.spec, pipeline.root, START, "a wrong event time", to_watermark_ms=to_ms)
-    assert done.watermark_ms == before.frontier.max_event_ms - 10_000
+    assert done["watermark_ms"] == before.frontier.max_event_ms - 10_000
     assert (pipeline.last.frontier.watermark_ms, pipeline.last.now_ms) == (to_ms, before.now_ms)
     pipeline.read(up(3, 3, at="2026-01-01T00:30:00Z"))
     pipeline.read(up(4, 4, at="2026-01-01T00:30:00Z"))
@@ -141,7 +141,7 @@ def test_command_tells_where_the_clock_stands_and_what_it_would_set(make, tmp_pa
     )
     assert "cannot be set ahead" in told("--to", "2999-01-01").output
     assert "Allowed: now, or as 2026" in told("--to", "soon").output
-    assert "Got --apply without --reason" in told("--to", "now", "--apply").output
+    assert "To apply 'clock' takes a reason. Got: none." in told("--to", "now", "--apply").output
     assert pipeline.last.step == 1, "nothing was done"
 
 
@@ -149,30 +149,38 @@ def test_what_somebody_asks_for_is_planned_or_done(make):
     pipeline = make(**BY_EVENT)
     pipeline.read(up(1, 1, at="2026-01-01T00:00:00Z"), clock_ms=START)
     pipeline.read(up(2, 2, at="2026-01-01T00:00:00Z"), clock_ms=START)
-    asked = Setting("1970-01-01T00:00:01", "1970-01-01T01:00:02+01:00", "both were wrong")
+    asked = {"to": "1970-01-01T00:00:01", "watermark": "1970-01-01T01:00:02+01:00", "reason": "both were wrong"}
+    operation = Clock()
 
     def no_session():
         raise AssertionError("a plan asks for none")
 
-    planned = asked.run(no_session, pipeline.spec, pipeline.root, START)
-    assert (planned.to_ms, planned.to_watermark_ms, planned.step, planned.reason) == (1_000, 2_000, None, "")
-    done = replace(asked, applies=True).run(lambda: SPARK, pipeline.spec, pipeline.root, START)
-    assert (done.step, done.reason) == (3, "both were wrong")
+    def do(action, session=no_session, **given):
+        ctx = Context(pipeline.spec, pipeline.root, session, clock=lambda: START)
+        return operation.act(action, ctx, operation.asked(given))
+
+    planned = do("plan", **asked)
+    assert (planned["to_ms"], planned["to_watermark_ms"], planned.step, planned["reason"]) == (1_000, 2_000, None, "")
+    done = do("apply", lambda: SPARK, **asked)
+    assert (done.step, done["reason"]) == (3, "both were wrong")
     assert done.text().endswith("\n  Done in step 3: both were wrong")
     last = pipeline.last
     assert (last.now_ms, last.frontier.watermark_ms, last.frontier.max_event_ms) == (1_000, 2_000, 12_000)
     assert (last.frontier.clock.wall_ms, last.frontier.clock.downtime_ms) == (START, START - 1_000)
-    now = replace(asked, to="now", watermark=None).run(no_session, pipeline.spec, pipeline.root, START)
-    assert (now.to_ms, now.to_watermark_ms, now.sets) == (START, None, True)
-    assert not Setting().run(no_session, pipeline.spec, pipeline.root, START).sets
-    assert now.as_dict()["now_ms"] == 1_000
+    now = do("plan", to="now")
+    assert (now["to_ms"], now["to_watermark_ms"]) == (START, None)
+    assert now.next_step
+    assert not do("plan").next_step, "nothing is asked for"
+    assert now["now_ms"] == 1_000
+    with pytest.raises(ConfigError, match="takes a reason"):
+        do("apply", to="now")
 
 
 def test_apply_that_sets_nothing_makes_no_step(make):
     pipeline = make(**EXPIRING)
     pipeline.read(up(1, 1), clock_ms=START)
     found = clock.apply(SPARK, pipeline.spec, pipeline.root, START, "why")
-    assert (found.step, found.now_ms, found.reason) == (None, START, "")
+    assert (found.step, found["now_ms"], found["reason"]) == (None, START, "")
     assert pipeline.last.step == 1
 
 
@@ -223,7 +231,7 @@ def test_times_ahead_are_named_with_what_is_allowed(make):
 def test_watermark_may_be_set_to_where_it_stands_and_no_further(make):
     pipeline = make(**BY_EVENT)
     pipeline.read(up(1, 1, at="2026-01-01T00:00:00Z"))
-    stands = clock.plan(pipeline.spec, pipeline.root, START).watermark_ms
-    assert clock.plan(pipeline.spec, pipeline.root, START, to_watermark_ms=stands).to_watermark_ms == stands
+    stands = clock.plan(pipeline.spec, pipeline.root, START)["watermark_ms"]
+    assert clock.plan(pipeline.spec, pipeline.root, START, to_watermark_ms=stands)["to_watermark_ms"] == stands
     with pytest.raises(ConfigError, match="only be set back"):
         clock.plan(pipeline.spec, pipeline.root, START, to_watermark_ms=stands + 1)

@@ -16,7 +16,7 @@ from ebbtide.delta.table import commit_after, read_rows
 from ebbtide.errors import ConfigError, MigrationError, SpecChangedError
 from ebbtide.ledger.puts import puts_of
 from ebbtide.maintenance import migration
-from ebbtide.maintenance.job import maintain
+from ebbtide.maintenance.registry import maintain
 from ebbtide.runtime.publish import publish
 
 FIRST = [change("+I", id=1, n=1, seq=1), change("+I", id=2, n=2, seq=2)]
@@ -56,15 +56,15 @@ def test_column_is_added_without_writing_a_file(tmp_path):
     files = Snapshot.read(disk.plan.sink.path).files.keys()
     wider = by_seq("id BIGINT NOT NULL, n INT, seq INT, note STRING DEFAULT NULL")
     planned = migration.plan(disk, wider, root_of(disk))
-    assert planned.changes == ["column note: added, null in the rows that there are"]
-    assert (planned.rewritten, planned.step) == (0, None)
+    assert planned["changes"] == ["column note: added, null in the rows that there are"]
+    assert (planned["rewritten"], planned.step) == (0, None)
     report, disk = migrated(disk, wider)
     assert report.step == 2
     assert Snapshot.read(disk.plan.sink.path).files.keys() == files
     assert disk.rows()[0] == {"id": 1, "n": 1, "seq": 1, "note": None}
     disk.step([change("+U", id=1, n=9, seq=5, note="x"), change("-D", id=2, n=2, seq=6)])
     assert disk.rows() == [{"id": 1, "n": 9, "seq": 5, "note": "x"}]
-    assert migration.plan(disk, wider, root_of(disk)).changes == []
+    assert migration.plan(disk, wider, root_of(disk))["changes"] == []
 
 
 def test_added_column_has_its_default_in_rows_of_before_and_of_records_without_it(tmp_path):
@@ -74,8 +74,8 @@ def test_added_column_has_its_default_in_rows_of_before_and_of_records_without_i
         "id BIGINT NOT NULL, n INT, seq INT, price DECIMAL(6,2) NOT NULL DEFAULT 1.5, since DATE DEFAULT '2026-01-31'"
     )
     report, disk = migrated(disk, wider)
-    assert report.rewritten == 2
-    assert report.changes[0] == "column price: added, '1.50' in the rows that there are"
+    assert report["rewritten"] == 2
+    assert report["changes"][0] == "column price: added, '1.50' in the rows that there are"
     disk.step([change("+I", id=4, n=4, seq=9)])
     assert {(str(row["price"]), str(row["since"])) for row in disk.rows()} == {("1.50", "2026-01-31")}
     assert [row["id"] for row in disk.rows()] == [1, 2, 4]
@@ -94,13 +94,13 @@ def test_column_is_renamed_and_read_under_both_names(tmp_path):
     with pytest.raises(SpecChangedError, match="run 'ebbtide migrate' to see what it would do"):
         maintain(disk, renamed, root_of(disk), "compaction")
     report, disk = migrated(disk, renamed)
-    assert (report.changes, report.rewritten) == (["column n: renamed to amount"], 2)
+    assert (report["changes"], report["rewritten"]) == (["column n: renamed to amount"], 2)
     assert disk.rows() == [{"id": 1, "amount": 1, "seq": 1}, {"id": 2, "amount": 2, "seq": 2}]
     assert set(kinds_of_changes(disk.plan.sink.path)) == {False}, "the change feed shows no row again"
     assert operation(disk.plan.sink.path) == ["CHANGE COLUMNS"]
     disk.step([change("+U", id=1, n=7, seq=5), change("+U", id=2, amount=8, seq=6)])
     assert [row["amount"] for row in disk.rows()] == [7, 8]
-    assert migration.plan(disk, renamed, root_of(disk)).changes == []
+    assert migration.plan(disk, renamed, root_of(disk))["changes"] == []
 
 
 def test_types_are_widened_in_key_sequence_and_values(tmp_path):
@@ -115,8 +115,8 @@ def test_types_are_widened_in_key_sequence_and_values(tmp_path):
         order={"sequence": ["seq", "at"]},
     )
     report, disk = migrated(disk, wide)
-    assert report.changes[0] == "column id: INT -> BIGINT"
-    assert len(report.changes) == 6
+    assert report["changes"][0] == "column id: INT -> BIGINT"
+    assert len(report["changes"]) == 6
     late = {"n": "9.125", "f": 9.5, "d": "2026-03-01T12:00:00", "at": "2026-02-01T00:00:00"}
     disk.step([change("+U", id=1, seq=2**40, **late), change("+U", id=2, seq=0, **late)])
     first, second = disk.rows()
@@ -150,7 +150,7 @@ def test_column_is_dropped_from_all_files(tmp_path):
     disk = DiskPipeline(by_seq("id BIGINT NOT NULL, n INT, phone STRING, seq INT"), tmp_path)
     disk.step([change("+I", id=1, n=1, phone="s", seq=1)])
     report, disk = migrated(disk, by_seq())
-    assert report.changes == ["column phone: dropped, with its values"]
+    assert report["changes"] == ["column phone: dropped, with its values"]
     for name in ("sink", "state"):
         snapshot = Snapshot.read(disk.plan.at(name))
         for file in snapshot.files.values():
@@ -191,7 +191,7 @@ def test_histories_by_arrival_move_with_their_columns(tmp_path):
         columns={"amount": {"renamed_from": "n"}},
     )
     report, disk = migrated(disk, after)
-    assert report.changes == [
+    assert report["changes"] == [
         "column n: renamed to amount",
         "column amount: INT -> BIGINT",
         "column more: added, '-' in the rows that there are",
@@ -276,10 +276,10 @@ def test_migration_is_undone_with_the_values_that_were_dropped(tmp_path):
     disk.step([change("+I", id=1, n=1, v="a", seq=1)])
     _, narrow = migrated(disk, by_seq())
     undone = migration.undo(narrow, wide, root_of(disk))
-    assert undone.changes == ["the tables are as before the migration"]
+    assert undone["changes"] == ["the tables are as before the migration"]
     disk = on(narrow, wide)
     assert disk.rows() == [{"id": 1, "n": 1, "v": "a", "seq": 1}]
-    assert migration.plan(disk, wide, root_of(disk)).changes == []
+    assert migration.plan(disk, wide, root_of(disk))["changes"] == []
     disk.step([change("+U", id=1, n=2, v="b", seq=2)])
     assert disk.rows() == [{"id": 1, "n": 2, "v": "b", "seq": 2}]
     with pytest.raises(MigrationError, match="no migration of 't' to undo"):
@@ -318,8 +318,8 @@ def test_columns_and_ttl_migrate_in_one_step(tmp_path):
     disk.step([*FIRST, change("-D", id=2, n=2, seq=3)], now_ms=5)
     to = by_seq("id BIGINT NOT NULL, amount BIGINT, seq INT", columns={"amount": {"renamed_from": "n"}})
     report, disk = migrated(disk, to)
-    assert report.unstamped == 2
-    assert len(report.changes) == 3
+    assert report["unstamped"] == 2
+    assert len(report["changes"]) == 3
     disk.step([change("+I", id=2, amount=3, seq=1)])
     assert disk.rows() == [{"id": 1, "amount": 1, "seq": 1}], "the tombstone is still there"
 
@@ -333,7 +333,7 @@ def test_changelog_moves_with_the_sink(tmp_path):
         "id BIGINT NOT NULL, amount BIGINT, more INT DEFAULT 7", **every, columns={"amount": {"renamed_from": "n"}}
     )
     report, disk = migrated(disk, to)
-    assert report.rewritten == 4
+    assert report["rewritten"] == 4
     emitted = read_rows(Snapshot.read(disk.plan.changelog.path), disk.plan.changelog.schema).to_pylist()
     assert [(row["_kind"], row["amount"], row["more"]) for row in emitted] == [("+I", 1, 7), ("-D", 1, 7), ("+I", 2, 7)]
     disk.step([change("-D", id=1, amount=2, more=7)])
@@ -364,7 +364,7 @@ def test_columns_in_another_order_need_no_file(tmp_path):
     disk = DiskPipeline(by_seq(), tmp_path)
     disk.step(FIRST)
     report, disk = migrated(disk, by_seq("seq INT, n INT, id BIGINT NOT NULL"))
-    assert (report.changes, report.rewritten) == (["columns: in another order"], 0)
+    assert (report["changes"], report["rewritten"]) == (["columns: in another order"], 0)
     disk.step([change("+U", id=1, n=9, seq=9)])
     assert [row["n"] for row in disk.rows()] == [9, 2]
 

@@ -7,7 +7,7 @@ from quarantine_support import ALL, by_seq, commits, held, raws, root_of
 
 from ebbtide import status
 from ebbtide.maintenance import quarantine_drop
-from ebbtide.maintenance.job import maintain
+from ebbtide.maintenance.registry import maintain
 from ebbtide.sinks.quarantine import COLUMNS, Selection
 
 HOUR = 3_600_000
@@ -31,18 +31,18 @@ def trimmed(disk, **limits):
 def test_plan_of_a_drop_has_no_effects(disk):
     before = commits(disk)
     plan = quarantine_drop.plan(disk.spec, root_of(disk), ALL)
-    assert (plan.dropped, plan.reasons, plan.step) == (6, {"bad_json": 3, "unknown_kind": 3}, None)
+    assert (plan["dropped"], plan["reasons"], plan.step) == (6, {"bad_json": 3, "unknown_kind": 3}, None)
     assert plan.text() == (
-        "t: 6 records to drop (3 bad_json, 3 unknown_kind).\n  Nothing was changed. To do it, add --apply --note 'why'."
+        "t: 6 records to drop (3 bad_json, 3 unknown_kind).\n  To do it: the same with '--apply --note TEXT'."
     )
     assert commits(disk) == before
-    assert plan.as_dict() == {"pipeline": "t", "dropped": 6, "reasons": plan.reasons, "step": None}
+    assert plan.as_dict() == {"pipeline": "t", "dropped": 6, "reasons": plan["reasons"], "step": None}
 
 
 def test_nothing_is_dropped_where_there_is_no_quarantine(tmp_path):
     pipeline = DiskPipeline(by_seq(), tmp_path)
     report = quarantine_drop.apply(pipeline, pipeline.spec, root_of(pipeline), ALL, "why")
-    assert report == quarantine_drop.DropReport("t")
+    assert report.as_dict() == {"pipeline": "t", "dropped": 0, "reasons": {}, "step": None}
 
 
 def test_record_is_too_old_to_the_millisecond():
@@ -55,7 +55,7 @@ def test_drop_takes_what_was_selected_and_keeps_the_note(disk):
     selection = Selection(reasons=("bad_json",), steps=(1, 2))
     report = quarantine_drop.apply(disk, disk.spec, root_of(disk), selection, "cut off by a full disk")
     disk.reload()
-    assert (report.dropped, report.reasons, report.step) == (2, {"bad_json": 2}, 4)
+    assert (report["dropped"], report["reasons"], report.step) == (2, {"bad_json": 2}, 4)
     assert sorted(raws(disk)) == [b"]]]", *[b'{"kind": "?"}'] * 3]
     facts = disk.head.facts
     assert (facts.cause.what, facts.decision.removed, facts.cause.why) == (
@@ -65,7 +65,7 @@ def test_drop_takes_what_was_selected_and_keeps_the_note(disk):
     )
     assert facts.now_ms == 2 * HOUR, "the clock stands still"
     again = quarantine_drop.apply(disk, disk.spec, root_of(disk), selection, "again")
-    assert (again.dropped, again.step) == (0, None)
+    assert (again["dropped"], again.step) == (0, None)
     assert again.text() == "t: no quarantined record fits."
     disk.step(["{{"])
     assert len(raws(disk)) == 5, "steps go on"
@@ -78,7 +78,7 @@ def test_cleanup_without_limits_drops_nothing(disk):
 
 def test_cleanup_drops_what_is_older_than_max_age_by_the_clock_of_the_last_step(disk):
     report = trimmed(disk, max_age="1h")
-    assert (report.step, report.quarantine_max_age, report.quarantine_max_bytes) == (4, 4, 0)
+    assert (report.step, report["quarantine_max_age"], report["quarantine_max_bytes"]) == (4, 4, 0)
     assert "4 quarantined records dropped by max_age" in report.text()
     assert {row["step"] for row in held(disk)} == {3}
     assert disk.head.facts.decision.removed == {"max_age": 4}
@@ -87,14 +87,14 @@ def test_cleanup_drops_what_is_older_than_max_age_by_the_clock_of_the_last_step(
 
 def test_cleanup_drops_the_oldest_beyond_max_bytes(disk):
     report = trimmed(disk, max_bytes=13 + 3 + 13 + 1)
-    assert (report.quarantine_max_age, report.quarantine_max_bytes) == (0, 3)
+    assert (report["quarantine_max_age"], report["quarantine_max_bytes"]) == (0, 3)
     assert "3 quarantined records dropped by max_bytes" in report.text()
     assert [row["raw"] for row in held(disk)] == [b'{"kind": "?"}', b"]]]", b'{"kind": "?"}']
 
 
 def test_record_that_breaks_both_limits_counts_once(disk):
     report = trimmed(disk, max_age="1h", max_bytes=13)
-    assert (report.quarantine_max_age, report.quarantine_max_bytes) == (4, 1)
+    assert (report["quarantine_max_age"], report["quarantine_max_bytes"]) == (4, 1)
     assert raws(disk) == [b'{"kind": "?"}']
     assert disk.head.facts.decision.removed == {"max_age": 4, "max_bytes": 1}
 

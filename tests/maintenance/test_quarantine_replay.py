@@ -1,7 +1,6 @@
 """Replay on disk, without Spark: what is good by now is applied once, what is not stays."""
 
 import json
-from dataclasses import replace
 
 import pytest
 from disk import DiskPipeline
@@ -20,9 +19,12 @@ from ebbtide.errors import ConfigError, SpecChangedError
 from ebbtide.inspect.quarantine import place_text
 from ebbtide.ledger.puts import puts_of
 from ebbtide.maintenance import quarantine_replay
-from ebbtide.maintenance.job import maintain, stepping
-from ebbtide.maintenance.quarantine_replay import Replay, ReplayReport
+from ebbtide.maintenance.job import stepping
+from ebbtide.maintenance.operation import Context
+from ebbtide.maintenance.quarantine_operations import Replay
+from ebbtide.maintenance.quarantine_replay import Found
 from ebbtide.maintenance.redecoding import read_mended, redecoded
+from ebbtide.maintenance.registry import maintain
 from ebbtide.runtime.plan import Plan
 from ebbtide.sinks.quarantine import BOUNDED, COLUMNS, Selection
 from ebbtide.testing import MemoryPipeline
@@ -43,13 +45,13 @@ def test_records_that_a_mended_spec_reads_are_applied_and_leave(tmp_path):
     disk.step([GOOD, NO_N, "{"])
     before = commits(disk)
     plan = quarantine_replay.plan(WITH_DEFAULT, root_of(disk), 0, ALL)
-    assert (plan.replayed, [kept["reason"] for kept in plan.kept], plan.step) == (1, ["bad_json"], None)
-    assert "add --apply." in plan.text()
+    assert (plan["replayed"], [kept["reason"] for kept in plan["kept"]], plan.step) == (1, ["bad_json"], None)
+    assert "the same with '--apply'." in plan.text()
     assert commits(disk) == before, "a plan has no effects"
     assert ids(disk) == [1]
 
     report = replay(disk, WITH_DEFAULT)
-    assert (report.replayed, report.step, report.counts["inserted"]) == (1, 2, 1)
+    assert (report["replayed"], report.step, report["counts"]["inserted"]) == (1, 2, 1)
     assert "Done in step 2: 1 inserted." in report.text()
     assert disk.rows() == [{"id": 1, "n": 1, "seq": 1}, {"id": 2, "n": 7, "seq": 2}]
     assert raws(disk) == [b"{"]
@@ -59,7 +61,7 @@ def test_records_that_a_mended_spec_reads_are_applied_and_leave(tmp_path):
     assert not (tmp_path / "t" / "staged").exists()
 
     again = replay(disk, WITH_DEFAULT)
-    assert (again.replayed, again.step) == (0, None)
+    assert (again["replayed"], again.step) == (0, None)
     assert disk.head.facts == facts
 
 
@@ -94,7 +96,7 @@ def test_record_that_is_still_bad_stays_with_the_reason_that_it_has_now(tmp_path
     assert (before["reason"], after["reason"]) == ("missing_column", "null_key")
     changed = {"reason", "detail"}
     assert {k: v for k, v in after.items() if k not in changed} == {k: v for k, v in before.items() if k not in changed}
-    assert [kept["reason"] for kept in report.kept] == ["null_key"]
+    assert [kept["reason"] for kept in report["kept"]] == ["null_key"]
     assert disk.head.facts.decision.removed == {"replayed": 0}
     assert replay(disk, WITH_DEFAULT).step is None, "nothing has changed since"
 
@@ -161,7 +163,7 @@ def test_head_of_a_record_is_never_replayed_and_a_mended_one_is(tmp_path):
     wider = by_seq()
     report = replay(disk, wider)
     assert report.step is None
-    assert report.kept[0]["detail"] == quarantine_replay.WHY_NOT["too_large"]
+    assert report["kept"][0]["detail"] == quarantine_replay.WHY_NOT["too_large"]
     assert "it needs a mended record" in report.text()
     replay(disk, wider, mended=mended_as(disk, long))
     assert (ids(disk), raws(disk)) == ([1, 2], [])
@@ -170,9 +172,9 @@ def test_head_of_a_record_is_never_replayed_and_a_mended_one_is(tmp_path):
 def test_whole_record_is_never_called_a_head(tmp_path):
     disk = DiskPipeline(by_seq(), tmp_path)
     disk.step([NO_N])
-    assert replay(disk, by_seq(quarantine={"max_record_bytes": 10})).kept[0]["reason"] == "too_large"
+    assert replay(disk, by_seq(quarantine={"max_record_bytes": 10}))["kept"][0]["reason"] == "too_large"
     assert [row["reason"] for row in held(disk)] == ["missing_column"]
-    assert replay(disk, WITH_DEFAULT).replayed == 1
+    assert replay(disk, WITH_DEFAULT)["replayed"] == 1
 
 
 def test_mended_record_that_is_bad_leaves_the_quarantined_one_as_it_was(tmp_path):
@@ -180,10 +182,10 @@ def test_mended_record_that_is_bad_leaves_the_quarantined_one_as_it_was(tmp_path
     disk.step(["{", "["])
     before = held(disk)
     report = replay(disk, mended=mended_as(disk, NO_N))
-    assert [kept["reason"] for kept in report.kept] == ["missing_column"]
+    assert [kept["reason"] for kept in report["kept"]] == ["missing_column"]
     assert held(disk) == before
     report = replay(disk, mended=mended_as(disk, change("+I", id=1, n=1, seq=1)) | {("nowhere", 0, 0): b"{}"})
-    assert (report.replayed, report.not_found) == (1, 1)
+    assert (report["replayed"], report["not_found"]) == (1, 1)
     assert "with an origin that no selected record has: 1 mended record." in report.text()
     assert raws(disk) == [b"["], "what no mended record stands for is not tried"
 
@@ -372,8 +374,8 @@ def test_by_arrival_a_late_record_is_refused_unless_accepted_and_one_within_the_
 
     late = mended_as(disk, two)
     plan = quarantine_replay.plan(ARRIVAL, root_of(disk), 60_000, ALL, late)
-    assert plan.late == 1
-    assert "add --apply --accept-late." in plan.text()
+    assert plan["late"] == 1
+    assert "the same with '--apply --accept-late'." in plan.text()
     before = commits(disk)
     with pytest.raises(ConfigError, match=r"Late: 1 record.*Allowed: --accept-late.*ebbtide refresh"):
         replay(disk, mended=late, now_ms=60_000)
@@ -392,7 +394,7 @@ def test_by_arrival_a_record_from_before_a_truncate_is_late(tmp_path):
     disk.step(["["])
     lines = [record(envelope("c", n, after={"id": n, "n": n}), n) for n in (1, 9)]
     plan = quarantine_replay.plan(of, root_of(disk), 0, ALL, mended_as(disk, *lines))
-    assert (plan.replayed, plan.late) == (2, 1)
+    assert (plan["replayed"], plan["late"]) == (2, 1)
 
 
 def test_by_arrival_a_truncate_is_not_replayed(tmp_path):
@@ -400,7 +402,7 @@ def test_by_arrival_a_truncate_is_not_replayed(tmp_path):
     disk = DiskPipeline(of, tmp_path)
     disk.step(["{", record(envelope("c", 2, after={"id": 2, "n": 2}), 2)])
     report = replay(disk, mended=mended_as(disk, record(envelope("t", 1), 1)))
-    assert [kept["reason"] for kept in report.kept] == ["truncate"]
+    assert [kept["reason"] for kept in report["kept"]] == ["truncate"]
     assert ids(disk) == [2]
 
 
@@ -436,7 +438,7 @@ def test_record_that_came_good_at_its_place_meanwhile_is_not_applied_again(by_ar
     by_arrival.step(["{"])
     by_arrival.step([kafka(7, 1)])
     report = replay(by_arrival, mended=mended_as(by_arrival, kafka(7, 1)), accept_late=True)
-    assert (report.counts["redelivered"], raws(by_arrival)) == (1, [])
+    assert (report["counts"]["redelivered"], raws(by_arrival)) == (1, [])
     assert unmatched_or_twice(by_arrival) == 1
 
 
@@ -481,23 +483,26 @@ def test_what_somebody_asks_for_is_planned_or_done(tmp_path):
     mended_records = [(origins[1], change("+I", id=7, n=7)), (nowhere, change("+I", id=8, n=8))]
     lines = [json.dumps({"origin": origin, "raw": raw}) for origin, raw in mended_records]
     mended.write_text("\n".join(lines))
-    asked = Replay(ALL, records_file=str(mended))
+    operation = Replay()
 
     def no_session():
         raise AssertionError("a plan asks for none")
 
-    planned = asked.run(no_session, disk.spec, root_of(disk), 60_000)
-    assert (planned.replayed, planned.late, planned.not_found, planned.step) == (1, 1, 1, None)
+    def do(action, clock_ms=60_000, session=no_session, **given):
+        ctx = Context(disk.spec, root_of(disk), session, clock=lambda: clock_ms)
+        return operation.act(action, ctx, operation.asked(given))
+
+    planned = do("plan", records=str(mended))
+    assert [planned[name] for name in ("replayed", "late", "not_found", "step")] == [1, 1, 1, None]
     with pytest.raises(ConfigError, match="Late: 1 record"):
-        replace(asked, applies=True).run(lambda: disk, disk.spec, root_of(disk), 60_000)
-    done = replace(asked, applies=True, accept_late=True).run(lambda: disk, disk.spec, root_of(disk), 60_000)
-    assert (done.replayed, done.not_found, done.step) == (1, 1, 2)
+        do("apply", session=lambda: disk, records=str(mended))
+    done = do("apply", session=lambda: disk, records=str(mended), accept_late=True)
+    assert (done["replayed"], done["not_found"], done.step) == (1, 1, 2)
     assert (disk.rows(), raws(disk)) == ([{"id": 7, "n": 7}], [b"{"])
     assert disk.plan.state.last()[1].now_ms == 60_000
-    none_selected = replace(asked, selection=Selection(steps=(9,))).run(no_session, disk.spec, root_of(disk), 0)
-    assert (none_selected.replayed, none_selected.not_found) == (0, 2)
-    kept = replace(asked, records_file=None, selection=Selection(steps=(9,)))
-    assert kept.run(no_session, disk.spec, root_of(disk), 0).text() == "t: no quarantined record fits."
+    none_selected = do("plan", 0, records=str(mended), steps=[9])
+    assert (none_selected["replayed"], none_selected["not_found"]) == (0, 2)
+    assert do("plan", 0, steps=[9]).text() == "t: no quarantined record fits."
 
 
 def test_record_of_a_replay_is_found_by_its_place_among_those_tried(tmp_path):
@@ -524,7 +529,7 @@ def test_bad_rows_of_a_view_are_no_records_to_replay(tmp_path):
 def test_report_names_some_of_the_records_that_stay_and_counts_the_others():
     origin = {"source": "a.jsonl", "partition": 0, "position": 3}
     kept = [{"step": 1, "origin": origin, "reason": "bad_json", "detail": f"no {n}"} for n in range(22)]
-    lines = ReplayReport("t", 2, kept, late=2, not_found=3).text().splitlines()
+    lines = Found(2, kept, late=2, not_found=3).report("t").text().splitlines()
     assert lines[0] == "t: 2 records to replay, 22 left."
     assert lines[1] == f"  stays: step 1, {place_text(origin)}: bad_json: no 0"
     assert [line.rpartition(" ")[2] for line in lines[1:21]] == [str(n) for n in range(20)]
@@ -536,11 +541,11 @@ def test_report_names_some_of_the_records_that_stay_and_counts_the_others():
         "  Late: 2 records. By order of arrival such apply now, after all that came since, and the sink may not become what it would"
         " be, had they been good. That is promised only within materializer.retraction_grace, and where no TRUNCATE came since."
     )
-    assert lines[24:] == ["  Nothing was changed. To do it, add --apply --accept-late."]
-    all_of_them = ReplayReport("t", 0, kept[:20]).text()
+    assert lines[24:] == ["  To do it: the same with '--apply --accept-late'."]
+    all_of_them = Found(0, kept[:20]).report("t").text()
     assert all_of_them.splitlines()[-1].endswith("no 19"), "nothing is to be done"
-    done = ReplayReport("t", 2, counts={"inserted": 1, "deleted": 0, "redelivered": 4}, step=7, is_plan=False)
+    done = Found(2).report("t", 7, {"inserted": 1, "deleted": 0, "redelivered": 4})
     assert done.text() == "t: 2 records replayed, 0 left.\n  Done in step 7: 1 inserted, 4 redelivered."
-    nothing = ReplayReport("t", 1, counts={"changes": 1}, step=7, is_plan=False)
+    nothing = Found(1).report("t", 7, {"changes": 1})
     assert nothing.text().endswith("Done in step 7: the tables do not change.")
     assert nothing.as_dict()["counts"] == {"changes": 1}

@@ -8,7 +8,7 @@ from support import plain
 from ebbtide.errors import BackfillError, ConfigError
 from ebbtide.ledger.facts import Cause
 from ebbtide.maintenance import pausing, rereading
-from ebbtide.maintenance.rereading import RereadReport
+from ebbtide.maintenance.rereading import _report
 from ebbtide.sources.kafka.position import TopicRange
 
 TOPIC = {"source": {"type": "kafka", "bootstrap_servers": "127.0.0.1:1", "topic": "t"}}
@@ -71,10 +71,17 @@ def test_reading_goes_on_behind_what_was_read_last_for_the_same_reason_only(make
 
 
 def test_report_is_written_for_people():
-    done = RereadReport("t", 1_200, 0, (4, 5), {"inserted": 1_100, "deleted": 0, "waiting_expired": 2})
+    done = _report("t", 1_200, 0, (4, 5), {"inserted": 1_100, "deleted": 0, "waiting_expired": 2})
     assert done.text() == (
-        "t: 1,200 records read in 2 steps: 1,100 inserted, 2 waiting expired. To read on: 'ebbtide resume'."
+        "t: 1,200 records read in 2 steps: 1,100 inserted, 2 waiting expired.\n  To read on: 'ebbtide resume'."
     )
-    stopped = RereadReport("t", 7, 1_000, (4, 5))
-    assert stopped.text() == "t: 7 records read in 2 steps: nothing new. Left: 1,000; the same command goes on."
-    assert stopped.as_dict() == {"pipeline": "t", "records": 7, "waiting": 1_000, "steps": (4, 5), "counts": {}}
+    stopped = _report("t", 7, 1_000, (4, 5), {})
+    assert stopped.text() == "t: 7 records read in 2 steps: nothing new.\n  Left: 1,000; the same command goes on."
+    assert stopped.as_dict() == {
+        "pipeline": "t",
+        "records": 7,
+        "waiting": 1_000,
+        "steps": [4, 5],
+        "counts": {},
+        "step": 5,
+    }

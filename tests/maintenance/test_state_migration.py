@@ -8,7 +8,7 @@ from store_support import line, stateful
 from ebbtide.errors import MigrationError, SpecChangedError
 from ebbtide.ledger.facts import Cause
 from ebbtide.maintenance import migration
-from ebbtide.maintenance.migration import MigrationPlan
+from ebbtide.maintenance.migration import _report
 from ebbtide.runtime import driver
 
 ONE_HOUR = "1h (ON_CREATE_AND_WRITE, PROCESSING_TIME)"
@@ -26,8 +26,8 @@ def to(pipeline, clock_ms, **fields):
     assert plan.step is None
     assert pipeline.versions() == version, "a plan changes nothing"
     done = pipeline.do("migrate", clock_ms)
-    assert done == MigrationPlan(**{**plan.as_dict(), "step": pipeline.last.step})
-    assert planned(pipeline) == MigrationPlan("t"), "what is stored fits now"
+    assert done.as_dict() == {**plan.as_dict(), "step": pipeline.last.step}
+    assert planned(pipeline)["changes"] == [], "what is stored fits now"
     return done
 
 
@@ -43,8 +43,8 @@ def test_ttl_switched_on_stamps_entries_with_the_time_of_the_migration(make):
     pipeline = make()
     pipeline.read(up(1, 1), up(2, 2, "-D"), clock_ms=START)
     done = to(pipeline, START + 5 * HOUR, ttl={"ttl": "1h", "expire_live": True})
-    assert done.changes == [f"ttl none -> {ONE_HOUR}"]
-    assert (done.stamped, done.unstamped, done.revived, done.dropped) == (2, 0, 0, 0)
+    assert done["changes"] == [f"ttl none -> {ONE_HOUR}"]
+    assert (done["stamped"], done["unstamped"], done["revived"], done["dropped"]) == (2, 0, 0, 0)
     assert entries(pipeline) == {1: START + 5 * HOUR, 2: START + 5 * HOUR}
     assert (pipeline.last.cause.what, pipeline.last.now_ms) == ("migration", START + 5 * HOUR)
     pipeline.run(START + 6 * HOUR - 1)
@@ -79,8 +79,10 @@ def test_ttl_switched_off_takes_stamps_and_what_has_expired_and_is_stored_comes_
         stepper.commit(stepper.facts(Cause(what="cleanup"), stepper.next_clock(START + HOUR)), [])
     pipeline.fields["ttl"] = None
     done = to(pipeline, START + HOUR)
-    assert done.changes == [f"ttl {ONE_HOUR} -> none"]
-    assert (done.stamped, done.unstamped, done.revived, done.dropped) == (0, 2, 1, 0), "a live row does not expire"
+    assert done["changes"] == [f"ttl {ONE_HOUR} -> none"]
+    assert (done["stamped"], done["unstamped"], done["revived"], done["dropped"]) == (0, 2, 1, 0), (
+        "a live row does not expire"
+    )
     pipeline.read(up(2, 1), clock_ms=START + 9 * HOUR)
     assert pipeline.rows() == {1: 1}, "the delete is known again"
 
@@ -91,11 +93,11 @@ def test_longer_ttl_keeps_stamps_and_brings_back_and_a_shorter_one_does_neither(
     with pipeline.stepper() as stepper:
         stepper.commit(stepper.facts(Cause(what="cleanup"), stepper.next_clock(START + HOUR)), [])
     done = to(pipeline, START + HOUR, ttl={"ttl": "2h"})
-    assert (done.stamped, done.unstamped, done.revived, done.dropped) == (0, 0, 1, 0)
-    assert done.changes == [f"ttl {ONE_HOUR} -> 2h (ON_CREATE_AND_WRITE, PROCESSING_TIME)"]
+    assert (done["stamped"], done["unstamped"], done["revived"], done["dropped"]) == (0, 0, 1, 0)
+    assert done["changes"] == [f"ttl {ONE_HOUR} -> 2h (ON_CREATE_AND_WRITE, PROCESSING_TIME)"]
     assert entries(pipeline) == {1: START}
     done = to(pipeline, START + HOUR, ttl={"ttl": "1h"})
-    assert (done.stamped, done.unstamped, done.revived, done.dropped) == (0, 0, 0, 0)
+    assert (done["stamped"], done["unstamped"], done["revived"], done["dropped"]) == (0, 0, 0, 0)
 
 
 def totals(pipeline):
@@ -115,11 +117,11 @@ def test_each_state_of_a_function_has_its_own_ttl(make):
     assert before["total"] == {START}
     assert before["seen"] == {None}
     done = to(pipeline, START + HOUR, ttl={"seen": "1h"})
-    assert done.changes == [
+    assert done["changes"] == [
         f"state seen: ttl none -> {ONE_HOUR}",
         "state total: ttl 2h (ON_CREATE_AND_WRITE, PROCESSING_TIME) -> none",
     ]
-    assert (done.stamped, done.unstamped, done.revived, done.dropped) == (2, 2, 0, 0)
+    assert (done["stamped"], done["unstamped"], done["revived"], done["dropped"]) == (2, 2, 0, 0)
     after = totals(pipeline)
     assert (after["seen"], after["total"]) == ({START + HOUR}, {None})
     pipeline.run(START + 2 * HOUR)
@@ -132,7 +134,7 @@ def test_state_whose_ttl_stays_keeps_its_stamps(make):
     pipeline = make(function="victims:Totals", ttl={"total": "2h"})
     pipeline.read(up(1, 1, "+I"), clock_ms=START)
     done = to(pipeline, START + HOUR, ttl={"total": "2h", "seen": "1h"})
-    assert (done.stamped, done.unstamped) == (1, 0)
+    assert (done["stamped"], done["unstamped"]) == (1, 0)
     assert totals(pipeline) == {"total": {START}, "seen": {START + HOUR}}
 
 
@@ -155,9 +157,9 @@ def test_states_are_added_dropped_and_widened(make):
     )
     of_function(pipeline, "Wide")
     done = pipeline.do("migrate", START)
-    assert done.changes[:2] == ["state new: added", "state old: removed"]
-    assert done.changes[2].startswith("state kept: struct<a: int32")
-    assert (done.stamped, done.unstamped, done.revived, done.dropped) == (0, 0, 0, 1)
+    assert done["changes"][:2] == ["state new: added", "state old: removed"]
+    assert done["changes"][2].startswith("state kept: struct<a: int32")
+    assert (done["stamped"], done["unstamped"], done["revived"], done["dropped"]) == (0, 0, 0, 1)
     assert totals(pipeline).keys() == {"kept"}
     pipeline.read(line(1, v="b", seq=6), clock_ms=START)
     [row] = pipeline.table("sink", pipeline.spec.sink_table.columns)
@@ -176,7 +178,7 @@ def test_other_function_options_and_kinds_are_refused_until_a_migration_takes_th
         pipeline.read(line(1, seq=6), line(1, "+U", seq=7), clock_ms=START)
     done = pipeline.do("migrate", START)
     stays = "for what comes; state and sink stay as they are"
-    assert done.changes == [
+    assert done["changes"] == [
         f"function user_functions:Counts -> user_functions:CountsToo, {stays}",
         f"options {{'by': 10}} -> {{}}, {stays}",
         f"kinds ['+I', '+U', '-D', '-U'] -> ['+U'], {stays}",
@@ -184,7 +186,7 @@ def test_other_function_options_and_kinds_are_refused_until_a_migration_takes_th
     migration.undo(SPARK, pipeline.spec, pipeline.root)
     assert pipeline.last.state.spec == stored
     pipeline.do("migrate", START)
-    assert planned(pipeline) == MigrationPlan("t")
+    assert planned(pipeline)["changes"] == []
     pipeline.run(START)
     [row] = pipeline.table("sink", pipeline.spec.sink_table.columns)
     assert row["n"] == 11, "the insert is skipped, the update counts as one"
@@ -197,15 +199,18 @@ def test_option_that_is_named_like_a_credential_may_change_and_is_stored_nowhere
 
 
 def test_plan_is_written_for_people():
-    assert MigrationPlan("t").text() == "t: what is stored fits the spec; nothing to migrate."
-    plan = MigrationPlan("t", ["ttl none -> 1h", "state a: added"], 5, 2, 3, 4)
+    assert _report("t").text() == "t: what is stored fits the spec; nothing to migrate."
+    found = {"stamped": 5, "unstamped": 2, "revived": 3, "dropped": 4}
+    plan = _report("t", ["ttl none -> 1h", "state a: added"], **found)
     counts = "t: 5 entries stamped, 2 unstamped, 3 expired ones brought back, 4 dropped"
     assert plan.text() == (f"{counts}.\n  ttl none -> 1h\n  state a: added\n  To do it: 'ebbtide migrate --apply'.")
-    done = MigrationPlan("t", ["columns: in another order"], 5, 2, 3, 4, rewritten=6, step=7)
+    done = _report("t", ["columns: in another order"], 7, **found, rewritten=6)
     assert done.text() == (
         f"{counts}, 6 rows of sink and changelog written again.\n  columns: in another order\n"
         "  Done in step 7. To undo it before the next run: 'ebbtide migrate --undo'."
     )
+    changes = {"changes": ["columns: in another order"]}
+    assert done.as_dict() == {"pipeline": "t", **found, "rewritten": 6, **changes, "step": 7}
 
 
 def test_state_of_another_kind_is_refused(make):
@@ -224,7 +229,7 @@ def test_time_to_live_of_a_put_stays_where_the_state_keeps_one(make):
     of_function(pipeline, "ShortLived", ttl={"one": "9h", "other": "9h"})
     pipeline.read(line(1, seq=5), clock_ms=START)
     of_function(pipeline, "ShortLived", ttl={"one": "9h"})
-    assert pipeline.do("migrate", START).unstamped == 1
+    assert pipeline.do("migrate", START)["unstamped"] == 1
     rows = pipeline.table("state", pipeline.plan.state.schema)
     assert {row["_state"]: row["_ttl_ms"] for row in rows if row["_state"]} == {"one": 500, "other": None}
     pipeline.read(line(1, seq=6), clock_ms=START)  # a second later
@@ -242,6 +247,6 @@ def test_state_that_a_refresh_has_just_emptied_is_migrated(make, monkeypatch):
             pipeline.do("refresh", START)
     assert pipeline.plan.state.snapshot().files == {}
     done = to(pipeline, START, ttl="1h")
-    assert (done.stamped, done.unstamped, done.revived, done.dropped) == (0, 0, 0, 0)
+    assert (done["stamped"], done["unstamped"], done["revived"], done["dropped"]) == (0, 0, 0, 0)
     pipeline.run(START)
     assert entries(pipeline) == {1: pipeline.last.now_ms}

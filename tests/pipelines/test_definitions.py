@@ -11,6 +11,7 @@ from dagster.components.testing import create_defs_folder_sandbox
 
 import ebbtide
 from ebbtide.dagster import UpsertPipeline
+from ebbtide.maintenance.registry import operations
 from ebbtide.model.cron import spread_minute
 from ebbtide.spec.load import load
 from pipelines.definitions import defs
@@ -46,26 +47,16 @@ def test_location_holds_exactly_this():
     checks = sorted((key.asset_key.to_user_string(), key.name) for key in graph.asset_check_keys)
     assert checks == sorted([*of_all, *of_some])
     jobs = {job.name: job for job in found.resolve_all_job_defs() if not job.name.startswith("__")}
-    kinds = (
-        "backfill",
-        "cleanup",
-        "clock",
-        "compaction",
-        "migration",
-        "pause",
-        "quarantine_replay",
-        "repair",
-        "rewind",
-        "stream",
-        "vacuum",
-    )
+    kinds = sorted(["stream", *(operation.job_name for operation in operations())])
+    assert len(kinds) == 19
     report = jobs.pop("customer_revenue_report")
     made = [f"{name}_{step}" for name in SINKS for step in ("checks", "reconcile")]
     assert sorted(node.name for node in report.nodes) == sorted([*made, "customer_revenue"])
-    assert sorted(jobs) == [f"{name}_{kind}" for name in NAMES for kind in kinds]
+    assert sorted(jobs) == sorted(f"{name}_{kind}" for name in NAMES for kind in kinds)
     pools = {name: {pool for node in job.nodes for pool in node.definition.pools} for name, job in jobs.items()}
     in_turn = {f"{name}_{kind}": {f"checkpoint_{name}"} for name in NAMES for kind in kinds}
-    at_once = {f"{name}_{kind}": set() for name in NAMES for kind in ("backfill", "pause")}
+    beside = [kind for kind in kinds if kind.startswith("backfill_")]
+    at_once = {f"{name}_{kind}": set() for name in NAMES for kind in (*beside, "pause", "resume")}
     assert pools == in_turn | at_once
     schedules = {schedule.name: (schedule.job_name, schedule.cron_schedule) for schedule in found.schedules}
     crons = {"cleanup": "H 3 * * *", "compaction": "H 4 * * *", "stream": "H/15 * * * *", "vacuum": "H 5 * * *"}

@@ -185,7 +185,7 @@ def test_pipeline_whose_checkpoint_was_deleted_goes_on_after_a_rewind_to_its_las
     with pytest.raises(CheckpointMismatchError, match=said):
         pipeline.run()
     report = pipeline.do("undo")
-    assert (report.to_step, report.records) == (2, 0)
+    assert (report["to_step"], report["records"]) == (2, 0)
     assert [(step.kind, step.records) for step in pipeline.run().steps] == [("batch", 1)]
     assert pipeline.rows() == {1: 1, 2: 1, 3: 1}
     assert pipeline.is_idle()
@@ -196,7 +196,7 @@ def move_away(pipeline):
     (pipeline.home / "checkpoint").rename(pipeline.home.with_name("away"))
     with pytest.raises(CheckpointMismatchError, match="rewind --to-step 2 --apply"):
         pipeline.run()
-    assert pipeline.do("undo").records == 0
+    assert pipeline.do("undo")["records"] == 0
 
 
 @pytest.mark.parametrize(

@@ -549,9 +549,14 @@ def test_ignored_columns_are_told_with_the_step(make):
 @pytest.mark.parametrize(
     ("table", "rows", "is_of_others", "said"),
     [
-        ("order", {}, True, "no record is of source.table, see that it is the table's name: 2 of other tables"),
-        ("orders", {1: 1}, False, "of other tables, left out: 1"),
-        ("public.orders", {1: 1}, False, "of other tables, left out: 1"),
+        (
+            "order",
+            {},
+            True,
+            "No record is of source.table: see that it is the table's name. Of other tables: 2 records.",
+        ),
+        ("orders", {1: 1}, False, "Of other tables than source.table, and left out: 1 record."),
+        ("public.orders", {1: 1}, False, "Of other tables than source.table, and left out: 1 record."),
     ],
 )
 def test_records_of_other_tables_are_counted_and_it_is_said_where_there_are_no_others(

@@ -49,9 +49,9 @@ def test_rows_are_adopted_in_steps_and_stand_before_the_source(spark, tmp_path, 
     spec = spec_of(tmp_path, "sequence", "id BIGINT, v STRING, seq BIGINT, `a.b` INT DEFAULT NULL")
     made(spark, tmp_path, spec, f"SELECT *, 7 AS `a.b` FROM ({ROWS})")
     before = rows(spark, tmp_path, spec)
-    assert adopting.plan(spark, spec, str(tmp_path)).rows == 5
+    assert adopting.plan(spark, spec, str(tmp_path))["rows"] == 5
     done = adopting.apply(spark, spec, str(tmp_path), 0)
-    assert (done.rows, done.steps) == (5, (1, 2))
+    assert (done["rows"], done["steps"]) == (5, [1, 2])
     assert rows(spark, tmp_path, spec) == before
     run(spark, spec, str(tmp_path))
     assert rows(spark, tmp_path, spec) == AFTER["sequence"]
@@ -67,18 +67,18 @@ def test_adoption_that_died_goes_on_where_it_was(spark, tmp_path, mode, monkeypa
     before = rows(spark, tmp_path, spec)
     with pytest.raises(TableMismatchError, match="'ebbtide adopt'"):
         run(spark, spec, str(tmp_path))
-    assert adopting.plan(spark, spec, str(tmp_path)).rows == 5
+    assert adopting.plan(spark, spec, str(tmp_path))["rows"] == 5
     with monkeypatch.context() as patch:
         patch.setattr(adopting, "delete", killed)
         with pytest.raises(InterruptedError):
             adopting.apply(spark, spec, str(tmp_path), 0)
     with pytest.raises(TableMismatchError, match=r"Not all rows .* Got: 3 left"):
         run(spark, spec, str(tmp_path))
-    assert adopting.plan(spark, spec, str(tmp_path)).rows == 3
+    assert adopting.plan(spark, spec, str(tmp_path))["rows"] == 3
     done = adopting.apply(spark, spec, str(tmp_path), 0)
-    assert (done.rows, done.steps) == (3, (2, 3))
+    assert (done["rows"], done["steps"]) == (3, [2, 3])
     assert rows(spark, tmp_path, spec) == before
-    assert adopting.plan(spark, spec, str(tmp_path)).rows == 0
+    assert adopting.plan(spark, spec, str(tmp_path))["rows"] == 0
     run(spark, spec, str(tmp_path))
     assert rows(spark, tmp_path, spec) == AFTER[mode]
     tables = Plan.under(str(tmp_path), spec)

@@ -36,10 +36,10 @@ def spoilt(spark, tmp_path, mode):
 @pytest.mark.grid  # without Spark: tests/maintenance/test_backfill.py
 def test_swap_shows_the_net_changes_in_one_commit(spark, tmp_path):
     root, spec, version = spoilt(spark, tmp_path, "sequence")
-    assert backfill.start(spark, spec, str(root)).percent == 100
+    assert backfill.start(spark, spec, str(root))["percent"] == 100
     done = backfill_swap.swap_in(spark, spec, str(root), applies=True)
-    assert (done.added, done.changed, done.deleted) == (2, 1, 1)
-    assert [key["id"] for key in done.keys] == [1, 2, 3, 9]
+    assert (done["added"], done["changed"], done["deleted"]) == (2, 1, 1)
+    assert [key["id"] for key in done["keys"]] == [1, 2, 3, 9]
     assert shown(spark, root, spec) == [(1, "d"), (2, "b"), (3, "c"), (4, "f")]
     tables = Plan.under(str(root), spec)
     assert tables.sink.version() == version + 1
@@ -54,7 +54,7 @@ def test_after_a_swap_reading_goes_on_and_checks_are_green(spark, tmp_path, mode
     root, spec, version = spoilt(spark, tmp_path, mode)
     backfill.start(spark, spec, str(root))
     planned = backfill_swap.swap_in(spark, spec, str(root), applies=False)
-    assert (planned.added, planned.changed, planned.deleted, planned.step) == (2, 1, 1, None)
+    assert (planned["added"], planned["changed"], planned["deleted"], planned.step) == (2, 1, 1, None)
     assert Plan.under(str(root), spec).sink.version() == version
     backfill_swap.swap_in(spark, spec, str(root), applies=True)
     tables = Plan.under(str(root), spec)

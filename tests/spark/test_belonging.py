@@ -10,7 +10,7 @@ from spark_support import change, plain_spec, sink, write
 from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import CheckpointMismatchError, TableMismatchError
 from ebbtide.maintenance import repair as repairing
-from ebbtide.maintenance.job import maintain
+from ebbtide.maintenance.registry import maintain
 from ebbtide.runtime.driver import refresh, run
 from ebbtide.runtime.idle import idle_run
 from ebbtide.runtime.plan import Plan

@@ -10,8 +10,8 @@ from ebbtide.ledger import lease
 from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.lease import Lease
 from ebbtide.maintenance import compaction as compacting
-from ebbtide.maintenance.job import maintain
 from ebbtide.maintenance.job import stepping as held
+from ebbtide.maintenance.registry import maintain
 from ebbtide.model.decision import Apply, Decision
 from ebbtide.runtime import step as stepping
 from ebbtide.runtime.driver import refresh, run

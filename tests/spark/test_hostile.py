@@ -16,7 +16,7 @@ from ebbtide import UpsertPipeline
 from ebbtide.cli.inspection import _those_where
 from ebbtide.errors import ConfigError
 from ebbtide.inspect.state import state
-from ebbtide.maintenance.job import maintain
+from ebbtide.maintenance.registry import maintain
 from ebbtide.maintenance.repair import repair
 from ebbtide.quality.checks import CHECKS
 from ebbtide.redaction import has_unseen

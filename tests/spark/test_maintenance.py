@@ -1,9 +1,7 @@
 """Cleanup and compaction: what goes, what stays, and that streams carry on."""
 
 import json
-import sys
 import threading
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,14 +11,15 @@ from ebbtide.delta import log
 from ebbtide.errors import ConfigError, LeaseHeldError, SpecChangedError
 from ebbtide.ledger.facts import Cause
 from ebbtide.ledger.lease import Lease
-from ebbtide.maintenance import jobs
+from ebbtide.maintenance import registry
 from ebbtide.maintenance.cleanup import delete_entries
-from ebbtide.maintenance.job import maintain
-from ebbtide.maintenance.jobs import JOBS, MaintenanceJob
+from ebbtide.maintenance.jobs import Maintenance
+from ebbtide.maintenance.registry import maintain
 from ebbtide.runtime.driver import run, system_clock
 from ebbtide.runtime.plan import Plan
 
 DAY_MS = 86_400_000
+JOBS = ("cleanup", "compaction", "vacuum")
 BY_SEQ = {"sequence": ["seq"]}
 
 
@@ -34,8 +33,8 @@ def entries(spark, root, spec):
 
 def test_pipeline_that_never_ran_has_nothing_to_do(spark, tmp_path):
     for job in JOBS:
-        report = maintain(spark, plain_spec(write(tmp_path / "in")), str(tmp_path), job.name)
-        assert (report.step, report.rows_removed) == (None, 0)
+        report = maintain(spark, plain_spec(write(tmp_path / "in")), str(tmp_path), job)
+        assert (report.step, report["rows_removed"]) == (None, 0)
         assert "nothing to do" in report.text()
 
 
@@ -46,7 +45,7 @@ def test_cleanup_deletes_what_expired_with_all_versions_and_nothing_else(spark, 
     spec = plain_spec(source, order=BY_SEQ, ttl="1d")
     run(spark, spec, str(tmp_path))
     before = maintain(spark, spec, str(tmp_path), "cleanup")
-    assert (before.step, before.entries) == (None, 2), "the ledger's clock has not moved"
+    assert (before.step, before["entries"]) == (None, 2), "the ledger's clock has not moved"
 
     write(source, [change("+I", 7, "new", 10)], first=2)
     steps = run(spark, spec, str(tmp_path), clock=later(2)).steps
@@ -54,7 +53,7 @@ def test_cleanup_deletes_what_expired_with_all_versions_and_nothing_else(spark, 
     state = Plan.under(str(tmp_path), spec).state.path
     untouched = set(log.added(state, log.versions(state)[-2]))
     report = maintain(spark, spec, str(tmp_path), "cleanup")
-    assert (report.step, report.rows_removed, report.entries) == (steps[-1].step + 1, 3, 2)
+    assert (report.step, report["rows_removed"], report["entries"]) == (steps[-1].step + 1, 3, 2)
     assert {row["id"] for row in entries(spark, tmp_path, spec)} == {2, 7}
     removed = {action["remove"]["path"] for action in log.actions(state, log.versions(state)[-1]) if "remove" in action}
     assert removed
@@ -78,9 +77,9 @@ def test_compaction_keeps_the_newest_version_of_each_live_entry(spark, tmp_path)
     spec = plain_spec(write(tmp_path / "in", *steps), order=BY_SEQ)
     run(spark, spec, str(tmp_path))
     report = maintain(spark, spec, str(tmp_path), "compaction")
-    assert report.entries == 2
-    assert report.rows_removed == 2, "superseded versions"
-    assert report.files_after < report.files_before
+    assert report["entries"] == 2
+    assert report["rows_removed"] == 2, "superseded versions"
+    assert report["files_after"] < report["files_before"]
     assert {(row["id"], row["v"], row["_tombstone"]) for row in entries(spark, tmp_path, spec)} == {
         (1, "c", False),
         (2, None, True),
@@ -137,7 +136,7 @@ def test_row_that_the_tick_has_yet_to_delete_outlives_cleanup_and_compaction(spa
     stop = threading.Event()
     run(spark, spec, str(tmp_path), stop=stop, on_progress=lambda step: stop.set() if step.step == 3 else None)
     for job in JOBS:
-        maintain(spark, spec, str(tmp_path), job.name)
+        maintain(spark, spec, str(tmp_path), job)
         assert 1 in {row["id"] for row in entries(spark, tmp_path, spec)}, job
     assert run(spark, spec, str(tmp_path)).totals["deleted"] == 1
     assert [row["id"] for row in sink(spark, tmp_path, spec)] == [2]
@@ -145,21 +144,23 @@ def test_row_that_the_tick_has_yet_to_delete_outlives_cleanup_and_compaction(spa
     assert {row["id"] for row in entries(spark, tmp_path, spec)} == {2}
 
 
-def forget_all(spark, stepper):
-    """A job of somebody else's: drop all entries."""
-    facts = stepper.facts(Cause(what="cleanup"))
-    return delete_entries(spark, stepper, facts, lambda entries, operator: np.ones(len(entries), dtype=bool))
+class Forget(Maintenance):
+    """Drop all entries."""
+
+    name = "forget"
+
+    def step(self, spark, stepper):
+        facts = stepper.facts(Cause(what="cleanup"))
+        return delete_entries(spark, stepper, facts, lambda entries, operator: np.ones(len(entries), dtype=bool))
 
 
-def test_job_of_a_module_of_its_own_is_run_by_its_name_and_one_unknown_is_refused(spark, tmp_path, monkeypatch):
-    forget = MaintenanceJob("forget", "forget", "Drop all entries.", step="forget_jobs:forget_all")
-    monkeypatch.setitem(sys.modules, "forget_jobs", SimpleNamespace(forget_all=forget_all))
-    monkeypatch.setattr(jobs, "JOBS", (*JOBS, forget))
+def test_job_of_a_class_of_its_own_is_run_by_its_name_and_one_unknown_is_refused(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "BUILT_IN", (*registry.BUILT_IN, Forget()))
     spec = plain_spec(write(tmp_path / "in", [change("+I", 1, "a", 1), change("+I", 2, "b", 2)]), order=BY_SEQ)
     run(spark, spec, str(tmp_path))
     report = maintain(spark, spec, str(tmp_path), "forget")
-    assert (report.job, report.entries, report.rows_removed) == ("forget", 0, 2)
+    assert (report["job"], report["entries"], report["rows_removed"]) == ("forget", 0, 2)
     with pytest.raises(
-        ConfigError, match=r"no maintenance job of this name.*forget_all.*cleanup, compaction, vacuum, forget"
+        ConfigError, match=r"no maintenance job of this name.*forget_all.*cleanup, compaction, forget, vacuum"
     ):
         maintain(spark, spec, str(tmp_path), "forget_all")

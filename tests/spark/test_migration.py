@@ -9,7 +9,7 @@ from store_support import line, stateful
 from ebbtide.errors import ConfigError, MigrationError, QuarantineThresholdError, SpecChangedError
 from ebbtide.inspect.state import create_view, state
 from ebbtide.maintenance import migration
-from ebbtide.maintenance.job import maintain
+from ebbtide.maintenance.registry import maintain
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.plan import Plan
 from ebbtide.spec.parts import QuarantineConfig
@@ -39,29 +39,29 @@ def test_ttl_switched_on_changed_off_and_back(spark, tmp_path):
     source = write(tmp_path / "in", [line(1, v="a", seq=5, day="2026-01-01"), line(2, v="b", seq=6, day="2026-01-01")])
     without = counting(source)
     first = run(spark, without, root)
-    assert migration.plan(spark, without, root).changes == []
+    assert migration.plan(spark, without, root)["changes"] == []
     assert stamps(spark, tmp_path, without, "recent") == {None}
 
     with_ttl = counting(source, ttl={"recent": "1d"})
     with pytest.raises(SpecChangedError, match="run 'ebbtide migrate' to see what it would do"):
         run(spark, with_ttl, root)
     planned = migration.plan(spark, with_ttl, root)
-    assert (planned.stamped, planned.unstamped, planned.revived, planned.step) == (2, 0, 0, None)
-    assert planned.changes == ["state recent: ttl none -> 1d (ON_CREATE_AND_WRITE, PROCESSING_TIME)"]
+    assert (planned["stamped"], planned["unstamped"], planned["revived"], planned.step) == (2, 0, 0, None)
+    assert planned["changes"] == ["state recent: ttl none -> 1d (ON_CREATE_AND_WRITE, PROCESSING_TIME)"]
     now = first.steps[-1].now_ms + 1000
     done = migration.apply(spark, with_ttl, root, now)
-    assert (done.stamped, done.step) == (2, 2)
+    assert (done["stamped"], done.step) == (2, 2)
     assert stamps(spark, tmp_path, with_ttl, "recent") == {now}, "stamped with the time of the migration"
-    assert migration.plan(spark, with_ttl, root).changes == []
+    assert migration.plan(spark, with_ttl, root)["changes"] == []
     write(source, [line(1, v="a", seq=7, day="2026-01-01")], first=1)
     run(spark, with_ttl, root, clock=at(now))
     assert sink(spark, tmp_path, with_ttl)[0]["recent"] == [5, 7]
 
     off = migration.apply(spark, without, root, now)
-    assert (off.unstamped, off.stamped) == (3, 0)
+    assert (off["unstamped"], off["stamped"]) == (3, 0)
     assert stamps(spark, tmp_path, without, "recent") == {None}
     undone = migration.undo(spark, without, root)
-    assert undone.changes == ["the tables are as before the migration"]
+    assert undone["changes"] == ["the tables are as before the migration"]
     assert None not in stamps(spark, tmp_path, with_ttl, "recent")
     run(spark, with_ttl, root, clock=at(now + 3 * DAY))
     with pytest.raises(MigrationError, match="no migration of 't' to undo"):
@@ -76,7 +76,7 @@ def test_longer_ttl_brings_back_what_is_still_stored(spark, tmp_path):
     now = run(spark, short, root).steps[-1].now_ms
     write(source, [change("+I", 2, "b", 3)], first=2)
     longer = plain_spec(source, order={"sequence": ["seq"]}, ttl="9d")
-    assert migration.plan(spark, longer, root).changes == [
+    assert migration.plan(spark, longer, root)["changes"] == [
         "ttl 1d (ON_CREATE_AND_WRITE, PROCESSING_TIME) -> 9d (ON_CREATE_AND_WRITE, PROCESSING_TIME)"
     ]
     migration.apply(spark, longer, root, now)
@@ -87,7 +87,7 @@ def test_longer_ttl_brings_back_what_is_still_stored(spark, tmp_path):
     assert [(row["id"], row["tombstone"], row["live"]) for row in rows] == [(1, True, False), (2, False, True)]
     none = plain_spec(source, order={"sequence": ["seq"]})
     plan = migration.plan(spark, none, root)
-    assert (plan.unstamped, plan.revived) == (2, 0)
+    assert (plan["unstamped"], plan["revived"]) == (2, 0)
     with pytest.raises(MigrationError, match="Allowed: a change of columns, ttl"):
         migration.plan(spark, plain_spec(source), root)
 
@@ -156,9 +156,9 @@ def test_states_are_added_dropped_and_widened_by_a_migration_only(spark, tmp_pat
     with pytest.raises(SpecChangedError, match="ebbtide migrate"):
         run(spark, wide, root)
     plan = migration.plan(spark, wide, root)
-    assert plan.changes[:2] == ["state new: added", "state old: removed"]
-    assert plan.changes[2].startswith("state kept: struct<a: int32")
-    assert plan.dropped == 1
+    assert plan["changes"][:2] == ["state new: added", "state old: removed"]
+    assert plan["changes"][2].startswith("state kept: struct<a: int32")
+    assert plan["dropped"] == 1
     with pytest.raises(MigrationError, match="State 'kept' of 't' cannot be migrated"):
         migration.plan(spark, stateful("user_functions:Other", **of), root)
     migration.apply(spark, wide, root, 0)

@@ -14,7 +14,7 @@ from ebbtide.delta.table import read_rows
 from ebbtide.errors import DeltaLogError
 from ebbtide.ledger import transaction
 from ebbtide.maintenance import repair
-from ebbtide.maintenance.job import maintain
+from ebbtide.maintenance.registry import maintain
 from ebbtide.runtime import driver
 from ebbtide.runtime import stream as streaming
 from ebbtide.runtime.plan import Plan

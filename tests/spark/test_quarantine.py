@@ -69,7 +69,7 @@ def test_replay_by_sequence_survives_a_refresh_of_the_source(spark, tmp_path):
     run(spark, plain_spec(source, order=BY_SEQ), root)
     spec = plain_spec(source, **MENDED)
     report = quarantine_replay.apply(spark, spec, root, system_clock(), Selection(limit=3))
-    assert (report.replayed, report.counts["inserted"]) == (3, 3)
+    assert (report["replayed"], report["counts"]["inserted"]) == (3, 3)
     replayed = sink(spark, tmp_path, spec)
     refresh(spark, spec, root)
     assert sink(spark, tmp_path, spec) == replayed

@@ -13,7 +13,7 @@ from ebbtide.delta.snapshot import Snapshot
 from ebbtide.errors import ConfigError, DeltaLogError, RepairError, TableMismatchError
 from ebbtide.inspect.status import status
 from ebbtide.maintenance import repair as repairing
-from ebbtide.maintenance.job import maintain
+from ebbtide.maintenance.registry import maintain
 from ebbtide.quality.checks import CHECKS
 from ebbtide.rules.completeness import compared
 from ebbtide.rules.version_range import VersionRange

@@ -9,7 +9,7 @@ from spark_support import change, plain_spec, sink, table, write
 from ebbtide.errors import HistoryGoneError, SpecChangedError
 from ebbtide.inspect.status import status
 from ebbtide.maintenance import rewind as rewinding
-from ebbtide.maintenance.job import maintain
+from ebbtide.maintenance.registry import maintain
 from ebbtide.runtime.driver import refresh, run
 from ebbtide.runtime.plan import Plan
 from ebbtide.sinks import delta as sinking
@@ -52,7 +52,7 @@ def test_all_tables_go_back_together_and_forward_again(spark, tmp_path, mode):
     assert rows(spark, root, spec) == LAST[mode]
     emitted = table(spark, root, spec, "changelog") if mode == "every" else []
     planned = rewinding.plan(spark, spec, str(root), 1)
-    assert (planned.steps, planned.records, planned.step) == (last - 1, 5, None)
+    assert (planned["steps"], planned["records"], planned.step) == (last - 1, 5, None)
     assert rows(spark, root, spec) == LAST[mode], "a plan changes nothing"
     done = rewinding.apply(spark, spec, str(root), 1)
     assert done.step == last + 1

@@ -40,7 +40,7 @@ def test_changed_code_of_a_function_is_refused_and_migrated(spark, tmp_path, mon
     other = spec_of(source, tmp_path, "def score(v: str) -> int:\n    return 100 if v == 'a' else 1 // (len(v) - 2)\n")
     with pytest.raises(SpecChangedError, match="ebbtide migrate"):
         run(spark, other, root)
-    [words] = migration.plan(spark, other, root).changes
+    [words] = migration.plan(spark, other, root)["changes"]
     assert words.startswith("transform.functions.score: ['changing_rules:score', ")
     migration.apply(spark, other, root, system_clock())
     assert [tuple(row.values()) for row in sink(spark, tmp_path, other)] == [(1, 100)]

@@ -14,7 +14,8 @@ from spark_support import change, plain_spec, write
 
 from ebbtide.delta.joining import commit_joined
 from ebbtide.ledger.puts import puts_of
-from ebbtide.maintenance.job import maintain, stepping
+from ebbtide.maintenance.job import stepping
+from ebbtide.maintenance.registry import maintain
 from ebbtide.quality import checks
 from ebbtide.quality.checks import CHECKS
 from ebbtide.quality.expectations import ExpectKeysToBeUnique

@@ -12,7 +12,7 @@ from store_support import line, stateful
 from ebbtide import StatefulPipeline
 from ebbtide.delta import joining
 from ebbtide.errors import SpecChangedError, StatefulFunctionError
-from ebbtide.maintenance.job import maintain
+from ebbtide.maintenance.registry import maintain
 from ebbtide.quality.checks import CHECKS
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.plan import Plan
@@ -54,7 +54,7 @@ def test_states_of_every_type_live_in_a_table_and_the_sink_is_that_of_memory(spa
     assert isinstance(next(iter(profile["by_day"].values())), Decimal)
     assert isinstance(next(iter(profile["by_day"])), date)
     report = maintain(spark, spec, str(tmp_path), "compaction")
-    assert (report.entries, report.rows_removed > 0) == (5 + 60 + 15, True)
+    assert (report["entries"], report["rows_removed"] > 0) == (5 + 60 + 15, True)
     write(tmp_path / "in", parts[0], first=3)
     memory.step(parts[0])
     run(spark, spec, str(tmp_path))
@@ -76,7 +76,7 @@ def test_tick_fires_timers_expires_state_and_deletes_from_the_sink(spark, tmp_pa
         verdict = verdict_of(spark, tables, check.name, clock_ms=0)
         assert verdict.passed, (check.name, verdict.findings)
     report = maintain(spark, spec, str(tmp_path), "cleanup")
-    assert report.rows_removed > 0
+    assert report["rows_removed"] > 0
     assert {row["id"] for row in table(spark, tmp_path, spec, "state") if row["_state"] == "seen"} == {2, 3}
 
 

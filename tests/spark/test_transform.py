@@ -18,7 +18,7 @@ from ebbtide.errors import ConfigError, MigrationError, QuarantineThresholdError
 from ebbtide.inspect.state import state
 from ebbtide.maintenance import migration, quarantine_replay, rewind
 from ebbtide.maintenance import repair as repairing
-from ebbtide.maintenance.job import maintain
+from ebbtide.maintenance.registry import maintain
 from ebbtide.runtime.driver import refresh, run, system_clock
 from ebbtide.runtime.plan import Plan
 from ebbtide.runtime.selection import expressions_of
@@ -171,11 +171,11 @@ def test_row_that_fails_leaves_what_was_shown_and_all_jobs_go_by_what_is_selecte
     assert repairing.acknowledge(spark, spec, root, "meant so").missing == 1
     assert red(spark, tmp_path, spec, ["complete", "unique_key"]) == {}, "`ordering` does not look behind it"
 
-    kept = quarantine_replay.plan(spec, root, system_clock(), Selection()).kept
+    kept = quarantine_replay.plan(spec, root, system_clock(), Selection())["kept"]
     assert ["transform fails" in record["detail"] for record in kept] == [True]
     mended = {tuple(bad["origin"].values()): change("+U", 2, "22", 60).encode()}
     done = quarantine_replay.apply(spark, spec, root, system_clock(), Selection(), mended)
-    assert done.counts["updated"] == 1
+    assert done["counts"]["updated"] == 1
     assert rows(spark, tmp_path, spec) == [(2, 22, "v22"), (3, 3, "v3")]
     assert table(spark, tmp_path, spec, "quarantine") == []
     rewind.apply(spark, spec, root, 2)
@@ -194,7 +194,7 @@ def test_changed_transform_is_refused_and_migrated_from_the_state_and_undone(spa
     with pytest.raises(SpecChangedError, match="ebbtide migrate"):
         run(spark, other, root)
     planned = migration.plan(spark, other, root)
-    assert planned.changes == [
+    assert planned["changes"] == [
         "transform.select.n: CAST(v AS INT) -> length(v) * 10",
         "transform.where: v <> 'hidden' -> v <> '4'",
     ]

@@ -8,7 +8,7 @@ from spark_support import change, plain_spec, sink, write
 from ebbtide.delta import log
 from ebbtide.delta.checkpoints import trim_log
 from ebbtide.ledger.lease import Lease
-from ebbtide.maintenance.job import maintain
+from ebbtide.maintenance.registry import maintain
 from ebbtide.runtime.driver import run
 from ebbtide.runtime.plan import Plan
 
@@ -37,8 +37,8 @@ def test_vacuum_deletes_what_no_version_needs_and_the_pipeline_goes_on(spark, tm
     before = sink(spark, tmp_path / "root", spec)
     report = maintain(spark, spec, root, "vacuum")
     assert report.step is None
-    assert report.stored_files_after < report.stored_files_before
-    assert report.stored_bytes_after < report.stored_bytes_before
+    assert report["stored_files_after"] < report["stored_files_before"]
+    assert report["stored_bytes_after"] < report["stored_bytes_before"]
     assert "on disk" in report.text()
     assert not (home / "staged").exists()
     assert not any(file.exists() for file in unfinished)

@@ -35,8 +35,9 @@ from ebbtide.maintenance import (
     repair,
     rewind,
 )
-from ebbtide.maintenance.job import maintain, stepping
+from ebbtide.maintenance.job import stepping
 from ebbtide.maintenance.redecoding import origin_of
+from ebbtide.maintenance.registry import maintain
 from ebbtide.maintenance.repair_report import RepairReport
 from ebbtide.maintenance.state_repair import restore_state
 from ebbtide.paths import exists, is_local, join, list_files, read_bytes, write_bytes

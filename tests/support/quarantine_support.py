@@ -10,6 +10,7 @@ from support import spec
 
 from ebbtide.delta import log
 from ebbtide.maintenance import quarantine_replay
+from ebbtide.maintenance.operation import Report
 from ebbtide.maintenance.redecoding import Mended, origin_of
 from ebbtide.sinks.quarantine import Selection
 from ebbtide.spec.pipeline import Pipeline
@@ -49,7 +50,7 @@ def replay(
     mended: Mended | None = None,
     now_ms: int = 0,
     accept_late: bool = False,
-) -> quarantine_replay.ReplayReport:
+) -> Report:
     """Replay records of a pipeline on disk; it goes on from there."""
     report = quarantine_replay.apply(
         pipeline,

@@ -1,0 +1,198 @@
+"""The jobs that are made from operations: configuration, description and metadata come from the operation's class."""
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import datetime
+from functools import cache
+from itertools import takewhile
+from typing import Any, Literal
+
+import dagster as dg
+from pydantic import Field, create_model
+
+from ebbtide import Pipeline, StepProgress
+from ebbtide.dagster.metadata import state_key
+from ebbtide.dagster.resources import ClockResource, SparkResource, StorageResource
+from ebbtide.dagster.stream import maintenance_pool
+from ebbtide.dagster.supervise import supervised
+from ebbtide.maintenance.operation import Context, Operation, Report
+from ebbtide.maintenance.registry import operations
+
+OBSERVE_EVERY_S = 10.0
+"""Least time between two observations of an operation under way; for each the source may be asked what waits."""
+BY = "Dagster"
+"""Who asks, where nobody says."""
+NAMED = re.compile(r"'(?:ebbtide )?([^']*)'")
+"""A command, or the options that are added to one, in what a report names as the next step."""
+
+
+def operation_job(spec: Pipeline, operation: Operation) -> dg.JobDefinition:
+    """Make the job of one op that does an operation; its reports are observations of a table.
+
+    Args:
+        spec: The pipeline.
+        operation: The operation.
+    """
+    name = f"{spec.name}_{operation.job_name}"
+
+    @dg.op(
+        name=f"{name}_op",
+        pool=maintenance_pool(spec) if operation.takes_turns else None,
+        out=dg.Out(dg.Nothing),
+        description=operation.description,
+        config_schema=_config_schema(operation),
+    )
+    def act(
+        context: dg.OpExecutionContext,
+        spark: SparkResource,
+        storage: StorageResource,
+        clock: ClockResource,
+    ) -> None:
+        given = dict(context.op_config or {})
+        action = given.pop("action", operation.actions[0])
+        ctx = Context(spec, storage.root, lambda: spark.session, BY, clock.now_ms)
+        observer = _Observer(context, operation, action, ctx)
+
+        def work(say: Callable[[StepProgress], None], stop: threading.Event) -> Report:
+            params = operation.asked(given)
+            return operation.act(action, replace(ctx, on_progress=say, stop=stop), params)
+
+        report = supervised(work, observer.step)
+        context.log.info(report.text())
+        observer.observe(report)
+
+    @dg.job(name=name, description=operation.description)
+    def job() -> None:
+        act()
+
+    return job
+
+
+@cache
+def _config_schema(operation: Operation) -> Any:
+    """Make the configuration of an operation's job: its `Params`, and which of its actions is meant if it has several."""
+    fields: dict[str, Any] = {}
+    if len(operation.actions) > 1:
+        told = {"plan": "tell what it would do", "apply": "do it", **operation.further}
+        described = "; ".join(f"{name}: {told[name]}" for name in operation.actions)
+        first = operation.actions[0]
+        action = Field(default=first, description=f"{described}. Default: {first}.")
+        fields["action"] = (Literal[operation.actions], action)
+    for name, info in operation.Params.model_fields.items():
+        default = ... if info.is_required() else info.get_default(call_default_factory=True)
+        fields[name] = (info.annotation, Field(default, description=info.description))
+    if not fields:
+        return {}
+    model = create_model(f"{type(operation).__name__}Config", __base__=dg.Config, **fields)
+    return model.to_config_schema()
+
+
+class _Observer:
+    """Turns an operation's steps into lines of the run's log, and its reports into observations.
+
+    Args:
+        context: The run's.
+        operation: The operation.
+        action: What it does.
+        ctx: What it is watched with.
+    """
+
+    def __init__(self, context: dg.OpExecutionContext, operation: Operation, action: str, ctx: Context) -> None:
+        self._context, self._operation, self._action, self._ctx = context, operation, action, ctx
+        self._last_s = float("-inf")
+
+    def step(self, step: StepProgress) -> None:
+        """Log a step; observe how far the operation is, if that was not done just now."""
+        self._context.log.info(step.line())
+        if time.monotonic() - self._last_s < OBSERVE_EVERY_S:
+            return
+        self._last_s = time.monotonic()
+        report = self._operation.watch(self._ctx)
+        if report is not None:
+            self.observe(report)
+
+    def observe(self, report: Report) -> None:
+        """Make a report an observation."""
+        spec = self._ctx.spec
+        key = state_key(spec) if self._operation.observed == "state" else dg.AssetKey(spec.name)
+        metadata = report_metadata(report, self._operation, self._action)
+        self._context.log_event(dg.AssetObservation(key, metadata=metadata))
+
+
+def report_metadata(report: Report, operation: Operation, action: str) -> dict[str, Any]:
+    """Return a report as metadata: its text, what it counts, and the job that does what is left to be done.
+
+    Args:
+        report: The report.
+        operation: What made it.
+        action: What it was asked to do.
+    """
+    first, *further = report.text().splitlines()
+    page = "\n".join([first, "", *(f"- {line.strip()}" for line in further)])  # the UI joins lines of plain text
+    name = operation.job_name
+    metadata: dict[str, Any] = {
+        "job": f"{name}: {action}" if len(operation.actions) > 1 else name,
+        "report": dg.MetadataValue.md(page.strip()),
+    }
+    following = _next_job(report.next_step, operation)
+    if following:
+        metadata["next"] = following
+    for each, value in _values(report):
+        metadata[f"{operation.prefix}{each}"] = value
+    return metadata
+
+
+def _values(report: Report) -> Iterator[tuple[str, Any]]:
+    """Yield the values of a report as Dagster shows them; those that it has no form for are left to the text."""
+    for name, value in report.counts.items():
+        if value is None:
+            continue
+        if name.endswith("_ms"):
+            yield name.removesuffix("_ms"), dg.MetadataValue.timestamp(value / 1000)
+        else:
+            yield name, value
+    for name, value in report.details.items():
+        if name == "counts":  # those of the step
+            yield from value.items()
+            continue
+        shown = _shown(value)
+        if shown is not None:
+            yield name, shown
+    if report.step is not None:
+        yield "step", report.step
+
+
+def _shown(value: Any) -> Any:
+    """Return a value as Dagster shows it: texts as a list, other lists by their length; None if it has no form for it."""
+    if isinstance(value, datetime):
+        return dg.MetadataValue.timestamp(value.timestamp())
+    if not isinstance(value, list | tuple):
+        return value if isinstance(value, str | int | float) else None
+    is_texts = bool(value) and all(isinstance(each, str) for each in value)
+    return dg.MetadataValue.md("\n".join(f"- {each}" for each in value)) if is_texts else len(value)
+
+
+def _next_job(next_step: str, operation: Operation) -> str:
+    """Say which job does what a report names as the next step; empty if none does.
+
+    Args:
+        next_step: See `Report`.
+        operation: What made the report.
+    """
+    named = NAMED.search(next_step)
+    if named is None:
+        return ""
+    words = named[1].split()
+    options = {word for word in words if word.startswith("--")}
+    command = " ".join(takewhile(lambda word: not word.startswith("--"), words))
+    of_command = {each.command: each for each in operations()}
+    following = of_command.get(command) if command else operation  # options alone are added to the same command
+    if following is None:
+        return ""
+    for action in following.actions[1:]:
+        if f"--{action}" in options:
+            return f"launch {following.job_name} with action: {action}"
+    return f"launch {following.job_name}"
