@@ -16,7 +16,7 @@ from ebbtide.ledger.pauses import refuse_paused
 from ebbtide.model.decision import Source
 from ebbtide.model.entries import Step, live_entries
 from ebbtide.model.step import StepKind, next_frontier
-from ebbtide.operators.expiry_rules import due_timers
+from ebbtide.operators.expiry import due_timers
 from ebbtide.operators.operator import Operator
 from ebbtide.runtime.belonging import OwnTables, refuse_misfits_at_rest
 from ebbtide.runtime.missing_files import refuse_missing_files

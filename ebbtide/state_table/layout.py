@@ -17,7 +17,7 @@ from ebbtide.delta.table import read_file
 from ebbtide.ledger.facts import STATE_FORMAT, StepFacts
 from ebbtide.model import stored
 from ebbtide.model.entries import Step, entry_table
-from ebbtide.operators.expiry_rules import ExpiryRules
+from ebbtide.operators.expiry import ExpiryRules
 from ebbtide.paths import read_parquet
 
 ROW = "row"

@@ -6,7 +6,8 @@ import json
 import pytest
 from support import OnlyTouchedKeys, change, envelope, plain, record, spec
 
-from ebbtide.operators import sequence_events, ties
+from ebbtide.operators.sequence import events as sequence_events
+from ebbtide.operators.sequence import ties
 from ebbtide.testing import MemoryPipeline
 
 PIPELINES = pytest.mark.parametrize("kind", [MemoryPipeline, OnlyTouchedKeys])

@@ -13,10 +13,10 @@ import pyarrow as pa
 from ebbtide.model.codes import Codes
 from ebbtide.model.entries import is_set
 from ebbtide.model.sequences import UNKNOWN
-from ebbtide.operators.key_changes import Kept, KeyChange, Played, chain, play
-from ebbtide.operators.linked_log import LinkedLog
-from ebbtide.operators.sequence_events import Events
-from ebbtide.operators.ties import Mask
+from ebbtide.operators.sequence.events import Events
+from ebbtide.operators.sequence.key_changes import Kept, KeyChange, Played, chain, play
+from ebbtide.operators.sequence.linked_log import LinkedLog
+from ebbtide.operators.sequence.ties import Mask
 
 KeyChanges = tuple[KeyChange, ...]
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from ebbtide.model.changelog import ADDS
 from ebbtide.model.codes import Codes, Mask
 from ebbtide.model.entries import flags, is_set
-from ebbtide.operators.sequence_events import Events
+from ebbtide.operators.sequence.events import Events
 
 
 class TiedRows:

@@ -8,10 +8,10 @@ from functools import cached_property
 import numpy as np
 
 from ebbtide.model.sequences import OP_DELETE, OP_UPSERT, UNKNOWN
-from ebbtide.operators.key_changes import Event
-from ebbtide.operators.sequence_events import Events
-from ebbtide.operators.sequence_ranks import items_of
-from ebbtide.operators.ties import Mask
+from ebbtide.operators.sequence.events import Events
+from ebbtide.operators.sequence.key_changes import Event
+from ebbtide.operators.sequence.ranks import items_of
+from ebbtide.operators.sequence.ties import Mask
 
 Place = tuple[int, int]
 """A change of the key: rank of its sequence, code of the old key."""

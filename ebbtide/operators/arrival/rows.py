@@ -14,10 +14,10 @@ from ebbtide.model.changelog import ADDS, ORDER
 from ebbtide.model.codes import Codes, row_codes
 from ebbtide.model.entries import Step, equals, flags, has_expired, ints, order_struct
 from ebbtide.model.ttl import UpdateType
-from ebbtide.operators.arrival_options import OnExpire
+from ebbtide.operators.arrival.rules import OnExpire
 
 if TYPE_CHECKING:
-    from ebbtide.operators.arrival import ArrivalOperator
+    from ebbtide.operators.arrival.operator import ArrivalOperator
 
 Mask = NDArray[np.bool_]
 LIVE = "live"

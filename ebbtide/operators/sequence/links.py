@@ -13,7 +13,7 @@ from ebbtide.model.codes import Codes, Mask, row_codes
 from ebbtide.model.entries import is_set
 from ebbtide.model.hashing import key_hashes
 from ebbtide.model.sequences import rank_sequences
-from ebbtide.operators.sequence_ranks import in_one_piece
+from ebbtide.operators.sequence.ranks import in_one_piece
 
 
 def waits(entries: pa.Table) -> Mask:

@@ -11,13 +11,13 @@ newer one may yet be found under an old key; from before `_since`: it is known f
 | `_base` | sequence of the newest delete below the row: no value from before it may fill the row; null if none |
 | `_since` | sequence since when the row has its key, by a create or a change of the key; null if that is not known |
 | `_moved_from` | the changes of the key that a row went through since its oldest value is known, newest first, all while it waits for \
-a value; behind them those of the rows that are kept; the old key is null where the row is cut off from its earlier values; see `ebbtide.operators.key_changes` |
+a value; behind them those of the rows that are kept; the old key is null where the row is cut off from its earlier values; see `ebbtide.operators.sequence.key_changes` |
 | `_kept` | the last row that had the key before, and that a change of the key has yet to take elsewhere: until when, the values \
 known and since when, whether it left by a delete, how many of `_moved_from` are its own, and since when it had the key |
 | `_kept_before` | more such rows, from before that one |
 | `_retracted` | digests of the contents that retractions took back at the row's sequence |
 | `_tied` | the other contents that are left at the row's sequence, as rows: one of them is the row if it is taken back; see \
-`ebbtide.operators.tied_rows` |
+`ebbtide.operators.sequence.tied_rows` |
 | `_conflict` | the sequence does not tell which of several contents is the row, or, of a key without one, whether one of those that \
 were taken back came once more |
 | `_tombstone` | the key is deleted; kept so that late changes stay dead |
@@ -48,12 +48,12 @@ from ebbtide.model.entries import (
 )
 from ebbtide.model.sequences import key_changes_type, sequence_type, stored_sequence_type
 from ebbtide.model.ttl import StateTtlConfig
-from ebbtide.operators.expiry_rules import ExpiryRules
-from ebbtide.operators.links import waits
+from ebbtide.operators.expiry import ExpiryRules
 from ebbtide.operators.selection import KeyNames, selected_fields
-from ebbtide.operators.sequence_entries import Decision
-from ebbtide.operators.sequence_events import Events
-from ebbtide.operators.ties import Mask
+from ebbtide.operators.sequence.entries import Decision
+from ebbtide.operators.sequence.events import Events
+from ebbtide.operators.sequence.links import waits
+from ebbtide.operators.sequence.ties import Mask
 
 SEQUENCE_COLUMNS = (
     "_sequence",

@@ -28,10 +28,10 @@ from ebbtide.model.changelog import ORDER, changelog_schema
 from ebbtide.model.durations import from_ms
 from ebbtide.model.entries import ENTRY_COLUMNS, Reconciled, Step, ints, live_entries, order_struct
 from ebbtide.model.ttl import StateTtlConfig
-from ebbtide.operators.arrival_histories import Histories
-from ebbtide.operators.arrival_options import Emission, Keep, Materialization, OnExpire
-from ebbtide.operators.arrival_rows import WAITING, Rows, above_floor
-from ebbtide.operators.expiry_rules import ExpiryRules
+from ebbtide.operators.arrival.histories import Histories
+from ebbtide.operators.arrival.rows import WAITING, Rows, above_floor
+from ebbtide.operators.arrival.rules import Emission, Keep, Materialization, OnExpire
+from ebbtide.operators.expiry import ExpiryRules
 
 __all__ = ["ArrivalOperator", "Emission", "Keep", "Materialization", "OnExpire"]
 

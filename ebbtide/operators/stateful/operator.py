@@ -31,8 +31,8 @@ from ebbtide.model.entries import (
 )
 from ebbtide.model.state.function import Change, Deletion, FunctionRun, StatefulFunction
 from ebbtide.model.ttl import StateTtlConfig
-from ebbtide.operators.expiry_rules import ExpiryRules
-from ebbtide.operators.state_rows import (
+from ebbtide.operators.expiry import ExpiryRules
+from ebbtide.operators.stateful.rows import (
     Key,
     UnfitValueError,
     changed_rows,
@@ -40,7 +40,7 @@ from ebbtide.operators.state_rows import (
     state_columns,
     to_table,
 )
-from ebbtide.operators.working_store import StateSpec, WorkingStore
+from ebbtide.operators.stateful.store import StateSpec, WorkingStore
 
 Row = Mapping[str, Any]
 Order = tuple[int, ...]

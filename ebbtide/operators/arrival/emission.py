@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from ebbtide.model.codes import Codes
 from ebbtide.model.materializer import kernel
-from ebbtide.operators.arrival_options import Keep, OnExpire
-from ebbtide.operators.arrival_rows import Mask, Rows
+from ebbtide.operators.arrival.rows import Mask, Rows
+from ebbtide.operators.arrival.rules import Keep, OnExpire
 
 KIND_OF_OUTCOME = {kernel.INSERT: "+I", kernel.UPDATE: "+U", kernel.DELETE: "-D"}
 

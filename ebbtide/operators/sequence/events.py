@@ -1,6 +1,6 @@
 """The events that a step of sequence mode decides on: the usable entries, then the changes, in one order.
 
-Sequences are compared as ranks (`ebbtide.operators.sequence_ranks`) and keys as dense codes, so that all that follows works on
+Sequences are compared as ranks (`ebbtide.operators.sequence.ranks`) and keys as dense codes, so that all that follows works on
 integers.
 """
 
@@ -18,13 +18,13 @@ from ebbtide.model.changelog import RowKind, may_be_unsent
 from ebbtide.model.codes import Codes, row_codes
 from ebbtide.model.entries import SINK_STEP, Step, equals, flags, ints, is_set, newest, order_struct
 from ebbtide.model.sequences import OP_DELETE, OP_FINAL_DELETE, OP_SNAPSHOT, OP_UPSERT, UNKNOWN, is_log_position
-from ebbtide.operators.key_changes import STORED
-from ebbtide.operators.links import waits
-from ebbtide.operators.sequence_ranks import rank_step
-from ebbtide.operators.ties import Contents, Mask, Ties, as_changes, compare
+from ebbtide.operators.sequence.key_changes import STORED
+from ebbtide.operators.sequence.links import waits
+from ebbtide.operators.sequence.ranks import rank_step
+from ebbtide.operators.sequence.ties import Contents, Mask, Ties, as_changes, compare
 
 if TYPE_CHECKING:
-    from ebbtide.operators.sequence import SequenceOperator
+    from ebbtide.operators.sequence.operator import SequenceOperator
 
 
 class Events:

@@ -10,8 +10,8 @@ from ebbtide.model.codes import Codes
 from ebbtide.model.entries import LONG_MIN, SINK_STEP, ints, last_of_group
 from ebbtide.model.sequences import UNKNOWN
 from ebbtide.model.ttl import UpdateType
-from ebbtide.operators.sequence_events import Events
-from ebbtide.operators.ties import Mask
+from ebbtide.operators.sequence.events import Events
+from ebbtide.operators.sequence.ties import Mask
 
 
 class Stamps:

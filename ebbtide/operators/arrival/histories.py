@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from ebbtide.model.codes import Codes
 from ebbtide.model.entries import DELETE, INSERT, UPDATE, Reconciled, entry_table
 from ebbtide.model.materializer import kernel
-from ebbtide.operators.arrival_emission import emitted_records
-from ebbtide.operators.arrival_options import Emission, Keep, OnExpire
-from ebbtide.operators.arrival_rows import GONE, LIVE, WAITING, Mask, Rows, number_in_run
+from ebbtide.operators.arrival.emission import emitted_records
+from ebbtide.operators.arrival.rows import GONE, LIVE, WAITING, Mask, Rows, number_in_run
+from ebbtide.operators.arrival.rules import Emission, Keep, OnExpire
 
 NONE = kernel.NONE
 

@@ -25,12 +25,12 @@ from ebbtide.model.entries import (
     last_of_group,
 )
 from ebbtide.model.sequences import UNKNOWN
-from ebbtide.operators.linked_keys import NO_LINK, Link, LinkedKeys
 from ebbtide.operators.selection import SELECTED_COLUMNS
-from ebbtide.operators.sequence_events import Events, sorted_by
-from ebbtide.operators.sequence_stamps import Stamps
-from ebbtide.operators.tied_rows import TiedRows
-from ebbtide.operators.ties import Mask, digests
+from ebbtide.operators.sequence.events import Events, sorted_by
+from ebbtide.operators.sequence.linked_keys import NO_LINK, Link, LinkedKeys
+from ebbtide.operators.sequence.stamps import Stamps
+from ebbtide.operators.sequence.tied_rows import TiedRows
+from ebbtide.operators.sequence.ties import Mask, digests
 
 KnownSince = tuple[str, dict[str, Any] | None]
 """A column, and the sequence at which its value was last known; None if it never was."""
