@@ -9,7 +9,7 @@ from support import OnlyTouchedKeys, envelope, record, spec
 
 from ebbtide.formats.format import UNAVAILABLE as KEPT
 from ebbtide.model.sequences import OP_DELETE, OP_SNAPSHOT, OP_UPSERT, UNKNOWN
-from ebbtide.operators.sequence.key_changes import STORED, Event, Kept, KeyChange, Known, play
+from ebbtide.operators.sequence.log import STORED, Event, Kept, KeyChange, Known, play
 from ebbtide.testing import MemoryPipeline
 
 PIPELINES = pytest.mark.parametrize("kind", [MemoryPipeline, OnlyTouchedKeys])

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ebbtide import UpsertPipeline
 from ebbtide.operators.operator import Operator
-from ebbtide.operators.sequence.links import linked_keys
+from ebbtide.operators.sequence.linked_keys import linked_keys
 from ebbtide.testing import MemoryPipeline, key_texts
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,375 +1,327 @@
-"""Rows that changed their key: where a value that an update did not carry may still be found.
+"""Keys that changes of the key concern: what of their rows is known under other keys. `follow` is all that others call.
 
-An update that changes a row's key arrives as a delete under the old key and an upsert under the new one. A column that it
-left out (an unavailable value) has the value that the row had under the old key, or under the keys before that.
-
-The log of the keys concerned is played in the order of its sequences, row by row: a change of the key takes what is known
-of the row along, a delete forgets it. O(n log n) in the changes and entries of those keys.
-
-State keeps one row per key, so that more must be remembered beside it while changes arrive out of order:
-
-- `_columns` and `_moved_from`: since when each value is known, be that under an old key, and the changes of the key since then. They
-  say where in the log a value stands, so that a change of the old key that arrives late is compared with it as any other.
-- `_kept`: the key's last rows, while the change that takes them elsewhere has yet to arrive and may not carry all its values: where
-  another row came under the key and they are not known to have left, or where a delete names the key under which they go on.
-
-Not all can be remembered: where a later row of the key was updated, or ended, before all of the earlier one had come, values of the
-earlier one are forgotten, and an older value that arrives then looks like the newest. So a row that left the key before that, and of
-which this is known only now, is cut off: it shows what is known, waits for all that it was not sent, and nothing else reaches it.
+Entries and changes of these keys become one log, which is played (`ebbtide.operators.sequence.log`); what is known at its end
+becomes the values and the links of these keys' rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from ebbtide.model.sequences import UNKNOWN
+import numpy as np
 
-STORED = -1
-"""`arrival` of what was stored before this step."""
-
-
-class Known(NamedTuple):
-    """A known value.
-
-    Args:
-        event: The event that carries it.
-        since: Rank of the sequence since when it holds, be that under an old key.
-        snapshot: Arrival of the snapshot row that carries it, if it is one's.
-    """
-
-    event: int
-    since: int
-    snapshot: int | None = None
+from ebbtide.model.changelog import may_be_unsent
+from ebbtide.model.codes import Codes, Mask
+from ebbtide.model.entries import is_set
+from ebbtide.model.sequences import OP_DELETE, OP_UPSERT, UNKNOWN
+from ebbtide.operators.sequence.choose import Rows
+from ebbtide.operators.sequence.links import NO_LINK, KeptRow, Link, Moves
+from ebbtide.operators.sequence.log import Event, Kept, KeyChange, KnownRow, chain, play
+from ebbtide.operators.sequence.rank import Ranked
+from ebbtide.operators.sequence.rules import SequenceRules
 
 
-Forgets = Callable[[int, int], bool]
-"""Of a key's code and the rank of a sequence: whether values that a row had under the key before may have been forgotten."""
-
-
-class KeyChange(NamedTuple):
-    """An update that gave a row its key; `before` is the one that had given it the old key, if that is known.
-
-    Its `old_key` is `UNKNOWN` where the row is cut off from the values that it had before.
-    """
-
-    sequence: int
-    old_key: int
-    before: KeyChange | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One event in the log of a key.
+@dataclass(frozen=True)
+class Followed:
+    """What is known of the rows under some keys, by the row's place among the winners.
 
     Args:
-        sequence: Rank of its sequence.
-        phase: Order among events at one sequence.
-        key: Code of the key.
-        index: The event that carries the row; `UNKNOWN` for a delete.
-        columns: Columns whose values it carries.
-        arrival: Place in this step, `STORED` for what was there before.
-        old_key: The key from which the row came; `UNKNOWN` if this did not change its key, or where that is not known.
-        is_other_row: Another row has the key from here on.
-        is_delete: It removes the key's row.
-        is_departure: The row leaves its key for another one. It is deleted, unless another row follows it at once.
-        new_key: That other key; `UNKNOWN` where it is not known.
-        is_snapshot: A snapshot row without a position: it was read at some time, and stands below all changes.
-        is_cut: It changed its key, and the row is cut off from the values that it had before.
+        values: Place to column to the event that carries the value, and the rank since when it is known; or `UNKNOWN` twice.
+        links: Place to the row's link.
+        n_pending: Links of rows that lack a value which may be found under an old key.
     """
 
-    sequence: int
-    phase: int
-    key: int
-    index: int = UNKNOWN
-    columns: tuple[str, ...] = ()
-    arrival: int = STORED
-    old_key: int = UNKNOWN
-    is_other_row: bool = False
-    is_delete: bool = False
-    is_departure: bool = False
-    new_key: int = UNKNOWN
-    is_snapshot: bool = False
-    is_cut: bool = False
-
-    @property
-    def place(self) -> tuple[int, int, int, int]:
-        """Order in the log: at one sequence a key passes to another row, of which is then known where it came from, and what it holds."""
-        part = 0
-        if self.index != UNKNOWN:
-            part = 2
-        if self.old_key != UNKNOWN:
-            part = 1
-        return self.sequence, self.phase, part, self.arrival
+    values: Mapping[int, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
+    links: Mapping[int, Link] = field(default_factory=dict)
+    n_pending: int = 0
 
 
-@dataclass(slots=True)
-class KnownRow:
-    """What is known of the row under a key.
+def follow(ranked: Ranked, rows: Rows, rules: SequenceRules) -> Followed:
+    """Find the values and links of the rows that changes of the key concern. O(n log n) in the events of their keys.
 
     Args:
-        values: Column to its value.
-        last: Rank of the sequence of the last event that carried a row; `UNKNOWN` if none did.
-        change: The last change of the key that brought it here.
-        started: Rank of the sequence since when it has the key; `UNKNOWN` if that is not known.
+        ranked: The step's events.
+        rows: Those that count.
+        rules: The pipeline's.
     """
+    sent_apart = _sent_apart(ranked, rules)
+    is_played = _concerned(ranked, rows, sent_apart)
+    if not is_played.any():
+        return Followed()
+    log = _Log(ranked, rows, rules, sent_apart, is_played)
+    played = play(list(log.events()), log.forgets)
+    values: dict[int, dict[str, tuple[int, int]]] = {}
+    links: dict[int, Link] = {}
+    n_pending = 0
+    key_of_winner = ranked.key[rows.winner]
+    for place in np.flatnonzero(is_played[key_of_winner]).tolist():
+        key = int(key_of_winner[place])
+        row = played.rows.get(key)
+        own_ranks: list[int] = []
+        if not ranked.is_delete[rows.winner[place]]:
+            values[place] = _values(ranked, rows, key, row)
+            own_ranks = [rank for _, rank in values[place].values()]
+        moves = _needed(row.change, own_ranks) if row else ()
+        kept = tuple(_kept_row(each, sent_apart) for each in played.kept.get(key, ()))
+        lacks_value = bool(moves) and UNKNOWN in own_ranks
+        n_pending += lacks_value or any(each.moves and not each.since.keys() >= {*sent_apart} for each in kept)
+        links[place] = Link(moves, kept)
+    return Followed(values, links, n_pending)
 
-    values: dict[str, Known] = field(default_factory=dict)
-    last: int = UNKNOWN
-    change: KeyChange | None = None
-    started: int = UNKNOWN
+
+def _sent_apart(ranked: Ranked, rules: SequenceRules) -> list[str]:
+    """Return the columns that a source may leave out of an update."""
+    names = set(ranked.partly_known)
+    for column in rules.columns:
+        if column.name not in rules.key and may_be_unsent(column.type):
+            names.add(column.name)
+    return sorted(names)
 
 
-class Kept(NamedTuple):
-    """A row that a change of the key has yet to take elsewhere.
+def _concerned(ranked: Ranked, rows: Rows, sent_apart: Sequence[str]) -> Mask:
+    """Mark the keys that a change of the key concerns, or may yet concern."""
+    concerned = np.zeros(ranked.n_keys, bool)
+    # Both ends of a change of the key: the old key's row may hold what the new key's lacks.
+    old_codes = ranked.stored.old_codes
+    concerned[old_codes[old_codes != UNKNOWN]] = True
+    concerned[ranked.key[list(ranked.stored.links)]] = True
+    is_key_change = is_set(ranked.changes, "_moved_from")
+    concerned[ranked.key[ranked.n_entries :][is_key_change]] = True
+    if sent_apart:
+        concerned[ranked.key[_rows_of_before(ranked, rows)]] = True
+    return concerned
 
-    Args:
-        sequence: Rank of its last sequence; `UNKNOWN` if nothing is known of it.
-        until: Rank of the sequence at which another row followed it, or it was deleted.
-        values: What is known of it.
-        change: The last change of the key that brought it.
-        has_left: It was deleted, to go on under another key; else another row followed it.
-        started: Rank of the sequence since when it had the key; `UNKNOWN` if that is not known.
+
+def _rows_of_before(ranked: Ranked, rows: Rows) -> Codes:
+    """Find the rows that had their key before another row got it, and are not known to have left.
+
+    Such a row may have gone to another key, in a change that has yet to arrive without all its values.
     """
-
-    sequence: int
-    until: int
-    values: dict[str, Known]
-    change: KeyChange | None = None
-    has_left: bool = False
-    started: int = UNKNOWN
-
-
-MOST_KEPT = 3
-"""Rows that are kept of one key at most, the last: a source that hides its deletes would else add one with each create."""
+    event = rows.order[~ranked.is_delete[rows.order]]
+    sequence = ranked.sequence[event]
+    # Snapshot rows stand below all changes: where they stood in the log is not known.
+    is_in_log = sequence >= ranked.scale.snapshot_ranks
+    is_before = is_in_log & (sequence < rows.since[ranked.key[event]])
+    # A delete between the two rows is how the earlier one left; one above both ended the later one too.
+    has_no_later_delete = rows.base[ranked.key[event]] < sequence
+    return np.asarray(event[is_before & has_no_later_delete])
 
 
-@dataclass
-class Played:
-    """What is known at the end of the log.
-
-    Args:
-        rows: Key to its row.
-        kept: Key to the rows to remember, in order: the last that were followed, or left.
-    """
-
-    rows: dict[int, KnownRow]
-    kept: dict[int, list[Kept]]
-
-
-def forgets_nothing(key: int, at: int) -> bool:
-    """Say that all is known that has come."""
-    return False
-
-
-def play(events: list[Event], forgets: Forgets = forgets_nothing) -> Played:
-    """Play the log of some keys. O(n log n) in the events, for the sort.
-
-    Args:
-        events: All that is known of those keys, in any order.
-        forgets: See `Forgets`.
-    """
-    in_order = sorted(events, key=lambda event: event.place)
-    log = _Log(in_order, forgets)
-    for event in in_order:
-        log.take(event)
-    arrived = _arrivals(in_order)
-    still_kept = {}
-    for key, rows in log.kept.items():
-        awaited = [row for row in rows if (key, row.until) not in arrived]
-        if awaited:
-            still_kept[key] = awaited[-MOST_KEPT:]
-    return Played(log.rows, still_kept)
-
-
-class _Log:
-    """What is known after each event, of all keys.
-
-    Args:
-        events: In order.
-        forgets: See `Forgets`.
-    """
-
-    def __init__(self, events: list[Event], forgets: Forgets) -> None:
-        self._forgets = forgets
-        self._stored_changes = {_identity(event): event.is_cut for event in events if _is_stored_change(event)}
-        self.rows: dict[int, KnownRow] = {}
-        self.kept: dict[int, list[Kept]] = {}
-        self._departed: dict[tuple[int, int], KnownRow] = {}
-        self._deleted_at = {event.key: event.sequence for event in events if event.is_delete}
-
-    def take(self, event: Event) -> None:
-        """Take the next event, which does one thing to the row under its key: it leaves, is deleted, is followed by another one, or gets values."""
-        if event.is_departure:
-            self._leave(event)
-        elif event.is_delete:
-            self._delete(event)
+def _values(ranked: Ranked, rows: Rows, key: int, row: KnownRow | None) -> dict[str, tuple[int, int]]:
+    """Return the event and the rank of each partly known column's value."""
+    known = row.values if row else {}
+    values = {}
+    for name in ranked.partly_known:
+        if name in known:
+            values[name] = known[name].event, known[name].since
         else:
-            self._carry(event)
-
-    def _leave(self, event: Event) -> None:
-        place = event.key, event.sequence
-        if place in self._departed:
-            return  # a stored delete again
-        departed = _departed(event, self.rows.pop(event.key, None))
-        self._departed[place] = departed
-        self._keep(event, departed, has_left=True)
-
-    def _delete(self, event: Event) -> None:
-        here = self.rows.pop(event.key, None)
-        if here is not None:
-            self._departed[event.key, event.sequence] = here
-
-    def _keep(self, event: Event, row: KnownRow, *, has_left: bool) -> None:
-        if self._forgets(event.key, event.sequence):
-            return
-        kept = _kept(event, row, has_left=has_left)
-        self.kept.setdefault(event.key, []).append(kept)
-
-    def _carry(self, event: Event) -> None:
-        here = self.rows.get(event.key)
-        if event.is_other_row:
-            here = self._followed(event, here)
-        if here is None:
-            here = KnownRow()
-        _note_values(event, here)
-        self.rows[event.key] = here
-
-    def _followed(self, event: Event, here: KnownRow | None) -> KnownRow:
-        """Return the row that follows another one under a key."""
-        if here is not None and UNKNOWN < here.last < event.sequence:
-            self._keep(event, here, has_left=False)
-        before = self._before(event)
-        if self._is_cut(event):
-            return _cut_off(event, before)
-        return _arrived(event, here, before)
-
-    def _is_cut(self, event: Event) -> bool:
-        """Return whether values may be missing between those that are known of a row that changed its key; once decided, it stays."""
-        if _identity(event) in self._stored_changes:
-            return self._stored_changes[_identity(event)]
-        return event.old_key != UNKNOWN and self._forgets(event.old_key, event.sequence)
-
-    def _before(self, event: Event) -> KnownRow:
-        """Return the row under the old key just before it left: in a log its delete stands before the change of the key."""
-        place = event.old_key, event.sequence
-        if place in self._departed:
-            return self._departed[place]
-        here = self.rows.get(event.old_key, KnownRow())
-        was_deleted = self._deleted_at.get(event.old_key, UNKNOWN) >= event.sequence
-        if was_deleted:
-            # That delete is not in the log that is played: of a key only the newest is known.
-            self.rows.pop(event.old_key, None)
-            self._departed[place] = here
-        return here
+            values[name] = _entry_of_same_row(ranked, rows, key, name), UNKNOWN
+    return values
 
 
-def _departed(event: Event, here: KnownRow | None) -> KnownRow:
-    """Return the row that leaves a key, with what is its own: values of a snapshot row that was read later are another's."""
-    if here is None:
-        return KnownRow()
-    values = {name: known for name, known in here.values.items() if _is_own(known, event)}
-    return KnownRow(values, here.last, here.change, here.started)
+def _entry_of_same_row(ranked: Ranked, rows: Rows, key: int, name: str) -> int:
+    """Return the entry of a key if its row is the one that the key has now, and a value is stored that is not known since when.
+
+    Older entries hold such values: found under an old key whose delete had yet to arrive.
+    """
+    stored = ranked.stored
+    entry = int(ranked.entry_of[key])
+    if entry == UNKNOWN or ranked.is_delete[entry] or name not in stored.known_since:
+        return UNKNOWN
+    is_undated = stored.known_since[name][entry] == UNKNOWN
+    has_same_since = rows.since[key] == stored.since[entry]
+    has_same_base = rows.base[key] == max(stored.base[entry], ranked.scale.floor)
+    return entry if is_undated and has_same_since and has_same_base else UNKNOWN
 
 
-def _kept(
-    event: Event,
-    row: KnownRow,
-    *,
-    has_left: bool,
-) -> Kept:
-    """Return what is kept of a row until an event."""
-    values = {name: known for name, known in row.values.items() if known.since != UNKNOWN}
-    known_since = max((known.since for known in values.values()), default=UNKNOWN)
-    return Kept(
-        sequence=max(row.last, known_since),
-        until=event.sequence,
-        values=values,
-        change=row.change,
-        has_left=has_left,
+def _kept_row(row: Kept, sent_apart: Sequence[str]) -> KeptRow:
+    since = {name: known.since for name, known in row.values.items()}
+    return KeptRow(
+        sequence=row.sequence,
+        until=row.until,
+        has_left=row.has_left,
         started=row.started,
+        moves=_needed(row.change, [since.get(name, UNKNOWN) for name in sent_apart]),
+        since=since,
+        carriers={name: known.event for name, known in row.values.items()},
     )
 
 
-def _is_own(known: Known, event: Event) -> bool:
-    """Return whether a value is of the row that an event takes away."""
-    return known.snapshot is None or known.snapshot < event.arrival
+def _needed(change: KeyChange | None, ranks: Sequence[int]) -> Moves:
+    """Return the changes of the key that a row went through since its oldest value is known.
 
-
-def _arrivals(events: list[Event]) -> set[tuple[int, int]]:
-    """Return the old keys, and sequences, of the rows that have arrived under their new keys."""
-    arrived: set[tuple[int, int]] = set()
-    came: set[tuple[int, int]] = set()
-    for event in events:
-        arrived.add((event.old_key, event.sequence))
-        has_row = event.is_other_row or event.index != UNKNOWN
-        if has_row:
-            came.add((event.key, event.sequence))
-    for event in events:
-        if (event.new_key, event.sequence) in came:
-            arrived.add((event.key, event.sequence))
-    return arrived
-
-
-def _note_values(event: Event, row: KnownRow) -> None:
-    """Note the values that an event carries."""
-    known = Known(
-        event=event.index,
-        since=event.sequence,
-        snapshot=event.arrival if event.is_snapshot else None,
-    )
-    for name in event.columns:
-        row.values[name] = known
-    if event.index != UNKNOWN and not event.is_snapshot:
-        row.last = event.sequence
-
-
-def _arrived(
-    event: Event,
-    here: KnownRow | None,
-    before: KnownRow,
-) -> KnownRow:
-    """Return the row that a change of the key brings.
+    What happened before that, under whatever key, has no part in it.
 
     Args:
-        event: The change of the key.
-        here: The row under the new key; the values known of it from a snapshot row are the last choice.
-        before: The row under the old key. Values of a snapshot row that was read after the change are not its own.
+        change: The last one.
+        ranks: Of the sequences since when its values are known; empty: all are its own.
     """
-    known_here = {} if here is None else here.values
-    values = {name: known for name, known in known_here.items() if known.snapshot is not None}
-    for name, known in before.values.items():
-        if _is_own(known, event):
-            values[name] = Known(known.event, known.since)
-    if event.old_key == UNKNOWN:
-        return KnownRow(values, started=event.sequence)
-    change = KeyChange(
-        sequence=event.sequence,
-        old_key=event.old_key,
-        before=before.change,
-    )
-    return KnownRow(values, change=change, started=event.sequence)
+    oldest = min(ranks, default=None)
+    if oldest is None:
+        return ()
+    return tuple((each.sequence, each.old_key) for each in chain(change) if each.sequence > oldest)
 
 
-def _cut_off(event: Event, before: KnownRow) -> KnownRow:
-    """Return a row that a change of the key brings, and that is cut off from the values that it had before: it shows those that are known."""
-    values = {name: Known(known.event, UNKNOWN) for name, known in before.values.items() if _is_own(known, event)}
-    return KnownRow(values, change=KeyChange(event.sequence, UNKNOWN), started=event.sequence)
+@dataclass(frozen=True)
+class _Log:
+    """What is known of the log of the keys that are played.
+
+    Args:
+        ranked: The step's events.
+        rows: Those that count.
+        rules: The pipeline's.
+        sent_apart: Columns that a source may leave out of an update.
+        is_played: (keys,) which keys.
+    """
+
+    ranked: Ranked
+    rows: Rows
+    rules: SequenceRules
+    sent_apart: Sequence[str]
+    is_played: Mask
+
+    def events(self) -> Iterator[Event]:
+        """Yield the events of the log, in no order."""
+        ranked = self.ranked
+        for entry in np.flatnonzero(self.is_played[ranked.key[: ranked.n_entries]]).tolist():
+            link = ranked.stored.links.get(entry, NO_LINK)
+            yield from self._earlier_rows(entry, link)
+            yield from self._own_row(entry, link)
+        is_change = self.rows.order >= ranked.n_entries
+        is_linked = self.is_played[ranked.key[self.rows.order]]
+        for change in self.rows.order[is_change & is_linked].tolist():
+            yield self._change(change)
+
+    def forgets(self, key: int, at: int) -> bool:
+        """Return whether values that a row had under a key before a sequence may have been forgotten.
+
+        So it is where a later row was updated or ended before this step. Not where the earlier row was kept, as it is then whole;
+        the start of a later row forgets nothing, as it has the earlier one kept.
+
+        Args:
+            key: Its code.
+            at: Rank of the sequence.
+        """
+        ranked = self.ranked
+        entry = int(ranked.entry_of[key])
+        if entry == UNKNOWN:
+            return False
+        kept = ranked.stored.links.get(entry, NO_LINK).kept
+        later = [row for row in kept if row.until >= at]
+        if later and later[0].sequence <= at:
+            return False
+        # The last sequences at which a row of the key is known to have been updated or ended.
+        changed_at = [int(ranked.stored.base[entry])]
+        sequence = int(ranked.sequence[entry])
+        if ranked.is_delete[entry] or sequence != ranked.stored.since[entry]:
+            changed_at.append(sequence)
+        changed_at += [row.sequence for row in kept if row.sequence != row.started]
+        changed_at += [row.until for row in kept if row.has_left]
+        return max(changed_at) > at
+
+    def _earlier_rows(self, entry: int, link: Link) -> Iterator[Event]:
+        """Yield that the entry's row came under its key, and the kept rows that had it before."""
+        key = int(self.ranked.key[entry])
+        since = int(self.ranked.stored.since[entry])
+        if since != UNKNOWN:
+            yield Event(since, OP_UPSERT, key, is_other_row=True)
+        for row in link.kept:
+            if row.started != UNKNOWN:
+                yield Event(row.started, OP_UPSERT, key, is_other_row=True)
+            yield from _moves_followed(key, row.moves)
+            # A row is an event, though none of its values be known.
+            index = max(row.carriers.values(), default=len(self.ranked))
+            yield from self._stored_row(key, index, row.sequence, row.since, row.moves)
+            # It left before what else happened at that sequence, be that a delete or another row.
+            if row.has_left:
+                yield Event(row.until, OP_DELETE, key, is_delete=True, is_departure=True)
+            else:
+                yield Event(row.until, OP_UPSERT, key, is_other_row=True)
+
+    def _own_row(self, entry: int, link: Link) -> Iterator[Event]:
+        """Yield the newest delete that an entry knows of, and its row."""
+        ranked = self.ranked
+        key = int(ranked.key[entry])
+        sequence = int(ranked.sequence[entry])
+        base = int(ranked.stored.base[entry])
+        if base != UNKNOWN:
+            yield Event(base, self.rules.delete_rank, key, is_delete=True)
+        if ranked.is_delete[entry]:
+            return  # it is that delete
+        known_since = ranked.stored.known_since
+        since = {name: int(known_since[name][entry]) if name in known_since else sequence for name in self.sent_apart}
+        yield from _moves_followed(key, link.moves)
+        yield from self._stored_row(key, entry, sequence, since, link.moves)
+
+    def _stored_row(
+        self, key: int, index: int, sequence: int, since: Mapping[str, int], moves: Moves
+    ) -> Iterator[Event]:
+        """Yield a stored row: one event for each rank since when some of its values are known, under the key that it had then.
+
+        Args:
+            key: Code of its key.
+            index: Its event.
+            sequence: Rank of its own sequence.
+            since: Column to the rank.
+            moves: Changes of the key that it went through.
+        """
+        # A stored row is several events of the log in one: it holds values from different sequences.
+        columns_at: dict[int, list[str]] = {}
+        if sequence != UNKNOWN:
+            columns_at[sequence] = []
+        for name, rank in since.items():
+            is_dead = rank < self.ranked.scale.floor
+            if rank != UNKNOWN and not is_dead:
+                columns_at.setdefault(rank, []).append(name)
+        for rank, names in columns_at.items():
+            is_snapshot = rank < self.ranked.scale.snapshot_ranks and not moves
+            own_key = _key_at(rank, key, moves)
+            yield Event(rank, OP_UPSERT, own_key, index=index, columns=tuple(names), is_snapshot=is_snapshot)
+
+    def _change(self, change: int) -> Event:
+        """Return one of the step's own events."""
+        ranked = self.ranked
+        key = int(ranked.key[change])
+        sequence = int(ranked.sequence[change])
+        arrival = change - ranked.n_entries
+        other_key = ranked.stored.other_key.get(change, UNKNOWN)
+        unsent = ranked.unsent
+        if ranked.is_delete[change]:
+            return Event(
+                sequence,
+                self.rules.delete_rank,
+                key,
+                arrival=arrival,
+                is_delete=True,
+                is_departure=other_key != UNKNOWN,
+                new_key=other_key,
+            )
+        return Event(
+            sequence,
+            phase=int(ranked.operation[change]),
+            key=key,
+            index=change,
+            columns=tuple(name for name in self.sent_apart if name not in unsent or not unsent[name][change]),
+            arrival=arrival,
+            old_key=other_key,
+            is_other_row=bool(ranked.starts_row[change]),
+            is_snapshot=sequence < ranked.scale.snapshot_ranks,
+        )
 
 
-def _is_stored_change(event: Event) -> bool:
-    is_key_change = event.is_cut or event.old_key != UNKNOWN
-    return is_key_change and event.arrival == STORED
-
-
-def _identity(event: Event) -> tuple[int, int]:
-    """Return what distinguishes a change of a key from others: a key gets one row at a sequence."""
-    return event.key, event.sequence
-
-
-def chain(change: KeyChange | None) -> Iterator[KeyChange]:
+def _moves_followed(key: int, moves: Moves) -> Iterator[Event]:
     """Yield the changes of the key that a row went through, the newest first."""
-    while change is not None:
-        yield change
-        change = change.before
+    for changed_at, old_key in moves:
+        is_cut = old_key == UNKNOWN
+        yield Event(changed_at, OP_UPSERT, key, old_key=old_key, is_other_row=True, is_cut=is_cut)
+        key = old_key
+
+
+def _key_at(rank: int, key: int, moves: Moves) -> int:
+    """Return the key that a row had at a sequence, by its key now and its changes of the key."""
+    for changed_at, old_key in moves:
+        if rank >= changed_at:
+            return key
+        key = old_key
+    return key

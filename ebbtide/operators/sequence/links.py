@@ -1,19 +1,71 @@
-"""Entries that are linked to the keys that their rows had before, and the keys that a step decides on together for that."""
+"""Rows that are linked to other keys by changes of the key: as a step decides on them, and as entries store them.
+
+Few entries are linked. Of those that are, what is stored is read once, into plain values.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.model.codes import Codes, Mask, row_codes
+from ebbtide.model.codes import Mask
 from ebbtide.model.entries import is_set
-from ebbtide.model.hashing import key_hashes
-from ebbtide.model.sequences import rank_sequences
-from ebbtide.operators.sequence.ranks import in_one_piece
+
+Move = tuple[int, int]
+"""A change of the key: rank of its sequence, code of the old key; `UNKNOWN` where the row is cut off from that."""
+Moves = tuple[Move, ...]
+"""Those that a row went through, the newest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRow:
+    """A row that a change of the key has yet to take elsewhere.
+
+    Args:
+        sequence: Rank of its last sequence; `UNKNOWN` if nothing is known of it.
+        until: Rank of the sequence at which another row followed it, or it was deleted.
+        has_left: It was deleted, to go on under another key; else another row followed it.
+        started: Rank of the sequence since when it had the key; `UNKNOWN` if that is not known.
+        moves: Changes of the key that it went through, as far as they are needed.
+        since: Column to the rank since when its value is known, of those that are.
+        carriers: The same columns to the events that carry the values. Links that differ in nothing else are equal.
+    """
+
+    sequence: int
+    until: int
+    has_left: bool
+    started: int
+    moves: Moves
+    since: Mapping[str, int]
+    carriers: Mapping[str, int] = field(compare=False)
+
+
+class Link(NamedTuple):
+    """How a key's row is linked to other rows.
+
+    Args:
+        moves: Changes of the key that the row went through since its oldest value is known.
+        kept: The last rows that had the key before, while a change of the key has yet to take them elsewhere; the oldest first.
+    """
+
+    moves: Moves = ()
+    kept: tuple[KeptRow, ...] = ()
+
+    @property
+    def all_moves(self) -> list[Move]:
+        """All changes of the key, in the order in which they are stored."""
+        moves = list(self.moves)
+        for row in self.kept:
+            moves += row.moves
+        return moves
+
+
+NO_LINK = Link()
 
 
 def waits(entries: pa.Table) -> Mask:
@@ -29,104 +81,114 @@ def waits(entries: pa.Table) -> Mask:
 
 
 @dataclass(frozen=True)
-class Moves:
-    """Changes of the key that some rows hold.
+class StoredLinks:
+    """What linked entries, and changes of the key, hold of other keys: lists whose items stand behind one another.
 
     Args:
-        row: (n,) number of the row that holds each.
-        keys: (n,) that row's key.
-        old_keys: (n,) the keys before; of a delete the key after.
-        sequences: (n,) when they happened.
+        moved: (entries + changes,) `_moved_from`.
+        kept: The rows that are kept: (entries,) `_kept`, behind them the items of `_kept_before`.
+        kept_before: (entries,) `_kept_before`.
     """
 
-    row: Codes
-    keys: pa.Table
-    old_keys: pa.Table
-    sequences: pa.StructArray
+    moved: pa.ListArray
+    kept: pa.StructArray
+    kept_before: pa.ListArray
 
     @classmethod
-    def of(cls, rows: pa.Table, key: Sequence[str]) -> Moves:
-        """Read `_moved_from` of changes or entries."""
-        lists = in_one_piece(rows["_moved_from"])
-        items = pc.list_flatten(lists)
-        has_key = pc.struct_field(items, "key").is_valid()  # a row that is cut off is linked to none
-        row = pc.list_parent_indices(lists).filter(has_key)
-        items = items.filter(has_key)
-        old_key = pc.struct_field(items, "key")
-        return cls(
-            row=row.to_numpy(),
-            keys=_keys(rows.take(row), key),
-            old_keys=pa.table({name: pc.struct_field(old_key, name) for name in key}),
-            sequences=pc.struct_field(items, "sequence"),
-        )
+    def of(cls, entries: pa.Table, changes: pa.Table) -> Self:
+        """Read the linked entries of a step, and its changes."""
+        moved = [in_one_piece(rows["_moved_from"]) for rows in (entries, changes)]
+        kept_before = in_one_piece(entries["_kept_before"])
+        kept = [in_one_piece(entries["_kept"]), kept_before.values]
+        return cls(pa.concat_arrays(moved), pa.concat_arrays(kept), kept_before)
+
+    @property
+    def sequences(self) -> list[pa.StructArray]:
+        """The sequences in them, to be ranked, as `read` takes their ranks."""
+        moved_at = pc.struct_field(self.moved.values, "sequence")
+        at, until, started = (pc.struct_field(self.kept, name) for name in ("sequence", "until", "started"))
+        return [moved_at, at, until, started, pc.struct_field(self.kept, "since").values]
+
+    @property
+    def old_keys(self) -> pa.StructArray:
+        """The old key of each item of `moved`; null where the row is cut off from it."""
+        return pc.struct_field(self.moved.values, "key")
+
+    def read(
+        self,
+        ranks: Sequence[Sequence[int]],
+        old_codes: Sequence[int],
+        is_deleted: Sequence[bool],
+        deleted_at: Sequence[int],
+        first_kept: int,
+    ) -> list[Link]:
+        """Return the links of the entries. Of what older versions did not write, the defaults are filled in.
+
+        Args:
+            ranks: Of `sequences`.
+            old_codes: Codes of `old_keys`.
+            is_deleted: (entries,) tombstones.
+            deleted_at: (entries,) rank of the newest delete that each knows of.
+            first_kept: The event that stands for the first of `kept`.
+        """
+        moved_at, kept_at, until, started, since = ranks
+        moves = list(zip(moved_at, old_codes, strict=True))
+        known = self._known(kept_at, since)
+        has_left = pc.struct_field(self.kept, "has_left").to_pylist()
+        n_moved = pc.struct_field(self.kept, "n_moved").to_pylist()
+        links = []
+        for entry in range(len(self.kept_before)):
+            own_moves = tuple(moves[item] for item in _items_of(self.moved, entry))
+            kept: list[KeptRow] = []
+            # The moves of the kept rows stand behind the entry's own, in the order of the rows: they are taken from the end.
+            for number in reversed(self._kept_of(entry)):
+                # Older versions kept one row; it left if the delete that they knew ended it; of a tombstone the moves are its own.
+                left, n_own = has_left[number], n_moved[number]
+                if left is None:
+                    left = deleted_at[entry] == until[number]
+                if n_own is None:
+                    n_own = len(own_moves) if is_deleted[entry] else 0
+                n_rest = len(own_moves) - n_own
+                row = KeptRow(
+                    sequence=kept_at[number],
+                    until=until[number],
+                    has_left=left,
+                    started=started[number],
+                    moves=own_moves[n_rest:],
+                    since=known[number],
+                    carriers=dict.fromkeys(known[number], first_kept + number),
+                )
+                kept.insert(0, row)
+                own_moves = own_moves[:n_rest]
+            links.append(Link(own_moves, tuple(kept)))
+        return links
+
+    def _kept_of(self, entry: int) -> list[int]:
+        """Return which of `kept` an entry has, the oldest first."""
+        n_entries = len(self.kept_before)
+        earlier = [n_entries + item for item in _items_of(self.kept_before, entry)]
+        newest = [entry] if self.kept[entry].is_valid else []
+        return [*earlier, *newest]
+
+    def _known(self, kept_at: Sequence[int], since: Sequence[int]) -> list[dict[str, int]]:
+        """Map the known columns of each of `kept` to the rank since when; older versions knew them all since the row's sequence."""
+        names_of = pc.struct_field(self.kept, "known").to_pylist()
+        since_of = pc.struct_field(self.kept, "since")
+        known = []
+        for number, names in enumerate(names_of):
+            ranks = [since[item] for item in _items_of(since_of, number)]
+            if not since_of[number].is_valid:
+                ranks = [kept_at[number]] * len(names or ())
+            known.append(dict(zip(names or (), ranks, strict=True)))
+        return known
 
 
-def linked_keys(
-    changes: Iterable[pa.Table],
-    entries: Iterable[pa.Table],
-    key: Sequence[str],
-) -> pa.Table | None:
-    """Return the keys that a step decides on together; None where there are none.
-
-    They are those of its changes of the key, and of the entries whose rows went through a key that the step changes at a sequence at
-    which they had it: a late change of an old key may be about a row that has another key by now.
-
-    Args:
-        changes: The step's, with their key, `_sequence` and `_moved_from`.
-        entries: Versions of all entries that went through a change of the key, with their key and `_moved_from`.
-        key: Names of the key's columns.
-    """
-    stored = Moves.of(pa.concat_tables(entries), key)
-    hashes_of_old_keys = key_hashes(stored.old_keys, key)
-    changed_keys: list[pa.Table] = []
-    touched_keys: list[pa.Table] = []
-    touched_at: list[pa.StructArray] = []
-    for rows in changes:
-        own = Moves.of(rows, key)
-        changed_keys += [own.keys, own.old_keys]
-        is_touched = np.isin(key_hashes(rows, key), hashes_of_old_keys)
-        touched = rows.filter(pa.array(is_touched))
-        touched_keys += [_keys(touched, key), own.old_keys]
-        touched_at += [in_one_piece(touched["_sequence"]), own.sequences]
-    if not changed_keys:
-        return None
-    changed = pa.concat_tables(changed_keys)
-    linked = _linked_moves(stored, changed, pa.concat_tables(touched_keys), touched_at, key)
-    found = pa.concat_tables([changed, stored.keys.filter(linked), stored.old_keys.filter(linked)])
-    return found if len(found) else None
+def _items_of(lists: pa.ListArray, row: int) -> range:
+    """Return where the items of one list stand among the items of all."""
+    first, end = lists.offsets[row : row + 2].to_pylist()
+    return range(first, end)
 
 
-def _linked_moves(
-    stored: Moves,
-    changed: pa.Table,
-    touched: pa.Table,
-    touched_at: Sequence[pa.StructArray],
-    key: Sequence[str],
-) -> pa.BooleanArray:
-    """Mark the stored changes of the key whose entries a step has to decide on.
-
-    Args:
-        stored: Those of all entries.
-        changed: Keys that the step's own changes of the key are about.
-        touched: Keys that it touches.
-        touched_at: At what sequences.
-        key: Names of the key's columns.
-    """
-    n_stored, n_changed = len(stored.keys), len(changed)
-    if not n_stored:
-        return pa.array([], pa.bool_())
-    all_keys = pa.concat_tables([stored.keys, stored.old_keys, changed, touched])
-    codes = row_codes(all_keys, key)
-    own, old, of_changed, of_touched = np.split(codes, np.cumsum([n_stored, n_stored, n_changed]))
-    [changed_at, *ranks], _ = rank_sequences([stored.sequences, *touched_at])
-    earliest = np.full(int(codes.max()) + 1, np.iinfo(np.int64).max)
-    np.minimum.at(earliest, of_touched, np.concatenate(ranks))
-    is_touched = earliest[old] <= changed_at
-    is_own = np.isin(own, of_changed)
-    # A row that is decided on needs all of the keys that it went through.
-    rows = stored.row[is_touched | is_own]
-    return pa.array(np.isin(stored.row, rows))
-
-
-def _keys(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    return pa.table({name: rows[name] for name in key})
+def in_one_piece(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array whose nested values start at 0."""
+    return column.combine_chunks()

@@ -7,129 +7,101 @@ by content are kept, and only whole ones: of a log, or of a database's events, n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ebbtide.model.changelog import ADDS
 from ebbtide.model.codes import Codes, Mask
 from ebbtide.model.entries import flags, is_set
-from ebbtide.operators.sequence.events import Events
+from ebbtide.operators.sequence.choose import Rows
+from ebbtide.operators.sequence.rank import Ranked
+
+Others = Mapping[int, list[int]]
+"""Place of a winner to the contents that are left beside its own, an event each."""
 
 
-class TiedRows:
-    """What the entries of a step remember of ties at their sequences.
+def was_undecided(ranked: Ranked, winner: Codes) -> Mask:
+    """Mark the winners that are at a sequence of which a conflict is stored.
 
     Args:
-        events: The step's.
+        ranked: The step's events.
+        winner: (m,) the event that shows each key's row.
     """
+    return _ties_with_entry(ranked, winner, flags(ranked.entries, "_conflict"))
 
-    def __init__(self, events: Events) -> None:
-        self.events = events
 
-    def is_undecided(self, winner: Codes) -> Mask:
-        """Mark the keys of which the sequence does not tell which content is the row, or whether one is.
+def lost_rows_are_unknown(ranked: Ranked, winner: Codes) -> Mask:
+    """Mark the winners that tie with a row that lost, and was not kept."""
+    is_forgotten = flags(ranked.entries, "_conflict") & ~is_set(ranked.entries, "_tied")
+    return _ties_with_entry(ranked, winner, is_forgotten)
 
-        Args:
-            winner: (m,) the event that shows each key's row.
-        """
-        events = self.events
-        was_undecided = self._was_undecided(winner)
-        is_forgotten = self._lost_rows_at(winner)
-        # Contents that were taken back stay so: where all were, only a new one can be the row.
-        is_still_gone = was_undecided & events.is_delete[winner]
-        marked: Mask = events.conflicting[winner] | is_forgotten | is_still_gone
-        return marked
 
-    def n_lost(self, winner: Codes, is_undecided: Mask) -> int:
-        """Count the keys without a row of which this step found that one may have come back."""
-        is_gone = is_undecided & self.events.is_delete[winner]
-        is_new = is_gone & ~self._was_undecided(winner)
-        return int(is_new.sum())
+def _ties_with_entry(ranked: Ranked, winner: Codes, marked: Mask) -> Mask:
+    """Mark the winners whose key's entry is marked and has their sequence and operation."""
+    if not marked.any():
+        return np.zeros(len(winner), bool)
+    key = ranked.key[winner]
+    n = ranked.n_entries
+    is_same_sequence = ranked.of_entry(ranked.sequence[:n], key, otherwise=-1) == ranked.sequence[winner]
+    is_same_operation = ranked.of_entry(ranked.operation[:n], key, otherwise=-1) == ranked.operation[winner]
+    is_marked = ranked.of_entry(marked, key, otherwise=False)
+    return np.asarray(is_marked & is_same_sequence & is_same_operation)
 
-    def kept(self, winner: Codes, is_undecided: Mask) -> pa.Array:
-        """Write `_tied`: null too where rows that lost are not known, so that a conflict stays until a greater sequence comes."""
-        events = self.events
-        type_ = events.op.schema.field("_tied").type
-        is_known = is_undecided & ~self._lost_rows_at(winner)
-        is_gone = is_known & events.is_delete[winner]
-        lists: dict[int, list[int]] = {i: [] for i in np.flatnonzero(is_gone).tolist()}
-        for i in self._with_others(winner, is_known):
-            others = self._others(int(winner[i]))
-            if others:
-                lists[i] = others
-        if not lists:
-            return pa.nulls(len(winner), type_)
-        lengths = np.zeros(len(winner), np.int64)
-        for i, others in lists.items():
-            lengths[i] = len(others)
-        in_order = [event for i in sorted(lists) for event in lists[i]]
-        rows = events.rows.take(pa.array(in_order, pa.int64()))
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        is_null = np.ones(len(winner), dtype=bool)
-        is_null[list(lists)] = False
-        values = rows.to_struct_array().combine_chunks().cast(type_.value_type)
-        return pa.ListArray.from_arrays(
-            pa.array(offsets, pa.int32()),
-            values,
-            type=type_,
-            mask=pa.array(is_null),
-        )
 
-    def is_news(self, winner: Codes) -> Mask:
-        """Mark the rows beside which a content lost that is not stored yet."""
-        marked = np.zeros(len(winner), dtype=bool)
-        for i in self._with_others(winner, ~self._lost_rows_at(winner)):
-            others = self._others(int(winner[i]))
-            marked[i] = any(event >= self.events.n_stored for event in others)
-        return marked
+def is_undecided(ranked: Ranked, rows: Rows, winner: Codes) -> Mask:
+    """Mark the keys of which the sequence does not determine which content is the row, or whether one is."""
+    is_conflicting = np.isin(winner, rows.ties.conflicting)
+    # Contents that were taken back stay so: where all were, only a new one can be the row.
+    is_still_gone = was_undecided(ranked, winner) & ranked.is_delete[winner]
+    return np.asarray(is_conflicting | lost_rows_are_unknown(ranked, winner) | is_still_gone)
 
-    def _with_others(self, winner: Codes, marked: Mask) -> list[int]:
-        """Return the indices of the marked winners beside which other contents are left."""
-        left = self.events.left
-        if not left:
-            return []
-        is_beside_others = np.isin(winner, list(left)) & marked
-        indices: list[int] = np.flatnonzero(is_beside_others).tolist()
-        return indices
 
-    def _others(self, event: int) -> list[int]:
-        """Return the contents that are left beside an event's, an event each; none if one of them cannot be kept."""
-        events = self.events
-        left = events.left[event]
-        if not all(map(self._can_be_kept, left)):
-            return []
-        return [each for each in left if events.digest[each] != events.digest[event]]
+def others(ranked: Ranked, rows: Rows, winner: Codes, *, in_log: bool) -> Others:
+    """Find the contents beside those of winners; none where one of them cannot be kept, or one that lost is not known."""
+    left = rows.ties.left
+    if not left:
+        return {}
+    can_be_kept = _can_be_kept(ranked, in_log=in_log)
+    is_beside_others = np.isin(winner, list(left)) & ~lost_rows_are_unknown(ranked, winner)
+    found = {}
+    for place in np.flatnonzero(is_beside_others).tolist():
+        event = int(winner[place])
+        together = left[event]
+        if can_be_kept[together].all():
+            found[place] = [each for each in together if rows.ties.digest[each] != rows.ties.digest[event]]
+    return found
 
-    def _can_be_kept(self, event: int) -> bool:
-        """Whether an event is a whole row of a changelog; of an entry the changes beside it say whether it is one's."""
-        events = self.events
-        if event < events.n_state:
-            return event not in events.known_since
-        change = event - events.n_state
-        op = events.changes["_op"][change].as_py()
-        is_whole = not events.changes["_unavailable"][change].is_valid
-        return op in ADDS and is_whole and not events.in_log
 
-    def _lost_rows_at(self, winner: Codes) -> Mask:
-        """Mark the keys with a row that lost a tie at the winner's sequence, and was not kept."""
-        state = self.events.state
-        is_forgotten = flags(state, "_conflict") & ~is_set(state, "_tied")
-        return self._at_winner(is_forgotten, winner)
+def _can_be_kept(ranked: Ranked, *, in_log: bool) -> Mask:
+    """Mark the whole rows of a changelog; of an entry the changes beside it show whether it is one's."""
+    adding = pa.array([str(kind) for kind in ADDS])
+    is_added = pc.is_in(ranked.changes["_op"], adding).to_numpy()
+    is_whole = ~is_set(ranked.changes, "_unavailable")
+    is_whole_entry = ~is_set(ranked.entries, "_columns")
+    return np.concatenate([is_whole_entry, is_added & is_whole & (not in_log)])
 
-    def _was_undecided(self, winner: Codes) -> Mask:
-        return self._at_winner(flags(self.events.state, "_conflict"), winner)
 
-    def _at_winner(self, marked: Mask, winner: Codes) -> Mask:
-        """Mark the keys whose entry is marked and ties with the event that shows the key's row."""
-        events = self.events
-        found = np.zeros(len(winner), dtype=bool)
-        if not marked.any():
-            return found
-        entry = events.entry_of[events.code[winner]]
-        has_entry = np.flatnonzero(entry >= 0)
-        stored = entry[has_entry]
-        shown = winner[has_entry]
-        is_same_sequence = events.sequence[stored] == events.sequence[shown]
-        is_same_operation = events.rank[stored] == events.rank[shown]
-        found[has_entry] = marked[stored] & is_same_sequence & is_same_operation
-        return found
+def tied_column(ranked: Ranked, beside: Others, is_gone: Mask, type_: pa.ListType) -> pa.Array:
+    """Write `_tied`: null too where rows that lost are not known, so that a conflict stays until a greater sequence comes.
+
+    Args:
+        ranked: The step's events.
+        beside: The contents beside those of the undecided rows.
+        is_gone: (m,) keys of which it is known that no content is left.
+        type_: Of the column.
+    """
+    lists: dict[int, list[int]] = {place: [] for place in np.flatnonzero(is_gone).tolist()}
+    lists |= {place: events for place, events in beside.items() if events}
+    lengths = np.zeros(len(is_gone), np.int64)
+    lengths[list(lists)] = [len(events) for events in lists.values()]
+    in_order: list[Any] = [event for place in sorted(lists) for event in lists[place]]
+    rows = ranked.rows.take(pa.array(in_order, pa.int64()))
+    is_null = np.ones(len(is_gone) + 1, bool)
+    is_null[[*lists, len(is_gone)]] = False
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32(), mask=is_null)
+    values = rows.to_struct_array().combine_chunks().cast(type_.value_type)
+    return pa.ListArray.from_arrays(offsets, values, type=type_)
