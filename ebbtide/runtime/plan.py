@@ -28,7 +28,8 @@ from ebbtide.model.clock import Reading
 from ebbtide.model.decision import Decision
 from ebbtide.model.durations import to_ms
 from ebbtide.model.step import Frontier, StepRules, clock_after
-from ebbtide.operators.arrival.operator import ArrivalOperator, Materialization
+from ebbtide.operators.arrival.operator import ArrivalOperator
+from ebbtide.operators.arrival.rules import Materialization
 from ebbtide.operators.operator import Operator
 from ebbtide.operators.sequence.operator import SequenceOperator
 from ebbtide.operators.stateful.operator import StatefulOperator

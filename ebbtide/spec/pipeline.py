@@ -25,7 +25,7 @@ from ebbtide.model.durations import NaturalDuration, PositiveDuration, format_du
 from ebbtide.model.entries import ENTRY_COLUMNS
 from ebbtide.model.sequences import LOG_POSITIONS
 from ebbtide.model.ttl import StateTtlConfig
-from ebbtide.operators.arrival.operator import ARRIVAL_COLUMNS
+from ebbtide.operators.arrival.rules import ARRIVAL_COLUMNS
 from ebbtide.operators.sequence.rules import SEQUENCE_COLUMNS
 from ebbtide.paths import is_local, resolve
 from ebbtide.redaction import is_credential

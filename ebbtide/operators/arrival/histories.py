@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ebbtide.model.codes import Codes
+from ebbtide.model.codes import Codes, Mask
 from ebbtide.model.entries import DELETE, INSERT, UPDATE, Reconciled, entry_table
 from ebbtide.model.materializer import kernel
 from ebbtide.operators.arrival.emission import emitted_records
-from ebbtide.operators.arrival.rows import GONE, LIVE, WAITING, Mask, Rows, number_in_run
-from ebbtide.operators.arrival.rules import Emission, Keep, OnExpire
+from ebbtide.operators.arrival.rows import Rows, number_in_run
+from ebbtide.operators.arrival.rules import GONE, LIVE, WAITING, Emission, Keep, OnExpire
 
 NONE = kernel.NONE
 
@@ -295,7 +295,7 @@ class Histories:
         has_row = after >= 0
         had_row = before >= 0
         # An orphan in the sink is not known: an insert may meet it, and a delete may have to remove it.
-        may_have_orphans = rows.step.orphans or rows.op.leaves_orphans
+        may_have_orphans = rows.step.orphans or rows.rules.leaves_orphans
         may_be_in_sink = had_row | may_have_orphans
         if_row = np.where(may_be_in_sink, UPDATE, INSERT)
         if_none = np.where(may_be_in_sink, DELETE, "")
@@ -345,7 +345,7 @@ class Histories:
         )
         is_stored_shown = is_shown & is_kept
         columns: dict[str, object] = {}
-        for name in rows.op.columns.names:
+        for name in rows.rules.columns.names:
             columns[name] = rows.user[name].take(contents)
         columns |= {
             "_step": np.full(len(written), rows.step.number),
@@ -357,7 +357,7 @@ class Histories:
             "_role": role[written],
             "_shown": is_stored_shown[written],
         }
-        return entry_table(rows.op.schema, columns, len(written))
+        return entry_table(rows.rules.schema, columns, len(written))
 
     def _differs(
         self,
