@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
 
+from ebbtide.model.entries import with_column
 from ebbtide.model.schema_change import SchemaChange
 
 
@@ -30,79 +31,43 @@ def altered_entries(
     if "_kept" not in schema.names:
         return change.rows(entries, schema, fills)
     filled = {name: fill.as_py() for name, fill in fills.items()}
-    known = [_known_columns(value, change) for value in _values(entries, "_columns")]
-    kept = [_kept(value, change) for value in _values(entries, "_kept")]
-    kept_before = [_kept_before(value, change) for value in _values(entries, "_kept_before")]
-    tied = [_tied(value, change, filled) for value in _values(entries, "_tied")]
-    others = entries.drop_columns(["_columns", "_kept", "_kept_before", "_tied"])
-    rows = change.rows(others, schema, fills)
-    rows = _with_values(rows, "_columns", known)
-    rows = _with_values(rows, "_kept", kept)
-    rows = _with_values(rows, "_kept_before", kept_before)
-    return _with_values(rows, "_tied", tied)
+    conversions: dict[str, Callable[[Any], Any]] = {
+        "_columns": lambda known: _known_columns(known, change),
+        "_kept": lambda row: _kept(row, change),
+        "_kept_before": lambda rows: [_kept(row, change) for row in rows],
+        "_tied": lambda rows: [_renamed(row, change) | filled for row in rows],
+    }
+    others = entries.drop_columns(list(conversions))
+    altered = change.rows(others, schema, fills)
+    for name, convert in conversions.items():
+        if entries[name].null_count == len(entries):
+            continue
+        values = entries[name].to_pylist()
+        converted = [None if value is None else convert(value) for value in values]
+        altered = with_column(altered, name, pa.array(converted, schema.field(name).type))
+    return altered
 
 
-def _values(entries: pa.Table, column: str) -> list[Any]:
-    """Return the values of a column; none at all where all are null."""
-    is_empty = entries[column].null_count == len(entries)
-    if is_empty:
-        return []
-    values: list[Any] = entries[column].to_pylist()
-    return values
-
-
-def _with_values(rows: pa.Table, name: str, values: list[Any]) -> pa.Table:
-    if not values:
-        return rows
-    index = rows.schema.get_field_index(name)
-    column = rows.schema.field(index)
-    array = pa.array(values, column.type)
-    return rows.set_column(index, column, array)
-
-
-def _known_columns(known: list[tuple[str, Any]] | None, change: SchemaChange) -> list[tuple[str, Any]] | None:
+def _known_columns(known: list[tuple[str, Any]], change: SchemaChange) -> list[tuple[str, Any]] | None:
     """Rename the columns whose values are older than the row; those that are gone wait for nothing."""
-    if known is None:
-        return None
-    renamed = []
-    for name, sequence in known:
-        new_name = change.new_name(name)
-        if new_name is not None:
-            renamed.append((new_name, sequence))
-    return renamed or None
+    renamed = _renamed(dict(known), change)
+    return list(renamed.items()) or None
 
 
-def _kept(kept: dict[str, Any] | None, change: SchemaChange) -> dict[str, Any] | None:
+def _kept(kept: dict[str, Any], change: SchemaChange) -> dict[str, Any]:
     """Rename the columns of a row that had the key before, and of what is known of it."""
-    if kept is None:
-        return None
-    row = _renamed(kept["row"] or {}, change)
     names = kept["known"] or []
-    new_names = [change.new_name(name) for name in names]
-    known = [name for name in new_names if name is not None]
     since = kept["since"]
-    if since is not None:
-        since = [at for name, at in zip(new_names, since, strict=True) if name is not None]
-    return kept | {"row": row, "known": known, "since": since}
-
-
-def _kept_before(rows: list[dict[str, Any]] | None, change: SchemaChange) -> list[dict[str, Any] | None] | None:
-    """Rename the same of rows that had the key before that."""
-    return None if rows is None else [_kept(row, change) for row in rows]
-
-
-def _tied(
-    rows: list[dict[str, Any]] | None,
-    change: SchemaChange,
-    filled: Mapping[str, Any],
-) -> list[dict[str, Any]] | None:
-    """Rename the columns of rows that lost a tie; those that are added have the values that they have in all rows."""
-    if rows is None:
-        return None
-    return [{**_renamed(row, change), **filled} for row in rows]
+    since_of = _renamed(dict(zip(names, since or names, strict=True)), change)
+    return kept | {
+        "row": _renamed(kept["row"] or {}, change),
+        "known": list(since_of),
+        "since": None if since is None else list(since_of.values()),
+    }
 
 
 def _renamed(row: Mapping[str, Any], change: SchemaChange) -> dict[str, Any]:
+    """Return values under their columns' new names; those of columns that are gone are left out."""
     renamed = {}
     for name, value in row.items():
         new_name = change.new_name(name)

@@ -14,7 +14,6 @@ from ebbtide.model.codes import Codes, Mask
 from ebbtide.model.entries import is_set, last_of_group
 from ebbtide.model.sequences import OP_DELETE, OP_FINAL_DELETE, UNKNOWN
 from ebbtide.operators.sequence.rank import Ranked
-from ebbtide.operators.sequence.rules import SequenceRules
 from ebbtide.operators.sequence.ties import Contents, Ties, compare
 
 
@@ -41,7 +40,7 @@ class Rows:
     counts: Counter[str]
 
 
-def choose(ranked: Ranked, rules: SequenceRules) -> Rows:
+def choose(ranked: Ranked) -> Rows:
     """Bring the events of each key into one order, whatever the order of their arrival; leave out what came again.
 
     The events are sorted once by all that is cheap to compare. Only where two of them tie are contents compared, and all sorted
@@ -167,7 +166,13 @@ def _n_superseded(ranked: Ranked, order: Codes, counting: Codes) -> int:
     return int((is_new & (place[counting] < place_of_entry)).sum())
 
 
-def _greatest(ranked: Ranked, counting: Codes, stored: Codes, marked: Mask, at_least: int) -> Codes:
+def _greatest(
+    ranked: Ranked,
+    counting: Codes,
+    stored: Codes,
+    marked: Mask,
+    at_least: int,
+) -> Codes:
     """Give each key the greatest rank among what its entry stores and its marked events that count.
 
     Args:

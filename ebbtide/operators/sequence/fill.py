@@ -17,7 +17,6 @@ from ebbtide.operators.sequence.choose import Rows, sorted_by
 from ebbtide.operators.sequence.key_changes import follow
 from ebbtide.operators.sequence.links import Link
 from ebbtide.operators.sequence.rank import Ranked
-from ebbtide.operators.sequence.rules import SequenceRules
 
 
 @dataclass(frozen=True)
@@ -57,16 +56,15 @@ class Filled:
         )
 
 
-def fill(ranked: Ranked, rows: Rows, rules: SequenceRules) -> Filled:
+def fill(ranked: Ranked, rows: Rows) -> Filled:
     """Find for each key and partly known column the event that its value comes from.
 
     Args:
         ranked: The step's events.
         rows: Those that count.
-        rules: The pipeline's.
     """
     winner = rows.winner
-    followed = follow(ranked, rows, rules)
+    followed = follow(ranked, rows)
     last_change = _last_change(ranked)[ranked.key[winner]]
     # A row that had lost a tie is shown since the one that won is taken back: by a change of this step.
     had_lost = (winner >= ranked.n_entries) & (winner < ranked.n_stored)
@@ -77,7 +75,7 @@ def fill(ranked: Ranked, rows: Rows, rules: SequenceRules) -> Filled:
     known_at: dict[str, Codes] = {}
     for name in ranked.partly_known:
         since = _since(ranked, name)
-        source, rank = _newest_value(ranked, rows, name, since, in_log=rules.in_log)
+        source, rank = _newest_value(ranked, rows, name, since)
         # Keys that a change of the key concerns are played as a log instead: values may come from other keys.
         for row, values in followed.values.items():
             source[row], rank[row] = values[name]
@@ -108,7 +106,12 @@ def _since(ranked: Ranked, name: str) -> Codes:
     return np.concatenate([ranked.stored.known_since[name], ranked.sequence[ranked.n_entries :]])
 
 
-def _newest_value(ranked: Ranked, rows: Rows, name: str, since: Codes, *, in_log: bool) -> tuple[Codes, Codes]:
+def _newest_value(
+    ranked: Ranked,
+    rows: Rows,
+    name: str,
+    since: Codes,
+) -> tuple[Codes, Codes]:
     """Find each key's newest value of a column since the key's last delete. O(n log n) in the events that carry one.
 
     Args:
@@ -116,7 +119,6 @@ def _newest_value(ranked: Ranked, rows: Rows, name: str, since: Codes, *, in_log
         rows: Those that count.
         name: The column.
         since: (n,) the rank since when each event's value is known.
-        in_log: At one sequence a delete stands before an upsert, else behind it.
 
     Returns:
         (m,) the event that carries it, and the value's rank; or `UNKNOWN` twice.
@@ -128,7 +130,8 @@ def _newest_value(ranked: Ranked, rows: Rows, name: str, since: Codes, *, in_log
     candidates = rows.order[carries[rows.order]]
     ranks = since[candidates]
     base = rows.base[ranked.key[candidates]]
-    is_after_delete = ranks >= base if in_log else ranks > base
+    # At one sequence of a log a delete stands before an upsert, else behind it.
+    is_after_delete = ranks >= base if ranked.rules.in_log else ranks > base
     candidates = candidates[is_after_delete]
     # 2. Per key the one whose value is newest: by the sequence since when it is known, not by that of the event.
     arrival = np.arange(len(ranked))

@@ -19,7 +19,6 @@ from ebbtide.operators.sequence.choose import Rows
 from ebbtide.operators.sequence.links import NO_LINK, KeptRow, Link, Moves
 from ebbtide.operators.sequence.log import Event, Kept, KeyChange, KnownRow, chain, play
 from ebbtide.operators.sequence.rank import Ranked
-from ebbtide.operators.sequence.rules import SequenceRules
 
 
 @dataclass(frozen=True)
@@ -37,19 +36,18 @@ class Followed:
     n_pending: int = 0
 
 
-def follow(ranked: Ranked, rows: Rows, rules: SequenceRules) -> Followed:
+def follow(ranked: Ranked, rows: Rows) -> Followed:
     """Find the values and links of the rows that changes of the key concern. O(n log n) in the events of their keys.
 
     Args:
         ranked: The step's events.
         rows: Those that count.
-        rules: The pipeline's.
     """
-    sent_apart = _sent_apart(ranked, rules)
+    sent_apart = _sent_apart(ranked)
     is_played = _concerned(ranked, rows, sent_apart)
     if not is_played.any():
         return Followed()
-    log = _Log(ranked, rows, rules, sent_apart, is_played)
+    log = _Log(ranked, rows, sent_apart, is_played)
     played = play(list(log.events()), log.forgets)
     values: dict[int, dict[str, tuple[int, int]]] = {}
     links: dict[int, Link] = {}
@@ -70,11 +68,11 @@ def follow(ranked: Ranked, rows: Rows, rules: SequenceRules) -> Followed:
     return Followed(values, links, n_pending)
 
 
-def _sent_apart(ranked: Ranked, rules: SequenceRules) -> list[str]:
+def _sent_apart(ranked: Ranked) -> list[str]:
     """Return the columns that a source may leave out of an update."""
     names = set(ranked.partly_known)
-    for column in rules.columns:
-        if column.name not in rules.key and may_be_unsent(column.type):
+    for column in ranked.rules.columns:
+        if column.name not in ranked.rules.key and may_be_unsent(column.type):
             names.add(column.name)
     return sorted(names)
 
@@ -108,7 +106,12 @@ def _rows_of_before(ranked: Ranked, rows: Rows) -> Codes:
     return np.asarray(event[is_before & has_no_later_delete])
 
 
-def _values(ranked: Ranked, rows: Rows, key: int, row: KnownRow | None) -> dict[str, tuple[int, int]]:
+def _values(
+    ranked: Ranked,
+    rows: Rows,
+    key: int,
+    row: KnownRow | None,
+) -> dict[str, tuple[int, int]]:
     """Return the event and the rank of each partly known column's value."""
     known = row.values if row else {}
     values = {}
@@ -120,7 +123,12 @@ def _values(ranked: Ranked, rows: Rows, key: int, row: KnownRow | None) -> dict[
     return values
 
 
-def _entry_of_same_row(ranked: Ranked, rows: Rows, key: int, name: str) -> int:
+def _entry_of_same_row(
+    ranked: Ranked,
+    rows: Rows,
+    key: int,
+    name: str,
+) -> int:
     """Return the entry of a key if its row is the one that the key has now, and a value is stored that is not known since when.
 
     Older entries hold such values: found under an old key whose delete had yet to arrive.
@@ -170,14 +178,12 @@ class _Log:
     Args:
         ranked: The step's events.
         rows: Those that count.
-        rules: The pipeline's.
         sent_apart: Columns that a source may leave out of an update.
         is_played: (keys,) which keys.
     """
 
     ranked: Ranked
     rows: Rows
-    rules: SequenceRules
     sent_apart: Sequence[str]
     is_played: Mask
 
@@ -246,7 +252,7 @@ class _Log:
         sequence = int(ranked.sequence[entry])
         base = int(ranked.stored.base[entry])
         if base != UNKNOWN:
-            yield Event(base, self.rules.delete_rank, key, is_delete=True)
+            yield Event(base, ranked.rules.delete_rank, key, is_delete=True)
         if ranked.is_delete[entry]:
             return  # it is that delete
         known_since = ranked.stored.known_since
@@ -290,7 +296,7 @@ class _Log:
         if ranked.is_delete[change]:
             return Event(
                 sequence,
-                self.rules.delete_rank,
+                ranked.rules.delete_rank,
                 key,
                 arrival=arrival,
                 is_delete=True,

@@ -221,7 +221,13 @@ class _Log:
         if here is not None:
             self._departed[event.key, event.sequence] = here
 
-    def _keep(self, event: Event, row: KnownRow, *, has_left: bool) -> None:
+    def _keep(
+        self,
+        event: Event,
+        row: KnownRow,
+        *,
+        has_left: bool,
+    ) -> None:
         if self._forgets(event.key, event.sequence):
             return
         kept = _kept(event, row, has_left=has_left)

@@ -21,7 +21,17 @@ import numpy as np
 import pyarrow as pa
 
 from ebbtide.model.codes import row_codes
-from ebbtide.model.entries import SINK_STEP, Reconciled, Step, entry_table, flags, ints, live_entries, newest
+from ebbtide.model.entries import (
+    SINK_STEP,
+    Reconciled,
+    Step,
+    entry_table,
+    flags,
+    ints,
+    live_entries,
+    newest,
+    with_column,
+)
 from ebbtide.operators.sequence.choose import choose
 from ebbtide.operators.sequence.fill import fill
 from ebbtide.operators.sequence.links import waits
@@ -33,7 +43,12 @@ from ebbtide.operators.sequence.write import write
 class SequenceOperator(SequenceRules):
     """Reconciles changes with their keys' state by sequence; its settings are the rules."""
 
-    def apply(self, changes: pa.Table, state: pa.Table, step: Step) -> Reconciled:
+    def apply(
+        self,
+        changes: pa.Table,
+        state: pa.Table,
+        step: Step,
+    ) -> Reconciled:
         """Fold one step's changes into the state of their keys.
 
         Args:
@@ -45,15 +60,18 @@ class SequenceOperator(SequenceRules):
             New entries, one for each key whose row, sequence or tombstone changed.
         """
         own_changes = changes.select(self.changes.names)
-        entries = self._usable(state.select(self.schema.names), step)
+        own_state = state.select(self.schema.names)
+        entries = self._usable(own_state, step)
         given_up = self.stops_waiting(entries, step)
-        n_waited = int((given_up & waits(entries)).sum())
+        has_waited = given_up & waits(entries)
         ranked = rank(own_changes, _unlinked(entries, given_up), self, step)
-        rows = choose(ranked, self)
-        filled = fill(ranked, rows, self)
-        written = write(ranked, rows, filled, self, step)
-        counts = Counter(changes=len(changes), waiting_expired=n_waited)
-        return Reconciled(written.entries, counts + rows.counts + Counter(written.metrics))
+        rows = choose(ranked)
+        filled = fill(ranked, rows)
+        written = write(ranked, rows, filled, step)
+        counts = Counter(changes=len(changes), waiting_expired=int(has_waited.sum()))
+        counts.update(rows.counts)
+        counts.update(written.metrics)
+        return Reconciled(written.entries, counts)
 
     def expire(self, state: pa.Table, step: Step) -> Reconciled:
         """Drop the tombstones that have expired and end the waiting that has; the sink keeps its rows.
@@ -63,15 +81,21 @@ class SequenceOperator(SequenceRules):
             step: Number and clocks of the tick.
         """
         entries = live_entries(state, self.schema, self.entry_key)
-        expired = entries.filter(pa.array(self.has_expired(entries, step)))
-        given_up = entries.filter(pa.array(self.stops_waiting(entries, step)))
+        is_expired = self.has_expired(entries, step)
+        expired = entries.filter(pa.array(is_expired))
+        is_given_up = self.stops_waiting(entries, step)
+        given_up = entries.filter(pa.array(is_given_up))
         # Of an entry that removes another one only the key is of use.
-        removals = self._written(expired, (*self.key, "_stamp_ms", "_changed_by"), step, is_removed=True)
+        of_removal = [*self.key, "_stamp_ms", "_changed_by"]
         forgotten = {"_change", *LINK_COLUMNS}
         remembered = [name for name in self.schema.names if name not in forgotten]
-        unlinked = self._written(given_up, remembered, step, is_removed=False)
-        metrics = Counter(expired=len(expired), waiting_expired=int(waits(given_up).sum()))
-        return Reconciled(pa.concat_tables([removals, unlinked]), metrics)
+        written = [
+            self._written(expired, of_removal, step, is_removed=True),
+            self._written(given_up, remembered, step, is_removed=False),
+        ]
+        n_waited = int(waits(given_up).sum())
+        metrics = Counter(expired=len(expired), waiting_expired=n_waited)
+        return Reconciled(pa.concat_tables(written), metrics)
 
     def _usable(self, state: pa.Table, step: Step) -> pa.Table:
         """Pick each key's entry: the newest, unless removed or expired; else the sink's row."""
@@ -80,16 +104,26 @@ class SequenceOperator(SequenceRules):
         steps = ints(state, "_step")
         is_sink_row = steps == SINK_STEP
         stored = np.flatnonzero(~is_sink_row)
-        newest_stored = stored[newest(codes[stored], steps[stored])]
+        latest = newest(codes[stored], steps[stored])
+        newest_stored = stored[latest]
         entries = state.take(newest_stored)
-        is_over = flags(entries, "_removed") | self.has_expired(entries, step)
+        is_removed = flags(entries, "_removed")
+        is_over = is_removed | self.has_expired(entries, step)
         readable = newest_stored[~is_over]
         # A row of the sink is used only where the state has no entry of its key.
         sink_rows = np.flatnonzero(is_sink_row)
         has_entry = np.isin(codes[sink_rows], codes[readable])
-        return state.take(np.concatenate([readable, sink_rows[~has_entry]]))
+        of_sink = sink_rows[~has_entry]
+        return state.take(np.concatenate([readable, of_sink]))
 
-    def _written(self, entries: pa.Table, names: Iterable[str], step: Step, *, is_removed: bool) -> pa.Table:
+    def _written(
+        self,
+        entries: pa.Table,
+        names: Iterable[str],
+        step: Step,
+        *,
+        is_removed: bool,
+    ) -> pa.Table:
         """Write some columns of entries again."""
         n = len(entries)
         columns: dict[str, object] = {name: entries[name] for name in names}
@@ -102,9 +136,8 @@ def _unlinked(entries: pa.Table, marked: np.ndarray) -> pa.Table:
     """Make marked entries forget what they have waited for too long."""
     if not marked.any():
         return entries
-    unless_marked = pa.array(np.arange(len(entries)), mask=marked)
+    rows = np.arange(len(entries))
+    unless_marked = pa.array(rows, mask=marked)
     for name in LINK_COLUMNS:
-        index = entries.schema.get_field_index(name)
-        column = entries[name].take(unless_marked)
-        entries = entries.set_column(index, entries.schema.field(index), column)
+        entries = with_column(entries, name, entries[name].take(unless_marked))
     return entries

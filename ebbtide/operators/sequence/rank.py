@@ -71,6 +71,7 @@ class Stored:
         old_codes: (moves,) codes of the old keys that entries and changes name; `UNKNOWN` where a row is cut off from it.
         old_keys: (moves,) these keys.
         other_key: Change to the code of the key that its row had before, or has after its delete.
+        n_lost: The first changes that are rows which lost a tie with an entry.
     """
 
     base: Codes
@@ -81,6 +82,7 @@ class Stored:
     old_codes: Codes
     old_keys: pa.StructArray
     other_key: Mapping[int, int]
+    n_lost: int
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class Ranked:
     Args:
         entries: One per key, none below the floor.
         changes: The rows that lost a tie, and the changes.
-        n_stored: Events that were known before this step.
+        rules: The pipeline's.
         key: (n,) code of each event's key.
         sequence: (n,) rank of its sequence.
         operation: (n,) rank of its operation.
@@ -102,7 +104,7 @@ class Ranked:
 
     entries: pa.Table
     changes: pa.Table
-    n_stored: int
+    rules: SequenceRules
     key: Codes
     sequence: Codes
     operation: Codes
@@ -119,6 +121,11 @@ class Ranked:
     def n_entries(self) -> int:
         """Events that are entries."""
         return len(self.entries)
+
+    @property
+    def n_stored(self) -> int:
+        """Events that were known before this step."""
+        return self.n_entries + self.stored.n_lost
 
     @cached_property
     def n_keys(self) -> int:
@@ -149,7 +156,12 @@ class Ranked:
         entry_of[self.key[: self.n_entries]] = np.arange(self.n_entries)
         return entry_of
 
-    def of_entry(self, values: Any, key: Codes, otherwise: Any) -> Any:
+    def of_entry(
+        self,
+        values: Any,
+        key: Codes,
+        otherwise: Any,
+    ) -> Any:
         """Give keys what their entries have.
 
         Args:
@@ -173,7 +185,12 @@ class Ranked:
         return pa.concat_tables([self.entries.select(names), self.changes.select(names), kept]).combine_chunks()
 
 
-def rank(changes: pa.Table, entries: pa.Table, rules: SequenceRules, step: Step) -> Ranked:
+def rank(
+    changes: pa.Table,
+    entries: pa.Table,
+    rules: SequenceRules,
+    step: Step,
+) -> Ranked:
     """Rank what a step decides on. O(n log n) in entries and changes.
 
     Args:
@@ -226,11 +243,12 @@ def rank(changes: pa.Table, entries: pa.Table, rules: SequenceRules, step: Step)
         old_codes=old_codes,
         old_keys=links.old_keys,
         other_key=_other_keys(links.moved[len(linked) :], old_codes, first_event=len(used)),
+        n_lost=len(lost),
     )
     return Ranked(
         entries=used,
         changes=changes,
-        n_stored=len(used) + len(lost),
+        rules=rules,
         key=key,
         sequence=np.concatenate([own, of_changes]),
         operation=operation,
@@ -290,7 +308,12 @@ def _unsent(changes: pa.Table, n_entries: int) -> dict[str, Mask]:
     return unsent
 
 
-def _known_since(known: pa.MapArray, known_at: Codes, own: Codes, is_usable: Mask) -> dict[str, Codes]:
+def _known_since(
+    known: pa.MapArray,
+    known_at: Codes,
+    own: Codes,
+    is_usable: Mask,
+) -> dict[str, Codes]:
     """Map column to (usable entries,) rank since when its value is known: the row's own, unless `_columns` names another.
 
     Args:
@@ -312,7 +335,12 @@ def _known_since(known: pa.MapArray, known_at: Codes, own: Codes, is_usable: Mas
     return since
 
 
-def _settle(known_since: Mapping[str, Codes], entries: pa.Table, own: Codes, since: Codes) -> None:
+def _settle(
+    known_since: Mapping[str, Codes],
+    entries: pa.Table,
+    own: Codes,
+    since: Codes,
+) -> None:
     """Take values that were found under an old key to which no row is linked any more for their rows' own."""
     is_unlinked = ~is_set(entries, "_moved_from")
     for name, ranks in known_since.items():

@@ -8,7 +8,6 @@ by content are kept, and only whole ones: of a log, or of a database's events, n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -44,48 +43,61 @@ def _ties_with_entry(ranked: Ranked, winner: Codes, marked: Mask) -> Mask:
     """Mark the winners whose key's entry is marked and has their sequence and operation."""
     if not marked.any():
         return np.zeros(len(winner), bool)
-    key = ranked.key[winner]
-    n = ranked.n_entries
-    is_same_sequence = ranked.of_entry(ranked.sequence[:n], key, otherwise=-1) == ranked.sequence[winner]
-    is_same_operation = ranked.of_entry(ranked.operation[:n], key, otherwise=-1) == ranked.operation[winner]
-    is_marked = ranked.of_entry(marked, key, otherwise=False)
-    return np.asarray(is_marked & is_same_sequence & is_same_operation)
+    entry = ranked.entry_of[ranked.key[winner]]
+    has_entry = np.flatnonzero(entry >= 0)
+    stored = entry[has_entry]
+    shown = winner[has_entry]
+    is_same_sequence = ranked.sequence[stored] == ranked.sequence[shown]
+    is_same_operation = ranked.operation[stored] == ranked.operation[shown]
+    ties = np.zeros(len(winner), bool)
+    ties[has_entry] = marked[stored] & is_same_sequence & is_same_operation
+    return ties
 
 
 def is_undecided(ranked: Ranked, rows: Rows, winner: Codes) -> Mask:
     """Mark the keys of which the sequence does not determine which content is the row, or whether one is."""
     is_conflicting = np.isin(winner, rows.ties.conflicting)
+    is_forgotten = lost_rows_are_unknown(ranked, winner)
     # Contents that were taken back stay so: where all were, only a new one can be the row.
     is_still_gone = was_undecided(ranked, winner) & ranked.is_delete[winner]
-    return np.asarray(is_conflicting | lost_rows_are_unknown(ranked, winner) | is_still_gone)
+    return np.asarray(is_conflicting | is_forgotten | is_still_gone)
 
 
-def others(ranked: Ranked, rows: Rows, winner: Codes, *, in_log: bool) -> Others:
+def others(ranked: Ranked, rows: Rows, winner: Codes) -> Others:
     """Find the contents beside those of winners; none where one of them cannot be kept, or one that lost is not known."""
     left = rows.ties.left
     if not left:
         return {}
-    can_be_kept = _can_be_kept(ranked, in_log=in_log)
-    is_beside_others = np.isin(winner, list(left)) & ~lost_rows_are_unknown(ranked, winner)
+    digest = rows.ties.digest
+    can_be_kept = _can_be_kept(ranked)
+    is_beside_others = np.isin(winner, list(left))
+    are_known = ~lost_rows_are_unknown(ranked, winner)
+    places = np.flatnonzero(is_beside_others & are_known)
     found = {}
-    for place in np.flatnonzero(is_beside_others).tolist():
+    for place in places.tolist():
         event = int(winner[place])
         together = left[event]
         if can_be_kept[together].all():
-            found[place] = [each for each in together if rows.ties.digest[each] != rows.ties.digest[event]]
+            found[place] = [each for each in together if digest[each] != digest[event]]
     return found
 
 
-def _can_be_kept(ranked: Ranked, *, in_log: bool) -> Mask:
+def _can_be_kept(ranked: Ranked) -> Mask:
     """Mark the whole rows of a changelog; of an entry the changes beside it show whether it is one's."""
-    adding = pa.array([str(kind) for kind in ADDS])
-    is_added = pc.is_in(ranked.changes["_op"], adding).to_numpy()
-    is_whole = ~is_set(ranked.changes, "_unavailable")
     is_whole_entry = ~is_set(ranked.entries, "_columns")
-    return np.concatenate([is_whole_entry, is_added & is_whole & (not in_log)])
+    adding = pa.array([str(kind) for kind in ADDS])
+    is_added = pc.is_in(ranked.changes["_op"], adding)
+    is_whole = ~is_set(ranked.changes, "_unavailable")
+    is_whole_change = is_added.to_numpy() & is_whole & (not ranked.rules.in_log)
+    return np.concatenate([is_whole_entry, is_whole_change])
 
 
-def tied_column(ranked: Ranked, beside: Others, is_gone: Mask, type_: pa.ListType) -> pa.Array:
+def tied_column(
+    ranked: Ranked,
+    beside: Others,
+    is_gone: Mask,
+    type_: pa.ListType,
+) -> pa.Array:
     """Write `_tied`: null too where rows that lost are not known, so that a conflict stays until a greater sequence comes.
 
     Args:
@@ -96,12 +108,22 @@ def tied_column(ranked: Ranked, beside: Others, is_gone: Mask, type_: pa.ListTyp
     """
     lists: dict[int, list[int]] = {place: [] for place in np.flatnonzero(is_gone).tolist()}
     lists |= {place: events for place, events in beside.items() if events}
-    lengths = np.zeros(len(is_gone), np.int64)
-    lengths[list(lists)] = [len(events) for events in lists.values()]
-    in_order: list[Any] = [event for place in sorted(lists) for event in lists[place]]
-    rows = ranked.rows.take(pa.array(in_order, pa.int64()))
-    is_null = np.ones(len(is_gone) + 1, bool)
-    is_null[[*lists, len(is_gone)]] = False
-    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32(), mask=is_null)
-    values = rows.to_struct_array().combine_chunks().cast(type_.value_type)
-    return pa.ListArray.from_arrays(offsets, values, type=type_)
+    n = len(is_gone)
+    lengths = np.zeros(n, np.int64)
+    is_null = np.ones(n + 1, bool)
+    is_null[n] = False  # where the last list ends
+    in_order: list[int] = []
+    for place, events in sorted(lists.items()):
+        lengths[place] = len(events)
+        is_null[place] = False
+        in_order += events
+    ends = np.cumsum(lengths)
+    offsets = np.concatenate([[0], ends])
+    indices = pa.array(in_order, pa.int64())
+    rows = ranked.rows.take(indices)
+    values = rows.to_struct_array().combine_chunks()
+    return pa.ListArray.from_arrays(
+        pa.array(offsets, pa.int32(), mask=is_null),
+        values.cast(type_.value_type),
+        type=type_,
+    )

@@ -19,25 +19,28 @@ from ebbtide.operators.sequence.choose import Rows
 from ebbtide.operators.sequence.fill import Filled
 from ebbtide.operators.sequence.links import NO_LINK, KeptRow, Link
 from ebbtide.operators.sequence.rank import Ranked
-from ebbtide.operators.sequence.rules import SequenceRules
 from ebbtide.operators.sequence.stamps import renewed_by_event_time, stamps
 from ebbtide.operators.sequence.tied_rows import is_undecided, lost_rows_are_unknown, others, tied_column, was_undecided
 from ebbtide.operators.sequence.ties import digests
 
 
-def write(ranked: Ranked, rows: Rows, filled: Filled, rules: SequenceRules, step: Step) -> Reconciled:
+def write(
+    ranked: Ranked,
+    rows: Rows,
+    filled: Filled,
+    step: Step,
+) -> Reconciled:
     """Write the entries of the keys of which the sink must take something, or something new must be remembered.
 
     Args:
         ranked: The step's events.
         rows: Those that count.
         filled: Each key's row.
-        rules: The pipeline's.
         step: The step.
     """
     is_change = filled.winner >= ranked.n_entries
     shows = is_change | filled.is_filled
-    is_written = shows | _is_noted(ranked, rows, filled, rules)
+    is_written = shows | _is_noted(ranked, rows, filled)
     written = filled.only(is_written)
     counts = Counter(filled=int((shows & ~is_change).sum()), pending_key_changes=filled.n_pending)
 
@@ -45,27 +48,27 @@ def write(ranked: Ranked, rows: Rows, filled: Filled, rules: SequenceRules, step
     key = ranked.key[winner]
     is_delete = ranked.is_delete[winner]
     change = np.where(shows[is_written], _sink_changes(ranked, winner), "")
-    stamp = stamps(ranked, rows, winner, rules, step)
+    stamp = stamps(ranked, rows, winner, step)
     # An entry may have expired as it is written, by an event time long past: the sink takes it, the state does not.
-    is_late = has_expired(stamp, rules.ttl, step) & (is_delete | rules.expires_live)
-    known_columns, n_waiting = _known_columns(ranked, written, rules)
-    columns = _user_columns(ranked, written, rules)
+    is_late = has_expired(stamp, ranked.rules.ttl, step) & (is_delete | ranked.rules.expires_live)
+    known_columns, n_waiting = _known_columns(ranked, written)
+    columns = _user_columns(ranked, written)
     columns |= {
         "_step": np.full(len(winner), step.number),
         "_change": pa.array(change, mask=change == ""),
         "_removed": is_late,
         "_stamp_ms": stamp,
         "_changed_by": _orders(ranked).take(pa.array(written.changed_by)),
-        "_sequence": _stored_sequences(ranked, winner, rules),
+        "_sequence": _stored_sequences(ranked, winner),
         "_columns": known_columns,
         "_base": ranked.scale.take(rows.base[key]),
         "_since": ranked.scale.take(rows.since[key]),
-        "_retracted": _retracted(ranked, rows, winner, rules),
+        "_retracted": _retracted(ranked, rows, winner),
         "_tombstone": is_delete,
     }
-    columns |= _link_columns(ranked, written, rules)
-    columns |= _shown_before(ranked, key, rules)
-    tie_columns, n_lost = _tie_columns(ranked, rows, winner, rules)
+    columns |= _link_columns(ranked, written)
+    columns |= _shown_before(ranked, key)
+    tie_columns, n_lost = _tie_columns(ranked, rows, winner)
     columns |= tie_columns
     counts.update(
         inserted=int((change == INSERT).sum()),
@@ -75,10 +78,14 @@ def write(ranked: Ranked, rows: Rows, filled: Filled, rules: SequenceRules, step
         waiting=n_waiting,
         conflicts=n_lost,
     )
-    return Reconciled(entry_table(rules.schema, columns, len(winner)), counts)
+    return Reconciled(entry_table(ranked.rules.schema, columns, len(winner)), counts)
 
 
-def _is_noted(ranked: Ranked, rows: Rows, filled: Filled, rules: SequenceRules) -> Mask:
+def _is_noted(
+    ranked: Ranked,
+    rows: Rows,
+    filled: Filled,
+) -> Mask:
     """Mark the rows that are as they are stored, and about which something must be remembered that the sink does not show."""
     winner = filled.winner
     entries = ranked.entries
@@ -91,11 +98,11 @@ def _is_noted(ranked: Ranked, rows: Rows, filled: Filled, rules: SequenceRules) 
     has_new_conflict = is_conflicting[:n] & ~flags(entries, "_conflict")
     # Marked by event, since a key's entry is noted only where it still is its key's winner.
     is_noted = np.zeros(len(ranked), bool)
-    is_noted[:n] = has_new_base | has_new_conflict | renewed_by_event_time(ranked, rules.ttl)
+    is_noted[:n] = has_new_base | has_new_conflict | renewed_by_event_time(ranked)
     for event, taken_back in rows.ties.taken_back.items():
         if event < n and taken_back != rows.retracted.get(event):
             is_noted[event] = True
-    for place, beside in others(ranked, rows, winner, in_log=rules.in_log).items():
+    for place, beside in others(ranked, rows, winner).items():
         if any(event >= ranked.n_stored for event in beside):
             is_noted[winner[place]] = True
     for place, link in filled.links.items():
@@ -114,14 +121,14 @@ def _sink_changes(ranked: Ranked, winner: Codes) -> NDArray[np.str_]:
     return np.where(ranked.is_delete[winner], if_deleted, if_row)
 
 
-def _user_columns(ranked: Ranked, written: Filled, rules: SequenceRules) -> dict[str, object]:
+def _user_columns(ranked: Ranked, written: Filled) -> dict[str, object]:
     """Take each column's values from where they are; of a deleted row only the key stays."""
     is_delete = ranked.is_delete[written.winner]
     columns: dict[str, object] = {}
-    for name in rules.columns.names:
+    for name in ranked.rules.columns.names:
         source = written.source.get(name, written.winner)
         is_null = source < 0
-        if name not in rules.key:
+        if name not in ranked.rules.key:
             is_null = is_null | is_delete
         event_of_value = np.maximum(source, 0)
         columns[name] = ranked.rows[name].take(pa.array(event_of_value, mask=is_null))
@@ -134,18 +141,18 @@ def _orders(ranked: Ranked) -> pa.ChunkedArray:
     return pa.chunked_array([*stored.chunks, *ranked.changes["_order"].chunks], stored.type)
 
 
-def _stored_sequences(ranked: Ranked, winner: Codes, rules: SequenceRules) -> pa.Array:
+def _stored_sequences(ranked: Ranked, winner: Codes) -> pa.Array:
     """Return `_sequence`: the row's, and the rank of its operation."""
     sequences = ranked.scale.take(ranked.sequence[winner])
-    parts = [pc.struct_field(sequences, name) for name in rules.sequence]
+    parts = [pc.struct_field(sequences, name) for name in ranked.rules.sequence]
     parts.append(pa.array(ranked.operation[winner].astype(np.int32)))
-    return pa.StructArray.from_arrays(parts, fields=list(rules.schema.field("_sequence").type))
+    return pa.StructArray.from_arrays(parts, fields=list(ranked.rules.schema.field("_sequence").type))
 
 
-def _known_columns(ranked: Ranked, written: Filled, rules: SequenceRules) -> tuple[pa.Array, int]:
+def _known_columns(ranked: Ranked, written: Filled) -> tuple[pa.Array, int]:
     """Build `_columns`, and count the rows that still wait for a value."""
     n = len(written.winner)
-    type_ = rules.schema.field("_columns").type
+    type_ = ranked.rules.schema.field("_columns").type
     if not written.known_at:
         return pa.nulls(n, type_), 0
     # Only exceptions are stored: a value that is as new as its row is not listed.
@@ -166,12 +173,16 @@ def _known_columns(ranked: Ranked, written: Filled, rules: SequenceRules) -> tup
     return columns.cast(type_), int(waits.sum())
 
 
-def _retracted(ranked: Ranked, rows: Rows, winner: Codes, rules: SequenceRules) -> pa.Array:
+def _retracted(
+    ranked: Ranked,
+    rows: Rows,
+    winner: Codes,
+) -> pa.Array:
     """Give each row the digests of the contents that were taken back at its sequence.
 
     They are known where contents were compared, or stored. Of a lone retraction that shows its key the digest is made here.
     """
-    type_ = rules.schema.field("_retracted").type
+    type_ = ranked.rules.schema.field("_retracted").type
     is_retraction = ranked.is_retraction
     if not (is_retraction.any() or rows.retracted):
         return pa.nulls(len(winner), type_)
@@ -184,30 +195,34 @@ def _retracted(ranked: Ranked, rows: Rows, winner: Codes, rules: SequenceRules) 
     return pa.array(lists, type_)
 
 
-def _tie_columns(ranked: Ranked, rows: Rows, winner: Codes, rules: SequenceRules) -> tuple[dict[str, object], int]:
+def _tie_columns(
+    ranked: Ranked,
+    rows: Rows,
+    winner: Codes,
+) -> tuple[dict[str, object], int]:
     """Build `_conflict` and `_tied`; count the keys without a row of which this step found that one may have come back."""
     undecided = is_undecided(ranked, rows, winner)
     if not undecided.any():
         return {"_conflict": undecided}, 0
     is_gone = undecided & ranked.is_delete[winner]
     n_lost = int((is_gone & ~was_undecided(ranked, winner)).sum())
-    beside = others(ranked, rows, winner, in_log=rules.in_log)
+    beside = others(ranked, rows, winner)
     of_undecided = {place: events for place, events in beside.items() if undecided[place]}
     is_known_gone = is_gone & ~lost_rows_are_unknown(ranked, winner)
-    tied = tied_column(ranked, of_undecided, is_known_gone, rules.schema.field("_tied").type)
+    tied = tied_column(ranked, of_undecided, is_known_gone, ranked.rules.schema.field("_tied").type)
     return {"_conflict": undecided, "_tied": tied}, n_lost
 
 
-def _shown_before(ranked: Ranked, key: Codes, rules: SequenceRules) -> dict[str, object]:
+def _shown_before(ranked: Ranked, key: Codes) -> dict[str, object]:
     """Hand on what the sink shows of keys, where a transform selects that; see `ebbtide.operators.selection`."""
-    if rules.output is None:
+    if ranked.rules.output is None:
         return {}
     entry = ranked.entry_of[key]
     indices = pa.array(entry, mask=entry < 0)
     return {name: ranked.entries[name].take(indices) for name in SELECTED_COLUMNS}
 
 
-def _link_columns(ranked: Ranked, written: Filled, rules: SequenceRules) -> dict[str, object]:
+def _link_columns(ranked: Ranked, written: Filled) -> dict[str, object]:
     """Write links as `_moved_from`, `_kept` and `_kept_before`."""
     if not written.links:
         return {}
@@ -222,7 +237,7 @@ def _link_columns(ranked: Ranked, written: Filled, rules: SequenceRules) -> dict
         if kept:
             newest[place], before[place] = kept[-1], kept[:-1] or None
     lists = {"_moved_from": moved, "_kept": newest, "_kept_before": before}
-    return {name: pa.array(values, rules.schema.field(name).type) for name, values in lists.items()}
+    return {name: pa.array(values, ranked.rules.schema.field(name).type) for name, values in lists.items()}
 
 
 def _stored_moves(ranked: Ranked, link: Link, key_of: Mapping[int, int]) -> list[dict[str, Any]]:
