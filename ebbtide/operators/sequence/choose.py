@@ -97,18 +97,21 @@ def _same_as_before(order: Codes, *columns: Any) -> Mask:
 def _retracted(entries: pa.Table) -> dict[int, list[int]]:
     """Map entry to the digests of the contents that were taken back at its sequence."""
     with_digests = np.flatnonzero(is_set(entries, "_retracted"))
-    lists = entries["_retracted"].take(pa.array(with_digests)).to_pylist()
-    return {entry: digests for entry, digests in zip(with_digests.tolist(), lists, strict=True) if digests}
+    lists = entries["_retracted"].take(pa.array(with_digests))
+    pairs = zip(with_digests.tolist(), lists.to_pylist(), strict=True)
+    return {entry: digests for entry, digests in pairs if digests}
 
 
 def _not_carried(ranked: Ranked) -> dict[str, Mask]:
     """Map column to (n,) events, entries too, that did not carry its value at their own sequence."""
     n = ranked.n_entries
+    own = ranked.sequence[:n]
     not_carried = {}
     for name in ranked.partly_known:
         marked = np.zeros(len(ranked), bool)
         marked |= ranked.unsent.get(name, False)
-        marked[:n] |= ranked.stored.known_since.get(name, ranked.sequence[:n]) != ranked.sequence[:n]
+        since = ranked.stored.known_since.get(name, own)
+        marked[:n] |= since != own
         not_carried[name] = marked
     return not_carried
 
@@ -118,7 +121,8 @@ def _unsent_sets(n: int, not_carried: Mapping[str, Mask]) -> Codes:
     numbers = np.zeros(n, np.int64)
     for mask in not_carried.values():
         # One bit more, made dense at once: it cannot overflow, however many columns there are.
-        _, numbers = np.unique(numbers * 2 + mask, return_inverse=True)
+        with_one_more = numbers * 2 + mask
+        _, numbers = np.unique(with_one_more, return_inverse=True)
     return numbers
 
 
@@ -157,13 +161,21 @@ def _ties(
     return compare(order[compared], group[compared], contents)
 
 
-def _n_superseded(ranked: Ranked, order: Codes, counting: Codes) -> int:
+def _n_superseded(
+    ranked: Ranked,
+    order: Codes,
+    counting: Codes,
+) -> int:
     """Count the events that count and stand before their key's entry."""
     place = np.zeros(len(ranked), np.int64)
     place[order] = np.arange(len(order))
-    place_of_entry = ranked.of_entry(place[: ranked.n_entries], ranked.key[counting], otherwise=-1)
+    place_of_entries = place[: ranked.n_entries]
+    key = ranked.key[counting]
+    place_of_entry = ranked.of_entry(place_of_entries, key, otherwise=-1)
     is_new = counting >= ranked.n_stored
-    return int((is_new & (place[counting] < place_of_entry)).sum())
+    is_before = place[counting] < place_of_entry
+    is_superseded = is_new & is_before
+    return int(is_superseded.sum())
 
 
 def _greatest(
@@ -182,8 +194,11 @@ def _greatest(
         marked: (n,) events.
         at_least: The rank of a key that has neither.
     """
-    events = counting[marked[counting]]
+    is_marked = marked[counting]
+    events = counting[is_marked]
+    entry_keys = ranked.key[: ranked.n_entries]
+    event_keys = ranked.key[events]
     greatest = np.full(ranked.n_keys, at_least)
-    np.maximum.at(greatest, ranked.key[: ranked.n_entries], stored)
-    np.maximum.at(greatest, ranked.key[events], ranked.sequence[events])
+    np.maximum.at(greatest, entry_keys, stored)
+    np.maximum.at(greatest, event_keys, ranked.sequence[events])
     return greatest

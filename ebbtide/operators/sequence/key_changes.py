@@ -48,23 +48,26 @@ def follow(ranked: Ranked, rows: Rows) -> Followed:
     if not is_played.any():
         return Followed()
     log = _Log(ranked, rows, sent_apart, is_played)
-    played = play(list(log.events()), log.forgets)
+    events = list(log.events())
+    played = play(events, log.forgets)
     values: dict[int, dict[str, tuple[int, int]]] = {}
     links: dict[int, Link] = {}
     n_pending = 0
     key_of_winner = ranked.key[rows.winner]
-    for place in np.flatnonzero(is_played[key_of_winner]).tolist():
+    is_row = ~ranked.is_delete[rows.winner]
+    played_rows = np.flatnonzero(is_played[key_of_winner])
+    for place in played_rows.tolist():
         key = int(key_of_winner[place])
         row = played.rows.get(key)
         own_ranks: list[int] = []
-        if not ranked.is_delete[rows.winner[place]]:
+        if is_row[place]:
             values[place] = _values(ranked, rows, key, row)
             own_ranks = [rank for _, rank in values[place].values()]
         moves = _needed(row.change, own_ranks) if row else ()
-        kept = tuple(_kept_row(each, sent_apart) for each in played.kept.get(key, ()))
+        kept = [_kept_row(each, sent_apart) for each in played.kept.get(key, ())]
         lacks_value = bool(moves) and UNKNOWN in own_ranks
-        n_pending += lacks_value or any(each.moves and not each.since.keys() >= {*sent_apart} for each in kept)
-        links[place] = Link(moves, kept)
+        n_pending += lacks_value or any(_lacks_value(each, sent_apart) for each in kept)
+        links[place] = Link(moves, tuple(kept))
     return Followed(values, links, n_pending)
 
 
@@ -77,17 +80,25 @@ def _sent_apart(ranked: Ranked) -> list[str]:
     return sorted(names)
 
 
-def _concerned(ranked: Ranked, rows: Rows, sent_apart: Sequence[str]) -> Mask:
+def _concerned(
+    ranked: Ranked,
+    rows: Rows,
+    sent_apart: Sequence[str],
+) -> Mask:
     """Mark the keys that a change of the key concerns, or may yet concern."""
     concerned = np.zeros(ranked.n_keys, bool)
     # Both ends of a change of the key: the old key's row may hold what the new key's lacks.
     old_codes = ranked.stored.old_codes
-    concerned[old_codes[old_codes != UNKNOWN]] = True
-    concerned[ranked.key[list(ranked.stored.links)]] = True
+    is_linked = old_codes != UNKNOWN
+    concerned[old_codes[is_linked]] = True
     is_key_change = is_set(ranked.changes, "_moved_from")
-    concerned[ranked.key[ranked.n_entries :][is_key_change]] = True
+    change_keys = ranked.key[ranked.n_entries :]
+    concerned[change_keys[is_key_change]] = True
+    linked_entries = list(ranked.stored.links)
+    concerned[ranked.key[linked_entries]] = True
     if sent_apart:
-        concerned[ranked.key[_rows_of_before(ranked, rows)]] = True
+        earlier = _rows_of_before(ranked, rows)
+        concerned[ranked.key[earlier]] = True
     return concerned
 
 
@@ -96,13 +107,17 @@ def _rows_of_before(ranked: Ranked, rows: Rows) -> Codes:
 
     Such a row may have gone to another key, in a change that has yet to arrive without all its values.
     """
-    event = rows.order[~ranked.is_delete[rows.order]]
+    is_delete = ranked.is_delete[rows.order]
+    event = rows.order[~is_delete]
+    key = ranked.key[event]
     sequence = ranked.sequence[event]
+    since = rows.since[key]
+    base = rows.base[key]
     # Snapshot rows stand below all changes: where they stood in the log is not known.
     is_in_log = sequence >= ranked.scale.snapshot_ranks
-    is_before = is_in_log & (sequence < rows.since[ranked.key[event]])
+    is_before = is_in_log & (sequence < since)
     # A delete between the two rows is how the earlier one left; one above both ended the later one too.
-    has_no_later_delete = rows.base[ranked.key[event]] < sequence
+    has_no_later_delete = base < sequence
     return np.asarray(event[is_before & has_no_later_delete])
 
 
@@ -116,10 +131,12 @@ def _values(
     known = row.values if row else {}
     values = {}
     for name in ranked.partly_known:
-        if name in known:
-            values[name] = known[name].event, known[name].since
+        value = known.get(name)
+        if value is not None:
+            values[name] = value.event, value.since
         else:
-            values[name] = _entry_of_same_row(ranked, rows, key, name), UNKNOWN
+            entry = _entry_of_same_row(ranked, rows, key, name)
+            values[name] = entry, UNKNOWN
     return values
 
 
@@ -144,16 +161,25 @@ def _entry_of_same_row(
 
 
 def _kept_row(row: Kept, sent_apart: Sequence[str]) -> KeptRow:
+    """Return a kept row as an entry remembers it."""
     since = {name: known.since for name, known in row.values.items()}
+    carriers = {name: known.event for name, known in row.values.items()}
+    ranks = [since.get(name, UNKNOWN) for name in sent_apart]
     return KeptRow(
         sequence=row.sequence,
         until=row.until,
         has_left=row.has_left,
         started=row.started,
-        moves=_needed(row.change, [since.get(name, UNKNOWN) for name in sent_apart]),
+        moves=_needed(row.change, ranks),
         since=since,
-        carriers={name: known.event for name, known in row.values.items()},
+        carriers=carriers,
     )
+
+
+def _lacks_value(row: KeptRow, sent_apart: Sequence[str]) -> bool:
+    """Return whether a kept row lacks a value that may be found under an old key."""
+    is_whole = row.since.keys() >= set(sent_apart)
+    return bool(row.moves) and not is_whole
 
 
 def _needed(change: KeyChange | None, ranks: Sequence[int]) -> Moves:
@@ -165,10 +191,11 @@ def _needed(change: KeyChange | None, ranks: Sequence[int]) -> Moves:
         change: The last one.
         ranks: Of the sequences since when its values are known; empty: all are its own.
     """
-    oldest = min(ranks, default=None)
-    if oldest is None:
+    if not ranks:
         return ()
-    return tuple((each.sequence, each.old_key) for each in chain(change) if each.sequence > oldest)
+    oldest = min(ranks)
+    needed = [each for each in chain(change) if each.sequence > oldest]
+    return tuple((each.sequence, each.old_key) for each in needed)
 
 
 @dataclass(frozen=True)
@@ -190,16 +217,24 @@ class _Log:
     def events(self) -> Iterator[Event]:
         """Yield the events of the log, in no order."""
         ranked = self.ranked
-        for entry in np.flatnonzero(self.is_played[ranked.key[: ranked.n_entries]]).tolist():
+        n = ranked.n_entries
+        entry_keys = ranked.key[:n]
+        entries = np.flatnonzero(self.is_played[entry_keys])
+        for entry in entries.tolist():
             link = ranked.stored.links.get(entry, NO_LINK)
             yield from self._earlier_rows(entry, link)
             yield from self._own_row(entry, link)
-        is_change = self.rows.order >= ranked.n_entries
-        is_linked = self.is_played[ranked.key[self.rows.order]]
-        for change in self.rows.order[is_change & is_linked].tolist():
+        order = self.rows.order
+        is_linked = self.is_played[ranked.key[order]]
+        changes = order[is_linked & (order >= n)]
+        for change in changes.tolist():
             yield self._change(change)
 
-    def forgets(self, key: int, at: int) -> bool:
+    def forgets(
+        self,
+        key: int,
+        at: int,
+    ) -> bool:
         """Return whether values that a row had under a key before a sequence may have been forgotten.
 
         So it is where a later row was updated or ended before this step. Not where the earlier row was kept, as it is then whole;
@@ -226,7 +261,11 @@ class _Log:
         changed_at += [row.until for row in kept if row.has_left]
         return max(changed_at) > at
 
-    def _earlier_rows(self, entry: int, link: Link) -> Iterator[Event]:
+    def _earlier_rows(
+        self,
+        entry: int,
+        link: Link,
+    ) -> Iterator[Event]:
         """Yield that the entry's row came under its key, and the kept rows that had it before."""
         key = int(self.ranked.key[entry])
         since = int(self.ranked.stored.since[entry])
@@ -245,7 +284,11 @@ class _Log:
             else:
                 yield Event(row.until, OP_UPSERT, key, is_other_row=True)
 
-    def _own_row(self, entry: int, link: Link) -> Iterator[Event]:
+    def _own_row(
+        self,
+        entry: int,
+        link: Link,
+    ) -> Iterator[Event]:
         """Yield the newest delete that an entry knows of, and its row."""
         ranked = self.ranked
         key = int(ranked.key[entry])
@@ -255,8 +298,9 @@ class _Log:
             yield Event(base, ranked.rules.delete_rank, key, is_delete=True)
         if ranked.is_delete[entry]:
             return  # it is that delete
-        known_since = ranked.stored.known_since
-        since = {name: int(known_since[name][entry]) if name in known_since else sequence for name in self.sent_apart}
+        since = dict.fromkeys(self.sent_apart, sequence)
+        for name, ranks in ranked.stored.known_since.items():
+            since[name] = int(ranks[entry])
         yield from _moves_followed(key, link.moves)
         yield from self._stored_row(key, entry, sequence, since, link.moves)
 
@@ -292,7 +336,8 @@ class _Log:
         sequence = int(ranked.sequence[change])
         arrival = change - ranked.n_entries
         other_key = ranked.stored.other_key.get(change, UNKNOWN)
-        unsent = ranked.unsent
+        unsent = [name for name, is_unsent in ranked.unsent.items() if is_unsent[change]]
+        carried = [name for name in self.sent_apart if name not in unsent]
         if ranked.is_delete[change]:
             return Event(
                 sequence,
@@ -308,7 +353,7 @@ class _Log:
             phase=int(ranked.operation[change]),
             key=key,
             index=change,
-            columns=tuple(name for name in self.sent_apart if name not in unsent or not unsent[name][change]),
+            columns=tuple(carried),
             arrival=arrival,
             old_key=other_key,
             is_other_row=bool(ranked.starts_row[change]),
@@ -324,7 +369,11 @@ def _moves_followed(key: int, moves: Moves) -> Iterator[Event]:
         key = old_key
 
 
-def _key_at(rank: int, key: int, moves: Moves) -> int:
+def _key_at(
+    rank: int,
+    key: int,
+    moves: Moves,
+) -> int:
     """Return the key that a row had at a sequence, by its key now and its changes of the key."""
     for changed_at, old_key in moves:
         if rank >= changed_at:

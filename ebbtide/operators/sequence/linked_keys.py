@@ -32,7 +32,11 @@ class Moves:
     sequences: pa.StructArray
 
     @classmethod
-    def of(cls, rows: pa.Table, key: Sequence[str]) -> Moves:
+    def of(
+        cls,
+        rows: pa.Table,
+        key: Sequence[str],
+    ) -> Moves:
         """Read `_moved_from` of changes or entries."""
         lists = in_one_piece(rows["_moved_from"])
         items = pc.list_flatten(lists)

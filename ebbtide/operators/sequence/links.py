@@ -95,7 +95,11 @@ class StoredLinks:
     kept_before: pa.ListArray
 
     @classmethod
-    def of(cls, entries: pa.Table, changes: pa.Table) -> Self:
+    def of(
+        cls,
+        entries: pa.Table,
+        changes: pa.Table,
+    ) -> Self:
         """Read the linked entries of a step, and its changes."""
         moved = [in_one_piece(rows["_moved_from"]) for rows in (entries, changes)]
         kept_before = in_one_piece(entries["_kept_before"])
@@ -170,7 +174,11 @@ class StoredLinks:
         newest = [entry] if self.kept[entry].is_valid else []
         return [*earlier, *newest]
 
-    def _known(self, kept_at: Sequence[int], since: Sequence[int]) -> list[dict[str, int]]:
+    def _known(
+        self,
+        kept_at: Sequence[int],
+        since: Sequence[int],
+    ) -> list[dict[str, int]]:
         """Map the known columns of each of `kept` to the rank since when; older versions knew them all since the row's sequence."""
         names_of = pc.struct_field(self.kept, "known").to_pylist()
         since_of = pc.struct_field(self.kept, "since")

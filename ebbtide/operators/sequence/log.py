@@ -191,7 +191,11 @@ class _Log:
         forgets: See `Forgets`.
     """
 
-    def __init__(self, events: list[Event], forgets: Forgets) -> None:
+    def __init__(
+        self,
+        events: list[Event],
+        forgets: Forgets,
+    ) -> None:
         self._forgets = forgets
         self._stored_changes = {_identity(event): event.is_cut for event in events if _is_stored_change(event)}
         self.rows: dict[int, KnownRow] = {}
@@ -242,7 +246,11 @@ class _Log:
         _note_values(event, here)
         self.rows[event.key] = here
 
-    def _followed(self, event: Event, here: KnownRow | None) -> KnownRow:
+    def _followed(
+        self,
+        event: Event,
+        here: KnownRow | None,
+    ) -> KnownRow:
         """Return the row that follows another one under a key."""
         if here is not None and UNKNOWN < here.last < event.sequence:
             self._keep(event, here, has_left=False)

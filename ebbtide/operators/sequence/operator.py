@@ -73,7 +73,11 @@ class SequenceOperator(SequenceRules):
         counts.update(written.metrics)
         return Reconciled(written.entries, counts)
 
-    def expire(self, state: pa.Table, step: Step) -> Reconciled:
+    def expire(
+        self,
+        state: pa.Table,
+        step: Step,
+    ) -> Reconciled:
         """Drop the tombstones that have expired and end the waiting that has; the sink keeps its rows.
 
         Args:
@@ -97,7 +101,11 @@ class SequenceOperator(SequenceRules):
         metrics = Counter(expired=len(expired), waiting_expired=n_waited)
         return Reconciled(pa.concat_tables(written), metrics)
 
-    def _usable(self, state: pa.Table, step: Step) -> pa.Table:
+    def _usable(
+        self,
+        state: pa.Table,
+        step: Step,
+    ) -> pa.Table:
         """Pick each key's entry: the newest, unless removed or expired; else the sink's row."""
         # The state keeps versions: each step appends, none is overwritten. Of a key the greatest step counts.
         codes = row_codes(state, self.key)

@@ -145,15 +145,20 @@ class Ranked:
     @cached_property
     def starts_row(self) -> Mask:
         """Mark creates, and updates that gave a row its key."""
-        is_key_change = is_set(self.changes, "_moved_from") & ~self.is_delete[self.n_entries :]
-        starts = equals(self.changes, "_op", "c") | is_key_change
-        return np.concatenate([np.zeros(self.n_entries, bool), starts])
+        n = self.n_entries
+        is_create = equals(self.changes, "_op", "c")
+        is_delete = self.is_delete[n:]
+        is_key_change = is_set(self.changes, "_moved_from") & ~is_delete
+        entry_starts = np.zeros(n, bool)
+        return np.concatenate([entry_starts, is_create | is_key_change])
 
     @cached_property
     def entry_of(self) -> Codes:
         """Give each key its entry; `UNKNOWN`: it has none."""
+        n = self.n_entries
+        entry_keys = self.key[:n]
         entry_of = np.full(self.n_keys, UNKNOWN)
-        entry_of[self.key[: self.n_entries]] = np.arange(self.n_entries)
+        entry_of[entry_keys] = np.arange(n)
         return entry_of
 
     def of_entry(
@@ -181,8 +186,13 @@ class Ranked:
     def rows(self) -> pa.Table:
         """The user's columns of all events, and behind them those of the rows that are kept."""
         names = self.stored.kept_rows.type.names
-        kept = pa.table({name: pc.struct_field(self.stored.kept_rows, name) for name in names})
-        return pa.concat_tables([self.entries.select(names), self.changes.select(names), kept]).combine_chunks()
+        kept = {name: pc.struct_field(self.stored.kept_rows, name) for name in names}
+        tables = [
+            self.entries.select(names),
+            self.changes.select(names),
+            pa.table(kept),
+        ]
+        return pa.concat_tables(tables).combine_chunks()
 
 
 def rank(
@@ -199,16 +209,19 @@ def rank(
         rules: The pipeline's.
         step: The step.
     """
-    by_arrival = np.lexsort(order_struct(changes).T[::-1])
+    orders = order_struct(changes)
+    by_arrival = np.lexsort(orders.T[::-1])
     lost = as_changes(entries, changes.schema)
     changes = pa.concat_tables([lost, changes.take(by_arrival)])
 
-    linked = np.flatnonzero(is_set(entries, "_moved_from") | is_set(entries, "_kept"))
+    is_linked = is_set(entries, "_moved_from") | is_set(entries, "_kept")
+    linked = np.flatnonzero(is_linked)
     links = StoredLinks.of(entries.take(linked), changes)
     known = in_one_piece(entries["_columns"])
+    stored_sequences = in_one_piece(entries["_sequence"])
     own_sequences = [
         _floor(step.floor, rules.sequence_type),
-        without_op(in_one_piece(entries["_sequence"]), rules.sequence_type),
+        without_op(stored_sequences, rules.sequence_type),
         in_one_piece(changes["_sequence"]),
         in_one_piece(entries["_base"]),
         in_one_piece(entries["_since"]),
@@ -226,23 +239,29 @@ def rank(
     known_since = _known_since(known, known_at, of_entries, is_usable)
     _settle(known_since, used, own, since[usable])
     is_delete, operation = _operations(used, changes, rules)
-    place_of = np.cumsum(is_usable) - 1
-    links_of = links.read(
+    is_deleted = flags(entries, "_tombstone")
+    links_of_linked = links.read(
         ranks=[array.tolist() for array in of_links],
         old_codes=old_codes.tolist(),
-        is_deleted=flags(entries, "_tombstone")[linked].tolist(),
+        is_deleted=is_deleted[linked].tolist(),
         deleted_at=base[linked].tolist(),
         first_kept=len(key),
     )
+    place_of = np.cumsum(is_usable) - 1
+    links_of = {}
+    for entry, link in zip(linked.tolist(), links_of_linked, strict=True):
+        if is_usable[entry]:
+            links_of[int(place_of[entry])] = link
+    moved_of_changes = links.moved[len(linked) :]
     stored = Stored(
         base=base[usable],
         since=since[usable],
         known_since=known_since,
-        links={int(place_of[at]): link for at, link in zip(linked, links_of, strict=True) if is_usable[at]},
+        links=links_of,
         kept_rows=pc.struct_field(links.kept, "row"),
         old_codes=old_codes,
         old_keys=links.old_keys,
-        other_key=_other_keys(links.moved[len(linked) :], old_codes, first_event=len(used)),
+        other_key=_other_keys(moved_of_changes, old_codes, first_event=len(used)),
         n_lost=len(lost),
     )
     return Ranked(
@@ -264,21 +283,32 @@ def _floor(floor: tuple[int, ...] | None, type_: pa.StructType) -> pa.StructArra
     if not floor:
         return pa.nulls(1, type_)
     names = [field.name for field in type_]
-    return pa.array([dict(zip(names, floor, strict=True))], type_)
+    sequence = dict(zip(names, floor, strict=True))
+    return pa.array([sequence], type_)
 
 
 def _key_codes(
     entries: pa.Table, changes: pa.Table, old_keys: pa.StructArray, key: Sequence[str]
 ) -> tuple[Codes, Codes]:
     """Number the keys of all events, and the old keys that they name, though no event may stand under these."""
-    named = pa.table({name: pc.struct_field(old_keys, name) for name in key})
-    codes = row_codes(pa.concat_tables([entries.select(key), changes.select(key), named]), key)
-    own, old = np.split(codes, [len(entries) + len(changes)])
+    named = {name: pc.struct_field(old_keys, name) for name in key}
+    tables = [
+        entries.select(key),
+        changes.select(key),
+        pa.table(named),
+    ]
+    codes = row_codes(pa.concat_tables(tables), key)
+    n_events = len(entries) + len(changes)
+    own, old = np.split(codes, [n_events])
     is_cut_off = old_keys.is_null().to_numpy(zero_copy_only=False)
     return own, np.where(is_cut_off, UNKNOWN, old)
 
 
-def _operations(entries: pa.Table, changes: pa.Table, rules: SequenceRules) -> tuple[Mask, Codes]:
+def _operations(
+    entries: pa.Table,
+    changes: pa.Table,
+    rules: SequenceRules,
+) -> tuple[Mask, Codes]:
     """Mark the events that remove a row, and rank each one's operation."""
     delete_kinds = pa.array([RowKind.UPDATE_BEFORE, RowKind.DELETE])
     deletes = pc.is_in(changes["_kind"], delete_kinds).to_numpy()
@@ -290,9 +320,10 @@ def _operations(entries: pa.Table, changes: pa.Table, rules: SequenceRules) -> t
     upsert_ranks = np.where(is_snapshot, OP_SNAPSHOT, OP_UPSERT)
     # A retraction ranks as the upsert that it takes back: they tie, and their contents are compared.
     delete_ranks = np.where(retracts, OP_UPSERT, rules.delete_rank)
-    is_delete = np.concatenate([flags(entries, "_tombstone"), deletes])
-    operation = np.concatenate([ints(entries, "_sequence.op"), np.where(deletes, delete_ranks, upsert_ranks)])
-    return is_delete, operation
+    ranks = np.where(deletes, delete_ranks, upsert_ranks)
+    stored_deletes = flags(entries, "_tombstone")
+    stored_ranks = ints(entries, "_sequence.op")
+    return np.concatenate([stored_deletes, deletes]), np.concatenate([stored_ranks, ranks])
 
 
 def _unsent(changes: pa.Table, n_entries: int) -> dict[str, Mask]:
@@ -303,8 +334,10 @@ def _unsent(changes: pa.Table, n_entries: int) -> dict[str, Mask]:
     columns = names.indices.to_numpy()
     unsent: dict[str, Mask] = {}
     for number, name in enumerate(names.dictionary.to_pylist()):
-        unsent[name] = np.zeros(n_entries + len(changes), bool)
-        unsent[name][events[columns == number]] = True
+        is_named = columns == number
+        is_unsent = np.zeros(n_entries + len(changes), bool)
+        is_unsent[events[is_named]] = True
+        unsent[name] = is_unsent
     return unsent
 
 
@@ -322,15 +355,16 @@ def _known_since(
         own: (entries,) ranks of the rows.
         is_usable: (entries,) those that are left.
     """
-    entry = np.repeat(np.arange(len(known)), np.diff(known.offsets.to_numpy()))
-    is_read = is_usable[entry]
-    names = known.keys.filter(pa.array(is_read)).dictionary_encode()
+    lengths = np.diff(known.offsets.to_numpy())
+    entry_of_item = np.repeat(np.arange(len(known)), lengths)
+    items = np.flatnonzero(is_usable[entry_of_item])
+    names = known.keys.take(pa.array(items)).dictionary_encode()
     columns = names.indices.to_numpy()
     since: dict[str, Codes] = {}
     for number, name in enumerate(names.dictionary.to_pylist()):
-        is_named = columns == number
+        named = items[columns == number]
         ranks = own.copy()
-        ranks[entry[is_read][is_named]] = known_at[is_read][is_named]
+        ranks[entry_of_item[named]] = known_at[named]
         since[name] = ranks[is_usable]
     return since
 
@@ -351,7 +385,11 @@ def _settle(
         ranks[settles] = own[settles]
 
 
-def _other_keys(moved: pa.ListArray, old_codes: Codes, first_event: int) -> dict[int, int]:
+def _other_keys(
+    moved: pa.ListArray,
+    old_codes: Codes,
+    first_event: int,
+) -> dict[int, int]:
     """Map each change of the key to the code of the key that it names.
 
     Args:

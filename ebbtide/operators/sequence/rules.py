@@ -168,14 +168,22 @@ class SequenceRules:
             acted_on=(("_tombstone", False),),
         )
 
-    def has_expired(self, entries: pa.Table, step: Step) -> Mask:
+    def has_expired(
+        self,
+        entries: pa.Table,
+        step: Step,
+    ) -> Mask:
         """Mark the entries that are not to be read any more."""
         is_past = has_expired(ints(entries, "_stamp_ms"), self.ttl, step)
         if self.expires_live:
             return is_past
         return is_past & flags(entries, "_tombstone")
 
-    def stops_waiting(self, entries: pa.Table, step: Step) -> Mask:
+    def stops_waiting(
+        self,
+        entries: pa.Table,
+        step: Step,
+    ) -> Mask:
         """Mark the rows that have waited for a value, or been linked to their old keys, as long as they may."""
         if self.expires_live:  # then the row itself expires
             return np.zeros(len(entries), bool)

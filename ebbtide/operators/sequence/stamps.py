@@ -59,7 +59,11 @@ def renewed_by_event_time(ranked: Ranked) -> Mask:
     return np.asarray(fresh > stored)
 
 
-def _event_stamps(ranked: Ranked, ttl: StateTtlConfig, step: Step) -> Codes:
+def _event_stamps(
+    ranked: Ranked,
+    ttl: StateTtlConfig,
+    step: Step,
+) -> Codes:
     """Give each event, entries too, the time from which an entry lives that it creates."""
     stored = ints(ranked.entries, "_stamp_ms")
     fresh = np.full(len(ranked.changes), step.now_ms)
@@ -87,7 +91,12 @@ def _is_stored(ranked: Ranked) -> Mask:
     return np.asarray(steps != SINK_STEP)
 
 
-def _created(ranked: Ranked, rows: Rows, *, has_two_forms: bool) -> Codes:
+def _created(
+    ranked: Ranked,
+    rows: Rows,
+    *,
+    has_two_forms: bool,
+) -> Codes:
     """Give each key the event that its entry came to be with; UNKNOWN: none is known.
 
     A tombstone is an entry of its own, as is a row that comes after one, unless live entries age too: then one entry

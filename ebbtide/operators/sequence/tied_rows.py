@@ -39,7 +39,11 @@ def lost_rows_are_unknown(ranked: Ranked, winner: Codes) -> Mask:
     return _ties_with_entry(ranked, winner, is_forgotten)
 
 
-def _ties_with_entry(ranked: Ranked, winner: Codes, marked: Mask) -> Mask:
+def _ties_with_entry(
+    ranked: Ranked,
+    winner: Codes,
+    marked: Mask,
+) -> Mask:
     """Mark the winners whose key's entry is marked and has their sequence and operation."""
     if not marked.any():
         return np.zeros(len(winner), bool)
@@ -54,7 +58,11 @@ def _ties_with_entry(ranked: Ranked, winner: Codes, marked: Mask) -> Mask:
     return ties
 
 
-def is_undecided(ranked: Ranked, rows: Rows, winner: Codes) -> Mask:
+def is_undecided(
+    ranked: Ranked,
+    rows: Rows,
+    winner: Codes,
+) -> Mask:
     """Mark the keys of which the sequence does not determine which content is the row, or whether one is."""
     is_conflicting = np.isin(winner, rows.ties.conflicting)
     is_forgotten = lost_rows_are_unknown(ranked, winner)
@@ -63,7 +71,11 @@ def is_undecided(ranked: Ranked, rows: Rows, winner: Codes) -> Mask:
     return np.asarray(is_conflicting | is_forgotten | is_still_gone)
 
 
-def others(ranked: Ranked, rows: Rows, winner: Codes) -> Others:
+def others(
+    ranked: Ranked,
+    rows: Rows,
+    winner: Codes,
+) -> Others:
     """Find the contents beside those of winners; none where one of them cannot be kept, or one that lost is not known."""
     left = rows.ties.left
     if not left:

@@ -47,7 +47,11 @@ class Contents:
     is_forgotten: Mask
     is_stored: Mask
 
-    def of(self, events: Codes, groups: Codes) -> pa.Table:
+    def of(
+        self,
+        events: Codes,
+        groups: Codes,
+    ) -> pa.Table:
         """Return the rows of some events, without the values that are unsent in any of a group.
 
         Args:

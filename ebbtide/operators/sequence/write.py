@@ -19,6 +19,7 @@ from ebbtide.operators.sequence.choose import Rows
 from ebbtide.operators.sequence.fill import Filled
 from ebbtide.operators.sequence.links import NO_LINK, KeptRow, Link
 from ebbtide.operators.sequence.rank import Ranked
+from ebbtide.operators.sequence.rules import LINK_COLUMNS
 from ebbtide.operators.sequence.stamps import renewed_by_event_time, stamps
 from ebbtide.operators.sequence.tied_rows import is_undecided, lost_rows_are_unknown, others, tied_column, was_undecided
 from ebbtide.operators.sequence.ties import digests
@@ -40,45 +41,58 @@ def write(
     """
     is_change = filled.winner >= ranked.n_entries
     shows = is_change | filled.is_filled
+    is_filled = shows & ~is_change
     is_written = shows | _is_noted(ranked, rows, filled)
     written = filled.only(is_written)
-    counts = Counter(filled=int((shows & ~is_change).sum()), pending_key_changes=filled.n_pending)
 
     winner = written.winner
+    n = len(winner)
     key = ranked.key[winner]
     is_delete = ranked.is_delete[winner]
-    change = np.where(shows[is_written], _sink_changes(ranked, winner), "")
+    if_shown = _sink_changes(ranked, winner)
+    change = np.where(shows[is_written], if_shown, "")
     stamp = stamps(ranked, rows, winner, step)
     # An entry may have expired as it is written, by an event time long past: the sink takes it, the state does not.
-    is_late = has_expired(stamp, ranked.rules.ttl, step) & (is_delete | ranked.rules.expires_live)
+    is_past = has_expired(stamp, ranked.rules.ttl, step)
+    may_expire = is_delete | ranked.rules.expires_live
+    is_late = is_past & may_expire
+    orders = _orders(ranked)
+    base = rows.base[key]
+    since = rows.since[key]
     known_columns, n_waiting = _known_columns(ranked, written)
+    tie_columns, n_lost = _tie_columns(ranked, rows, winner)
     columns = _user_columns(ranked, written)
     columns |= {
-        "_step": np.full(len(winner), step.number),
+        "_step": np.full(n, step.number),
         "_change": pa.array(change, mask=change == ""),
         "_removed": is_late,
         "_stamp_ms": stamp,
-        "_changed_by": _orders(ranked).take(pa.array(written.changed_by)),
+        "_changed_by": orders.take(pa.array(written.changed_by)),
         "_sequence": _stored_sequences(ranked, winner),
         "_columns": known_columns,
-        "_base": ranked.scale.take(rows.base[key]),
-        "_since": ranked.scale.take(rows.since[key]),
+        "_base": ranked.scale.take(base),
+        "_since": ranked.scale.take(since),
         "_retracted": _retracted(ranked, rows, winner),
         "_tombstone": is_delete,
+        **tie_columns,
+        **_link_columns(ranked, written),
+        **_shown_before(ranked, key),
     }
-    columns |= _link_columns(ranked, written)
-    columns |= _shown_before(ranked, key)
-    tie_columns, n_lost = _tie_columns(ranked, rows, winner)
-    columns |= tie_columns
-    counts.update(
-        inserted=int((change == INSERT).sum()),
-        updated=int((change == UPDATE).sum()),
-        deleted=int((change == DELETE).sum()),
+    is_inserted = change == INSERT
+    is_updated = change == UPDATE
+    is_deleted = change == DELETE
+    counts = Counter(
+        filled=int(is_filled.sum()),
+        pending_key_changes=filled.n_pending,
+        inserted=int(is_inserted.sum()),
+        updated=int(is_updated.sum()),
+        deleted=int(is_deleted.sum()),
         late=int(is_late.sum()),
         waiting=n_waiting,
         conflicts=n_lost,
     )
-    return Reconciled(entry_table(ranked.rules.schema, columns, len(winner)), counts)
+    entries = entry_table(ranked.rules.schema, columns, n)
+    return Reconciled(entries, counts)
 
 
 def _is_noted(
@@ -91,7 +105,8 @@ def _is_noted(
     entries = ranked.entries
     n = ranked.n_entries
     # A late delete below the row, if a column may yet be filled.
-    is_newer_base = rows.base[ranked.key[:n]] > ranked.stored.base
+    entry_keys = ranked.key[:n]
+    is_newer_base = rows.base[entry_keys] > ranked.stored.base
     has_new_base = is_newer_base & is_set(entries, "_columns")
     is_conflicting = np.zeros(len(ranked), bool)
     is_conflicting[rows.ties.conflicting] = True
@@ -100,25 +115,29 @@ def _is_noted(
     is_noted = np.zeros(len(ranked), bool)
     is_noted[:n] = has_new_base | has_new_conflict | renewed_by_event_time(ranked)
     for event, taken_back in rows.ties.taken_back.items():
-        if event < n and taken_back != rows.retracted.get(event):
-            is_noted[event] = True
+        stored_digests = rows.retracted.get(event)
+        is_noted[event] |= taken_back != stored_digests
     for place, beside in others(ranked, rows, winner).items():
-        if any(event >= ranked.n_stored for event in beside):
-            is_noted[winner[place]] = True
+        event = winner[place]
+        is_noted[event] |= max(beside, default=UNKNOWN) >= ranked.n_stored
     for place, link in filled.links.items():
         event = int(winner[place])
-        if event < n and link != ranked.stored.links.get(event, NO_LINK):
-            is_noted[event] = True
-    return is_noted[winner] & (winner < n)
+        stored_link = ranked.stored.links.get(event, NO_LINK)
+        is_noted[event] |= link != stored_link
+    # A change is written anyway.
+    is_entry = winner < n
+    return is_noted[winner] & is_entry
 
 
 def _sink_changes(ranked: Ranked, winner: Codes) -> NDArray[np.str_]:
     """Return what the sink must do to show each key's row; empty: nothing."""
     is_live_entry = ~ranked.is_delete[: ranked.n_entries]
-    is_in_sink = ranked.of_entry(is_live_entry, ranked.key[winner], otherwise=False)
+    key = ranked.key[winner]
+    is_in_sink = ranked.of_entry(is_live_entry, key, otherwise=False)
     if_deleted = np.where(is_in_sink, DELETE, "")
     if_row = np.where(is_in_sink, UPDATE, INSERT)
-    return np.where(ranked.is_delete[winner], if_deleted, if_row)
+    is_delete = ranked.is_delete[winner]
+    return np.where(is_delete, if_deleted, if_row)
 
 
 def _user_columns(ranked: Ranked, written: Filled) -> dict[str, object]:
@@ -131,22 +150,28 @@ def _user_columns(ranked: Ranked, written: Filled) -> dict[str, object]:
         if name not in ranked.rules.key:
             is_null = is_null | is_delete
         event_of_value = np.maximum(source, 0)
-        columns[name] = ranked.rows[name].take(pa.array(event_of_value, mask=is_null))
+        indices = pa.array(event_of_value, mask=is_null)
+        columns[name] = ranked.rows[name].take(indices)
     return columns
 
 
 def _orders(ranked: Ranked) -> pa.ChunkedArray:
     """Return the order of the change that caused each event: an entry's was stored."""
     stored = ranked.entries["_changed_by"]
-    return pa.chunked_array([*stored.chunks, *ranked.changes["_order"].chunks], stored.type)
+    own = ranked.changes["_order"]
+    chunks = [*stored.chunks, *own.chunks]
+    return pa.chunked_array(chunks, stored.type)
 
 
 def _stored_sequences(ranked: Ranked, winner: Codes) -> pa.Array:
     """Return `_sequence`: the row's, and the rank of its operation."""
-    sequences = ranked.scale.take(ranked.sequence[winner])
+    own_ranks = ranked.sequence[winner]
+    sequences = ranked.scale.take(own_ranks)
+    operations = ranked.operation[winner].astype(np.int32)
     parts = [pc.struct_field(sequences, name) for name in ranked.rules.sequence]
-    parts.append(pa.array(ranked.operation[winner].astype(np.int32)))
-    return pa.StructArray.from_arrays(parts, fields=list(ranked.rules.schema.field("_sequence").type))
+    parts.append(pa.array(operations))
+    type_ = ranked.rules.schema.field("_sequence").type
+    return pa.StructArray.from_arrays(parts, fields=list(type_))
 
 
 def _known_columns(ranked: Ranked, written: Filled) -> tuple[pa.Array, int]:
@@ -156,18 +181,23 @@ def _known_columns(ranked: Ranked, written: Filled) -> tuple[pa.Array, int]:
     if not written.known_at:
         return pa.nulls(n, type_), 0
     # Only exceptions are stored: a value that is as new as its row is not listed.
-    names = list(written.known_at)
-    known_at = np.stack([written.known_at[name] for name in names], axis=1)
+    names = pa.array(list(written.known_at))
+    known_at = np.stack(list(written.known_at.values()), axis=1)
+    own_rank = ranked.sequence[written.winner]
     is_row = ~ranked.is_delete[written.winner]
-    is_older = is_row[:, None] & (known_at != ranked.sequence[written.winner][:, None])
-    _, column = np.nonzero(is_older)  # row after row
+    differs = known_at != own_rank[:, None]
+    is_older = differs & is_row[:, None]
+    is_unknown = is_older & (known_at == UNKNOWN)
+    waits = is_unknown.any(axis=1)
+    # The items of all rows stand behind one another, row after row.
+    _, column = np.nonzero(is_older)
     lengths = is_older.sum(axis=1)
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    ends = np.cumsum(lengths)
+    offsets = np.concatenate([[0], ends])
     is_null = np.append(lengths == 0, False)
-    waits = (is_older & (known_at == UNKNOWN)).any(axis=1)
     columns = pa.MapArray.from_arrays(
         pa.array(offsets, pa.int32(), mask=is_null),
-        pa.array(names).take(pa.array(column)),
+        names.take(pa.array(column)),
         ranked.scale.take(known_at[is_older]),
     )
     return columns.cast(type_), int(waits.sum())
@@ -188,9 +218,12 @@ def _retracted(
         return pa.nulls(len(winner), type_)
     taken_back = {**rows.retracted, **rows.ties.taken_back}
     lists = [taken_back.get(event) for event in winner.tolist()]
-    alone = [place for place in np.flatnonzero(is_retraction[winner]).tolist() if lists[place] is None]
-    contents = ranked.rows.take(pa.array(winner[alone]))
-    for place, digest in zip(alone, digests(contents).tolist(), strict=True):
+    retractions = np.flatnonzero(is_retraction[winner])
+    alone = [place for place in retractions.tolist() if lists[place] is None]
+    lone_events = pa.array(winner[alone])
+    contents = ranked.rows.take(lone_events)
+    own_digests = digests(contents).tolist()
+    for place, digest in zip(alone, own_digests, strict=True):
         lists[place] = [digest]
     return pa.array(lists, type_)
 
@@ -205,12 +238,13 @@ def _tie_columns(
     if not undecided.any():
         return {"_conflict": undecided}, 0
     is_gone = undecided & ranked.is_delete[winner]
-    n_lost = int((is_gone & ~was_undecided(ranked, winner)).sum())
+    is_lost_now = is_gone & ~was_undecided(ranked, winner)
+    is_known_gone = is_gone & ~lost_rows_are_unknown(ranked, winner)
     beside = others(ranked, rows, winner)
     of_undecided = {place: events for place, events in beside.items() if undecided[place]}
-    is_known_gone = is_gone & ~lost_rows_are_unknown(ranked, winner)
-    tied = tied_column(ranked, of_undecided, is_known_gone, ranked.rules.schema.field("_tied").type)
-    return {"_conflict": undecided, "_tied": tied}, n_lost
+    type_ = ranked.rules.schema.field("_tied").type
+    tied = tied_column(ranked, of_undecided, is_known_gone, type_)
+    return {"_conflict": undecided, "_tied": tied}, int(is_lost_now.sum())
 
 
 def _shown_before(ranked: Ranked, key: Codes) -> dict[str, object]:
@@ -227,35 +261,54 @@ def _link_columns(ranked: Ranked, written: Filled) -> dict[str, object]:
     if not written.links:
         return {}
     n = len(written.winner)
-    key_of = dict(zip(ranked.stored.old_codes.tolist(), range(len(ranked.stored.old_codes)), strict=True))
-    moved: list[Any] = [None] * n
-    newest: list[Any] = [None] * n
-    before: list[Any] = [None] * n
+    old_codes = ranked.stored.old_codes.tolist()
+    item_of = {code: item for item, code in enumerate(old_codes)}
+    lists: dict[str, list[Any]] = {name: [None] * n for name in LINK_COLUMNS}
     for place, link in written.links.items():
-        moved[place] = _stored_moves(ranked, link, key_of) or None
+        moves = _stored_moves(ranked, link, item_of)
         kept = [_stored_kept_row(ranked, row) for row in link.kept]
-        if kept:
-            newest[place], before[place] = kept[-1], kept[:-1] or None
-    lists = {"_moved_from": moved, "_kept": newest, "_kept_before": before}
-    return {name: pa.array(values, ranked.rules.schema.field(name).type) for name, values in lists.items()}
+        lists["_moved_from"][place] = moves or None
+        lists["_kept"][place] = kept[-1] if kept else None
+        lists["_kept_before"][place] = kept[:-1] or None
+    columns: dict[str, object] = {}
+    for name, values in lists.items():
+        type_ = ranked.rules.schema.field(name).type
+        columns[name] = pa.array(values, type_)
+    return columns
 
 
-def _stored_moves(ranked: Ranked, link: Link, key_of: Mapping[int, int]) -> list[dict[str, Any]]:
+def _stored_moves(
+    ranked: Ranked,
+    link: Link,
+    item_of: Mapping[int, int],
+) -> list[dict[str, Any]]:
+    """Write the changes of the key of a link; `item_of` maps the code of an old key to an item that has it."""
     moves = []
-    for sequence, old_key in link.all_moves:
-        key = None if old_key == UNKNOWN else ranked.stored.old_keys[key_of[old_key]].as_py()
-        moves.append({"sequence": ranked.scale.sequence(sequence), "key": key})
+    for sequence, old_code in link.all_moves:
+        key = None
+        if old_code != UNKNOWN:
+            item = item_of[old_code]
+            key = ranked.stored.old_keys[item].as_py()
+        move = {"sequence": ranked.scale.sequence(sequence), "key": key}
+        moves.append(move)
     return moves
 
 
 def _stored_kept_row(ranked: Ranked, row: KeptRow) -> dict[str, Any]:
     names = sorted(row.carriers)
+    values: dict[str, Any] = {}
+    since = []
+    for name in names:
+        event = row.carriers[name]
+        values[name] = ranked.rows[name][event].as_py()
+        rank = row.since[name]
+        since.append(ranked.scale.sequence(rank))
     return {
         "sequence": ranked.scale.sequence(row.sequence),
         "until": ranked.scale.sequence(row.until),
         "known": names,
-        "row": {name: ranked.rows[name][row.carriers[name]].as_py() for name in names},
-        "since": [ranked.scale.sequence(row.since[name]) for name in names],
+        "row": values,
+        "since": since,
         "has_left": row.has_left,
         "n_moved": len(row.moves),
         "started": ranked.scale.sequence(row.started),
