@@ -98,6 +98,7 @@ def with_selected(
     fits[asked] = selected.fits
     fails[asked] = selected.fails
     is_deleted = equals(entries, "_change", DELETE)
+    # A row whose expression failed leaves in the sink what it showed; one that was not asked about stays, unless it is deleted.
     is_shown = np.where(asked, fits | (fails & was_shown), was_shown & ~is_deleted)
     enters = is_shown & ~was_shown
     stays = is_shown & was_shown

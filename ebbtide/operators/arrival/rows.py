@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from ebbtide.model.changelog import ADDS, ORDER
 from ebbtide.model.codes import Codes, Mask, count_codes, row_codes
 from ebbtide.model.entries import Step, equals, flags, has_expired, ints, order_struct
+from ebbtide.model.materializer.kernel import NONE
 from ebbtide.model.ttl import UpdateType
 from ebbtide.operators.arrival.rules import GONE, WAITING, ArrivalRules, Materialization, OnExpire
 
@@ -85,6 +86,15 @@ class Rows:
     def was_shown(self) -> Mask:
         """(entries,) rows that the sink shows."""
         return flags(self.state, "_shown")
+
+    @cached_property
+    def shown_before(self) -> Codes:
+        """(keys,) the entry that the sink showed of each key; -1: none that is known."""
+        shown = np.flatnonzero(self.was_shown & ~self.is_dead)
+        keys = self.key[shown]
+        before = np.full(self.n_keys, NONE)
+        before[keys] = shown
+        return before
 
     @cached_property
     def is_expired(self) -> Mask:
@@ -173,7 +183,7 @@ class Rows:
         stored = ints(self.state, "_position")
         next_position = np.zeros(self.n_keys, np.int64)
         np.maximum.at(next_position, self.entry_keys, stored + 1)
-        # Stable, so that the changes of a key keep their order.
+        # Numbers within each key, by one sort; stable, so that the changes of a key keep their order.
         by_key = np.argsort(keys, kind="stable")
         sorted_keys = keys[by_key]
         number_in_key = np.empty(len(keys), np.int64)

@@ -37,6 +37,7 @@ def altered_entries(
         "_kept_before": lambda rows: [_kept(row, change) for row in rows],
         "_tied": lambda rows: [_renamed(row, change) | filled for row in rows],
     }
+    # All other columns are renamed as whole columns.
     others = entries.drop_columns(list(conversions))
     altered = change.rows(others, schema, fills)
     for name, convert in conversions.items():

@@ -167,6 +167,7 @@ def _n_superseded(
     counting: Codes,
 ) -> int:
     """Count the events that count and stand before their key's entry."""
+    # Repeats have places too: an entry may itself be one, of a change that came again.
     place = np.zeros(len(ranked), np.int64)
     place[order] = np.arange(len(order))
     place_of_entries = place[: ranked.n_entries]

@@ -280,7 +280,7 @@ class _Log:
             yield from self._stored_row(key, index, row.sequence, row.since, row.moves)
             # It left before what else happened at that sequence, be that a delete or another row.
             if row.has_left:
-                yield Event(row.until, OP_DELETE, key, is_delete=True, is_departure=True)
+                yield Event(row.until, OP_DELETE, key, is_delete=True, new_key=UNKNOWN)
             else:
                 yield Event(row.until, OP_UPSERT, key, is_other_row=True)
 
@@ -345,8 +345,7 @@ class _Log:
                 key,
                 arrival=arrival,
                 is_delete=True,
-                is_departure=other_key != UNKNOWN,
-                new_key=other_key,
+                new_key=None if other_key == UNKNOWN else other_key,
             )
         return Event(
             sequence,

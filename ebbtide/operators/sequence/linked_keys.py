@@ -73,6 +73,7 @@ def linked_keys(
     touched_keys: list[pa.Table] = []
     touched_at: list[pa.StructArray] = []
     for rows in changes:
+        # Hashes first: of all changes only those of keys that some row went through are compared exactly.
         own = Moves.of(rows, key)
         changed_keys += [own.keys, own.old_keys]
         is_touched = np.isin(key_hashes(rows, key), hashes_of_old_keys)
@@ -110,6 +111,7 @@ def _linked_moves(
     codes = row_codes(all_keys, key)
     own, old, of_changed, of_touched = np.split(codes, np.cumsum([n_stored, n_stored, n_changed]))
     [changed_at, *ranks], _ = rank_sequences([stored.sequences, *touched_at])
+    # A stored change of the key is touched where its old key is, at or before that change: while the row had that key.
     earliest = np.full(int(codes.max()) + 1, np.iinfo(np.int64).max)
     np.minimum.at(earliest, of_touched, np.concatenate(ranks))
     is_touched = earliest[old] <= changed_at

@@ -72,6 +72,7 @@ def waits(entries: pa.Table) -> Mask:
     """Mark the entries that wait: for a value from under an old key, or for a change of the key that takes a kept row elsewhere."""
     known = in_one_piece(entries["_columns"])
     is_unknown = known.items.is_null().to_numpy(zero_copy_only=False)
+    # The items of all entries stand behind one another: running counts at both ends of an entry's own give how many it has.
     n_unknown = np.concatenate([[0], np.cumsum(is_unknown)])
     offsets = known.offsets.to_numpy()
     lacks_value = n_unknown[offsets[1:]] > n_unknown[offsets[:-1]]
@@ -140,6 +141,7 @@ class StoredLinks:
         known = self._known(kept_at, since)
         has_left = pc.struct_field(self.kept, "has_left").to_pylist()
         n_moved = pc.struct_field(self.kept, "n_moved").to_pylist()
+        # Row by row: linked entries are few, and each has at most a few kept rows.
         links = []
         for entry in range(len(self.kept_before)):
             own_moves = tuple(moves[item] for item in _items_of(self.moved, entry))

@@ -214,6 +214,7 @@ def rank(
     lost = as_changes(entries, changes.schema)
     changes = pa.concat_tables([lost, changes.take(by_arrival)])
 
+    # Links are nested lists, and few entries have any: only theirs are taken apart.
     is_linked = is_set(entries, "_moved_from") | is_set(entries, "_kept")
     linked = np.flatnonzero(is_linked)
     links = StoredLinks.of(entries.take(linked), changes)
@@ -247,6 +248,7 @@ def rank(
         deleted_at=base[linked].tolist(),
         first_kept=len(key),
     )
+    # Links were read of all entries; each usable one has moved up by those that were left out before it.
     place_of = np.cumsum(is_usable) - 1
     links_of = {}
     for entry, link in zip(linked.tolist(), links_of_linked, strict=True):

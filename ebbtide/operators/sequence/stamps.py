@@ -103,6 +103,7 @@ def _created(
     goes through both forms. In the order of the sequence it is the first event after the last change of form; changes
     that a stored entry supersedes create nothing. A few passes over the events, which are in order already.
     """
+    # Events of a key stand together: a form begins where the key, or the form, is not that of the event before.
     order = _from_stored_on(ranked, rows)
     key = ranked.key[order]
     is_tombstone = ranked.is_delete[order] & has_two_forms

@@ -42,6 +42,7 @@ def write(
     is_change = filled.winner >= ranked.n_entries
     shows = is_change | filled.is_filled
     is_filled = shows & ~is_change
+    # All other keys are as they are stored: a step's cost for the state is that of what it changes.
     is_written = shows | _is_noted(ranked, rows, filled)
     written = filled.only(is_written)
 
@@ -114,6 +115,7 @@ def _is_noted(
     # Marked by event, since a key's entry is noted only where it still is its key's winner.
     is_noted = np.zeros(len(ranked), bool)
     is_noted[:n] = has_new_base | has_new_conflict | renewed_by_event_time(ranked)
+    # A content was taken back, or lost, that the entry does not know of.
     for event, taken_back in rows.ties.taken_back.items():
         stored_digests = rows.retracted.get(event)
         is_noted[event] |= taken_back != stored_digests
@@ -258,7 +260,7 @@ def _shown_before(ranked: Ranked, key: Codes) -> dict[str, object]:
 
 def _link_columns(ranked: Ranked, written: Filled) -> dict[str, object]:
     """Write links as `_moved_from`, `_kept` and `_kept_before`."""
-    if not written.links:
+    if not written.links:  # the usual case: whole columns of nulls
         return {}
     n = len(written.winner)
     old_codes = ranked.stored.old_codes.tolist()

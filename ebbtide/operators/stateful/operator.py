@@ -148,6 +148,7 @@ class StatefulOperator:
 
     def live_entries(self, state: pa.Table) -> pa.Table:
         """Return the newest version of each entry, those removed left out."""
+        # Rows that are for the sink alone have no state.
         is_of_state = state["_state"].is_valid()
         of_states = state.filter(is_of_state)
         return live_entries(of_states, self.schema, self.entry_key)
@@ -209,6 +210,7 @@ class _Call:
         codes: Codes = np.empty(0, np.int64)
         if len(keys):
             codes = row_codes(keys, names)
+        # Each key becomes Python values once, however many entries and changes it has.
         _, first_of_key = np.unique(codes, return_index=True)
         distinct = keys.take(pa.array(first_of_key))
         columns = [column.to_pylist() for column in distinct.columns]
